@@ -35,6 +35,7 @@ const (
 	EventSource    EventKind = "source"    // the repository got into trouble or out of it, or its history was rewritten
 	EventMachine   EventKind = "machine"   // a machine joined, was lost or returned; a condition of it began or ended
 	EventExec      EventKind = "exec"      // somebody ran a command beside a task
+	EventRefuse    EventKind = "refuse"    // a master refused something to somebody who may not ask for it
 	EventMaster    EventKind = "master"    // a master began to lead
 	EventStore     EventKind = "store"     // the store was lost, was cared for (a snapshot, a defragmentation), or could not be
 )
@@ -42,7 +43,7 @@ const (
 // EventKinds returns all kinds, sorted.
 func EventKinds() []EventKind {
 	return []EventKind{
-		EventApply, EventEvict, EventExec, EventFail, EventFinish, EventHold, EventKill, EventLost, EventMachine, EventMaster, EventOOM, EventReject, EventRemove, EventRestart,
+		EventApply, EventEvict, EventExec, EventFail, EventFinish, EventHold, EventKill, EventLost, EventMachine, EventMaster, EventOOM, EventRefuse, EventReject, EventRemove, EventRestart,
 		EventResume, EventRollout, EventSchedule, EventSource, EventStale, EventStart, EventStore, EventSubmit, EventSuspend, EventUnhealthy, EventUpdate,
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
@@ -61,6 +62,9 @@ type Config struct {
 	// is asked for; 5 s when 0, as agents take one.
 	UsageEvery time.Duration
 	Log        *slog.Logger
+	// Audit is told of agents, and others, that are refused, if it is set. It must not
+	// block.
+	Audit func(schema.Event)
 	// Secure is what a connection over TCP needs; nil when there is none.
 	Secure *Secure
 	// Relay and Replica, if set, are served to other masters, and to nobody else.
@@ -76,9 +80,10 @@ type Secure struct {
 
 // Server serves the agents of one cell.
 type Server struct {
-	cfg   Config
-	logs  openings[*openLog]
-	execs openings[*execConn]
+	cfg      Config
+	refusals refusals
+	logs     openings[*openLog]
+	execs    openings[*execConn]
 
 	whole, repeated atomic.Int64 // reports, see Counts
 
@@ -112,10 +117,13 @@ func New(cfg Config) *Server {
 		cfg.UsageEvery = defaultUsage
 	}
 	return &Server{
-		cfg: cfg, sessions: map[string]*session{}, joining: map[string]int{},
+		cfg: cfg, refusals: newRefusals(cfg.Log, cfg.Audit), sessions: map[string]*session{}, joining: map[string]int{},
 		views: map[string]view{},
 	}
 }
+
+// Refusals counts who was refused, to be registered once.
+func (s *Server) Refusals() prometheus.Collector { return s.refusals }
 
 // Serve serves the agents that connect to the listeners, until ctx ends; then
 // it closes them and all sessions and returns nil. Over a unix socket come
@@ -158,13 +166,13 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 
 // rpc returns the server that gRPC has; what it starts ends with running.
 func (s *Server) rpc(running context.Context) *grpc.Server {
-	who := &peers{cell: s.cfg.Cell, log: s.cfg.Log, open: map[*secured]bool{}, joining: map[*secured]bool{}}
+	who := &peers{cell: s.cfg.Cell, log: s.cfg.Log, refusals: s.refusals, open: map[*secured]bool{}, joining: map[*secured]bool{}}
 	if secure := s.cfg.Secure; secure != nil {
 		who.tls = secure.TLS
 		go who.watch(running, secure.Authority.Admit)
 	}
 	g := grpc.NewServer(
-		grpc.Creds(who), grpc.StreamInterceptor(s.checkStream(who)),
+		grpc.Creds(who), grpc.StreamInterceptor(s.checkStream()),
 		grpc.MaxRecvMsgSize(linkpb.MaxMessage), grpc.MaxSendMsgSize(linkpb.MaxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveEvery, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveEvery / 2, PermitWithoutStream: true}),

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -21,15 +22,14 @@ import (
 // peers checks who connects. Over a unix socket it lets in processes of the
 // same user and of root, as the kernel names them; over TCP, whom TLS does.
 type peers struct {
-	cell string
-	tls  *tls.Config // nil: nobody over TCP
-	log  *slog.Logger
+	cell     string
+	tls      *tls.Config // nil: nobody over TCP
+	log      *slog.Logger
+	refusals refusals
 
 	mu      sync.Mutex        // guards what follows
 	open    map[*secured]bool // with a certificate
 	joining map[*secured]bool // without
-	said    time.Time         // when a refusal was logged
-	unsaid  int               // refusals since
 }
 
 // peerInfo says that the peer was checked, and which process it is.
@@ -46,30 +46,17 @@ func (p *peers) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, err
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		secure, info, err := p.handshake(c)
-		if err != nil {
-			p.refused(err)
+		if err != nil && !errors.Is(err, io.EOF) { // one that leaves before it says who it is was not refused
+			p.refusals.Refused(refusedTLS, err, time.Now())
 		}
 		return secure, info, err
 	}
 	pid, uid, err := checkPeer(u)
 	if err != nil {
-		p.refused(err)
+		p.refusals.Refused(refusedUser, err, time.Now())
 		return nil, nil, err
 	}
 	return c, peerInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, pid, uid}, nil
-}
-
-// refused logs a refusal, which gRPC tells nobody. Anyone can cause one, so not
-// each has a line.
-func (p *peers) refused(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if time.Since(p.said) < refusalsOf {
-		p.unsaid++
-		return
-	}
-	p.log.Warn("refused", "err", err, "unsaid", p.unsaid)
-	p.said, p.unsaid = time.Now(), 0
 }
 
 // ClientHandshake always errs: these are a server's credentials.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/reconciler/local"
+	"github.com/musterhq/muster/schema"
 )
 
 // socket returns where a socket may be: the path is not too long for one.
@@ -52,7 +53,7 @@ func TestPeers(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	p := &peers{log: slog.New(slog.DiscardHandler)}
+	p := &peers{refusals: newRefusals(slog.New(slog.DiscardHandler), nil)}
 	if _, _, err := p.ServerHandshake(a); err == nil || !strings.Contains(err.Error(), "this master has no certificate") {
 		t.Errorf("no unix socket: %v", err)
 	}
@@ -93,11 +94,15 @@ func TestForeignPeer(t *testing.T) {
 	}
 	defer c.Close()
 	var said bytes.Buffer
-	p := &peers{log: slog.New(slog.NewTextHandler(&said, nil))}
+	var told []schema.Event
+	p := &peers{refusals: newRefusals(slog.New(slog.NewTextHandler(&said, nil)), func(e schema.Event) { told = append(told, e) })}
 	if _, _, err := p.ServerHandshake(c); err == nil || !strings.Contains(err.Error(), "uid 65534: want uid 0 or root") {
 		t.Errorf("got %v", err)
 	}
-	if !strings.Contains(said.String(), "msg=refused") {
+	if !strings.Contains(said.String(), `msg="agent refused" reason=user`) {
 		t.Errorf("said %q", said.String())
+	}
+	if len(told) != 1 || told[0].Kind != schema.EventRefuse || told[0].Message != "agent refused (user): peer is of uid 65534: want uid 0 or root" {
+		t.Errorf("events %+v", told)
 	}
 }

@@ -29,7 +29,6 @@ const (
 	joinBytes   = 64 << 10
 	maxJoining  = 64          // such connections at once: each costs a signature
 	admitEvery  = time.Second // how often all peers are checked again
-	refusalsOf  = time.Second // of what is refused one line is logged in that time
 )
 
 // Authority says which machines may be here. An error that is
@@ -229,7 +228,7 @@ func caller(ctx context.Context) string {
 // checkStream refuses streams of peers that are no machine of the cell; all
 // others know their caller. What is served to masters is for masters in the same way,
 // and ends with Serve.
-func (s *Server) checkStream(who *peers) grpc.StreamServerInterceptor {
+func (s *Server) checkStream() grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, call *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		role := identity.Master
 		if strings.HasPrefix(call.FullMethod, "/"+linkpb.Link_ServiceDesc.ServiceName+"/") {
@@ -237,8 +236,7 @@ func (s *Server) checkStream(who *peers) grpc.StreamServerInterceptor {
 		}
 		name, err := s.callerOf(stream.Context(), role)
 		if err != nil {
-			who.refused(err)
-			return err
+			return s.refusals.caller(stream.Context(), err)
 		}
 		ctx := stream.Context()
 		if role == identity.Master {
@@ -277,10 +275,11 @@ func (g service) Certify(ctx context.Context, r *linkpb.CertifyRequest) (*linkpb
 		conn.renewed(c)
 	}
 	if err != nil {
-		g.peers.refused(fmt.Errorf("certificate for %s: %w", conn.raw.RemoteAddr(), err))
 		if errors.Is(err, identity.ErrRefused) {
+			g.server.refusals.Refused(refusedToken, fmt.Errorf("certificate for %s: %w", conn.raw.RemoteAddr(), err), time.Now())
 			return nil, status.Error(codes.PermissionDenied, err.Error())
 		}
+		g.server.cfg.Log.Warn("no certificate given", "from", conn.raw.RemoteAddr().String(), "err", err)
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	g.server.cfg.Log.Info("certificate given", "name", c.Subject.CommonName, "from", conn.raw.RemoteAddr().String(),

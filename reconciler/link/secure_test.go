@@ -51,14 +51,21 @@ type secureCell struct {
 	server *link.Server
 	addr   string
 
-	mu  sync.Mutex // guards log
-	log bytes.Buffer
+	mu   sync.Mutex // guards what follows
+	log  bytes.Buffer
+	told []string // the messages of events
 }
 
 func (c *secureCell) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.log.Write(p)
+}
+
+func (c *secureCell) audit(e schema.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = append(c.told, e.Message)
 }
 
 func (c *secureCell) said(text string) {
@@ -106,7 +113,7 @@ func newSecureCell(t *testing.T, life time.Duration) *secureCell {
 	}
 	c.addr = l.Addr().String()
 	c.server = link.New(link.Config{
-		Cell: "c", Master: master{}, PullEvery: time.Hour, Log: log,
+		Cell: "c", Master: master{}, PullEvery: time.Hour, Log: log, Audit: c.audit,
 		Secure: &link.Secure{TLS: authority.TLS(true, "h2"), Authority: authority},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -247,6 +254,16 @@ func TestSecureRefuses(t *testing.T) {
 		_, err := c.dial(nil).Certify(c.context(), &linkpb.CertifyRequest{Token: strings.Repeat("x", 1<<20)})
 		wantStatus(t, err, codes.Unavailable, "")
 	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, text := range []string{
+		"agent refused (certificate): the certificate is of machine m1, and the agent says that it is m2",
+		"agent refused (token): certificate for 127.0.0.1:", "agent refused (tls): connection from 127.0.0.1:",
+	} {
+		if len(c.told) != 3 || !strings.HasPrefix(c.told[i], text) {
+			t.Errorf("events %q, want one of each reason: %q", c.told, text)
+		}
+	}
 }
 
 // TestForeignLog has a machine answer for a log that another was asked for.

@@ -94,7 +94,7 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 		return err
 	}
 	if machine := caller(ctx); machine != "" && machine != info.Name {
-		return status.Errorf(codes.PermissionDenied, "the certificate is of machine %s, and the agent says that it is %s", machine, info.Name)
+		return s.refusals.caller(ctx, status.Errorf(codes.PermissionDenied, "the certificate is of machine %s, and the agent says that it is %s", machine, info.Name))
 	}
 	info.Link = connection(ctx)
 	info.Link.Life, info.Link.Answers = h.GetLife(), s.Answers(ctx, info.Name, h.GetLife())
@@ -131,11 +131,11 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 // refused is what an agent is told that may not join.
 func (s *Server) refused(machine string, err error) error {
 	if behind := new(schema.BehindError); errors.As(err, &behind) {
-		s.cfg.Log.Error("machine refused", "machine", machine, "err", err)
+		s.refusals.Refused(refusedBehind, err, time.Now(), "machine", machine)
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	if taken := new(schema.TakenError); errors.As(err, &taken) {
-		s.cfg.Log.Debug("name refused", "machine", machine, "err", err) // the history has it, once
+		s.refusals.WithLabelValues(refusedName).Inc() // the history has it, once
 		return status.Error(codes.Aborted, err.Error())
 	}
 	if errors.Is(err, identity.ErrRefused) {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/musterhq/muster/reconciler/local"
 	"github.com/musterhq/muster/schema"
@@ -127,21 +128,6 @@ func userName(uid uint32) string {
 	return fmt.Sprintf("uid %d", uid)
 }
 
-// Reasons for which a request is refused, as the metric has them.
-const (
-	refusedTask        = "task"        // the user is a task's
-	refusedUser        = "user"        // of another user that nobody has named
-	refusedUnknown     = "unknown"     // the kernel does not say whose it is
-	refusedRole        = "role"        // it needs an operator
-	refusedOrigin      = "origin"      // a page elsewhere may have caused it
-	refusedCertificate = "certificate" // over TLS
-)
-
-// refusals lists the reasons.
-func refusals() []string {
-	return []string{refusedTask, refusedUser, refusedUnknown, refusedRole, refusedOrigin, refusedCertificate}
-}
-
 // refusal is a request that is refused for who makes it.
 type refusal struct {
 	failure
@@ -232,8 +218,7 @@ func (s *Server) refused(w http.ResponseWriter, r *http.Request, err error) {
 	if no := new(refusal); errors.As(err, &no) {
 		reason = no.reason
 	}
-	s.counts.refused(reason)
-	s.quiet.warn(s.cfg.Log, err, "from", r.RemoteAddr, "path", strings.ToValidUTF8(r.URL.Path[:min(len(r.URL.Path), maxLogged)], "?"))
+	s.refusals.Refused(reason, err, time.Now(), "from", r.RemoteAddr, "path", strings.ToValidUTF8(r.URL.Path[:min(len(r.URL.Path), maxLogged)], "?"))
 	w.Header().Set("Connection", "close")
 	s.fail(w, err)
 }

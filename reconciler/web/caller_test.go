@@ -100,6 +100,8 @@ func TestPagePassword(t *testing.T) {
 	t.Parallel()
 	cfg := config(newCell(busy()))
 	cfg.Local = web.Local{Own: 990, Page: "http://127.0.0.1:7070/"}
+	var told []string
+	cfg.Audit = func(e schema.Event) { told = append(told, string(e.Kind)+" "+e.Message) }
 	s := web.New(cfg)
 	h := s.Handler()
 	ask := func(uid uint32, method, path, password string) *httptest.ResponseRecorder {
@@ -157,6 +159,9 @@ func TestPagePassword(t *testing.T) {
 	want := map[string]float64{"task": 1, "user": 7, "unknown": 0, "role": 0, "origin": 0, "certificate": 0}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("refusals (-want +got):\n%s", d)
+	}
+	if len(told) != 2 || !strings.HasPrefix(told[0], "refuse request refused (task): you are uid 70001, which is a task's user") || !strings.HasPrefix(told[1], "refuse request refused (user): you are ") {
+		t.Errorf("events %q, want one of each reason", told)
 	}
 }
 

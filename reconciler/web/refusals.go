@@ -2,49 +2,28 @@ package web
 
 import (
 	"log/slog"
-	"sync"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/musterhq/muster/reconciler/denied"
+	"github.com/musterhq/muster/schema"
 )
 
+// Reasons for which a request is refused, as the metric has them.
 const (
-	// warnEvery is the least time between two log lines about refusals: whoever is
-	// refused must not fill the disk.
-	warnEvery = 10 * time.Second
-	maxLogged = 80 // of a path, in bytes
+	refusedTask        = "task"        // the user is a task's
+	refusedUser        = "user"        // of another user that nobody has named
+	refusedUnknown     = "unknown"     // the kernel does not say whose it is
+	refusedRole        = "role"        // it needs an operator
+	refusedOrigin      = "origin"      // a page elsewhere may have caused it
+	refusedCertificate = "certificate" // over TLS
 )
 
-// counts counts what is refused. It is a prometheus.Collector.
-type counts struct{ *prometheus.CounterVec }
+const maxLogged = 80 // of a path, in bytes
 
-func newCounts() counts {
-	c := counts{prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "muster_requests_refused_total",
-		Help: "Requests that were refused for who made them: a task, a user that --allow-user does not name, somebody whom the kernel does not name, a role that may only read, a page elsewhere (origin), a certificate.",
-	}, []string{"reason"})}
-	for _, r := range refusals() {
-		c.WithLabelValues(r) // there from the start, so that a rate is right
-	}
-	return c
-}
-
-func (c counts) refused(reason string) { c.WithLabelValues(reason).Inc() }
-
-// quiet logs refusals, the first and then few.
-type quiet struct {
-	mu     sync.Mutex // guards what follows
-	said   time.Time
-	unsaid int
-}
-
-func (q *quiet) warn(log *slog.Logger, err error, args ...any) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if time.Since(q.said) < warnEvery {
-		q.unsaid++
-		return
-	}
-	log.Warn("request refused", append(args, "err", err, "unsaid", q.unsaid)...)
-	q.said, q.unsaid = time.Now(), 0
+func newRefusals(log *slog.Logger, audit func(schema.Event)) *denied.Log {
+	return denied.New(denied.Config{
+		What: "request", Metric: "muster_requests_refused_total",
+		Help:    "Requests that were refused for who made them: a task, a user that --allow-user does not name, somebody whom the kernel does not name, a role that may only read, a page elsewhere (origin), a certificate.",
+		Reasons: []string{refusedTask, refusedUser, refusedUnknown, refusedRole, refusedOrigin, refusedCertificate},
+		Log:     log, Audit: audit,
+	})
 }

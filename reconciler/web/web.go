@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/musterhq/muster/reconciler/denied"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
@@ -79,7 +80,8 @@ type Config struct {
 	Restarts    Restarts
 	Machines    Machines
 	// Exec runs commands beside tasks, and NoExec refuses them. Audit is told of
-	// each before it is run.
+	// each before it is run, and of requests that are refused for who makes them. It
+	// must not block.
 	Exec    Exec
 	NoExec  bool
 	Audit   func(schema.Event)
@@ -95,25 +97,24 @@ type Config struct {
 
 // Server serves the API of one cell.
 type Server struct {
-	cfg    Config
-	counts counts
-	quiet  quiet
-	pages  pages
-	whole  slots
-	tasks  taskConns
+	cfg      Config
+	refusals *denied.Log
+	pages    pages
+	whole    slots
+	tasks    taskConns
 
 	watches *watches
 }
 
 // New returns a server.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, counts: newCounts(), whole: make(slots, maxWhole)}
+	s := &Server{cfg: cfg, refusals: newRefusals(cfg.Log, cfg.Audit), whole: make(slots, maxWhole)}
 	s.watches = newWatches(func(ctx context.Context) (*status.Snapshot, <-chan struct{}, error) { return cfg.Cell.Snapshot(ctx) }, s.whole)
 	return s
 }
 
 // Refusals counts requests that were refused, to be registered once.
-func (s *Server) Refusals() prometheus.Collector { return s.counts }
+func (s *Server) Refusals() prometheus.Collector { return s.refusals }
 
 // Listen listens on a loopback address such as 127.0.0.1:0. It refuses every
 // other. The error ends in a hint on a line of its own.

@@ -224,7 +224,7 @@ func (m *master) wire() {
 	})
 	m.replicas = replica.NewServer(replica.ServerConfig{Cell: m.cell, State: m.term, Events: m.events, Join: m.joins()})
 	m.relay = relay.NewService(relay.ServiceConfig{Cell: m.cell, Log: m.cfg.Log})
-	m.link = link.New(link.Config{Cell: m.cell, Master: m.shard, Log: m.cfg.Log, Secure: linkSecure, Relay: m.relay, Replica: m.replicas})
+	m.link = link.New(link.Config{Cell: m.cell, Master: m.shard, Log: m.cfg.Log, Audit: m.audit, Secure: linkSecure, Relay: m.relay, Replica: m.replicas})
 	agents.Server, m.term.link = m.link, m.link.Counts
 	m.metrics = web.NewMetrics(m.term)
 	registry := prometheus.NewRegistry()
@@ -233,11 +233,19 @@ func (m *master) wire() {
 		registry.MustRegister(pki.NewMetrics(m.authority.Expires, m.authority.AuthorityExpires)...)
 	}
 	m.web = web.New(web.Config{
-		Name: m.cell, Cell: m.term, Suspensions: m.term, Restarts: m.term, Machines: m.term, Logs: m.term, Exec: m.term, NoExec: m.cfg.NoExec, Audit: func(e schema.Event) { m.events.Append([]schema.Event{e}) }, Events: m.events, Repository: followed{m.term, m.repo}, Metrics: registry, Log: m.cfg.Log,
+		Name: m.cell, Cell: m.term, Suspensions: m.term, Restarts: m.term, Machines: m.term, Logs: m.term, Exec: m.term, NoExec: m.cfg.NoExec, Audit: m.audit, Events: m.events, Repository: followed{m.term, m.repo}, Metrics: registry, Log: m.cfg.Log,
 		Secure: webSecure, Leader: m.term,
 		Local: web.Local{Own: uint32(os.Geteuid()), Users: m.cfg.Users, Socket: m.cfg.Socket, Page: m.page()}, //nolint:gosec // a number from 0
 	})
-	registry.MustRegister(m.web.Refusals())
+	registry.MustRegister(m.web.Refusals(), m.link.Refusals())
+}
+
+// audit adds to the history what was asked of this master. The history is the leader's: what
+// another master refuses is in its log and its metrics.
+func (m *master) audit(e schema.Event) {
+	if _, err := m.term.leading(); err == nil {
+		m.events.Append([]schema.Event{e})
+	}
 }
 
 // run runs the parts until ctx ends or one of them fails.

@@ -17,6 +17,7 @@ import (
 	wired "github.com/musterhq/muster/cmd/internal/cell"
 	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/nodeagent/loop"
+	"github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web"
@@ -35,7 +36,7 @@ func TestMetrics(t *testing.T) {
 	m := web.NewMetrics(emptyCell{})
 	master.types = gathered(t, m)
 	master.MustRegister(m)
-	for _, c := range append(pki.NewMetrics(time.Now, time.Now), wired.Metrics(), web.New(web.Config{}).Refusals()) {
+	for _, c := range append(pki.NewMetrics(time.Now, time.Now), wired.Metrics(), web.New(web.Config{}).Refusals(), link.New(link.Config{}).Refusals()) {
 		maps.Copy(master.types, gathered(t, c))
 		master.MustRegister(c)
 	}

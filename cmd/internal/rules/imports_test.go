@@ -109,6 +109,11 @@ var layers = []layer{
 		"who is at the other end of a connection within this machine is nothing of ours",
 	},
 	{
+		"reconciler/denied",
+		[]string{"schema"},
+		"what is refused is told in one way, whoever refuses it",
+	},
+	{
 		"reconciler/shard",
 		[]string{"reconciler/model", "schema"},
 		"which sessions there are, and what the leader is to hear of them, depends on no connection",
@@ -125,7 +130,7 @@ var layers = []layer{
 	},
 	{
 		"reconciler/link",
-		[]string{"reconciler/model", "reconciler/local", "schema", "schema/identity", "schema/linkpb"},
+		[]string{"reconciler/denied", "reconciler/model", "reconciler/local", "schema", "schema/identity", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",
 	},
 	{
@@ -140,7 +145,7 @@ var layers = []layer{
 	},
 	{
 		"reconciler/web/...",
-		[]string{"reconciler", "reconciler/control", "reconciler/model", "reconciler/status", "reconciler/local", "schema", "schema/identity", "reconciler/web/..."},
+		[]string{"reconciler", "reconciler/control", "reconciler/denied", "reconciler/model", "reconciler/status", "reconciler/local", "schema", "schema/identity", "reconciler/web/..."},
 		"the API and its client share their requests, and know of the cell only its status",
 	},
 	{

@@ -1,0 +1,42 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/musterhq/muster/reconciler/denied"
+	"github.com/musterhq/muster/schema"
+)
+
+// Reasons for which an agent, or who says that it is one, is refused, as the metric has
+// them.
+const (
+	refusedUser        = "user"        // of the unix socket: not the master's, and not root
+	refusedTLS         = "tls"         // no handshake, or a certificate of another authority or cell
+	refusedCertificate = "certificate" // revoked, expired, of another role or machine, or none
+	refusedToken       = "token"       // for which no certificate is given
+	refusedName        = "name"        // another agent has it
+	refusedBehind      = "behind"      // the agent knows more than the store
+)
+
+// refusals are those of a Server.
+type refusals struct{ *denied.Log }
+
+func newRefusals(log *slog.Logger, audit func(schema.Event)) refusals {
+	return refusals{denied.New(denied.Config{
+		What: "agent", Metric: "muster_agents_refused_total",
+		Help:    "Connections and sessions of agents, or of who said so, that were refused: for their user (unix socket), in the TLS handshake, for their certificate, for a join token or a renewal, for a name that another agent has, and because the master's store is older than what the agent knows.",
+		Reasons: []string{refusedUser, refusedTLS, refusedCertificate, refusedToken, refusedName, refusedBehind},
+		Log:     log, Audit: audit,
+	})}
+}
+
+// caller takes note that the caller in a context gets err, a gRPC status, which it returns.
+func (r refusals) caller(ctx context.Context, err error) error {
+	r.Refused(refusedCertificate, errors.New(status.Convert(err).Message()), time.Now(), "from", connection(ctx).From)
+	return err
+}
