@@ -121,7 +121,8 @@ type Ready struct {
 	Reread []schema.TaskRef
 	// Writes are stored in this order, until Stored says to leave the others.
 	Writes []Write
-	// Clocks says that Clock is to be told how the clocks compare, if that is known.
+	// Clocks says that Clock is to be called with the difference of the clocks, if that is
+	// known.
 	Clocks bool
 	// Look says that the machine is to be looked at: Looked takes whether the disk can
 	// be written to.
@@ -190,7 +191,7 @@ const (
 	EventIOBound    EventKind = "disk bound" // tasks that give way at the disk are
 )
 
-// Event is something that the agent's log tells.
+// Event is an entry of the agent's log.
 type Event struct {
 	Kind EventKind
 	Running
@@ -297,8 +298,8 @@ func (r *Ready) empty() bool {
 	return len(r.Events) == 0 && len(r.Reread) == 0 && !r.Clocks && !r.Look && len(r.Writes) == 0 && r.Action == nil && r.Sticky == nil && !r.Room && r.Turn == nil
 }
 
-// tell hands an event out.
-func (a *Agent) tell(e Event) { a.pending.Events = append(a.pending.Events, e) }
+// addEvent adds an event to the Ready.
+func (a *Agent) addEvent(e Event) { a.pending.Events = append(a.pending.Events, e) }
 
 // next goes one step on in a turn: it decides, hands one action out after the other,
 // decides again when that has changed something, and at last says how all is.
@@ -368,12 +369,12 @@ func (a *Agent) wakeBy(at time.Time) {
 	}
 }
 
-// withhold tells at once which tasks are not started for want of a master's word.
+// withhold logs at once which tasks are not started because no master has confirmed them.
 func (a *Agent) withhold() {
 	now := make(map[schema.TaskRef]bool, len(a.plan.Withheld))
 	for _, t := range a.plan.Withheld {
 		if now[t] = true; !a.withheld[t] {
-			a.tell(Event{Kind: EventWithheld, Running: Running{TaskRef: t}})
+			a.addEvent(Event{Kind: EventWithheld, Running: Running{TaskRef: t}})
 		}
 	}
 	a.withheld = now

@@ -11,10 +11,9 @@
 // replaced by one that reads its disk and calls the same function. The agent,
 // the hollow machine and the simulator share it.
 //
-// The rules it keeps: one live process of a task at a time, whatever the
-// generations; a generation that is not in the view is stopped; an end is
-// reported only once it is on disk, so that no generation runs again after the
-// master heard that it is dead.
+// The rules it keeps: one live process of a task at a time, whatever the generations; a
+// generation that is not in the view is stopped; an end is reported only once it is on
+// disk, so that no generation runs again after the master was informed that it is dead.
 //
 // It is pure: no I/O, no clock, no randomness, no goroutine. An Agent belongs to one
 // goroutine; functions write to none of their arguments, so that calls may run at the

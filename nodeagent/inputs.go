@@ -61,7 +61,7 @@ func (a *Agent) Assign(v *View, now time.Time) error {
 	a.write(Document{Kind: ViewDocument})
 	if a.life.Confirmed.IsZero() {
 		a.life.Confirmed = now
-		a.tell(Event{Kind: EventConfirmed, After: now.Sub(a.life.Began)})
+		a.addEvent(Event{Kind: EventConfirmed, After: now.Sub(a.life.Began)})
 	}
 	for _, g := range a.tasks {
 		a.correct(g)
@@ -292,8 +292,8 @@ func (a *Agent) Exited(r Running, is Process, now time.Time) *schema.Exit {
 	return c.Exit
 }
 
-// Limited takes the limits of an incarnation that are in force since others were set;
-// err says why these are not. It reports whether that is to be told.
+// Limited takes the limits of an incarnation that are in force since others were set; err
+// says why these are not. It returns whether that is to be reported.
 func (a *Agent) Limited(r Running, is TaskLimits, err error) bool {
 	c := a.live(r)
 	if c == nil {
@@ -317,7 +317,7 @@ func (a *Agent) Probed(r Running, p Probe) {
 	was := c.Probe.State
 	if c.Probe = p; was != p.State {
 		a.write(Document{HealthDocument, r.TaskRef, r.Incarnation})
-		a.tell(Event{Kind: EventHealth, Running: r, Probe: p})
+		a.addEvent(Event{Kind: EventHealth, Running: r, Probe: p})
 	}
 }
 

@@ -61,10 +61,10 @@ func (p *CPUSample) Rank() Rank {
 	return RankOthers
 }
 
-// Next takes the samples of one interval and returns what is to be remembered, and
-// the bound of each task in bytes a second, 0 for none. A latency-sensitive task
-// suffers from SuffersAt of its time on, which it or another may be to blame for:
-// that the kernel does not tell.
+// Next takes the samples of one interval and returns what is to be remembered, and the
+// bound of each task in bytes a second, 0 for none. A latency-sensitive task suffers from
+// SuffersAt of its time on, which it or another task may be the cause of: the kernel does
+// not show which.
 func (t IOThrottle) Next(now time.Time, samples []CPUSample) (IOThrottle, []int64) {
 	if t.Changed.After(now) {
 		t.Changed = now // the clock was set back

@@ -64,10 +64,10 @@ func (a *Agent) Condition(kind schema.ConditionKind, level Level, message string
 	a.changed(a.conditions.See(kind, level, message, now))
 }
 
-// changed tells that the conditions are others, if they are.
+// changed adds an event if the conditions have changed.
 func (a *Agent) changed(changed bool) {
 	if changed {
-		a.tell(Event{Kind: EventConditions})
+		a.addEvent(Event{Kind: EventConditions})
 	}
 }
 
@@ -218,7 +218,7 @@ func (a *Agent) Sampled(room schema.MachineUsage, samples []Sample, now time.Tim
 			kills -= min(kills, c.Usage.OOMKills)
 		}
 		if kills > 0 {
-			a.tell(Event{Kind: EventOOM, Running: s.Running, N: kills})
+			a.addEvent(Event{Kind: EventOOM, Running: s.Running, N: kills})
 		}
 		g.walk.into(s.Usage)
 		c.Usage = s.Usage
@@ -485,10 +485,10 @@ func (a *Agent) Measured(at time.Time, tasks []CPUUse) {
 	t.state, cpu = t.state.Next(at, max(machine, schema.CoreMilli), samples)
 	t.io, io = t.io.Next(at, samples)
 	if n := t.state.BatchMilli; (was == 0) != (n == 0) {
-		a.tell(Event{Kind: EventCPUBound, N: n})
+		a.addEvent(Event{Kind: EventCPUBound, N: n})
 	}
 	if n := t.io.Bytes; (wasIO == 0) != (n == 0) {
-		a.tell(Event{Kind: EventIOBound, N: n})
+		a.addEvent(Event{Kind: EventIOBound, N: n})
 	}
 	for i, r := range of {
 		if g := a.find(r.TaskRef); g != nil && g.Alive() && g.last().Number == r.Incarnation {

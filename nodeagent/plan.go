@@ -44,8 +44,8 @@ type Plan struct {
 	Sticky []StickyAction
 	// Checks are the health checks that shall go on; all others end.
 	Checks []Check
-	// Tasks are the report's entries, by task and generation. They tell the
-	// input's state, not that after Actions.
+	// Tasks are the report's entries, by task and generation. They have the state before
+	// Actions.
 	Tasks []schema.TaskStatus
 	// Wake is when to decide again if nothing happens before; zero: never.
 	Wake time.Time

@@ -35,7 +35,7 @@ func (s *Snapshot) check(c *class, slot int32) answer {
 	return fine
 }
 
-// admits returns what speaks against a machine that no room on it would mend.
+// admits returns why a machine is not feasible, whatever is free on it.
 func (s *Snapshot) admits(c *class, slot int32, r *row) answer {
 	switch r.state {
 	case stateDown, stateGone:

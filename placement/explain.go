@@ -133,7 +133,7 @@ func (s *Snapshot) smallestChange(c *class) *Change {
 		if by < lacksCPU || by > lacksDisk {
 			continue
 		}
-		// Most machines lack more than the best so far, as a rough sum tells.
+		// Most machines lack more than the best so far, as a rough sum shows.
 		free := c.free(s.rows.at(int32(slot)))
 		cpu, ram, disk := c.limit[0]-free[0], c.limit[1]-free[1], c.limit[2]-free[2]
 		rough := float32(max(cpu, 0))*share[0] + float32(max(ram, 0))*share[1] + float32(max(disk, 0))*share[2]

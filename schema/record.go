@@ -218,9 +218,9 @@ type PortRange struct {
 	Last  int `json:"last"`
 }
 
-// Assignment is the master's instruction that a generation of a task runs on
-// the machine that is told of it, or, with Stop, that it shall stop. A machine's
-// view is the list of all its assignments, sorted by task and generation.
+// Assignment is the master's instruction that a generation of a task runs on the machine
+// that gets it, or, with Stop, that it shall stop. A machine's view is the list of all its
+// assignments, sorted by task and generation.
 type Assignment struct {
 	Task       TaskName       `json:"task"`
 	Generation uint64         `json:"generation"`

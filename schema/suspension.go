@@ -14,9 +14,8 @@ const AllJobs = "all"
 // MaxReason is how long the reason for a suspension or a restart may be, in bytes.
 const MaxReason = 500
 
-// Suspension says that commits leave a job, or all jobs of a cell, as they are:
-// a person has broken the glass. It is stored until it is ended, or its time is
-// over.
+// Suspension says that commits leave a job, or all jobs of a cell, as they are, at the
+// request of an operator. It is stored until it is ended, or its time is over.
 type Suspension struct {
 	// Name is AllJobs, or a job's or an alloc set's user/job.
 	Name   string `json:"name"`

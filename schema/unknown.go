@@ -83,7 +83,8 @@ func subtract(doc, known any) *Unknown {
 		found := false
 		for i := range doc {
 			in, id := subtract(doc[i], known[i]), identify(known[i])
-			// Twins are told apart by their order, so those without count too.
+			// Equal elements are distinguished by their order, so those without unknown
+			// fields count too.
 			u.elements[id] = append(u.elements[id], in)
 			found = found || in != nil
 		}

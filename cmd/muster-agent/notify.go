@@ -15,11 +15,11 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// supervisor is whoever started the agent and wants to hear how it does, by the
-// protocol of sd_notify(3). The zero value hears nothing.
+// supervisor is the process that started the agent and wants its state, by the protocol of
+// sd_notify(3). The zero value gets nothing.
 type supervisor struct {
 	conn     net.Conn
-	watchdog time.Duration // it wants to hear from us that often; 0: no matter how often
+	watchdog time.Duration // it wants a message that often; 0: no matter how often
 	said     string        // the last status
 	log      *slog.Logger
 }

@@ -52,8 +52,8 @@ Each step verifies what it prints; the first failure ends the demo with exit cod
 	return c
 }
 
-// progressLine tells what a step waits for: on a terminal in one line that is
-// written over and over, elsewhere in a line for each thing that is waited for.
+// progressLine shows what a step waits for: on a terminal in one line that is written over
+// and over, elsewhere in a line for each thing that is waited for.
 func progressLine(std stdio) func(what, state string) {
 	if !isTerminal(std.err) {
 		last := ""

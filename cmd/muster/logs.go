@@ -223,9 +223,9 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// copyLogs writes several logs, each line after the name of its task: one after
-// the other, or all at once if they are followed. What cannot be read is told of
-// on stderr, and the others go on.
+// copyLogs writes several logs, each line after the name of its task: one after the other,
+// or all at once if they are followed. Logs that cannot be read are reported on stderr, and
+// the others continue.
 func copyLogs(ctx context.Context, cl *client.Client, logs []logOf, std stdio) error {
 	if len(logs) == 0 {
 		return invalid("muster status shows what they wait for", "none of these tasks has been on a machine yet")

@@ -95,7 +95,7 @@ func forgets(ctx context.Context, cl *client.Client, machine, reason string, yes
 	return cl.Forget(ctx, machine, reason, false)
 }
 
-// sayForgetting tells what was done, or would be.
+// sayForgetting prints what was done, or would be.
 func sayForgetting(std stdio, f *schema.Forgetting) {
 	is, are := "is forgotten", "are rescheduled"
 	if !f.Done {

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newServe is the service of the demo: it answers with who it is and what it
-// was told, and says when it is told to stop.
+// newServe is the service of the demo: it answers with the name of its task and a text from
+// its environment, and says so when it gets a signal to stop.
 func newServe() *cobra.Command {
 	var port int
 	var greeting string

@@ -153,7 +153,7 @@ func (f *statusFlags) text(ctx context.Context, std stdio, cl *client.Client, s 
 // mostLines is how many lines a cell has whatever its size: a screen of them.
 const mostLines = 30
 
-// bounded reports whether the cell is told in mostLines.
+// bounded reports whether the cell is shown in mostLines.
 func (f *statusFlags) bounded() bool {
 	return f.out.value == "text" && !f.wide && !f.all && !f.machines && len(f.args) == 0
 }

@@ -21,7 +21,7 @@ type waited struct {
 	commit  string    // that it shall be at; "" is any
 	end     time.Time // when the wait is over
 	on      bool      // until then, also where only a person can help
-	whole   bool      // the status at its end is told, with all that it has
+	whole   bool      // the status at its end is shown in full
 	// standing is how commit stands to the head of the newest status.
 	standing status.Standing
 }
@@ -245,7 +245,7 @@ func (w *waited) missing(s *status.Status) []string {
 	return []string{w.absent()}
 }
 
-// mostBlockers is how many are told of, beside the number of the others.
+// mostBlockers is how many are shown, beside the number of the others.
 const mostBlockers = 5
 
 // printBlocked says what a person has to act on, and what to type.

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dirs are the directories of one cgroup, one in each hierarchy. What each can do is
-// told by the files in it, so v1, v2 and both together are one.
+// Dirs are the directories of one cgroup, one in each hierarchy. The files in a directory
+// show what it supports, so v1, v2 and both together are handled alike.
 type Dirs []string
 
 // IsUnified reports whether dir is of the v2 hierarchy.

@@ -268,8 +268,8 @@ func (s *Store) Unknown(host, token string) (*tls.Config, error) {
 	}), nil
 }
 
-// joinKey returns the key for a token: that of a join which did not get to its
-// end, or a new one, which is on disk before anyone hears of it.
+// joinKey returns the key for a token: that of a join which did not complete, or a new one,
+// which is on disk before it is used.
 func (s *Store) joinKey(token string) (*ecdsa.PrivateKey, error) {
 	var p pending
 	if _, err := s.read(joinFile, s.docs.Read, &p); err != nil {

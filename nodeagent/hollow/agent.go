@@ -140,7 +140,7 @@ func (a *agent) publish() {
 
 // call has f run by the group's goroutine if this agent runs still.
 func (a *agent) call(f func(now time.Time) error) (err error) {
-	a.heard()
+	a.awaitLink()
 	done := a.machine.group.call(a.machine, func(now time.Time) {
 		if a.machine.agent.Load() != a {
 			err = errEnded
@@ -156,8 +156,8 @@ func (a *agent) call(f func(now time.Time) error) (err error) {
 	return err
 }
 
-// heard waits while no message of the machine passes.
-func (a *agent) heard() {
+// awaitLink waits while the machine is cut off from its master.
+func (a *agent) awaitLink() {
 	if s := a.machine.isolated.Load(); s != nil {
 		select {
 		case <-s.over:
@@ -168,7 +168,7 @@ func (a *agent) heard() {
 
 // Info says what the machine is.
 func (a *agent) Info() schema.MachineInfo {
-	a.heard()
+	a.awaitLink()
 	return *a.info.Load()
 }
 
@@ -197,9 +197,9 @@ func (a *agent) Assign(epoch, version uint64, view []schema.Assignment) error {
 	})
 }
 
-// Report says all that the agent knows, once its machine is heard.
+// Report returns all that the agent knows, once its machine is not cut off.
 func (a *agent) Report() schema.Report {
-	a.heard()
+	a.awaitLink()
 	return *a.report.Load()
 }
 

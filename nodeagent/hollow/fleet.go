@@ -91,7 +91,7 @@ type counts struct {
 // Fleet is a number of hollow machines.
 type Fleet struct {
 	cfg    Config
-	boots  string // tells the boots of this process from others
+	boots  string // distinguishes the boots of this process from others
 	groups []*group
 	counts counts
 }
@@ -143,10 +143,10 @@ func (f *Fleet) Stats() Stats {
 	return s
 }
 
-// Silence cuts n machines off from their master, until heard is called or the pattern's
-// SilentFor is over: their tasks run on, and nobody hears of it. It returns which, spread
+// Silence cuts n machines off from their master, until heal is called or the pattern's
+// SilentFor is over: their tasks run on, but are not reported. It returns which, spread
 // evenly over the fleet. It is called while Run runs.
-func (f *Fleet) Silence(n int) (names []string, heard func()) {
+func (f *Fleet) Silence(n int) (names []string, heal func()) {
 	all := make([]*machine, n)
 	for i := range all {
 		at := i * f.cfg.Count / n
@@ -157,7 +157,7 @@ func (f *Fleet) Silence(n int) (names []string, heard func()) {
 	}
 	return names, func() {
 		for _, m := range all {
-			m.group.call(m, m.hear)
+			m.group.call(m, m.heal)
 		}
 	}
 }

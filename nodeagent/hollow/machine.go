@@ -23,7 +23,7 @@ type machine struct {
 	info     schema.MachineInfo
 	runs     []*run
 	agent    atomic.Pointer[agent]  // anyone; nil before the first
-	isolated atomic.Pointer[silent] // anyone; nil: its master hears it
+	isolated atomic.Pointer[silent] // anyone; nil: its master gets its reports
 	faults   faults
 
 	wake  time.Time // when there is something to do
@@ -155,8 +155,8 @@ func (m *machine) silence(until time.Time) {
 	m.isolated.Store(&silent{until: until, over: make(chan struct{})})
 }
 
-// hear ends a silence.
-func (m *machine) hear(now time.Time) {
+// heal ends a silence.
+func (m *machine) heal(now time.Time) {
 	if s := m.isolated.Load(); s != nil {
 		s.until = now // which the turn that follows sees
 	}

@@ -74,7 +74,7 @@ func (m *machine) advance(now time.Time) {
 	}
 }
 
-// proceed lets a process do what is due first, and tells the agent of it.
+// proceed does the next thing of a process that is due, and reports it to the agent.
 func (m *machine) proceed(r *run, now time.Time) {
 	switch r.due {
 	case r.starts:

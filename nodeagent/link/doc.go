@@ -4,11 +4,11 @@
 // In: what the Agent that it was given says of the machine and its tasks. Out:
 // calls of that Agent: epochs, views, and logs that are asked for.
 //
-// Messages of a lower epoch than one seen before are refused, so that a master
-// that was replaced cannot take the machine back. A client that is told of
-// another agent with its machine's name does not fight for it: it tells its Agent,
-// and asks again every few seconds. With what it says of this process the master
-// knows it from another one with the same state directory.
+// Messages of a lower epoch than one seen before are refused, so that a master that was
+// replaced cannot take the machine back. A client that is refused, because another agent
+// has its machine's name, does not take it over: it informs its Agent, and asks again every
+// few seconds. The master distinguishes processes with the same state directory by the life
+// that each sends.
 //
 // Over a unix socket the kernel says who is there. Over TCP there is TLS 1.3:
 // what the machine shows is its Identity's business; a join, and renewals over
@@ -16,8 +16,7 @@
 // never given up: with a certificate that is refused it asks on, and takes a new
 // token when there is one.
 //
-// Hint may be called from any goroutine and never blocks. Run is called once;
-// it calls the Agent from one goroutine, but for Logs, which has a goroutine
-// for each log. Losing the link is no event for tasks: the package tells the
-// Agent nothing when a session ends.
+// Hint may be called from any goroutine and never blocks. Run is called once; it calls the
+// Agent from one goroutine, but for Logs, which has a goroutine for each log. Losing the
+// link is no event for tasks: the package calls the Agent with nothing when a session ends.
 package link

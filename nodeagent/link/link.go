@@ -39,8 +39,8 @@ type Agent interface { //nolint:interfacebloat // it is all that a master can as
 	// Welcome takes the epoch of a new session and keeps it on disk. It errs
 	// when it has seen a higher one; the session is then closed.
 	Welcome(epoch uint64) error
-	// Refused says that the master has another agent for this machine. It errs
-	// when it could not be told.
+	// Refused says that the master has another agent for this machine. It errs when the
+	// agent could not take that.
 	Refused() error
 	// Assign replaces the view. It errs when the view could not be kept; the
 	// session is then closed, and the next one gets the view again.
@@ -125,7 +125,7 @@ type Client struct {
 	linked atomic.Bool
 	epoch  uint64 // the highest welcome
 	yield  bool   // superseded: ask for the name only if it is free
-	life   string // tells this process from others
+	life   string // distinguishes this process from others
 	denied bool   // the master refuses our certificate
 }
 
@@ -161,8 +161,8 @@ func (c *Client) Hint() {
 	}
 }
 
-// Rejoin ends the session and begins another, in which the master hears anew what
-// the machine is. It does not block.
+// Rejoin ends the session and begins another, in which the machine is described to the
+// master again. It does not block.
 func (c *Client) Rejoin() {
 	select {
 	case c.again <- struct{}{}:

@@ -287,7 +287,7 @@ func (s *session) send(m *linkpb.AgentMessage) error {
 	}
 }
 
-// refuse tells the master why the session ends, and returns that.
+// refuse sends the master why the session ends, and returns that.
 func (s *session) refuse(reason error) error {
 	err := s.stream.Send(&linkpb.AgentMessage{Message: &linkpb.AgentMessage_Refuse{Refuse: &linkpb.Refuse{Reason: reason.Error()}}})
 	if err != nil {

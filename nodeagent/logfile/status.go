@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// StatusFile is in the directory of the logs that it tells of.
+// StatusFile is in the directory of the logs that it is about.
 const StatusFile = "logs.status"
 
 // statusSize is the size of one log's Status in the file. It is written in

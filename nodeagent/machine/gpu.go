@@ -28,8 +28,8 @@ const (
 	intel  = "0x8086"
 )
 
-// gpus adds the display controllers that tasks can use: those with a device file
-// that a driver has made. Others are told of in a note.
+// gpus adds the display controllers that tasks can use: those with a device file that a
+// driver has made. Others get a note.
 func (f *Facts) gpus(r files) {
 	var models []string
 	for _, address := range r.list("sys/bus/pci/devices") {
@@ -62,7 +62,7 @@ func (f *Facts) gpus(r files) {
 	f.describe()
 }
 
-// describe tells of the GPUs in attributes.
+// describe sets the attributes of the GPUs.
 func (f *Facts) describe() {
 	count := 0
 	var models []string

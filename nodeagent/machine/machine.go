@@ -15,9 +15,9 @@ import (
 
 // Facts are what is found of a machine.
 type Facts struct {
-	// Attributes are arch, os, kernel and hostname, and as far as the kernel
-	// tells: cpu.model, cpu.cores, cpu.threads, memory.bytes, disk.kind and
-	// disk.NAME, gpu.count and gpu.model.
+	// Attributes are arch, os, kernel and hostname, and, if the kernel shows them,
+	// cpu.model, cpu.cores, cpu.threads, memory.bytes, disk.kind and disk.NAME, gpu.count
+	// and gpu.model.
 	Attributes map[string]string
 	// Devices are the GPUs that tasks can use, by the order of their PCI
 	// addresses.
@@ -27,9 +27,9 @@ type Facts struct {
 	Files  [][]string
 	Shared []string
 	Notes  []string
-	// Hardware tells the machine from others that were made of the same image, which
-	// have its /etc/machine-id too: what its firmware calls it. "" where there is
-	// none, or only root may know.
+	// Hardware is the identity that the firmware gives the machine. It distinguishes
+	// machines that were made from the same image, with the same /etc/machine-id. "" where
+	// there is none, or only root may read it.
 	Hardware string
 }
 

@@ -7,9 +7,9 @@
 // function is called by one goroutine at a time for all processes of one Tracer;
 // the process stands still meanwhile, its children do not.
 //
-// A wait of this process for its child is also told of the stops of one that is
-// traced from here. So whoever starts what is struck polls a pidfd before it waits,
-// as the agent's side of a keeper does, or has a shell in between.
+// A wait of this process for its child also returns the stops of one that is traced from
+// here. So whoever starts what is struck polls a pidfd before it waits, as the agent's side
+// of a keeper does, or has a shell in between.
 //
 // Program, beside that, writes a program that a test starts.
 //

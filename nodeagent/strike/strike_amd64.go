@@ -116,7 +116,8 @@ type follower struct {
 	fail   map[int]syscall.Errno // by thread: of the call that it is in
 }
 
-// options of the trace: threads too, and stops at calls are told from signals.
+// options of the trace: threads too, and stops at system calls are distinguished from
+// signals.
 const options = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACESYSGOOD
 
 // follow traces a process, of which tid is a thread, to its end. All ptrace calls

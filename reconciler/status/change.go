@@ -7,31 +7,31 @@ import (
 	"github.com/musterhq/muster/reconciler/model"
 )
 
-// Change is what tells a Snapshot from one before it, for another master that has that.
-// It travels as JSON.
+// Change is the difference between a Snapshot and one before it, for another master that
+// has the earlier one. It is sent as JSON.
 type Change struct {
-	// Begins says that there is nothing before it.
+	// Begins says that it is the difference from nothing.
 	Begins bool `json:"begins,omitempty"`
 	// Version is that of the Snapshot, and Since that of the one before.
 	Version uint64 `json:"version"`
 	Since   uint64 `json:"since,omitempty"`
-	// Head is what no job, task or machine is told of, whole.
+	// Head is the rest of the status, without jobs, tasks and machines.
 	Head Status `json:"head"`
-	// Jobs and Machines are those that are new or another, by name; Gone are the names of
-	// those that are no more.
+	// Jobs and Machines are those that are new or have changed, by name; Gone are the names
+	// of those that were removed.
 	Jobs         []JobChange     `json:"jobs,omitempty"`
 	GoneJobs     []string        `json:"goneJobs,omitempty"`
 	Machines     []MachineStatus `json:"machines,omitempty"`
 	GoneMachines []string        `json:"goneMachines,omitempty"`
 }
 
-// JobChange is what is new of a job and its tasks.
+// JobChange is what has changed of a job and its tasks.
 type JobChange struct {
 	Name string `json:"name"`
-	// Job is nil when what is told of it is the same.
+	// Job is nil if it has not changed.
 	Job *JobStatus `json:"job,omitempty"`
-	// Tasks are those that are new or another, by name, and GoneTasks the names of those
-	// that are no more.
+	// Tasks are those that are new or have changed, by name, and GoneTasks the names of
+	// those that were removed.
 	Tasks     []TaskStatus `json:"tasks,omitempty"`
 	GoneTasks []string     `json:"goneTasks,omitempty"`
 }
@@ -39,7 +39,7 @@ type JobChange struct {
 // errOtherBase says that a Change does not follow the Snapshot that it is applied to.
 var errOtherBase = errors.New("the change follows another snapshot")
 
-// ChangeOf returns what makes one Snapshot of another; was may be nil. It costs a look at
+// ChangeOf returns the difference between two Snapshots; was may be nil. It costs a look at
 // each job and machine, and at each task of the jobs that the two do not share.
 func ChangeOf(was, is *Snapshot) *Change {
 	c := &Change{Version: is.brief.Version, Head: *is.brief}
@@ -91,9 +91,8 @@ func changeOfJob(was, is *Part) JobChange {
 
 func (x *JobChange) empty() bool { return x.Job == nil && len(x.Tasks) == 0 && len(x.GoneTasks) == 0 }
 
-// Changed returns the Snapshot that a Change makes of s; nil is what a Change that begins
-// is applied to. It shares with s what is the same. It errs when the Change does not
-// follow s.
+// Changed returns s with a Change applied; s is nil for a Change that begins. It shares
+// with s what is the same. It errs when the Change does not follow s.
 func (s *Snapshot) Changed(c *Change) (*Snapshot, error) {
 	switch {
 	case c.Begins:
@@ -163,8 +162,8 @@ type listOf[T, C any] struct {
 	next   func(was *T, news *C) *T // was is nil for one that is new
 }
 
-// after returns the list after changes: those that are new or another, and those that are
-// gone.
+// after returns the list with changes applied: items that are new or have changed, and
+// names of those that are gone.
 func (l *listOf[T, C]) after(was []*T, news []*C, gone []string) []*T {
 	if len(news) == 0 && len(gone) == 0 {
 		return was

@@ -37,8 +37,8 @@ type jobPart struct {
 	cacheable bool
 	loads     []machineLoad
 	only      string // the machine on which alone it crashes; "" if there is none
-	// remarks are the tasks that are as desired, and have a reason all the same: what
-	// there is to remark.
+	// remarks are the tasks that are as desired, and have a reason all the same: the
+	// remarks.
 	remarks map[string]bool
 }
 
@@ -283,7 +283,7 @@ func (d *describer) addInside(p *Part) {
 	}
 }
 
-// briefly tells whether a job waits, and keeps that it does not.
+// briefly finds out whether a job waits, and caches that it does not.
 func (d *describer) briefly(name schema.JobName) *jobPart {
 	// A rollout that goes on waits for something, and nobody asks for what.
 	if x := d.in.State.Jobs[name].Rollout; x != nil && x.Failed == "" && x.Returned == "" && d.under.Of(name) == nil {

@@ -29,7 +29,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 		return // the client has left, or we are stopping
 	}
 	if f.code == http.StatusInternalServerError {
-		s.cfg.Log.Error("request failed", "err", err) // the client may not tell anyone
+		s.cfg.Log.Error("request failed", "err", err) // the client may report it to nobody
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(f.code)

@@ -138,7 +138,7 @@ func refuse(reason, hint, format string, args ...any) *refusal {
 	return &refusal{failure{http.StatusForbidden, fmt.Sprintf(format, args...), hint}, reason}
 }
 
-// Unwrap returns what the caller is told.
+// Unwrap returns the failure that is sent to the caller.
 func (r *refusal) Unwrap() error { return &r.failure }
 
 // admitLocal errs unless the caller, who comes without TLS, may make the request.
@@ -190,7 +190,7 @@ func (s *Server) refuseUser(r *http.Request, p peer) error {
 		"you are %s, who may not use the API of cell %s", name, s.cfg.Name)
 }
 
-// open are the paths that tell nothing, and that everybody may ask.
+// open are the paths that reveal nothing, and need no permission.
 var open = []string{"/healthz"}
 
 // locally serves callers from this machine who may make their request, and lets a

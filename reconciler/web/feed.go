@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// takeEvery is the least time between two looks at a cell that is watched: what
-	// happens in between is told as one change.
+	// takeEvery is the least time between two looks at a cell that is watched: what happens
+	// in between is one change.
 	takeEvery = 200 * time.Millisecond
 	// takeShare is which part of its time the cell's watchers let a processor look.
 	takeShare = 5
@@ -106,8 +106,8 @@ func (f *feed) take(s *status.Snapshot) {
 func (d *delta) size() int { return len(d.jobs) + len(d.tasks) + len(d.machines) }
 
 // after returns the place of a version, whose changes are what follows it; nil if that is
-// not known any more, or was never one of this master's. Of a version within a delta some
-// changes are told again.
+// not known any more, or was never one of this master's. For a version within a delta some
+// changes are sent again.
 func (f *feed) after(version uint64) *delta {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,7 +24,7 @@ const (
 	catchUpTimeout = 5 * time.Second
 )
 
-// Leader is the way to the master that leads, for one that does not.
+// Leader reaches the master that leads, from one that does not.
 type Leader interface {
 	// Followed returns which master leads and how old the state is that it has pushed
 	// here; false while none is followed, also since this one leads.
@@ -35,7 +35,8 @@ type Leader interface {
 	CatchUp(ctx context.Context) error
 }
 
-// callerKey finds in a context who makes a request that another master forwards.
+// callerKey is the key of a context's value: who makes a request that another master
+// forwards.
 type callerKey struct{}
 
 // forwardedBy returns who makes a request that another master forwards.
@@ -44,7 +45,7 @@ func forwardedBy(r *http.Request) (caller string, forwarded bool) {
 	return caller, forwarded
 }
 
-// forwarder is what a master does that may not lead.
+// forwarder forwards requests to the leader.
 type forwarder struct {
 	leader Leader // nil for a master that is alone
 	caller func(*http.Request) string
@@ -52,8 +53,8 @@ type forwarder struct {
 	log    *slog.Logger
 }
 
-// byLeader answers where this master leads, or none is followed, and forwards to the
-// leader where one is: what only that can answer.
+// byLeader wraps a handler of requests that only the leader can answer. They are answered
+// here if this master leads, or follows none, and are forwarded otherwise.
 func (f *forwarder) byLeader(here http.Handler) http.Handler {
 	if f.leader == nil {
 		return here
@@ -85,9 +86,9 @@ func (f *forwarder) byLeader(here http.Handler) http.Handler {
 	})
 }
 
-// caughtUp has the answer to a change wait until the change is seen here too: who asks
-// next is answered from the state that there is here. When that takes too long, or the
-// leader goes away, the answer is as good, and the state says how old it is.
+// caughtUp delays the answer to a change until the change is seen here too, so that the
+// client's next request, which is answered from the state here, sees it. If that takes too
+// long, or the leader goes away, the answer is sent all the same: the state has its age.
 func (f *forwarder) caughtUp(r *http.Response) error {
 	if readsOnly(r.Request) || r.StatusCode/100 != 2 {
 		return nil
@@ -116,8 +117,7 @@ func (f *forwarder) notForwarded(w http.ResponseWriter, r *http.Request, err err
 	f.fail(w, &failure{http.StatusServiceUnavailable, message, hint})
 }
 
-// aged says with an answer from the state here how old that is, where another master
-// leads.
+// aged adds to an answer from the state here how old that is, if another master leads.
 func (f *forwarder) aged(next http.Handler) http.Handler {
 	if f.leader == nil {
 		return next

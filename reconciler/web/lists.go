@@ -26,7 +26,7 @@ type page struct {
 	Items   []any  `json:"items"`   // by name
 	// Continue is what the next page is asked for with; "" if this is the last.
 	Continue string `json:"continue"`
-	// Replica is told by a master that does not lead.
+	// Replica is set by a master that does not lead.
 	Replica *status.Replica `json:"replica,omitempty"`
 }
 
@@ -133,8 +133,8 @@ func (l listing[T]) handler(x *watches) handler {
 	}
 }
 
-// page returns the page of so many items from the one after a name on: so none is left
-// out or told twice when others come and go meanwhile.
+// page returns the page of so many items from the one after a name on: so none is left out
+// or listed twice when others come and go meanwhile.
 func (l *wanted[T]) page(cell *status.Snapshot, limit int, after string) (*page, error) {
 	part, err := l.group.Of(cell)
 	if err != nil {

@@ -211,7 +211,7 @@ func (m *Metrics) collect(cell *status.Snapshot, out chan<- prometheus.Metric) {
 	}
 }
 
-// collectDrains tells of machines that are draining.
+// collectDrains collects the metrics of machines that are draining.
 func (m *Metrics) collectDrains(machines []status.MachineStatus, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
 	left, states := 0, map[string]float64{"draining": 0, "waiting": 0, "drained": 0}
 	for i := range machines {
@@ -244,7 +244,7 @@ func (m *Metrics) collectRollouts(cell *status.Snapshot, gauge func(*prometheus.
 	}
 }
 
-// collectUsage tells what jobs use.
+// collectUsage collects what jobs use.
 func (m *Metrics) collectUsage(ctx context.Context, out chan<- prometheus.Metric) {
 	u, err := m.cell.Usages(ctx)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 
 // Repository is the cell's config repository, as the master that leads follows it.
 type Repository interface {
-	// Look has it looked at now, and returns what that found once a Status tells
-	// of it. It errs with *status.SourceError if it cannot be read.
+	// Look has the repository read now, and returns what that found once a Status has it.
+	// It errs with *status.SourceError if it cannot be read.
 	Look(ctx context.Context) (*status.Look, error)
-	// Standing says how a commit, a hash or the beginning of one, stands to the
-	// head that a Status tells of.
+	// Standing returns how a commit, a hash or the beginning of one, relates to the head of
+	// the status.
 	Standing(ctx context.Context, name string) (*status.Standing, error)
 }
 

@@ -30,7 +30,7 @@ type failure struct {
 
 func (f *failure) Error() string { return f.message }
 
-// answerOf is what a failure is told as.
+// answerOf is the JSON of a failure.
 type answerOf struct {
 	Error string `json:"error"`
 	Hint  string `json:"hint"`
@@ -59,7 +59,7 @@ func known(r *http.Request, takes []string) error {
 	return nil
 }
 
-// stopped is the answer of a master that leads no more.
+// stopped is the answer of a master that no longer leads.
 func stopped(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// bookmarkEvery is how often a watcher is told up to which version it has been told
-	// all, though nothing has changed of what it watches.
+	// bookmarkEvery is how often a watcher gets the version up to which it has all changes,
+	// even if nothing that it watches has changed.
 	bookmarkEvery = 10 * time.Second
 	// maxWatches is how many requests may watch at once.
 	maxWatches = 1000
@@ -26,7 +26,7 @@ const (
 	eventAdded    = "added"
 	eventChanged  = "changed"
 	eventRemoved  = "removed"  // its item has a name alone
-	eventBookmark = "bookmark" // all up to its version has been told
+	eventBookmark = "bookmark" // all changes up to its version have been sent
 	// eventStatus is the event of a watched status.
 	eventStatus = "status"
 )
@@ -48,8 +48,8 @@ func gone(version uint64) *failure {
 // slow says that a watcher did not keep up.
 var slow = &failure{http.StatusGone, "the watcher takes less than what changes: what follows is not kept for it", "list again, and watch from the version of that answer; or watch less"}
 
-// versionOf returns the version that a watch goes on from: what a client was told last,
-// if it comes again; false if it is to begin with all that there is.
+// versionOf returns the version that a watch continues from: the last one that the client
+// got, if it reconnects; false if it is to begin with the whole list.
 func versionOf(r *http.Request) (version uint64, ok bool, err error) {
 	text := r.Header.Get("Last-Event-Id")
 	if text == "" {
@@ -130,18 +130,18 @@ func (l *wanted[T]) watch(x *watches, w http.ResponseWriter, r *http.Request) er
 	if err == nil {
 		err = l.follow(r.Context(), x.feed, out, place)
 	}
-	_ = err // the client has left, or does not read: nobody is to be told
+	_ = err // the client has left, or does not read
 	return nil
 }
 
-// all tells of all items as if they had been added, and that these are all.
+// all sends all items as if they had been added, and that these are all.
 func (l *wanted[T]) all(out *eventStream, cell *status.Snapshot) error {
 	version := cell.Brief().Version
 	part, err := l.group.Of(cell)
 	if err == nil { // else there is none yet
 		for x := range l.items(part) {
 			if l.passes(x) {
-				if err := l.tell(out, eventAdded, 0, watchEvent{version, x}); err != nil {
+				if err := l.send(out, eventAdded, 0, watchEvent{version, x}); err != nil {
 					return err
 				}
 			}
@@ -153,11 +153,11 @@ func (l *wanted[T]) all(out *eventStream, cell *status.Snapshot) error {
 	return out.flush()
 }
 
-// follow tells what changes after a place, until ctx ends or the reader is too slow.
+// follow sends the changes after a place, until ctx ends or the reader is too slow.
 func (l *wanted[T]) follow(ctx context.Context, f *feed, out *eventStream, place *delta) error {
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
-	told, at := place.version, time.Now() // and when a version was told last
+	sent, at := place.version, time.Now() // and when a version was sent last
 	for {
 		select {
 		case <-ctx.Done():
@@ -174,7 +174,7 @@ func (l *wanted[T]) follow(ctx context.Context, f *feed, out *eventStream, place
 		}
 		place = place.next
 		news, err := l.changed(out, place)
-		if err == nil && !news && time.Since(at) >= bookmarkEvery && told != place.version {
+		if err == nil && !news && time.Since(at) >= bookmarkEvery && sent != place.version {
 			news, err = true, out.event(eventBookmark, place.version, watchEvent{Version: place.version})
 		}
 		if err == nil {
@@ -184,14 +184,14 @@ func (l *wanted[T]) follow(ctx context.Context, f *feed, out *eventStream, place
 			return err
 		}
 		if news {
-			told, at = place.version, time.Now()
+			sent, at = place.version, time.Now()
 		}
 	}
 }
 
-// changed tells what of a delta is of the list, and whether anything is.
+// changed sends what of a delta belongs to the list, and returns whether anything does.
 func (l *wanted[T]) changed(out *eventStream, d *delta) (news bool, err error) {
-	name, item := "", (*T)(nil) // what is to be told, when it is known whether it is the last
+	name, item := "", (*T)(nil) // what is to be sent, when it is known whether it is the last
 	changes := l.changes(d)
 	for i := range changes {
 		c := &changes[i]
@@ -206,7 +206,7 @@ func (l *wanted[T]) changed(out *eventStream, d *delta) (news bool, err error) {
 			continue
 		}
 		if item != nil {
-			if err := l.tell(out, name, 0, watchEvent{d.version, item}); err != nil {
+			if err := l.send(out, name, 0, watchEvent{d.version, item}); err != nil {
 				return true, err
 			}
 		}
@@ -215,7 +215,7 @@ func (l *wanted[T]) changed(out *eventStream, d *delta) (news bool, err error) {
 	if item == nil {
 		return false, nil
 	}
-	return true, l.tell(out, name, d.version, watchEvent{d.version, item})
+	return true, l.send(out, name, d.version, watchEvent{d.version, item})
 }
 
 // has reports whether an item is in the list.
@@ -223,9 +223,9 @@ func (l *wanted[T]) has(of *status.JobStatus, x *T) bool {
 	return x != nil && l.picks(l.group, of, x) && l.passes(x)
 }
 
-// tell writes an event of an item, with the fields that are wanted; of one that is
+// send writes an event of an item, with the fields that are wanted; for one that was
 // removed, its name.
-func (l *wanted[T]) tell(out *eventStream, name string, id uint64, e watchEvent) error {
+func (l *wanted[T]) send(out *eventStream, name string, id uint64, e watchEvent) error {
 	x := e.Item.(*T)
 	if name == eventRemoved {
 		e.Item = struct {

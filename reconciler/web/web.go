@@ -79,9 +79,9 @@ type Config struct {
 	Suspensions Suspensions
 	Restarts    Restarts
 	Machines    Machines
-	// Exec runs commands beside tasks, and NoExec refuses them. Audit is told of
-	// each before it is run, and of requests that are refused for who makes them. It
-	// must not block.
+	// Exec runs commands beside tasks, and NoExec refuses them. Audit gets an event for
+	// each before it is run, and for requests that are refused because of who makes
+	// them. It must not block.
 	Exec    Exec
 	NoExec  bool
 	Audit   func(schema.Event)

@@ -104,7 +104,7 @@ func bounded(req request, base uint64) (response, error) {
 	return resp, nil
 }
 
-// setLimits tells the kernel: the last defence, behind watch.
+// setLimits sets limits in the kernel: the last defence, behind watch.
 func setLimits(l Limits, used time.Duration, base uint64) error {
 	debug.SetMaxStack(l.StackBytes)
 	cpu := uint64((used + l.CPU + 2*time.Second) / time.Second)

@@ -6,9 +6,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// cueWords tells which rule an error of CUE's is of, where nothing here says it in
-// words of its own. CUE's errors have no types: their words are all there is. The
-// first that matches counts.
+// cueWords finds the rule of an error of CUE's that no other code here explains. CUE's
+// errors have no types, so their text has to do. The first that matches counts.
 var cueWords = []struct {
 	rule schema.Rule
 	form *regexp.Regexp

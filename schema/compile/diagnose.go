@@ -24,7 +24,7 @@ const (
 	maxFound = 1000
 )
 
-// mistake is a diagnostic in the making, with what it takes to tell which mistake
+// mistake is a diagnostic in the making, with what is needed to find out which mistake
 // follows from which.
 type mistake struct {
 	schema.Diagnostic

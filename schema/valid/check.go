@@ -174,7 +174,7 @@ func (c *check) value(path []string, r *Rule, v any) any {
 		}
 	}
 	c.add(Problem{Rule: schema.RuleWrongType, Path: path, Message: "is " + describe(v), Expected: r.String(), Hint: typeHint(r, v)})
-	return Broken{} // what is told of it is told
+	return Broken{} // its mistakes are reported
 }
 
 func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]any {

@@ -53,7 +53,7 @@ var healthRule = &Rule{
 	},
 }
 
-// beside tells a reader who gives the timings of a check within it.
+// beside is the hint for timings that are given within a check.
 const beside = " beside http, in health"
 
 var httpRule = &Rule{

@@ -29,7 +29,7 @@ type Config struct {
 	LostAfter time.Duration
 	// Profiles is a directory for profiles of the master; "" takes none.
 	Profiles string
-	// Progress is told what is being done.
+	// Progress gets a line for each thing that is done.
 	Progress io.Writer
 }
 
@@ -131,7 +131,7 @@ type load struct {
 	name   string
 	began  time.Time
 	before sample
-	tasks  int // that the master's processor time is told for each of; 0: it is not
+	tasks  int // by which the master's processor time is divided; 0: it is not
 }
 
 // newLoad begins a load at begin, or now if that is zero.
@@ -333,7 +333,7 @@ func (c *cell) rollOut(ctx context.Context, l *load) error {
 
 // lose cuts machines off, and waits until all that ran on them runs elsewhere.
 func (c *cell) lose(ctx context.Context, l *load) error {
-	names, heard := c.fleet.Silence(c.cfg.Machines / lostShare)
+	names, heal := c.fleet.Silence(c.cfg.Machines / lostShare)
 	lost := map[string]bool{}
 	for _, name := range names {
 		lost[name] = true
@@ -354,7 +354,7 @@ func (c *cell) lose(ctx context.Context, l *load) error {
 	if err := l.used(); err != nil {
 		return err
 	}
-	heard()
+	heal()
 	return c.converge(ctx)
 }
 

@@ -49,7 +49,7 @@ type tally struct {
 	starts  []time.Time
 }
 
-// tracker knows which generations of tasks run where. Machines tell it, from many
+// tracker knows which generations of tasks run where. Machines call observe, from many
 // goroutines.
 type tracker struct {
 	mu       sync.Mutex // guards what follows

@@ -25,7 +25,7 @@ const (
 	agentInvalid = 2
 )
 
-// errEnded says that the agent ended though nobody told it to.
+// errEnded says that the agent ended though nobody stopped it.
 var errEnded = errors.New("the agent ended unexpectedly")
 
 // agentProcess is an agent that is kept running.

@@ -6,8 +6,8 @@ import (
 	"github.com/musterhq/muster/reconciler/link"
 )
 
-// agents breaks the circle between the link, which hands on what agents say, and the
-// shard, which has them told what to do.
+// agents breaks the circle between the link, which passes reports to the shard, and the
+// shard, which sends views through the link.
 type agents struct{ *link.Server }
 
 // partedFor is for how long beyond its lease a leader may be out of reach for one of the

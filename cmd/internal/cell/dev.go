@@ -97,8 +97,8 @@ func runDev(ctx context.Context, cfg DevConfig, dir string) error {
 	if err != nil {
 		return err
 	}
-	// The master goes last: what the agent says while it stops the tasks is
-	// still heard.
+	// The master ends last: it still gets what the agent reports while that stops the
+	// tasks.
 	masterCtx, stopMaster := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopMaster()
 	agentCtx, stopAgent := context.WithCancel(ctx)

@@ -52,8 +52,8 @@ func (m *master) candidate() string {
 	return m.url()
 }
 
-// stands is told who leads while this master waits. Its own agents stay: what they say
-// goes to the one that leads.
+// stands takes who leads while this master waits. The agents that are connected to it stay:
+// their reports go to the leader.
 func (m *master) stands(l store.Leader) {
 	m.cfg.Log.Info("standing by", "cell", m.cell, "leader", l.ID)
 	m.term.standby(l.ID)
@@ -68,9 +68,8 @@ func (m *master) stands(l store.Leader) {
 	}
 }
 
-// lead leads the cell whenever it can, until ctx ends. A store that goes away
-// ends a term and not the process: all that a term knows is read again when the
-// store is back.
+// lead leads the cell whenever it can, until ctx ends. A store that cannot be reached ends
+// a term and not the process: all state is read again when the store is back.
 func (m *master) lead(ctx context.Context) error {
 	for {
 		err := m.leadOneTerm(ctx)
@@ -92,7 +91,7 @@ func (m *master) lead(ctx context.Context) error {
 	}
 }
 
-// leadsNoMore says why this master leads no more, if it is for now.
+// leadsNoMore records why this master no longer leads, if it may lead again.
 func (m *master) leadsNoMore(err error) {
 	a := status.Absence{Role: status.Starting, Since: time.Now(), Message: "this master lost its lease and no longer leads the cell"}
 	switch {
@@ -128,7 +127,7 @@ func (m *master) leaveSessions() {
 	}
 }
 
-// leadOneTerm campaigns, and leads the cell until the store says that it does no more.
+// leadOneTerm campaigns, and leads the cell until the term ends.
 func (m *master) leadOneTerm(ctx context.Context) error {
 	select {
 	case <-m.store.Lost():
@@ -191,7 +190,7 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 	return err
 }
 
-// upkeep is told what the store has done for its own sake.
+// upkeep records a maintenance of the store: a snapshot or a defragmentation.
 func (m *master) upkeep(what, message string, err error) {
 	m.term.kept(what, err)
 	if err != nil {
@@ -203,8 +202,8 @@ func (m *master) upkeep(what, message string, err error) {
 	m.events.Append([]schema.Event{{At: time.Now(), Kind: schema.EventStore, Message: what + " " + message}})
 }
 
-// awaitLeader waits at most leaderWait until it is known whether this master leads, so that who
-// asks as soon as it is ready gets an answer.
+// awaitLeader waits at most leaderWait until it is known whether this master leads, so that
+// requests right after the start are answered.
 func (m *master) awaitLeader(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -213,7 +212,7 @@ func (m *master) awaitLeader(ctx context.Context) {
 	}
 }
 
-// resign lets a standby take over at once, when this master stops in order.
+// resign lets a standby take over at once, when this master shuts down.
 func (m *master) resign() {
 	if len(m.cfg.Etcd.Endpoints) == 0 {
 		return

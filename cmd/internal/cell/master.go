@@ -77,8 +77,8 @@ type MasterConfig struct {
 	// Exe is a muster binary, which is run as a compile child.
 	Exe string
 	Log *slog.Logger
-	// Ready is told the cell's name, the API's address, and where a browser without a
-	// certificate finds the status page, "" for nowhere, once all listen.
+	// Ready is called once all listen, with the cell's name, the API's address, and where a
+	// browser without a certificate finds the status page, "" for nowhere.
 	Ready func(cell, address, page string)
 }
 
@@ -198,7 +198,7 @@ func (m *master) listenSocket() error {
 		cfg.Socket = filepath.Join(cfg.DataDir, "link", apiSocket)
 	}
 	var err error
-	if cfg.Socket, err = filepath.Abs(cfg.Socket); err != nil { // it is told to others
+	if cfg.Socket, err = filepath.Abs(cfg.Socket); err != nil { // others get it
 		return err
 	}
 	if err := checkSocketPath(cfg.Socket, "give --socket FILE with a shorter path"); err != nil {

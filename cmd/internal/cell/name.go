@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// InputError is a mistake in what a cell was told: its repository, its data
+// InputError is a mistake in the configuration of a cell: its repository, its data
 // directory, its addresses. Its text ends in a hint on a line of its own.
 type InputError struct{ err error }
 
@@ -55,7 +55,7 @@ func (m *master) findCell(ctx context.Context) (string, error) {
 // as far as that can be read now, does not declare, though it declares others.
 func (m *master) checkDeclared(ctx context.Context) error {
 	if _, err := store.CellOf(m.cfg.DataDir); !errors.Is(err, fs.ErrNotExist) {
-		return nil // it was there once, or the store will tell
+		return nil // it was there once, or the store will report it
 	}
 	cells, err := m.declaredCells(ctx)
 	if err != nil || len(cells) == 0 || slices.Contains(cells, m.cfg.Cell) {

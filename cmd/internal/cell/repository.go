@@ -19,15 +19,14 @@ type repository interface {
 	Head(ctx context.Context) (string, error)
 	// Name is what messages call it.
 	Name() string
-	// Look has Run look now, and returns what that found once it was told.
+	// Look has Run look now, and returns what it found once Run has reported it.
 	Look(ctx context.Context) (model.Seen, error)
 	// Standing says how a commit stands to a head.
 	Standing(ctx context.Context, head, name string) status.Standing
 }
 
-// openRepository opens what cfg names; dir is for the store of a remote, and away
-// says that a directory need not be there now. What is wrong is a mistake in what
-// the cell was told.
+// openRepository opens what cfg names; dir is for the store of a remote, and away says that
+// a directory need not be there now. An error is an InputError.
 func (cfg *MasterConfig) openRepository(ctx context.Context, dir string, away bool) (repository, error) {
 	var r repository
 	var err error

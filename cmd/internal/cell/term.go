@@ -73,7 +73,7 @@ func newTerm(cell string, pushed *replica.Copy) *term {
 	}
 }
 
-// begin says that l leads the cell from now on, and h reaches its machines.
+// begin says that l leads the cell from now on, and that h reaches its machines.
 func (t *term) begin(l *loop.Loop, h *relay.Hub) { t.change(l, h, nil) }
 
 // end says that nothing leads the cell here, and why. The same as before is no
@@ -309,7 +309,7 @@ func (t *term) machines() (*relay.Hub, error) {
 // Is makes it loop.ErrStopped, too.
 func (e absentError) Is(target error) bool { return target == loop.ErrStopped }
 
-// kept is told how a piece of upkeep of the store went.
+// kept counts a maintenance of the store.
 func (t *term) kept(what string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -369,7 +369,7 @@ func (t *term) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(outagesDesc, prometheus.CounterValue, float64(t.outages))
 }
 
-// standby is told by the store who leads while this master waits.
+// standby says that this master waits, and which one leads.
 func (t *term) standby(leader string) {
 	a := status.Absence{Role: status.Standby, Since: time.Now(), Leader: leader, Message: "this master is on standby: another one is about to lead"}
 	if leader != "" {

@@ -149,8 +149,8 @@ func get(ctx context.Context, url string) (string, error) {
 	return string(b), err
 }
 
-// expectBatchDone errs unless the batch job's 5 indices are done, each run
-// exactly once, which their logs tell.
+// expectBatchDone errs unless the batch job's 5 indices are done, each run exactly once, as
+// their logs show.
 func (w *world) expectBatchDone(ctx context.Context, tell bool) error {
 	s, err := w.status(ctx)
 	if err != nil {

@@ -131,7 +131,7 @@ func badCommits(ctx context.Context, w *world) error {
 	for _, bad := range []struct {
 		what   string
 		commit func() (string, error)
-		says   func(s *status.Status) string // what the status tells, "" while it does not
+		says   func(s *status.Status) string // what the status says, "" while it does not
 	}{
 		{"does not compile", func() (string, error) {
 			w.shop = good
@@ -291,8 +291,8 @@ func removeAll(ctx context.Context, w *world) error {
 	return w.expectNothingLeft(ctx)
 }
 
-// staleSays returns what the status tells of a stale directory: where, what,
-// and the way out.
+// staleSays returns what the status says about a stale directory: where, what, and the way
+// out.
 func staleSays(dir string) func(*status.Status) string {
 	return func(s *status.Status) string {
 		for _, p := range s.Stale {

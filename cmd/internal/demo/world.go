@@ -86,7 +86,7 @@ func (w *world) setUp(ctx context.Context) error {
 	return w.sayNotes(ctx)
 }
 
-// sayNotes tells what this machine cannot do, as the status has it.
+// sayNotes prints what this machine does not support, from the status.
 func (w *world) sayNotes(ctx context.Context) error {
 	s, err := w.status(ctx)
 	if err != nil {

@@ -35,7 +35,7 @@ func TestHollow(t *testing.T) {
 		return false
 	})
 
-	silent, heard := fleet.Silence(machines)
+	silent, heal := fleet.Silence(machines)
 	if len(silent) != machines {
 		t.Fatalf("%d machines are silent", len(silent))
 	}
@@ -48,6 +48,6 @@ func TestHollow(t *testing.T) {
 	if n := fleet.Stats().Running; n != 1 {
 		t.Errorf("%d tasks run on machines that are silent, want 1", n)
 	}
-	heard()
+	heal()
 	eventually(t, "the end of the task", func() bool { return fleet.Stats().Running == 0 && m.count() > machines })
 }

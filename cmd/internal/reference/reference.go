@@ -102,7 +102,7 @@ func flags(b *strings.Builder, set *pflag.FlagSet) {
 		}
 		value := f.DefValue
 		if value == "0" || value == "false" {
-			value = "" // of no meaning, or told in words
+			value = "" // of no meaning, or described in words
 		}
 		if value != "" {
 			value = "`" + value + "`"

@@ -23,7 +23,7 @@ type cause struct {
 	next     string
 	hint     string
 	harmless bool // it keeps nothing back
-	listed   bool // names are told on a line of their own, be it only one
+	listed   bool // names are shown on a line of their own, be it only one
 }
 
 // causes returns what of s is not as desired, each cause once: what is wrong with
@@ -78,7 +78,7 @@ func suspensions(list []status.SuspensionStatus) []cause {
 	return out
 }
 
-// refusal is what rejections have in common that are told as one.
+// refusal is what rejections have in common that are shown as one.
 type refusal struct {
 	cause    quota.RejectionCause
 	user     string
@@ -147,9 +147,9 @@ func jobCauses(s *status.Status) []cause {
 	return out
 }
 
-// shared returns why j is not as desired, as far as other jobs may say the same, and
-// its name with how many of its tasks are not; "" if it is as desired, or if its
-// rejection is all there is to tell.
+// shared returns why j is not as desired, as far as other jobs may say the same, and its
+// name with how many of its tasks are not; "" if it is as desired, or if its rejection is
+// all there is to show.
 func shared(j *status.JobStatus, rejected bool) (why, name string) {
 	goesOn := j.Rollout == nil || j.Rollout.State == status.RolloutGoing
 	if how := missingOf(j); j.Cause != "" && how != "" && goesOn && len(j.Restarting) == 0 {
@@ -182,11 +182,11 @@ func missingOf(j *status.JobStatus) string {
 // exact are amounts that stand beside a rounded one.
 var exact = regexp.MustCompile(`\b[0-9,]+ \(([0-9.]+ [KMGTPE]iB)\)`)
 
-// lines is what bounds a text where it is not told in full.
+// lines bounds a text that is not shown in full.
 const lines = 4
 
-// write tells a cause. On a screen with an end a long text is cut, and few names
-// and diagnostics are told.
+// write writes a cause. On a terminal of limited height a long text is cut, and few names
+// and diagnostics are shown.
 func (c *cause) write(b *strings.Builder, v *View) {
 	most := 0
 	if !v.All {
@@ -238,7 +238,7 @@ func (v *View) diagnostic(b *strings.Builder, indent string, d *schema.Diagnosti
 	}
 }
 
-// bounded returns a text as far as it is told on a screen with an end.
+// bounded returns the part of a text that is shown on a terminal of limited height.
 func (v *View) bounded(s string) string {
 	if v.All {
 		return s

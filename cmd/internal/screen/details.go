@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// details writes what is told only of what was asked for by name: the attributes of
-// a machine, the labels and annotations of a job, the history of tasks.
+// details writes what is shown only for objects that were asked for by name: the attributes
+// of a machine, the labels and annotations of a job, the history of tasks.
 func (v *View) details(b *strings.Builder, s *status.Status) {
 	if v.machine() && len(s.Machines) == 1 {
 		v.machineDetails(b, &s.Machines[0])

@@ -86,7 +86,7 @@ func (v *View) rows(t *Table, most, all int, what string) []string {
 	return out
 }
 
-// shortCauses tells the worst causes, and of quotas the warnings, in so many lines.
+// shortCauses returns the worst causes, and the warnings about quotas, in so many lines.
 func (v *View) shortCauses(s *status.Status, all []cause, most int) []string {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b cause) int {
@@ -116,7 +116,7 @@ func (v *View) shortCauses(s *status.Status, all []cause, most int) []string {
 	return out
 }
 
-// short tells a cause in a few lines.
+// short returns a cause in a few lines.
 func (c *cause) short(v *View) []string {
 	first := v.line(c.label+": ", c.text)
 	out := []string{v.Painter.Paint(c.colour, c.label) + strings.TrimPrefix(first, c.label)}

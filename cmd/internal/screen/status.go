@@ -16,7 +16,7 @@ import (
 // View is what of a status is wanted, and for which screen.
 type View struct {
 	Width    int  // in cells; 0: lines of any length
-	All      bool // tell everything: all names, machines, jobs and diagnostics
+	All      bool // show everything: all names, machines, jobs and diagnostics
 	Painter  Painter
 	Name     string // the job, task or machine that was asked for; "" for the cell
 	Tasks    bool   // list tasks
@@ -67,7 +67,7 @@ func (v *View) head(b *strings.Builder, s *status.Status, all []cause) {
 	}
 }
 
-// cell returns all that there is to tell of a cell, or a part of it, but its tasks.
+// cell returns the status of a cell, or of a part of it, without its tasks.
 func (v *View) cell(s *status.Status) string {
 	var b strings.Builder
 	all := causes(s)

@@ -153,8 +153,8 @@ type StatusQuery struct {
 	Group status.Group
 	// Brief leaves the tasks out, which are most of the status of a large cell.
 	Brief bool
-	// Short leaves jobs and machines out of which there is nothing to say, but for the
-	// first Most of each, and tells totals.
+	// Short leaves out jobs and machines without problems, except the first Most of each,
+	// and adds totals.
 	Short bool
 	Most  int
 }

@@ -31,14 +31,14 @@ type LogCopy struct {
 	Task    string // user/job/index
 	Request schema.LogRequest
 	Out     io.Writer
-	// Say is told what a reader must know beside the log, such as that some of
-	// it was removed before it was read.
+	// Say is called with what a reader must know beside the log, such as that some of it
+	// was removed before it was read.
 	Say func(text string)
 
-	bytes int64 // written
-	at    schema.LogPosition
-	read  bool // the generation of at has no more
-	told  bool // that it was cut off
+	bytes  int64 // written
+	at     schema.LogPosition
+	read   bool // the generation of at has no more
+	warned bool // that it was cut off
 }
 
 // next returns where the log goes on.
@@ -68,7 +68,7 @@ func (c *Client) CopyLog(ctx context.Context, l *LogCopy) error {
 		before := l.bytes
 		err := c.copyOnce(ctx, l)
 		if l.bytes > before {
-			wait, since, l.told = firstRetry, time.Now(), false
+			wait, since, l.warned = firstRetry, time.Now(), false
 		}
 		var out errOut
 		switch {
@@ -88,8 +88,8 @@ func (c *Client) CopyLog(ctx context.Context, l *LogCopy) error {
 			since = time.Now()
 		case !l.Request.Follow || l.at.Generation == 0 || time.Since(since) > giveUpAfter:
 			return err
-		case !l.told:
-			l.told = true
+		case !l.warned:
+			l.warned = true
 			l.Say(fmt.Sprintf("the log of %s was cut off: %v; it continues when possible", l.Task, err))
 		}
 		if l.at.Generation > 0 {
@@ -149,7 +149,7 @@ func (c *Client) skip(ctx context.Context, l *LogCopy, why error) bool {
 	for i := range s.Tasks {
 		if t := &s.Tasks[i]; t.Name == l.Task && t.Generation > l.at.Generation {
 			l.Say(fmt.Sprintf("the rest of the log of %s generation %d cannot be read: %v; it goes on with generation %d", l.Task, l.at.Generation, why, t.Generation))
-			l.read, l.told = true, false
+			l.read, l.warned = true, false
 			return true
 		}
 	}

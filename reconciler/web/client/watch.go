@@ -34,7 +34,7 @@ const (
 
 // Watch says how a watch goes on where it does not.
 type Watch struct {
-	// Say is told, once each, that the master cannot be watched and is polled, and that
+	// Say is called, once each, when the master cannot be watched and is polled, and when
 	// the watch was interrupted.
 	Say func(string)
 	// Patience is for how long a master that does not answer any more is tried again.
@@ -93,12 +93,13 @@ func (c *Client) pollStatus(ctx context.Context, q StatusQuery, yield func(*stat
 }
 
 // EventChanges returns the events that match, and then those that follow, until ctx ends,
-// as StatusChanges does. None is told twice, and none left out that the master has.
+// as StatusChanges does. No event is returned twice, and none that the master has is left
+// out.
 func (c *Client) EventChanges(ctx context.Context, q EventQuery, w Watch) iter.Seq2[*schema.EventRecord, error] {
 	v := q.values()
 	v.Set("watch", "1")
 	return func(yield func(*schema.EventRecord, error) bool) {
-		tell := func(r *schema.EventRecord) error {
+		deliver := func(r *schema.EventRecord) error {
 			if q.After = r.ID; !yield(r, nil) {
 				return errStop
 			}
@@ -109,7 +110,7 @@ func (c *Client) EventChanges(ctx context.Context, q EventQuery, w Watch) iter.S
 			if err := json.Unmarshal(e.data, r); err != nil {
 				return c.foreign(err)
 			}
-			return tell(r)
+			return deliver(r)
 		})
 		for wait := time.Duration(0); errors.Is(err, errNoWatch); wait = pollWait {
 			records, failed := c.Events(ctx, q, wait)
@@ -117,7 +118,7 @@ func (c *Client) EventChanges(ctx context.Context, q EventQuery, w Watch) iter.S
 				err = failed
 			}
 			for i := 0; i < len(records) && errors.Is(err, errNoWatch); i++ {
-				if stop := tell(&records[i]); stop != nil {
+				if stop := deliver(&records[i]); stop != nil {
 					err = stop
 				}
 			}
@@ -136,10 +137,10 @@ var errStop = errors.New("no more is wanted")
 // up again where it broke off. It errs with errNoWatch if there is none to be had.
 func (c *Client) watch(ctx context.Context, path string, v url.Values, w Watch, f func(*serverEvent) error) error {
 	var last uint64 // what the stream goes on from
-	wait, since, begun, told := watchRetry, time.Now(), false, false
+	wait, since, begun, warned := watchRetry, time.Now(), false, false
 	for {
 		err := c.stream(ctx, path, v, last, func(e *serverEvent) error {
-			begun, told, wait, since = true, false, watchRetry, time.Now()
+			begun, warned, wait, since = true, false, watchRetry, time.Now()
 			if err := f(e); err != nil {
 				return given{err}
 			}
@@ -164,8 +165,8 @@ func (c *Client) watch(ctx context.Context, path string, v url.Values, w Watch, 
 			return err
 		case time.Since(since) > w.Patience:
 			return err
-		case !told:
-			told = true
+		case !warned:
+			warned = true
 			w.Say(fmt.Sprintf("%v; it goes on as soon as the master answers", err))
 		}
 		if err := sleep(ctx, wait); err != nil {
