@@ -22,6 +22,7 @@ STOPPED      ?= 2m
 MACHINES     ?= 1000
 RESULTS      ?=
 PROFILES     ?=
+LOADS        ?=
 LATER        ?=
 
 .PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs user vm vm-systemd generate generated check nightly clean
@@ -71,8 +72,8 @@ bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(git grep -lE '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
 
 # The paths are made absolute, since a test runs in the directory of its package.
-bench-cell: ## measure a master with MACHINES hollow machines, against the budgets for that many; RESULTS is a file for JSON, PROFILES a directory
-	go test -count=1 -v -timeout 60m -run '^TestCell$$' ./cmd/internal/bench -cell.machines $(MACHINES) -cell.json '$(abspath $(RESULTS))' -cell.profiles '$(abspath $(PROFILES))'
+bench-cell: ## measure a master with MACHINES hollow machines, against the budgets for that many; RESULTS is a file for JSON, PROFILES a directory; LOADS=join,commit,... applies these only, without budgets
+	go test -count=1 -v -timeout 60m -run '^TestCell$$' ./cmd/internal/bench -cell.machines $(MACHINES) -cell.json '$(abspath $(RESULTS))' -cell.profiles '$(abspath $(PROFILES))' -cell.loads '$(LOADS)'
 
 FRESH := $(shell date +%s)000
 SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^Test(Random|Rough)$$' -sim.steps $(STEPS)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent/hollow"
@@ -27,7 +28,10 @@ type Config struct {
 	Arrivals int
 	// LostAfter is how long a machine is silent before it is lost.
 	LostAfter time.Duration
-	// Profiles is a directory for profiles of the master; "" takes none.
+	// Loads are those to apply, in their own order; none: all. A load finds what those
+	// before it leave, so join and commit belong to any other.
+	Loads []string
+	// Profiles is a directory for profiles of master and machines; "" takes none.
 	Profiles string
 	// Progress gets a line for each thing that is done.
 	Progress io.Writer
@@ -102,6 +106,9 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		{"restart", c.restart},
 		{"memory", c.memory},
 	} {
+		if len(cfg.Loads) > 0 && !slices.Contains(cfg.Loads, load.name) {
+			continue
+		}
 		fmt.Fprintln(cfg.Progress, time.Now().Format(time.TimeOnly), load.name)
 		l, err := c.newLoad(load.name, begin)
 		if err == nil {
@@ -110,7 +117,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 			cancel()
 		}
 		if err != nil {
-			return c.result(), fmt.Errorf("%s: %w", load.name, errors.Join(err, c.master.said()))
+			return c.result(), fmt.Errorf("%s: %w", load.name, errors.Join(err, c.stuck(ctx, load.name), c.master.said()))
 		}
 		begin = sample{}
 	}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,49 +63,4 @@ func (c *cell) converge(ctx context.Context) error {
 	}
 	_, _, err = c.command(ctx, "wait", "--commit", head, "--timeout", patience.String())
 	return err
-}
-
-// heapProfile is taken at the end of a load.
-const heapProfile = "heap"
-
-// profile takes profiles of the master, if they are wanted, until stop is called.
-func (c *cell) profile(ctx context.Context, name string) (stop func()) {
-	if c.cfg.Profiles == "" {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// Of that length at most: one that is cut off cannot be read.
-		err := c.fetch(ctx, "profile?seconds=10", name+"-cpu")
-		if err == nil {
-			err = c.fetch(ctx, heapProfile, name+"-"+heapProfile)
-		}
-		if err != nil {
-			fmt.Fprintln(c.cfg.Progress, "no profile of", name+":", err)
-		}
-	}()
-	return func() {
-		<-done
-		cancel()
-	}
-}
-
-// fetch writes a profile into the directory of profiles.
-func (c *cell) fetch(ctx context.Context, what, name string) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.master.profiles+what, nil)
-	if err != nil {
-		return err
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	b, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(c.cfg.Profiles, name+".pprof"), b, 0o600)
 }
