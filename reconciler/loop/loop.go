@@ -11,6 +11,10 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
+// maxRest is the longest that a round waits, after the one before, for more reports of
+// machines, and for which messages are taken that keep coming.
+const maxRest = 250 * time.Millisecond
+
 // ErrStopped is returned by calls to a Loop whose Run has ended.
 var ErrStopped = errors.New("the master is stopping")
 
@@ -92,7 +96,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	resetTo(timer, o.master.Wake(), l.cfg.Now())
+	resetTo(timer, o.wake(), l.cfg.Now())
+	resting := false // there is news, for which the timer runs
 	for {
 		due, questions := false, []question(nil)
 		select {
@@ -103,9 +108,14 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-timer.C:
 			due = true
 		}
-		if err == nil && (due || o.master.News()) {
-			err = o.round(ctx)
-			resetTo(timer, o.master.Wake(), l.cfg.Now())
+		switch {
+		case err != nil:
+		case due || o.master.News() && (len(questions) > 0 || o.rested(l.cfg.Now())):
+			err, resting = o.round(ctx), false
+			resetTo(timer, o.wake(), l.cfg.Now())
+		case o.master.News() && !resting:
+			resting = true
+			resetTo(timer, o.rests, l.cfg.Now())
 		}
 		if err != nil {
 			return unlessDone(ctx, err)
@@ -176,6 +186,8 @@ type owner struct {
 	changed chan struct{} // closed when the master's version moves on
 	joins   []joined      // that are not stored yet
 	reading *reading      // of now; nil until somebody asks
+	urgent  bool          // there is news other than reports and joins of machines
+	rests   time.Time     // until then, unless there is such news, or a question
 	// describer is what readings are described by.
 	describer *describer
 }
@@ -192,11 +204,11 @@ func newOwner(ctx context.Context, cfg Config) (*owner, error) {
 	return &owner{cfg: cfg, master: m, changed: make(chan struct{}), describer: &describer{}}, nil
 }
 
-// take handles m and whatever else is waiting, so that a burst of reports costs
-// one round, and one of joins a few transactions. Questions are handed back: they are
+// take handles m and whatever else is waiting, for maxRest at most, so that a burst of
+// reports costs one round, and one of joins a few transactions. Questions are handed back: they are
 // to be answered after the round, from a state in which the news has been decided upon.
 func (o *owner) take(ctx context.Context, m message, inbox <-chan message) (questions []question, err error) {
-	for {
+	for began := o.cfg.Now(); ; {
 		switch m := m.(type) {
 		case question:
 			questions = append(questions, m)
@@ -206,6 +218,9 @@ func (o *owner) take(ctx context.Context, m message, inbox <-chan message) (ques
 			}
 		default:
 			panic(fmt.Sprintf("loop: %T is neither an event nor a question", m))
+		}
+		if o.cfg.Now().Sub(began) >= maxRest {
+			return questions, o.welcome(ctx)
 		}
 		select {
 		case m = <-inbox:
@@ -217,20 +232,42 @@ func (o *owner) take(ctx context.Context, m message, inbox <-chan message) (ques
 
 // handle takes an event; joins before it are stored unless it is another one.
 func (o *owner) handle(ctx context.Context, e event) error {
-	if _, ok := e.(join); !ok {
+	_, joins := e.(join)
+	if !joins {
 		if err := o.welcome(ctx); err != nil {
 			return err
 		}
 	}
+	if _, reports := e.(sessionUpdates); !reports && !joins {
+		o.urgent = true
+	}
 	return e.handle(ctx, o)
 }
 
-// round has the master decide, and carries that out.
+// wake returns when the next round is due if nothing happens before, zero if never.
+func (o *owner) wake() time.Time {
+	wake := o.master.Wake()
+	if !wake.IsZero() && wake.Before(o.rests) {
+		return o.rests
+	}
+	return wake
+}
+
+// rested reports whether what has happened may be decided upon.
+func (o *owner) rested(now time.Time) bool { return o.urgent || !now.Before(o.rests) }
+
+// round has the master decide, and carries that out. The next one rests for as long as this
+// one took, so that what machines report meanwhile is decided upon together: in a large
+// cell in which much happens a round looks at most jobs, however few of the machines have
+// reported.
 func (o *owner) round(ctx context.Context) error {
+	began := o.cfg.Now()
 	o.master.Decide()
 	if err := o.carryOut(ctx); err != nil {
 		return err
 	}
+	ended := o.cfg.Now()
+	o.urgent, o.rests = false, ended.Add(min(ended.Sub(began), maxRest))
 	close(o.changed)
 	o.changed, o.reading = make(chan struct{}), nil
 	return nil

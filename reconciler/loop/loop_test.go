@@ -316,6 +316,56 @@ func TestRepeatedReportsCostNoRound(t *testing.T) {
 	})
 }
 
+// While rounds take long, reports of machines are gathered for as long as one took; what else
+// happens is decided upon at once.
+func TestRoundsRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		epoch := r.join()
+		r.report(epoch)
+		r.apply("c1", web(1))
+		synctest.Wait()
+		said := r.running()
+		restarted := func() {
+			said.Tasks = slices.Clone(said.Tasks)
+			said.Tasks[0].Incarnation++
+			if err := r.Report(t.Context(), "m1", epoch, said); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const took, between = 100 * time.Millisecond, 10 * time.Millisecond // of the bubble's clock
+		r.mu.Lock()
+		r.slow = took
+		r.mu.Unlock()
+		before := r.status().Version
+		for range 500 {
+			restarted()
+			time.Sleep(between)
+		}
+		// One comes while a round is made, and the others while the owner rests.
+		if rounds := r.status().Version - before; rounds < 2 || rounds > 500/uint64(took/between)+1 {
+			t.Errorf("500 reports, %v apart, cost %d rounds of %v", between, rounds, took)
+		}
+
+		restarted()
+		time.Sleep(took + between) // the round is over, and the owner rests
+		_, newer := r.statusAndNewer()
+		restarted()
+		if r.status(); !isClosed(newer) {
+			t.Error("the answer to a question that came while the owner rests is of before the news")
+		}
+		_, newer = r.statusAndNewer()
+		restarted()
+		began := time.Now()
+		r.apply("c2", web(1))
+		if <-newer; time.Since(began) > 2*took {
+			t.Errorf("a commit that came while the owner rests waited %v", time.Since(began))
+		}
+		r.stop()
+	})
+}
+
 func TestNewerStatus(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -37,6 +37,7 @@ type rig struct {
 	settled []string
 	events  []schema.Event
 	hold    chan struct{} // while not nil, the owner waits for it to be closed
+	slow    time.Duration // that a round takes of which nothing is told
 }
 
 // start runs a new master on m.
@@ -152,10 +153,13 @@ func (r *rig) stored() *model.State {
 func (r *rig) Append(events []schema.Event) {
 	r.mu.Lock()
 	r.events = append(r.events, events...)
-	hold := r.hold
+	hold, slow := r.hold, r.slow
 	r.mu.Unlock()
 	if hold != nil {
 		<-hold
+	}
+	if len(events) == 0 {
+		time.Sleep(slow)
 	}
 }
 
