@@ -239,7 +239,8 @@ func NewAgent(cfg AgentConfig, found Found, now time.Time) *Agent {
 // Info is what the machine says of itself.
 func (a *Agent) Info() schema.MachineInfo { return a.info }
 
-// Report is the newest report. It must not be written to.
+// Report is the newest report, another value if it says anything else. It must not be
+// written to.
 func (a *Agent) Report() *schema.Report { return a.report }
 
 // Memory is what the agent remembers of its master. The View must not be written to.
@@ -343,8 +344,11 @@ func (a *Agent) next(now time.Time) {
 // turn says how all is, and when there is something to do again.
 func (a *Agent) turn(now time.Time) *Turn {
 	t := &Turn{Checks: a.plan.Checks, Report: a.describe(), Stopped: a.shutdown && a.plan.Alive == 0}
-	t.News = !reflect.DeepEqual(a.report, t.Report)
-	a.report = t.Report
+	if t.News = !reflect.DeepEqual(a.report, t.Report); t.News {
+		a.report = t.Report
+	} else {
+		t.Report = a.report
+	}
 	a.withhold()
 	a.wake = a.look.next
 	if !a.plan.Wake.IsZero() {

@@ -202,6 +202,25 @@ func TestAgentTakesWholeEnd(t *testing.T) {
 	d.want(t, "its end", "start u/a/0")
 }
 
+// TestAgentSaysTheSame: a turn without news has the report of the turn before, so that what
+// is made of it need not be made again.
+func TestAgentSaysTheSame(t *testing.T) {
+	t.Parallel()
+	d := newDriver(nodeagent.Found{})
+	d.assign(t, 1, assignment("a", 0, 1, schema.Service))
+	for range 3 {
+		d.decide()
+	}
+	was := d.agent.Report()
+	if d.decide(); d.turn.News || d.turn.Report != was || d.agent.Report() != was {
+		t.Errorf("a turn in which nothing happens, news %t, has another report", d.turn.News)
+	}
+	d.exit(assignment("a", 0, 1, schema.Service).Task, 1)
+	if d.decide(); !d.turn.News || d.turn.Report == was || d.agent.Report() != d.turn.Report {
+		t.Errorf("a turn in which a task has ended, news %t, has the same report", d.turn.News)
+	}
+}
+
 // TestAgentGoneDirectory: what was to be kept of a task whose directory has gone is given
 // up, and what is refused for a reason of its own does not keep the others from being
 // written.

@@ -77,7 +77,7 @@ func (s *supervisor) run(ctx context.Context, l *loop.Loop, c *link.Client) erro
 		if l.Alive(ctx) == nil && s.watchdog > 0 {
 			s.notify("WATCHDOG=1")
 		}
-		if now := statusLine(l.Report(), c.Linked()); now != s.said {
+		if now := statusLine(*l.Report(), c.Linked()); now != s.said {
 			s.said = now
 			s.notify("STATUS=" + now)
 		}

@@ -198,9 +198,9 @@ func (a *agent) Assign(epoch, version uint64, view []schema.Assignment) error {
 }
 
 // Report returns all that the agent knows, once its machine is not cut off.
-func (a *agent) Report() schema.Report {
+func (a *agent) Report() *schema.Report {
 	a.awaitLink()
-	return *a.report.Load()
+	return a.report.Load()
 }
 
 // Logs says that there are none.

@@ -45,8 +45,9 @@ type Agent interface { //nolint:interfacebloat // it is all that a master can as
 	// Assign replaces the view. It errs when the view could not be kept; the
 	// session is then closed, and the next one gets the view again.
 	Assign(epoch, version uint64, view []schema.Assignment) error
-	// Report says all that the agent knows. It must not block.
-	Report() schema.Report
+	// Report says all that the agent knows. It must not block. What it returns is not
+	// written to, and another value if it says anything else.
+	Report() *schema.Report
 	// Logs writes a log to w until it ends or ctx does. The error reaches the
 	// reader; one that is fs.ErrNotExist says that there is no such log.
 	Logs(ctx context.Context, r schema.LogRequest, w io.Writer) error

@@ -49,7 +49,7 @@ func (f *fake) Assign(_, version uint64, _ []schema.Assignment) error {
 	return nil
 }
 
-func (f *fake) Report() schema.Report { return schema.Report{Machine: f.Info(), View: 5} }
+func (f *fake) Report() *schema.Report { return &schema.Report{Machine: f.Info(), View: 5} }
 
 func (f *fake) Exec(_ context.Context, _ schema.ExecRequest, _ io.ReadWriter) {}
 

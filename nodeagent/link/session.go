@@ -29,6 +29,7 @@ type session struct {
 
 	epoch uint64
 	sent  time.Time                     // when the last report was
+	coded encoded                       // the last report
 	jobs  map[schema.Digest]*schema.Job // what the master counts on us to have
 
 	hint   *time.Timer
@@ -229,10 +230,28 @@ func (s *session) assign(m *linkpb.Assignments) error {
 // usageHeader is the most that a message grows by beyond the usage in it.
 const usageHeader = 32
 
+// encoded is a report as it is sent.
+type encoded struct {
+	of           *schema.Report
+	body, digest []byte
+}
+
+// encode returns the agent's report as it is sent, which most often is the one before.
+func (s *session) encode() (encoded, error) {
+	r := s.client.cfg.Agent.Report()
+	if s.coded.of != r {
+		body, digest, err := linkpb.EncodeReport(r)
+		if err != nil {
+			return encoded{}, err
+		}
+		s.coded = encoded{r, body, digest}
+	}
+	return s.coded, nil
+}
+
 // report answers a pull.
 func (s *session) report(m *linkpb.Pull) error {
-	r := s.client.cfg.Agent.Report()
-	body, digest, err := linkpb.EncodeReport(&r)
+	r, err := s.encode()
 	if err != nil {
 		return s.refuse(err)
 	}
@@ -240,9 +259,9 @@ func (s *session) report(m *linkpb.Pull) error {
 		s.client.cfg.Clock(ahead, within)
 	}
 	s.sent = time.Now()
-	answer := &linkpb.Report{Digest: digest, Sent: timestamppb.New(s.sent)}
-	if !bytes.Equal(digest, m.GetKnownDigest()) {
-		answer.Body = body
+	answer := &linkpb.Report{Digest: r.digest, Sent: timestamppb.New(s.sent)}
+	if !bytes.Equal(r.digest, m.GetKnownDigest()) {
+		answer.Body = r.body
 	}
 	message := &linkpb.AgentMessage{Message: &linkpb.AgentMessage_Report{Report: answer}}
 	n := proto.Size(message)
@@ -258,7 +277,7 @@ func (s *session) report(m *linkpb.Pull) error {
 	}
 	if n > linkpb.MaxMessage {
 		return s.refuse(fmt.Errorf("%w: the report on %d tasks has %d bytes: the link carries at most %d",
-			errRefused, len(r.Tasks), n, linkpb.MaxMessage))
+			errRefused, len(r.of.Tasks), n, linkpb.MaxMessage))
 	}
 	return s.send(message)
 }

@@ -80,8 +80,8 @@ func (s *story) until(want ...string) {
 			continue
 		}
 		r := s.agent.Report()
-		s.hear(r)
-		if got = lines(r); slices.Equal(got, want) {
+		s.hear(*r)
+		if got = lines(*r); slices.Equal(got, want) {
 			return
 		}
 		time.Sleep(250 * time.Millisecond)

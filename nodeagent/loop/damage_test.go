@@ -262,7 +262,7 @@ func (b *bench) each(list []spoiled, kind schema.JobKind, rest string, ok func(s
 }
 
 // hasDamage reports whether the machine has the condition.
-func hasDamage(r schema.Report) bool {
+func hasDamage(r *schema.Report) bool {
 	for _, c := range r.Conditions {
 		if c.Kind == schema.DamagedState {
 			return true

@@ -217,7 +217,7 @@ func (l *Loop) Describe(ctx context.Context, attributes map[string]string) error
 }
 
 // Report returns the newest report: as of the last decision, and immutable.
-func (l *Loop) Report() schema.Report { return *l.report.Load() }
+func (l *Loop) Report() *schema.Report { return l.report.Load() }
 
 // Usage returns the newest sample, nil before the first. It is immutable.
 func (l *Loop) Usage() *schema.MachineUsage { return l.usage.Load() }

@@ -166,7 +166,7 @@ func TestReboot(t *testing.T) {
 		s.agent = startAgent(s.t, s.kernel, s.dir, s.crash)
 		time.Sleep(nodeagent.FirstView)
 		rest() // no back-off: it is not the task's fault
-		if diff := cmp.Diff([]string{"u/web/0 g1 running"}, lines(s.agent.Report())); diff != "" {
+		if diff := cmp.Diff([]string{"u/web/0 g1 running"}, lines(*s.agent.Report())); diff != "" {
 			s.t.Errorf("report (-want +got):\n%s", diff)
 		}
 		if got := s.agent.Report().Tasks[0]; got.Incarnation != 2 {

@@ -59,7 +59,7 @@ func (l *live) assign(t *testing.T, view ...schema.Assignment) {
 
 func (l *live) until(t *testing.T, want ...string) {
 	t.Helper()
-	eventually(t, fmt.Sprint(want), func() bool { return cmp.Equal(want, lines(l.Report())) })
+	eventually(t, fmt.Sprint(want), func() bool { return cmp.Equal(want, lines(*l.Report())) })
 }
 
 func TestHealth(t *testing.T) {

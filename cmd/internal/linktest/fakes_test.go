@@ -225,10 +225,10 @@ func (a *agent) Assign(_, version uint64, view []schema.Assignment) error {
 	return nil
 }
 
-func (a *agent) Report() schema.Report {
+func (a *agent) Report() *schema.Report {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return schema.Report{Machine: a.info, View: a.version, Tasks: a.tasks}
+	return &schema.Report{Machine: a.info, View: a.version, Tasks: a.tasks}
 }
 
 func (a *agent) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) {

@@ -51,7 +51,7 @@ func TestJoinPushReport(t *testing.T) {
 		a.tasks = []schema.TaskStatus{{Task: before[0].Task, Generation: 1, State: schema.Running, PID: 42}}
 	})
 	eventually(t, "the report", func() bool { return len(m.last().Tasks) == 1 })
-	if diff := cmp.Diff(a.Report(), m.last()); diff != "" {
+	if diff := cmp.Diff(*a.Report(), m.last()); diff != "" {
 		t.Error(diff)
 	}
 	n := m.count()
