@@ -55,11 +55,13 @@ type Master interface {
 
 // Config is what a Server needs.
 type Config struct {
-	Cell      string
-	Master    Master
-	PullEvery time.Duration // 2 s when 0
+	Cell   string
+	Master Master
+	// PullEvery is the time between two reports of a machine that has nothing new to say;
+	// 2 s when 0. With many sessions it is longer, see pace.go.
+	PullEvery time.Duration
 	// UsageEvery is the least time between two samples of usage that a machine
-	// is asked for; 5 s when 0, as agents take one.
+	// is asked for; 5 s when 0, as agents take one. With many sessions it is longer.
 	UsageEvery time.Duration
 	Log        *slog.Logger
 	// Audit is told of agents, and others, that are refused, if it is set. It must not
@@ -89,9 +91,10 @@ type Server struct {
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*session
-	joining  map[string]int  // calls of Join under way for each machine
-	views    map[string]view // the latest pushed for each machine, in whatever session
-	running  context.Context //nolint:containedctx // of Serve, for the sessions that gRPC starts; nil before
+	joining  map[string]int       // calls of Join under way for each machine
+	views    map[string]view      // the latest pushed for each machine, in whatever session
+	pace     atomic.Pointer[pace] // anyone
+	running  context.Context      //nolint:containedctx // of Serve, for the sessions that gRPC starts; nil before
 }
 
 // view is what a machine shall be told in the session of an epoch.
@@ -116,10 +119,12 @@ func New(cfg Config) *Server {
 	if cfg.UsageEvery == 0 {
 		cfg.UsageEvery = defaultUsage
 	}
-	return &Server{
+	s := &Server{
 		cfg: cfg, refusals: newRefusals(cfg.Log, cfg.Audit), sessions: map[string]*session{}, joining: map[string]int{},
 		views: map[string]view{},
 	}
+	s.keepPace()
+	return s
 }
 
 // Refusals counts who was refused, to be registered once.
@@ -290,8 +295,17 @@ func (s *Server) register(c *session) error {
 		old.end(superseded(c.machine, c.epoch))
 	}
 	s.sessions[c.machine] = c
+	s.keepPace()
 	c.notify() // there may be a view already
 	return nil
+}
+
+// keepPace sets the pace after a change of the sessions. The caller has the lock, but in
+// New.
+func (s *Server) keepPace() {
+	if now := paceOf(&s.cfg, len(s.sessions)); s.pace.Load() == nil || *s.pace.Load() != now {
+		s.pace.Store(&now)
+	}
 }
 
 // unregister forgets c, unless a newer session took its place.
@@ -300,6 +314,7 @@ func (s *Server) unregister(c *session) {
 	defer s.mu.Unlock()
 	if s.sessions[c.machine] == c {
 		delete(s.sessions, c.machine)
+		s.keepPace()
 	}
 }
 

@@ -279,7 +279,7 @@ func (c *session) ask() error {
 	c.pulling, c.hinted = true, false
 	now := time.Now()
 	pull := &linkpb.Pull{KnownDigest: c.digest, Clock: linkpb.EncodeClock(c.clock, now.Sub(c.came), now)}
-	if now.Sub(c.usageAt) >= c.server.cfg.UsageEvery {
+	if now.Sub(c.usageAt) >= c.server.pace.Load().usage {
 		pull.Usage, c.usageAt = true, now
 	}
 	return c.stream.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_Pull{Pull: pull}})
@@ -320,7 +320,7 @@ func (c *session) heard(ctx context.Context, m *linkpb.Report) error {
 	if c.hinted {
 		return c.ask()
 	}
-	c.pull.Reset(c.server.cfg.PullEvery)
+	c.pull.Reset(c.server.pace.Load().pull)
 	return nil
 }
 
