@@ -76,12 +76,25 @@ func (l *Loop) Why(ctx context.Context, name, machine string) (status.Explanatio
 // Usages returns what the cell's machines and tasks use, as they said last. The
 // value is the caller's.
 func (l *Loop) Usages(ctx context.Context) (*status.Usage, error) {
-	reply := make(chan status.DescribeInput, 1)
-	in, err := ask(ctx, l, usageQuestion{reply}, reply)
+	in, err := l.usage(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return status.DescribeUsage(in.State, in.Observed, in.Now), nil
+}
+
+// JobUsages returns the sums of Usages by job.
+func (l *Loop) JobUsages(ctx context.Context) ([]status.JobUsage, error) {
+	in, err := l.usage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return status.SumUsage(in.State, in.Observed, in.Now), nil
+}
+
+func (l *Loop) usage(ctx context.Context) (status.DescribeInput, error) {
+	reply := make(chan status.DescribeInput, 1)
+	return ask(ctx, l, usageQuestion{reply}, reply)
 }
 
 // usageQuestion asks for a snapshot of its own: samples are no news, and make no reading

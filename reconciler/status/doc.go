@@ -1,5 +1,5 @@
 // Package status says how a cell is, for people and programs: Describe, Explain for one
-// job or task, Group for a part of it, and DescribeUsage.
+// job or task, Group for a part of it, and DescribeUsage and SumUsage.
 //
 // In: the State, what is desired, the Observed, what the newest step decided, and
 // facts.Facts. Out: values with stable field names, which the API serves. It reads

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/model"
@@ -79,15 +78,24 @@ func DescribeUsage(s *model.State, o *model.Observed, now time.Time) *Usage {
 // usageLine puts a sample beside the task's limits; false if the cell has no such
 // generation on that machine.
 func usageLine(s *model.State, machine string, t *schema.TaskUsage) (TaskUsageLine, bool) {
-	r := s.Record(t.Task)
-	if r == nil || r.Machine != machine || r.Generation != t.Generation || s.Data[r.Data] == nil {
+	data := current(s, machine, t)
+	if data == nil {
 		return TaskUsageLine{}, false
 	}
-	data := s.Data[r.Data]
 	return TaskUsageLine{
 		Name: t.Task.Short(), Machine: machine, Band: data.Priority.Band(), Generation: t.Generation, Incarnation: t.Incarnation,
 		Limit: data.Task.Resources.Resources, Usage: t.Usage,
 	}, true
+}
+
+// current returns the data that the generation of a sample runs, nil if the cell has no such
+// generation on that machine.
+func current(s *model.State, machine string, t *schema.TaskUsage) *schema.Job {
+	r := s.Record(t.Task)
+	if r == nil || r.Machine != machine || r.Generation != t.Generation {
+		return nil
+	}
+	return s.Data[r.Data]
 }
 
 // Of returns the part of u that is of the tasks and machines that a group has of a cell.
@@ -120,37 +128,58 @@ type JobUsage struct {
 // MaxJobUsage is how many sums are reported at most.
 const MaxJobUsage = 1000
 
-// ByJob sums up by job, sorted by name. With more jobs than MaxJobUsage it sums
-// up by user, and with more users than that it is one sum: so nobody's jobs take
-// the room of another's, and a series does not come and go with what others use.
-func (u *Usage) ByJob() []JobUsage {
-	type key struct{ user, job string }
-	names := []func(k key) key{
-		func(k key) key { return k }, func(k key) key { return key{k.user, "*"} }, func(key) key { return key{"*", "*"} },
-	}
-	for _, name := range names {
-		sums := map[key]*JobUsage{}
-		for i := range u.Tasks {
-			user, rest, _ := strings.Cut(model.JobOf(u.Tasks[i].Name), "/")
-			k := name(key{user, rest})
-			if sums[k] == nil {
-				sums[k] = &JobUsage{User: k.user, Job: k.job}
-			}
-			sums[k].add(&u.Tasks[i].Usage)
-		}
-		if len(sums) > MaxJobUsage {
+// SumUsage sums up what DescribeUsage tells of tasks by job, sorted by name. With more jobs
+// than MaxJobUsage it sums up by user, and with more users than that it is one sum: so
+// nobody's jobs take the room of another's, and a series does not come and go with what
+// others use.
+func SumUsage(s *model.State, o *model.Observed, now time.Time) []JobUsage {
+	sums := map[schema.JobName]*JobUsage{}
+	for name, heard := range o.Samples(now) {
+		if s.Machines[name] == nil {
 			continue
 		}
-		out := make([]JobUsage, 0, len(sums))
-		for _, s := range sums {
-			out = append(out, *s)
+		for i := range heard.Usage.Tasks {
+			t := &heard.Usage.Tasks[i]
+			if current(s, name, t) == nil {
+				continue
+			}
+			sum := sums[t.Task.JobName]
+			if sum == nil {
+				sum = &JobUsage{User: t.Task.User, Job: t.Task.Job}
+				sums[t.Task.JobName] = sum
+			}
+			sum.add(&t.Usage)
 		}
-		slices.SortFunc(out, func(a, b JobUsage) int {
-			return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Job, b.Job))
-		})
-		return out
 	}
-	return nil // not reached: the last way gives one
+	for _, name := range []func(j *JobUsage) schema.JobName{
+		func(j *JobUsage) schema.JobName { return schema.JobName{User: j.User, Job: "*"} },
+		func(*JobUsage) schema.JobName { return schema.JobName{User: "*", Job: "*"} },
+	} {
+		if len(sums) > MaxJobUsage {
+			sums = merge(sums, name)
+		}
+	}
+	out := make([]JobUsage, 0, len(sums))
+	for _, sum := range sums {
+		out = append(out, *sum)
+	}
+	slices.SortFunc(out, func(a, b JobUsage) int {
+		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Job, b.Job))
+	})
+	return out
+}
+
+// merge adds up the sums that get the same name.
+func merge(sums map[schema.JobName]*JobUsage, name func(*JobUsage) schema.JobName) map[schema.JobName]*JobUsage {
+	out := map[schema.JobName]*JobUsage{}
+	for _, sum := range sums {
+		k := name(sum)
+		if out[k] == nil {
+			out[k] = &JobUsage{User: k.User, Job: k.Job}
+		}
+		out[k].add(&sum.Usage)
+	}
+	return out
 }
 
 func (s *JobUsage) add(u *schema.Usage) {

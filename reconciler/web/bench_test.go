@@ -19,17 +19,17 @@ import (
 type largeCell struct {
 	*cell
 	snapshot *status.Snapshot
-	usage    *status.Usage
+	usage    []status.JobUsage
 }
 
 func (c *largeCell) Snapshot(context.Context) (*status.Snapshot, <-chan struct{}, error) {
 	return c.snapshot, nil, nil
 }
 
-func (c *largeCell) Usages(context.Context) (*status.Usage, error) { return c.usage, nil }
+func (c *largeCell) JobUsages(context.Context) ([]status.JobUsage, error) { return c.usage, nil }
 
 func newLargeCell() *largeCell {
-	s, u := &status.Status{Cell: "local", Commit: "1", Applied: "1"}, &status.Usage{}
+	s, u := &status.Status{Cell: "local", Commit: "1", Applied: "1"}, []status.JobUsage{}
 	for i := range 10_000 {
 		s.Machines = append(s.Machines, status.MachineStatus{Name: fmt.Sprintf("m%05d", i), Health: string(model.HealthUp), Attributes: map[string]string{"rack": fmt.Sprint(i / 40), "arch": "amd64"}, Tasks: 10})
 	}
@@ -43,8 +43,8 @@ func newLargeCell() *largeCell {
 			name := fmt.Sprintf("%s/%d", j.Name, n)
 			machine := s.Machines[(100*i+n)%len(s.Machines)].Name
 			s.Tasks = append(s.Tasks, status.TaskStatus{Name: name, State: status.TaskRunning, Machine: machine, PID: 1000, StartedAt: at, Ports: map[string]int{"http": 20000}, Generation: 7, Incarnation: 1, History: []string{}})
-			u.Tasks = append(u.Tasks, status.TaskUsageLine{Name: name, Machine: machine, Usage: schema.Usage{CPUMilli: 100}})
 		}
+		u = append(u, status.JobUsage{User: fmt.Sprintf("user-%02d", i/100), Job: fmt.Sprintf("job-%03d", i), Usage: schema.Usage{CPUMilli: 10_000}})
 	}
 	return &largeCell{newCell(s), status.SnapshotOf(s), u}
 }

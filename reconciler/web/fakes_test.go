@@ -153,6 +153,17 @@ func (c *cell) Usages(context.Context) (*status.Usage, error) {
 	return &u, nil
 }
 
+func (c *cell) JobUsages(context.Context) ([]status.JobUsage, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.trouble != nil {
+		return nil, c.trouble
+	}
+	sum := using().Tasks[0].Usage
+	sum.CPUMilli, sum.RAMBytes, sum.Processes = 750, 48<<20, 8
+	return []status.JobUsage{{User: "search", Job: "web", Usage: sum}}, nil
+}
+
 func (c *cell) Why(_ context.Context, name, machine string) (status.Explanation, bool, error) {
 	e := status.Explanation{Name: name, Tasks: []status.TaskStatus{}}
 	if machine != "" {

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,8 +14,13 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// collectTimeout is for the cell's owner, who may be in the middle of a write.
-const collectTimeout = 5 * time.Second
+const (
+	// collectTimeout is for the cell's owner, who may be in the middle of a write.
+	collectTimeout = 5 * time.Second
+	// collectEvery is the least time between two counts: scrapes in between get the same,
+	// and those at once wait for one count.
+	collectEvery = time.Second
+)
 
 // Metrics shows a cell's Status to Prometheus. It is a prometheus.Collector, to
 // be registered once.
@@ -31,6 +37,15 @@ type Metrics struct {
 	usage []usageMetric
 
 	commitRunning prometheus.Histogram
+
+	last lastCount
+}
+
+// lastCount is what was counted last.
+type lastCount struct {
+	mu      sync.Mutex // held while counting; guards what follows
+	metrics []prometheus.Metric
+	at      time.Time
 }
 
 // usageMetric is one number of a job's usage.
@@ -132,28 +147,48 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	m.commitRunning.Describe(out)
 }
 
-// Collect implements prometheus.Collector: it counts over the newest snapshot.
-// A cell whose owner does not answer has no metrics but an error.
+// Collect implements prometheus.Collector: it counts over the newest snapshot, or that of
+// less than collectEvery ago. A cell whose owner does not answer has no metrics but an
+// error.
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
-	defer cancel()
-	cell, _, err := m.cell.Snapshot(ctx)
-	if err != nil {
-		out <- prometheus.NewInvalidMetric(m.converged, err)
-		return
+	m.last.mu.Lock()
+	defer m.last.mu.Unlock()
+	if m.last.metrics == nil || time.Since(m.last.at) >= collectEvery {
+		m.last.metrics, m.last.at = nil, time.Now()
+		if err := m.count(); err != nil {
+			m.last.metrics = nil
+			out <- prometheus.NewInvalidMetric(m.converged, err)
+			return
+		}
 	}
-	m.collect(cell, out)
-	if cell.Brief().Master == nil && cell.Brief().Replica == nil { // who does not lead knows of no usage
-		m.collectUsage(ctx, out)
+	for _, x := range m.last.metrics {
+		out <- x
 	}
 	m.commitRunning.Collect(out)
 }
 
-func (m *Metrics) collect(cell *status.Snapshot, out chan<- prometheus.Metric) {
-	s := cell.Brief()
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+// count counts anew.
+func (m *Metrics) count() error {
+	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
+	defer cancel()
+	cell, _, err := m.cell.Snapshot(ctx)
+	if err != nil {
+		return err
 	}
+	m.collect(cell)
+	if cell.Brief().Master != nil || cell.Brief().Replica != nil { // who does not lead knows of no usage
+		return nil
+	}
+	return m.collectUsage(ctx)
+}
+
+// gauge adds a number to what is counted.
+func (m *Metrics) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	m.last.metrics = append(m.last.metrics, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
+}
+
+func (m *Metrics) collect(cell *status.Snapshot) {
+	s, gauge := cell.Brief(), m.gauge
 	gauge(m.converged, truth(s.Converged))
 	gauge(m.upToDate, truth(s.Applied == s.Commit))
 	gauge(m.source, truth(s.Source == ""))
@@ -179,7 +214,7 @@ func (m *Metrics) collect(cell *status.Snapshot, out chan<- prometheus.Metric) {
 	for kind, n := range count(cell.Jobs(), []string{"service", "batch", "system", "allocset"}, func(j *status.JobStatus) string { return string(j.Kind) }) {
 		gauge(m.jobs, n, kind)
 	}
-	m.collectRollouts(cell, gauge)
+	m.collectRollouts(cell)
 	for state, n := range count(cell.Tasks(), status.TaskStates(), func(t *status.TaskStatus) status.TaskState { return t.State }) {
 		gauge(m.tasks, n, string(state))
 	}
@@ -187,7 +222,7 @@ func (m *Metrics) collect(cell *status.Snapshot, out chan<- prometheus.Metric) {
 		gauge(m.machines, n, health)
 	}
 	gauge(m.losses, float64(len(s.Losses)))
-	m.collectDrains(s.Machines, gauge)
+	m.collectDrains(s.Machines)
 	var capacity, used schema.Resources
 	conditions := map[schema.ConditionKind]int{}
 	for i := range s.Machines {
@@ -212,7 +247,7 @@ func (m *Metrics) collect(cell *status.Snapshot, out chan<- prometheus.Metric) {
 }
 
 // collectDrains collects the metrics of machines that are draining.
-func (m *Metrics) collectDrains(machines []status.MachineStatus, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
+func (m *Metrics) collectDrains(machines []status.MachineStatus) {
 	left, states := 0, map[string]float64{"draining": 0, "waiting": 0, "drained": 0}
 	for i := range machines {
 		d := machines[i].Draining
@@ -229,34 +264,33 @@ func (m *Metrics) collectDrains(machines []status.MachineStatus, gauge func(d *p
 		left += d.Left
 	}
 	for state, n := range states {
-		gauge(m.draining, n, state)
+		m.gauge(m.draining, n, state)
 	}
-	gauge(m.drainLeft, float64(left))
+	m.gauge(m.drainLeft, float64(left))
 }
 
 // collectRollouts counts the jobs whose newest version is on its way.
-func (m *Metrics) collectRollouts(cell *status.Snapshot, gauge func(*prometheus.Desc, float64, ...string)) {
+func (m *Metrics) collectRollouts(cell *status.Snapshot) {
 	rolling := []string{"canary", "waiting", "rolling", "held", "paused", "returned"}
 	for state, n := range count(cell.Jobs(), rolling, func(j *status.JobStatus) string { return j.Rollout.Word() }) {
 		if state != "" {
-			gauge(m.rollouts, n, state)
+			m.gauge(m.rollouts, n, state)
 		}
 	}
 }
 
 // collectUsage collects what jobs use.
-func (m *Metrics) collectUsage(ctx context.Context, out chan<- prometheus.Metric) {
-	u, err := m.cell.Usages(ctx)
+func (m *Metrics) collectUsage(ctx context.Context) error {
+	jobs, err := m.cell.JobUsages(ctx)
 	if err != nil {
-		out <- prometheus.NewInvalidMetric(m.usage[0].desc, err)
-		return
+		return err
 	}
-	jobs := u.ByJob()
 	for i := range jobs {
 		for _, metric := range m.usage {
-			out <- prometheus.MustNewConstMetric(metric.desc, prometheus.GaugeValue, metric.of(&jobs[i].Usage), jobs[i].User, jobs[i].Job)
+			m.gauge(metric.desc, metric.of(&jobs[i].Usage), jobs[i].User, jobs[i].Job)
 		}
 	}
+	return nil
 }
 
 // seconds returns t in seconds since 1970, 0 if it is zero.

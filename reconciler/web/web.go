@@ -42,6 +42,8 @@ type Cell interface {
 	// Usages returns what machines and tasks use, as they said last; it is the
 	// caller's.
 	Usages(ctx context.Context) (*status.Usage, error)
+	// JobUsages returns the sums of Usages by job, see status.SumUsage.
+	JobUsages(ctx context.Context) ([]status.JobUsage, error)
 	// Locate returns the machine that ran a task last, also when that run has
 	// ended; "" when it was never on one. If from is not 0, it is the machine that
 	// ran the oldest generation from that one on.

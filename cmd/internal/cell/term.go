@@ -230,6 +230,11 @@ func (t *term) Usages(ctx context.Context) (*status.Usage, error) {
 	return with(t, func(l *loop.Loop) (*status.Usage, error) { return l.Usages(ctx) })
 }
 
+// JobUsages returns the sums of Usages by job.
+func (t *term) JobUsages(ctx context.Context) ([]status.JobUsage, error) {
+	return with(t, func(l *loop.Loop) ([]status.JobUsage, error) { return l.JobUsages(ctx) })
+}
+
 // Locate returns the machine that ran a task last, or first from a generation on:
 // as the state has it, or, for a task that is gone from it, as the history has it.
 func (t *term) Locate(ctx context.Context, task schema.TaskName, from uint64) (string, error) {

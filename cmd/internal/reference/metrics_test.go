@@ -62,9 +62,9 @@ func (emptyCell) Snapshot(context.Context) (*status.Snapshot, <-chan struct{}, e
 	return status.SnapshotOf(&status.Status{Cell: "local", Suspended: []status.SuspensionStatus{suspended}}), nil, nil
 }
 
-func (emptyCell) Usages(context.Context) (*status.Usage, error) {
-	// One task, since what is told by job is told of jobs that run.
-	return &status.Usage{Tasks: []status.TaskUsageLine{{Name: "u/j/0"}}}, nil
+func (emptyCell) JobUsages(context.Context) ([]status.JobUsage, error) {
+	// One job, since what is told by job is told of jobs that run.
+	return []status.JobUsage{{User: "u", Job: "j"}}, nil
 }
 
 // gathered returns the type of each metric of a collector, by name.
