@@ -187,11 +187,11 @@ func (m *Master) Ready(now time.Time) (Ready, bool) {
 // Stored says that the store has a batch of what was Ready. It errs when the
 // state does not take it, which is a bug.
 func (m *Master) Stored(batch []model.Write) error {
-	model.Affected(m.state, batch, m.unsent)
+	was := model.ChunksOf(m.state, batch)
 	if err := m.state.Apply(batch); err != nil {
 		return fmt.Errorf("cell %s: %w", m.cfg.Cell, err)
 	}
-	model.Affected(m.state, batch, m.unsent)
+	was.Affected(m.state, m.unsent)
 	return nil
 }
 

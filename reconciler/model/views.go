@@ -1,7 +1,6 @@
 package model
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,16 +58,61 @@ func assigned(c *schema.Chunk) map[string]struct{} {
 	return out
 }
 
-// Affected adds to machines those that have a task in a chunk that is written. Called
-// before and after the writes are applied, it finds all whose view they change.
-func Affected(s *State, writes []Write, machines map[string]struct{}) {
+// Chunks are documents with tasks of a State at a moment; nil is one that is not there.
+type Chunks map[ChunkName]*schema.Chunk
+
+// ChunksOf returns the chunks that are about to be written.
+func ChunksOf(s *State, writes []Write) Chunks {
+	out := Chunks{}
 	for _, w := range writes {
 		if name, ok := strings.CutPrefix(w.Key, KeyChunk); ok {
 			if key, err := parseChunkName(s.Cell, name); err == nil {
-				maps.Copy(machines, assigned(s.Chunks[key]))
+				out[key] = s.Chunks[key]
 			}
 		}
 	}
+	return out
+}
+
+// Affected adds to machines those whose view is another since a moment, by what has become
+// of the chunks of that moment: of a job with a change the tasks that have one.
+func (was Chunks) Affected(s *State, machines map[string]struct{}) {
+	for name, before := range was {
+		var a, b []schema.TaskRecord
+		if before != nil {
+			a = before.Tasks
+		}
+		if now := s.Chunks[name]; now != nil {
+			b = now.Tasks
+		}
+		for len(a) > 0 || len(b) > 0 {
+			switch {
+			case len(b) == 0 || len(a) > 0 && a[0].Index < b[0].Index:
+				affect(&a[0], machines)
+				a = a[1:]
+			case len(a) == 0 || b[0].Index < a[0].Index:
+				affect(&b[0], machines)
+				b = b[1:]
+			default:
+				if x, y := &a[0], &b[0]; x.Machine != y.Machine || !sameAssignment(x, y) {
+					affect(x, machines)
+					affect(y, machines)
+				}
+				a, b = a[1:], b[1:]
+			}
+		}
+	}
+}
+
+func affect(r *schema.TaskRecord, machines map[string]struct{}) {
+	if r.Machine != "" {
+		machines[r.Machine] = struct{}{}
+	}
+}
+
+// sameAssignment reports whether SameView holds of what two records of a task assign.
+func sameAssignment(a, b *schema.TaskRecord) bool {
+	return a.Generation == b.Generation && a.Data == b.Data && (a.Stop == nil) == (b.Stop == nil)
 }
 
 // View returns the view of a machine: all its assignments, sorted by task; nil
