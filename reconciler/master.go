@@ -47,7 +47,7 @@ type Master struct {
 	headAt     time.Time        // when it was seen
 	reported   bool             // it was said that head has converged
 	waits      schema.JobName   // that kept it from having converged when that was last looked at
-	looked     status.Describer // what was found out then
+	looked     status.Describer // what was found out then, for the next commits, too
 	compileErr error            // what is wrong with the compilation of head
 	// kept is the newest commit that came while the cell was suspended.
 	kept *schema.Compiled
@@ -266,7 +266,6 @@ func (m *Master) convergence(now time.Time) *Convergence {
 	if m.reported, m.waits = m.looked.Converged(m.described(now), m.waits); !m.reported {
 		return nil
 	}
-	m.looked = status.Describer{} // which is as large as the cell
 	return &Convergence{m.head, now.Sub(m.headAt)}
 }
 
