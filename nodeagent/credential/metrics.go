@@ -6,7 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 func NewMetrics(s *Store) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "muster_agent_certificate_expiry_timestamp_seconds",
-		Help: "When the certificate that the machine shows its master ends, in seconds since 1970; 0 before it has joined, and there only with a master over TLS.",
+		Help: "Expiry of the machine's certificate, in seconds since 1970; 0 before it has joined; only with a master over TLS.",
 	}, func() float64 {
 		s.mu.Lock()
 		defer s.mu.Unlock()

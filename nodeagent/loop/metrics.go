@@ -50,9 +50,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Namespace: "muster", Subsystem: "agent", Name: "tasks", Help: "Task generations in the agent's report, by state.",
 		}, []string{"state"}),
 		view:    gauge("view_version", "Version of the assignments that the agent acts on."),
-		epoch:   gauge("link_epoch", "Highest link epoch that a master has given the agent."),
+		epoch:   gauge("link_epoch", "Highest link epoch that the agent got from a master."),
 		busy:    gauge("busy_ports", "Ports of the machine's range that are in use by processes other than tasks."),
-		bound:   gauge("batch_cpu_milli", "CPU limit of all batch tasks together while others suffer, in thousandths of a core; 0: none."),
+		bound:   gauge("batch_cpu_milli", "CPU limit of all batch tasks together while latency-sensitive tasks wait for CPU, in thousandths of a core; 0: none."),
 		ioBound: gauge("bounded_disk_bytes", "Limit in bytes per second of what throttled tasks may read, and of what they may write, together on the state directory's disk; 0: none."),
 		clock:   gauge("clock_offset_seconds", "By how much the master's clock is ahead of this machine's, at the last report."),
 		inodes:  gauge("machine_left_inodes", "Free inodes of the state directory's file system."),
@@ -64,7 +64,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		restarts:  prometheus.NewCounter(opts("restarts_total", "Incarnations after the first of their generation, started or refused.")),
 		unhealthy: prometheus.NewCounter(opts("unhealthy_total", "Incarnations whose health check found them unhealthy.")),
 		refused:   prometheus.NewCounterVec(opts("refused_total", "Starts that were refused or failed, by cause."), []string{"cause"}),
-		exits:     prometheus.NewCounterVec(opts("exits_total", "Ends of incarnations, by how they ended."), []string{"how"}),
+		exits:     prometheus.NewCounterVec(opts("exits_total", "Incarnations that ended, by how they ended."), []string{"how"}),
 		damaged:   prometheus.NewCounter(opts("damaged_files_total", "Files of the state directory that were found damaged or lost.")),
 		errors:    prometheus.NewCounter(opts("errors_total", "Actions that the disk or the kernel refused; they are retried.")),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -73,7 +73,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		}),
 	}
 	m.evictions = prometheus.NewCounterVec(opts("evictions_total", "Incarnations that were evicted for lack of a resource, by resource: disk is the task's own limit."), []string{"resource"})
-	m.oomKills = prometheus.NewCounter(opts("oom_kills_total", "Processes of tasks that the kernel was seen to kill when they were out of memory."))
+	m.oomKills = prometheus.NewCounter(opts("oom_kills_total", "Processes of tasks that the kernel killed for lack of memory."))
 	m.removals = prometheus.NewCounterVec(opts("removed_total", "Directories of ended generations and incarnations that were removed, by reason."), []string{"what", "reason"})
 	m.freed = prometheus.NewCounterVec(opts("removed_bytes_total", "Bytes of disk, as measured, of the directories that were removed, by reason."), []string{"reason"})
 	m.spent = prometheus.NewCounterVec(opts("measuring_seconds_total", "Time spent on measuring the usage of tasks: samples, and scans of their directories."), []string{"what"})

@@ -280,7 +280,7 @@ func TestMetrics(t *testing.T) {
 		return l.Report().Tasks[1].Incarnation == 2 && l.Report().Tasks[1].State == schema.Running
 	})
 	want := `
-# HELP muster_agent_batch_cpu_milli CPU limit of all batch tasks together while others suffer, in thousandths of a core; 0: none.
+# HELP muster_agent_batch_cpu_milli CPU limit of all batch tasks together while latency-sensitive tasks wait for CPU, in thousandths of a core; 0: none.
 # TYPE muster_agent_batch_cpu_milli gauge
 muster_agent_batch_cpu_milli 0
 # HELP muster_agent_bounded_disk_bytes Limit in bytes per second of what throttled tasks may read, and of what they may write, together on the state directory's disk; 0: none.
@@ -311,17 +311,17 @@ muster_agent_errors_total 0
 muster_agent_evictions_total{resource="disk"} 0
 muster_agent_evictions_total{resource="machine disk"} 0
 muster_agent_evictions_total{resource="machine memory"} 0
-# HELP muster_agent_exits_total Ends of incarnations, by how they ended.
+# HELP muster_agent_exits_total Incarnations that ended, by how they ended.
 # TYPE muster_agent_exits_total counter
 muster_agent_exits_total{how="ok"} 1
 muster_agent_exits_total{how="signal"} 1
-# HELP muster_agent_link_epoch Highest link epoch that a master has given the agent.
+# HELP muster_agent_link_epoch Highest link epoch that the agent got from a master.
 # TYPE muster_agent_link_epoch gauge
 muster_agent_link_epoch 1
 # HELP muster_agent_machine_left_inodes Free inodes of the state directory's file system.
 # TYPE muster_agent_machine_left_inodes gauge
 muster_agent_machine_left_inodes 0
-# HELP muster_agent_oom_kills_total Processes of tasks that the kernel was seen to kill when they were out of memory.
+# HELP muster_agent_oom_kills_total Processes of tasks that the kernel killed for lack of memory.
 # TYPE muster_agent_oom_kills_total counter
 muster_agent_oom_kills_total 0
 # HELP muster_agent_removals_stuck Directory trees of ended tasks that could not be removed; the removal is retried.

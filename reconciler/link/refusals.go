@@ -29,7 +29,7 @@ type refusals struct{ *denied.Log }
 func newRefusals(log *slog.Logger, audit func(schema.Event)) refusals {
 	return refusals{denied.New(denied.Config{
 		What: "agent", Metric: "muster_agents_refused_total",
-		Help:    "Connections and sessions of agents, or of who said so, that were refused: for their user (unix socket), in the TLS handshake, for their certificate, for a join token or a renewal, for a name that another agent has, and because the master's store is older than what the agent knows.",
+		Help:    "Connections and sessions of agents that were refused, by reason: the user of a unix socket, the TLS handshake, the certificate, a join token or a renewal, a name that another agent has, or a store of the master that is older than the agent's state.",
 		Reasons: []string{refusedUser, refusedTLS, refusedCertificate, refusedToken, refusedName, refusedBehind},
 		Log:     log, Audit: audit,
 	})}

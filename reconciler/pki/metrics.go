@@ -14,9 +14,9 @@ func NewMetrics(certificate, authority func() time.Time) []prometheus.Collector 
 	}
 	return []prometheus.Collector{
 		gauge("muster_certificate_expiry_timestamp_seconds",
-			"When the certificate that the master shows ends, in seconds since 1970; there only with --pki.", certificate),
+			"Expiry of the master's certificate, in seconds since 1970; only with --pki.", certificate),
 		gauge("muster_authority_expiry_timestamp_seconds",
-			"When the certificate of the cell's authority ends, and with it all that it has issued, in seconds since 1970; there only with --pki.",
+			"Expiry of the certificate of the cell's authority, and so of all that it has issued, in seconds since 1970; only with --pki.",
 			authority),
 	}
 }

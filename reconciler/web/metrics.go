@@ -68,14 +68,14 @@ func newUsage(d func(name, help string, labels ...string) *prometheus.Desc) []us
 		name, help string
 		of         func(*schema.Usage) float64
 	}{
-		{"cpu_cores", "Cores that a job uses.", milli(func(u *schema.Usage) int64 { return u.CPUMilli })},
+		{"cpu_cores", "CPU usage of a job, in cores.", milli(func(u *schema.Usage) int64 { return u.CPUMilli })},
 		{"ram_bytes", "Working set of a job.", whole(func(u *schema.Usage) int64 { return u.RAMBytes })},
 		{"cache_bytes", "Page cache that is charged to a job.", whole(func(u *schema.Usage) int64 { return u.CacheBytes })},
-		{"disk_bytes", "Disk that a job's directories take.", whole(func(u *schema.Usage) int64 { return u.DiskBytes })},
+		{"disk_bytes", "Disk usage of a job's directories.", whole(func(u *schema.Usage) int64 { return u.DiskBytes })},
 		{"processes", "Processes and threads of a job.", whole(func(u *schema.Usage) int64 { return u.Processes })},
 		{"throttled_ratio", "Time for which CPU limits throttled a job, per second.", milli(func(u *schema.Usage) int64 { return u.ThrottledMilli })},
 		{"delay_ratio", "Time for which threads of a job were runnable and waited for a CPU, per second.", milli(func(u *schema.Usage) int64 { return u.DelayMilli })},
-		{"oom_kills", "Processes of a job's running incarnations that the kernel has killed because they were out of memory.", whole(func(u *schema.Usage) int64 { return u.OOMKills })},
+		{"oom_kills", "Processes of a job's running incarnations that the kernel has killed for lack of memory.", whole(func(u *schema.Usage) int64 { return u.OOMKills })},
 	} {
 		out = append(out, usageMetric{d("job_"+m.name, m.help+more, "user", "job"), m.of})
 	}
@@ -92,13 +92,13 @@ func NewMetrics(cell Cell) *Metrics {
 		converged:   d("converged", "1 when the head commit is applied, nothing is stale, rejected or held, and all runs as desired."),
 		upToDate:    d("head_applied", "1 when the head commit is in the store."),
 		source:      d("source_up", "1 when the repository can be read."),
-		sourceAt:    d("source_read_timestamp_seconds", "When the repository was last read successfully, in seconds since 1970; 0: never since the master started. Subtract it from the status's time for the age of what is known."),
+		sourceAt:    d("source_read_timestamp_seconds", "When the repository was last read successfully, in seconds since 1970; 0: never since the master started. The age is muster_status_timestamp_seconds minus this."),
 		info:        d("cell_info", "The cell, the head commit seen and the commit applied; always 1.", "cell", "head", "applied"),
 		stale:       d("stale_packages", "Directories that still run the version of an earlier commit."),
 		unread:      d("head_unread", "1 when the head commit could not be read, and the previous one stays in force."),
 		rejected:    d("rejected_jobs", "Jobs whose newest version was not admitted."),
 		held:        d("held_tasks", "Tasks that keep running because a guard holds their removal."),
-		suspended:   d("suspended", "1 while a job is suspended, or with * for both labels the cell; there is no series of what is not suspended.", "user", "job"),
+		suspended:   d("suspended", "1 while a job is suspended, or with * for both labels the cell; jobs that are not suspended have no series.", "user", "job"),
 		suspendedAt: d("suspended_since_timestamp_seconds", "Since when a job, or with * for both labels the cell, is suspended, in seconds since 1970.", "user", "job"),
 		at:          d("status_timestamp_seconds", "When the status was taken, in seconds since 1970."),
 		jobs:        d("jobs", "Jobs, by kind.", "kind"),
@@ -106,13 +106,13 @@ func NewMetrics(cell Cell) *Metrics {
 		tasks:       d("tasks", "Tasks, by state; unknown: on machines that are silent or lost.", "state"),
 		machines:    d("machines", "Machines, by health.", "health"),
 		conditions:  d("machine_conditions", "Machines that are up and have a condition, by condition.", "condition"),
-		losses:      d("loss_holds", "Parts of the cell, it or failure domains, in which so many machines are silent that their tasks are not rescheduled."),
+		losses:      d("loss_holds", "The cell, or failure domains, in which so many machines are silent that their tasks are not rescheduled."),
 		draining:    d("draining_machines", "Machines that are draining, by state.", "state"),
 		drainLeft:   d("draining_tasks", "Tasks on machines that are draining."),
 		capacity: map[schema.Dimension]*prometheus.Desc{
-			schema.CPUMilli:  d("capacity_cores", "Cores that machines that are up offer."),
-			schema.RAMBytes:  d("capacity_ram_bytes", "Memory that machines that are up offer."),
-			schema.DiskBytes: d("capacity_disk_bytes", "Disk that machines that are up offer."),
+			schema.CPUMilli:  d("capacity_cores", "Capacity in cores of the machines that are up."),
+			schema.RAMBytes:  d("capacity_ram_bytes", "Capacity in memory of the machines that are up."),
+			schema.DiskBytes: d("capacity_disk_bytes", "Capacity in disk of the machines that are up."),
 		},
 		used: map[schema.Dimension]*prometheus.Desc{
 			schema.CPUMilli:  d("used_cores", "Limits in cores of the tasks on machines that are up."),
@@ -121,7 +121,7 @@ func NewMetrics(cell Cell) *Metrics {
 		},
 		commitRunning: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "muster_commit_running_seconds",
-			Help:    "Time from when a commit was seen to when all that it declares ran.",
+			Help:    "Time from when a commit was seen until the cell had converged at it.",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
 		}),
 	}

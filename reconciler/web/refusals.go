@@ -22,7 +22,7 @@ const maxLogged = 80 // of a path, in bytes
 func newRefusals(log *slog.Logger, audit func(schema.Event)) *denied.Log {
 	return denied.New(denied.Config{
 		What: "request", Metric: "muster_requests_refused_total",
-		Help:    "Requests that were refused for who made them: a task, a user that --allow-user does not name, somebody whom the kernel does not name, a role that may only read, a page elsewhere (origin), a certificate.",
+		Help:    "Requests that were refused because of the caller, by reason: a task, a user without --allow-user, a user that the kernel does not know, a read-only role, a page of another origin, a certificate.",
 		Reasons: []string{refusedTask, refusedUser, refusedUnknown, refusedRole, refusedOrigin, refusedCertificate},
 		Log:     log, Audit: audit,
 	})

@@ -331,7 +331,7 @@ var (
 	failedDesc   = prometheus.NewDesc("muster_store_upkeep_failures_total", "Snapshots and defragmentations that failed.", []string{"what"}, nil)
 	roleDesc     = prometheus.NewDesc("muster_master_role", "1 for the current role of this master: leader, standby, starting, or without a store.", []string{"role"}, nil)
 	sessionsDesc = prometheus.NewDesc("muster_link_sessions", "Machines whose agents are connected to this master, whether it leads or not.", nil, nil)
-	reportsDesc  = prometheus.NewDesc("muster_link_reports_total", "Reports of the machines connected to this master: whole ones, and repeated ones, of which only the digest travels.", []string{"report"}, nil)
+	reportsDesc  = prometheus.NewDesc("muster_link_reports_total", "Reports of the machines connected to this master: whole ones, and repeated ones, of which only the digest is sent.", []string{"report"}, nil)
 	outagesDesc  = prometheus.NewDesc("muster_store_outages_total", "Times that this master lost its store: it could not be reached or written to.", nil, nil)
 )
 
