@@ -114,15 +114,15 @@ func (a *adoption) take(compiled []schema.CompiledPackage) {
 			a.packages[p.Dir], a.digests[p.Dir] = p.Package, p.Digest
 		}
 	}
-	for a.rejectViolations(governs) || a.rejectDuplicates(governs) {
+	for a.rejectViolations(declaresPolicy) || a.rejectDuplicates(declaresPolicy) {
 	}
 	all := func(*schema.Package) bool { return true }
 	for a.rejectViolations(all) || a.rejectDuplicates(all) {
 	}
 }
 
-// governs reports whether what p declares decides about other packages.
-func governs(p *schema.Package) bool { return len(p.Objects.Tenants)+len(p.Objects.Cells) > 0 }
+// declaresPolicy reports whether p declares tenants or cells, which apply to other packages.
+func declaresPolicy(p *schema.Package) bool { return len(p.Objects.Tenants)+len(p.Objects.Cells) > 0 }
 
 // rejectViolations finds the packages among those wanted that declare what
 // they may not. It reports whether one was rejected.

@@ -78,7 +78,7 @@ func (g *guarding) find(next *Desired) {
 	if !some {
 		return
 	}
-	tenantOf, done := g.tenants(), tallies(g.state)
+	tenantOf, done := g.tenants(), taskCounts(g.state)
 	for name, was := range live {
 		tasks := was.Tasks - done[name].done
 		if was.Kind == schema.System {
@@ -146,11 +146,11 @@ func (g *guarding) tenants() func(schema.JobName) string {
 	}
 }
 
-// tally is what a job's records say of its number of tasks.
-type tally struct{ records, done int }
+// taskCount is what a job's records say of its number of tasks.
+type taskCount struct{ records, done int }
 
-func tallies(s *model.State) map[schema.JobName]tally {
-	out := make(map[schema.JobName]tally, len(s.Jobs))
+func taskCounts(s *model.State) map[schema.JobName]taskCount {
+	out := make(map[schema.JobName]taskCount, len(s.Jobs))
 	for name, c := range s.Chunks {
 		t := out[name.Job]
 		t.records += len(c.Tasks)

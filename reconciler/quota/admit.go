@@ -93,7 +93,7 @@ func Admit(in Input) Admission {
 	in = in.counted()
 	a := admission{
 		in: in, out: Admission{Rejected: map[schema.JobName]*schema.Diagnostic{}, Causes: map[schema.JobName]RejectionCause{}, Heals: map[schema.JobName]Heal{}},
-		budgets: sell(in), used: map[account]*amounts{},
+		budgets: budgetsOf(in), used: map[account]*amounts{},
 	}
 	a.ask()
 	left := a.wishes

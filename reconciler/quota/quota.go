@@ -69,11 +69,11 @@ func (b *budget) exceeded(used amounts) []int {
 	return slices.DeleteFunc(used.above(b.limit), func(d int) bool { return d == jobsDimension && b.anyJobs })
 }
 
-// sell returns what each account may use. The capacity of the cell backs quotas
+// budgetsOf returns what each account may use. The capacity of the cell backs quotas
 // at monitoring and production together, monitoring first, and those at batch
 // for themselves, as far as the cell lets batch be oversold; within a band it
 // goes by name. Tasks and jobs are not bounded by machines.
-func sell(in Input) map[account]*budget {
+func budgetsOf(in Input) map[account]*budget {
 	out := map[account]*budget{}
 	pools := map[schema.Band]*pool{}
 	if in.Size != nil {

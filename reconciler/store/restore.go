@@ -44,7 +44,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (SnapshotInfo, error) {
 	if err != nil {
 		return info, fmt.Errorf("snapshot %s: %w", cfg.Snapshot, err)
 	}
-	if err := vacant(cfg.Dir); err != nil {
+	if err := checkEmpty(cfg.Dir); err != nil {
 		return info, err
 	}
 	// Beside it, and moved there at the end: nobody leads from half a store.
@@ -62,8 +62,8 @@ func Restore(ctx context.Context, cfg RestoreConfig) (SnapshotInfo, error) {
 	return info, atomicfile.SyncDir(filepath.Dir(filepath.Clean(cfg.Dir)))
 }
 
-// vacant errs unless a data directory can be made at path.
-func vacant(path string) error {
+// checkEmpty errs unless path does not exist, or is an empty directory.
+func checkEmpty(path string) error {
 	entries, err := os.ReadDir(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -80,11 +80,11 @@ func (w *watcher) addAll() error {
 func (w *watcher) addOne(dir string) error { return w.files.Add(dir) }
 
 func (w *watcher) warn() {
-	w.dir.cfg.Log.Warn("cannot watch the work tree; it is read again and again", "every", unwatched, "err", w.blind, "hint", remedy(w.blind))
+	w.dir.cfg.Log.Warn("cannot watch the work tree; it is read again and again", "every", unwatched, "err", w.blind, "hint", watchHint(w.blind))
 }
 
-// remedy says what to do about a watch that is not to be had.
-func remedy(err error) string {
+// watchHint says what to do about a watch that the system refuses.
+func watchHint(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		return "raise the sysctl fs.inotify.max_user_watches"
@@ -100,5 +100,5 @@ func (w *watcher) notes() []string {
 	if w.blind == nil {
 		return []string{how}
 	}
-	return []string{how, fmt.Sprintf("the work tree cannot be watched (%v) and is read every %s; %s", w.blind, unwatched, remedy(w.blind))}
+	return []string{how, fmt.Sprintf("the work tree cannot be watched (%v) and is read every %s; %s", w.blind, unwatched, watchHint(w.blind))}
 }
