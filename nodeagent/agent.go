@@ -183,7 +183,7 @@ type EventKind string
 // The kinds of event.
 const (
 	EventConfirmed  EventKind = "confirmed"  // a master has confirmed the assignments, After the agent's start
-	EventWithheld   EventKind = "withheld"   // a task is not started for want of a master's word
+	EventWithheld   EventKind = "withheld"   // a task is not started for lack of a master's word
 	EventConditions EventKind = "conditions" // a condition of the machine has begun, or is over
 	EventHealth     EventKind = "health"     // an incarnation's health is another: Probe
 	EventOOM        EventKind = "oom"        // the kernel has killed N processes of an incarnation

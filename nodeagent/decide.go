@@ -12,7 +12,7 @@ const (
 	// killAgain is the time between two SIGKILLs: one can meet a task that
 	// is just being started by its keeper.
 	killAgain = 5 * time.Second
-	// evictionGrace is the longest grace period of a task that stops for want of
+	// evictionGrace is the longest grace period of a task that stops for lack of
 	// memory or disk: until it has ended, it may take more.
 	evictionGrace = 10 * time.Second
 	// stuckAfter is how long after the first SIGKILL the last one is sent of
@@ -51,7 +51,7 @@ func Decide(in Input) Plan {
 }
 
 // collect plans what is removed from the disk: sticky directories, and what is left of
-// what has ended. It reports whether that is for want of disk: then what it gives is
+// what has ended. It reports whether that is for lack of disk: then what it gives is
 // seen before a task has to stop.
 func (d *decider) collect(items []item) bool {
 	dirs := planSticky(d.in.Sticky, items, d.in.Now)

@@ -192,7 +192,7 @@ func (a *Agent) Stored(w Write, err error, now time.Time) (others bool) {
 		a.unsaved.list[i].err = err
 	}
 	a.refused(err, now)
-	// Where one is refused for want of room, so are all others: a look is enough.
+	// Where one is refused for lack of room, so are all others: a look is enough.
 	return !isTrouble(err, DiskFull, DiskReadOnly) && w.Kind != AssignmentDocument
 }
 

@@ -27,7 +27,7 @@ type shortage struct {
 type evictions struct {
 	in         *Input
 	items      []item
-	collecting bool // remains are being removed for want of disk: no task stops for that
+	collecting bool // remains are being removed for lack of disk: no task stops for that
 	causes     map[schema.TaskRef]*schema.Cause
 	wake       time.Time // when to choose again; zero: never
 }
@@ -67,7 +67,7 @@ func (e *evictions) shortages() []shortage {
 }
 
 // measureFor is how long a machine that is short of disk waits until all that runs
-// on it is measured anew: else who has just filled it could be taken for small.
+// on it is measured again: else who has just filled it could be taken for small.
 const measureFor = 10 * time.Second
 
 // diskMeasured reports whether all that runs was measured since the disk is short,

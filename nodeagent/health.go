@@ -65,7 +65,7 @@ type Probe struct {
 }
 
 // Known returns the Probe of an incarnation whose state an earlier agent has
-// written down: it goes on from there, and must fail anew to be unhealthy.
+// written down: it goes on from there, and must fail again to be unhealthy.
 func Known(state schema.HealthState, message string) Probe {
 	return Probe{State: state, Answered: state == schema.Healthy, Message: message}
 }

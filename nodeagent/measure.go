@@ -12,7 +12,7 @@ import (
 // look is when the machine was looked at.
 type look struct {
 	at      time.Time
-	writing bool // the look at the disk is under way
+	writing bool // the look at the disk is in progress
 	next    time.Time
 }
 
@@ -99,7 +99,7 @@ type portScan struct {
 }
 
 // scanEvery is the time between two looks at who listens: often enough that the cell
-// chooses few ports in vain, and one read of two files.
+// chooses few ports that are taken, and one read of two files.
 const scanEvery = 30 * time.Second
 
 // scanBusy is scanEvery while others hold some of them: a task may wait for one.
@@ -386,7 +386,7 @@ func (a *Agent) Walked(e *Walk) {
 type throttling struct {
 	state     Throttle
 	io        IOThrottle
-	at        time.Time // of the last look, or of the one under way
+	at        time.Time // of the last look, or of the one in progress
 	measuring bool
 	last      map[Running]CPUTime
 	lastAt    time.Time

@@ -21,7 +21,7 @@ func once(name string, generation uint64, kind schema.JobKind) schema.Assignment
 // newLife has an agent start on what the disk has.
 func (m *machine) newLife() { m.life = nodeagent.Life{Began: m.now} }
 
-// TestNewLife: an agent that starts anew, with its tasks gone, starts what must
+// TestNewLife: an agent that starts again, with its tasks gone, starts what must
 // never run twice only when a master has confirmed it, and all else after a moment.
 func TestNewLife(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ type Limits struct {
 }
 
 // MachinePressure is what an agent has seen of its machine: the newest sample, and what
-// of it is short. It is in memory only: an agent that is restarted begins anew.
+// of it is short. It is in memory only: an agent that is restarted begins again.
 type MachinePressure struct {
 	Room schema.MachineUsage // without tasks; zero At: not measured yet
 	// DiskShort is since when less disk, or inodes, is left than Limits say; zero: it is not.
@@ -105,7 +105,7 @@ func waits(u *schema.Usage) bool {
 
 // overload keeps account of prod tasks that wait, and asks for help when they
 // have for long. What it asks for stays as it is until something of it is gone;
-// then the time begins anew, since what is left may be enough.
+// then the time begins again, since what is left may be enough.
 func (s MachinePressure) overload(run []Runner, limits Limits, now time.Time) (since time.Time, asks *schema.Overload) {
 	var suffers *Runner
 	lack, alive := int64(0), map[schema.TaskRef]bool{}

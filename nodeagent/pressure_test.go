@@ -63,7 +63,7 @@ func TestOverload(t *testing.T) {
 }
 
 // What is asked for stays the same, so that reports do, until something of it is
-// gone; then the machine is looked at anew.
+// gone; then the machine is looked at again.
 func TestOverloadIsSteady(t *testing.T) {
 	t.Parallel()
 	prod, low, mid := runner("web", 200, 500, 400, 0), runner("low", 0, 300, 900, 0), runner("mid", 100, 900, 0, 0)

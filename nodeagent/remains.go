@@ -81,7 +81,7 @@ func Collect(remains []Remains, keep Keep, short int64, now time.Time) (gone []R
 			age = keep.FailedAge
 		}
 		until := r.Ended.Add(age)
-		if r.Ended.After(now) { // the clock was set back since: it has its time anew
+		if r.Ended.After(now) { // the clock was set back since: it has its time again
 			until = now.Add(age)
 		}
 		reason := Reason("")
@@ -159,11 +159,11 @@ type collecting struct {
 type collection struct {
 	gone    []Removal
 	sticky  []StickyAction
-	forDisk bool      // something goes, or is still going, for want of disk
+	forDisk bool      // something goes, or is still going, for lack of disk
 	wake    time.Time // when the next remains get too old; zero: never
 }
 
-// collectNow decides which remains go, and for want of disk the sticky directory whose
+// collectNow decides which remains go, and for lack of disk the sticky directory whose
 // task has been away for longest. What goes for that, goes one at a time where it is
 // not measured: what it gives is seen at the next look.
 func collectNow(in collecting) collection {

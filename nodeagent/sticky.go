@@ -74,7 +74,7 @@ func planSticky(dirs []Sticky, items []item, now time.Time) stickyPlan {
 		case here[s.Task] && !s.Idle.IsZero():
 			act(Return)
 		case here[s.Task]:
-		case s.Idle.IsZero(), s.Idle.After(now): // the clock was set back: count anew
+		case s.Idle.IsZero(), s.Idle.After(now): // the clock was set back: count again
 			act(Leave)
 		case due(now, s.Idle, KeepSticky).After(now):
 			p.wake = earlier(p.wake, due(now, s.Idle, KeepSticky))

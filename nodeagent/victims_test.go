@@ -127,7 +127,7 @@ func decideOn(pressure nodeagent.MachinePressure, limits nodeagent.Limits, all .
 }
 
 // What was removed may still be on the disk: until it is not, nothing more is removed
-// and no task stops for want of disk.
+// and no task stops for lack of disk.
 func TestShortDiskWhileRemoving(t *testing.T) {
 	t.Parallel()
 	old := ended(held(assignment("old", 0, 9, schema.Service), exited(1, 0, 1)), schema.CauseUpdate, time.Minute)

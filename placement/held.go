@@ -63,7 +63,7 @@ type job struct {
 
 // domains counts the tasks of a job by domain, for the attributes that a class of
 // the job asked about. Only the snapshot that made it uses it, and writes to it: the
-// others that share the job count anew.
+// others that share the job count again.
 type domains struct {
 	of       *Snapshot
 	reshapes int // of the snapshot, for which it holds

@@ -83,7 +83,7 @@ func NewPlan(s *Snapshot, asks []Ask, groups map[schema.TaskName]string, seed ui
 // A step holds if its machine is there and admits the ask, has the room, the ports
 // and the devices that were chosen, holds all victims, all of them can be evicted
 // and have to be, and if the job would not be spread worse than it was decided. Of a
-// group all steps hold or none; a group that does not makes Verify begin anew.
+// group all steps hold or none; a group that does not makes Verify begin again.
 func Verify(p Plan, newer *Snapshot) (holds Plan, conflicts []Conflict) {
 	broken := map[string]bool{}
 	for {

@@ -209,7 +209,7 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 	return e.pool[best].plan, true
 }
 
-// refresh finds the level of a candidate anew if its machine has changed.
+// refresh finds the level of a candidate again if its machine has changed.
 func (s *Snapshot) refresh(c *class, k *candidate) {
 	if k.version != s.rows.at(k.slot).version {
 		*k = candidate{slot: k.slot, version: s.rows.at(k.slot).version, level: s.level(c, k.slot)}

@@ -117,7 +117,7 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 	s.forget()
 }
 
-// resembles reports whether what was learnt anew is so much like what is known
+// resembles reports whether what was learnt now is so much like what is known
 // that the scores made with it may stand.
 func (t *typical) resembles(o *typical) bool {
 	near := func(a, b float32) bool { return 8*abs(a-b) <= max(a, b) }

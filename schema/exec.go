@@ -73,7 +73,7 @@ const (
 	ExecRoom    ExecKind = 'c' // 4 bytes: how many bytes of input were taken
 )
 
-// ExecInputRoom is how many bytes of input may be under way and not taken yet.
+// ExecInputRoom is how many bytes of input may be in progress and not taken yet.
 const ExecInputRoom = 128 << 10
 
 // MaxExecFrame is the most data in one frame, in bytes.

@@ -141,7 +141,7 @@ type MachineRecord struct {
 
 // ForgottenRecord is what the store keeps of the machines that it has forgotten.
 type ForgottenRecord struct {
-	// Epoch is the highest that one of them had: a machine that joins anew gets a
+	// Epoch is the highest that one of them had: a machine that joins again gets a
 	// higher one, since an agent refuses a lower than it has seen.
 	Epoch uint64 `json:"epoch"`
 }
@@ -209,7 +209,7 @@ func (e *BehindError) Error() string {
 		what = fmt.Sprintf("connection %d to this cell, but the last one in the store is %d", e.Seen.Epoch, e.Known.Epoch)
 	}
 	return WithHint(fmt.Sprintf("machine %s has seen %s: the store was lost or is older than the machine's state; its tasks keep running", e.Machine, what),
-		"stop the master and put the store back with `muster master restore SNAPSHOT`; to begin anew without one, stop the agent with SIGINT and remove its state directory; if that was made for another machine or cell, give the agent one of its own")
+		"stop the master and restore the store with `muster master restore SNAPSHOT`; to start without a snapshot, stop the agent with SIGINT and remove its state directory; if that was made for another machine or cell, give the agent one of its own")
 }
 
 // PortRange is the ports from First to Last, both included, 1 to 65535.

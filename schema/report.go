@@ -71,7 +71,7 @@ type TaskStatus struct {
 	End *Cause `json:"end,omitempty"`
 	// Note is a plain word on how the task is held (no cgroup, …).
 	Note string `json:"note,omitempty"`
-	// Withheld says that it must never run twice and its agent has started anew: it is
+	// Withheld says that it must never run twice and its agent has started again: it is
 	// not started until a master has confirmed its assignment.
 	Withheld bool `json:"withheld,omitempty"`
 	// Stuck says that SIGKILL does not end it.
@@ -183,7 +183,7 @@ const (
 	CauseMachineLost CauseKind = "machine-lost"        // the machine is silent for too long
 	CauseSuperseded  CauseKind = "superseded"          // a newer generation exists elsewhere
 	CauseAllocGone   CauseKind = "alloc-gone"          // the alloc that it ran in has ended, or is to
-	CauseRebalance   CauseKind = "rebalance"           // it stands where it should not, and is placed anew
+	CauseRebalance   CauseKind = "rebalance"           // it stands where it should not, and is placed again
 	CauseShutdown    CauseKind = "shutdown"            // the agent was asked to stop all
 
 	// CauseOutOfResources is that the task, or its machine, has used up what

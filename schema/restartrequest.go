@@ -29,7 +29,7 @@ type RestartRequest struct {
 
 // Restarting is the answer to a request for a restart, or for the end of one.
 type Restarting struct {
-	// Now is the one that is under way; nil if no task runs that it would be of, or
+	// Now is the one that is in progress; nil if no task runs that it would be of, or
 	// it was cancelled.
 	Now *RestartRequest `json:"now"`
 	// Was are those whose place it takes, or that were cancelled, sorted by name.

@@ -94,7 +94,7 @@ func badState(err error) error {
 		return usageError{err, "name another directory with --state-dir, or make this one"}
 	}
 	if errors.Is(err, loop.ErrCopied) {
-		return usageError{err, "start the agent on that one, or remove this one and start anew. If that one is gone, its tasks cannot be found: restart the machine"}
+		return usageError{err, "start the agent on that one, or remove this one and start again. If that one is gone, its tasks cannot be found: restart the machine"}
 	}
 	return err
 }

@@ -125,7 +125,7 @@ const portsEach = 10
 var portBlock atomic.Int32
 
 // freePorts returns the first of portsEach ports that nobody listens on. It
-// begins anywhere, since another run of these tests may be under way.
+// begins anywhere, since another run of these tests may be in progress.
 func freePorts() (int, error) {
 	const low, blocks = 11000, 800
 	portBlock.CompareAndSwap(0, rand.Int32N(blocks)) //nolint:gosec // not a secret

@@ -108,7 +108,7 @@ func killFrozen(dir string) {
 	}
 }
 
-// OOMKills returns how many of the members the kernel has killed for want of
+// OOMKills returns how many of the members the kernel has killed for lack of
 // memory.
 func (c Dirs) OOMKills() int {
 	kills := 0

@@ -74,7 +74,7 @@ type Store struct {
 	pair        *tls.Certificate // nil while there is none
 	authorities []*x509.Certificate
 	renew       time.Time // when the next certificate is to be asked for
-	join        pending   // of the join under way
+	join        pending   // of the join in progress
 }
 
 // Open reads what the state directory holds. It errs with ErrNone when there is
@@ -291,7 +291,7 @@ func (s *Store) joinKey(token string) (*ecdsa.PrivateKey, error) {
 	return key, s.docs.Write(filepath.Join(s.cfg.Dir, joinFile), joinFile, s.join)
 }
 
-// Accept keeps a certificate that the master has given, for the join under way
+// Accept keeps a certificate that the master has given, for the join in progress
 // or in place of the present one, and the authorities to trust from now on.
 func (s *Store) Accept(certificate []byte, authorities [][]byte) error {
 	c, err := x509.ParseCertificate(certificate)

@@ -8,7 +8,7 @@
 // for with it: an answer that is lost is asked for again with the same token and
 // key, which is the same join. The file identity.json of the state directory,
 // mode 0600, is replaced whole, so it holds a key and a certificate that belong
-// together at any moment. join.json is there while a join is under way.
+// together at any moment. join.json is there while a join is in progress.
 //
 // A token is looked at when there is no certificate that can be used, and the
 // one that gave the present certificate is not tried again; so the same file may

@@ -50,7 +50,7 @@ func (s *session) exec(ctx context.Context, m *linkpb.OpenExec, conn *execConn) 
 }
 
 // execConn is a stream as bytes. One goroutine may read while another writes,
-// and a Read may be under way when the session is over.
+// and a Read may be in progress when the session is over.
 type execConn struct {
 	stream linkpb.Link_ExecClient
 	chunks chan []byte // closed at the end

@@ -53,7 +53,7 @@ func (in *Input) elsewhere(info *schema.MachineInfo) *schema.MachineRecord {
 }
 
 // aCopy is what to do with an agent whose state directory is another's.
-const aCopy = "stop this agent, remove its state directory, and start it anew with a name that no other machine has. An image from which machines are made must have no state directory in it"
+const aCopy = "stop this agent, remove its state directory, and start it again with a name that no other machine has. An image from which machines are made must have no state directory in it"
 
 // copied says that an agent has the id of another machine.
 func copied(r *schema.MachineRecord, info *schema.MachineInfo) *schema.TakenError {

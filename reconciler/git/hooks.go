@@ -100,7 +100,7 @@ func activeHooks(dir string) (found []string, err error) {
 }
 
 // appendConfig adds text to a file of git's configuration, under the lock that
-// git takes. It does not write what is there anew: that would lose comments.
+// git takes. It does not write what is there again: that would lose comments.
 func appendConfig(name, text string) (err error) {
 	was, err := os.ReadFile(name)
 	if err != nil {

@@ -72,7 +72,7 @@ func notPromoted(s *model.State, r *schema.JobRecord) string {
 	case r == nil || r.Admitted == "":
 		return "the cell has no such job"
 	case r.Rollout == nil:
-		return "no rollout of it is under way"
+		return "no rollout of it is in progress"
 	case r.Rollout.Returned != "":
 		return "it has returned to its last healthy version: change the job"
 	case r.Rollout.Failed != "":

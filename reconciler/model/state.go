@@ -45,7 +45,7 @@ type State struct {
 	Gone     schema.ForgottenRecord // of machines that were forgotten
 	// Suspensions are those that last, by name.
 	Suspensions map[string]*schema.Suspension
-	// Restarts are those under way, and those that have failed, by name.
+	// Restarts are those in progress, and those that have failed, by name.
 	Restarts map[string]*schema.RestartRequest
 	// Restored is nil in a cell that never was.
 	Restored *schema.Restored

@@ -144,7 +144,7 @@ func (a *Authority) Load(ctx context.Context) error {
 	return nil
 }
 
-// Unload forgets them: a master that does not lead does not know who joins anew. It lets
+// Unload forgets them: a master that does not lead does not know who joins again. It lets
 // in whose certificate is good, and the one that leads has the last word.
 func (a *Authority) Unload() {
 	a.mu.Lock()

@@ -55,7 +55,7 @@ type remote struct {
 	jobs map[schema.Digest]*schema.Job // that the leader counts on us to have; of receive
 }
 
-// asked is a join under way.
+// asked is a join in progress.
 type asked struct {
 	opened func(epoch uint64)
 	answer chan error // one

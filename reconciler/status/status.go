@@ -235,7 +235,7 @@ type JobStatus struct {
 	Cause string `json:"cause,omitempty"`
 	// Rollout is how far its newest version has come; nil once all tasks have it.
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
-	// Restarting are the restarts that somebody has asked for and that are under way, or
+	// Restarting are the restarts that somebody has asked for and that are in progress, or
 	// have failed.
 	Restarting []RestartStatus `json:"restarting,omitempty"`
 	// Crashes says where its tasks crash, and whether on one machine only; it is

@@ -91,7 +91,7 @@ func call[T any](c *collapse, f func() (T, error)) (T, error) {
 	}
 }
 
-// isFull says whether something could not be written for want of room. Not all
+// isFull says whether something could not be written for lack of room. Not all
 // that etcd says wraps its cause.
 func isFull(err error) bool {
 	return containsAny(err.Error(), []string{unix.ENOSPC.Error(), unix.EDQUOT.Error()})

@@ -167,7 +167,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.commitRunning.Collect(out)
 }
 
-// count counts anew.
+// count counts again.
 func (m *Metrics) count() error {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()

@@ -69,7 +69,7 @@ func ServerTLS(s Server) *tls.Config {
 			return &tls.Config{
 				MinVersion: tls.VersionTLS13,
 				NextProtos: s.Protocols,
-				// Each connection is checked anew.
+				// Each connection is checked again.
 				SessionTicketsDisabled: true,
 				ClientAuth:             auth,
 				ClientCAs:              pool(authorities),

@@ -32,7 +32,7 @@ func TestClockOffset(t *testing.T) {
 }
 
 // What cannot be an answer to the report says nothing: a master of before, an
-// answer to another report, a clock that was set while the answer was under way.
+// answer to another report, a clock that was set while the answer was in progress.
 func TestClockOffsetOfNothing(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -154,7 +154,7 @@ func TestStorm(t *testing.T) {
 	t.Logf("%d commits pushed in %s, %d of them adopted; converged at the last %s later", *storm, pushed.Round(time.Millisecond), len(adopted), settled.Round(time.Millisecond))
 	inside := 0
 	for _, n := range adopted {
-		// One may have been under way when the master was stopped.
+		// One may have been in progress when the master was stopped.
 		if n > frozen[0] && n < frozen[1]-1 {
 			inside++
 		}

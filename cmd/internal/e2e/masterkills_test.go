@@ -26,7 +26,7 @@ var masterKills = flag.Int("e2e.masterkills", 10, "random moments at which TestM
 const unhurried = 700 * time.Millisecond
 
 // TestMasterKilled kills the master with SIGKILL again and again, while commits
-// come, rollouts are under way, tasks crash and are killed. By the tasks' own
+// come, rollouts are in progress, tasks crash and are killed. By the tasks' own
 // journals no index is doubled, each that should run does, and none has ended but
 // by itself, by the test, or for a reason that is recorded.
 func TestMasterKilled(t *testing.T) {

@@ -187,7 +187,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 	eventually(t, "the second agent has the name", func() bool { return second.seen() == 2 })
 }
 
-// An agent that connects anew is not its own rival, and one that does not answer is
+// An agent that connects again is not its own rival, and one that does not answer is
 // none: its machine may have lost its power.
 func TestDeafAgentIsNoRival(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ func (l *counting) Accept() (net.Conn, error) {
 }
 
 // TestShared has many machines on one connection, each with a session of its own, and
-// again on one when the master has been started anew.
+// again on one when the master has been started again.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	const machines = 20
