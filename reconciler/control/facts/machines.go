@@ -191,8 +191,9 @@ type DueTask struct {
 	Left string
 }
 
-// DueTasks returns the tasks on silent machines: those of higher priority first,
-// then by name.
+// DueTasks returns the tasks on silent machines of which there is something to say: that are
+// to be rescheduled, or wait for something on a machine that is lost. Those of higher
+// priority come first, then by name.
 func (f *Facts) DueTasks() ([]DueTask, Until) {
 	keys := map[model.ChunkName]bool{}
 	for name := range f.silent {
@@ -210,7 +211,9 @@ func (f *Facts) DueTasks() ([]DueTask, Until) {
 		for i := range c.Tasks {
 			if q := f.silent[c.Tasks[i].Machine]; q != nil {
 				due, changes := f.DueTask(key.Job, &c.Tasks[i], q)
-				out, until = append(out, due), until.Or(changes)
+				if until = until.Or(changes); due.Why != "" || due.Left != "" {
+					out = append(out, due)
+				}
 			}
 		}
 	}
@@ -234,22 +237,30 @@ func (f *Facts) DueTask(job schema.JobName, t *schema.TaskRecord, q *Silent) (Du
 		quiet = max(quiet, f.Now.Sub(since)+usual) // as the masters before it knew
 	}
 	var until Until
-	var left string
 	switch {
 	case q.Dead():
 		d.Why = "the machine was " + f.WhyLost(q)
-	case d.Data.NeverTwice():
-		left = fmt.Sprintf("it must never run twice: it waits for %s, for a commit that declares it gone, or for muster machine forget", q.Name)
-	case !d.Free && f.Stays(d.Data, t) != "":
-		left = fmt.Sprintf("it %s, for a commit that declares it gone, or for muster machine forget", WaitsForHome(q.Name))
+	case d.Data.NeverTwice() || !d.Free && f.Stays(d.Data, t) != "":
 	case quiet >= tolerates && (tolerates < usual || q.Lost):
 		d.Why = "the machine has been silent for " + tolerates.String()
 	default:
 		until = f.In(tolerates - quiet)
-		left = fmt.Sprintf("its job tolerates %s of silence, until %s", tolerates, f.Now.Add(tolerates-quiet).UTC().Format(time.RFC3339))
 	}
-	if q.Lost {
-		d.Left = left
+	if q.Lost && d.Why == "" {
+		d.Left = f.left(&d, t, tolerates-quiet)
 	}
 	return d, until
+}
+
+// left says what a task waits for that stays on a machine which is lost; its job tolerates
+// so much more of silence.
+func (f *Facts) left(d *DueTask, t *schema.TaskRecord, more time.Duration) string {
+	switch {
+	case d.Data.NeverTwice():
+		return fmt.Sprintf("it must never run twice: it waits for %s, for a commit that declares it gone, or for muster machine forget", d.On.Name)
+	case !d.Free && f.Stays(d.Data, t) != "":
+		return fmt.Sprintf("it %s, for a commit that declares it gone, or for muster machine forget", WaitsForHome(d.On.Name))
+	default:
+		return fmt.Sprintf("its job tolerates %s of silence, until %s", d.Data.After(f.Observed.LostAfter), f.Now.Add(more).UTC().Format(time.RFC3339))
+	}
 }
