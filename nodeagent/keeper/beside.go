@@ -30,6 +30,10 @@ type beside struct {
 	unified []bool
 	room    *forkRoom
 	unbound bool // the bounding set of who forks is empty
+	// scope keeps what is started from abstract sockets of others, and of the task; 0:
+	// nothing does. Landlock lets nobody into the task's own confines, and who is in others
+	// cannot look into the task, as an operator's debugger does.
+	scope uintptr
 }
 
 // errEnded is the error of what needs a task that runs.
@@ -251,7 +255,7 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 		return nil, nil, err
 	}
 	e := &put(b.room, []entry{{
-		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty, unbound: b.unbound && b.rooms&unix.CLONE_NEWUSER == 0,
+		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty, scope: b.scope, unbound: b.unbound && b.rooms&unix.CLONE_NEWUSER == 0,
 		score: put(b.room, []byte(score)), limits: put(b.room, limits), scratch: scratch{zero: [1]byte{'0'}, page: uintptr(os.Getpagesize() - 1)},
 	}})[0]
 	if b.rooms&unix.CLONE_NEWPID != 0 && b.rooms&unix.CLONE_NEWUSER == 0 {

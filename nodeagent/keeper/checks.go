@@ -48,6 +48,7 @@ const hideEvery = 256
 // longer than a fork.
 type checks struct {
 	null    *os.File
+	scope   int               // for all that have one; 0 before the first
 	places  map[string]*place // by directory
 	room    forkRoom
 	started int // checks
@@ -263,6 +264,15 @@ func (c *checks) place(dir string) (*place, error) {
 	if b.spec.Sandbox == nil {
 		b.close()
 		return nil, errors.New("the task has no pid namespace")
+	}
+	if b.spec.Scoped {
+		if c.scope == 0 {
+			if c.scope, err = newScope(); err != nil {
+				b.close()
+				return nil, err
+			}
+		}
+		b.scope = uintptr(c.scope)
 	}
 	p := &place{beside: b, used: now}
 	c.places[dir] = p

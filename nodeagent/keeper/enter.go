@@ -33,6 +33,7 @@ type entry struct {
 	unbound   bool // its bounding set is empty from the fork on
 	switches  bool // to another user and group
 	uid, gid  uintptr
+	scope     uintptr         // see newScope; 0: none
 	filter    *unix.SockFprog // nil: none
 	paths     []*byte         // of the command, tried in this order
 	argv      **byte
@@ -332,6 +333,12 @@ func (e *entry) disarm() syscall.Errno {
 	if _, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
 		return errno
 	}
+	if e.scope != 0 {
+		e.record.step = 'a'
+		if _, _, errno := syscall.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, e.scope, 0, 0); errno != 0 {
+			return errno
+		}
+	}
 	if e.filter != nil {
 		e.record.step = 'm'
 		if _, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(e.filter)), 0, 0, 0); errno != 0 {
@@ -399,6 +406,6 @@ const executing = 'x'
 // steps names those of the child.
 var steps = map[byte]string{
 	'v': "not to be looked into", 'n': "enter a namespace", 'f': "fork in the pid namespace", 'j': "join the cgroup", 'c': "enter the working directory",
-	'l': "set a limit", 'd': "hand on a descriptor", 's': "begin a session", 't': "take the terminal", 'w': "no_new_privs", 'm': "seccomp",
+	'l': "set a limit", 'd': "hand on a descriptor", 's': "begin a session", 't': "take the terminal", 'w': "no_new_privs", 'a': "landlock", 'm': "seccomp",
 	'u': "become the task's user", 'k': "drop the capabilities", 'h': "follow the keeper", executing: "execute the command",
 }

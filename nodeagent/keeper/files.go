@@ -50,6 +50,8 @@ type Spec struct {
 	// Filter is a seccomp program in the kernel's form, installed as the last
 	// step before the command; empty: none.
 	Filter []byte `json:"filter,omitempty"`
+	// Scoped keeps the task from abstract unix sockets that are not its own, see CanScope.
+	Scoped bool `json:"scoped,omitempty"`
 	// Rlimits are set before the command; nil: those of the keeper.
 	Rlimits *Rlimits `json:"rlimits,omitempty"`
 	// Note is what the agent has to say of how the task is held; the keeper does not

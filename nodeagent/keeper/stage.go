@@ -86,6 +86,11 @@ func become() error {
 	if err := disarm(spec); err != nil {
 		return err
 	}
+	if spec.Scoped {
+		if err := scope(); err != nil {
+			return err
+		}
+	}
 	if spec.Sandbox != nil { // it goes with the first process; hello
 		if _, err := unix.Write(linkFD, make([]byte, helloSize)); err != nil {
 			return fmt.Errorf("hello: %w", err)

@@ -70,6 +70,18 @@ var attempts = map[string]func(args []string) error{
 		}
 		return c.Close()
 	},
+	"meet": func(a []string) error { // of its own
+		l, err := net.Listen("unix", a[0])
+		if err != nil {
+			return err
+		}
+		c := exec.Command("/proc/self/exe", attemptArg, "connect", a[0])
+		out, err := c.CombinedOutput()
+		if err == nil && !bytes.Contains(out, []byte(escaped)) {
+			err = fmt.Errorf("%s", out)
+		}
+		return errors.Join(err, l.Close())
+	},
 	"bind": bindAttempt,
 	"dial": dialAttempt,
 	"unshare": func([]string) error {
@@ -109,10 +121,25 @@ var attempts = map[string]func(args []string) error{
 		return errors.New("there are none")
 	},
 	"trace": traceNew,
+	"huge":  hugePages,
 	"keyring": func([]string) error {
 		_, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_PROCESS_KEYRING, true)
 		return err
 	},
+}
+
+// hugePages asks for huge pages in each way there is. It errs with EPERM if all are refused,
+// whether or not the machine has any.
+func hugePages([]string) error {
+	_, mapped := unix.Mmap(-1, 0, 2<<20, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_HUGETLB)
+	_, shared := unix.SysvShmGet(unix.IPC_PRIVATE, 2<<20, 0o4000|unix.IPC_CREAT|0o600)
+	_, file := unix.MemfdCreate("huge", unix.MFD_HUGETLB)
+	for _, err := range []error{mapped, shared, file} {
+		if !errors.Is(err, unix.EPERM) {
+			return nil
+		}
+	}
+	return file
 }
 
 func number(s string) int {
@@ -249,9 +276,9 @@ func TestEscapes(t *testing.T) {
 		{"kill a neighbour", []runtime.Guard{runtime.Namespaces}, "signal", func(v *victims, _ string) string { return strconv.Itoa(v.neighbour) }},
 		{"kill the keeper", []runtime.Guard{runtime.Namespaces, runtime.Users}, "signal", func(v *victims, _ string) string { return strconv.Itoa(v.keeper) }},
 		{"kill the agent", []runtime.Guard{runtime.Namespaces, runtime.Users}, "signal", func(*victims, string) string { return strconv.Itoa(os.Getpid()) }},
-		{"trace a neighbour", []runtime.Guard{runtime.Namespaces, runtime.Seccomp}, "ptrace", func(v *victims, _ string) string { return strconv.Itoa(v.neighbour) }},
-		{"read a neighbour's memory", []runtime.Guard{runtime.Namespaces, runtime.Seccomp}, "peek", func(v *victims, _ string) string { return strconv.Itoa(v.neighbour) }},
-		{"read a neighbour's environment", []runtime.Guard{runtime.Namespaces}, "read", func(v *victims, _ string) string { return fmt.Sprintf("/proc/%d/environ", v.neighbour) }},
+		{"trace a neighbour", []runtime.Guard{runtime.Namespaces, runtime.Seccomp, runtime.Scope}, "ptrace", func(v *victims, _ string) string { return strconv.Itoa(v.neighbour) }},
+		{"read a neighbour's memory", []runtime.Guard{runtime.Namespaces, runtime.Seccomp, runtime.Scope}, "peek", func(v *victims, _ string) string { return strconv.Itoa(v.neighbour) }},
+		{"read a neighbour's environment", []runtime.Guard{runtime.Namespaces, runtime.Scope}, "read", func(v *victims, _ string) string { return fmt.Sprintf("/proc/%d/environ", v.neighbour) }},
 		{"read a neighbour's file", []runtime.Guard{runtime.Namespaces}, "read", func(v *victims, _ string) string { return v.secret }},
 		{"find the agent's files", []runtime.Guard{runtime.Namespaces}, "list", func(v *victims, _ string) string { return filepath.Join(v.m.dir, "users.json") }},
 		{"write the keeper's state", []runtime.Guard{runtime.Namespaces, runtime.Users}, "write", func(v *victims, _ string) string { return filepath.Join(v.dir, keeper.StateFile) }},
@@ -260,6 +287,7 @@ func TestEscapes(t *testing.T) {
 		{"leave its user namespace", []runtime.Guard{runtime.Seccomp}, "unshare", nil},
 		{"mount and chroot in a new user namespace", []runtime.Guard{runtime.Seccomp}, "clone", nil},
 		{"read the kernel's keys", []runtime.Guard{runtime.Seccomp}, "keyring", nil},
+		{"take huge pages", []runtime.Guard{runtime.Seccomp}, "huge", nil},
 		{"find the machine's /tmp", []runtime.Guard{runtime.Namespaces}, "list", func(v *victims, _ string) string { return v.marker }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -277,6 +305,42 @@ func TestEscapes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAbstractSockets: neither a task nor its checks reach an abstract unix socket that is
+// not its own, though the machine's network is its own, too; it reaches those that are.
+func TestAbstractSockets(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	if !keeper.CanScope() {
+		t.Skip("NOT TESTED: no Landlock with scopes (Linux 6.12)")
+	}
+	for i, without := range [][]runtime.Guard{nil, {runtime.Scope}} {
+		v := newVictims(t, without...)
+		name := "@" + v.socket
+		l, err := net.Listen("unix", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if got := v.m.Attributes()["isolation.scope"]; got != "true" {
+			t.Errorf("the machine says %q", got)
+		}
+		p, dir := v.m.start(shell(1, "echo up; exec sleep 1000"))
+		says(t, dir, "up")
+		checked, err := p.Run(t.Context(), []string{v.exe, attemptArg, "connect", name}, patience)
+		if err != nil {
+			t.Error(err)
+		}
+		for what, said := range map[string]string{"a task": v.try(t, 2, "connect", name), "a check": strings.TrimSpace(checked)} {
+			if got := said == escaped; got != (without != nil) || !got && !strings.Contains(said, "operation not permitted") {
+				t.Errorf("without guards %v, %s: %q", without, what, said)
+			}
+		}
+		if said := v.try(t, 3, "meet", fmt.Sprintf("%s-%d", name, i)); said != escaped {
+			t.Errorf("without guards %v, its own: %q", without, said)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ const (
 	Users
 	Seccomp
 	Ports
+	Scope
 )
 
 // Without takes guards away, so that it is seen what they are good for.
@@ -23,6 +24,8 @@ func (r *Runtime) Without(guards ...Guard) {
 			r.sees.isolation.filter = nil
 		case Ports:
 			r.ports = false
+		case Scope:
+			r.sees.isolation.scoped = false
 		}
 	}
 }

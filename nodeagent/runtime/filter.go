@@ -24,11 +24,10 @@ type verdict []bpf.Instruction
 
 func returns(a seccomp.Action) verdict { return verdict{bpf.RetConstant{Val: uint32(a)}} }
 
-// judged answers by the lower half of an argument, which is all that the kernel looks at
-// of those that are judged here.
-func judged(argument int, test bpf.JumpIf, no, yes seccomp.Action) verdict {
-	test.SkipFalse = 1
-	return slices.Concat(verdict{lowerHalf(argument), test}, returns(yes), returns(no))
+// refusedIf refuses a call by the lower half of an argument, which is all that the kernel
+// looks at of those that are judged here.
+func refusedIf(argument int, cond bpf.JumpTest, value uint32) verdict {
+	return slices.Concat(verdict{lowerHalf(argument), bpf.JumpIf{Cond: cond, Val: value, SkipFalse: 1}}, returns(refused), returns(seccomp.ActionAllow))
 }
 
 // lowerHalf loads half of an argument.

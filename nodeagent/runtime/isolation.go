@@ -22,6 +22,7 @@ type isolation struct {
 	queues       bool   // message queues, in /dev/mqueue
 	capabilities bool   // all are gone for good
 	filter       []byte // nil: no seccomp
+	scoped       bool   // out of reach of abstract unix sockets of others
 }
 
 // prober finds out by trying what isolation there is.
@@ -87,6 +88,7 @@ func (p *prober) findParts() {
 		{Kind: keeper.Proc, Target: procDir},
 		{Kind: keeper.Tmpfs, Target: p.cfg.Host.Dir(), Data: hiddenSize, ReadOnly: true},
 	}}
+	can.scoped = keeper.CanScope()
 	network, user := base, base
 	network.Network, user.UserNamespace = true, true
 	filter, unfiltered := seccompFilter(true)
@@ -111,6 +113,7 @@ func (p *prober) findParts() {
 // findSingly finds out which parts can be had where not all can.
 func (p *prober) findSingly(base, network *keeper.Sandbox) {
 	can := &p.can
+	can.scoped = can.scoped && p.try(nil, nil) == nil
 	if err := p.try(base, nil); err != nil {
 		p.lacks.Task("namespaces", fmt.Sprintf("no namespaces (%v): tasks see each other's processes, /tmp, the machine's /dev with all its terminals, and the agent's files, as far as their users may", err))
 	} else {
@@ -150,7 +153,7 @@ func (p *prober) probe(s *keeper.Sandbox, filter []byte) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	spec := &keeper.Spec{
-		Boot: p.cfg.Host.Boot(), Dir: "/", Probe: true, Sandbox: s, Filter: filter, Mark: markVariable + "=" + dir,
+		Boot: p.cfg.Host.Boot(), Dir: "/", Probe: true, Sandbox: s, Filter: filter, Scoped: p.can.scoped, Mark: markVariable + "=" + dir,
 	}
 	if err := keeper.Prepare(dir, spec); err != nil {
 		return err

@@ -92,6 +92,9 @@ func (r *Runtime) describe() map[string]string {
 	a["isolation.user"] = strconv.FormatBool(can.user)
 	a["isolation.seccomp"] = strconv.FormatBool(can.filter != nil)
 	a["isolation.capabilities"] = strconv.FormatBool(can.capabilities)
+	if can.scoped {
+		a["isolation.scope"] = "true"
+	}
 	if r.rlimits.processes {
 		a["isolation."+host.Processes] = "true"
 	}

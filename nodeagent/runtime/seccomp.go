@@ -65,6 +65,9 @@ const (
 	argumentOffset = 16
 )
 
+// shmHuge is SHM_HUGETLB of linux/shm.h.
+const shmHuge = 0o4000
+
 // fileSetattr is the number of file_setattr, one for all architectures, which the
 // library does not know yet.
 const fileSetattr = 469
@@ -87,15 +90,20 @@ func seccompFilter(alone bool) ([]byte, error) {
 		}
 	}
 	for name, v := range map[string]verdict{
-		"clone": judged(0, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces}, seccomp.ActionAllow, refused),
+		"clone": refusedIf(0, bpf.JumpBitsSet, newNamespaces),
 		// Its flags are behind a pointer, where no filter sees them: whoever
 		// calls it falls back to clone.
 		"clone3": returns(notThere),
 		"socket": sockets(families, netlink), "socketpair": sockets(families, netlink),
 		// The first process of its pid namespace is the keeper's, with its user where the
 		// agent is no root.
-		"prlimit64": judged(0, bpf.JumpIf{Cond: bpf.JumpEqual, Val: 1}, seccomp.ActionAllow, refused),
+		"prlimit64": refusedIf(0, bpf.JumpEqual, 1),
 		"ioctl":     noProjects(),
+		// Huge pages that the machine has set aside are no cgroup's that the agent makes, and
+		// nothing gives a task any.
+		"mmap":         refusedIf(3, bpf.JumpBitsSet, unix.MAP_HUGETLB),
+		"shmget":       refusedIf(2, bpf.JumpBitsSet, shmHuge),
+		"memfd_create": refusedIf(1, bpf.JumpBitsSet, unix.MFD_HUGETLB),
 	} {
 		if n, ok := native.SyscallNames[name]; ok {
 			rules[uint32(n)] = v

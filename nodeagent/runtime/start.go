@@ -123,7 +123,7 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	a = r.sees.local(a, p)
 	spec := &keeper.Spec{
 		Boot: r.host.Boot(), Command: a.Command(), Env: environment(a, p.Work, work, tmp), Dir: work,
-		Mark: markVariable + "=" + p.Work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores, Filter: r.sees.isolation.filter,
+		Mark: markVariable + "=" + p.Work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores, Filter: r.sees.isolation.filter, Scoped: r.sees.isolation.scoped,
 	}
 	logs, lessLogs := logLimits(&a.Job.Task)
 	spec.Logs = logs
