@@ -312,34 +312,37 @@ func TestEscapes(t *testing.T) {
 // not its own, though the machine's network is its own, too; it reaches those that are.
 func TestAbstractSockets(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
 	if !keeper.CanScope() {
 		t.Skip("NOT TESTED: no Landlock with scopes (Linux 6.12)")
 	}
-	for i, without := range [][]runtime.Guard{nil, {runtime.Scope}} {
-		v := newVictims(t, without...)
-		name := "@" + v.socket
+	for _, without := range [][]runtime.Guard{nil, {runtime.Scope}} {
+		m := newMachine(t)
+		m.needNamespaces(t)
+		m.Without(without...)
+		if got := m.Attributes()["isolation.scope"]; got != "true" {
+			t.Errorf("the machine says %q", got)
+		}
+		name := "@" + m.dir
 		l, err := net.Listen("unix", name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		if got := v.m.Attributes()["isolation.scope"]; got != "true" {
-			t.Errorf("the machine says %q", got)
-		}
-		p, dir := v.m.start(shell(1, "echo up; exec sleep 1000"))
+		p, dir := m.start(shell(1, `until [ -x attempt ]; do sleep 0.01; done; ./attempt attempt connect `+name+`; ./attempt attempt meet `+name+`/own; echo up; exec sleep 1000`))
+		putSelf(t, dir)
 		says(t, dir, "up")
-		checked, err := p.Run(t.Context(), []string{v.exe, attemptArg, "connect", name}, patience)
+		checked, err := p.Run(t.Context(), []string{"./attempt", attemptArg, "connect", name}, patience)
 		if err != nil {
 			t.Error(err)
 		}
-		for what, said := range map[string]string{"a task": v.try(t, 2, "connect", name), "a check": strings.TrimSpace(checked)} {
+		lines := strings.Split(said(t, dir), "\n")
+		for what, said := range map[string]string{"the task": lines[0], "its check": strings.TrimSpace(checked)} {
 			if got := said == escaped; got != (without != nil) || !got && !strings.Contains(said, "operation not permitted") {
 				t.Errorf("without guards %v, %s: %q", without, what, said)
 			}
 		}
-		if said := v.try(t, 3, "meet", fmt.Sprintf("%s-%d", name, i)); said != escaped {
-			t.Errorf("without guards %v, its own: %q", without, said)
+		if lines[1] != escaped {
+			t.Errorf("without guards %v, its own: %q", without, lines[1])
 		}
 	}
 }
