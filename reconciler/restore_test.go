@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -158,6 +159,41 @@ func TestRestoreLosses(t *testing.T) {
 	}
 	if !c.status().Converged {
 		t.Errorf("not converged: %v", c.status().Waiting)
+	}
+}
+
+// A job that was scaled to none, and gets tasks from a machine that comes back late, is
+// looked at in the step that adopts them: nothing else would have one done.
+func TestRestoredLateIsScaled(t *testing.T) {
+	t.Parallel()
+	c := newCell()
+	for _, m := range []string{"m1", "m2", "m3"} {
+		c.join(m, 8, 16)
+	}
+	c.commit(compiled("c1", crew(service("u", "web", 0, "v1"))...))
+	c.pass(30)
+	docs, taken := maps.Clone(c.docs), c.now
+	c.commit(compiled("c2", crew(service("u", "web", 4, "v1"))...))
+	c.pass(60)
+	late, _ := c.find("u/web/0")
+	c.lose(docs, taken)
+	for _, m := range []string{"m1", "m2", "m3"} {
+		c.join(m, 8, 16)
+	}
+	late.silent = true
+	c.commit(compiled("c3", good(pkg(".", newQuota("q", "u", 1))), good(pkg("u", service("u", "web", 4, "v1"))))) // over quota
+	c.pass(120)
+	late.silent = false
+	c.now = c.now.Add(time.Second)
+	c.hear()
+	var kinds []string
+	for _, e := range c.step().Events {
+		if e.Task == "u/web/0" {
+			kinds = append(kinds, string(e.Kind))
+		}
+	}
+	if want := []string{"schedule", "kill"}; !slices.Equal(kinds, want) {
+		t.Errorf("events of u/web/0 in the step that adopts it: %q: want %q", kinds, want)
 	}
 }
 

@@ -195,10 +195,14 @@ func (s *activity) begin() {
 	}
 }
 
-// notIdle returns the jobs that have to be looked at now, sorted.
+// notIdle returns the jobs that have to be looked at now, sorted: those that this step has
+// changed among them.
 func (s *activity) notIdle() []schema.JobName {
 	for _, name := range s.ChangedJobs() {
 		s.kept.wakeUp(name)
+	}
+	for _, name := range s.ChangedChunks() {
+		s.kept.wakeUp(name.Job) // an idle job may have got tasks: those of a restored cell
 	}
 	names := make([]schema.JobName, 0, len(s.kept.active))
 	for name := range s.kept.active {
