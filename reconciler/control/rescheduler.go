@@ -238,17 +238,22 @@ func (l *rescheduler) lookAgain() {
 			continue
 		}
 		for _, t := range l.Tasks(name) {
-			q := l.SilentMachines()[t.Machine]
-			if q == nil {
-				continue
-			}
-			due, until := l.DueTask(name, &t, q)
-			l.bookCell(until)
-			l.leave(due.Name, due.Left)
-			if due.Why != "" {
-				l.another()
-			}
+			l.lookAgainAt(name, &t)
 		}
+	}
+}
+
+// lookAgainAt has the next step come in time for a task, if its machine is silent.
+func (l *rescheduler) lookAgainAt(job schema.JobName, t *schema.TaskRecord) {
+	q := l.SilentMachines()[t.Machine]
+	if q == nil {
+		return
+	}
+	due, until := l.DueTask(job, t, q)
+	l.bookCell(until)
+	l.leave(due.Name, due.Left)
+	if due.Why != "" {
+		l.another()
 	}
 }
 

@@ -125,39 +125,47 @@ func (s *restore) adoptSurvivor(found survivor) {
 	if r := s.Task(found.Task); r != nil {
 		t = *r
 	}
-	if !s.Base.Recovering() && t.Machine != "" || !s.takeOver(job, found.Data) {
+	data := s.dataOf(found)
+	if data == nil || !s.Base.Recovering() && (t.Machine != "" || data.Kind == schema.System && s.given(found)) {
 		return
+	}
+	if s.AddData(found.Data, data); s.Job(job) == nil {
+		// Not admitted: it is stopped, or admitted, as any other.
+		s.SetJob(job, &schema.JobRecord{Name: job, Since: s.Now})
 	}
 	was := t.Generation
 	t.Generation, t.Machine, t.Data, t.At = found.Generation, found.machine, found.Data, s.Now
 	t.Ports, t.Devices, t.Alloc, t.Stop, t.Done = found.Ports, found.Devices, found.Alloc, nil, nil
-	if s.Data(found.Data).Kind == schema.System {
+	if data.Kind == schema.System {
 		t.On = found.machine
 	}
 	s.Set(job, t)
 	delete(s.lost.released, found.Task) // that was of the machine on which the snapshot has it
 	delete(s.lost.kept, found.Task)
+	s.lost.lookAgainAt(job, &t) // of whose machine it was decided before
 	s.Event(schema.Event{
 		Kind: schema.EventSchedule, Job: job.Short(), Task: found.Task.Short(), Machine: found.machine, Generation: found.Generation,
 		Message: fmt.Sprintf("adopted as it runs: the restored store has generation %d", was),
 	})
 }
 
-// takeOver makes sure that the state has a job's data with a digest, and a record
-// of the job. It reports false when nobody has the data.
-func (s *restore) takeOver(job schema.JobName, digest schema.Digest) bool {
-	wanted, declared := s.Desired.Jobs[job]
-	if s.Data(digest) == nil {
-		if !declared || wanted.Digest != digest {
-			return false
-		}
-		s.AddData(digest, wanted.Job)
+// given reports whether the index of a system job's task was given to another machine, or
+// its machine another index.
+func (s *restore) given(found survivor) bool {
+	return slices.ContainsFunc(s.Tasks(found.Task.JobName), func(t schema.TaskRecord) bool {
+		return t.On != "" && (t.Index == found.Task.Index) != (t.On == found.machine)
+	})
+}
+
+// dataOf returns the job that a generation is of, nil when nobody has it any more.
+func (s *restore) dataOf(found survivor) *schema.Job {
+	if data := s.Data(found.Data); data != nil {
+		return data
 	}
-	if s.Job(job) == nil {
-		// Not admitted: it is stopped, or admitted, as any other.
-		s.SetJob(job, &schema.JobRecord{Name: job, Since: s.Now})
+	if wanted, ok := s.Desired.Jobs[found.Task.JobName]; ok && wanted.Digest == found.Data {
+		return wanted.Job
 	}
-	return true
+	return nil
 }
 
 // forgotten ends a generation of the snapshot that its machine, which was heard,

@@ -242,19 +242,25 @@ type jobMachine struct {
 }
 
 // checkSystemIndices: a system job has one task on each machine, whose index stays what
-// it is for as long as the job is there.
+// it is for as long as the job is there. After a restore it is the one that the machine
+// holds, whatever the snapshot says.
 func (w *World) checkSystemIndices() {
 	s := w.master.state
-	now := map[jobMachine]int{}
+	now, adopted := map[jobMachine]int{}, map[jobMachine]int{}
 	for name, c := range s.Chunks {
 		data := s.Data[s.Jobs[name.Job].Admitted]
 		for i := range c.Tasks {
 			t := &c.Tasks[i]
-			if data != nil && data.Kind == schema.System && t.On != "" && !w.survived(t.Generation) {
+			switch {
+			case data == nil || data.Kind != schema.System || t.On == "":
+			case w.survived(t.Generation):
+				adopted[jobMachine{name.Job, t.On}] = t.Index
+			default:
 				w.checkSystemIndex(name.Job, t, now)
 			}
 		}
 	}
+	maps.Copy(now, adopted)
 	for h, index := range w.oracle.indexOn { // also while its record is on its way
 		r := s.Jobs[h.job]
 		if _, ok := now[h]; !ok && s.Machines[h.machine] != nil && r != nil && r.Admitted != "" && s.Data[r.Admitted].Kind == schema.System {
