@@ -98,18 +98,17 @@ func (s *scheduler) firstAway(set schema.JobName) (alloc schema.TaskName, why st
 }
 
 // makesRoom reports whether tasks that are on their way out of the only alloc that
-// an ask wants make room for it there, and the ask has not waited for long.
+// an ask wants make room for it there, and it is not to go elsewhere meanwhile: it has not
+// waited for long, or they are stopping already, and have not been for long.
 func (s *scheduler) makesRoom(p placement.Ask) bool {
-	if p.Waited >= facts.AwaitAlloc {
-		return false
-	}
+	patient := p.Waited < facts.AwaitAlloc
 	var leaving []snapshot.On
 	for _, job := range s.InsideOf(p.Alloc.JobName) {
 		for _, t := range s.Tasks(job) {
 			if t.Machine == "" || t.Alloc == nil || t.Alloc.Of(job) != p.Alloc {
 				continue
 			}
-			if own, ok := s.OwnAlloc(job.Task(t.Index)); t.Stop != nil || ok && own != p.Alloc {
+			if own, ok := s.OwnAlloc(job.Task(t.Index)); s.stopsSoon(&t) || patient && (t.Stop != nil || ok && own != p.Alloc) {
 				leaving = append(leaving, snapshot.On{Task: job.Task(t.Index), Machine: t.Machine})
 			}
 		}
@@ -122,6 +121,19 @@ func (s *scheduler) makesRoom(p placement.Ask) bool {
 	if !fork.Fits(p, false) {
 		return false
 	}
-	s.bookCell(s.In(facts.AwaitAlloc - p.Waited))
+	if patient {
+		s.bookCell(s.In(facts.AwaitAlloc - p.Waited))
+	}
 	return true
+}
+
+// stopsSoon reports whether a task is being stopped, and has not been for longer than one
+// waits for an alloc.
+func (s *scheduler) stopsSoon(t *schema.TaskRecord) bool {
+	if t.Stop == nil {
+		return false
+	}
+	soon, until := s.Waits(t.Stop.At.Add(facts.AwaitAlloc), facts.AwaitAlloc)
+	s.bookCell(until)
+	return soon
 }
