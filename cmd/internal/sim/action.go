@@ -189,7 +189,10 @@ func (w *World) Calm() error {
 		w.cancelFailedRestarts()
 		w.forgetReplaced()
 		if s := w.Status(); s != nil {
-			if why = converged(s); why == "" && w.allSettled() {
+			if why = converged(s); why == "" {
+				why = w.unsettled()
+			}
+			if why == "" {
 				return w.settledDown()
 			}
 		}
@@ -197,9 +200,16 @@ func (w *World) Calm() error {
 	return fmt.Errorf("left alone, the cell does not converge: %s", why)
 }
 
-// allSettled reports whether each machine has had the time to stop what was superseded.
-func (w *World) allSettled() bool {
-	return !slices.ContainsFunc(w.machines, func(m *machine) bool { return !w.settled(m) })
+// unsettled names the machines that have not had the time yet to stop what was
+// superseded, and since when they are reached; "" if there are none.
+func (w *World) unsettled() string {
+	var late []string
+	for _, m := range w.machines {
+		if !w.settled(m) {
+			late = append(late, fmt.Sprintf("%s is reached only since %s", m.name, m.reached.Format("15:04:05.000")))
+		}
+	}
+	return strings.Join(late, "; ")
 }
 
 // spared returns a machine that the others have room for in any case, nil if there

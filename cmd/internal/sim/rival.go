@@ -18,9 +18,7 @@ func (w *World) splits(a Action) bool {
 	w.note("another master takes over, and the old one goes on")
 	for _, m := range w.machines {
 		if m.index%2 == a.N%2 && m.agent != nil {
-			m.agent.session = 0
-			m.agent.dial = w.now
-			m.wakeBy(w.now)
+			w.endSession(m, old.epochs[m.name], w.now)
 			delete(old.epochs, m.name)
 		}
 	}
@@ -94,10 +92,7 @@ func (w *World) endRival(why string) {
 	w.note("the old master ends: %s", why)
 	w.rival = nil
 	for _, machine := range w.machines {
-		if a := machine.agent; a != nil && a.session != 0 && m.epochs[machine.name] == a.session {
-			a.session, a.dial = 0, w.now.Add(redial)
-			machine.wakeBy(a.dial)
-		}
+		w.endSession(machine, m.epochs[machine.name], w.now.Add(redial))
 	}
 }
 
