@@ -282,8 +282,18 @@ func (c *Cell) Changed(job schema.JobName, was, is *schema.TaskRecord) {
 func (c *Cell) change(job schema.JobName, was, is *schema.TaskRecord) {
 	if was != nil && was.Machine != "" && (is == nil || is.Machine != was.Machine) {
 		c.kept.snapshot.RemoveTask(job.Task(was.Index), was.Machine, 0)
+		c.left(was)
 	}
 	if is != nil && is.Machine != "" && (was == nil || was.Machine != is.Machine || was.Generation != is.Generation || was.Data != is.Data || (was.Stop == nil) != (is.Stop == nil)) {
 		c.kept.snapshot.SetTask(c.taskOf(job, is))
+	}
+}
+
+// left has a machine looked at again that a task with devices has left: in the last report
+// of one that is silent it goes on, and holds them.
+func (c *Cell) left(t *schema.TaskRecord) {
+	if seen, ok := c.kept.machines[t.Machine]; ok && len(t.Devices) > 0 {
+		seen.heard = nil
+		c.kept.machines[t.Machine], c.kept.restless[t.Machine] = seen, true
 	}
 }
