@@ -54,8 +54,8 @@ func (m *Master) adopt(c *schema.Compiled, now time.Time) {
 	m.out.Adopts = c.Commit
 }
 
-// Report takes an agent's report. One that repeats the last is only heard: it is no news.
-// It errs when epoch is not that of the machine's newest connection.
+// Report takes an agent's report. One that repeats the last only shows that the machine is
+// up: it is no news. It errs when epoch is not that of the machine's newest connection.
 func (m *Master) Report(machine string, epoch uint64, r schema.Report, now time.Time) error {
 	if have, ok := m.epochs[machine]; !ok || have != epoch {
 		return fmt.Errorf("machine %s: report of epoch %d, but %d is connected", machine, epoch, have)

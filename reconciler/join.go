@@ -58,10 +58,10 @@ func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
 
 // resume takes over a session that another master welcomed. The epoch is in the store
 // since before that, and was given to no other session: nothing has to be stored. A
-// machine that joined again meanwhile has another epoch there. In a store that was put
-// back an epoch may be given twice, and what is not in it must be heard before anything
-// is told: all machines join a restored cell anew, and so does one that was told of more
-// than the store knows.
+// machine that joined again meanwhile has another epoch there. In a restored store an epoch
+// may be given twice, and machines must report what is not in it before anything is sent
+// to them: all machines join a restored cell again, and so does one that has assignments
+// which the store does not know.
 func (m *Master) resume(w *model.SessionUpdate) error {
 	r := m.state.Machines[w.Machine]
 	switch {

@@ -147,7 +147,7 @@ func (m *Master) Last() *control.Output { return &m.last }
 // Wake is when Decide is to be called though there is no news, zero if never.
 func (m *Master) Wake() time.Time { return m.last.Wake }
 
-// tell returns events with what comes next.
+// tell adds events to the Ready.
 func (m *Master) tell(events []schema.Event) { m.out.Events = append(m.out.Events, events...) }
 
 // change hands a change out. What the change before wrote must be stored.
@@ -204,7 +204,7 @@ func (m *Master) Advance(now time.Time) {
 	clear(m.joining)
 }
 
-// next goes one step on in a round: it adopts what waited, decides, and tells the
+// next goes one step on in a round: it adopts what waited, decides, and sends views to the
 // machines when that is stored.
 func (m *Master) next(now time.Time) {
 	switch m.phase {

@@ -14,8 +14,8 @@ import (
 // decided: as long as one may be silent, as a rule.
 const recoverFor = model.DefaultLostAfter
 
-// recovering says why nothing is decided while the machines of a restored cell are heard,
-// "" once they are, and until when. What they say is all that is left of what was decided
+// recovering says why nothing is decided while the machines of a restored cell report, ""
+// once they have, and until when. Their reports are all that is left of what was decided
 // since the snapshot.
 func recovering(f *facts.Facts) (why string, until facts.Until) {
 	if !f.Base.Recovering() {
@@ -168,10 +168,10 @@ func (s *restore) dataOf(found survivor) *schema.Job {
 	return nil
 }
 
-// forgotten ends a generation of the snapshot that its machine, which was heard,
-// does not hold any more: it has ended since, and is not run a second time under
-// its number. One that was given since the restore, by a master that died before all it
-// decided was stored, its machine does not have yet.
+// forgotten ends a generation of the snapshot that its machine, which has reported, does
+// not have any more: it has ended since, and is not run a second time under its number. One
+// that was given since the restore, by a master that died before all it decided was stored,
+// its machine does not have yet.
 func (s *restore) forgotten(job schema.JobName, t schema.TaskRecord) {
 	if t.Machine == "" || t.Generation > s.Base.Restored.Floor || !s.Observed.HasReported(t.Machine) || s.Said(job, &t).TaskStatus != nil {
 		return

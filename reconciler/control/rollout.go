@@ -110,7 +110,7 @@ func (s *rollouts) rollAssigned(r *rollout, t schema.TaskRecord) {
 			r.moving++
 		}
 	case !up:
-		r.moving++ // as far as is known it is down, and it cannot be told
+		r.moving++ // as far as is known it is down, and the stop cannot be sent
 	case facts.Works(said.TaskStatus):
 		r.well = append(r.well, t)
 	default:

@@ -17,10 +17,10 @@
 // agent. Reports are pulled: one at a time for each machine, every PullEvery,
 // or at once when the agent hints that something changed.
 //
-// All methods of Server may be called from any goroutine. The package listens
-// only where it is told to. Over a unix socket it trusts the same user and root,
-// who may speak for any machine. Over TCP there is TLS 1.3 only: a connection
-// with a machine's certificate speaks for that machine and no other, in each of
-// its calls; one without may do nothing but join. A peer that is revoked, or
-// whose certificate expires, loses its connection within a second or two.
+// All methods of Server may be called from any goroutine. The package listens only on the
+// listeners of Serve. Over a unix socket it trusts the same user and root, who may speak
+// for any machine. Over TCP there is TLS 1.3 only: a connection with a machine's
+// certificate speaks for that machine and no other, in each of its calls; one without may
+// do nothing but join. A peer that is revoked, or whose certificate expires, loses its
+// connection within a second or two.
 package link

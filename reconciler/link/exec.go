@@ -24,10 +24,10 @@ const execChunk = 32 << 10
 type execConn struct {
 	*io.PipeReader
 	*io.PipeWriter
-	closed context.CancelFunc // tells the handler that nobody is there any more
+	closed context.CancelFunc // ends the handler when nobody is there any more
 }
 
-// Close ends the session; the agent is told, and kills what runs.
+// Close ends the session, also at the agent, which kills what runs.
 func (c *execConn) Close() error {
 	c.closed()
 	return errors.Join(c.PipeReader.Close(), c.PipeWriter.Close()) // they never fail

@@ -64,8 +64,8 @@ type Config struct {
 	// is asked for; 5 s when 0, as agents take one. With many sessions it is longer.
 	UsageEvery time.Duration
 	Log        *slog.Logger
-	// Audit is told of agents, and others, that are refused, if it is set. It must not
-	// block.
+	// Audit, if it is set, gets an event for each refused connection or session. It must
+	// not block.
 	Audit func(schema.Event)
 	// Secure is what a connection over TCP needs; nil when there is none.
 	Secure *Secure
@@ -97,7 +97,7 @@ type Server struct {
 	running  context.Context      //nolint:containedctx // of Serve, for the sessions that gRPC starts; nil before
 }
 
-// view is what a machine shall be told in the session of an epoch.
+// view is the view of a machine for the session of an epoch.
 type view struct {
 	epoch       uint64
 	version     uint64
@@ -219,7 +219,7 @@ func (s *Server) latest(c *session) (view, bool) {
 	return v, v.epoch == c.epoch
 }
 
-// Counts is what a Server has and has heard.
+// Counts counts the sessions and reports of a Server.
 type Counts struct {
 	Sessions int
 	// Whole and Repeated are the reports that came with all that they say, and those
@@ -260,7 +260,7 @@ func (s *Server) join(ctx context.Context, info schema.MachineInfo) (epoch uint6
 	return epoch, done, nil
 }
 
-// End ends the session of an epoch, if there is one; the agent is told why.
+// End ends the session of an epoch, if there is one; the agent gets the reason.
 func (s *Server) End(machine string, epoch uint64, why error) {
 	if c := s.session(machine); c != nil && c.epoch == epoch {
 		c.end(why)
@@ -318,8 +318,8 @@ func (s *Server) unregister(c *session) {
 	}
 }
 
-// lifetime returns a context that ends with the stream or with Serve, whose
-// cause is what the agent is told.
+// lifetime returns a context that ends with the stream or with Serve, whose cause is sent
+// to the agent.
 func (s *Server) lifetime(stream context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(stream)
 	s.mu.Lock()

@@ -20,10 +20,10 @@ var ErrNotConnected = errors.New("not connected to the master")
 // openLog is a log that an agent sends.
 type openLog struct {
 	*io.PipeReader
-	closed context.CancelFunc // tells the handler that nobody reads any more
+	closed context.CancelFunc // ends the handler when nobody reads any more
 }
 
-// Close ends the log; the agent is told.
+// Close ends the log, also at the agent.
 func (r *openLog) Close() error {
 	r.abandon(nil)
 	return nil
@@ -41,7 +41,7 @@ type logReader struct {
 	stop func() bool // no more ends with the context of Logs
 }
 
-// Close ends the log; the agent is told.
+// Close ends the log, also at the agent.
 func (r *logReader) Close() error {
 	r.stop()
 	return r.openLog.Close()

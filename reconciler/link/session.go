@@ -28,10 +28,10 @@ type session struct {
 	life    string // of the agent's process; "" of an earlier release
 	exec    bool   // the agent knows how
 
-	end  context.CancelCauseFunc    // anyone: ends the session, the agent is told the cause
+	end  context.CancelCauseFunc    // anyone: ends the session; the agent gets the cause
 	wake chan struct{}              // anyone: the server has a newer view
 	open chan *linkpb.MasterMessage // anyone: to be sent to the agent
-	call chan chan<- struct{}       // anyone: to be told when the agent says something
+	call chan chan<- struct{}       // anyone: for those who wait for a message of the agent
 	busy atomic.Bool                // anyone: it hands something to the master
 	done chan struct{}              // closed when the session has ended
 
@@ -46,7 +46,7 @@ type session struct {
 	hinted  bool        // a hint came while asking
 	usageAt time.Time   // when usage was asked for last
 
-	callers []chan<- struct{} // of call, that were not told yet
+	callers []chan<- struct{} // of call, that have no answer yet
 }
 
 // notify says that there is a newer view. It never blocks.
@@ -128,7 +128,7 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 	return err
 }
 
-// refused is what an agent is told that may not join.
+// refused is the answer to an agent that may not join.
 func (s *Server) refused(machine string, err error) error {
 	if behind := new(schema.BehindError); errors.As(err, &behind) {
 		s.refusals.Refused(refusedBehind, err, time.Now(), "machine", machine)

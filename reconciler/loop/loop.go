@@ -35,9 +35,9 @@ type Pusher interface {
 type EventLog interface {
 	// Append must not block.
 	Append(events []schema.Event)
-	// Intend keeps what is to be told of decisions that are about to be stored, so
-	// that the end of this process does not lose it; Settle tells it, or that nobody
-	// knows of it, by whether that went well.
+	// Intend keeps the events of decisions that are about to be stored, so that the end of
+	// this process does not lose them; Settle appends them, with a note that it is not
+	// known whether they were stored if err is not nil.
 	Intend(events []schema.Event)
 	Settle(err error)
 }
@@ -54,8 +54,8 @@ type Config struct {
 	LostAfter time.Duration
 	// JoinWait is that of model.Observed.
 	JoinWait time.Duration
-	// Settled is told how long a commit took from when its head was seen
-	// until all ran as it says. It must not block.
+	// Settled is called with how long a commit took from when its head was seen until the
+	// cell had converged. It must not block.
 	Settled func(commit string, took time.Duration)
 }
 
@@ -69,7 +69,7 @@ type Loop struct {
 // message is something that happened, an event, or a question.
 type message any
 
-// event has the owner's goroutine tell the master what happened.
+// event is an input of the master, for the owner's goroutine.
 type event interface {
 	handle(ctx context.Context, o *owner) error
 }
@@ -273,8 +273,8 @@ func (o *owner) round(ctx context.Context) error {
 	return nil
 }
 
-// carryOut does what the master wants done: it makes decisions durable, and only
-// then tells the history and the machines.
+// carryOut does what the master wants done: it makes decisions durable, and only then
+// appends their events and pushes views.
 func (o *owner) carryOut(ctx context.Context) error {
 	for {
 		ready, more := o.master.Ready(o.cfg.Now())
@@ -287,9 +287,9 @@ func (o *owner) carryOut(ctx context.Context) error {
 	}
 }
 
-// CarryOut does what a master has handed out, and tells it so. Run does; it is also
-// for whoever drives a master without it, as the simulation does. An error is that of
-// the store, or a bug of the master, which must not be driven any further.
+// CarryOut does what a master has handed out, and reports that to it. Run does; it is also
+// for whoever drives a master without it, as the simulation does. An error is that of the
+// store, or a bug of the master, which must not be driven any further.
 func CarryOut(ctx context.Context, cfg *Config, m *reconciler.Master, ready *reconciler.Ready) error {
 	if err := record(ctx, cfg, m, ready); err != nil {
 		return err
@@ -304,8 +304,8 @@ func CarryOut(ctx context.Context, cfg *Config, m *reconciler.Master, ready *rec
 	return nil
 }
 
-// record makes decisions durable, and then tells the history. That is on disk
-// before: what ends with its record has no cause anywhere else.
+// record makes decisions durable, and then appends their events. Those are on disk before:
+// the cause of a task that ends with its record is nowhere else.
 func record(ctx context.Context, cfg *Config, m *reconciler.Master, ready *reconciler.Ready) error {
 	if len(ready.Writes) == 0 || len(ready.Events) == 0 {
 		cfg.Events.Append(ready.Events)

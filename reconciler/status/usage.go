@@ -128,10 +128,9 @@ type JobUsage struct {
 // MaxJobUsage is how many sums are reported at most.
 const MaxJobUsage = 1000
 
-// SumUsage sums up what DescribeUsage tells of tasks by job, sorted by name. With more jobs
-// than MaxJobUsage it sums up by user, and with more users than that it is one sum: so
-// nobody's jobs take the room of another's, and a series does not come and go with what
-// others use.
+// SumUsage sums up the usage of tasks by job, sorted by name. With more jobs than
+// MaxJobUsage it sums up by user, and with more users than that it is one sum: so nobody's
+// jobs take the room of another's, and a series does not come and go with what others use.
 func SumUsage(s *model.State, o *model.Observed, now time.Time) []JobUsage {
 	sums := map[schema.JobName]*JobUsage{}
 	for name, heard := range o.Samples(now) {

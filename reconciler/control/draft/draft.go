@@ -90,7 +90,7 @@ func (d *Draft) Remove(job schema.JobName, index int) {
 	}
 }
 
-// tell says what becomes of the record that c has or has not at i.
+// tell records in the view what becomes of the record that c has or has not at i.
 func (d *Draft) tell(job schema.JobName, c *schema.Chunk, i int, there bool, next *schema.TaskRecord) {
 	if d.watch == nil {
 		return

@@ -19,11 +19,10 @@ const BudgetSpan = time.Hour
 // budgetSays begins what is said of a stop that a budget does not allow.
 const budgetSays = "disruption budget"
 
-// Blocked says why a task that is assigned is not to be stopped by muster's
-// choice now, "" if it may be: as far as the budgets of its job and, of an
-// alloc, of the jobs inside go. A task that is known not to serve takes nothing
-// of them. One on a silent machine is left alone, since it could not be told,
-// and whether it serves is not known.
+// Blocked says why a task that is assigned is not to be stopped by muster's choice now, ""
+// if it may be: as far as the budgets of its job and, of an alloc, of the jobs inside go. A
+// task that is known not to serve takes nothing of them. One on a silent machine is left
+// alone, since the stop could not be sent, and whether it serves is not known.
 func (f *Facts) Blocked(job schema.JobName, t *schema.TaskRecord) (why string, until Until) {
 	switch {
 	case t.Machine == "":

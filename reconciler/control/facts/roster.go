@@ -188,7 +188,7 @@ func (k *Known) settle(r *Roster) {
 			heap.Pop(&k.silences)
 			m.queued = time.Time{}
 			k.refresh(r, name)
-		case until.After(first.at): // it was heard since
+		case until.After(first.at): // it has reported since
 			first.at, m.queued = until, until
 			heap.Fix(&k.silences, 0)
 		default:
@@ -238,8 +238,8 @@ func (k *Known) in(attribute string) map[string]int {
 // others are up, or are not, and nothing else is to be said of them.
 func (k *Known) Returning() []string { return k.marked[markReturning] }
 
-// Describe tells what is known, line by line, for tests: that of one that was brought up to
-// date is that of a new one.
+// Describe returns what is known, line by line, for tests: a Known that was updated has the
+// same as a new one.
 func (k *Known) Describe() []string {
 	out := []string{
 		fmt.Sprint("machines ", k.names), fmt.Sprint("up ", k.up), fmt.Sprint("down ", slices.Sorted(maps.Keys(k.down))), fmt.Sprint("marked ", k.marked),
@@ -254,7 +254,8 @@ func (k *Known) Describe() []string {
 	return out
 }
 
-// DescribeDomains tells how many machines are up in each domain that another has counted.
+// DescribeDomains returns how many machines are up in each domain that another Known has
+// counted.
 func (k *Known) DescribeDomains(o *Known) []string {
 	var out []string
 	for _, attribute := range slices.Sorted(maps.Keys(o.domains)) {
@@ -278,14 +279,14 @@ func (s *nameSet) remove(name string) {
 	}
 }
 
-// silence is that a machine falls silent unless it is heard before.
+// silence is when a machine falls silent unless it reports before.
 type silence struct {
 	at   time.Time
 	name string
 }
 
 // silenceQueue is a container/heap. An entry counts if it is that of its machine; the
-// machine may have been heard since, but not at an earlier time.
+// machine may have reported since, but its last report never counts from an earlier time.
 type silenceQueue []silence
 
 func (q *silenceQueue) Len() int           { return len(*q) }
