@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// canaries is what is known of the canaries that are under way.
+// canaries is what is known of the canaries that are in progress.
 type canaries map[rolloutID]int // the most tasks that may have the newest version
 
 // rolloutID is one rollout of a job.

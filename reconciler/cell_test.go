@@ -171,7 +171,7 @@ func (c *cell) described() status.DescribeInput { return reconciler.Described(c.
 func (c *cell) status() status.Status { return *c.snapshot().Whole() }
 
 // snapshot describes the cell with what was found out when it was described before, and
-// holds that against what is found out anew.
+// holds that against what is found out again.
 func (c *cell) snapshot() *status.Snapshot {
 	s := c.describer.Describe(c.described())
 	fresh := status.Describe(c.described())
@@ -301,7 +301,7 @@ func (a *agent) report() schema.Report {
 		}
 	}
 	if r.Overload != nil && len(r.Overload.Relief) < len(a.relief) {
-		r.Overload = nil // one has left: it is looked at anew
+		r.Overload = nil // one has left: it is looked at again
 	}
 	return r
 }

@@ -250,7 +250,7 @@ func (a *anything) alike(t *rapid.T, fresh, kept control.Output) {
 		t.Fatalf("a memo makes other writes: %s, %s", keys(fresh.Writes), keys(kept.Writes))
 	}
 	// What was kept may come back for what is no longer of interest, but never
-	// later than what was found anew.
+	// later than what was found again.
 	if n+m == 0 && !fresh.Wake.IsZero() && (kept.Wake.IsZero() || kept.Wake.After(fresh.Wake)) {
 		t.Fatalf("a memo wakes at %s, not at %s", kept.Wake, fresh.Wake)
 	}

@@ -111,7 +111,7 @@ func TestResume(t *testing.T) {
 		t.Errorf("views %+v: want one", views)
 	}
 
-	// Who joins anew has the name; the session before is over.
+	// Who joins again has the name; the session before is over.
 	again, err := m.Join(info, epoch)
 	if err != nil || again <= joined {
 		t.Fatalf("joins again with epoch %d, %v", again, err)
@@ -122,7 +122,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestResumeIsRefused: a machine must join anew when what it was told may not be in the
+// TestResumeIsRefused: a machine must join again when what it was told may not be in the
 // store, and when it is being forgotten.
 func TestResumeIsRefused(t *testing.T) {
 	t.Parallel()

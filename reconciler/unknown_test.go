@@ -80,7 +80,7 @@ func TestAfterLaterRelease(t *testing.T) {
 		settle()
 		upgrade(c)
 		settle()
-		c.join("m1", 8, 16) // its record is made anew
+		c.join("m1", 8, 16) // its record is made again
 		for _, a := range c.agents {
 			for _, s := range a.tasks {
 				if s.Task.Short() == "u/web/1" {

@@ -154,7 +154,7 @@ func (h *Host) Attributes() map[string]string { return maps.Clone(h.attributes) 
 // Lacks returns what the machine has not.
 func (h *Host) Lacks() *Lacks { return h.lacks.And(&Lacks{}) }
 
-// Verify has what is damaged or lost of the Host's own files written anew.
+// Verify has what is damaged or lost of the Host's own files written again.
 func (h *Host) Verify() {
 	if h.users != nil {
 		h.users.verify()

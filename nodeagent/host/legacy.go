@@ -68,9 +68,9 @@ func newLegacy(parent, name string, hybrid bool) (*legacy, error) {
 	return g, nil
 }
 
-// together reports whether what accounts for CPU is mounted with what limits it.
-// Then, and in hybrid mode, where the v2 tree accounts for it, a group of its own
-// would tell nothing more.
+// together reports whether what accounts for CPU is mounted with what limits it. Then,
+// and in hybrid mode, where the v2 tree accounts for it, a group of its own would show
+// nothing more.
 func together() bool {
 	a, errA := os.Stat(filepath.Join(v2Mount, string(cgroup1.Cpu)))
 	b, errB := os.Stat(filepath.Join(v2Mount, string(cgroup1.Cpuacct)))

@@ -53,7 +53,7 @@ type Meter struct {
 	sources []source
 	opened  bool
 	last    counters
-	spent   *source // what tells the processor time; nil where no file does
+	spent   *source // has the processor time; nil where no file has
 	usage   schema.Usage
 	full    time.Time // when usage was measured
 }
@@ -100,8 +100,8 @@ type source struct {
 	has   func(l *lacking)
 }
 
-// open finds out which files the task's cgroups have. What a directory can tell
-// is told by its files, so v1, v2 and both together are one.
+// open finds out which files the task's cgroups have. The files in a directory show what
+// it supports, so v1, v2 and both together are handled alike.
 func (m *Meter) open() {
 	m.opened = true
 	dirs := m.dirs
@@ -273,9 +273,9 @@ func milli(d, passed time.Duration) int64 {
 	return max(0, int64(d)*1000/int64(passed))
 }
 
-// readInto reads a small file into buffer, without the questions that a file of
-// the kernel answers in vain: os.Open would ask the poller to watch it. What is longer
-// is cut off.
+// readInto reads a small file into buffer, without the system calls that have no effect
+// for a file of the kernel: os.Open would ask the poller to watch it. What is longer is
+// cut off.
 func readInto(path string, buffer []byte) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

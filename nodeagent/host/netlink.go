@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What waits to be read in a netlink socket is no cgroup's memory. The kernel tells how
-// much that is for all such sockets of a network namespace, by inode, and whose a socket
-// is follows from who has it open.
+// Data that waits to be read in a netlink socket is charged to no cgroup. The kernel
+// lists how much that is for all such sockets of a network namespace, by inode, and the
+// owner of a socket is the process that has it open.
 
 // netlinkFree is how much there may be of it on the machine before anybody looks for whose
 // it is, in bytes: the programs of a machine have next to nothing.

@@ -12,7 +12,7 @@ import (
 // tasks without a cgroup are measured.
 type processTable map[int][]procStat
 
-// procStat is what /proc/PID/stat tells of use.
+// procStat is the usage in /proc/PID/stat.
 type procStat struct {
 	pid int
 	cpu time.Duration // its own, and that of children it has waited for

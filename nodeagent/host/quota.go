@@ -59,9 +59,9 @@ type quotaState struct {
 	_     [124]byte
 }
 
-// Projects of an agent: projectsOf of them from one that its state directory tells,
-// so that agents which share a file system rarely meet. They are above what people
-// give out.
+// Projects of an agent: projectsOf of them, from one that follows from its state
+// directory, so that agents which share a file system rarely use the same. They are above
+// the numbers that administrators use.
 const (
 	firstProject = 1 << 30
 	projectsOf   = 1 << 16

@@ -254,7 +254,7 @@ func (u *users) next(owner string) (int, bool) {
 	return 0, false
 }
 
-// verify writes the files anew if one of them is damaged or lost.
+// verify writes the files again if one of them is damaged or lost.
 func (u *users) verify() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -146,8 +146,8 @@ func (c *checks) waitFor(fds []unix.PollFd, agent bool) []unix.PollFd {
 	return fds
 }
 
-// pause is how long to wait at most, in milliseconds: for what is being killed, and
-// is no child, whose end would be told.
+// pause is how long to wait at most, in milliseconds: for processes that are being killed
+// and are not children, whose end would be reported.
 func (c *checks) pause() int {
 	for _, k := range c.running {
 		if k.records < 0 && k.pidfd < 0 {
@@ -321,8 +321,8 @@ func (k *check) kill() {
 	}
 }
 
-// over takes a check further, and reports whether nothing of it is left, which it
-// tells.
+// over continues a check that is ending; it returns whether nothing of it is left, and
+// sends its result then.
 func (c *checks) over(k *check) bool {
 	if k.pidfd < 0 && k.records >= 0 && k.starting() || k.pidfd >= 0 && k.runs() || k.left() {
 		return false

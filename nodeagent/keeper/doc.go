@@ -9,10 +9,9 @@
 // takes it to judge what a killed keeper has left behind. A keeper that finds
 // exit.json under its lock starts nothing, so no directory runs twice.
 //
-// A task with a Sandbox has namespaces of its own. Their first process is the
-// keeper's child; it makes them ready, starts the task's main process, reaps
-// orphans, and tells the keeper how the main process ended. All pids on disk are
-// the machine's.
+// A task with a Sandbox has namespaces of its own. Their first process is the keeper's
+// child; it makes them ready, starts the task's main process, reaps orphans, and reports
+// to the keeper how the main process ended. All pids on disk are the machine's.
 //
 // Commands beside a task are forked right into its namespaces and cgroups, see
 // enter.go. Health checks of all tasks are run by one process of the machine (Checker),

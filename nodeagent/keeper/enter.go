@@ -69,8 +69,8 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
-// record is what the child tells of itself, as it lies in memory: a step that has
-// failed, or begun if that is begun.
+// record is what the child reports, as it is in memory: a step that has failed, or begun
+// if that is begun.
 type record struct {
 	step  byte
 	errno byte

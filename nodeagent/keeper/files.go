@@ -167,8 +167,8 @@ type Exit struct {
 	Kill bool `json:"kill,omitempty"`
 	// Never says that nothing of it ever ran.
 	Never bool `json:"never,omitempty"`
-	// Unseen says that its keeper was killed: how the task ended, or would have, is
-	// not known, and nothing tells that it did anything wrong.
+	// Unseen says that its keeper was killed: how the task ended, or would have, is not
+	// known, and nothing shows that it did anything wrong.
 	Unseen bool      `json:"unseen,omitempty"`
 	At     time.Time `json:"at"`
 	// Message says what is known beyond that.

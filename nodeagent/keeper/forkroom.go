@@ -98,9 +98,9 @@ type mapping struct {
 	path     string // "" for memory
 }
 
-// library reports whether m is code of a file beside program. A C library has memory
-// that cannot be told from the heap, and that the kernel writes to before a child has run
-// one instruction (rseq): without it the child is killed by SIGSEGV.
+// library reports whether m is code of a file beside program. A C library has memory that
+// cannot be distinguished from the heap, and that the kernel writes to before a child has
+// run one instruction (rseq): without it the child is killed by SIGSEGV.
 func (m mapping) library(program string) bool {
 	return m.access[2] == 'x' && strings.HasPrefix(m.path, "/") && m.path != program
 }

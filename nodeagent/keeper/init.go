@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// first is the first process of the task's namespaces: it makes them ready,
-// starts the stage, reaps what loses its parent, and tells the keeper how the
-// main process has ended. Then it waits to be killed, and all else in its pid
-// namespace with it. So the main process is an ordinary one: to a first process
-// the kernel delivers no signal that it does not handle.
+// first is the first process of the task's namespaces: it makes them ready, starts the
+// stage, reaps orphans, and reports to the keeper how the main process has ended. Then it
+// waits to be killed, and all else in its pid namespace with it. So the main process is
+// an ordinary one: to a first process the kernel delivers no signal that it does not
+// handle.
 func first(dir string) int {
 	// A task with our user, which signals all it can from its first instruction
 	// on, means itself. SIGKILL from within does nothing to a first process, and

@@ -10,18 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inlet is the reading end of a pipe that a task writes to. The runtime's poller
-// would be woken by each write, also while nobody reads: as often as the task likes.
-// So the poller waits for an epoll of the pipe alone, which tells once of what there
-// is to read, and of nothing until it is asked again. Its methods are called by one
-// goroutine.
+// inlet is the reading end of a pipe that a task writes to. The runtime's poller would be
+// woken by each write, also while nobody reads: as often as the task likes. So the poller
+// waits for an epoll of the pipe alone, which reports once that there is data to read,
+// and nothing more until it is armed again. Its methods are called by one goroutine.
 type inlet struct {
 	fd    int
 	epoll int
 	ready *os.File // of epoll; readable when the pipe is
 	conn  syscall.RawConn
 	armed func(fd uintptr) bool // takes the word of ready
-	event unix.EpollEvent       // what is asked for, and told
+	event unix.EpollEvent       // what is asked for, and reported
 	found [1]unix.EpollEvent
 }
 

@@ -114,7 +114,7 @@ func (h *holder) gather() (*files, error) {
 	return f, nil
 }
 
-// socketPair makes a socket whose first end is told who has written to it.
+// socketPair makes a pair of sockets; the first end gets the credentials of each writer.
 func socketPair() (end, peer *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

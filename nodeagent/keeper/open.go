@@ -23,7 +23,7 @@ const (
 
 // Open finds the incarnation in dir, which this or an earlier agent has begun. What
 // is left of a task without a keeper it kills. A keeper whose files are damaged or
-// lost writes them anew; one that cannot is killed, and its task with it. It errs
+// lost writes them again; one that cannot is killed, and its task with it. It errs
 // when the disk cannot be read or written, when ctx ends before all that is done, or
 // when somebody has the lock who is no keeper.
 func Open(ctx context.Context, dir string, known Known) (*Handle, error) {
@@ -64,7 +64,7 @@ func (h *Handle) seal() error {
 	return errors.Join(errs...)
 }
 
-// opening is an Open under way.
+// opening is an Open in progress.
 type opening struct {
 	*Handle
 	since time.Time

@@ -43,7 +43,7 @@ func run(t *testing.T, script string, limits logfile.Limits) string {
 }
 
 // TestLastWords: all that a task wrote before its end is in its logs, in order,
-// also what it wrote to /dev/stdout opened anew, and what is not a line.
+// also what it wrote to /dev/stdout opened again, and what is not a line.
 func TestLastWords(t *testing.T) {
 	t.Parallel()
 	dir := run(t, `echo out; echo err >&2; echo again >/dev/stdout; head -c 60000 /dev/zero >&2; printf last; kill -9 $$`, logfile.Limits{})

@@ -101,7 +101,7 @@ func descendants(pid int) ([]process, error) {
 	return list, nil
 }
 
-// startTicks is how many of the units that the kernel tells of a process's start in
+// startTicks is how many of the units in which the kernel counts the start of a process
 // are in a second: USER_HZ, on all architectures that Go knows.
 const startTicks = 100
 

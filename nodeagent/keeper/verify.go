@@ -38,7 +38,7 @@ func (h *Handle) look() map[string]seenFile {
 }
 
 // Verify looks at the files of a running incarnation, if they have changed since the
-// last call. Those that are damaged or lost it writes anew, and it has the keeper take
+// last call. Those that are damaged or lost it writes again, and it has the keeper take
 // the lock of what is in the place of its own. It is not for two goroutines at once.
 func (h *Handle) Verify() {
 	if h.pid == nil || h.closed.Load() {
@@ -80,7 +80,7 @@ func (h *Handle) repairDir() bool {
 	return true
 }
 
-// repair writes a document anew if it is damaged or lost, and reports whether it was.
+// repair writes a document again if it is damaged or lost, and reports whether it was.
 func (h *Handle) repair(name string, v any) bool {
 	quiet := durable.Documents{Old: h.known.Documents.Old || h.Spec.Old}
 	var none struct{}

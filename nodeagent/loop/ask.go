@@ -41,7 +41,7 @@ func dialTask(ctx context.Context, port int) (net.Conn, error) {
 	return nil, first
 }
 
-// httpClient asks anew each time, as a new client of the task would, takes a
+// httpClient asks again each time, as a new client of the task would, takes a
 // redirect for an answer, and goes through no proxy.
 func httpClient(timeout time.Duration) *http.Client {
 	return &http.Client{

@@ -313,7 +313,7 @@ func (b *bench) whole(list []spoiled) {
 	}
 }
 
-// TestDamagedWhileRunning: an agent that runs writes anew what is damaged of the
+// TestDamagedWhileRunning: an agent that runs writes again what is damaged of the
 // tasks that it holds. Nothing is started again, then or after the next start.
 func TestDamagedWhileRunning(t *testing.T) {
 	t.Parallel()

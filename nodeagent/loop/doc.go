@@ -1,5 +1,5 @@
-// Package loop is the one goroutine around a nodeagent.Agent: it tells it what happens,
-// and carries out what that wants done. It decides nothing.
+// Package loop is the one goroutine around a nodeagent.Agent: it passes it what happens,
+// and carries out what the agent wants done. It decides nothing.
 //
 // In: assignments (Assign), the machine's disk, what the Runtime says of
 // processes, health checks, the clock. Out: started and stopped tasks, files

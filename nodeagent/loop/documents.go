@@ -176,7 +176,7 @@ func (d *disk) readHealth(dir string) nodeagent.Probe {
 	var k knownHealth
 	name := filepath.Join(dir, healthFile)
 	ok, damage, err := d.read(name, &k)
-	if err != nil || !ok { // it is asked anew
+	if err != nil || !ok { // it is asked again
 		if damage != nil {
 			_ = atomicfile.MoveAside(name) // or it is found again
 		}

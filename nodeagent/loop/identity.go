@@ -19,8 +19,8 @@ const (
 
 // identity is what the agent must remember of itself.
 type identity struct {
-	// ID tells the machine from all others, whatever their names: it was drawn at
-	// random when the state directory was made.
+	// ID distinguishes the machine from all others, whatever their names: it was drawn at
+	// random when the state directory was created.
 	ID string `json:"id"`
 	// Hardware is the machine's, as Config has it, that the id was drawn on; "" if
 	// that was not known.
@@ -53,7 +53,7 @@ func (i identity) at(dir, boot string) (identity, error) {
 }
 
 // copied reports whether a directory that was at i before is another one now. One
-// that was moved is the same, and one whose file system was mounted anew.
+// that was moved is the same, and one whose file system was mounted again.
 func (i identity) copied(now identity) bool {
 	return i.Boot != "" && i.Boot == now.Boot && i.Path != now.Path && (i.Device != now.Device || i.Inode != now.Inode)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// journal logs and counts what the agent tells.
+// journal logs and counts the agent's events.
 type journal struct {
 	log     *slog.Logger
 	metrics *metrics
@@ -62,7 +62,7 @@ func (j journal) stored(w nodeagent.Write, file string, err error) {
 	gone := (*nodeagent.DiskError)(nil)
 	switch {
 	case w.Again && errors.As(err, &gone) && gone.Trouble == nodeagent.Vanished: // with its task
-	case err != nil && w.Kind == nodeagent.HealthDocument: // the next agent asks anew
+	case err != nil && w.Kind == nodeagent.HealthDocument: // the next agent asks again
 		j.log.Warn("cannot keep what is known of a task's health", "task", w.Task.Short(), "err", err)
 	case err != nil:
 		j.metrics.errors.Inc()

@@ -15,8 +15,8 @@ import (
 // wrong with one is in the log itself too, as far as the disk takes it.
 const logStatusEvery = 5 * time.Second
 
-// watchLogs tells the agent what is wrong with the logs of what runs when that changes,
-// until ctx ends. It reads in the caller's goroutine: the disk may be slow.
+// watchLogs passes the agent what is wrong with the logs of running tasks when that
+// changes, until ctx ends. It reads in the caller's goroutine: the disk may be slow.
 func (l *Loop) watchLogs(ctx context.Context) {
 	ticker := time.NewTicker(logStatusEvery)
 	defer ticker.Stop()

@@ -32,8 +32,8 @@ type Config struct {
 	// for disks every DiskEvery.
 	Meter                  Meter
 	SampleEvery, DiskEvery time.Duration
-	// Hardware tells the machine from others that were made of the same image; ""
-	// if that is not known.
+	// Hardware distinguishes the machine from others that were made from the same image;
+	// "" if that is not known.
 	Hardware string
 	// Limits say what is done when the machine runs short, and what is kept.
 	Limits nodeagent.Limits

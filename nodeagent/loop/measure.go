@@ -121,7 +121,7 @@ func (l *Loop) walkNext(ctx context.Context) time.Duration {
 }
 
 // walk does a walk. Who is over its limit is measured again, and the smaller
-// counts: what was renamed, or written anew and the old removed, while the walk was
+// counts: what was renamed, or written again and the old removed, while the walk was
 // between the two has been counted twice.
 func (l *Loop) walk(e *diskWalk) {
 	e.Began = time.Now()

@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// owner has the agent and what it holds in its hands, touched by Run's goroutine
-// alone. It carries out what the agent wants done, and tells it what has come of that.
+// owner has the agent and what it holds in its hands, touched by Run's goroutine alone.
+// It carries out what the agent wants done, and passes it the results.
 type owner struct {
 	*Loop
 	agent   *nodeagent.Agent
@@ -153,7 +153,7 @@ func (o *owner) carryOut(ctx context.Context) {
 	}
 }
 
-// tell logs what the agent tells.
+// tell logs the agent's events.
 func (o *owner) tell(events []nodeagent.Event) {
 	for i := range events {
 		o.journal.event(&events[i], o.agent)

@@ -15,7 +15,7 @@ import (
 )
 
 // What this agent holds it has in memory: a file of it that is damaged or lost while
-// the agent runs is written anew. Each look at the machine looks at the files that
+// the agent runs is written again. Each look at the machine looks at the files that
 // have changed since the last.
 
 // scrubs is how that goes on. It belongs to Run's goroutine.
@@ -157,7 +157,7 @@ func (o *owner) rewriteDamaged(bad []damagedDocument) {
 	}
 }
 
-// rewrite returns what writes a document anew, nil if it need not be there.
+// rewrite returns what writes a document again, nil if it need not be there.
 func (o *owner) rewrite(x document) func() error {
 	switch x.of.Kind {
 	case "":

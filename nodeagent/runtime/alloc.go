@@ -285,7 +285,7 @@ func (h *alloc) save() error {
 	return h.runtime.host.Documents().Write(filepath.Join(h.dir, allocFile), h.id(), h.state)
 }
 
-// verify writes the state of a running alloc anew if it is damaged or lost.
+// verify writes the state of a running alloc again if it is damaged or lost.
 func (h *alloc) verify() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

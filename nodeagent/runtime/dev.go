@@ -31,8 +31,7 @@ const (
 	ttyGroup     = 5 // of all distributions, as systemd has it
 )
 
-// ownDevices make /dev, for a task that was given some devices, and tell what it
-// lacks.
+// ownDevices make /dev, for a task that was given some devices, and return what it lacks.
 func (can *isolation) ownDevices(p places, s *keeper.Sandbox, u *keeper.User, given []host.Device) []keeper.Mount {
 	mounts := []keeper.Mount{{Kind: keeper.Tmpfs, Target: devDir, Data: "mode=0755," + hiddenSize, Nodes: len(given) > 0, ReadOnly: true}}
 	for _, d := range devices {

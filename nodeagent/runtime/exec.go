@@ -155,8 +155,8 @@ func (w *frameWriter) copy(kind schema.ExecKind, f *os.File) {
 }
 
 // input holds what was sent to the command and is not taken yet: at most
-// schema.ExecInputRoom, for who sends more waits until he is told of room. So
-// signals and the end of the connection are seen whatever the command reads.
+// schema.ExecInputRoom, since the sender waits for room before it sends more. So signals
+// and the end of the connection are seen whatever the command reads.
 type input struct {
 	more chan struct{} // holds one when something has changed
 
@@ -194,8 +194,8 @@ func (i *input) wake() {
 	}
 }
 
-// copy writes the input to f and tells of the room that is made, until the end.
-// A terminal has no end of input; who types one sends ^D.
+// copy writes the input to f and reports the room that this makes, until the end. A
+// terminal has no end of input; a user types ^D for one.
 func (i *input) copy(f *os.File, tty bool, out *frameWriter) {
 	if !tty {
 		defer f.Close()

@@ -147,7 +147,7 @@ func report(number int, e keeper.Exit) *schema.Exit {
 }
 
 // Verify has what is damaged or lost of the files of a running incarnation written
-// anew. It is not for two goroutines at once.
+// again. It is not for two goroutines at once.
 func (p *Process) Verify() {
 	if p.alloc != nil {
 		p.alloc.verify()

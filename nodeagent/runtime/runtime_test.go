@@ -20,7 +20,7 @@ import (
 var compareExit = cmpopts.IgnoreFields(schema.Exit{}, "At")
 
 // ignoreLimits leaves out what an agent that adopts does not know: it sets the
-// limits anew.
+// limits again.
 var ignoreLimits = cmpopts.IgnoreFields(nodeagent.Process{}, "Limited", "Limits")
 
 func TestExit(t *testing.T) {

@@ -42,9 +42,9 @@ const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUT
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
 
 // netlink are the protocols of netlink that tasks can speak: those by which libraries ask
-// for addresses, and ss for sockets. Others are for who administers a machine
-// (netfilter, xfrm, audit), tell of its devices (uevent), or are between processes
-// (usersock); their buffers are nobody's memory.
+// for addresses, and ss for sockets. Others are for administration (netfilter, xfrm,
+// audit), report devices (uevent), or are between processes (usersock); their buffers are
+// charged to nobody.
 var netlink = []uint32{unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG}
 
 // What is answered to a call that is refused: by EPERM, as a kind of socket that the

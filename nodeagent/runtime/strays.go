@@ -12,9 +12,9 @@ import (
 	"github.com/musterhq/muster/nodeagent/keeper"
 )
 
-// What runs is found by the directories of the machine. Those can be lost, by a
-// mistake or with a disk, while their tasks run on: then the process table and the
-// cgroups tell of them.
+// What runs is found by the directories of the machine. Those can be lost, by a mistake
+// or with a disk, while their tasks run on: then they are found in the process table and
+// the cgroups.
 
 // Running lists the directories of the incarnations below tasks that have a living
 // keeper, whether the directories are there or not.

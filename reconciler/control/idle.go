@@ -219,7 +219,7 @@ func (s *activity) notIdle() []schema.JobName {
 }
 
 // markIdle remembers that a job is idle, if the step has changed nothing of it
-// and nothing of it is under way.
+// and nothing of it is in progress.
 func (s *activity) markIdle(name schema.JobName) {
 	record := s.Base.Jobs[name]
 	if s.JobChanged(name) || record == nil || record.Admitted == "" || s.busy[name] || len(s.Asked[name]) > 0 || s.Base.Data[record.Admitted].Kind == schema.System || lastOf(record).After(s.Now) {

@@ -93,7 +93,7 @@ func ran(k schema.CauseKind) bool {
 	return k != schema.CauseStartFailed && k != schema.CausePortInUse
 }
 
-// evictions counts the last ends in a row that were for want of resources.
+// evictions counts the last ends in a row that were for lack of resources.
 func evictions(causes []schema.Cause) int {
 	n := 0
 	for _, c := range slices.Backward(causes) {

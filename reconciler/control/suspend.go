@@ -23,7 +23,7 @@ import (
 // waits.
 
 // Suspend returns what suspends a job, or with schema.AllJobs the cell. One that
-// is suspended already gets another reason, and its time begins anew; it is
+// is suspended already gets another reason, and its time begins again; it is
 // suspended since when it was first. Since is not looked at. It errs with
 // NotFoundError if the cell runs no such job.
 func Suspend(s *model.State, desired *intent.Desired, x schema.Suspension, now time.Time) ([]model.Write, []schema.Event, error) {

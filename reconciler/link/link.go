@@ -91,7 +91,7 @@ type Server struct {
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*session
-	joining  map[string]int       // calls of Join under way for each machine
+	joining  map[string]int       // calls of Join in progress for each machine
 	views    map[string]view      // the latest pushed for each machine, in whatever session
 	pace     atomic.Pointer[pace] // anyone
 	running  context.Context      //nolint:containedctx // of Serve, for the sessions that gRPC starts; nil before
@@ -196,7 +196,7 @@ func (s *Server) rpc(running context.Context) *grpc.Server {
 
 // Push makes the assignments the machine's view in the session of an epoch: it is
 // sent at once, or when that session begins, and in no other: the next gets what
-// its master knows then, since to an agent that has started anew the first view of
+// its master knows then, since to an agent that has started again the first view of
 // a session confirms what it holds. A view that was not sent yet is replaced. The
 // caller must not write to the assignments any more.
 func (s *Server) Push(machine string, epoch, version uint64, assignments []schema.Assignment) {

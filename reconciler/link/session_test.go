@@ -303,7 +303,7 @@ func TestPushToADeafAgent(t *testing.T) {
 // slowJoin is a master that knows of an epoch before Join returns.
 type slowJoin struct {
 	counter
-	joined chan struct{} // receives when the second Join is under way
+	joined chan struct{} // receives when the second Join is in progress
 	finish chan struct{}
 }
 

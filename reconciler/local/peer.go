@@ -99,7 +99,7 @@ func unixPeer(c *net.UnixConn) (*unix.Ucred, error) {
 // tcpUser asks the kernel for the socket at the other end. That answer is about a
 // socket that its owner may close at any moment:
 //
-//   - One that is closed, and whose last data is still under way, is of user 0 to
+//   - One that is closed, and whose last data is still in progress, is of user 0 to
 //     many kernels; so one without an inode has no owner here. The kernel reads
 //     user and inode one after the other, hence the second look: if there is an
 //     inode after the user was read, then there was one when it was read.

@@ -110,7 +110,7 @@ func dial(to net.Addr, host string) (int, error) {
 	return fd, unix.Connect(fd, addr)
 }
 
-// TestUserOfClosed: a socket that is closed while its last data is under way is
+// TestUserOfClosed: a socket that is closed while its last data is in progress is
 // nobody's, and above all not root's, as which the kernel lists it.
 func TestUserOfClosed(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ func TestPushFollowsStore(t *testing.T) {
 		wantTrace(t, r.traced(), "store: taken") // all tasks are healthy with this data
 		r.report(epoch)
 		wantTrace(t, r.traced())
-		// A machine that connects anew is told all again.
+		// A machine that connects again is told all again.
 		r.join()
 		wantTrace(t, r.traced(), "store: taken", "push 3 to m1: [u/web/0#1 u/web/1#2]")
 		// One that has left is told nothing.

@@ -202,7 +202,7 @@ func (d *Draft) Writes() []model.Write {
 		}
 		out = append(out, w)
 	}
-	if d.restored != nil { // last: until then all is found out anew
+	if d.restored != nil { // last: until then all is found out again
 		out = append(out, d.view.Base.Document(model.KeyRestored, d.restored))
 	}
 	return append(out, d.garbage()...)

@@ -58,7 +58,7 @@ func (f *Facts) InsideOf(set schema.JobName) []schema.JobName {
 }
 
 // Away says what keeps tasks from being put into an alloc that is to be there, ""
-// if nothing does. pending says that it is for want of a machine for the alloc.
+// if nothing does. pending says that it is for lack of a machine for the alloc.
 func (f *Facts) Away(alloc schema.TaskName) (why string, pending bool) {
 	t := f.Task(alloc)
 	switch {

@@ -8,5 +8,5 @@
 // the controllers, which it does not know.
 //
 // It is pure. A Facts is of one moment, and belongs to one goroutine. What it keeps to
-// spare work is a function of the documents, and is found out anew when they change.
+// spare work is a function of the documents, and is found out again when they change.
 package facts

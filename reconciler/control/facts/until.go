@@ -59,7 +59,7 @@ func (c Clock) Waits(until time.Time, longest time.Duration) (bool, Until) {
 }
 
 // Past returns when something began that has: at t, or now if a clock that was ahead
-// wrote t down. What is counted from there begins anew, once.
+// wrote t down. What is counted from there begins again, once.
 func (c Clock) Past(t time.Time) time.Time {
 	if t.After(c.Now) {
 		return c.Now

@@ -88,7 +88,7 @@ func (c *Cell) mayHold(a Ask) []string {
 
 // waited returns how long a task without a machine has been able to have one: a
 // function of what is stored, so that a new master does not begin to count
-// anew. Placement may decide otherwise for it when the answer ends.
+// again. Placement may decide otherwise for it when the answer ends.
 func (c *Cell) waited(a Ask, t *schema.TaskRecord) (time.Duration, facts.Until) {
 	since := c.facts.Job(a.Task.JobName).Since
 	if t != nil {
