@@ -362,6 +362,10 @@ func (c *cell) lose(ctx context.Context, l *load) error {
 		return err
 	}
 	heal()
+	// What the machines have kept, and others run now, is to end before the next load.
+	if err := until(ctx, func() bool { return c.fleet.Stats().Running <= c.repo.tasks() }); err != nil {
+		return fmt.Errorf("%d tasks run, of %d: %w", c.fleet.Stats().Running, c.repo.tasks(), err)
+	}
 	return c.converge(ctx)
 }
 
