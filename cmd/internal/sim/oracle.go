@@ -144,10 +144,14 @@ func (o *oracle) record(task schema.TaskName) *schema.TaskRecord {
 }
 
 // checkTerm: no task is told to stop without a cause, nor while the store says
-// that it shall run where it is, unless it is unhealthy.
+// that it shall run where it is, unless it is unhealthy, or its machine has no view yet
+// since the store was restored.
 func (w *World) checkTerm(m *machine, a nodeagent.Action) {
 	if a.Cause == nil || a.Cause.Kind == "" {
 		w.violate("task %s is told to stop without a cause", a.Task)
+		return
+	}
+	if x, view := w.oracle.durable.Restored, m.agent.core.Memory().View; x != nil && view != nil && view.Epoch <= x.Floor {
 		return
 	}
 	r := w.oracle.record(a.Task)
