@@ -13,7 +13,7 @@ import (
 // it.
 func (m *Master) Head(s model.Seen, now time.Time) {
 	m.news = true
-	m.tell(model.SourceEvents(m.source, s, now))
+	m.addEvents(model.SourceEvents(m.source, s, now))
 	m.source = s
 	if s.Commit != "" && s.Commit != m.head {
 		m.head, m.headAt, m.reported, m.compileErr = s.Commit, now, false, nil
@@ -62,7 +62,7 @@ func (m *Master) Report(machine string, epoch uint64, r schema.Report, now time.
 	}
 	if !m.observed.Repeats(&r, now) {
 		m.news = true
-		m.tell(m.observed.AddReport(r, now))
+		m.addEvents(m.observed.AddReport(r, now))
 	}
 	return nil
 }

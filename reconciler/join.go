@@ -41,7 +41,7 @@ func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
 	}
 	m.news = true
 	if err := control.Behind(m.state, &info); err != nil {
-		m.tell(m.observed.Refuse(info.Name, err, now))
+		m.addEvents(m.observed.Refuse(info.Name, err, now))
 		return 0, err
 	}
 	if err := m.contest(&info, now); err != nil {
@@ -94,7 +94,7 @@ func (m *Master) resume(w *model.SessionUpdate) error {
 func (m *Master) join(info *schema.MachineInfo, writes []model.Write, events []schema.Event) {
 	m.joining[info.Name], m.joining[idKey(info)] = struct{}{}, struct{}{}
 	m.out.Writes = append(m.out.Writes, writes...)
-	m.tell(events)
+	m.addEvents(events)
 }
 
 // contest errs unless an agent that connects may have the name that it gives now. If
@@ -102,7 +102,7 @@ func (m *Master) join(info *schema.MachineInfo, writes []model.Write, events []s
 func (m *Master) contest(info *schema.MachineInfo, now time.Time) error {
 	replaces, err := control.Contest(m.Input(now), info)
 	if taken := (*schema.TakenError)(nil); errors.As(err, &taken) {
-		m.tell(m.observed.RefuseName(taken, now))
+		m.addEvents(m.observed.RefuseName(taken, now))
 	}
 	if err != nil || !replaces {
 		return err

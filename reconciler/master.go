@@ -131,7 +131,7 @@ func NewMaster(cfg MasterConfig, docs map[string][]byte, now time.Time) (*Master
 		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{}, unsent: map[string]struct{}{}, joining: map[string]struct{}{},
 	}
 	m.observed.LostAfter, m.observed.JoinWait = cmp.Or(cfg.LostAfter, model.DefaultLostAfter), cfg.JoinWait
-	m.tell([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
+	m.addEvents([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
 	return m, nil
 }
 
@@ -147,15 +147,15 @@ func (m *Master) Last() *control.Output { return &m.last }
 // Wake is when Decide is to be called though there is no news, zero if never.
 func (m *Master) Wake() time.Time { return m.last.Wake }
 
-// tell adds events to the Ready.
-func (m *Master) tell(events []schema.Event) { m.out.Events = append(m.out.Events, events...) }
+// addEvents adds events to the Ready.
+func (m *Master) addEvents(events []schema.Event) { m.out.Events = append(m.out.Events, events...) }
 
 // change hands a change out. What the change before wrote must be stored.
 func (m *Master) change(writes []model.Write, events []schema.Event) {
 	m.mustBeStored()
 	m.news = true
 	m.out.Writes = writes
-	m.tell(events)
+	m.addEvents(events)
 }
 
 // mustBeStored panics when what was decided is not stored yet.

@@ -135,7 +135,7 @@ func (o *owner) carryOut(ctx context.Context) {
 		if !more {
 			return
 		}
-		o.tell(ready.Events)
+		o.log(ready.Events)
 		for _, r := range ready.Reread {
 			o.reread(ctx, r)
 		}
@@ -153,8 +153,8 @@ func (o *owner) carryOut(ctx context.Context) {
 	}
 }
 
-// tell logs the agent's events.
-func (o *owner) tell(events []nodeagent.Event) {
+// log logs the agent's events.
+func (o *owner) log(events []nodeagent.Event) {
 	for i := range events {
 		o.journal.event(&events[i], o.agent)
 	}
@@ -220,7 +220,7 @@ func (o *owner) refuse() {
 // keep writes down what an input has changed, before that is answered.
 func (o *owner) keep() {
 	if ready, more := o.agent.Ready(time.Now()); more {
-		o.tell(ready.Events)
+		o.log(ready.Events)
 		o.store(ready.Writes)
 	}
 }

@@ -31,8 +31,8 @@ type idleJobs struct {
 
 // machineMemo is how a machine was when a step last looked at it.
 type machineMemo struct {
-	heard *model.LastReport
-	up    bool
+	report *model.LastReport
+	up     bool
 }
 
 // idleJob is a job of which nothing has to be done before one of these changes or
@@ -111,8 +111,8 @@ func (s *activity) look(name string) {
 		for job := range m.on[name] {
 			m.wakeUp(job)
 		}
-	case is.heard != was.heard:
-		m.compare(was.heard, is.heard)
+	case is.report != was.report:
+		m.compare(was.report, is.report)
 	}
 	if m.machines[name] = is; s.Base.Machines[name] == nil {
 		delete(m.machines, name)

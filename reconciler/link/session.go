@@ -257,7 +257,7 @@ func (c *session) take(ctx context.Context, m *linkpb.AgentMessage) error {
 	defer c.busy.Store(false)
 	switch m := m.GetMessage().(type) {
 	case *linkpb.AgentMessage_Report:
-		return c.heard(ctx, m.Report)
+		return c.receive(ctx, m.Report)
 	case *linkpb.AgentMessage_Hint:
 		c.hinted = true
 		if !c.pulling {
@@ -285,8 +285,8 @@ func (c *session) ask() error {
 	return c.stream.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_Pull{Pull: pull}})
 }
 
-// heard hands a report to the master, and plans the next pull.
-func (c *session) heard(ctx context.Context, m *linkpb.Report) error {
+// receive hands a report to the master, and plans the next pull.
+func (c *session) receive(ctx context.Context, m *linkpb.Report) error {
 	if !c.pulling {
 		return status.Error(codes.InvalidArgument, "a report that nobody asked for")
 	}

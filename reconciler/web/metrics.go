@@ -189,13 +189,13 @@ func (m *Metrics) gauge(d *prometheus.Desc, v float64, labels ...string) {
 
 func (m *Metrics) collect(cell *status.Snapshot) {
 	s, gauge := cell.Brief(), m.gauge
-	gauge(m.converged, truth(s.Converged))
-	gauge(m.upToDate, truth(s.Applied == s.Commit))
-	gauge(m.source, truth(s.Source == ""))
+	gauge(m.converged, oneIf(s.Converged))
+	gauge(m.upToDate, oneIf(s.Applied == s.Commit))
+	gauge(m.source, oneIf(s.Source == ""))
 	gauge(m.sourceAt, seconds(s.SourceAt))
 	gauge(m.info, 1, s.Cell, s.Commit, s.Applied)
 	gauge(m.stale, float64(len(s.Stale)))
-	gauge(m.unread, truth(s.Unread != nil))
+	gauge(m.unread, oneIf(s.Unread != nil))
 	gauge(m.rejected, float64(len(s.Rejected)))
 	held := 0
 	for i := range s.Held {
@@ -301,7 +301,7 @@ func seconds(t time.Time) float64 {
 	return float64(t.UnixMilli()) / 1000
 }
 
-func truth(b bool) float64 {
+func oneIf(b bool) float64 {
 	if b {
 		return 1
 	}

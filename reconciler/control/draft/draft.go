@@ -73,7 +73,7 @@ func (d *Draft) AddData(digest schema.Digest, job *schema.Job) {
 func (d *Draft) Set(job schema.JobName, r schema.TaskRecord) {
 	c := d.own(job, r.Index)
 	i, ok := model.SearchTask(c, r.Index)
-	d.tell(job, c, i, ok, &r)
+	d.notify(job, c, i, ok, &r)
 	if ok {
 		c.Tasks[i] = r
 	} else {
@@ -85,13 +85,14 @@ func (d *Draft) Set(job schema.JobName, r schema.TaskRecord) {
 func (d *Draft) Remove(job schema.JobName, index int) {
 	c := d.own(job, index)
 	if i, ok := model.SearchTask(c, index); ok {
-		d.tell(job, c, i, ok, nil)
+		d.notify(job, c, i, ok, nil)
 		c.Tasks = slices.Delete(c.Tasks, i, i+1)
 	}
 }
 
-// tell records in the view what becomes of the record that c has or has not at i.
-func (d *Draft) tell(job schema.JobName, c *schema.Chunk, i int, there bool, next *schema.TaskRecord) {
+// notify shows who watches the draft the record that c has at i, if there is one, and what
+// becomes of it.
+func (d *Draft) notify(job schema.JobName, c *schema.Chunk, i int, there bool, next *schema.TaskRecord) {
 	if d.watch == nil {
 		return
 	}

@@ -18,17 +18,17 @@ import (
 // time to fall silent has come, and at those that are not up. It goes with one State and
 // one Observed, and their snapshots. The zero value is empty.
 type Known struct {
-	now            time.Time // when it was brought up to date
-	desired        *intent.Desired
-	written, heard int // how much of what was stored, and said, is in it
-	machines       map[string]*knownMachine
-	names, up      nameSet
-	down           map[string]bool // machines that are not up
-	silences       silenceQueue
-	marked         [markCount]nameSet
-	domains        map[string]map[string]int // machines that are up, by attribute and value
-	changes        model.Log[string]
-	places         uint64 // counts the changes of which machines are up, and of what is declared of them
+	now               time.Time // when it was brought up to date
+	desired           *intent.Desired
+	written, reported int // how much of what was stored, and said, is in it
+	machines          map[string]*knownMachine
+	names, up         nameSet
+	down              map[string]bool // machines that are not up
+	silences          silenceQueue
+	marked            [markCount]nameSet
+	domains           map[string]map[string]int // machines that are up, by attribute and value
+	changes           model.Log[string]
+	places            uint64 // counts the changes of which machines are up, and of what is declared of them
 }
 
 // knownMachine is how a machine is.
@@ -76,18 +76,18 @@ type Roster struct {
 // Update brings k up to date.
 func (k *Known) Update(r Roster) {
 	written, nextWritten, known := r.State.MachinesWrittenSince(k.written)
-	heard, nextHeard, alsoKnown := r.Observed.ChangedSince(k.heard)
-	k.written, k.heard = nextWritten, nextHeard
+	reported, nextReported, alsoKnown := r.Observed.ChangedSince(k.reported)
+	k.written, k.reported = nextWritten, nextReported
 	if known && alsoKnown && k.machines != nil && !r.Now.Before(k.now) && k.desired.SameMachines(r.Desired) {
 		k.now, k.desired = r.Now, r.Desired
-		for _, names := range [][]string{written, heard} {
+		for _, names := range [][]string{written, reported} {
 			for _, name := range names {
 				k.refresh(&r, name)
 			}
 		}
 	} else {
 		*k = Known{
-			now: r.Now, desired: r.Desired, written: nextWritten, heard: nextHeard, changes: k.changes, places: k.places,
+			now: r.Now, desired: r.Desired, written: nextWritten, reported: nextReported, changes: k.changes, places: k.places,
 			machines: make(map[string]*knownMachine, len(r.State.Machines)), down: map[string]bool{},
 		}
 		k.changes.Reset()

@@ -48,7 +48,7 @@ func New(f *facts.Facts, kept *Kept) *Cell {
 // seenMachine is a machine of the snapshot, and what it was made of.
 type seenMachine struct {
 	record  *schema.MachineRecord
-	heard   *model.LastReport
+	report  *model.LastReport
 	desired *intent.Desired
 	up      bool
 	again   time.Time // when a port of it may be tried again, zero if never
@@ -152,7 +152,7 @@ func (m *Kept) keepChunk(name model.ChunkName, chunk *schema.Chunk) {
 // updateMachine takes over what changed of a machine.
 func (c *Cell) updateMachine(name string) {
 	was := c.kept.machines[name]
-	if was.record == c.facts.Base.Machines[name] && was.heard == c.facts.Observed.Last(name) && was.up == c.facts.IsUp(name) &&
+	if was.record == c.facts.Base.Machines[name] && was.report == c.facts.Observed.Last(name) && was.up == c.facts.IsUp(name) &&
 		len(was.machine.BusyDevices) == 0 && // which are free, or a task's, by what becomes of records
 		was.desired == c.facts.Desired && (was.again.IsZero() || c.facts.Now.Before(was.again)) {
 		c.until = c.until.Or(c.facts.At(was.again))
@@ -230,7 +230,7 @@ func (c *Cell) Leave() {
 // seen looks at a machine.
 func (c *Cell) seen(name string) seenMachine {
 	out := seenMachine{
-		record: c.facts.Base.Machines[name], heard: c.facts.Observed.Last(name), desired: c.facts.Desired, up: c.facts.IsUp(name),
+		record: c.facts.Base.Machines[name], report: c.facts.Observed.Last(name), desired: c.facts.Desired, up: c.facts.IsUp(name),
 	}
 	out.machine, out.again = c.machineOf(name)
 	return out
@@ -293,7 +293,7 @@ func (c *Cell) change(job schema.JobName, was, is *schema.TaskRecord) {
 // of one that is silent it goes on, and holds them.
 func (c *Cell) left(t *schema.TaskRecord) {
 	if seen, ok := c.kept.machines[t.Machine]; ok && len(t.Devices) > 0 {
-		seen.heard = nil
+		seen.report = nil
 		c.kept.machines[t.Machine], c.kept.restless[t.Machine] = seen, true
 	}
 }
