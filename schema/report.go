@@ -165,8 +165,9 @@ func (e Exit) String() string {
 // CauseKind says why a generation ended or shall end.
 type CauseKind string
 
-// The causes. The first group is what happens to a task, the second what the
-// cell does to it.
+// The causes. The first group is what happens to a task. The second is what the cell does
+// to it; superseded and shutdown are those of its agent. The last is what the task, or its
+// machine, is short of, or fails.
 const (
 	CauseFinished    CauseKind = "finished"     // a batch task exited 0
 	CauseFailed      CauseKind = "failed"       // it ended and its restarts are used up

@@ -17,8 +17,8 @@ var ErrTask = errors.New("it is the task's own fault")
 // Runtime runs incarnations. Its methods are called for one directory by one
 // goroutine at a time.
 type Runtime interface {
-	// Start starts the task of a in dir, which it makes, and returns when
-	// its process runs. After an error nothing of it runs.
+	// Start starts the task of a in dir, which it makes, and returns when its process
+	// runs. Its logs are in dir, as nodeagent/logfile writes them. After an error nothing of it runs.
 	// The error is ErrTask if it is not the machine's fault.
 	Start(ctx context.Context, dir string, a *schema.Assignment) (Process, error)
 	// Adopt finds the incarnation that was started in dir, by this agent or

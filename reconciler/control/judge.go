@@ -11,7 +11,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// judge updates rollouts by the state of the jobs' tasks.
+// judge changes tasks in place where that is enough, and updates rollouts by the state of
+// the jobs' tasks.
 type judge struct {
 	pass
 	cell   *snapshot.Cell

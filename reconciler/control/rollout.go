@@ -89,7 +89,7 @@ func (s *rollouts) renewAll(r *rollout) {
 type rollout struct {
 	job        schema.JobName
 	want       *schema.Job
-	digest     schema.Digest       // of lack
+	digest     schema.Digest       // of want
 	paused     bool                // it has failed: only restarts go on
 	scope      facts.Scope         // which tasks shall have it
 	sick, well []schema.TaskRecord // run old data, or are to be restarted

@@ -10,7 +10,8 @@ import (
 	"github.com/musterhq/muster/schema/valid"
 )
 
-// Desired is what the packages of a head declare for one cell.
+// Desired is what is wanted of one cell: what the packages of a head declare, with the
+// overlays on it.
 type Desired struct {
 	Jobs   map[schema.JobName]DesiredJob
 	Quotas []schema.Quota // of this cell
@@ -52,7 +53,7 @@ func Declared(cell string, packages []*schema.Package) Desired {
 	return DeclaredWith(cell, packages, func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return schema.DigestOf(j) })
 }
 
-// DeclaredWith is DeclaredWith with another way to get the digest of a package's job
+// DeclaredWith is Declared with another way to get the digest of a package's job
 // as it is with its names resolved.
 func DeclaredWith(cell string, packages []*schema.Package, digest func(p *schema.Package, i int, j *schema.Job) schema.Digest) Desired {
 	d := Desired{

@@ -7,8 +7,8 @@ import (
 )
 
 // cores are the pure packages: no I/O, no clock, no goroutine, no global
-// randomness. So the simulator, `muster plan`, the tests and production run
-// the same functions. Their other subpackages are adapters and not bound by this.
+// randomness. So the simulation, `muster simulate`, the tests and production
+// run the same functions. Their other subpackages are adapters and not bound by this.
 var cores = []string{
 	"schema", "schema/valid", "placement", "reconciler", "reconciler/control", "reconciler/control/draft",
 	"reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/shard", "reconciler/status", "nodeagent",
