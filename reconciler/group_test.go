@@ -40,19 +40,19 @@ func grouped() *status.Status {
 
 func TestGroup(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ name, selector, tasks, waiting string }{
-		{"", "", "u/fine/0 u/slow/0 u/slow/1 u/stale/0", "everything"},
-		{"u/fine", "", "u/fine/0", ""},
-		{"u/slow", "", "u/slow/0 u/slow/1", "job u/slow: 1 of 2 tasks do not run"},
-		{"u/slow/1", "", "u/slow/1", "job u/slow: 1 of 2 tasks do not run"},
-		{"u/stale", "", "u/stale/0", "y is stale: broken"},
-		{"u/new", "", "", "job u/new is rejected: no quota"},
-		{"m", "", "u/fine/0 u/slow/0", "everything"},
-		{"m", "t=b", "u/slow/0", "everything"},
-		{"", "t=a", "u/fine/0", ""},
-		{"", "t=b", "u/slow/0 u/slow/1", "job u/new is rejected: no quota; job u/slow: 1 of 2 tasks do not run"},
-		{"", "t in (a,c)", "u/fine/0 u/stale/0", "y is stale: broken"},
-		{"u/slow", "t=b", "u/slow/0 u/slow/1", "job u/slow: 1 of 2 tasks do not run"},
+	for _, c := range []struct{ name, selector, tasks, machines, waiting string }{
+		{"", "", "u/fine/0 u/slow/0 u/slow/1 u/stale/0", "m n", "everything"},
+		{"u/fine", "", "u/fine/0", "m", ""},
+		{"u/slow", "", "u/slow/0 u/slow/1", "m", "job u/slow: 1 of 2 tasks do not run"},
+		{"u/slow/1", "", "u/slow/1", "", "job u/slow: 1 of 2 tasks do not run"},
+		{"u/stale", "", "u/stale/0", "n", "y is stale: broken"},
+		{"u/new", "", "", "", "job u/new is rejected: no quota"},
+		{"m", "", "u/fine/0 u/slow/0", "m", "everything"},
+		{"m", "t=b", "u/slow/0", "m", "everything"},
+		{"", "t=a", "u/fine/0", "m", ""},
+		{"", "t=b", "u/slow/0 u/slow/1", "m", "job u/new is rejected: no quota; job u/slow: 1 of 2 tasks do not run"},
+		{"", "t in (a,c)", "u/fine/0 u/stale/0", "m n", "y is stale: broken"},
+		{"u/slow", "t=b", "u/slow/0 u/slow/1", "m", "job u/slow: 1 of 2 tasks do not run"},
 	} {
 		g := status.Group{Name: c.name}
 		if c.selector != "" {
@@ -74,6 +74,13 @@ func TestGroup(t *testing.T) {
 		}
 		if got := strings.Join(tasks, " "); got != c.tasks {
 			t.Errorf("%+v: tasks %s", c, got)
+		}
+		var machines []string
+		for i := range part.Machines {
+			machines = append(machines, part.Machines[i].Name)
+		}
+		if got := strings.Join(machines, " "); got != c.machines {
+			t.Errorf("%+v: machines %s", c, got)
 		}
 		if got := strings.Join(part.Waiting, "; "); got != c.waiting {
 			t.Errorf("%+v: waiting for %s", c, got)

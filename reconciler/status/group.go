@@ -21,16 +21,16 @@ type Group struct {
 	Selector schema.Selector
 }
 
-// Of returns the part of s that g names: jobs with their tasks, and what of the
-// newest commit is not in force for them; of a machine, what it holds. Converged
-// and Waiting are then those of these jobs; for a machine, those of the cell.
-// It errs with NotFoundError if there is no such thing. Nothing of s is written to, and
-// the answer shares its parts with it.
+// Of returns the part of s that g names: jobs with their tasks and the machines that these
+// are on, and what of the newest commit is not in force for them; of a machine, what it
+// holds. Converged and Waiting are then those of these jobs; for a machine, those of the
+// cell. It errs with NotFoundError if there is no such thing. Nothing of s is written to,
+// and the answer shares its parts with it.
 func (g Group) Of(s *Snapshot) (*Snapshot, error) {
 	if g.Name == "" && g.Selector.Empty() {
 		return s, nil
 	}
-	n, out := *s.brief, &Snapshot{machines: s.machines}
+	n, out := *s.brief, &Snapshot{}
 	picked, rejected := map[string]bool{}, map[string]bool{}
 	for i := range n.Rejected { // whose newest version may have other labels
 		r := &n.Rejected[i]
@@ -64,13 +64,12 @@ func (g Group) Of(s *Snapshot) (*Snapshot, error) {
 		owners[account{user, n.Jobs[i].Band}] = true
 	}
 	n.Warnings = keep(n.Warnings, func(w *quota.Warning) bool { return owners[account{w.User, w.Band}] })
-	if g.OfMachine() {
-		n.Machines = []MachineStatus{}
-		out.machines = slices.DeleteFunc(slices.Clone(s.machines), func(m *MachineStatus) bool { return !g.PicksMachine(m) })
-		for _, m := range out.machines {
-			n.Machines = append(n.Machines, *m)
-		}
-	} else {
+	out.machines = g.machines(s, out)
+	n.Machines = make([]MachineStatus, 0, len(out.machines))
+	for _, m := range out.machines {
+		n.Machines = append(n.Machines, *m)
+	}
+	if !g.OfMachine() {
 		n.Waits = []Wait{}
 		if w := n.unapplied(); w != nil {
 			n.Waits = append(n.Waits, *w)
@@ -82,6 +81,23 @@ func (g Group) Of(s *Snapshot) (*Snapshot, error) {
 	}
 	out.brief = &n
 	return out, g.check(s.brief, out)
+}
+
+// machines returns the machine of s that g names, or those of the tasks of part.
+func (g Group) machines(s, part *Snapshot) []*MachineStatus {
+	on := map[string]bool{}
+	for _, p := range part.parts {
+		for i := range p.Tasks {
+			on[p.Tasks[i].Machine] = true
+		}
+	}
+	var out []*MachineStatus
+	for _, m := range s.machines {
+		if g.OfMachine() && m.Name == g.Name || !g.OfMachine() && on[m.Name] {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // OfMachine reports whether g is what a machine holds.

@@ -140,11 +140,15 @@ func commitName(commit string) string {
 	return model.ShortCommit(commit)
 }
 
-// machines writes how many machines there are of each kind, and lists those that
-// are not plainly up, or all.
+// machines writes how many machines there are of each kind, of a job those that its tasks
+// are on, and lists those that are not plainly up, or all.
 func (v *View) machines(b *strings.Builder, s *status.Status) {
-	if !v.machine() {
+	switch {
+	case v.machine():
+	case v.Name == "":
 		b.WriteString(machineCount(s) + "\n")
+	case len(s.Machines) > 0:
+		b.WriteString("on " + machineCount(s) + "\n")
 	}
 	listed := func(m *status.MachineStatus) bool { return v.Machines || v.machine() || v.All || !m.Plain() }
 	if t := v.machineTable(s, listed); len(t.Rows) > 0 {
