@@ -78,41 +78,48 @@ func ChunksOf(s *State, writes []Write) Chunks {
 // of the chunks of that moment: of a job with a change the tasks that have one.
 func (was Chunks) Affected(s *State, machines map[string]struct{}) {
 	for name, before := range was {
-		var a, b []schema.TaskRecord
-		if before != nil {
-			a = before.Tasks
-		}
-		if now := s.Chunks[name]; now != nil {
-			b = now.Tasks
-		}
-		for len(a) > 0 || len(b) > 0 {
-			switch {
-			case len(b) == 0 || len(a) > 0 && a[0].Index < b[0].Index:
-				affect(&a[0], machines)
-				a = a[1:]
-			case len(a) == 0 || b[0].Index < a[0].Index:
-				affect(&b[0], machines)
-				b = b[1:]
-			default:
-				if x, y := &a[0], &b[0]; x.Machine != y.Machine || !sameAssignment(x, y) {
-					affect(x, machines)
-					affect(y, machines)
-				}
-				a, b = a[1:], b[1:]
+		EachTask(before, s.Chunks[name], func(was, is *schema.TaskRecord) {
+			if was != nil && is != nil && SameAssignment(was, is) {
+				return
 			}
+			for _, r := range []*schema.TaskRecord{was, is} {
+				if r != nil && r.Machine != "" {
+					machines[r.Machine] = struct{}{}
+				}
+			}
+		})
+	}
+}
+
+// EachTask calls f for each task of two versions of a chunk, by index, with its records in
+// both; nil is a chunk, or a record, that is not there.
+func EachTask(was, is *schema.Chunk, f func(was, is *schema.TaskRecord)) {
+	var old, next []schema.TaskRecord
+	if was != nil {
+		old = was.Tasks
+	}
+	if is != nil {
+		next = is.Tasks
+	}
+	for len(old) > 0 || len(next) > 0 {
+		switch {
+		case len(next) == 0 || len(old) > 0 && old[0].Index < next[0].Index:
+			f(&old[0], nil)
+			old = old[1:]
+		case len(old) == 0 || next[0].Index < old[0].Index:
+			f(nil, &next[0])
+			next = next[1:]
+		default:
+			f(&old[0], &next[0])
+			old, next = old[1:], next[1:]
 		}
 	}
 }
 
-func affect(r *schema.TaskRecord, machines map[string]struct{}) {
-	if r.Machine != "" {
-		machines[r.Machine] = struct{}{}
-	}
-}
-
-// sameAssignment reports whether SameView holds of what two records of a task assign.
-func sameAssignment(a, b *schema.TaskRecord) bool {
-	return a.Generation == b.Generation && a.Data == b.Data && (a.Stop == nil) == (b.Stop == nil)
+// SameAssignment reports whether two records of a task assign the same, to the same
+// machine, if to any: see SameView.
+func SameAssignment(a, b *schema.TaskRecord) bool {
+	return a.Machine == b.Machine && a.Generation == b.Generation && a.Data == b.Data && (a.Stop == nil) == (b.Stop == nil)
 }
 
 // View returns the view of a machine: all its assignments, sorted by task; nil

@@ -109,7 +109,7 @@ var expectations = []struct{ words, want string }{
 	{"which is drained", "a drained machine is empty when the cell is quiet"},
 	{"the counter", "a generation is counted before it is given, and given once"},
 	{"epoch", "each connection of a machine has a newer epoch"},
-	{"the kept snapshot says", "what is remembered from step to step is what would be found out from nothing"},
+	{"what is kept of the cell says", "what is remembered from step to step is what would be found out from nothing"},
 	{"was never committed", "what is in force was committed, whole: half a package is never visible"},
 	{"system job", "a system job has one task on each machine, whose index stays"},
 	{"nothing has been wrong with it", "a machine that does well is not given up"},

@@ -190,27 +190,9 @@ func (c *Cell) updateTasks() {
 
 // compare takes over a chunk, of which the snapshot may have an older version.
 func (c *Cell) compare(name model.ChunkName, is *schema.Chunk) {
-	var old, next []schema.TaskRecord
-	if was := c.kept.chunks[name]; was != nil {
-		old = was.Tasks
-	}
-	if is != nil {
-		next = is.Tasks
-	}
+	was := c.kept.chunks[name]
 	c.kept.keepChunk(name, is)
-	for len(old) > 0 || len(next) > 0 {
-		switch {
-		case len(next) == 0 || len(old) > 0 && old[0].Index < next[0].Index:
-			c.change(name.Job, &old[0], nil)
-			old = old[1:]
-		case len(old) == 0 || next[0].Index < old[0].Index:
-			c.change(name.Job, nil, &next[0])
-			next = next[1:]
-		default:
-			c.change(name.Job, &old[0], &next[0])
-			old, next = old[1:], next[1:]
-		}
-	}
+	model.EachTask(was, is, func(was, is *schema.TaskRecord) { c.change(name.Job, was, is) })
 }
 
 // Leave has the snapshot kept for the next step: as it is now, without what was only
@@ -284,7 +266,7 @@ func (c *Cell) change(job schema.JobName, was, is *schema.TaskRecord) {
 		c.kept.snapshot.RemoveTask(job.Task(was.Index), was.Machine, 0)
 		c.left(was)
 	}
-	if is != nil && is.Machine != "" && (was == nil || was.Machine != is.Machine || was.Generation != is.Generation || was.Data != is.Data || (was.Stop == nil) != (is.Stop == nil)) {
+	if is != nil && is.Machine != "" && (was == nil || !model.SameAssignment(was, is)) {
 		c.kept.snapshot.SetTask(c.taskOf(job, is))
 	}
 }
