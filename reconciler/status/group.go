@@ -85,19 +85,15 @@ func (g Group) Of(s *Snapshot) (*Snapshot, error) {
 
 // machines returns the machine of s that g names, or those of the tasks of part.
 func (g Group) machines(s, part *Snapshot) []*MachineStatus {
-	on := map[string]bool{}
-	for _, p := range part.parts {
-		for i := range p.Tasks {
-			on[p.Tasks[i].Machine] = true
+	on := map[string]bool{g.Name: g.OfMachine()}
+	if !g.OfMachine() {
+		for _, p := range part.parts {
+			for i := range p.Tasks {
+				on[p.Tasks[i].Machine] = true
+			}
 		}
 	}
-	var out []*MachineStatus
-	for _, m := range s.machines {
-		if g.OfMachine() && m.Name == g.Name || !g.OfMachine() && on[m.Name] {
-			out = append(out, m)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(s.machines), func(m *MachineStatus) bool { return !on[m.Name] })
 }
 
 // OfMachine reports whether g is what a machine holds.
