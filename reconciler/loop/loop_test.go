@@ -278,17 +278,24 @@ func TestBurstCostsOneRound(t *testing.T) {
 	})
 }
 
+// startWithTask starts a master with one machine, which has joined, and has reported in the
+// session of the epoch, and a job of one task: said is the report that it runs.
+func startWithTask(t *testing.T) (r *rig, epoch uint64, said schema.Report) {
+	t.Helper()
+	r = start(t, store.NewMemory())
+	epoch = r.join()
+	r.report(epoch)
+	r.apply("c1", web(1))
+	synctest.Wait()
+	return r, epoch, r.running()
+}
+
 // A machine that says what it has said costs no round; it is up all the same, and one
 // that says other things is decided upon at once.
 func TestRepeatedReportsCostNoRound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, store.NewMemory())
-		epoch := r.join()
-		r.report(epoch)
-		r.apply("c1", web(1))
-		synctest.Wait()
-		said := r.running()
+		r, epoch, said := startWithTask(t)
 		again := func(times int) uint64 {
 			before := r.status().Version
 			for range times {
@@ -321,12 +328,7 @@ func TestRepeatedReportsCostNoRound(t *testing.T) {
 func TestRoundsRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, store.NewMemory())
-		epoch := r.join()
-		r.report(epoch)
-		r.apply("c1", web(1))
-		synctest.Wait()
-		said := r.running()
+		r, epoch, said := startWithTask(t)
 		restarted := func() {
 			said.Tasks = slices.Clone(said.Tasks)
 			said.Tasks[0].Incarnation++

@@ -8,8 +8,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// HeadSeen passes the loop what is new about the repository: another head, or other trouble
-// with it.
+// HeadSeen takes what is new about the repository: another head, or other trouble with it.
 func (l *Loop) HeadSeen(ctx context.Context, s model.Seen) error {
 	return l.send(ctx, headSeen{s})
 }
@@ -21,8 +20,8 @@ func (m headSeen) handle(ctx context.Context, o *owner) error {
 	return o.carryOut(ctx)
 }
 
-// Looked passes the loop that the repository is as HeadSeen said last, and was last known
-// to be so at the given time.
+// Looked says that the repository is as HeadSeen said last, and was last known to be so at
+// the given time.
 func (l *Loop) Looked(ctx context.Context, at time.Time) error {
 	return l.send(ctx, looked{at})
 }
@@ -35,8 +34,8 @@ func (m looked) answer(o *owner) {
 	o.reading = nil
 }
 
-// CompileFailed passes the loop that a commit could not be compiled for a reason that is
-// not in the commit. It is shown until the commit is adopted, or another is the head.
+// CompileFailed says that a commit could not be compiled for a reason that is not in the
+// commit. It is shown until the commit is adopted, or another is the head.
 func (l *Loop) CompileFailed(ctx context.Context, commit string, err error) error {
 	return l.send(ctx, compileFailed{commit, err})
 }
