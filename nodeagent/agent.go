@@ -32,7 +32,7 @@ type Agent struct {
 	info schema.MachineInfo
 
 	epoch    uint64 // the highest that it was welcomed with
-	view     *View
+	view     *schema.View
 	life     Life
 	shutdown bool
 	tasks    []*generation                 // by task and generation
@@ -97,8 +97,8 @@ type FoundTask struct {
 
 // Memory is what the agent must remember of its master.
 type Memory struct {
-	Epoch uint64 // the highest that it was welcomed with
-	View  *View  // nil before the first
+	Epoch uint64       // the highest that it was welcomed with
+	View  *schema.View // nil before the first
 }
 
 // generation is a Held with what else is known of it.

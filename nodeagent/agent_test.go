@@ -31,7 +31,7 @@ func newDriver(found nodeagent.Found) *driver {
 // assign welcomes the agent and gives it a view.
 func (d *driver) assign(t *testing.T, version uint64, list ...schema.Assignment) {
 	t.Helper()
-	err := errors.Join(d.agent.Welcome(1, d.now), d.agent.Assign(&nodeagent.View{Epoch: 1, Version: version, Assignments: list}, d.now))
+	err := errors.Join(d.agent.Welcome(1, d.now), d.agent.Assign(&schema.View{Epoch: 1, Version: version, Assignments: list}, d.now))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,11 +38,11 @@ func TestDecide(t *testing.T) {
 	t.Parallel()
 	web := assignment("web", 0, 7, schema.Service)
 	batch := assignment("batch", 0, 9, schema.Batch)
-	view := func(list ...schema.Assignment) *nodeagent.View {
-		return &nodeagent.View{Epoch: 1, Version: 3, Assignments: list}
+	view := func(list ...schema.Assignment) *schema.View {
+		return &schema.View{Epoch: 1, Version: 3, Assignments: list}
 	}
 	for name, tt := range map[string]struct {
-		view     *nodeagent.View
+		view     *schema.View
 		held     []nodeagent.Held
 		shutdown bool
 		actions  []string

@@ -73,7 +73,7 @@ func isTrouble(err error, kinds ...Trouble) bool {
 type unsaved struct {
 	list  []unsavedDocument // in the order in which they are to be written
 	retry time.Time
-	view  *View // what the disk has; nil: none
+	view  *schema.View // what the disk has; nil: none
 	// insisted says that the view was handed out again in this turn, for a start.
 	insisted bool
 }

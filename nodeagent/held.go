@@ -1,46 +1,10 @@
 package nodeagent
 
 import (
-	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
 )
-
-// View is what the master pushed to the machine: all its assignments, sorted by
-// task and generation.
-type View struct {
-	// Epoch is the connection's, Version counts within it. A View replaces
-	// another only if it is newer.
-	Epoch       uint64              `json:"epoch"`
-	Version     uint64              `json:"version"`
-	Assignments []schema.Assignment `json:"assignments"`
-}
-
-// Newer reports whether v replaces o.
-func (v *View) Newer(o *View) bool {
-	return o == nil || v.Epoch > o.Epoch || v.Epoch == o.Epoch && v.Version > o.Version
-}
-
-// Find returns the assignment of a generation of a task; nil if v, which may be nil,
-// has none. What is there is found by a search, if v is sorted.
-func (v *View) Find(task schema.TaskName, generation uint64) *schema.Assignment {
-	if v == nil {
-		return nil
-	}
-	of := schema.TaskRef{Task: task, Generation: generation}
-	if i, ok := slices.BinarySearchFunc(v.Assignments, of, func(a schema.Assignment, of schema.TaskRef) int {
-		return schema.TaskRef{Task: a.Task, Generation: a.Generation}.Compare(of)
-	}); ok {
-		return &v.Assignments[i]
-	}
-	for i := range v.Assignments {
-		if a := &v.Assignments[i]; a.Task == task && a.Generation == generation {
-			return a
-		}
-	}
-	return nil
-}
 
 // Held is a generation of a task that the machine has on its disk.
 type Held struct {

@@ -45,8 +45,8 @@ func (a *Agent) Refuse() bool {
 // That a master has sent a view is of this agent's life: whoever drives it hands
 // views of its own session on only, and once, for which the master's store has taken
 // the machine's join.
-func (a *Agent) Assign(v *View, now time.Time) error {
-	if err := v.check(a.cfg.Cell); err != nil {
+func (a *Agent) Assign(v *schema.View, now time.Time) error {
+	if err := checkView(v, a.cfg.Cell); err != nil {
 		return err
 	}
 	switch {
@@ -80,8 +80,8 @@ func (a *Agent) correct(g *generation) {
 	}
 }
 
-// check errs when a view holds what must not become a path or a command.
-func (v *View) check(cell string) error {
+// checkView errs when a view holds what must not become a path or a command.
+func checkView(v *schema.View, cell string) error {
 	for i := range v.Assignments {
 		a := &v.Assignments[i]
 		if _, err := schema.ParseTaskName(a.Task.String()); err != nil {

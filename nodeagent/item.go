@@ -16,7 +16,7 @@ type item struct {
 }
 
 // join returns what is in the view, held or both, by task and generation.
-func join(view *View, held []Held) []item {
+func join(view *schema.View, held []Held) []item {
 	var items []item
 	if view != nil {
 		for i := range view.Assignments {

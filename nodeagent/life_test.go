@@ -158,23 +158,3 @@ func TestReportOfRunning(t *testing.T) {
 		t.Errorf("after its end: checks %v, health %q, want none", plan.Checks, plan.Tasks[0].Health)
 	}
 }
-
-func TestViewNewer(t *testing.T) {
-	t.Parallel()
-	v := &nodeagent.View{Epoch: 2, Version: 5}
-	for _, tt := range []struct {
-		o    *nodeagent.View
-		want bool
-	}{
-		{nil, true},
-		{&nodeagent.View{Epoch: 1, Version: 9}, true},
-		{&nodeagent.View{Epoch: 2, Version: 4}, true},
-		{&nodeagent.View{Epoch: 2, Version: 5}, false},
-		{&nodeagent.View{Epoch: 2, Version: 6}, false},
-		{&nodeagent.View{Epoch: 3, Version: 1}, false},
-	} {
-		if got := v.Newer(tt.o); got != tt.want {
-			t.Errorf("%+v newer than %+v: %t, want %t", v, tt.o, got, tt.want)
-		}
-	}
-}

@@ -36,7 +36,7 @@ func TestLimits(t *testing.T) {
 	want("at rest")
 	more := *job
 	more.AppClass, more.Task.Exceed = schema.ClassBatch, &schema.Exceed{RAM: true}
-	in.View = &nodeagent.View{Assignments: []schema.Assignment{{Task: name, Generation: 1, Job: &more}}}
+	in.View = &schema.View{Assignments: []schema.Assignment{{Task: name, Generation: 1, Job: &more}}}
 	l := nodeagent.TaskLimits{Processes: schema.DefaultProcesses, Class: schema.ClassBatch, CPUMilli: 2000, QuotaMilli: 2000, RAMBytes: 4 << 30, SoftRAMBytes: 1 << 30}
 	want("new version", l)
 	in.Held[0].Throttle = 500

@@ -19,7 +19,7 @@ type machine struct {
 	boot string
 	now  time.Time
 	life nodeagent.Life
-	view *nodeagent.View
+	view *schema.View
 	held []nodeagent.Held
 	pids int
 	// refuse makes starts of a task fail with a cause.
@@ -242,7 +242,7 @@ func (m *machine) assign(assignments ...schema.Assignment) {
 	if m.view != nil {
 		version = m.view.Version + 1
 	}
-	m.view = &nodeagent.View{Epoch: 1, Version: version, Assignments: assignments}
+	m.view = &schema.View{Epoch: 1, Version: version, Assignments: assignments}
 }
 
 func task(name string, index int) schema.TaskName {

@@ -14,7 +14,7 @@ type Input struct {
 	Life    Life
 	// View is nil until the agent has had one: then nothing is started and
 	// nothing is stopped.
-	View *View
+	View *schema.View
 	Held []Held // in any order
 	// Capacity is what the machine has for tasks.
 	Capacity schema.Resources

@@ -85,7 +85,7 @@ func TestCollectLeavesWhatIsLive(t *testing.T) {
 	pressure, limits := short(1024*mib, 0)
 	web := using("web", 7, 0, mib, 0)
 	done := ended(using("done", 8, 0, 0, 0), schema.CauseFinished, 48*time.Hour)
-	v := &nodeagent.View{Epoch: 1, Version: 1, Assignments: []schema.Assignment{web.Assignment, done.Assignment}}
+	v := &schema.View{Epoch: 1, Version: 1, Assignments: []schema.Assignment{web.Assignment, done.Assignment}}
 	plan := nodeagent.Decide(nodeagent.Input{Machine: "m1", Boot: "boot-1", Now: t0, View: v, Held: []nodeagent.Held{web, done}, Pressure: pressure, Limits: limits})
 	if len(plan.Actions) > 0 {
 		t.Errorf("actions %v: want none", describe(plan.Actions))

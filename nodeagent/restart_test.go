@@ -164,7 +164,7 @@ func TestShutDownCause(t *testing.T) {
 			c := exited(1, 143, time.Second)
 			c.Exit.Message = "SIGTERM was sent"
 			tt.change(&c)
-			plan := nodeagent.Decide(nodeagent.Input{Machine: "m1", Boot: "boot-1", Now: t0, View: &nodeagent.View{Epoch: 1, Version: 3, Assignments: []schema.Assignment{web}}, Held: []nodeagent.Held{held(web, c)}})
+			plan := nodeagent.Decide(nodeagent.Input{Machine: "m1", Boot: "boot-1", Now: t0, View: &schema.View{Epoch: 1, Version: 3, Assignments: []schema.Assignment{web}}, Held: []nodeagent.Held{held(web, c)}})
 			if got := plan.Tasks[0].Exits[0].Message; got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}

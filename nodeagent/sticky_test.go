@@ -21,10 +21,10 @@ func TestStickyDirectories(t *testing.T) {
 	stopped.Stop = &schema.Cause{Kind: schema.CauseRemoved}
 	plain.Job = job(schema.NotSticky)
 	alive := nodeagent.Held{Assignment: stopped, Incarnations: []nodeagent.Incarnation{{Number: 1, Process: nodeagent.Process{Boot: "b", PID: 5}}}}
-	view := func(list ...schema.Assignment) *nodeagent.View { return &nodeagent.View{Assignments: list} }
+	view := func(list ...schema.Assignment) *schema.View { return &schema.View{Assignments: list} }
 	for _, c := range []struct {
 		name string
-		view *nodeagent.View
+		view *schema.View
 		held []nodeagent.Held
 		idle time.Time
 		want nodeagent.StickyKind
@@ -67,7 +67,7 @@ func TestStickyGoesForDisk(t *testing.T) {
 	name := func(job string) schema.TaskName { return assignment(job, 0, 1, schema.Service).Task }
 	in := nodeagent.Input{
 		Machine: "m1", Boot: "boot-1", Now: t0, Pressure: pressure, Limits: limits,
-		View: &nodeagent.View{Assignments: []schema.Assignment{web.Assignment}},
+		View: &schema.View{Assignments: []schema.Assignment{web.Assignment}},
 		Sticky: []nodeagent.Sticky{
 			{Task: name("new"), Idle: t0.Add(-time.Minute)}, {Task: name("long"), Idle: t0.Add(-time.Hour)}, {Task: name("middle"), Idle: t0.Add(-30 * time.Minute)},
 		},

@@ -117,7 +117,7 @@ func using(name string, generation uint64, priority schema.Priority, ram, disk i
 }
 
 func decideOn(pressure nodeagent.MachinePressure, limits nodeagent.Limits, all ...nodeagent.Held) nodeagent.Plan {
-	v := &nodeagent.View{Epoch: 1, Version: 1}
+	v := &schema.View{Epoch: 1, Version: 1}
 	for _, h := range all {
 		if h.End == nil || h.Clearing {
 			v.Assignments = append(v.Assignments, h.Assignment)
@@ -132,7 +132,7 @@ func TestShortDiskWhileRemoving(t *testing.T) {
 	t.Parallel()
 	old := ended(held(assignment("old", 0, 9, schema.Service), exited(1, 0, 1)), schema.CauseUpdate, time.Minute)
 	low := using("low", 1, 0, 30*mib, 20*mib)
-	in := nodeagent.Input{Machine: "m1", Boot: "boot-1", Now: t0, View: &nodeagent.View{Epoch: 1, Version: 1, Assignments: []schema.Assignment{low.Assignment}}, Held: []nodeagent.Held{old, low}}
+	in := nodeagent.Input{Machine: "m1", Boot: "boot-1", Now: t0, View: &schema.View{Epoch: 1, Version: 1, Assignments: []schema.Assignment{low.Assignment}}, Held: []nodeagent.Held{old, low}}
 	in.Pressure, in.Limits = short(100*mib, 80*mib)
 	in.Removing = true
 	if got := nodeagent.Decide(in).Actions; len(got) != 0 {

@@ -34,7 +34,7 @@ type cell struct {
 	in        control.Input                  // of the newest step
 	forgets   bool                           // each step goes without what the one before has found out
 	heard     map[string][]schema.TaskStatus // by this master, by machine
-	views     map[string][]schema.Assignment // last that this master pushed, by machine
+	views     map[string]schema.View         // last that this master pushed, by machine
 	agents    []*agent                       // sorted by name
 	rejected  map[string]bool                // jobs of which an event has said so
 	describer status.Describer               // of the master
@@ -67,7 +67,7 @@ func (c *cell) restart() {
 	}
 	c.master, c.state, c.observed = m, m.State(), m.Observed()
 	c.describer, c.looked = status.Describer{}, status.Describer{}
-	c.heard, c.views = map[string][]schema.TaskStatus{}, map[string][]schema.Assignment{}
+	c.heard, c.views = map[string][]schema.TaskStatus{}, map[string]schema.View{}
 	c.carryOut() // that it leads
 }
 
@@ -93,7 +93,7 @@ func (c *cell) carryOut() []schema.Event {
 		c.take(ready.Writes)
 		events = append(events, ready.Events...)
 		for _, v := range ready.Views {
-			c.views[v.Machine] = v.Assignments
+			c.views[v.Machine] = v.View
 		}
 		c.master.Advance(c.now)
 	}
@@ -154,7 +154,7 @@ func (c *cell) auditViews() {
 	}
 	for machine, view := range c.views {
 		var have []string
-		for _, a := range view {
+		for _, a := range view.Assignments {
 			have = append(have, fmt.Sprintf("%s %d %s stop=%t", a.Task, a.Generation, schema.DigestOf(a.Job), a.Stop != nil))
 		}
 		if !slices.Equal(have, want[machine]) {
@@ -243,7 +243,7 @@ func (c *cell) hear() []schema.Event {
 	for _, a := range c.agents {
 		if !a.silent {
 			if !c.state.Recovering() && (c.state.Restored == nil || c.observed.HasReported(a.info.Name)) { // as package loop
-				c.obey(a, views[a.info.Name])
+				c.obey(a, views[a.info.Name].Assignments)
 			}
 			r := a.report()
 			c.heard[a.info.Name] = r.Tasks

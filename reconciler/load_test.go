@@ -25,7 +25,7 @@ func (c *cell) round(b testing.TB) {
 			}
 		}
 		for _, v := range ready.Views {
-			c.views[v.Machine] = v.Assignments
+			c.views[v.Machine] = v.View
 		}
 		c.master.Advance(c.now)
 	}
@@ -35,7 +35,7 @@ func (c *cell) round(b testing.TB) {
 func (c *cell) reports(b testing.TB, agents []*agent) {
 	b.Helper()
 	for _, a := range agents {
-		c.obey(a, c.views[a.info.Name])
+		c.obey(a, c.views[a.info.Name].Assignments)
 		if err := c.master.Report(a.info.Name, c.state.Machines[a.info.Name].Epoch, a.report(), c.now); err != nil {
 			b.Fatal(err)
 		}

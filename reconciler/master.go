@@ -52,9 +52,9 @@ type Master struct {
 	// kept is the newest commit that came while the cell was suspended.
 	kept *schema.Compiled
 
-	epochs  map[string]uint64              // machines that are connected
-	pushed  map[string][]schema.Assignment // last view that each was sent
-	unsent  map[string]struct{}            // machines whose view may be another than they were sent
+	epochs  map[string]uint64      // machines that are connected
+	pushed  map[string]schema.View // last view that each was sent
+	unsent  map[string]struct{}    // machines whose view may be another than they were sent
 	viewSeq uint64
 
 	version uint64 // counts rounds: what a Status is a function of
@@ -91,12 +91,11 @@ func (r *Ready) empty() bool {
 	return len(r.Writes) == 0 && len(r.Events) == 0 && !r.Step && len(r.Views) == 0 && r.Converged == nil
 }
 
-// View is what a machine is sent, in the session that has the epoch and in no
-// other. Of two the one with the greater version is the newer.
+// View is what a machine is sent, in the session that has its epoch and in no other. The
+// versions of all views of a master grow.
 type View struct {
-	Machine        string
-	Epoch, Version uint64
-	Assignments    []schema.Assignment
+	Machine string
+	schema.View
 }
 
 // Convergence is a commit that all runs as it says, and how long that took since
@@ -128,7 +127,7 @@ func NewMaster(cfg MasterConfig, docs map[string][]byte, now time.Time) (*Master
 	}
 	m := &Master{
 		cfg: cfg, state: state, observed: model.NewObserved(now), head: state.Head.Commit, reported: true,
-		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{}, unsent: map[string]struct{}{}, joining: map[string]struct{}{},
+		epochs: map[string]uint64{}, pushed: map[string]schema.View{}, unsent: map[string]struct{}{}, joining: map[string]struct{}{},
 	}
 	m.observed.LostAfter, m.observed.JoinWait = cmp.Or(cfg.LostAfter, model.DefaultLostAfter), cfg.JoinWait
 	m.addEvents([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
@@ -251,9 +250,10 @@ func (m *Master) push() []View {
 		if had, ok := m.pushed[machine]; ok && model.SameView(had, view) {
 			continue
 		}
-		m.pushed[machine] = view
 		m.viewSeq++
-		out = append(out, View{Machine: machine, Epoch: epoch, Version: m.viewSeq, Assignments: view})
+		view.Epoch, view.Version = epoch, m.viewSeq
+		m.pushed[machine] = view
+		out = append(out, View{machine, view})
 	}
 	return out
 }

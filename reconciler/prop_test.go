@@ -442,7 +442,7 @@ func (a *anything) generations(t *rapid.T) {
 func (a *anything) room(t *rapid.T) {
 	used := map[string]schema.Resources{}
 	for machine, view := range model.Views(a.state) {
-		for _, v := range view {
+		for _, v := range view.Assignments {
 			if s := a.agent(machine).tasks[v.Generation]; s == nil || s.State != schema.Dead {
 				used[machine] = used[machine].Add(v.Job.Task.Resources.Resources)
 			}
@@ -476,7 +476,7 @@ func (a *anything) invariants(t *rapid.T) {
 		}
 	}
 	for machine, view := range model.Views(a.state) {
-		if !slices.IsSortedFunc(view, func(x, y schema.Assignment) int { return x.Task.Compare(y.Task) }) {
+		if !slices.IsSortedFunc(view.Assignments, func(x, y schema.Assignment) int { return x.Task.Compare(y.Task) }) {
 			t.Fatalf("the view of %s is not sorted", machine)
 		}
 	}

@@ -219,8 +219,7 @@ type PortRange struct {
 }
 
 // Assignment is the master's instruction that a generation of a task runs on the machine
-// that gets it, or, with Stop, that it shall stop. A machine's view is the list of all its
-// assignments, sorted by task and generation.
+// that gets it, or, with Stop, that it shall stop. See View.
 type Assignment struct {
 	Task       TaskName       `json:"task"`
 	Generation uint64         `json:"generation"`

@@ -57,7 +57,7 @@ func (m *master) Join(_ context.Context, info schema.MachineInfo) (uint64, error
 	m.epoch++
 	m.info = info
 	if m.pushed > 0 {
-		m.server.Push("m1", m.epoch, m.pushed, m.view)
+		m.server.Push("m1", schema.View{Epoch: m.epoch, Version: m.pushed, Assignments: m.view})
 	}
 	return m.epoch, nil
 }
@@ -67,7 +67,7 @@ func (m *master) push(version uint64, view []schema.Assignment) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pushed, m.view = version, view
-	m.server.Push("m1", m.epoch, version, view)
+	m.server.Push("m1", schema.View{Epoch: m.epoch, Version: version, Assignments: view})
 }
 
 // version returns that of the agent that joined last.

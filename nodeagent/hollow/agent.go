@@ -191,10 +191,8 @@ func (a *agent) Refused() error {
 }
 
 // Assign replaces the view.
-func (a *agent) Assign(epoch, version uint64, view []schema.Assignment) error {
-	return a.call(func(now time.Time) error {
-		return a.core.Assign(&nodeagent.View{Epoch: epoch, Version: version, Assignments: view}, now)
-	})
+func (a *agent) Assign(view schema.View) error {
+	return a.call(func(now time.Time) error { return a.core.Assign(&view, now) })
 }
 
 // Report returns all that the agent knows, once its machine is not cut off.

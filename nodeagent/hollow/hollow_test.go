@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/schema"
 )
@@ -49,7 +48,7 @@ func (b *bench) begin() {
 func (b *bench) assign(list ...schema.Assignment) {
 	b.task++
 	a := b.m.agent.Load()
-	if err := a.core.Assign(&nodeagent.View{Epoch: 1, Version: b.task, Assignments: list}, b.now); err != nil {
+	if err := a.core.Assign(&schema.View{Epoch: 1, Version: b.task, Assignments: list}, b.now); err != nil {
 		b.Fatal(err)
 	}
 	a.news = true

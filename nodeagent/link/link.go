@@ -44,7 +44,7 @@ type Agent interface { //nolint:interfacebloat // it is all that a master can as
 	Refused() error
 	// Assign replaces the view. It errs when the view could not be kept; the
 	// session is then closed, and the next one gets the view again.
-	Assign(epoch, version uint64, view []schema.Assignment) error
+	Assign(view schema.View) error
 	// Report says all that the agent knows. It must not block. What it returns is not
 	// written to, and another value if it says anything else.
 	Report() *schema.Report

@@ -42,10 +42,10 @@ func (f *fake) Welcome(epoch uint64) error {
 	return nil
 }
 
-func (f *fake) Assign(_, version uint64, _ []schema.Assignment) error {
+func (f *fake) Assign(view schema.View) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.assigned = append(f.assigned, version)
+	f.assigned = append(f.assigned, view.Version)
 	return nil
 }
 
@@ -118,7 +118,7 @@ func welcome(epoch uint64) *linkpb.MasterMessage {
 }
 
 func assignments(epoch, version uint64, list ...*linkpb.Assignment) *linkpb.MasterMessage {
-	return &linkpb.MasterMessage{Message: &linkpb.MasterMessage_Assignments{Assignments: &linkpb.Assignments{
+	return &linkpb.MasterMessage{Message: &linkpb.MasterMessage_View{View: &linkpb.View{
 		Epoch: epoch, Version: version, Assignments: list,
 	}}}
 }

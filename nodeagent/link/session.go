@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -193,8 +194,8 @@ func (s *session) take(ctx context.Context, m *linkpb.MasterMessage) error {
 		}
 		s.jobs[schema.Digest(m.Data.GetDigest())] = job
 		return nil
-	case *linkpb.MasterMessage_Assignments:
-		return s.assign(m.Assignments)
+	case *linkpb.MasterMessage_View:
+		return s.assign(m.View)
 	case *linkpb.MasterMessage_Pull:
 		return s.report(m.Pull)
 	case *linkpb.MasterMessage_OpenLogs:
@@ -209,21 +210,19 @@ func (s *session) take(ctx context.Context, m *linkpb.MasterMessage) error {
 }
 
 // assign hands a view to the agent, and forgets the data it does not refer to.
-func (s *session) assign(m *linkpb.Assignments) error {
+func (s *session) assign(m *linkpb.View) error {
 	if m.GetEpoch() != s.epoch {
 		return s.refuse(fmt.Errorf("%w: assignments of epoch %d in a session of epoch %d", errRefused, m.GetEpoch(), s.epoch))
 	}
-	view, err := linkpb.DecodeAssignments(m, s.jobs)
+	view, err := linkpb.DecodeView(m, s.jobs)
 	if err != nil {
 		return s.refuse(err)
 	}
-	if err := s.client.cfg.Agent.Assign(m.GetEpoch(), m.GetVersion(), view); err != nil {
+	if err := s.client.cfg.Agent.Assign(view); err != nil {
 		return s.refuse(fmt.Errorf("assignments of version %d: %w", m.GetVersion(), err))
 	}
 	clear(s.jobs)
-	for _, a := range view {
-		s.jobs[a.Data] = a.Job
-	}
+	maps.Insert(s.jobs, view.Jobs())
 	return nil
 }
 

@@ -43,7 +43,7 @@ func (s *story) connect() {
 		s.epoch++
 		err := s.agent.Welcome(s.epoch)
 		if err == nil {
-			err = s.agent.Assign(s.epoch, s.version, s.view)
+			err = s.agent.Assign(schema.View{Epoch: s.epoch, Version: s.version, Assignments: s.view})
 		}
 		if err == nil {
 			return

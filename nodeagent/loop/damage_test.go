@@ -158,7 +158,7 @@ func (b *bench) begin() {
 func (b *bench) assign() {
 	b.t.Helper()
 	b.version++
-	if err := b.loop.Assign(1, b.version, b.view); err != nil {
+	if err := b.loop.Assign(schema.View{Epoch: 1, Version: b.version, Assignments: b.view}); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -73,20 +74,19 @@ type viewDocument struct {
 	Epoch uint64 `json:"epoch"`
 	// Machine is whose it is; "" in one of an earlier release.
 	Machine string                        `json:"machine,omitempty"`
-	View    *nodeagent.View               `json:"view,omitempty"` // without Job
+	View    *schema.View                  `json:"view,omitempty"` // without Job
 	Jobs    map[schema.Digest]*schema.Job `json:"jobs,omitempty"`
 }
 
 func (d *disk) writeMemory(machine string, m nodeagent.Memory) error {
 	doc := viewDocument{Epoch: m.Epoch, Machine: machine}
 	if m.View != nil {
-		doc.Jobs = map[schema.Digest]*schema.Job{}
-		doc.View = &nodeagent.View{Epoch: m.View.Epoch, Version: m.View.Version, Assignments: make([]schema.Assignment, len(m.View.Assignments))}
-		for i, a := range m.View.Assignments {
-			doc.Jobs[a.Data] = a.Job
-			a.Job = nil
-			doc.View.Assignments[i] = a
+		view := *m.View
+		view.Assignments = append([]schema.Assignment{}, view.Assignments...)
+		for i := range view.Assignments {
+			view.Assignments[i].Job = nil
 		}
+		doc.View, doc.Jobs = &view, maps.Collect(m.View.Jobs())
 	}
 	name := filepath.Join(d.root, viewFile)
 	text, err := json.Marshal(doc)

@@ -121,7 +121,7 @@ func TestFullDisk(t *testing.T) {
 			if err := os.WriteFile(done, nil, 0o600); !errors.Is(err, unix.ENOSPC) {
 				t.Fatalf("%v: the disk is not full", err)
 			}
-			if err := errors.Join(m.Welcome(7), m.Assign(7, 2, []schema.Assignment{stopped(web, schema.CauseUpdate), batch, script("late", 3, 200, limit, `exec sleep 1000`)})); err != nil {
+			if err := errors.Join(m.Welcome(7), m.Assign(schema.View{Epoch: 7, Version: 2, Assignments: []schema.Assignment{stopped(web, schema.CauseUpdate), batch, script("late", 3, 200, limit, `exec sleep 1000`)}})); err != nil {
 				t.Fatalf("the view is not taken: %v", err)
 			}
 			eventually(t, "the task stopped", func() bool { return m.status(1).State == schema.Dead })
@@ -193,7 +193,7 @@ func TestBrokenDisk(t *testing.T) {
 	if err := os.WriteFile("/sys/fs/ext4/"+device+"/trigger_fs_error", []byte("test"), 0); err != nil {
 		t.Skipf("NOT TESTED: the kernel cannot be told to find an error: %v", err)
 	}
-	if err := m.Assign(1, 2, []schema.Assignment{stopped(web, schema.CauseUpdate), script("late", 2, 200, limit, `exec sleep 1000`)}); err != nil {
+	if err := m.Assign(schema.View{Epoch: 1, Version: 2, Assignments: []schema.Assignment{stopped(web, schema.CauseUpdate), script("late", 2, 200, limit, `exec sleep 1000`)}}); err != nil {
 		t.Fatalf("the view is not taken: %v", err)
 	}
 	eventually(t, "the new task is refused", func() bool { return m.status(2).State == schema.Dead })

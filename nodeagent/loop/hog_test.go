@@ -202,7 +202,7 @@ func (h *hogs) assign(view ...schema.Assignment) {
 	h.t.Helper()
 	h.version++
 	view = slices.SortedFunc(slices.Values(view), func(a, b schema.Assignment) int { return a.Task.Compare(b.Task) })
-	if err := h.loop.Assign(1, h.version, view); err != nil {
+	if err := h.loop.Assign(schema.View{Epoch: 1, Version: h.version, Assignments: view}); err != nil {
 		h.t.Fatal(err)
 	}
 }

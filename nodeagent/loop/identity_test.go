@@ -152,7 +152,7 @@ func (s *story) refused(how, end string) {
 		time.Sleep(nodeagent.FirstView)
 		s.runs("inside/0", "job/0", "logs/0", "pair/0", "web/0")
 	}
-	if err := s.agent.Assign(s.epoch+1, s.version, mix()); err != nil {
+	if err := s.agent.Assign(schema.View{Epoch: s.epoch + 1, Version: s.version, Assignments: mix()}); err != nil {
 		s.t.Fatal(err)
 	}
 	s.runs("inside/0", "job/0", "ledger/0", "logs/0", "pair/0", "web/0")

@@ -128,7 +128,7 @@ func (l *loader) sweepStrays(ctx context.Context, tasks []nodeagent.FoundTask) {
 const loadFor = 2 * time.Second
 
 // loadGenerations reads what is in dirs.
-func (l *loader) loadGenerations(ctx context.Context, dirs []string, view *nodeagent.View) []*loaded {
+func (l *loader) loadGenerations(ctx context.Context, dirs []string, view *schema.View) []*loaded {
 	ctx, cancel := context.WithTimeoutCause(ctx, loadFor, errors.New("it takes long: it is read beside the others"))
 	defer cancel()
 	var list []*loaded
@@ -146,7 +146,7 @@ func (l *loader) loadGenerations(ctx context.Context, dirs []string, view *nodea
 }
 
 // read returns what there is of a generation; nil if nothing was ever started.
-func (l *loader) read(ctx context.Context, r schema.TaskRef, view *nodeagent.View) *loaded {
+func (l *loader) read(ctx context.Context, r schema.TaskRef, view *schema.View) *loaded {
 	g, err := l.readGeneration(ctx, r, view)
 	if err != nil {
 		l.log.Error("cannot read a task's directory: the task is left alone", "task", r.Task.Short(), "generation", r.Generation, "err", err)
@@ -158,7 +158,7 @@ func (l *loader) read(ctx context.Context, r schema.TaskRef, view *nodeagent.Vie
 
 // readGeneration returns nil for a directory in which nothing was ever started, and
 // removes it.
-func (l *loader) readGeneration(ctx context.Context, r schema.TaskRef, view *nodeagent.View) (*loaded, error) {
+func (l *loader) readGeneration(ctx context.Context, r schema.TaskRef, view *schema.View) (*loaded, error) {
 	dir := l.disk.dir(r.Task, r.Generation)
 	g := &loaded{}
 	g.Written = true
@@ -203,7 +203,7 @@ func (l *loader) readGeneration(ctx context.Context, r schema.TaskRef, view *nod
 // guess makes the assignment of a generation whose own is damaged: that of the view,
 // or what the directory's name says of it. Then the view to come has it, or the
 // generation stops.
-func (l *loader) guess(g *loaded, r schema.TaskRef, view *nodeagent.View) error {
+func (l *loader) guess(g *loaded, r schema.TaskRef, view *schema.View) error {
 	if a := view.Find(r.Task, r.Generation); a != nil {
 		g.Assignment = *a
 		return l.disk.writeAssignment(&g.Assignment)

@@ -241,10 +241,9 @@ func (l *Loop) Welcome(epoch uint64) error {
 // Assign makes view what the machine shall run. When it returns nil, the view
 // is on disk, or is written as soon as the disk takes it. It errs for a view that is older than the one there is, or that
 // is not of this cell; then nothing has changed.
-func (l *Loop) Assign(epoch, version uint64, view []schema.Assignment) error {
-	v := &nodeagent.View{Epoch: epoch, Version: version, Assignments: view}
+func (l *Loop) Assign(view schema.View) error {
 	var err error
-	return errors.Join(l.call(context.Background(), func() { err = l.owner.assign(v) }), err)
+	return errors.Join(l.call(context.Background(), func() { err = l.owner.assign(&view) }), err)
 }
 
 // Refused takes note that a master has another agent for this machine: nothing is

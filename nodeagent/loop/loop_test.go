@@ -65,27 +65,27 @@ func TestEpochsAndVersions(t *testing.T) {
 		}
 		a := s.agent
 		check("first epoch", a.Welcome(5), "")
-		check("first view", a.Assign(5, 3, []schema.Assignment{web}), "")
-		check("same view", a.Assign(5, 3, nil), "")
-		check("older version", a.Assign(5, 2, nil), "version 2: this agent has version 3")
+		check("first view", a.Assign(schema.View{Epoch: 5, Version: 3, Assignments: []schema.Assignment{web}}), "")
+		check("same view", a.Assign(schema.View{Epoch: 5, Version: 3}), "")
+		check("older version", a.Assign(schema.View{Epoch: 5, Version: 2}), "version 2: this agent has version 3")
 		check("older epoch", a.Welcome(4), "epoch 4 is lower than 5")
-		check("view of an older epoch", a.Assign(4, 9, nil), "has seen epoch 5")
+		check("view of an older epoch", a.Assign(schema.View{Epoch: 4, Version: 9}), "has seen epoch 5")
 		other := web
 		other.Task.Cell = "elsewhere"
-		check("other cell", a.Assign(5, 4, []schema.Assignment{other}), "this machine is of cell local")
+		check("other cell", a.Assign(schema.View{Epoch: 5, Version: 4, Assignments: []schema.Assignment{other}}), "this machine is of cell local")
 		other = web
 		other.Task.User = "../../etc"
-		check("path", a.Assign(5, 4, []schema.Assignment{other}), "want cell/user/job")
+		check("path", a.Assign(schema.View{Epoch: 5, Version: 4, Assignments: []schema.Assignment{other}}), "want cell/user/job")
 		other = web
 		other.Job = nil
-		check("no data", a.Assign(5, 4, []schema.Assignment{other}), "no data")
+		check("no data", a.Assign(schema.View{Epoch: 5, Version: 4, Assignments: []schema.Assignment{other}}), "no data")
 		check("next epoch", a.Welcome(6), "")
 		s.restart()
 		check("an epoch from before the restart", s.agent.Welcome(5), "epoch 5 is lower than 6")
 		if got := s.agent.Report().View; got != 3 {
 			s.t.Errorf("view %d after a restart, want 3", got)
 		}
-		check("a lower version of a higher epoch", s.agent.Assign(6, 1, []schema.Assignment{web}), "")
+		check("a lower version of a higher epoch", s.agent.Assign(schema.View{Epoch: 6, Version: 1, Assignments: []schema.Assignment{web}}), "")
 		rest()
 		if got := s.agent.Report().View; got != 1 {
 			s.t.Errorf("view %d, want 1", got)
@@ -348,7 +348,7 @@ func TestPortInUse(t *testing.T) {
 	defer func() { cancel(); <-done }()
 	web := assignment("web", 0, 1, schema.Service)
 	web.Ports = map[string]int{"http": port}
-	if err := l.Assign(1, 1, []schema.Assignment{web}); err != nil {
+	if err := l.Assign(schema.View{Epoch: 1, Version: 1, Assignments: []schema.Assignment{web}}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "dead with the port in the report", func() bool {

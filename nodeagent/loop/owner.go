@@ -202,7 +202,7 @@ func (o *owner) welcome(epoch uint64) error {
 	return nil
 }
 
-func (o *owner) assign(v *nodeagent.View) error {
+func (o *owner) assign(v *schema.View) error {
 	if err := o.agent.Assign(v, time.Now()); err != nil {
 		return err
 	}

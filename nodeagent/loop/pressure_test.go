@@ -103,7 +103,7 @@ func script(job string, generation uint64, priority schema.Priority, limit schem
 
 func (m *measured) assign(t *testing.T, view ...schema.Assignment) {
 	t.Helper()
-	if err := m.Assign(1, 1, view); err != nil {
+	if err := m.Assign(schema.View{Epoch: 1, Version: 1, Assignments: view}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -291,7 +291,7 @@ func TestMachineDisk(t *testing.T) {
 	eventually(t, "the first runs", func() bool { return m.usage(1).DiskBytes >= 12*mib })
 	hog := script("hog", 2, 10, limit, `i=0; while :; do head -c 1048576 /dev/zero >f$i; i=$((i+1)); sleep 0.05; done`)
 	good := script("good", 3, 100, limit, `head -c 2097152 /dev/zero >file; sleep 1000`)
-	if err := m.Assign(1, 2, []schema.Assignment{hog, good}); err != nil {
+	if err := m.Assign(schema.View{Epoch: 1, Version: 2, Assignments: []schema.Assignment{hog, good}}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the hog is dead", func() bool { return m.status(2).State == schema.Dead })

@@ -142,7 +142,7 @@ func agentProcess(dir string, step func(string), steps func() int) error {
 			}
 			if a.Version != 0 {
 				for try := 1; ; try++ { // as the link does: the disk may refuse it
-					err := l.Assign(1, a.Version, a.View)
+					err := l.Assign(schema.View{Epoch: 1, Version: a.Version, Assignments: a.View})
 					if err == nil {
 						break
 					}

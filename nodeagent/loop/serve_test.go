@@ -52,7 +52,7 @@ func startLive(t *testing.T) *live {
 func (l *live) assign(t *testing.T, view ...schema.Assignment) {
 	t.Helper()
 	l.version++
-	if err := l.Assign(1, l.version, view); err != nil {
+	if err := l.Assign(schema.View{Epoch: 1, Version: l.version, Assignments: view}); err != nil {
 		t.Fatal(err)
 	}
 }

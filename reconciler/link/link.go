@@ -91,17 +91,10 @@ type Server struct {
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*session
-	joining  map[string]int       // calls of Join in progress for each machine
-	views    map[string]view      // the latest pushed for each machine, in whatever session
-	pace     atomic.Pointer[pace] // anyone
-	running  context.Context      //nolint:containedctx // of Serve, for the sessions that gRPC starts; nil before
-}
-
-// view is the view of a machine for the session of an epoch.
-type view struct {
-	epoch       uint64
-	version     uint64
-	assignments []schema.Assignment
+	joining  map[string]int         // calls of Join in progress for each machine
+	views    map[string]schema.View // the latest pushed for each machine, in whatever session
+	pace     atomic.Pointer[pace]   // anyone
+	running  context.Context        //nolint:containedctx // of Serve, for the sessions that gRPC starts; nil before
 }
 
 // service is what gRPC calls.
@@ -121,7 +114,7 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, refusals: newRefusals(cfg.Log, cfg.Audit), sessions: map[string]*session{}, joining: map[string]int{},
-		views: map[string]view{},
+		views: map[string]schema.View{},
 	}
 	s.keepPace()
 	return s
@@ -194,29 +187,28 @@ func (s *Server) rpc(running context.Context) *grpc.Server {
 	return g
 }
 
-// Push makes the assignments the machine's view in the session of an epoch: it is
-// sent at once, or when that session begins, and in no other: the next gets what
-// its master knows then, since to an agent that has started again the first view of
-// a session confirms what it holds. A view that was not sent yet is replaced. The
-// caller must not write to the assignments any more.
-func (s *Server) Push(machine string, epoch, version uint64, assignments []schema.Assignment) {
+// Push gives a machine its view in the session that has the view's epoch: it is sent at
+// once, or when that session begins, and in no other: the next gets what its master knows
+// then, since to an agent that has started again the first view of a session confirms what
+// it holds. A view that was not sent yet is replaced.
+func (s *Server) Push(machine string, view schema.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.views[machine].epoch > epoch {
+	if s.views[machine].Epoch > view.Epoch {
 		return
 	}
-	s.views[machine] = view{epoch, version, assignments}
+	s.views[machine] = view
 	if c := s.sessions[machine]; c != nil {
 		c.notify()
 	}
 }
 
 // latest returns the session's latest view, and false when none was pushed.
-func (s *Server) latest(c *session) (view, bool) {
+func (s *Server) latest(c *session) (schema.View, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.views[c.machine]
-	return v, v.epoch == c.epoch
+	return v, v.Epoch == c.epoch
 }
 
 // Counts counts the sessions and reports of a Server.

@@ -349,9 +349,9 @@ func (c *session) push() error {
 	if !ok {
 		return nil
 	}
-	messages, refers, err := c.encode(v)
+	messages, refers, err := c.encode(&v)
 	if err != nil {
-		c.server.cfg.Log.Error("view not sent", "machine", c.machine, "version", v.version, "err", err)
+		c.server.cfg.Log.Error("view not sent", "machine", c.machine, "version", v.Version, "err", err)
 		return nil
 	}
 	for _, m := range messages {
@@ -364,29 +364,24 @@ func (c *session) push() error {
 }
 
 // encode returns the messages that carry a view, and the data it refers to.
-func (c *session) encode(v view) (messages []*linkpb.MasterMessage, refers map[schema.Digest]bool, err error) {
-	refers = make(map[schema.Digest]bool, len(c.sent))
-	for _, a := range v.assignments {
-		if refers[a.Data] {
-			continue
-		}
-		refers[a.Data] = true
-		if c.sent[a.Data] {
-			continue
-		}
-		data, err := linkpb.EncodeJob(a.Data, a.Job)
-		if err != nil {
-			return nil, nil, err
-		}
-		messages = append(messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_Data{Data: data}})
+func (c *session) encode(v *schema.View) (messages []*linkpb.MasterMessage, refers map[schema.Digest]bool, err error) {
+	data, err := linkpb.EncodeJobs(v, c.sent)
+	if err != nil {
+		return nil, nil, err
 	}
-	view := linkpb.EncodeAssignments(c.epoch, v.version, v.assignments)
-	messages = append(messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_Assignments{Assignments: view}})
+	for _, d := range data {
+		messages = append(messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_Data{Data: d}})
+	}
+	messages = append(messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_View{View: linkpb.EncodeView(v)}})
 	for _, m := range messages {
 		if n := proto.Size(m); n > linkpb.MaxMessage {
 			return nil, nil, fmt.Errorf("view of machine %s: %d bytes in one message: the link carries at most %d",
 				c.machine, n, linkpb.MaxMessage)
 		}
+	}
+	refers = make(map[schema.Digest]bool, len(c.sent))
+	for digest := range v.Jobs() {
+		refers[digest] = true
 	}
 	return messages, refers, nil
 }

@@ -245,22 +245,22 @@ func TestDataIsSentOnce(t *testing.T) {
 		{nil, nil},
 		{[]string{"b"}, []string{"b"}},
 	} {
-		s.Push("m1", 1, uint64(i+1), view(tc.view...))
+		s.Push("m1", schema.View{Epoch: 1, Version: uint64(i + 1), Assignments: view(tc.view...)})
 		for _, want := range tc.sent {
 			if m := d.hear(); m.GetData().GetDigest() != string(schema.DigestOf(jobs[want])) {
 				t.Fatalf("view %d: got %v, want data of %s", i, m, want)
 			}
 		}
-		a := d.hear().GetAssignments()
+		a := d.hear().GetView()
 		if a.GetVersion() != uint64(i+1) || a.GetEpoch() != 1 || len(a.GetAssignments()) != len(tc.view) {
 			t.Fatalf("view %d: %v", i, a)
 		}
 	}
 	wrong := view("a")
 	wrong[0].Data = "sha256:00"
-	s.Push("m1", 1, 98, wrong)
-	s.Push("m1", 1, 99, nil)
-	if a := d.hear().GetAssignments(); a.GetVersion() != 99 {
+	s.Push("m1", schema.View{Epoch: 1, Version: 98, Assignments: wrong})
+	s.Push("m1", schema.View{Epoch: 1, Version: 99})
+	if a := d.hear().GetView(); a.GetVersion() != 99 {
 		t.Errorf("a view whose data has another digest: %v", a)
 	}
 }
@@ -280,14 +280,14 @@ func TestPushToADeafAgent(t *testing.T) {
 	}
 	begin := time.Now()
 	for i := range uint64(views) {
-		s.Push("m1", 1, i+1, view)
+		s.Push("m1", schema.View{Epoch: 1, Version: i + 1, Assignments: view})
 	}
 	if d := time.Since(begin); d > time.Second {
 		t.Errorf("%d pushes took %v", views, d)
 	}
 	sent := 0
 	for last := uint64(0); last < views; {
-		if a := d.hear().GetAssignments(); a != nil {
+		if a := d.hear().GetView(); a != nil {
 			if a.GetVersion() <= last {
 				t.Fatalf("version %d after %d", a.GetVersion(), last)
 			}
@@ -414,15 +414,15 @@ func TestLogWithoutAnAgent(t *testing.T) {
 func TestViewIsOfItsSession(t *testing.T) {
 	t.Parallel()
 	s, d := start(t, &counter{epoch: 6}, time.Hour)
-	s.Push("m1", 6, 41, nil)
+	s.Push("m1", schema.View{Epoch: 6, Version: 41})
 	d.join() // epoch 7
 	if m := d.hear(); m.GetPull() == nil {
 		t.Fatalf("first comes %v, want a pull", m)
 	}
-	s.Push("m1", 6, 42, nil) // of a master that does not know that the machine has joined again
-	s.Push("m1", 7, 1, nil)
-	s.Push("m1", 6, 43, nil)
-	if a := d.hear().GetAssignments(); a.GetEpoch() != 7 || a.GetVersion() != 1 {
+	s.Push("m1", schema.View{Epoch: 6, Version: 42}) // of a master that does not know that the machine has joined again
+	s.Push("m1", schema.View{Epoch: 7, Version: 1})
+	s.Push("m1", schema.View{Epoch: 6, Version: 43})
+	if a := d.hear().GetView(); a.GetEpoch() != 7 || a.GetVersion() != 1 {
 		t.Errorf("the first view is %v, want version 1 of epoch 7", a)
 	}
 }

@@ -31,10 +31,10 @@ func (c *counted) Commit(ctx context.Context, writes []model.Write) error {
 
 type nobody struct{}
 
-func (nobody) Push(string, uint64, uint64, []schema.Assignment) {}
-func (nobody) Append([]schema.Event)                            {}
-func (nobody) Intend([]schema.Event)                            {}
-func (nobody) Settle(error)                                     {}
+func (nobody) Push(string, schema.View) {}
+func (nobody) Append([]schema.Event)    {}
+func (nobody) Intend([]schema.Event)    {}
+func (nobody) Settle(error)             {}
 
 func tenJobs() schema.Compiled {
 	var jobs []schema.Job

@@ -25,10 +25,10 @@ type Store interface {
 	Commit(ctx context.Context, writes []model.Write) error
 }
 
-// Pusher hands a machine its new view, in the session that has the epoch and in no
-// other; it must not block.
+// Pusher hands a machine its new view, in the session that has its epoch and in no other;
+// it must not block.
 type Pusher interface {
-	Push(machine string, epoch, version uint64, view []schema.Assignment)
+	Push(machine string, view schema.View)
 }
 
 // EventLog keeps the cell's history.
@@ -296,7 +296,7 @@ func CarryOut(ctx context.Context, cfg *Config, m *reconciler.Master, ready *rec
 	}
 	m.Advance(cfg.Now())
 	for _, v := range ready.Views {
-		cfg.Pusher.Push(v.Machine, v.Epoch, v.Version, v.Assignments)
+		cfg.Pusher.Push(v.Machine, v.View)
 	}
 	if c := ready.Converged; c != nil {
 		cfg.Settled(c.Commit, c.Took)

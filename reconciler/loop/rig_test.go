@@ -33,7 +33,7 @@ type rig struct {
 
 	mu      sync.Mutex // guards all below
 	trace   []string   // what the store and the machines were told, in order
-	views   map[string][]schema.Assignment
+	views   map[string]schema.View
 	settled []string
 	events  []schema.Event
 	hold    chan struct{} // while not nil, the owner waits for it to be closed
@@ -51,7 +51,7 @@ func start(t *testing.T, m *store.Memory) *rig {
 // prepare makes a new master on m that leads but does not run yet.
 func prepare(t *testing.T, m *store.Memory) *rig {
 	t.Helper()
-	r := &rig{t: t, memory: m, ended: make(chan error, 1), views: map[string][]schema.Assignment{}}
+	r := &rig{t: t, memory: m, ended: make(chan error, 1), views: map[string]schema.View{}}
 	s, err := m.Open("c")
 	if err == nil {
 		err = s.Campaign(t.Context(), "test")
@@ -121,15 +121,17 @@ func (r *rig) traced() []string {
 
 // Push implements loop.Pusher. Whatever a machine is told must be what the
 // store holds at that moment.
-func (r *rig) Push(machine string, epoch, version uint64, view []schema.Assignment) {
-	if stored := model.View(r.stored(), machine); !cmp.Equal(stored, view) {
-		r.t.Errorf("view %d of %s is not what is stored: %s", version, machine, cmp.Diff(stored, view))
+func (r *rig) Push(machine string, view schema.View) {
+	stored := model.View(r.stored(), machine)
+	stored.Epoch, stored.Version = view.Epoch, view.Version
+	if diff := cmp.Diff(stored, view); diff != "" {
+		r.t.Errorf("view %d of %s is not what is stored: %s", view.Version, machine, diff)
 	}
 	names := []string{}
-	for i := range view {
-		names = append(names, fmt.Sprintf("%s#%d", view[i].Task.Short(), view[i].Generation))
+	for _, a := range view.Assignments {
+		names = append(names, fmt.Sprintf("%s#%d", a.Task.Short(), a.Generation))
 	}
-	r.note("push %d to %s: %v", version, machine, names)
+	r.note("push %d to %s: %v", view.Version, machine, names)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.views[machine] = view
@@ -245,7 +247,7 @@ func (r *rig) running() schema.Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := schema.Report{Machine: machine()}
-	for _, a := range r.views["m1"] {
+	for _, a := range r.views["m1"].Assignments {
 		out.Tasks = append(out.Tasks, schema.TaskStatus{
 			Task: a.Task, Generation: a.Generation, State: schema.Running, Incarnation: 1, PID: 1, StartedAt: time.Now(),
 		})

@@ -39,7 +39,7 @@ func TestSnapshotStays(t *testing.T) {
 	for _, x := range []*State{s, other} {
 		apply(x, machine(x, "m3"), chunk(x, "m3", "m2", "m3"))
 	}
-	if got := Views(kept); len(got) != 2 || len(got["m1"]) != 1 || len(got["m2"]) != 1 || len(kept.Machines) != 1 || kept.Span(job.ID()) != 1 {
+	if got := Views(kept); len(got) != 2 || len(got["m1"].Assignments) != 1 || len(got["m2"].Assignments) != 1 || len(kept.Machines) != 1 || kept.Span(job.ID()) != 1 {
 		t.Errorf("a snapshot has become %v", got)
 	}
 	if diff := cmp.Diff(Views(other), Views(s)); diff != "" {

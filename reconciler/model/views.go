@@ -122,24 +122,24 @@ func SameAssignment(a, b *schema.TaskRecord) bool {
 	return a.Machine == b.Machine && a.Generation == b.Generation && a.Data == b.Data && (a.Stop == nil) == (b.Stop == nil)
 }
 
-// View returns the view of a machine: all its assignments, sorted by task; nil
-// if it has none. It costs what the machine holds, and not what the cell does.
-func View(s *State, machine string) []schema.Assignment {
-	var view []schema.Assignment
+// View returns the view of a machine, which has not been sent: all its assignments, sorted
+// by task. It costs what the machine holds, and not what the cell does.
+func View(s *State, machine string) schema.View {
+	var view schema.View
 	for _, name := range s.holders[machine] {
 		c := s.Chunks[name]
 		for i := range c.Tasks {
 			if c.Tasks[i].Machine == machine {
-				view = append(view, assignment(s, c, &c.Tasks[i]))
+				view.Assignments = append(view.Assignments, assignment(s, c, &c.Tasks[i]))
 			}
 		}
 	}
 	return view
 }
 
-// Views returns the view of each machine that has one.
-func Views(s *State) map[string][]schema.Assignment {
-	views := make(map[string][]schema.Assignment, len(s.holders))
+// Views returns the view of each machine that has assignments.
+func Views(s *State) map[string]schema.View {
+	views := make(map[string]schema.View, len(s.holders))
 	for machine := range s.holders {
 		views[machine] = View(s, machine)
 	}
@@ -156,10 +156,10 @@ func assignment(s *State, c *schema.Chunk, r *schema.TaskRecord) schema.Assignme
 	}
 }
 
-// SameView compares what two views say; Job is a function of Data, and ports are
-// chosen once per generation.
-func SameView(a, b []schema.Assignment) bool {
-	return slices.EqualFunc(a, b, func(x, y schema.Assignment) bool {
+// SameView compares what two views say, whenever they were sent; Job is a function of Data,
+// and ports are chosen once per generation.
+func SameView(a, b schema.View) bool {
+	return slices.EqualFunc(a.Assignments, b.Assignments, func(x, y schema.Assignment) bool {
 		return x.Generation == y.Generation && x.Data == y.Data && (x.Stop == nil) == (y.Stop == nil)
 	})
 }

@@ -48,10 +48,10 @@ type Hub struct {
 	cfg  HubConfig
 	loop Loop // since Begin, before any shard is attached
 
-	mu      sync.Mutex       // guards what follows
-	routes  map[string]route // by machine
-	fresh   map[string]bool  // machines whose session began since all or some were checked
-	pending map[string]view  // of machines without a route, the newest
+	mu      sync.Mutex             // guards what follows
+	routes  map[string]route       // by machine
+	fresh   map[string]bool        // machines whose session began since all or some were checked
+	pending map[string]schema.View // of machines without a route, the newest
 }
 
 // route is which shard has a machine's session.
@@ -61,15 +61,9 @@ type route struct {
 	link  schema.Connection
 }
 
-// view is the view of a machine for the session of an epoch.
-type view struct {
-	epoch       uint64
-	assignments []schema.Assignment
-}
-
 // end is a shard, as its hub sees it. No method but answers, logs and exec may block.
 type end interface {
-	view(machine string, epoch uint64, view []schema.Assignment)
+	view(machine string, view schema.View)
 	drop(machine string, epoch uint64, why error)
 	answers(ctx context.Context, machine, life string) bool
 	logs(ctx context.Context, machine string, r schema.LogRequest) (io.ReadCloser, error)
@@ -78,7 +72,7 @@ type end interface {
 
 // NewHub returns a hub for the loop that Begin is given.
 func NewHub(cfg HubConfig) *Hub {
-	return &Hub{cfg: cfg, routes: map[string]route{}, fresh: map[string]bool{}, pending: map[string]view{}}
+	return &Hub{cfg: cfg, routes: map[string]route{}, fresh: map[string]bool{}, pending: map[string]schema.View{}}
 }
 
 // Begin gives the hub the loop for which it pushes: once, before a Shard or a Service has
@@ -134,16 +128,16 @@ func (h *Hub) admit(a *attachment, machine string, link *schema.Connection) erro
 	return h.cfg.Admit(machine, link)
 }
 
-// Push makes the assignments the machine's view in the session of an epoch, and in no
-// other: it goes to the shard that has it, or that gets it.
-func (h *Hub) Push(machine string, epoch, _ uint64, assignments []schema.Assignment) {
+// Push gives a machine its view in the session that has the view's epoch, and in no other:
+// it goes to the shard that has it, or that gets it.
+func (h *Hub) Push(machine string, view schema.View) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r, ok := h.routes[machine]; ok && r.epoch == epoch {
-		r.at.end.view(machine, epoch, assignments)
+	if r, ok := h.routes[machine]; ok && r.epoch == view.Epoch {
+		r.at.end.view(machine, view)
 		return
 	}
-	h.pending[machine] = view{epoch, assignments}
+	h.pending[machine] = view
 }
 
 // Logs asks the agent of the machine for a log, through the shard that has it. The error
@@ -296,8 +290,8 @@ func (h *Hub) route(a *attachment, machine string, epoch uint64, link *schema.Co
 	h.routes[machine], h.fresh[machine] = route{a, epoch, *link}, true
 	v, waits := h.pending[machine]
 	delete(h.pending, machine)
-	if waits && v.epoch == epoch {
-		a.end.view(machine, epoch, v.assignments)
+	if waits && v.Epoch == epoch {
+		a.end.view(machine, v)
 	}
 }
 

@@ -40,7 +40,7 @@ func TestTakeover(t *testing.T) {
 		t.Fatalf("epoch %d: want 7", got)
 	}
 	own := first.join("here")
-	h.Push("m", 7, 40, view(1))
+	h.Push("m", schema.View{Epoch: 7, Version: 40, Assignments: view(1)})
 	replica.agents.wait(t, &replica.agents.pushed, "m/7 v1: 1")
 	r := reportOf("m")
 	replica.report("m", 7, r)
@@ -66,8 +66,8 @@ func TestTakeover(t *testing.T) {
 	if got := l.connected("m"); got != 7 {
 		t.Errorf("session %d of the machine goes on: want 7", got)
 	}
-	h.Push("m", 7, 1, view(1))
-	h.Push("m", 7, 2, view(1, 2))
+	h.Push("m", schema.View{Epoch: 7, Version: 1, Assignments: view(1)})
+	h.Push("m", schema.View{Epoch: 7, Version: 2, Assignments: view(1, 2)})
 	replica.agents.wait(t, &replica.agents.pushed, "m/7 v1: 1", "m/7 v2: 2")
 	for _, m := range []*master{first, replica} {
 		if ended := m.agents.noted(&m.agents.ended); len(ended) > 0 {
@@ -90,11 +90,11 @@ func TestSameLeaderAgain(t *testing.T) {
 	l, h := leader.lead(1, stored, nil)
 	replica.Follow(leader.address, 1)
 	replica.join("m")
-	h.Push("m", 1, 1, view(1))
+	h.Push("m", schema.View{Epoch: 1, Version: 1, Assignments: view(1)})
 	replica.agents.wait(t, &replica.agents.pushed, "m/1 v1: 1")
 	replica.Wait()
 	eventually(t, "it has left", func() bool { return l.connected("m") == 0 })
-	h.Push("m", 1, 2, view(2)) // waits
+	h.Push("m", schema.View{Epoch: 1, Version: 2, Assignments: view(2)}) // waits
 	replica.Follow(leader.address, 1)
 	replica.agents.wait(t, &replica.agents.pushed, "m/1 v1: 1", "m/1 v2: 1")
 	if l.connected("m") != 1 {

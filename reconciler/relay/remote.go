@@ -312,11 +312,11 @@ func (r *remote) views(m *linkpb.Views) error {
 		r.jobs[schema.Digest(d.GetDigest())] = job
 	}
 	for _, v := range m.GetViews() {
-		view, err := linkpb.DecodeAssignments(v.GetAssignments(), r.jobs)
+		view, err := linkpb.DecodeView(v.GetView(), r.jobs)
 		if err != nil {
 			return fmt.Errorf("view of machine %s: %w", v.GetMachine(), err)
 		}
-		r.shard.view(v.GetMachine(), v.GetAssignments().GetEpoch(), view)
+		r.shard.view(v.GetMachine(), view)
 	}
 	return nil
 }

@@ -141,8 +141,8 @@ type agents struct {
 	session io.ReadWriteCloser
 }
 
-func (a *agents) Push(machine string, epoch, version uint64, view []schema.Assignment) {
-	a.note(&a.pushed, "%s/%d v%d: %d", machine, epoch, version, len(view))
+func (a *agents) Push(machine string, view schema.View) {
+	a.note(&a.pushed, "%s/%d v%d: %d", machine, view.Epoch, view.Version, len(view.Assignments))
 }
 
 func (a *agents) End(machine string, epoch uint64, why error) {

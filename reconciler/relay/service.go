@@ -70,7 +70,7 @@ func (s *Service) Attach(stream linkpb.Relay_AttachServer) error {
 	}
 	r := &replica{
 		service: s, stream: stream, wake: make(chan struct{}, 1), done: make(chan struct{}),
-		views: map[string]view{}, asked: map[uint64]chan bool{}, sent: map[schema.Digest]bool{},
+		views: map[string]schema.View{}, asked: map[uint64]chan bool{}, sent: map[schema.Digest]bool{},
 	}
 	a := h.attach(r)
 	defer a.detach()
@@ -101,7 +101,7 @@ type replica struct {
 	mu    sync.Mutex              // guards what follows
 	out   []*linkpb.LeaderMessage // before the views
 	order []string                // of machines in views
-	views map[string]view         // to be sent: the newest of each machine
+	views map[string]schema.View  // to be sent: the newest of each machine
 	asked map[uint64]chan bool    // whether an agent answers
 	last  uint64                  // key of asked
 
@@ -123,12 +123,12 @@ func (r *replica) notify() {
 	}
 }
 
-func (r *replica) view(machine string, epoch uint64, assignments []schema.Assignment) {
+func (r *replica) view(machine string, view schema.View) {
 	r.mu.Lock()
 	if _, waits := r.views[machine]; !waits {
 		r.order = append(r.order, machine)
 	}
-	r.views[machine] = view{epoch, assignments}
+	r.views[machine] = view
 	r.mu.Unlock()
 	r.notify()
 }
@@ -275,7 +275,7 @@ func (r *replica) deliver() error {
 			out := r.out
 			r.out = nil
 			var machines []string
-			var views []view
+			var views []schema.View
 			if len(out) == 0 {
 				machines, views = r.someViews()
 			}
@@ -296,7 +296,7 @@ func (r *replica) deliver() error {
 }
 
 // someViews takes views out of the queue. The caller has the lock.
-func (r *replica) someViews() (machines []string, views []view) {
+func (r *replica) someViews() (machines []string, views []schema.View) {
 	n := min(len(r.order), mostUpdates)
 	machines = r.order[:n:n]
 	r.order = r.order[n:]
@@ -309,7 +309,7 @@ func (r *replica) someViews() (machines []string, views []view) {
 
 // sendViews sends views, with the data that the other end lacks, in messages of a size
 // that the link carries. One that cannot be sent is left out, whole.
-func (r *replica) sendViews(machines []string, views []view) error {
+func (r *replica) sendViews(machines []string, views []schema.View) error {
 	m, size := &linkpb.Views{}, 0
 	flush := func() error {
 		if len(m.GetViews()) == 0 {
@@ -319,7 +319,8 @@ func (r *replica) sendViews(machines []string, views []view) error {
 		m, size = &linkpb.Views{}, 0
 		return err
 	}
-	for i, v := range views {
+	for i := range views {
+		v := &views[i]
 		if size > mostViews || len(r.sent) > mostData {
 			if err := flush(); err != nil {
 				return err
@@ -329,12 +330,12 @@ func (r *replica) sendViews(machines []string, views []view) error {
 			clear(r.sent)
 			m.Forget = true
 		}
-		data, err := r.lacking(v.assignments)
+		data, err := linkpb.EncodeJobs(v, r.sent)
 		if err != nil {
 			r.service.cfg.Log.Error("view not sent", "machine", machines[i], "err", err)
 			continue
 		}
-		x := &linkpb.MachineView{Machine: machines[i], Assignments: linkpb.EncodeAssignments(v.epoch, 0, v.assignments)}
+		x := &linkpb.MachineView{Machine: machines[i], View: linkpb.EncodeView(v)}
 		more := proto.Size(x)
 		for _, d := range data {
 			more += proto.Size(d)
@@ -347,22 +348,4 @@ func (r *replica) sendViews(machines []string, views []view) error {
 		m.Data, m.Views, size = append(m.Data, data...), append(m.Views, x), size+more
 	}
 	return flush()
-}
-
-// lacking returns the data of a view that the other end does not have.
-func (r *replica) lacking(assignments []schema.Assignment) ([]*linkpb.Data, error) {
-	var out []*linkpb.Data
-	has := map[schema.Digest]bool{}
-	for _, x := range assignments {
-		if r.sent[x.Data] || has[x.Data] {
-			continue
-		}
-		has[x.Data] = true
-		d, err := linkpb.EncodeJob(x.Data, x.Job)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, d)
-	}
-	return out, nil
 }

@@ -29,9 +29,9 @@ const (
 
 // Agents is the link server that has the sessions.
 type Agents interface {
-	// Push makes the assignments the machine's view in the session of an epoch. It must
-	// not block.
-	Push(machine string, epoch, version uint64, view []schema.Assignment)
+	// Push gives a machine its view in the session that has the view's epoch. It must not
+	// block.
+	Push(machine string, view schema.View)
 	// End ends the session with the epoch, if there is one; the agent gets the reason.
 	End(machine string, epoch uint64, why error)
 	// Answers reports whether another agent than life with the name is connected and
@@ -336,11 +336,11 @@ func (s *Shard) drop(machine string, epoch uint64, why error) {
 }
 
 // view hands a view on, unless the machine has it.
-func (s *Shard) view(machine string, epoch uint64, view []schema.Assignment) {
+func (s *Shard) view(machine string, view schema.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // while pushing, so that no older view overtakes
-	if version, news := s.sessions.View(machine, epoch, view); news {
-		s.cfg.Agents.Push(machine, epoch, version, view)
+	if own, news := s.sessions.View(machine, view); news {
+		s.cfg.Agents.Push(machine, own)
 	}
 }
 

@@ -30,8 +30,7 @@ type session struct {
 	report *schema.Report // the last; nil before the first
 	usage  *schema.MachineUsage
 
-	version uint64 // of the newest view
-	view    []schema.Assignment
+	view schema.View // the newest, with the version that it has in this session; 0 before the first
 }
 
 // New returns no sessions.
@@ -115,17 +114,17 @@ func (s *Sessions) Used(epoch uint64, u *schema.MachineUsage) {
 	}
 }
 
-// View takes the view that the leader has for a machine, and returns the version that it
-// has in its session; false if the session has that view already, or there is none.
+// View takes the view that the leader has for a machine, and returns it with the version
+// that it has in its session; false if the session has that view already, or there is none.
 // Leaders count versions of their own, and a machine compares them within its session.
-func (s *Sessions) View(machine string, epoch uint64, view []schema.Assignment) (version uint64, news bool) {
-	x := s.find(machine, epoch)
-	if x == nil || x.version > 0 && model.SameView(x.view, view) {
-		return 0, false
+func (s *Sessions) View(machine string, view schema.View) (own schema.View, news bool) {
+	x := s.find(machine, view.Epoch)
+	if x == nil || x.view.Version > 0 && model.SameView(x.view, view) {
+		return schema.View{}, false
 	}
-	x.version++
+	view.Version = x.view.Version + 1
 	x.view = view
-	return x.version, true
+	return view, true
 }
 
 // Urgent reports whether the leader should get the updates at once: there is more than

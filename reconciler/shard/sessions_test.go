@@ -135,7 +135,8 @@ func TestViews(t *testing.T) {
 		for i, g := range generations {
 			list[i].Generation = g
 		}
-		return s.View("m", epoch, list)
+		own, news := s.View("m", schema.View{Epoch: epoch, Version: 90, Assignments: list})
+		return own.Version, news
 	}
 	want := func(version uint64, news bool) func(uint64, bool) {
 		return func(v uint64, n bool) {

@@ -36,46 +36,71 @@ func DecodeJob(m *Data) (*schema.Job, error) {
 	return j, nil
 }
 
-// EncodeAssignments returns the message that carries a view, without the data
-// that it refers to.
-func EncodeAssignments(epoch, version uint64, view []schema.Assignment) *Assignments {
-	m := &Assignments{Epoch: epoch, Version: version, Assignments: make([]*Assignment, len(view))}
-	for i, a := range view {
-		m.Assignments[i] = &Assignment{
-			Task: a.Task.String(), Generation: a.Generation, Data: string(a.Data),
-			Ports: encodePorts(a.Ports), Devices: encodeDevices(a.Devices), Stop: encodeCause(a.Stop),
+// EncodeJobs returns the messages that carry the data to which a view refers, but for
+// what the other end has.
+func EncodeJobs(v *schema.View, has map[schema.Digest]bool) ([]*Data, error) {
+	var out []*Data
+	for digest, job := range v.Jobs() {
+		if has[digest] {
+			continue
 		}
-		m.Assignments[i].Alloc = encodeAlloc(a.Alloc)
+		d, err := EncodeJob(digest, job)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// EncodeView returns the message that carries a view, without the data that it refers to.
+func EncodeView(v *schema.View) *View {
+	m := &View{Epoch: v.Epoch, Version: v.Version, Assignments: make([]*Assignment, len(v.Assignments))}
+	for i := range v.Assignments {
+		m.Assignments[i] = encodeAssignment(&v.Assignments[i])
 	}
 	return m
 }
 
-// DecodeAssignments returns the view of a message; data holds the jobs it may
-// refer to. It errs when one is missing.
-func DecodeAssignments(m *Assignments, data map[schema.Digest]*schema.Job) ([]schema.Assignment, error) {
-	view := make([]schema.Assignment, len(m.GetAssignments()))
+// DecodeView returns the view of a message; data holds the jobs it may refer to. It errs
+// when one is missing.
+func DecodeView(m *View, data map[schema.Digest]*schema.Job) (schema.View, error) {
+	v := schema.View{Epoch: m.GetEpoch(), Version: m.GetVersion(), Assignments: make([]schema.Assignment, len(m.GetAssignments()))}
 	for i, p := range m.GetAssignments() {
-		task, err := schema.ParseTaskName(p.GetTask())
+		a, err := decodeAssignment(p, data)
 		if err != nil {
-			return nil, err
+			return schema.View{}, err
 		}
-		a := schema.Assignment{Task: task, Generation: p.GetGeneration(), Data: schema.Digest(p.GetData())}
-		if a.Job = data[a.Data]; a.Job == nil {
-			return nil, fmt.Errorf("assignment of %s: data %.80q was not sent", task, a.Data)
-		}
-		if a.Ports, err = decodePorts(p.GetPorts()); err != nil {
-			return nil, fmt.Errorf("assignment of %s: %w", task, err)
-		}
-		if a.Devices, err = decodeDevices(p.GetDevices()); err != nil {
-			return nil, fmt.Errorf("assignment of %s: %w", task, err)
-		}
-		if a.Stop, err = decodeCause(p.GetStop()); err != nil {
-			return nil, fmt.Errorf("assignment of %s: %w", task, err)
-		}
-		a.Alloc = decodeAlloc(p.GetAlloc())
-		view[i] = a
+		v.Assignments[i] = a
 	}
-	return view, nil
+	return v, nil
+}
+
+func encodeAssignment(a *schema.Assignment) *Assignment {
+	return &Assignment{
+		Task: a.Task.String(), Generation: a.Generation, Data: string(a.Data),
+		Ports: encodePorts(a.Ports), Devices: encodeDevices(a.Devices), Stop: encodeCause(a.Stop), Alloc: encodeAlloc(a.Alloc),
+	}
+}
+
+func decodeAssignment(m *Assignment, data map[schema.Digest]*schema.Job) (schema.Assignment, error) {
+	task, err := schema.ParseTaskName(m.GetTask())
+	if err != nil {
+		return schema.Assignment{}, err
+	}
+	a := schema.Assignment{Task: task, Generation: m.GetGeneration(), Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc())}
+	if a.Job = data[a.Data]; a.Job == nil {
+		return a, fmt.Errorf("assignment of %s: data %.80q was not sent", task, a.Data)
+	}
+	if a.Ports, err = decodePorts(m.GetPorts()); err == nil {
+		if a.Devices, err = decodeDevices(m.GetDevices()); err == nil {
+			a.Stop, err = decodeCause(m.GetStop())
+		}
+	}
+	if err != nil {
+		return a, fmt.Errorf("assignment of %s: %w", task, err)
+	}
+	return a, nil
 }
 
 // EncodeReport returns the encoded ReportBody of a report and its digest. The

@@ -149,11 +149,11 @@ func TestReportRoundTrip(t *testing.T) {
 	})
 }
 
-func TestAssignmentsRoundTrip(t *testing.T) {
+func TestViewRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		data := map[schema.Digest]*schema.Job{}
-		var want []schema.Assignment
+		want := schema.View{Epoch: 3, Version: 4, Assignments: []schema.Assignment{}}
 		for range rapid.IntRange(0, 4).Draw(t, "assignments") {
 			task := drawTask(t)
 			job := &schema.Job{Cell: task.Cell, User: task.User, Name: task.Job, Tasks: rapid.IntRange(0, 9).Draw(t, "tasks")}
@@ -165,28 +165,25 @@ func TestAssignmentsRoundTrip(t *testing.T) {
 			if data[digest], err = DecodeJob(m); err != nil {
 				t.Fatal(err)
 			}
-			want = append(want, schema.Assignment{
+			want.Assignments = append(want.Assignments, schema.Assignment{
 				Task: task, Generation: rapid.Uint64().Draw(t, "generation"), Data: digest, Job: job,
 				Ports: drawMap(t, ports(), "ports"), Stop: drawCause(t),
 			})
 		}
-		b, err := proto.Marshal(EncodeAssignments(3, 4, want))
+		b, err := proto.Marshal(EncodeView(&want))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var m Assignments
+		var m View
 		if err := proto.Unmarshal(b, &m); err != nil {
 			t.Fatal(err)
 		}
-		got, err := DecodeAssignments(&m, data)
+		got, err := DecodeView(&m, data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(want) == 0 {
-			want = []schema.Assignment{}
-		}
-		if diff := cmp.Diff(want, got); diff != "" || m.Epoch != 3 || m.Version != 4 {
-			t.Fatal(m.Epoch, m.Version, diff)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
 		}
 	})
 }
@@ -239,7 +236,7 @@ func TestDecodeRefuses(t *testing.T) {
 		return err
 	}
 	assign := func(a *Assignment) error {
-		_, err := DecodeAssignments(&Assignments{Assignments: []*Assignment{a}}, data)
+		_, err := DecodeView(&View{Assignments: []*Assignment{a}}, data)
 		return err
 	}
 	machine := &MachineInfo{Name: "m1"}

@@ -257,7 +257,7 @@ type MasterMessage struct {
 	//
 	//	*MasterMessage_Welcome
 	//	*MasterMessage_Data
-	//	*MasterMessage_Assignments
+	//	*MasterMessage_View
 	//	*MasterMessage_Pull
 	//	*MasterMessage_OpenLogs
 	//	*MasterMessage_OpenExec
@@ -321,10 +321,10 @@ func (x *MasterMessage) GetData() *Data {
 	return nil
 }
 
-func (x *MasterMessage) GetAssignments() *Assignments {
+func (x *MasterMessage) GetView() *View {
 	if x != nil {
-		if x, ok := x.Message.(*MasterMessage_Assignments); ok {
-			return x.Assignments
+		if x, ok := x.Message.(*MasterMessage_View); ok {
+			return x.View
 		}
 	}
 	return nil
@@ -369,8 +369,8 @@ type MasterMessage_Data struct {
 	Data *Data `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 
-type MasterMessage_Assignments struct {
-	Assignments *Assignments `protobuf:"bytes,3,opt,name=assignments,proto3,oneof"`
+type MasterMessage_View struct {
+	View *View `protobuf:"bytes,3,opt,name=view,proto3,oneof"`
 }
 
 type MasterMessage_Pull struct {
@@ -389,7 +389,7 @@ func (*MasterMessage_Welcome) isMasterMessage_Message() {}
 
 func (*MasterMessage_Data) isMasterMessage_Message() {}
 
-func (*MasterMessage_Assignments) isMasterMessage_Message() {}
+func (*MasterMessage_View) isMasterMessage_Message() {}
 
 func (*MasterMessage_Pull) isMasterMessage_Message() {}
 
@@ -525,8 +525,8 @@ func (x *Welcome) GetEpoch() uint64 {
 	return 0
 }
 
-// Data is the data of one job, sent before the first Assignments that refers
-// to it. Both ends keep what the last Assignments referred to, and what came
+// Data is the data of one job, sent before the first View that refers
+// to it. Both ends keep what the last View referred to, and what came
 // after it.
 type Data struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -580,8 +580,8 @@ func (x *Data) GetJson() []byte {
 	return nil
 }
 
-// Assignments is a machine's whole view; it replaces the one before.
-type Assignments struct {
+// View is all that a machine is sent; it replaces the one before.
+type View struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // that of Welcome
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
@@ -590,20 +590,20 @@ type Assignments struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Assignments) Reset() {
-	*x = Assignments{}
+func (x *View) Reset() {
+	*x = View{}
 	mi := &file_link_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Assignments) String() string {
+func (x *View) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Assignments) ProtoMessage() {}
+func (*View) ProtoMessage() {}
 
-func (x *Assignments) ProtoReflect() protoreflect.Message {
+func (x *View) ProtoReflect() protoreflect.Message {
 	mi := &file_link_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -615,26 +615,26 @@ func (x *Assignments) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Assignments.ProtoReflect.Descriptor instead.
-func (*Assignments) Descriptor() ([]byte, []int) {
+// Deprecated: Use View.ProtoReflect.Descriptor instead.
+func (*View) Descriptor() ([]byte, []int) {
 	return file_link_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *Assignments) GetEpoch() uint64 {
+func (x *View) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
 	}
 	return 0
 }
 
-func (x *Assignments) GetVersion() uint64 {
+func (x *View) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-func (x *Assignments) GetAssignments() []*Assignment {
+func (x *View) GetAssignments() []*Assignment {
 	if x != nil {
 		return x.Assignments
 	}
@@ -3756,11 +3756,11 @@ func (x *Views) GetViews() []*MachineView {
 	return nil
 }
 
-// MachineView is the whole view of a machine; the replica counts versions.
+// MachineView is the view of a machine; the replica counts versions.
 type MachineView struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Machine       string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
-	Assignments   *Assignments           `protobuf:"bytes,2,opt,name=assignments,proto3" json:"assignments,omitempty"`
+	View          *View                  `protobuf:"bytes,2,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3802,9 +3802,9 @@ func (x *MachineView) GetMachine() string {
 	return ""
 }
 
-func (x *MachineView) GetAssignments() *Assignments {
+func (x *MachineView) GetView() *View {
 	if x != nil {
-		return x.Assignments
+		return x.View
 	}
 	return nil
 }
@@ -4412,11 +4412,11 @@ const file_link_proto_rawDesc = "" +
 	"\x06report\x18\x02 \x01(\v2\x16.muster.link.v1.ReportH\x00R\x06report\x12*\n" +
 	"\x04hint\x18\x03 \x01(\v2\x14.muster.link.v1.HintH\x00R\x04hint\x120\n" +
 	"\x06refuse\x18\x04 \x01(\v2\x16.muster.link.v1.RefuseH\x00R\x06refuseB\t\n" +
-	"\amessage\"\xda\x02\n" +
+	"\amessage\"\xc5\x02\n" +
 	"\rMasterMessage\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.muster.link.v1.WelcomeH\x00R\awelcome\x12*\n" +
-	"\x04data\x18\x02 \x01(\v2\x14.muster.link.v1.DataH\x00R\x04data\x12?\n" +
-	"\vassignments\x18\x03 \x01(\v2\x1b.muster.link.v1.AssignmentsH\x00R\vassignments\x12*\n" +
+	"\x04data\x18\x02 \x01(\v2\x14.muster.link.v1.DataH\x00R\x04data\x12*\n" +
+	"\x04view\x18\x03 \x01(\v2\x14.muster.link.v1.ViewH\x00R\x04view\x12*\n" +
 	"\x04pull\x18\x04 \x01(\v2\x14.muster.link.v1.PullH\x00R\x04pull\x127\n" +
 	"\topen_logs\x18\x05 \x01(\v2\x18.muster.link.v1.OpenLogsH\x00R\bopenLogs\x127\n" +
 	"\topen_exec\x18Z \x01(\v2\x18.muster.link.v1.OpenExecH\x00R\bopenExecB\t\n" +
@@ -4431,8 +4431,8 @@ const file_link_proto_rawDesc = "" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"2\n" +
 	"\x04Data\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\fR\x04json\"{\n" +
-	"\vAssignments\x12\x14\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json\"t\n" +
+	"\x04View\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12<\n" +
 	"\vassignments\x18\x03 \x03(\v2\x1a.muster.link.v1.AssignmentR\vassignments\"\xdb\x02\n" +
@@ -4718,10 +4718,10 @@ const file_link_proto_rawDesc = "" +
 	"\x05Views\x12\x16\n" +
 	"\x06forget\x18\x01 \x01(\bR\x06forget\x12(\n" +
 	"\x04data\x18\x02 \x03(\v2\x14.muster.link.v1.DataR\x04data\x121\n" +
-	"\x05views\x18\x03 \x03(\v2\x1b.muster.link.v1.MachineViewR\x05views\"f\n" +
+	"\x05views\x18\x03 \x03(\v2\x1b.muster.link.v1.MachineViewR\x05views\"Q\n" +
 	"\vMachineView\x12\x18\n" +
-	"\amachine\x18\x01 \x01(\tR\amachine\x12=\n" +
-	"\vassignments\x18\x02 \x01(\v2\x1b.muster.link.v1.AssignmentsR\vassignments\"C\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\x12(\n" +
+	"\x04view\x18\x02 \x01(\v2\x14.muster.link.v1.ViewR\x04view\"C\n" +
 	"\x03Ask\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\amachine\x18\x02 \x01(\tR\amachine\x12\x12\n" +
@@ -4793,7 +4793,7 @@ var file_link_proto_goTypes = []any{
 	(*Hello)(nil),                 // 4: muster.link.v1.Hello
 	(*Welcome)(nil),               // 5: muster.link.v1.Welcome
 	(*Data)(nil),                  // 6: muster.link.v1.Data
-	(*Assignments)(nil),           // 7: muster.link.v1.Assignments
+	(*View)(nil),                  // 7: muster.link.v1.View
 	(*Assignment)(nil),            // 8: muster.link.v1.Assignment
 	(*AllocUse)(nil),              // 9: muster.link.v1.AllocUse
 	(*Pull)(nil),                  // 10: muster.link.v1.Pull
@@ -4858,12 +4858,12 @@ var file_link_proto_depIdxs = []int32{
 	20, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
 	5,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
 	6,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
-	7,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
+	7,  // 6: muster.link.v1.MasterMessage.view:type_name -> muster.link.v1.View
 	10, // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
 	21, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
 	23, // 9: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
 	28, // 10: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
-	8,  // 11: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
+	8,  // 11: muster.link.v1.View.assignments:type_name -> muster.link.v1.Assignment
 	59, // 12: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
 	35, // 13: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
 	30, // 14: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
@@ -4924,7 +4924,7 @@ var file_link_proto_depIdxs = []int32{
 	46, // 69: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
 	6,  // 70: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
 	48, // 71: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
-	7,  // 72: muster.link.v1.MachineView.assignments:type_name -> muster.link.v1.Assignments
+	7,  // 72: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
 	21, // 73: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
 	23, // 74: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
 	26, // 75: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
@@ -4969,7 +4969,7 @@ func file_link_proto_init() {
 	file_link_proto_msgTypes[3].OneofWrappers = []any{
 		(*MasterMessage_Welcome)(nil),
 		(*MasterMessage_Data)(nil),
-		(*MasterMessage_Assignments)(nil),
+		(*MasterMessage_View)(nil),
 		(*MasterMessage_Pull)(nil),
 		(*MasterMessage_OpenLogs)(nil),
 		(*MasterMessage_OpenExec)(nil),

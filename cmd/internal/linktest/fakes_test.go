@@ -101,7 +101,7 @@ func (m *master) Join(_ context.Context, info schema.MachineInfo) (uint64, error
 func (m *master) push(s *masterlink.Server, version uint64, view []schema.Assignment) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.again = func() { s.Push("m1", m.epochs["m1"], version, view) }
+	m.again = func() { s.Push("m1", schema.View{Epoch: m.epochs["m1"], Version: version, Assignments: view}) }
 	m.again()
 }
 
@@ -185,8 +185,7 @@ type agent struct {
 
 	mu      sync.Mutex
 	epoch   uint64
-	version uint64
-	view    []schema.Assignment
+	view    schema.View
 	tasks   []schema.TaskStatus
 	fail    error // of Assign
 	refused int
@@ -215,20 +214,20 @@ func (a *agent) Welcome(epoch uint64) error {
 	return nil
 }
 
-func (a *agent) Assign(_, version uint64, view []schema.Assignment) error {
+func (a *agent) Assign(view schema.View) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.fail != nil {
 		return a.fail
 	}
-	a.version, a.view = version, view
+	a.view = view
 	return nil
 }
 
 func (a *agent) Report() *schema.Report {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return &schema.Report{Machine: a.info, View: a.version, Tasks: a.tasks}
+	return &schema.Report{Machine: a.info, View: a.view.Version, Tasks: a.tasks}
 }
 
 func (a *agent) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) {
@@ -242,7 +241,7 @@ func (a *agent) Logs(ctx context.Context, r schema.LogRequest, w io.Writer) erro
 func (a *agent) has() (version uint64, view []schema.Assignment) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.version, a.view
+	return a.view.Version, a.view.Assignments
 }
 
 func (a *agent) seen() uint64 {

@@ -21,7 +21,7 @@ func TestHollow(t *testing.T) {
 	eventually(t, "sessions of all machines", func() bool { return fleet.Stats().Linked == machines })
 
 	const name = "hollow-00120"
-	s.Push(name, 1, 1, []schema.Assignment{task("web", 1)})
+	s.Push(name, schema.View{Epoch: 1, Version: 1, Assignments: []schema.Assignment{task("web", 1)}})
 	eventually(t, "a report that the task runs", func() bool {
 		r := m.of(name)
 		return len(r.Tasks) == 1 && r.Tasks[0].State == schema.Running
@@ -39,7 +39,7 @@ func TestHollow(t *testing.T) {
 	if len(silent) != machines {
 		t.Fatalf("%d machines are silent", len(silent))
 	}
-	s.Push(name, 1, 2, nil)
+	s.Push(name, schema.View{Epoch: 1, Version: 2})
 	eventually(t, "no answer to any pull", func() bool {
 		n := m.count()
 		time.Sleep(50 * time.Millisecond)

@@ -88,7 +88,7 @@ func TestHint(t *testing.T) {
 	eventually(t, "the first report", func() bool { return m.count() == 1 })
 
 	start := time.Now()
-	a.set(func() { a.version = 7 })
+	a.set(func() { a.view.Version = 7 })
 	c.Hint()
 	eventually(t, "a report because of the hint", func() bool { return m.last().View == 7 })
 	t.Logf("hint to report: %v", time.Since(start))
@@ -98,7 +98,7 @@ func TestHint(t *testing.T) {
 		c.Hint()
 		time.Sleep(100 * time.Microsecond)
 	}
-	a.set(func() { a.version = 8 })
+	a.set(func() { a.view.Version = 8 })
 	c.Hint()
 	eventually(t, "the last change", func() bool { return m.last().View == 8 })
 	seconds := time.Since(start).Seconds()

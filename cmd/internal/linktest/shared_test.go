@@ -69,7 +69,7 @@ func TestShared(t *testing.T) {
 		t.Errorf("%d connections, want 1", n)
 	}
 	for i := range agents {
-		s.Push(agents[i].info.Name, 1, uint64(i)+1, []schema.Assignment{task("web", uint64(i)+1)})
+		s.Push(agents[i].info.Name, schema.View{Epoch: 1, Version: uint64(i) + 1, Assignments: []schema.Assignment{task("web", uint64(i)+1)}})
 	}
 	for i, a := range agents {
 		eventually(t, "its own view", func() bool { v, _ := a.has(); return v == uint64(i)+1 })
@@ -78,7 +78,7 @@ func TestShared(t *testing.T) {
 	leave[0]()
 	eventually(t, "one session less", func() bool { return len(m.gone()) == 1 })
 	clients = clients[1:]
-	agents[1].set(func() { agents[1].version = 99 })
+	agents[1].set(func() { agents[1].view.Version = 99 })
 	eventually(t, "a report of another, over the same connection", func() bool { return m.last().View == 99 })
 
 	stop()

@@ -13,7 +13,7 @@ import (
 // boots but for what was not synced.
 type disk struct {
 	epoch       uint64 // with view, what the agent remembers of its master
-	view        *nodeagent.View
+	view        *schema.View
 	generations []*generation
 
 	writes int                  // so far
@@ -23,7 +23,7 @@ type disk struct {
 	unsynced map[string]func()
 	// refused are the files of which the last write met an error.
 	refused     map[string]bool
-	refusedView *nodeagent.View // the last that was, nil if it is written
+	refusedView *schema.View // the last that was, nil if it is written
 }
 
 // generation is the directory of a generation of a task.

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -36,10 +35,9 @@ type message struct {
 	sent, due time.Time
 	epoch     uint64 // of the session
 
-	hello   bool // from an agent that wants a session, or the answer to it
-	version uint64
-	view    []schema.Assignment
-	report  *schema.Report
+	hello  bool // from an agent that wants a session, or the answer to it
+	view   schema.View
+	report *schema.Report
 }
 
 // cut cuts a link for a while, in one way or both.
@@ -69,6 +67,9 @@ func (w *World) toMachine(m *machine, l message) {
 	}
 	w.post(m, &m.link.in, &m.link.oldIn, l)
 }
+
+// sendView puts a view on its way to a machine.
+func (w *World) sendView(m *machine, v schema.View) { w.toMachine(m, message{epoch: v.Epoch, view: v}) }
 
 // toMaster puts a message of an agent on its way.
 func (w *World) toMaster(m *machine, l message) {
@@ -176,7 +177,7 @@ func (w *World) receive(m *machine) bool {
 			m.wakeBy(l.due)
 			continue
 		default: // of two the older may come later here: it is refused
-			if a.core.Assign(&nodeagent.View{Epoch: l.epoch, Version: l.version, Assignments: l.view}, now) == nil {
+			if a.core.Assign(&l.view, now) == nil {
 				a.news = true
 			}
 		}

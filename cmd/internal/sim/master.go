@@ -109,7 +109,9 @@ func (w *World) thaw() {
 	for _, machine := range w.machines {
 		if epoch, ok := m.epochs[machine.name]; ok {
 			m.version++
-			w.toMachine(machine, message{epoch: epoch, version: m.version, view: views[machine.name]})
+			view := views[machine.name]
+			view.Epoch, view.Version = epoch, m.version
+			w.sendView(machine, view)
 		}
 	}
 }
@@ -353,7 +355,9 @@ func (w *World) pushEarly(writes []model.Write) error {
 	for _, machine := range w.machines {
 		if epoch, ok := w.master.epochs[machine.name]; ok {
 			w.master.version++
-			w.toMachine(machine, message{epoch: epoch, version: w.master.version, view: views[machine.name]})
+			view := views[machine.name]
+			view.Epoch, view.Version = epoch, w.master.version
+			w.sendView(machine, view)
 		}
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -63,11 +62,11 @@ func (io *masterIO) Settle(err error) {
 }
 
 // Push sends a machine its view.
-func (io *masterIO) Push(machine string, epoch, version uint64, view []schema.Assignment) {
+func (io *masterIO) Push(machine string, view schema.View) {
 	w := io.World
-	w.checkTells(&reconciler.View{Machine: machine, Epoch: epoch, Version: version, Assignments: view})
-	w.master.version = version
-	w.toMachine(w.named(machine), message{epoch: epoch, version: version, view: view})
+	w.checkTells(machine, &view)
+	w.master.version = view.Version
+	w.sendView(w.named(machine), view)
 }
 
 // now is what the master's host reads: later than the world's time while the master

@@ -78,7 +78,7 @@ func (w *World) turnRival() {
 		}
 		m.Advance(w.clock.read(w.now))
 		for _, v := range ready.Views {
-			w.toMachine(w.named(v.Machine), message{epoch: v.Epoch, version: v.Version, view: v.Assignments})
+			w.sendView(w.named(v.Machine), v.View)
 		}
 	}
 }

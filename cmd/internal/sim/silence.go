@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -119,7 +118,7 @@ func (w *World) over(machine string, of schema.TaskRef) bool {
 	if d.find(of.Task, of.Generation) != nil {
 		return w.dead(machine, of.Generation)
 	}
-	return w.restoredBefore(of.Generation) || d.refused[file(of, "assignment.json")] || slices.ContainsFunc([]*nodeagent.View{d.view, d.refusedView}, func(v *nodeagent.View) bool {
+	return w.restoredBefore(of.Generation) || d.refused[file(of, "assignment.json")] || slices.ContainsFunc([]*schema.View{d.view, d.refusedView}, func(v *schema.View) bool {
 		return v != nil && slices.ContainsFunc(v.Assignments, func(a schema.Assignment) bool {
 			return a.Generation == of.Generation && a.Stop != nil
 		})

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -18,19 +17,19 @@ type told struct {
 // checkTells: a view is sent in the session that the machine has, is newer than the
 // one before and says something else, and no machine of a restored cell is told
 // anything before all were heard.
-func (w *World) checkTells(v *reconciler.View) {
+func (w *World) checkTells(machine string, v *schema.View) {
 	m := w.master
-	is, was := told{v.Epoch, v.Version, linesOf(v.Assignments)}, m.told[v.Machine]
-	m.told[v.Machine] = is
+	is, was := told{v.Epoch, v.Version, linesOf(v.Assignments)}, m.told[machine]
+	m.told[machine] = is
 	switch {
-	case m.epochs[v.Machine] != v.Epoch:
-		w.violate("machine %s is sent a view in session %d, and has session %d", v.Machine, v.Epoch, m.epochs[v.Machine])
+	case m.epochs[machine] != v.Epoch:
+		w.violate("machine %s is sent a view in session %d, and has session %d", machine, v.Epoch, m.epochs[machine])
 	case m.version >= v.Version:
-		w.violate("machine %s is sent view %d after view %d", v.Machine, v.Version, m.version)
+		w.violate("machine %s is sent view %d after view %d", machine, v.Version, m.version)
 	case was.epoch == v.Epoch && slices.Equal(was.lines, is.lines):
-		w.violate("machine %s is sent a view that says what the one before said", v.Machine)
+		w.violate("machine %s is sent a view that says what the one before said", machine)
 	case m.state.Recovering():
-		w.violate("machine %s is sent a view, and the machines of the restored cell have not been heard", v.Machine)
+		w.violate("machine %s is sent a view, and the machines of the restored cell have not been heard", machine)
 	}
 }
 

@@ -1,0 +1,60 @@
+package schema
+
+import (
+	"iter"
+	"slices"
+)
+
+// View is what a master sends a machine, whole: it replaces the one before. Master, link,
+// relay and agent pass it on as it is. It is not written to once it has been handed on.
+type View struct {
+	// Epoch is that of the session in which it is sent, and Version counts within that: it
+	// is set anew by each who counts. Both are 0 while it has not been sent.
+	Epoch   uint64 `json:"epoch"`
+	Version uint64 `json:"version"`
+	// Assignments are all that the machine has, sorted by task and generation.
+	Assignments []Assignment `json:"assignments"`
+}
+
+// Newer reports whether v replaces o, which may be nil.
+func (v *View) Newer(o *View) bool {
+	return o == nil || v.Epoch > o.Epoch || v.Epoch == o.Epoch && v.Version > o.Version
+}
+
+// Find returns the assignment of a generation of a task; nil if v, which may be nil,
+// has none. What is there is found by a search, if v is sorted.
+func (v *View) Find(task TaskName, generation uint64) *Assignment {
+	if v == nil {
+		return nil
+	}
+	of := TaskRef{Task: task, Generation: generation}
+	if i, ok := slices.BinarySearchFunc(v.Assignments, of, func(a Assignment, of TaskRef) int {
+		return TaskRef{Task: a.Task, Generation: a.Generation}.Compare(of)
+	}); ok {
+		return &v.Assignments[i]
+	}
+	for i := range v.Assignments {
+		if a := &v.Assignments[i]; a.Task == task && a.Generation == generation {
+			return a
+		}
+	}
+	return nil
+}
+
+// Jobs yields the data that v refers to, each once: it is sent and kept beside the view,
+// since many tasks share it.
+func (v *View) Jobs() iter.Seq2[Digest, *Job] {
+	return func(yield func(Digest, *Job) bool) {
+		seen := make(map[Digest]bool, len(v.Assignments))
+		for i := range v.Assignments {
+			a := &v.Assignments[i]
+			if seen[a.Data] {
+				continue
+			}
+			seen[a.Data] = true
+			if !yield(a.Data, a.Job) {
+				return
+			}
+		}
+	}
+}
