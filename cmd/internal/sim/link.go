@@ -148,11 +148,11 @@ func (w *World) endSessions() {
 	}
 }
 
-// endSession ends the session of an epoch, and with it a welcome to it that is under way:
-// its agent dials again from a time on.
+// endSession ends the session of an epoch, with those before it that it has replaced, and
+// the welcomes to them that are under way: its agent dials again from a time on.
 func (w *World) endSession(m *machine, epoch uint64, dial time.Time) {
-	m.link.in = slices.DeleteFunc(m.link.in, func(l message) bool { return l.hello && l.epoch == epoch })
-	if a := m.agent; a != nil && a.session != 0 && a.session == epoch {
+	m.link.in = slices.DeleteFunc(m.link.in, func(l message) bool { return l.hello && l.epoch <= epoch })
+	if a := m.agent; a != nil && a.session != 0 && a.session <= epoch {
 		a.session, a.dial = 0, dial
 		m.wakeBy(dial)
 	}
