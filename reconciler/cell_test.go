@@ -153,6 +153,10 @@ func (c *cell) auditViews() {
 		}
 	}
 	for machine, view := range c.views {
+		if c.state.Machines[machine] == nil {
+			delete(c.views, machine) // with its session
+			continue
+		}
 		var have []string
 		for _, a := range view.Assignments {
 			have = append(have, fmt.Sprintf("%s %d %s stop=%t", a.Task, a.Generation, schema.DigestOf(a.Job), a.Stop != nil))

@@ -80,6 +80,9 @@ func (m *Master) UpdateSession(w *model.SessionUpdate, now time.Time) error {
 			return err
 		}
 	}
+	if have := m.epochs[w.Machine]; have != w.Epoch {
+		return fmt.Errorf("machine %s: update of session %d, but %d is connected", w.Machine, w.Epoch, have)
+	}
 	if w.Report != nil {
 		if err := m.Report(w.Machine, w.Epoch, *w.Report, now); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control"
@@ -191,7 +192,19 @@ func (m *Master) Stored(batch []model.Write) error {
 		return fmt.Errorf("cell %s: %w", m.cfg.Cell, err)
 	}
 	was.Affected(m.state, m.unsent)
+	m.disconnect(batch)
 	return nil
+}
+
+// disconnect ends the sessions of machines that are forgotten: what is heard of one in
+// its session is refused, so that it joins again.
+func (m *Master) disconnect(batch []model.Write) {
+	for i := range batch {
+		if name, ok := strings.CutPrefix(batch[i].Key, model.KeyMachine); ok && batch[i].Value == nil {
+			delete(m.epochs, name)
+			delete(m.pushed, name)
+		}
+	}
 }
 
 // Advance says that what was Ready is done by now.

@@ -152,3 +152,31 @@ func TestResumeIsRefused(t *testing.T) {
 		t.Error("a machine goes on with a restored store without joining it")
 	}
 }
+
+// TestForgottenJoinsAgain: a machine that is declared gone and silent is forgotten though its
+// connection is there. What it says in that session later is refused, so that it joins again.
+func TestForgottenJoinsAgain(t *testing.T) {
+	t.Parallel()
+	info := schema.MachineInfo{Name: "m", ID: "id", Boot: "b"}
+	docs, joined := joins(t, info)
+	m := leads(t, docs)
+	update := func(w model.SessionUpdate) error {
+		w.Machine, w.Epoch = "m", joined
+		return m.UpdateSession(&w, epoch)
+	}
+	if err := update(model.SessionUpdate{Resume: &schema.Connection{}, Report: &schema.Report{Machine: info}}); err != nil {
+		t.Fatal(err)
+	}
+	m.Decide()
+	settled(t, m, docs)
+	if err := m.Stored([]model.Write{{Key: model.KeyMachine + "m"}}); err != nil {
+		t.Fatal(err)
+	}
+	for what, w := range map[string]model.SessionUpdate{
+		"a report": {Report: &schema.Report{Machine: info}}, "that a report is as before": {Reported: true}, "usage": {Usage: &schema.MachineUsage{Machine: "m"}},
+	} {
+		if err := update(w); err == nil {
+			t.Errorf("%s of a machine that is forgotten is taken: nobody would tell it to join again", what)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -311,6 +312,7 @@ func (w *World) decides(ready *reconciler.Ready) error {
 	if err := w.does(ready); err != nil {
 		return err
 	}
+	maps.DeleteFunc(m.epochs, func(name string, _ uint64) bool { return m.state.Machines[name] == nil })
 	m.news, m.wake = false, time.Time{}
 	if wake := m.Wake(); !wake.IsZero() { // as a timer is set
 		m.wake = w.now.Add(wake.Sub(in.Now))
@@ -373,8 +375,12 @@ func (w *World) listen(machine *machine) error {
 			}
 			continue
 		}
-		if w.rivalHears(machine, l) || l.epoch != m.epochs[machine.name] {
-			continue // of a session that is over
+		if w.rivalHears(machine, l) {
+			continue
+		}
+		if l.epoch != m.epochs[machine.name] {
+			w.endSession(machine, l.epoch, w.now.Add(redial)) // it is over, as its machine gets to know
+			continue
 		}
 		if err := w.hear(machine, l.report); err != nil {
 			return err
