@@ -340,6 +340,8 @@ func (c *cell) rollOut(ctx context.Context, l *load) error {
 
 // lose cuts machines off, and waits until all that ran on them runs elsewhere.
 func (c *cell) lose(ctx context.Context, l *load) error {
+	stop := c.profile(ctx, l.name)
+	defer stop()
 	names, heal := c.fleet.Silence(c.cfg.Machines / lostShare)
 	lost := map[string]bool{}
 	for _, name := range names {
@@ -394,6 +396,8 @@ func (c *cell) restart(ctx context.Context, l *load) error {
 		return err
 	}
 	l.row("leads", "s", time.Since(l.began).Seconds())
+	stop := c.profile(ctx, l.name)
+	defer stop()
 	if err := until(ctx, func() bool { return c.fleet.Stats().Linked == c.cfg.Machines }); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // with fleetPrefix, the others are the master's.
 const (
 	cpuProfile      = "cpu"
-	heapProfile     = "heap" // at the end of a load
+	heapProfile     = "heap" // of what is in use after a load
 	goroutines      = "goroutine"
 	fleetPrefix     = "machines-"
 	profileSeconds  = 10
@@ -35,7 +35,7 @@ func (c *cell) profile(ctx context.Context, name string) (stop func()) {
 		// Of that length at most: one that is cut off cannot be read.
 		err := c.fetch(ctx, fmt.Sprintf("profile?seconds=%d", profileSeconds), name+"-"+cpuProfile)
 		if err == nil {
-			err = c.fetch(ctx, heapProfile, name+"-"+heapProfile)
+			err = c.fetch(ctx, heapProfile+"?gc=1", name+"-"+heapProfile)
 		}
 		c.without(name, err)
 		done <- struct{}{}
