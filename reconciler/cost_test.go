@@ -121,6 +121,33 @@ func TestWorkGoesWithChange(t *testing.T) {
 	}
 }
 
+// TestStatusGoesWithNews: a machine that says something of one task has the status of that
+// task's job made again, and not those of all jobs that it has tasks of.
+func TestStatusGoesWithNews(t *testing.T) {
+	t.Parallel()
+	c := sized(t, 20)
+	var k status.Describer
+	was := k.Describe(c.described()).Parts()
+	var job schema.JobName
+	for _, s := range c.agents[0].tasks {
+		s.Incarnation++
+		job = s.Task.JobName
+		break
+	}
+	c.reports(t, c.agents[:1])
+	c.round(t)
+	is := k.Describe(c.described()).Parts()
+	if len(is) != len(was) {
+		t.Fatalf("%d jobs, there were %d", len(is), len(was))
+	}
+	for i, p := range is {
+		want := p.Job.Name == job.Short() || p.Job.Name == tooLarge.Short() // which waits, so that its status goes with the time
+		if again := p != was[i]; again != want {
+			t.Errorf("the status of %s was made again: %t", p.Job.Name, again)
+		}
+	}
+}
+
 // negligible is how many nanoseconds of processor time are too few for a ratio to say much.
 const negligible = 20_000
 

@@ -2,6 +2,8 @@ package schema
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -86,6 +88,17 @@ type TaskStatus struct {
 	Alloc *AllocUse `json:"alloc,omitempty"`
 }
 
+// Same reports whether two statuses say the same.
+func (t *TaskStatus) Same(o *TaskStatus) bool {
+	return t.Task == o.Task && t.Generation == o.Generation && t.State == o.State && t.Incarnation == o.Incarnation && t.PID == o.PID &&
+		t.StartedAt.Equal(o.StartedAt) && maps.Equal(t.Ports, o.Ports) && slices.Equal(t.Devices, o.Devices) &&
+		t.Health == o.Health && t.HealthMessage == o.HealthMessage && t.Unchecked == o.Unchecked && t.Line == o.Line &&
+		t.OOMKills == o.OOMKills && t.Failures == o.Failures && t.RestartAt.Equal(o.RestartAt) &&
+		slices.EqualFunc(t.Exits, o.Exits, func(a, b Exit) bool { return sameExit(&a, &b) }) && sameCause(t.End, o.End) &&
+		t.Note == o.Note && t.Withheld == o.Withheld && t.Stuck == o.Stuck && t.Unconfirmed == o.Unconfirmed &&
+		t.Data == o.Data && (t.Alloc == o.Alloc || t.Alloc != nil && o.Alloc != nil && *t.Alloc == *o.Alloc)
+}
+
 // NoteStuck is the Note of a task that is Stuck.
 const NoteStuck = "it has not ended 10 s after SIGKILL: one of its processes hangs in the kernel, for example on a disk or a network file system that does not answer"
 
@@ -124,6 +137,16 @@ type Exit struct {
 	// its files on the machine were damaged, its agent or its machine was stopped.
 	// It is no crash and no failure.
 	Blameless bool `json:"blameless,omitempty"`
+}
+
+// sameExit reports whether two exits are the same; each may be nil.
+func sameExit(x, y *Exit) bool {
+	if x == nil || y == nil {
+		return x == y
+	}
+	a, b := *x, *y
+	a.At, b.At = time.Time{}, time.Time{}
+	return a == b && x.At.Equal(y.At)
 }
 
 // CrashLoop is how many failures make a crash loop: one is bad luck.
@@ -218,6 +241,16 @@ type Cause struct {
 	// Resource is set of CauseOutOfResources.
 	Resource Resource  `json:"resource,omitempty"`
 	At       time.Time `json:"at"`
+}
+
+// sameCause reports whether two causes are the same; each may be nil.
+func sameCause(x, y *Cause) bool {
+	if x == nil || y == nil {
+		return x == y
+	}
+	a, b := *x, *y
+	a.At, a.Exit, b.At, b.Exit = time.Time{}, nil, time.Time{}, nil
+	return a == b && x.At.Equal(y.At) && sameExit(x.Exit, y.Exit)
 }
 
 // String returns the kind, and the message if there is one.

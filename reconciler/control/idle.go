@@ -129,13 +129,13 @@ func (m *idleJobs) compare(was, is *model.LastReport) {
 		return
 	}
 	for i := range b {
-		before, ok := was.Tasks[b[i].Generation]
-		if !ok || !before.Since.Equal(is.Tasks[b[i].Generation].Since) || !sameStanding(before.TaskStatus, &b[i]) {
+		before := was.Task(b[i].Generation)
+		if before.TaskStatus == nil || !before.Since.Equal(is.Task(b[i].Generation).Since) || !sameStanding(before.TaskStatus, &b[i]) {
 			m.wakeUp(b[i].Task.JobName)
 		}
 	}
 	for i := range a {
-		if _, ok := is.Tasks[a[i].Generation]; !ok {
+		if is.Task(a[i].Generation).TaskStatus == nil {
 			m.wakeUp(a[i].Task.JobName)
 		}
 	}

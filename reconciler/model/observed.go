@@ -104,11 +104,7 @@ func (o *Observed) Shift(by time.Duration) {
 	o.changed.Reset()
 	o.since = o.since.Add(by)
 	for _, h := range o.machines {
-		h.at = h.at.Add(by)
-		for generation, t := range h.Tasks {
-			t.Since = t.Since.Add(by)
-			h.Tasks[generation] = t
-		}
+		h.shift(by)
 	}
 }
 
@@ -141,24 +137,6 @@ func (o *Observed) Refusals() []string {
 		out = append(out, o.refused[machine])
 	}
 	return out
-}
-
-// LastReport is what one machine said last.
-type LastReport struct {
-	at     time.Time
-	waited time.Duration // of Observed, at that time
-	// Number is another for each report that does not only repeat the one before.
-	Number uint64
-	Report schema.Report
-	Tasks  map[uint64]ReportedTask // of report, by generation
-}
-
-// ReportedTask is what a machine said last of a generation.
-type ReportedTask struct {
-	*schema.TaskStatus
-	// Since is when the master first got a report that the incarnation runs, or that the
-	// generation has ended: by its own clock, since machines' clocks differ.
-	Since time.Time
 }
 
 // NewObserved returns what a master knows that begins to lead now: nothing.
@@ -200,7 +178,8 @@ func SameReport(a, b *schema.Report) bool {
 func (o *Observed) AddReport(r schema.Report, now time.Time) []schema.Event {
 	was := o.machines[r.Machine.Name]
 	o.news++
-	h := &LastReport{at: now, waited: o.waited, Number: o.news, Report: r, Tasks: make(map[uint64]ReportedTask, len(r.Tasks))}
+	h := newLastReport(&r, o.news)
+	h.at, h.waited = now, o.waited
 	o.machines[r.Machine.Name] = h
 	o.changed.Add(r.Machine.Name, len(o.machines))
 	delete(o.refused, r.Machine.Name)
@@ -214,27 +193,25 @@ func (o *Observed) AddReport(r schema.Report, now time.Time) []schema.Event {
 	}
 	unconfirmed := 0
 	for i := range r.Tasks {
-		t := ReportedTask{&r.Tasks[i], now}
+		t := &r.Tasks[i]
 		var before ReportedTask
 		if was != nil {
-			before = was.Tasks[t.Generation]
+			before = was.Task(t.Generation)
 		}
-		if runs(before, t.Incarnation) || before.TaskStatus != nil && before.End != nil {
-			t.Since = before.Since
-		}
-		h.Tasks[t.Generation] = t
+		h.add(t, before, now)
 		// The first report to a master is no news: another one saw it happen.
 		if was != nil && t.State == schema.Running {
-			events = append(events, started(before, t.TaskStatus, r.Machine.Name, now)...)
+			events = append(events, started(before, t, r.Machine.Name, now)...)
 		}
 		if was != nil {
-			events = append(events, unhealthyEvents(before, t.TaskStatus, r.Machine.Name, now)...)
-			events = append(events, oomEvents(before, t.TaskStatus, r.Machine.Name, now)...)
+			events = append(events, unhealthyEvents(before, t, r.Machine.Name, now)...)
+			events = append(events, oomEvents(before, t, r.Machine.Name, now)...)
 		}
 		if was == nil && t.Unconfirmed { // what no master saw happen
 			unconfirmed++
 		}
 	}
+	h.complete(was)
 	if unconfirmed > 0 {
 		events = append(events, schema.Event{
 			At: now, Kind: schema.EventMachine, Machine: r.Machine.Name,
@@ -336,7 +313,7 @@ func oomEvents(was ReportedTask, t *schema.TaskStatus, machine string, now time.
 // cell; it is empty if it said nothing.
 func (o *Observed) Task(machine string, name schema.TaskName, generation uint64) ReportedTask {
 	if h := o.machines[machine]; h != nil {
-		if t := h.Tasks[generation]; t.TaskStatus != nil && t.Task == name {
+		if t := h.Task(generation); t.TaskStatus != nil && t.Task == name {
 			return t
 		}
 	}
@@ -369,7 +346,7 @@ func (o *Observed) BusyPorts(machine string, now time.Time) (busy []int, until t
 	for i := range h.Report.Tasks {
 		t := &h.Report.Tasks[i]
 		if t.End != nil {
-			again := h.Tasks[t.Generation].Since.Add(refusedFor)
+			again := h.Task(t.Generation).Since.Add(refusedFor)
 			if t.End.Kind != schema.CausePortInUse || !now.Before(again) {
 				continue
 			}

@@ -154,6 +154,7 @@ func (d *describer) describe(name schema.JobName) *jobPart {
 		j.Suspended = x.Name
 	}
 	have := d.records(name)
+	d.job.Tasks, d.job.loads = make([]TaskStatus, 0, max(len(have), j.Desired)), make([]machineLoad, 0, len(have))
 	if want != nil && want.Kind == schema.System {
 		j.Desired = 0 // counted as they are added
 		have = d.systemTasks(name, have, r, &j)
@@ -245,7 +246,7 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 
 // records returns the records of a job's tasks, sorted by index.
 func (d *describer) records(name schema.JobName) []*schema.TaskRecord {
-	var out []*schema.TaskRecord
+	out := make([]*schema.TaskRecord, 0, schema.ChunkSize)
 	for n := range d.in.State.Span(name) {
 		if c := d.in.State.Chunks[model.ChunkName{Job: name, Number: n}]; c != nil {
 			for i := range c.Tasks {
@@ -379,7 +380,9 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 		return TaskUnknown, absent
 	}
 	reason, remark := said(status, d.in.State.Data[r.Data])
-	d.job.remarks[t.Name] = remark && status.State == schema.Running
+	if remark && status.State == schema.Running {
+		d.job.remarks[t.Name] = true
+	}
 	return TaskState(status.State), reason
 }
 

@@ -162,16 +162,14 @@ func (k *Describer) replace(name schema.JobName, p *jobPart) {
 func (d *describer) touched() map[schema.JobName]bool {
 	out, k := map[schema.JobName]bool{}, d.described
 	for _, name := range d.changedMachines() {
-		now := d.stateOf(name)
-		if k.states[name] == now {
+		was, now := k.states[name], d.stateOf(name)
+		if was == now {
 			continue
 		}
 		if k.states[name] = now; d.in.State.Machines[name] == nil {
 			delete(k.states, name)
 		}
-		for job := range d.in.State.JobsOn(name) {
-			out[job] = true
-		}
+		d.touchedOn(name, was, now, out)
 	}
 	for task := range d.in.Last.Misplaced {
 		out[task.JobName] = true
@@ -189,6 +187,18 @@ func (d *describer) touched() map[schema.JobName]bool {
 		out[job] = true
 	}
 	return out
+}
+
+// touchedOn adds the jobs whose status may have changed since a machine was another way: those
+// of the tasks of which it says something else now, or all that it has if it is not only that.
+func (d *describer) touchedOn(name string, was, now machineState, jobs map[schema.JobName]bool) {
+	reports := was.report
+	if was.report = now.report; was == now && d.in.Observed.Last(name).NewsSince(reports, func(t *schema.TaskStatus) { jobs[t.Task.JobName] = true }) {
+		return
+	}
+	for job := range d.in.State.JobsOn(name) {
+		jobs[job] = true
+	}
 }
 
 // changedMachines returns the machines that may be another way than at the moment before:
