@@ -87,6 +87,8 @@ type Server struct {
 	logs     openings[*openLog]
 	execs    openings[*execConn]
 
+	data encodedData
+
 	whole, repeated atomic.Int64 // reports, see Counts
 
 	mu       sync.Mutex // guards what follows

@@ -36,8 +36,8 @@ type session struct {
 	done chan struct{}              // closed when the session has ended
 
 	sent   map[schema.Digest]bool // data that the agent has
-	report schema.Report          // the last one,
-	digest []byte                 // and its digest; nil before the first
+	report schema.Report          // the last one; before the first only what the machine is
+	digest []byte                 // of it; nil before the first
 	clock  *linkpb.Report         // the last one, for what it says of the agent's clock
 	came   time.Time              // when it did
 
@@ -106,7 +106,7 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 		return s.refused(info.Name, err)
 	}
 	c := &session{
-		server: s, stream: stream, machine: info.Name, epoch: epoch, life: h.GetLife(), exec: h.GetExec(), end: end,
+		server: s, stream: stream, machine: info.Name, epoch: epoch, report: schema.Report{Machine: info}, life: h.GetLife(), exec: h.GetExec(), end: end,
 		wake: make(chan struct{}, 1), open: make(chan *linkpb.MasterMessage), call: make(chan chan<- struct{}), done: make(chan struct{}),
 	}
 	defer s.cfg.Master.Leave(c.machine, c.epoch)
@@ -300,6 +300,8 @@ func (c *session) receive(ctx context.Context, m *linkpb.Report) error {
 		if r.Machine.Name != c.machine {
 			return status.Errorf(codes.InvalidArgument, "a report of machine %s in a session of %s", r.Machine.Name, c.machine)
 		}
+		v, _ := c.server.latest(c)
+		share(&r, &c.report, v.Assignments)
 		c.report, c.digest = r, m.GetDigest()
 		c.server.whole.Add(1)
 	case c.digest == nil || !bytes.Equal(m.GetDigest(), c.digest):
@@ -335,6 +337,7 @@ func (c *session) used(ctx context.Context, m *linkpb.MachineUsage) error {
 		c.server.cfg.Log.Warn("usage left out", "machine", c.machine, "err", err)
 		return nil
 	}
+	shareUsage(&u, c.report.Tasks)
 	if err := c.server.cfg.Master.Usage(ctx, c.epoch, &u); err != nil {
 		return status.Errorf(codes.Unavailable, "usage of machine %s: %v", c.machine, err)
 	}
@@ -365,12 +368,16 @@ func (c *session) push() error {
 
 // encode returns the messages that carry a view, and the data it refers to.
 func (c *session) encode(v *schema.View) (messages []*linkpb.MasterMessage, refers map[schema.Digest]bool, err error) {
-	data, err := linkpb.EncodeJobs(v, c.sent)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, d := range data {
-		messages = append(messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_Data{Data: d}})
+	refers = make(map[schema.Digest]bool, len(c.sent))
+	for digest, job := range v.Jobs() {
+		if refers[digest] = true; c.sent[digest] {
+			continue
+		}
+		data, err := c.server.data.of(digest, job)
+		if err != nil {
+			return nil, nil, err
+		}
+		messages = append(messages, data)
 	}
 	messages = append(messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_View{View: linkpb.EncodeView(v)}})
 	for _, m := range messages {
@@ -378,10 +385,6 @@ func (c *session) encode(v *schema.View) (messages []*linkpb.MasterMessage, refe
 			return nil, nil, fmt.Errorf("view of machine %s: %d bytes in one message: the link carries at most %d",
 				c.machine, n, linkpb.MaxMessage)
 		}
-	}
-	refers = make(map[schema.Digest]bool, len(c.sent))
-	for digest := range v.Jobs() {
-		refers[digest] = true
 	}
 	return messages, refers, nil
 }

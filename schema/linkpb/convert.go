@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -152,6 +153,7 @@ func DecodeReport(m *Report) (schema.Report, error) {
 		}
 		r.BusyPorts = append(r.BusyPorts, port)
 	}
+	r.Tasks = slices.Grow(r.Tasks, len(b.GetTasks())) // exactly: it is kept
 	for _, p := range b.GetTasks() {
 		t, err := decodeTask(p)
 		if err != nil {
@@ -289,22 +291,35 @@ func encodeTask(t *schema.TaskStatus) *TaskStatus {
 	return m
 }
 
+// The states of tasks by their words: one string for each, not one for each task.
+var (
+	taskStates = map[string]schema.TaskState{
+		string(schema.Starting): schema.Starting, string(schema.Running): schema.Running, string(schema.Waiting): schema.Waiting,
+		string(schema.Stopping): schema.Stopping, string(schema.Dead): schema.Dead,
+	}
+	healthStates = map[string]schema.HealthState{
+		string(schema.HealthUnknown): schema.HealthUnknown, string(schema.Healthy): schema.Healthy, string(schema.Unhealthy): schema.Unhealthy,
+	}
+)
+
 func decodeTask(m *TaskStatus) (schema.TaskStatus, error) {
 	task, err := schema.ParseTaskName(m.GetTask())
 	if err != nil {
 		return schema.TaskStatus{}, err
 	}
+	state, ok := taskStates[m.GetState()]
+	if !ok {
+		return schema.TaskStatus{}, fmt.Errorf("task %s: unknown state %q", task, m.GetState())
+	}
 	t := schema.TaskStatus{
-		Task: task, Generation: m.GetGeneration(), State: schema.TaskState(m.GetState()),
+		Task: task, Generation: m.GetGeneration(), State: state,
 		Incarnation: int(m.GetIncarnation()), PID: int(m.GetPid()),
 		Health: schema.HealthState(m.GetHealth()), Note: m.GetNote(),
 		HealthMessage: m.GetHealthMessage(), Line: m.GetLine(), Failures: int(m.GetFailures()), OOMKills: max(0, m.GetOomKills()),
 		Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()), Unconfirmed: m.GetUnconfirmed(), Withheld: m.GetWithheld(), Stuck: m.GetStuck(), Unchecked: m.GetUnchecked(),
 	}
-	switch t.State {
-	case schema.Starting, schema.Running, schema.Waiting, schema.Stopping, schema.Dead:
-	default:
-		return t, fmt.Errorf("task %s: unknown state %q", task, t.State)
+	if health, ok := healthStates[m.GetHealth()]; ok {
+		t.Health = health
 	}
 	if t.StartedAt, err = decodeTime(m.GetStartedAt()); err != nil {
 		return t, fmt.Errorf("task %s: started: %w", task, err)
