@@ -23,9 +23,10 @@ type Kept struct {
 	// restless are the machines that may become others by themselves, or by what becomes
 	// of tasks.
 	restless map[string]bool
-	changes  int               // see facts.MachinesChangedSince
-	written  int               // see model.State.WrittenSince
-	drafted  []model.ChunkName // as the step before has left them, which need not be stored
+	changes  int                              // see facts.MachinesChangedSince
+	written  int                              // see model.State.WrittenSince
+	drafted  []model.ChunkName                // as the step before has left them, which need not be stored
+	asks     map[schema.Digest]*placement.Ask // of tasks by their data, which those of a job share
 }
 
 // Cell is a cell as placement sees it. Its snapshot follows what a draft changes.
@@ -42,13 +43,35 @@ func New(f *facts.Facts, kept *Kept) *Cell {
 	if kept == nil {
 		kept = &Kept{}
 	}
-	return &Cell{facts: f, kept: kept, mayRun: map[*schema.Job][]string{}}
+	c := &Cell{facts: f, kept: kept, mayRun: map[*schema.Job][]string{}}
+	c.exchangeDrafted()
+	return c
+}
+
+// exchangeDrafted has the snapshot refer to what is stored of the chunks that the step before
+// has drafted, where that is the same: it may be long until Snapshot is called again.
+func (c *Cell) exchangeDrafted() {
+	m := c.kept
+	m.drafted = slices.DeleteFunc(m.drafted, func(name model.ChunkName) bool {
+		was, is := m.chunks[name], c.facts.Chunk(name)
+		if was == is {
+			return true
+		}
+		same := true
+		model.EachTask(was, is, func(was, is *schema.TaskRecord) {
+			same = same && was != nil && is != nil && model.SameAssignment(was, is)
+		})
+		if same {
+			m.keepChunk(name, is)
+		}
+		return same
+	})
 }
 
 // seenMachine is a machine of the snapshot, and what it was made of.
 type seenMachine struct {
 	record  *schema.MachineRecord
-	report  *model.LastReport
+	report  uint64 // number of its last, 0 if there is none: one that is over is not kept
 	desired *intent.Desired
 	up      bool
 	again   time.Time // when a port of it may be tried again, zero if never
@@ -126,6 +149,7 @@ func (c *Cell) build() {
 	}
 	m.snapshot = placement.NewSnapshot(machines, tasks)
 	m.snapshot.Configure(placement.Options{Preempt: true, Graceful: true})
+	m.asks = c.kept.asks
 	*c.kept = m
 }
 
@@ -152,7 +176,7 @@ func (m *Kept) keepChunk(name model.ChunkName, chunk *schema.Chunk) {
 // updateMachine takes over what changed of a machine.
 func (c *Cell) updateMachine(name string) {
 	was := c.kept.machines[name]
-	if was.record == c.facts.Base.Machines[name] && was.report == c.facts.Observed.Last(name) && was.up == c.facts.IsUp(name) &&
+	if was.record == c.facts.Base.Machines[name] && was.report == c.reportOf(name) && was.up == c.facts.IsUp(name) &&
 		len(was.machine.BusyDevices) == 0 && // which are free, or a task's, by what becomes of records
 		was.desired == c.facts.Desired && (was.again.IsZero() || c.facts.Now.Before(was.again)) {
 		c.until = c.until.Or(c.facts.At(was.again))
@@ -212,10 +236,18 @@ func (c *Cell) Leave() {
 // seen looks at a machine.
 func (c *Cell) seen(name string) seenMachine {
 	out := seenMachine{
-		record: c.facts.Base.Machines[name], report: c.facts.Observed.Last(name), desired: c.facts.Desired, up: c.facts.IsUp(name),
+		record: c.facts.Base.Machines[name], report: c.reportOf(name), desired: c.facts.Desired, up: c.facts.IsUp(name),
 	}
 	out.machine, out.again = c.machineOf(name)
 	return out
+}
+
+// reportOf returns the number of a machine's last report, 0 if there is none.
+func (c *Cell) reportOf(name string) uint64 {
+	if h := c.facts.Observed.Last(name); h != nil {
+		return h.Number
+	}
+	return 0
 }
 
 // machineOf returns a machine as placement sees it, and when a port of it may be
@@ -242,15 +274,30 @@ func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
 // taskOf returns a task that has a machine as placement sees it.
 func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
 	data := c.facts.Data(t.Data)
-	a := bareAsk(job.Task(t.Index), data)
+	a := c.askOf(job, t.Data)
 	p := placement.Task{
-		Name: a.Name, Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
-		Stopping: t.Stop != nil, Ask: &a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc,
+		Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
+		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc,
 	}
 	if t.Alloc != nil {
 		p.Alloc = t.Alloc.Of(job)
 	}
 	return p
+}
+
+// askOf returns what the tasks of a job that run some data have asked for; the name is not
+// theirs.
+func (c *Cell) askOf(job schema.JobName, data schema.Digest) *placement.Ask {
+	m := c.kept
+	if a := m.asks[data]; a != nil {
+		return a
+	}
+	if m.asks == nil || len(m.asks) > 2*len(c.facts.Base.Data) { // most are of data that is gone
+		m.asks = map[schema.Digest]*placement.Ask{}
+	}
+	a := bareAsk(job.Task(0), c.facts.Data(data))
+	m.asks[data] = &a
+	return &a
 }
 
 // Changed takes over that the record of a task is about to change; nil stands for none.
@@ -275,7 +322,7 @@ func (c *Cell) change(job schema.JobName, was, is *schema.TaskRecord) {
 // of one that is silent it goes on, and holds them.
 func (c *Cell) left(t *schema.TaskRecord) {
 	if seen, ok := c.kept.machines[t.Machine]; ok && len(t.Devices) > 0 {
-		seen.report = nil
+		seen.report = 0
 		c.kept.machines[t.Machine], c.kept.restless[t.Machine] = seen, true
 	}
 }
