@@ -192,12 +192,33 @@ func (s *State) apply(w Write) error {
 		s.written.Add(key.Job, len(s.Jobs))
 		was := s.Chunks[key]
 		err = put(s, s.Chunks, key, w)
+		s.compact(s.Chunks[key])
 		s.holders.replace(key, was, s.Chunks[key])
 		s.measure(key.Job, key.Number)
 		s.findOrphan(key.Job)
 		return err
 	}
 	return nil
+}
+
+// compact has a chunk that was read take no more memory than it must: most of a large cell
+// is records of tasks. c may be nil.
+func (s *State) compact(c *schema.Chunk) {
+	if c == nil {
+		return
+	}
+	c.Tasks = slices.Clone(c.Tasks)
+	data := schema.Digest("")
+	for i := range c.Tasks {
+		t := &c.Tasks[i]
+		if m := s.Machines[t.Machine]; m != nil {
+			t.Machine = m.Name
+		}
+		if t.Data == data {
+			t.Data = data
+		}
+		data = t.Data
+	}
 }
 
 // applyJob takes the record of the job with the given short name.
