@@ -207,51 +207,6 @@ type MachineStatus struct {
 	Place schema.Place `json:"place,omitzero"`
 }
 
-// JobStatus is one job. Desired = Running + Pending + Failed + Unknown + Done once
-// the cell is idle; tasks that are starting or stopping count as Pending.
-type JobStatus struct {
-	Name string `json:"name"` // user/job
-	// Labels are its owner's and those that muster gives (schema.OwnLabels).
-	Labels map[string]string `json:"labels,omitempty"`
-	Origin schema.Position   `json:"origin"` // where the newest version is declared
-	Since  time.Time         `json:"since"`  // when the version that it runs was admitted
-	// Commit is the one with which that version came; it is left out of a job that
-	// has returned to its previous version.
-	Commit   string          `json:"commit,omitempty"`
-	Kind     schema.JobKind  `json:"kind"`
-	Band     schema.Band     `json:"band"`
-	Priority int             `json:"priority"`
-	AppClass schema.AppClass `json:"appclass,omitempty"` // left out of a job that was removed
-	Desired  int             `json:"desired"`
-	Running  int             `json:"running"`
-	Pending  int             `json:"pending"`
-	Failed   int             `json:"failed"`  // waiting to be tried again after a failure
-	Unknown  int             `json:"unknown"` // on machines that are silent or lost
-	Done     int             `json:"done"`
-	Updating int             `json:"updating"` // run data older than admitted
-	Reason   string          `json:"reason"`   // why it is not as desired, "" if it is
-	// Cause is why the first of its tasks that is not as desired is so: the part
-	// of Reason that other jobs may share. It is left out if no task says.
-	Cause string `json:"cause,omitempty"`
-	// Rollout is how far its newest version has come; nil once all tasks have it.
-	Rollout *RolloutStatus `json:"rollout,omitempty"`
-	// Restarting are the restarts that somebody has asked for and that are in progress, or
-	// have failed.
-	Restarting []RestartStatus `json:"restarting,omitempty"`
-	// Crashes says where its tasks crash, and whether on one machine only; it is
-	// left out if they do not.
-	Crashes string `json:"crashes,omitempty"`
-	// Held is the guard that holds its removal, or its scaling to 0; "" if none
-	// does.
-	Held string `json:"held,omitempty"`
-	// Suspended is the name of the suspension that it is under: its own, "all",
-	// or, of an alloc set, that of a job inside; "" if it is under none.
-	Suspended string `json:"suspended,omitempty"`
-	// Annotations are set only for a job that is requested by name: those of all
-	// jobs may be larger than all else.
-	Annotations map[string]string `json:"annotations,omitempty"`
-}
-
 // TaskStatus is one task that exists or should.
 type TaskStatus struct {
 	Name      string             `json:"name"` // user/job/index
