@@ -74,9 +74,6 @@ func (s *activity) invalidate(released map[schema.TaskName]string) {
 		m.suspended = maps.Clone(s.Base.Suspensions)
 		m.wakeAll() // what had no leave may have it now
 	}
-	for job := range s.Asked {
-		m.wakeUp(job)
-	}
 	if several := len(s.Up()) > 1; several != m.several {
 		m.several = several
 		m.wakeAll() // when a job is to be looked at for repair depends on it

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -343,5 +344,9 @@ func (l *rescheduler) keep() {
 		return
 	}
 	maps.DeleteFunc(l.next.Full, func(_ string, full time.Time) bool { return !full.After(l.Now) })
-	l.SetLoss(&l.next)
+	if l.next.Empty() {
+		l.Delete(model.KeyLoss)
+	} else {
+		l.Put(model.KeyLoss, &l.next)
+	}
 }

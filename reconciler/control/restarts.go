@@ -131,7 +131,11 @@ func (s *restarts) follow() {
 			if message == "" {
 				continue
 			}
-			s.SetRestart(x.Name, became)
+			if became == nil {
+				s.Delete(model.KeyRestart + x.Name)
+			} else {
+				s.Put(model.KeyRestart+x.Name, became)
+			}
 			s.Event(restartEvent(x.Name, x.Index >= 0, s.Now, message))
 		}
 	}
@@ -161,7 +165,7 @@ func (s *restarts) became(job schema.JobName, x model.Restart) (*schema.RestartR
 func (s *restarts) lookAgain() {
 	for job, asked := range s.Asked {
 		for _, x := range asked {
-			if s.RestartChanged(x.Name) {
+			if s.DocumentChanged(model.KeyRestart + x.Name) {
 				continue
 			}
 			if _, message := s.became(job, x); message != "" {

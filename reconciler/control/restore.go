@@ -66,7 +66,7 @@ func (s *restore) recover() {
 	}
 	settled := *restored
 	settled.Settled = s.Now
-	s.SetRestored(&settled)
+	s.Put(model.KeyRestored, &settled)
 	s.Event(schema.Event{Kind: schema.EventMaster, Message: "the machines of the restored cell have reported"})
 }
 

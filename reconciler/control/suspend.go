@@ -111,7 +111,7 @@ func endSuspensions(s pass) {
 		if early := x.Since.Sub(s.Now); early > 0 && !x.Until.IsZero() {
 			right := *x
 			right.Since, right.Until = s.Now, x.Until.Add(-early)
-			s.SetSuspension(&right)
+			s.Put(model.KeySuspend+name, &right)
 			x = &right
 		}
 		switch {
@@ -119,7 +119,7 @@ func endSuspensions(s pass) {
 		case s.Now.Before(x.Until):
 			s.bookCell(s.At(x.Until))
 		default:
-			s.EndSuspension(name)
+			s.Delete(model.KeySuspend + name)
 			s.Event(schema.Event{Kind: schema.EventResume, Job: jobOfSuspension(name), Message: theCell(name) + "resumed, its duration is over; it was " + x.String()})
 			s.another()
 		}

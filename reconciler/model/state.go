@@ -179,9 +179,9 @@ func (s *State) apply(w Write) error {
 		return s.applyMachine(name, w)
 	case KeySuspend:
 		s.Desires++
-		return put(s, s.Suspensions, name, w)
+		return putOfJob(s, s.Suspensions, name, w)
 	case KeyRestart:
-		return put(s, s.Restarts, name, w)
+		return putOfJob(s, s.Restarts, name, w)
 	case KeyJob:
 		return s.applyJob(name, w)
 	case KeyChunk:
@@ -319,6 +319,13 @@ func put[K comparable, V any](s *State, m map[K]*V, key K, w Write) error {
 	return nil
 }
 
+// putOfJob is put of a document of a job, or of a task, that is its name.
+func putOfJob[V any](s *State, m map[string]*V, name string, w Write) error {
+	job, _, _ := SplitName(s.Cell, name)
+	s.written.Add(job, len(s.Jobs))
+	return put(s, m, name, w)
+}
+
 // check errs when a document refers to one that is not there.
 func (s *State) check() error {
 	for _, dir := range slices.Sorted(maps.Keys(s.Head.Packages)) {
@@ -391,9 +398,10 @@ func (n ChunkName) Compare(o ChunkName) int {
 	return cmp.Or(n.Job.Compare(o.Job), cmp.Compare(n.Number, o.Number))
 }
 
-// WrittenSince returns the jobs of which documents were written since an earlier call
-// returned next, 0 for the first; some may be there more than once. It is not ok if that
-// is too long ago: any may have been.
+// WrittenSince returns the jobs of which documents were written (their records, those of
+// their tasks, and what putOfJob takes) since an earlier call returned next, 0 for the
+// first; some may be there more than once. It is not ok if that is too long ago: any may
+// have been. These jobs are looked at by the next step, and described again.
 func (s *State) WrittenSince(last int) (names []schema.JobName, next int, ok bool) {
 	return s.written.Since(last)
 }

@@ -26,31 +26,21 @@ type Describer struct {
 	states   map[string]machineState // of machines, at the moment before
 	loads    map[string]load         // of machines that hold any tasks
 	changes  int                     // see facts.MachinesChangedSince
+	written  int                     // see model.State.WrittenSince
 	draining map[string]*control.Draining
 }
 
 // jobPart is the status of a job, and what it depends on.
 type jobPart struct {
 	Part
-	basis jobBasis
-	// cacheable says that it is a function of its basis, and of what its machines said.
+	origin schema.Position // of the newest version
+	// cacheable says that it is a function of its documents, and of what its machines said.
 	cacheable bool
 	loads     []machineLoad
 	only      string // the machine on which alone it crashes; "" if there is none
 	// remarks are the tasks that are as desired, and have a reason all the same: the
 	// remarks.
 	remarks map[string]bool
-}
-
-// jobBasis are the documents that the status of a job depends on.
-type jobBasis struct {
-	record *schema.JobRecord
-	chunks []*schema.Chunk
-	origin schema.Position // of the newest version
-}
-
-func (b *jobBasis) equal(o *jobBasis) bool {
-	return b.record == o.record && b.origin == o.origin && slices.Equal(b.chunks, o.chunks)
 }
 
 // load is what tasks take of a machine.
@@ -156,11 +146,18 @@ func (k *Describer) replace(name schema.JobName, p *jobPart) {
 	}
 }
 
-// touched returns the jobs whose status may have changed though their documents are
-// the same: since a machine of theirs has said something or is another way, or since the
-// newest step, a guard or a person says something of them.
+// touched returns the jobs whose status may have changed: since a document of theirs was
+// written, a machine of theirs has said something or is another way, or since the newest
+// step or a guard says something of them.
 func (d *describer) touched() map[schema.JobName]bool {
 	out, k := map[schema.JobName]bool{}, d.described
+	written, next, ok := d.in.State.WrittenSince(k.written)
+	if k.written = next; !ok {
+		written = slices.Collect(maps.Keys(k.jobs))
+	}
+	for _, name := range written {
+		out[name] = true
+	}
 	for _, name := range d.changedMachines() {
 		was, now := k.states[name], d.stateOf(name)
 		if was == now {
@@ -177,14 +174,8 @@ func (d *describer) touched() map[schema.JobName]bool {
 	for job := range d.in.Last.Admission.Rejected {
 		out[job] = true
 	}
-	for job := range d.facts().Asked {
-		out[job] = true
-	}
 	for job := range d.kept {
 		out[d.in.State.JobName(job)] = true
-	}
-	for job := range d.under.Jobs {
-		out[job] = true
 	}
 	return out
 }
@@ -224,22 +215,12 @@ func (d *describer) stateOf(name string) machineState {
 	return s
 }
 
-// basisOf returns what the status of a job depends on.
-func (d *describer) basisOf(name schema.JobName) jobBasis {
-	b := jobBasis{record: d.in.State.Jobs[name], origin: d.desired.Jobs[name].Origin}
-	for n := range d.in.State.Span(name) {
-		b.chunks = append(b.chunks, d.in.State.Chunks[model.ChunkName{Job: name, Number: n}])
-	}
-	return b
-}
-
-// stands reports whether a job's documents are those that p is of.
+// stands reports whether the status of a job that is not touched is p still.
 func (d *describer) stands(name schema.JobName, p *jobPart) bool {
-	b := d.basisOf(name)
-	return d.under.All == nil && p.basis.equal(&b)
+	return d.under.All == nil && p.origin == d.desired.Jobs[name].Origin
 }
 
-// mayCache reports whether the status of a job may depend on its basis and its
+// mayCache reports whether the status of a job may depend on its documents and its
 // machines alone: nobody says anything of it, and it is of a kind that needs to know of
 // nothing else.
 func (d *describer) mayCache(name schema.JobName, r *schema.JobRecord, want *schema.Job) bool {

@@ -66,7 +66,7 @@ type RestartStatus struct {
 func (d *describer) describe(name schema.JobName) *jobPart {
 	r := d.in.State.Jobs[name]
 	want := d.in.State.Runs(name)
-	d.job = &jobPart{basis: d.basisOf(name), cacheable: d.mayCache(name, r, want), remarks: map[string]bool{}}
+	d.job = &jobPart{origin: d.desired.Jobs[name].Origin, cacheable: d.mayCache(name, r, want), remarks: map[string]bool{}}
 	j := JobStatus{Name: name.Short(), Origin: r.Origin, Since: r.Since, Commit: r.Commit, Labels: labelsOf(name, want), Held: d.kept[name.Short()]}
 	if newest, ok := d.desired.Jobs[name]; ok {
 		j.Origin = newest.Origin

@@ -15,24 +15,20 @@ import (
 
 // Draft is what a step changes of a State: documents, and what is said of them.
 type Draft struct {
-	view     facts.View
-	changed  facts.Changes
-	now      time.Time
-	counter  uint64
-	order    []schema.JobName     // of changed jobs, as they were admitted, or changed first
-	loss     *schema.LossRecord   // changed; nil if it is not
-	restored *schema.Restored     // changed; nil: it is not
-	over     []string             // suspensions whose time is over
-	suspends []*schema.Suspension // changed
-	events   []schema.Event
-	watch    func(job schema.JobName, was, is *schema.TaskRecord) // nil for nobody
+	view    facts.View
+	changed facts.Changes
+	now     time.Time
+	counter uint64
+	order   []schema.JobName // of changed jobs, as they were admitted, or changed first
+	events  []schema.Event
+	watch   func(job schema.JobName, was, is *schema.TaskRecord) // nil for nobody
 }
 
 // New returns a draft of a state without changes.
 func New(s *model.State, now time.Time) *Draft {
 	d := &Draft{now: now, counter: s.Counter, changed: facts.Changes{
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Data: map[schema.Digest]*schema.Job{}, Chunks: map[model.ChunkName]*schema.Chunk{},
-		Spans: map[schema.JobName]int{}, Machines: map[string]*schema.MachineRecord{}, Restarts: map[string]*schema.RestartRequest{}, Log: map[schema.JobName][]int{},
+		Spans: map[schema.JobName]int{}, Machines: map[string]*schema.MachineRecord{}, Documents: map[string]any{}, Log: map[schema.JobName][]int{},
 	}}
 	d.view = facts.ViewOf(s, &d.changed)
 	return d
@@ -131,20 +127,12 @@ func (d *Draft) Generation() uint64 { return d.counter }
 // SetMachine changes the record of a machine, or forgets it with nil.
 func (d *Draft) SetMachine(name string, r *schema.MachineRecord) { d.changed.Machines[name] = r }
 
-// SetLoss changes what is kept of lost machines.
-func (d *Draft) SetLoss(r *schema.LossRecord) { d.loss = r }
+// Put changes the document at a key, of a kind that has no method of its own here: no other
+// document refers to it.
+func (d *Draft) Put(key string, v any) { d.changed.Documents[key] = v }
 
-// SetRestored changes what is kept of a restore.
-func (d *Draft) SetRestored(r *schema.Restored) { d.restored = r }
-
-// SetSuspension changes a suspension.
-func (d *Draft) SetSuspension(x *schema.Suspension) { d.suspends = append(d.suspends, x) }
-
-// EndSuspension ends the suspension of that name.
-func (d *Draft) EndSuspension(name string) { d.over = append(d.over, name) }
-
-// SetRestart changes a restart, or ends it with nil.
-func (d *Draft) SetRestart(name string, x *schema.RestartRequest) { d.changed.Restarts[name] = x }
+// Delete deletes such a document.
+func (d *Draft) Delete(key string) { d.changed.Documents[key] = nil }
 
 // Event says that something happens with the changes. Its time is set.
 func (d *Draft) Event(e schema.Event) {
@@ -190,22 +178,12 @@ func (d *Draft) Writes() []model.Write {
 			out = append(out, model.Write{Key: model.KeyJob + name.Short()})
 		}
 	}
-	for _, x := range d.suspends {
-		out = append(out, d.view.Base.Document(model.KeySuspend+x.Name, x))
-	}
-	for _, name := range d.over {
-		out = append(out, model.Write{Key: model.KeySuspend + name})
-	}
-	for _, name := range slices.Sorted(maps.Keys(d.changed.Restarts)) { // after the tasks that they are of
-		w := model.Write{Key: model.KeyRestart + name}
-		if x := d.changed.Restarts[name]; x != nil {
-			w = d.view.Base.Document(model.KeyRestart+name, x)
+	for _, key := range slices.Sorted(maps.Keys(d.changed.Documents)) { // after the tasks that they are of
+		if key != model.KeyLoss && key != model.KeyRestored {
+			out = append(out, d.document(key)...)
 		}
-		out = append(out, w)
 	}
-	if d.restored != nil { // last: until then all is found out again
-		out = append(out, d.view.Base.Document(model.KeyRestored, d.restored))
-	}
+	out = append(out, d.document(model.KeyRestored)...) // last: until then all is found out again
 	return append(out, d.garbage()...)
 }
 
@@ -213,14 +191,7 @@ func (d *Draft) Writes() []model.Write {
 // on lost ones is counted; and the epochs of those that are to be forgotten, which are
 // kept before the machines go.
 func (d *Draft) machineWrites() []model.Write {
-	var out []model.Write
-	if d.loss != nil {
-		w := model.Write{Key: model.KeyLoss}
-		if !d.loss.Empty() {
-			w = d.view.Base.Document(model.KeyLoss, d.loss)
-		}
-		out = append(out, w)
-	}
+	out := d.document(model.KeyLoss)
 	epoch := d.view.Base.Gone.Epoch
 	for name, r := range d.changed.Machines {
 		if r == nil {
@@ -236,6 +207,19 @@ func (d *Draft) machineWrites() []model.Write {
 		}
 	}
 	return out
+}
+
+// document returns the write of a document that Put or Delete has changed, none if they
+// have not.
+func (d *Draft) document(key string) []model.Write {
+	switch v, changed := d.changed.Documents[key]; {
+	case !changed:
+		return nil
+	case v == nil:
+		return []model.Write{{Key: key}}
+	default:
+		return []model.Write{d.view.Base.Document(key, v)}
+	}
 }
 
 // chunkWrites returns the chunks that differ from what is stored.

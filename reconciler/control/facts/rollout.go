@@ -224,7 +224,7 @@ func Protects(r *schema.JobRecord, p *Progress) bool {
 func (f *Facts) RestartFor(job schema.JobName, t *schema.TaskRecord) *schema.RestartRequest {
 	for _, x := range f.Asked[job] {
 		// One that has changed is over, or has failed just now.
-		if !f.RestartChanged(x.Name) && x.Failed == "" && x.Of(t) && t.Machine != "" && t.Generation <= x.After {
+		if x.Failed == "" && x.Of(t) && t.Machine != "" && t.Generation <= x.After && !f.DocumentChanged(model.KeyRestart+x.Name) {
 			return x.RestartRequest
 		}
 	}

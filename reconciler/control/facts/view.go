@@ -12,12 +12,12 @@ import (
 // Changes are the documents of a State that are about to be others. Only the draft
 // writes to them; all else reads them through a View.
 type Changes struct {
-	Jobs     map[schema.JobName]*schema.JobRecord // nil is deleted
-	Data     map[schema.Digest]*schema.Job        // added
-	Chunks   map[model.ChunkName]*schema.Chunk
-	Spans    map[schema.JobName]int            // chunks that a job may have
-	Machines map[string]*schema.MachineRecord  // nil is forgotten
-	Restarts map[string]*schema.RestartRequest // nil is over
+	Jobs      map[schema.JobName]*schema.JobRecord // nil is deleted
+	Data      map[schema.Digest]*schema.Job        // added
+	Chunks    map[model.ChunkName]*schema.Chunk
+	Spans     map[schema.JobName]int           // chunks that a job may have
+	Machines  map[string]*schema.MachineRecord // nil is forgotten
+	Documents map[string]any                   // all others, by key; nil is deleted
 	// Log has the indices of tasks whose records have changed, by job, in order.
 	Log map[schema.JobName][]int
 	// Records counts the changes of jobs' records.
@@ -193,8 +193,9 @@ func (v View) ChangedChunks() []model.ChunkName {
 // ChunkChanged reports whether a chunk is changed.
 func (v View) ChunkChanged(name model.ChunkName) bool { return v.changes.Chunks[name] != nil }
 
-// RestartChanged reports whether a restart is over, or has failed, since it was stored.
-func (v View) RestartChanged(name string) bool {
-	_, changed := v.changes.Restarts[name]
+// DocumentChanged reports whether the document at a key, of a kind that has no method of
+// its own here, is changed or deleted.
+func (v View) DocumentChanged(key string) bool {
+	_, changed := v.changes.Documents[key]
 	return changed
 }
