@@ -92,7 +92,7 @@ func checkView(v *schema.View, cell string) error {
 			return fmt.Errorf("assignment of %s: this machine is of cell %s", a.Task, cell)
 		case a.Generation == 0:
 			return fmt.Errorf("assignment of %s: no generation", a.Task)
-		case a.Job == nil || len(a.Job.Task.Process.Command) == 0 && a.Job.Kind != schema.Allocs:
+		case a.Job == nil || !a.Job.Runnable():
 			return fmt.Errorf("assignment of %s generation %d: no data", a.Task, a.Generation)
 		case a.Alloc != nil:
 			if _, err := schema.ParseTaskName(a.Alloc.Of(a.Task.JobName).String()); err != nil || a.Alloc.Generation == 0 {

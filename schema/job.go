@@ -71,6 +71,9 @@ func (j *Job) Class() AppClass {
 	return ClassLatencySensitive
 }
 
+// Runnable reports whether there is something to run: a command, or an alloc to make.
+func (j *Job) Runnable() bool { return j.Kind == Allocs || len(j.Task.Process.Command) > 0 }
+
 // Kept reports whether the job says prune: false.
 func (j *Job) Kept() bool { return j.Prune != nil && !*j.Prune }
 
