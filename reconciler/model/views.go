@@ -23,39 +23,36 @@ func parseChunkName(cell, key string) (ChunkName, error) {
 // it, sorted. The lists are never written to.
 type holders map[string][]ChunkName
 
-// replace takes that the chunk of a name was one and is another; each may be nil.
+// replace takes that the chunk of a name was one and is another; each may be nil. Of a chunk
+// with a change it looks at the machines of the tasks that have moved.
 func (h holders) replace(name ChunkName, was, is *schema.Chunk) {
-	before, after := assigned(was), assigned(is)
-	for machine := range before {
-		if _, still := after[machine]; still {
-			continue
+	left, come := map[string]struct{}{}, map[string]struct{}{}
+	EachTask(was, is, func(was, is *schema.TaskRecord) {
+		if was != nil && is != nil && was.Machine == is.Machine {
+			return
 		}
-		if left := slices.DeleteFunc(slices.Clone(h[machine]), func(n ChunkName) bool { return n == name }); len(left) > 0 {
-			h[machine] = left
+		if was != nil && was.Machine != "" {
+			left[was.Machine] = struct{}{}
+		}
+		if is != nil && is.Machine != "" {
+			come[is.Machine] = struct{}{}
+		}
+	})
+	for i := 0; len(left) > 0 && is != nil && i < len(is.Tasks); i++ {
+		delete(left, is.Tasks[i].Machine) // it has another task of the chunk
+	}
+	for machine := range left {
+		if rest := slices.DeleteFunc(slices.Clone(h[machine]), func(n ChunkName) bool { return n == name }); len(rest) > 0 {
+			h[machine] = rest
 		} else {
 			delete(h, machine)
 		}
 	}
-	for machine := range after {
+	for machine := range come {
 		if at, ok := slices.BinarySearchFunc(h[machine], name, ChunkName.Compare); !ok {
 			h[machine] = slices.Insert(slices.Clone(h[machine]), at, name)
 		}
 	}
-}
-
-// assigned returns the machines to which the tasks of a chunk are assigned; c may be
-// nil.
-func assigned(c *schema.Chunk) map[string]struct{} {
-	if c == nil {
-		return nil
-	}
-	out := map[string]struct{}{}
-	for i := range c.Tasks {
-		if machine := c.Tasks[i].Machine; machine != "" {
-			out[machine] = struct{}{}
-		}
-	}
-	return out
 }
 
 // Chunks are documents with tasks of a State at a moment; nil is one that is not there.
@@ -126,6 +123,7 @@ func SameAssignment(a, b *schema.TaskRecord) bool {
 // by task. It costs what the machine holds, and not what the cell does.
 func View(s *State, machine string) schema.View {
 	var view schema.View
+	view.Assignments = slices.Grow(view.Assignments, len(s.holders[machine])) // most have one task of a job
 	for _, name := range s.holders[machine] {
 		c := s.Chunks[name]
 		for i := range c.Tasks {
