@@ -50,24 +50,21 @@ func newUnified(parent, name string) (*unified, error) {
 	for _, c := range strings.Fields(string(b)) {
 		g.has[c] = c == cpuController || c == Memory || c == Processes // cpuset: below
 	}
+	// Without limits: tasks of an agent before this one may run in it.
+	if g.group, err = cgroup2.NewManager(g.mount, g.path(""), &cgroup2.Resources{}); err != nil {
+		return nil, err
+	}
 	limits := cgroup2.ToResources(only(probe(), g.has))
-	g.group, err = cgroup2.NewManager(g.mount, g.path(""), limits)
+	err = g.try(limits)
 	if err != nil && parent == "" {
 		// A cgroup other than the root has either processes or controlled
 		// children: the agent moves out of the way.
 		if err = g.makeWay(); err == nil {
-			g.group, err = cgroup2.NewManager(g.mount, g.path(""), limits)
+			err = g.try(limits)
 		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, g.close())
-	}
-	// The probe's limits were to find out; together, tasks have none.
-	none := []struct{ file, value string }{{"memory.max", "max"}, {"pids.max", "max"}, {"cpu.weight", "100"}}
-	for _, v := range none {
-		if err := os.WriteFile(g.dir("", v.file), []byte(v.value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, errors.Join(err, g.close())
-		}
 	}
 	if _, offered := g.has[CPUSet]; offered {
 		g.has[CPUSet] = g.group.ToggleControllers([]string{CPUSet}, cgroup2.Enable) == nil && g.below(CPUSet)
@@ -79,12 +76,17 @@ func newUnified(parent, name string) (*unified, error) {
 	return g, nil
 }
 
+// try makes a group with limits beside those of tasks, and removes it again.
+func (g *unified) try(limits *cgroup2.Resources) error {
+	const name = "probe"
+	_, err := g.group.NewChild(name, limits)
+	return errors.Join(err, removeGroups([]string{g.dir(name, "")}))
+}
+
 // filters reports whether a cgroup can be given a filter of devices: it takes
 // root's rights.
 func (g *unified) filters() bool {
-	const name = "probe"
-	_, err := g.group.NewChild(name, &cgroup2.Resources{Devices: deviceRules(nil)})
-	return errors.Join(err, removeGroups([]string{g.dir(name, "")})) == nil
+	return g.try(&cgroup2.Resources{Devices: deviceRules(nil)}) == nil
 }
 
 // below reports whether the tasks' cgroups can be given the controller.

@@ -168,7 +168,7 @@ func (u *users) agree(found map[string][]int) bool {
 		return false
 	}
 	if len(was) > 0 && u.docs.Report != nil {
-		u.docs.Report(durable.Damage{File: u.file, Why: "it was not of this machine's tasks; their directories tell the users", Repaired: true})
+		u.docs.Report(durable.Damage{File: u.file, Why: "it does not match this machine's tasks; users are taken from their directories", Repaired: true})
 	}
 	return true
 }

@@ -98,7 +98,7 @@ func (r *Runtime) watch(p *Process) {
 		if errors.Is(err, os.ErrClosed) {
 			return
 		}
-		r.cfg.Log.Error("cannot tell how a task ended", "pid", p.is.PID, "err", err)
+		r.cfg.Log.Error("cannot find out how a task ended", "pid", p.is.PID, "err", err)
 		select {
 		case <-r.done:
 			return
