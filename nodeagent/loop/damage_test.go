@@ -141,7 +141,7 @@ func (b *bench) begin() {
 	if b.loop, err = loop.New(b.t.Context(), cfg); err != nil {
 		b.t.Fatal(err)
 	}
-	if took := time.Since(began); took > 20*time.Second {
+	if took := time.Since(began); took > patience/3 {
 		b.t.Errorf("the agent has taken %v to start", took)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -167,7 +167,7 @@ func (b *bench) assign() {
 func (b *bench) until(what string, ok func(schema.TaskStatus) bool) map[string]schema.TaskStatus {
 	b.t.Helper()
 	var waits []string
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		waits = nil
 		all := map[string]schema.TaskStatus{}
 		for _, s := range b.loop.Report().Tasks {
