@@ -114,8 +114,8 @@ type generation struct {
 
 // Ready is what an Agent wants done, in the order of its fields.
 type Ready struct {
-	// Events are to be logged.
-	Events []Event
+	// Log is to be logged.
+	Log []LogEntry
 	// Reread are generations whose directories are to be read again: Reread takes what
 	// is there.
 	Reread []schema.TaskRef
@@ -177,23 +177,23 @@ type Act struct {
 	Unkept error
 }
 
-// EventKind is what an Event is of.
-type EventKind string
+// LogKind is what a LogEntry is about.
+type LogKind string
 
-// The kinds of event.
+// The kinds of log entries.
 const (
-	EventConfirmed  EventKind = "confirmed"  // a master has confirmed the assignments, After the agent's start
-	EventWithheld   EventKind = "withheld"   // a task is not started for lack of a master's word
-	EventConditions EventKind = "conditions" // a condition of the machine has begun, or is over
-	EventHealth     EventKind = "health"     // an incarnation's health is another: Probe
-	EventOOM        EventKind = "oom"        // the kernel has killed N processes of an incarnation
-	EventCPUBound   EventKind = "cpu bound"  // batch tasks are bounded to N, or not any more
-	EventIOBound    EventKind = "disk bound" // tasks that give way at the disk are
+	LogConfirmed  LogKind = "confirmed"  // a master has confirmed the assignments, After the agent's start
+	LogWithheld   LogKind = "withheld"   // a task is not started before a master has confirmed it
+	LogConditions LogKind = "conditions" // a condition of the machine has begun, or is over
+	LogHealth     LogKind = "health"     // an incarnation's health is another: Probe
+	LogOOM        LogKind = "oom"        // the kernel has killed N processes of an incarnation
+	LogCPUBound   LogKind = "cpu bound"  // batch tasks are bounded to N, or not any more
+	LogIOBound    LogKind = "disk bound" // tasks that give way at the disk are
 )
 
-// Event is an entry of the agent's log.
-type Event struct {
-	Kind EventKind
+// LogEntry is an entry of the agent's log.
+type LogEntry struct {
+	Kind LogKind
 	Running
 	Probe Probe
 	N     int64
@@ -208,7 +208,7 @@ const (
 	beginning
 	deciding
 	acting
-	telling
+	reporting
 )
 
 // retryAfter is the time between two attempts at what the disk refused.
@@ -296,11 +296,11 @@ func (a *Agent) Ready(now time.Time) (Ready, bool) {
 
 // empty reports whether there is nothing to do.
 func (r *Ready) empty() bool {
-	return len(r.Events) == 0 && len(r.Reread) == 0 && !r.Clocks && !r.Look && len(r.Writes) == 0 && r.Action == nil && r.Sticky == nil && !r.Room && r.Turn == nil
+	return len(r.Log) == 0 && len(r.Reread) == 0 && !r.Clocks && !r.Look && len(r.Writes) == 0 && r.Action == nil && r.Sticky == nil && !r.Room && r.Turn == nil
 }
 
-// addEvent adds an event to the Ready.
-func (a *Agent) addEvent(e Event) { a.pending.Events = append(a.pending.Events, e) }
+// log adds an entry to the Ready.
+func (a *Agent) log(e LogEntry) { a.pending.Log = append(a.pending.Log, e) }
 
 // next goes one step on in a turn: it decides, hands one action out after the other,
 // decides again when that has changed something, and at last says how all is.
@@ -332,9 +332,9 @@ func (a *Agent) next(now time.Time) {
 		case a.acted:
 			a.phase = deciding
 		default:
-			a.phase = telling
+			a.phase = reporting
 		}
-	case telling:
+	case reporting:
 		a.phase = idle
 		a.pending.Turn = a.turn(now)
 	case idle:
@@ -378,7 +378,7 @@ func (a *Agent) withhold() {
 	now := make(map[schema.TaskRef]bool, len(a.plan.Withheld))
 	for _, t := range a.plan.Withheld {
 		if now[t] = true; !a.withheld[t] {
-			a.addEvent(Event{Kind: EventWithheld, Running: Running{TaskRef: t}})
+			a.log(LogEntry{Kind: LogWithheld, Running: Running{TaskRef: t}})
 		}
 	}
 	a.withheld = now

@@ -46,7 +46,7 @@ func (d *driver) decide() []string {
 		if !more {
 			return d.did
 		}
-		for _, e := range r.Events {
+		for _, e := range r.Log {
 			d.note("tell %s", e.Kind)
 		}
 		for _, ref := range r.Reread {

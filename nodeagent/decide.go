@@ -148,7 +148,7 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 		return
 	}
 	if d.allocs.inside[allocKey{it.task, it.generation}] > 0 {
-		return // they are told to stop, too, and it stays until they have
+		return // they stop too, and it stays until they have ended
 	}
 	if c.TermAt.IsZero() {
 		d.act(it, Action{Kind: Term, Incarnation: c.Number, Cause: stop})

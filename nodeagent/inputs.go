@@ -61,7 +61,7 @@ func (a *Agent) Assign(v *schema.View, now time.Time) error {
 	a.write(Document{Kind: ViewDocument})
 	if a.life.Confirmed.IsZero() {
 		a.life.Confirmed = now
-		a.addEvent(Event{Kind: EventConfirmed, After: now.Sub(a.life.Began)})
+		a.log(LogEntry{Kind: LogConfirmed, After: now.Sub(a.life.Began)})
 	}
 	for _, g := range a.tasks {
 		a.correct(g)
@@ -317,7 +317,7 @@ func (a *Agent) Probed(r Running, p Probe) {
 	was := c.Probe.State
 	if c.Probe = p; was != p.State {
 		a.write(Document{HealthDocument, r.TaskRef, r.Incarnation})
-		a.addEvent(Event{Kind: EventHealth, Running: r, Probe: p})
+		a.log(LogEntry{Kind: LogHealth, Running: r, Probe: p})
 	}
 }
 

@@ -67,7 +67,7 @@ func (a *Agent) Condition(kind schema.ConditionKind, level Level, message string
 // changed adds an event if the conditions have changed.
 func (a *Agent) changed(changed bool) {
 	if changed {
-		a.addEvent(Event{Kind: EventConditions})
+		a.log(LogEntry{Kind: LogConditions})
 	}
 }
 
@@ -218,7 +218,7 @@ func (a *Agent) Sampled(room schema.MachineUsage, samples []Sample, now time.Tim
 			kills -= min(kills, c.Usage.OOMKills)
 		}
 		if kills > 0 {
-			a.addEvent(Event{Kind: EventOOM, Running: s.Running, N: kills})
+			a.log(LogEntry{Kind: LogOOM, Running: s.Running, N: kills})
 		}
 		g.walk.into(s.Usage)
 		c.Usage = s.Usage
@@ -485,10 +485,10 @@ func (a *Agent) Measured(at time.Time, tasks []CPUUse) {
 	t.state, cpu = t.state.Next(at, max(machine, schema.CoreMilli), samples)
 	t.io, io = t.io.Next(at, samples)
 	if n := t.state.BatchMilli; (was == 0) != (n == 0) {
-		a.addEvent(Event{Kind: EventCPUBound, N: n})
+		a.log(LogEntry{Kind: LogCPUBound, N: n})
 	}
 	if n := t.io.Bytes; (wasIO == 0) != (n == 0) {
-		a.addEvent(Event{Kind: EventIOBound, N: n})
+		a.log(LogEntry{Kind: LogIOBound, N: n})
 	}
 	for i, r := range of {
 		if g := a.find(r.TaskRef); g != nil && g.Alive() && g.last().Number == r.Incarnation {

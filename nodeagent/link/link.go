@@ -269,7 +269,7 @@ func (c *Client) refused(err error) bool {
 	case codes.Aborted:
 		c.yield = true
 		if err := c.cfg.Agent.Refused(); err != nil {
-			c.cfg.Log.Error("not told that another agent has the machine's name", "err", err)
+			c.cfg.Log.Error("cannot report that another agent has the machine's name", "err", err)
 		}
 		return true
 	case codes.PermissionDenied:

@@ -116,10 +116,10 @@ func (l *loader) sweepStrays(ctx context.Context, tasks []nodeagent.FoundTask) {
 	defer cancel()
 	found, err := f.Sweep(ctx, filepath.Join(l.disk.root, tasksDir), held)
 	for _, name := range found {
-		l.disk.reportDamage(filepath.Join(l.disk.root, tasksDir, name), "it ran, and no file told of it: it was killed", err == nil)
+		l.disk.reportDamage(filepath.Join(l.disk.root, tasksDir, name), "processes ran without a file that names them: they were killed", err == nil)
 	}
 	if err != nil {
-		l.log.Error("cannot end what runs for tasks that no file tells of", "err", err)
+		l.log.Error("cannot end processes of tasks that no file names", "err", err)
 	}
 }
 

@@ -14,19 +14,19 @@ type journal struct {
 	metrics *metrics
 }
 
-func (j journal) event(e *nodeagent.Event, a *nodeagent.Agent) {
+func (j journal) entry(e *nodeagent.LogEntry, a *nodeagent.Agent) {
 	log := j.log
 	if e.Task != (schema.TaskName{}) {
 		log = log.With("task", e.Task.Short(), "generation", e.Generation)
 	}
 	switch e.Kind {
-	case nodeagent.EventConfirmed:
+	case nodeagent.LogConfirmed:
 		log.Info("a master has confirmed the assignments", "epoch", a.Memory().Epoch, "after", e.After)
-	case nodeagent.EventWithheld:
+	case nodeagent.LogWithheld:
 		log.Warn("not started yet", "why", schema.NoteWithheld)
-	case nodeagent.EventConditions:
+	case nodeagent.LogConditions:
 		j.conditions(a.Conditions())
-	case nodeagent.EventHealth:
+	case nodeagent.LogHealth:
 		log = log.With("incarnation", e.Incarnation)
 		switch e.Probe.State {
 		case schema.Unhealthy:
@@ -37,12 +37,12 @@ func (j journal) event(e *nodeagent.Event, a *nodeagent.Agent) {
 		case schema.HealthUnknown:
 			log.Warn("its health is unknown", "saw", e.Probe.Message)
 		}
-	case nodeagent.EventOOM:
+	case nodeagent.LogOOM:
 		j.metrics.oomKills.Add(float64(e.N))
 		log.Warn("the kernel has killed processes of a task that was out of memory", "incarnation", e.Incarnation, "processes", e.N)
-	case nodeagent.EventCPUBound:
+	case nodeagent.LogCPUBound:
 		log.Info("CPU of batch tasks", "bound", e.N)
-	case nodeagent.EventIOBound:
+	case nodeagent.LogIOBound:
 		log.Info("disk of tasks that give way", "bound", e.N)
 	}
 }

@@ -20,7 +20,7 @@ const logStatusEvery = 5 * time.Second
 func (l *Loop) watchLogs(ctx context.Context) {
 	ticker := time.NewTicker(logStatusEvery)
 	defer ticker.Stop()
-	told := map[nodeagent.Running]string{}
+	reported := map[nodeagent.Running]string{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -34,14 +34,14 @@ func (l *Loop) watchLogs(ctx context.Context) {
 		notes, changed := map[nodeagent.Running]string{}, map[nodeagent.Running]string{}
 		for r, dir := range dirs {
 			note := logNote(dir, time.Now())
-			if note != told[r] {
+			if note != reported[r] {
 				changed[r] = note
 			}
 			if note != "" {
 				notes[r] = note
 			}
 		}
-		if told = notes; len(changed) == 0 {
+		if reported = notes; len(changed) == 0 {
 			continue
 		}
 		l.send(ctx, func() {

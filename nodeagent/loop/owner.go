@@ -135,7 +135,7 @@ func (o *owner) carryOut(ctx context.Context) {
 		if !more {
 			return
 		}
-		o.log(ready.Events)
+		o.log(ready.Log)
 		for _, r := range ready.Reread {
 			o.reread(ctx, r)
 		}
@@ -154,9 +154,9 @@ func (o *owner) carryOut(ctx context.Context) {
 }
 
 // log logs the agent's events.
-func (o *owner) log(events []nodeagent.Event) {
+func (o *owner) log(events []nodeagent.LogEntry) {
 	for i := range events {
-		o.journal.event(&events[i], o.agent)
+		o.journal.entry(&events[i], o.agent)
 	}
 }
 
@@ -220,7 +220,7 @@ func (o *owner) refuse() {
 // keep writes down what an input has changed, before that is answered.
 func (o *owner) keep() {
 	if ready, more := o.agent.Ready(time.Now()); more {
-		o.log(ready.Events)
+		o.log(ready.Log)
 		o.store(ready.Writes)
 	}
 }

@@ -21,12 +21,12 @@ func recovering(f *facts.Facts) (why string, until facts.Until) {
 	if !f.Base.Recovering() {
 		return "", facts.Until{}
 	}
-	heard := f.Observed.ListeningSince().Add(recoverFor)
-	if !f.Now.Before(heard) {
+	ready := f.Observed.ListeningSince().Add(recoverFor)
+	if !f.Now.Before(ready) {
 		return "", facts.Until{}
 	}
 	return fmt.Sprintf("the store was restored from a snapshot of %s: waiting until %s for machines to report before anything is decided",
-		f.Base.Restored.Snapshot.Format(time.RFC3339), heard.UTC().Format(time.TimeOnly)), f.At(heard)
+		f.Base.Restored.Snapshot.Format(time.RFC3339), ready.UTC().Format(time.TimeOnly)), f.At(ready)
 }
 
 // restore takes what machines hold into a state that was restored.

@@ -201,7 +201,7 @@ func (r *Repo) descends(ctx context.Context, w *wire, want, have plumbing.Hash) 
 	}
 	between, err := r.askBetween(ctx, w, want, have)
 	if err != nil {
-		r.cfg.Log.Debug("cannot tell whether the history was rewritten", "repository", r.name, "commit", want, "before", have, "err", err)
+		r.cfg.Log.Debug("cannot find out whether the history was rewritten", "repository", r.name, "commit", want, "before", have, "err", err)
 	}
 	return err != nil || follows(between, have)
 }

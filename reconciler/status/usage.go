@@ -51,22 +51,22 @@ func DescribeUsage(s *model.State, o *model.Observed, now time.Time) *Usage {
 	u := &Usage{Cell: s.Cell, At: now, Machines: []MachineUsageLine{}, Tasks: []TaskUsageLine{}}
 	samples := o.Samples(now)
 	for _, name := range slices.Sorted(maps.Keys(samples)) {
-		heard := samples[name]
+		sample := samples[name]
 		m := s.Machines[name]
 		if m == nil {
 			continue
 		}
-		said := heard.Usage
+		usage := sample.Usage
 		u.Machines = append(u.Machines, MachineUsageLine{
-			Name: name, HeardAt: heard.At, Tasks: len(said.Tasks), Capacity: m.Capacity,
+			Name: name, HeardAt: sample.At, Tasks: len(usage.Tasks), Capacity: m.Capacity,
 			Used: schema.Resources{
-				CPUMilli: said.CPUMilli, RAMBytes: said.RAMTotal - said.RAMAvailable, DiskBytes: said.DiskTotal - said.DiskFree,
+				CPUMilli: usage.CPUMilli, RAMBytes: usage.RAMTotal - usage.RAMAvailable, DiskBytes: usage.DiskTotal - usage.DiskFree,
 			},
-			RAMAvailable: said.RAMAvailable, DiskAvailable: said.DiskFree,
+			RAMAvailable: usage.RAMAvailable, DiskAvailable: usage.DiskFree,
 		})
-		for i := range said.Tasks {
-			if line, ok := usageLine(s, name, &said.Tasks[i]); ok {
-				line.HeardAt = heard.At
+		for i := range usage.Tasks {
+			if line, ok := usageLine(s, name, &usage.Tasks[i]); ok {
+				line.HeardAt = sample.At
 				u.Tasks = append(u.Tasks, line)
 			}
 		}
@@ -133,12 +133,12 @@ const MaxJobUsage = 1000
 // jobs take the room of another's, and a series does not come and go with what others use.
 func SumUsage(s *model.State, o *model.Observed, now time.Time) []JobUsage {
 	sums := map[schema.JobName]*JobUsage{}
-	for name, heard := range o.Samples(now) {
+	for name, sample := range o.Samples(now) {
 		if s.Machines[name] == nil {
 			continue
 		}
-		for i := range heard.Usage.Tasks {
-			t := &heard.Usage.Tasks[i]
+		for i := range sample.Usage.Tasks {
+			t := &sample.Usage.Tasks[i]
 			if current(s, name, t) == nil {
 				continue
 			}

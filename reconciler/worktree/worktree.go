@@ -143,7 +143,7 @@ func (d *Dir) Run(ctx context.Context, seen func(model.Seen)) error {
 	defer w.close()
 	last := ""
 	for {
-		told := d.looks.Begin()
+		end := d.looks.Begin()
 		w.update() // before looking, so that no change falls between
 		s := d.look(ctx)
 		if err := ctx.Err(); err != nil {
@@ -158,7 +158,7 @@ func (d *Dir) Run(ctx context.Context, seen func(model.Seen)) error {
 			}
 		}
 		seen(s)
-		told(s)
+		end(s)
 		d.wait(ctx, w)
 	}
 }

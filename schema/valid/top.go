@@ -21,7 +21,7 @@ func LaterKinds() []string {
 // Problem's path is the field. A kind without a Problem is fit for Object.
 func Top(fields map[string]any) []Problem {
 	var problems []Problem
-	told := map[string]bool{} // of a family of names, or of the fields of a job
+	reported := map[string]bool{} // of a family of names, or of the fields of a job
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if slices.Contains(schema.Kinds(), schema.Kind(name)) {
 			if p, bad := unnamed(schema.Kind(name), fields[name]); bad {
@@ -31,21 +31,21 @@ func Top(fields map[string]any) []Problem {
 		}
 		p := unknownKind(name)
 		if of := familyOf(name, fields); of != "" && p.Hint == noHint {
-			if told[of] {
+			if reported[of] {
 				continue // one file of another system is one mistake
 			}
-			told[of] = true
+			reported[of] = true
 			p.Hint = fmt.Sprintf("this looks like a %s; a job is written job: NAME: muster.#Job & {…}", of)
 		} else if jobRule.Has(name) {
-			if told["job"] {
+			if reported["job"] {
 				continue
 			}
-			told["job"] = true
+			reported["job"] = true
 			p.Message, p.Hint = fmt.Sprintf("field %q of a job is outside of any job", name), fmt.Sprintf("write it within a job: job: NAME: {%s: …}", name)
 		}
 		problems = append(problems, p)
 	}
-	if told["job"] { // cell: "local" beside them is one of them
+	if reported["job"] { // cell: "local" beside them is one of them
 		problems = slices.DeleteFunc(problems, func(p Problem) bool {
 			return jobRule.Has(p.Path[0]) && slices.Contains(schema.Kinds(), schema.Kind(p.Path[0]))
 		})

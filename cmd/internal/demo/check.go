@@ -151,7 +151,7 @@ func get(ctx context.Context, url string) (string, error) {
 
 // expectBatchDone errs unless the batch job's 5 indices are done, each run exactly once, as
 // their logs show.
-func (w *world) expectBatchDone(ctx context.Context, tell bool) error {
+func (w *world) expectBatchDone(ctx context.Context, announce bool) error {
 	s, err := w.status(ctx)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (w *world) expectBatchDone(ctx context.Context, tell bool) error {
 	if err := w.expectSaid(ctx, "shop/report/4", "counted shelf 4"); err != nil {
 		return err
 	}
-	if tell {
+	if announce {
 		w.say("     the batch job's 5 indices are done, and stay done; `muster logs shop/report/4` prints what the last wrote")
 	}
 	return nil

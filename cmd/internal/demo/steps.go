@@ -156,7 +156,7 @@ func badCommits(ctx context.Context, w *world) error {
 			return err
 		}
 		var says string
-		err = w.until(ctx, "the status tells what is wrong", func(s *status.Status) string {
+		err = w.until(ctx, "the status shows what is wrong", func(s *status.Status) string {
 			if says = bad.says(s); s.Commit != hash || says == "" {
 				return fmt.Sprintf("head %.10s, stale %d, rejected %d", s.Commit, len(s.Stale), len(s.Rejected))
 			}
