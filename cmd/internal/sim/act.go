@@ -102,7 +102,7 @@ func (w *World) do(m *machine, x *nodeagent.Act) error {
 		w.term(m, r)
 	case nodeagent.Kill:
 		if r.alive && (r.termed.IsZero() || w.stopOf(m, of) == nil) {
-			w.violate("task %s generation %d is killed on %s before it was told to stop, with a cause", x.Task, x.Generation, m.name)
+			w.violate("task %s generation %d is killed on %s before SIGTERM, with a cause", x.Task, x.Generation, m.name)
 		}
 		w.checkGrace(m, r)
 		w.exit(m, r, schema.Exit{Code: -1, Signal: "SIGKILL"})

@@ -37,6 +37,7 @@ func changes() map[ActionKind]func(*World, Action) bool {
 		Wait:          func(*World, Action) bool { return false },
 		"scale":       (*World).scale,       // Job has N tasks
 		"version":     (*World).version,     // Job has the N-th of the versions
+		"revert":      (*World).reverts,     // Job has the version that it had before
 		"priority":    (*World).priority,    // Job has the N-th of the priorities of its band
 		"remove":      (*World).remove,      // Job is gone
 		"break":       (*World).breaks,      // the package of Job does not compile
@@ -45,12 +46,13 @@ func changes() map[ActionKind]func(*World, Action) bool {
 		"cordon":      (*World).cordon,      // Machine is cordoned, or not any more
 		"drain":       (*World).drain,       // Machine, or its rack, is drained, or not any more
 		"gone":        (*World).givesUp,     // Machine, or one that is silent, is declared gone, or not any more
+		"back":        (*World).takesBack,   // the first machine that is declared gone and speaks is so no longer
 		"promote":     (*World).promote,     // the rollout of Job, or of all with a canary, goes on
 		"suspend":     (*World).suspend,     // a job that runs, or all, for a while or without an end
 		"resume":      (*World).resume,      // the N-th that is suspended
 		"restart":     (*World).restarts,    // a job that runs, or a task of it; or the end of one
 		"steal":       (*World).steals,      // the package of Job declares what it may not
-		"delete-rest": (*World).deletesRest, // all is gone but the directory of Job, and that is not meant
+		"delete-rest": (*World).deletesRest, // all is gone but the directory of Job, or in a mixed world with it when N is odd, and that is not meant
 		"quota":       (*World).quota,       // the owner of Job has the N-th of the quotas
 		"transfer":    (*World).transfer,    // one of the owner of Job's jobs makes room for another
 		"relabel":     (*World).relabel,     // Machine has the N-th of the labels
@@ -116,7 +118,13 @@ func (w *World) scale(a Action) bool {
 
 func (w *World) version(a Action) bool {
 	user, d, _ := w.repo.job(a.Job)
-	return w.change(user, func() { d.there, d.version = true, modulo(a.N, len(versions)) })
+	return w.change(user, func() { d.there, d.version, d.earlier = true, modulo(a.N, len(versions)), d.version })
+}
+
+// reverts commits the version that a job had before the last one.
+func (w *World) reverts(a Action) bool {
+	user, d, _ := w.repo.job(a.Job)
+	return w.change(user, func() { d.there, d.version, d.earlier = true, d.earlier, d.version })
 }
 
 func (w *World) priority(a Action) bool {
@@ -200,11 +208,14 @@ func (w *World) Calm() error {
 	return fmt.Errorf("left alone, the cell does not converge: %s", why)
 }
 
-// unsettled names the machines that have not had the time yet to stop what was
-// superseded, and since when they are reached; "" if there are none.
+// unsettled names the machines that run batch tasks, or have not had the time yet to stop
+// what was superseded, and since when they are reached; "" if there are none.
 func (w *World) unsettled() string {
 	var late []string
 	for _, m := range w.machines {
+		if i := slices.IndexFunc(m.alive, func(r *run) bool { return r.of.assignment.Job.Kind == schema.Batch }); i >= 0 {
+			late = append(late, fmt.Sprintf("%s runs on %s", m.alive[i].of.assignment.Task, m.name))
+		}
 		if !w.settled(m) {
 			late = append(late, fmt.Sprintf("%s is reached only since %s", m.name, m.reached.Format("15:04:05.000")))
 		}

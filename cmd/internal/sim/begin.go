@@ -35,7 +35,7 @@ func (w *World) checkGrace(m *machine, r *run) {
 		return
 	}
 	if had := w.now.Sub(r.termed); had < grace {
-		w.violate("task %s generation %d is killed on %s %s after it was told to stop, want %s at least", a.Task, a.Generation, m.name, had, grace)
+		w.violate("task %s generation %d is killed on %s %s after SIGTERM, want %s at least", a.Task, a.Generation, m.name, had, grace)
 	}
 }
 

@@ -82,7 +82,7 @@ func (w *World) standsBeside(job schema.JobName, want *schema.Job, allocs []with
 			return false
 		}
 		_, cordoned := w.oracle.cordoned[r.Machine]
-		said := w.master.heard[r.Machine]
+		said := w.master.reported[r.Machine]
 		return !cordoned && said != nil && len(said.Conditions) == 0 && len(said.BusyPorts) == 0 && want.Task.Resources.Resources.Fits(allocs[i].free)
 	}
 	var err error

@@ -8,7 +8,7 @@ import (
 // clock is the clock of one host. What a program reads of it is what time.Now
 // returns: the time of day, which is off by ahead and jumps when that is changed,
 // and beside it how long the host has been up, by which Go measures durations.
-// What went over a link or a disk has the time of day only (see told).
+// What went over a link or a disk has the time of day only (see serialized).
 type clock struct {
 	ahead time.Duration
 }

@@ -15,7 +15,7 @@ func (w *World) forgets(a Action) bool {
 	}
 	m := w.machine(a)
 	for _, x := range w.machines {
-		if a.N%4 != 0 && w.master.state.Machines[x.name] != nil && !w.hears(x.name) {
+		if a.N%4 != 0 && w.master.state.Machines[x.name] != nil && !w.responds(x.name) {
 			m = x
 			break
 		}
@@ -37,16 +37,16 @@ func (w *World) forget(m *machine) bool {
 	}
 	w.note("machine %s is to be forgotten", m.name)
 	if w.asked(); w.master != nil {
-		w.unhear(m.name)
+		w.dropReport(m.name)
 	}
 	return true
 }
 
-// unhear has what a machine has said count no more, if it is forgotten, or is to be.
-func (w *World) unhear(machine string) {
+// dropReport has what a machine has said count no more, if it is forgotten, or is to be.
+func (w *World) dropReport(machine string) {
 	if w.isForgotten(machine) {
-		delete(w.master.heard, machine)
-		delete(w.master.heardAt, machine)
+		delete(w.master.reported, machine)
+		delete(w.master.reportedAt, machine)
 	}
 }
 

@@ -4,10 +4,16 @@ import "math/rand/v2"
 
 // Seeded returns the script of a seed: so many steps, and then calm.
 func Seeded(seed uint64, steps int) Script {
-	return Script{
-		World:   Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0, Late: seed%3 == 1},
-		Actions: Generate(seed, steps), Calm: true,
+	p := profileOf(seed)
+	s := Script{
+		World: Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0, Late: seed%3 == 1, Jobs: p.catalogue()},
+		Calm:  true,
 	}
+	if p.users > 0 {
+		s.World.Machines, s.World.Mixed = 4+4*p.users+int(seed%5), true
+	}
+	s.Actions = p.generate(seed, steps)
+	return s
 }
 
 // share is an action and how often it is done, against all others.
@@ -60,17 +66,18 @@ var (
 	}
 )
 
-// Generate returns a history of so many steps, each an action and one turn: the
-// same for the same seed.
-func Generate(seed uint64, steps int) []Action {
+// generate returns a history of so many steps, each an action and one turn: the same for
+// the same seed.
+func (p *profile) generate(seed uint64, steps int) []Action {
 	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a simulation wants what can be repeated
+	wanted, nature := p.skew(wanted, []share{{"revert", 8}, {"back", 4}}), p.skew(nature, nil)
 	actions := make([]Action, 0, steps)
 	for len(actions) < steps {
-		a := Action{Do: Wait, Machine: rng.IntN(1 << 20), Job: rng.IntN(1 << 20), N: rng.IntN(1 << 20), Turns: 1}
+		a := Action{Do: Wait, Machine: rng.IntN(1 << 20), Job: p.job(rng), N: rng.IntN(1 << 20), Turns: 1}
 		switch n := rng.IntN(100); {
-		case n < 4:
+		case n < p.changes:
 			a.Do = pick(rng, wanted)
-		case n < 44:
+		case n < p.changes+p.faults:
 			a.Do = pick(rng, nature)
 		}
 		if (a.Do == "set-clock" || a.Do == "move-master") && seed%2 == 0 {
@@ -85,6 +92,9 @@ func pick(rng *rand.Rand, from []share) ActionKind {
 	sum := 0
 	for _, s := range from {
 		sum += s.often
+	}
+	if sum == 0 {
+		return Wait
 	}
 	n := rng.IntN(sum)
 	for _, s := range from {

@@ -17,7 +17,7 @@ func (m *machine) id() string {
 	return fmt.Sprintf("%s-id-%d", m.name, m.drawn)
 }
 
-// seen is the highest epoch and generation that a machine was told of.
+// seen is the highest epoch and generation that a machine was sent.
 func (m *machine) seen() schema.Seen {
 	s := schema.Seen{Epoch: m.disk.epoch}
 	if m.disk.view != nil {
@@ -77,14 +77,14 @@ func (w *World) turnStranger(m *machine) error {
 	info := m.info()
 	info.ID, info.Boot, info.Seen = fmt.Sprintf("%s-stranger-%d", m.name, m.strange), "another", schema.Seen{}
 	info.Link = schema.Connection{From: "elsewhere", Answers: master.epochs[m.name] != 0 && m.agent != nil && !w.now.Before(m.stopped) && m.open(w.now)}
-	silence := w.now.Sub(w.oracle.heard[m.name])
+	silence := w.now.Sub(w.oracle.reported[m.name])
 	waits := w.waitedFor(m.name)
 	epoch, err := master.Join(info, w.clock.read(w.now))
 	if stored := w.carryOut(); stored != nil {
 		return stored
 	}
 	master.news = true
-	w.unhear(m.name)
+	w.dropReport(m.name)
 	is := master.state.Machines[m.name]
 	gives := was != nil && was.Forgotten == nil && (err == nil || is == nil || is.Forgotten != nil)
 	if taken := (*schema.TakenError)(nil); err != nil && !gives && was != nil && was.Forgotten == nil && !errors.As(err, &taken) {
@@ -106,7 +106,7 @@ func (w *World) takesName(m *machine, info *schema.MachineInfo, epoch uint64) {
 	}
 	w.oracle.epochs[m.name] = epoch
 	w.master.Leave(m.name, epoch)
-	w.unhear(m.name)
+	w.dropReport(m.name)
 	m.stranger = time.Time{}
 	w.replace(m)
 	m.named = info.ID

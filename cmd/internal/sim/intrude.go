@@ -45,13 +45,13 @@ func (w *World) checkOwners() {
 	}
 }
 
-// deletesRest commits the directory of a job's owner alone, and does not say that the
-// removal of all others is meant: the guard holds them.
+// deletesRest commits the directory of a job's owner alone, or in a mixed world none when N
+// is odd, and does not say that the removal of all others is meant: the guard holds them.
 func (w *World) deletesRest(a Action) bool {
 	user, _, _ := w.repo.job(a.Job)
 	packages := maps.Clone(w.repo.packages)
 	for _, u := range users {
-		if u != user {
+		if u != user || w.cfg.Mixed && a.N%2 == 1 {
 			delete(packages, "teams/"+u)
 		}
 	}
@@ -81,5 +81,5 @@ func (o *oracle) guarded(c schema.Compiled) bool {
 			going += d.Tasks
 		}
 	}
-	return going > 20 && going > all/2
+	return going > 12 && going > all/3
 }

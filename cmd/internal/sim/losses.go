@@ -50,7 +50,7 @@ func (w *World) health(rack string, held time.Time) cellHealth {
 		switch {
 		case rack != "" && m.rack() != rack:
 			continue
-		case w.hears(name):
+		case w.responds(name):
 			h.up++
 			h.most++
 			continue
@@ -74,10 +74,10 @@ func (w *World) health(rack string, held time.Time) cellHealth {
 	return h
 }
 
-// hears reports whether the master has heard a machine within the last ten seconds.
-func (w *World) hears(machine string) bool {
+// responds reports whether the master has heard a machine within the last ten seconds.
+func (w *World) responds(machine string) bool {
 	m := w.master
-	return m.heard[machine] != nil && w.now.Sub(m.heardAt[machine]) < silentAfter
+	return m.reported[machine] != nil && w.now.Sub(m.reportedAt[machine]) < silentAfter
 }
 
 // mayBeDead reports whether somebody has said, or says, that a machine is gone.
@@ -95,7 +95,7 @@ func (w *World) dying(machine string) bool {
 		return true
 	}
 	since, known := w.oracle.gone[machine]
-	return known && !w.master.state.Machines[machine].Spoke && w.now.Sub(since) > spokenWithin && w.now.Sub(w.oracle.heard[machine]) > w.now.Sub(since)
+	return known && !w.master.state.Machines[machine].Spoke && w.now.Sub(since) > spokenWithin && w.now.Sub(w.oracle.reported[machine]) > w.now.Sub(since)
 }
 
 // checkShare: nothing that is silent is rescheduled while more machines are silent than

@@ -186,6 +186,9 @@ func (w *World) begin(m *machine, r *run) {
 		r.due, r.ends = w.now.Add(crashTime), schema.Exit{Code: 3}
 	case a.Job.Kind == schema.Batch:
 		r.due, r.ends = w.now.Add(batchTime), schema.Exit{Code: 0}
+		if w.cfg.Mixed && r.pid%4 == 3 {
+			r.due = w.now.Add(10 * batchTime)
+		}
 	}
 	m.alive = append(m.alive, r)
 	m.wakeBy(cmp.Or(r.due, m.next))
@@ -196,7 +199,8 @@ func (w *World) begin(m *machine, r *run) {
 	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, r.number, r.pid)
 }
 
-// term is a process's SIGTERM: some take their time, and some do not care.
+// term is a process's SIGTERM: some take their time, some do not care, and in a mixed
+// world some end with 0, as if they were done.
 func (w *World) term(m *machine, r *run) {
 	if !r.alive || !r.termed.IsZero() {
 		return
@@ -208,6 +212,9 @@ func (w *World) term(m *machine, r *run) {
 	}
 	if at := w.now.Add(takes); r.due.IsZero() || at.Before(r.due) {
 		r.due, r.ends = at, schema.Exit{Code: -1, Signal: "SIGTERM"}
+		if w.cfg.Mixed && r.pid%4 == 3 {
+			r.ends = schema.Exit{}
+		}
 	}
 	m.wakeBy(r.due)
 }

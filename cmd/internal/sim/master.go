@@ -28,19 +28,19 @@ const (
 // master is one life of a master: all of it is lost when it dies.
 type master struct {
 	*reconciler.Master
-	since   time.Time // by the world's time
-	store   *store.Store
-	state   *model.State              // of Master
-	last    *control.Output           // of Master
-	in      control.Input             // of the newest step
-	wake    time.Time                 // when last wants a step, zero if never
-	busy    time.Time                 // until then it waits for the store, or is stopped
-	news    bool                      // something happened since the last step
-	version uint64                    // of the newest view
-	epochs  map[string]uint64         // of the connected machines
-	heard   map[string]*schema.Report // the last of each
-	heardAt map[string]time.Time      // and when
-	told    map[string]told           // what each was sent last
+	since      time.Time // by the world's time
+	store      *store.Store
+	state      *model.State              // of Master
+	last       *control.Output           // of Master
+	in         control.Input             // of the newest step
+	wake       time.Time                 // when last wants a step, zero if never
+	busy       time.Time                 // until then it waits for the store, or is stopped
+	news       bool                      // something happened since the last step
+	version    uint64                    // of the newest view
+	epochs     map[string]uint64         // of the connected machines
+	reported   map[string]*schema.Report // the last of each
+	reportedAt map[string]time.Time      // and when
+	sent       map[string]sentView       // what each was sent last
 }
 
 // turnMaster starts a master if there is none, or lets it hear, decide and
@@ -141,7 +141,7 @@ func (w *World) startMaster() error {
 	w.note("a master starts")
 	w.master = &master{
 		Master: m, since: w.now, store: s, state: m.State(), last: m.Last(), news: true,
-		epochs: map[string]uint64{}, heard: map[string]*schema.Report{}, heardAt: map[string]time.Time{}, told: map[string]told{},
+		epochs: map[string]uint64{}, reported: map[string]*schema.Report{}, reportedAt: map[string]time.Time{}, sent: map[string]sentView{},
 	}
 	w.moved = true
 	w.oracle.restarted(m.State())
@@ -181,7 +181,7 @@ func (w *World) masterStep() error {
 		return err
 	}
 	if w.moved || w.turns%auditEvery == 0 {
-		w.checkTold()
+		w.checkViews()
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func (w *World) hangUp(machine *machine) {
 	if epoch, ok := m.epochs[machine.name]; ok && (machine.link.lost || over) {
 		m.Leave(machine.name, epoch)
 		delete(m.epochs, machine.name)
-		delete(m.told, machine.name)
+		delete(m.sent, machine.name)
 		machine.link.in = slices.DeleteFunc(machine.link.in, func(l message) bool { return l.hello }) // its answer went with it
 	}
 }
@@ -327,6 +327,7 @@ func (w *World) decides(ready *reconciler.Ready) error {
 	w.checkWaves(before, w.drains())
 	w.checkRelief(before, suspended)
 	w.checkSets(before)
+	w.checkInside(before)
 	w.checkConstraints(before)
 	w.checkOnce(before)
 	w.oracle.halfway = nil
@@ -375,24 +376,24 @@ func (w *World) listen(machine *machine) error {
 			}
 			continue
 		}
-		if w.rivalHears(machine, l) {
+		if w.rivalReport(machine, l) {
 			continue
 		}
 		if l.epoch != m.epochs[machine.name] {
 			w.endSession(machine, l.epoch, w.now.Add(redial)) // it is over, as its machine gets to know
 			continue
 		}
-		if err := w.hear(machine, l.report); err != nil {
+		if err := w.report(machine, l.report); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *World) hear(machine *machine, r *schema.Report) error {
+func (w *World) report(machine *machine, r *schema.Report) error {
 	m := w.master
-	m.heard[machine.name], m.heardAt[machine.name] = r, w.now
-	w.oracle.heard[machine.name] = w.now
+	m.reported[machine.name], m.reportedAt[machine.name] = r, w.now
+	w.oracle.reported[machine.name] = w.now
 	w.checkEnds(machine, r)
 	said := *r
 	if f := w.cfg.Mutant.Report; f != nil {
@@ -416,7 +417,7 @@ func (w *World) join(machine *machine) error {
 		return stored
 	}
 	m.news = true
-	w.unhear(machine.name)
+	w.dropReport(machine.name)
 	if err != nil {
 		if !w.contested(machine) {
 			w.violate("%v", err)

@@ -12,7 +12,7 @@ import (
 // link, and the clock of its host.
 type masterIO struct {
 	*World
-	intended []schema.Event // told when they are stored
+	intended []schema.Event // published when they are stored
 }
 
 // Load is that of the store.
@@ -51,7 +51,7 @@ func (io *masterIO) cut(ctx context.Context, writes []model.Write) ([]model.Writ
 // Append tells what has happened.
 func (io *masterIO) Append(events []schema.Event) { io.noteEvents(events) }
 
-// Intend keeps what is told once it is stored.
+// Intend keeps what is published once it is stored.
 func (io *masterIO) Intend(events []schema.Event) { io.intended = events }
 
 // Settle tells it, unless it could not be stored.
@@ -64,7 +64,7 @@ func (io *masterIO) Settle(err error) {
 // Push sends a machine its view.
 func (io *masterIO) Push(machine string, view schema.View) {
 	w := io.World
-	w.checkTells(machine, &view)
+	w.checkView(machine, &view)
 	w.master.version = view.Version
 	w.sendView(w.named(machine), view)
 }

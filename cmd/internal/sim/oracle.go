@@ -17,7 +17,7 @@ type oracle struct {
 	good     map[string]*schema.Package // last good version of each directory
 	next     map[string]*schema.Package // what good becomes when nextID is stored
 	nextID   string
-	heard    map[string]time.Time       // when a master last heard of each machine
+	reported map[string]time.Time       // when a master last heard of each machine
 	finished map[schema.TaskName]uint64 // generation of the run that exited 0
 	failed   map[schema.TaskName]failure
 	counter  uint64
@@ -25,14 +25,15 @@ type oracle struct {
 	indices  map[schema.JobName][]int
 	rollouts map[schema.JobName]*rollout
 	proven   map[schema.JobName]map[string]bool // commands that need no canary
-	gone     map[string]time.Time               // machine → when it was first seen to be declared gone
-	restarts map[string]*restarted              // that were asked for and are not known to be over
-	written  map[uint64]time.Time               // generations that must never run twice, and went with a machine that is gone: when
-	joined   map[string]time.Time               // machine → when the leader's store last took a join of it
-	halfway  snap                               // what was stored when a step began whose writes are not all known to be stored
-	cordoned map[string]uint64                  // machine → counter when the cordon was first seen in force
-	stops    map[schema.JobName][]time.Time     // that were chosen, of tasks that worked
-	jumped   time.Time                          // when the clock of the master's host was last set
+	returned map[schema.JobName]*returned
+	gone     map[string]time.Time           // machine → when it was first seen to be declared gone
+	restarts map[string]*restarted          // that were asked for and are not known to be over
+	written  map[uint64]time.Time           // generations that must never run twice, and went with a machine that is gone: when
+	joined   map[string]time.Time           // machine → when the leader's store last took a join of it
+	halfway  snap                           // what was stored when a step began whose writes are not all known to be stored
+	cordoned map[string]uint64              // machine → counter when the cordon was first seen in force
+	stops    map[schema.JobName][]time.Time // that were chosen, of tasks that worked
+	jumped   time.Time                      // when the clock of the master's host was last set
 	unseen   unseen
 	losses   losses
 	epochs   map[string]uint64        // the last that each machine was given
@@ -53,8 +54,8 @@ type failure struct {
 
 func newOracle() oracle {
 	return oracle{
-		durable: &model.State{}, good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		rollouts: map[schema.JobName]*rollout{}, proven: map[schema.JobName]map[string]bool{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, closed: map[uint64]*agent{}, ended: map[uint64]bool{}, again: map[schema.TaskName]bool{}, unknown: map[uint64]bool{}, later: map[string][]byte{}, losses: losses{since: map[string]time.Time{}, held: map[string]time.Time{}}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
+		durable: &model.State{}, good: map[string]*schema.Package{}, reported: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
+		rollouts: map[schema.JobName]*rollout{}, proven: map[schema.JobName]map[string]bool{}, returned: map[schema.JobName]*returned{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, closed: map[uint64]*agent{}, ended: map[uint64]bool{}, again: map[schema.TaskName]bool{}, unknown: map[uint64]bool{}, later: map[string][]byte{}, losses: losses{since: map[string]time.Time{}, held: map[string]time.Time{}}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
 
@@ -112,6 +113,7 @@ func (o *oracle) adopting(c schema.Compiled) {
 func (o *oracle) adopted(commit string) {
 	if commit == o.nextID {
 		o.good = o.next
+		o.forgetReturned()
 	}
 }
 
@@ -143,12 +145,12 @@ func (o *oracle) record(task schema.TaskName) *schema.TaskRecord {
 	return snap(o.durable.Chunks).record(task)
 }
 
-// checkTerm: no task is told to stop without a cause, nor while the store says
+// checkTerm: no task is stopped without a cause, nor while the store says
 // that it shall run where it is, unless it is unhealthy, or its machine has no view yet
 // since the store was restored.
 func (w *World) checkTerm(m *machine, a nodeagent.Action) {
 	if a.Cause == nil || a.Cause.Kind == "" {
-		w.violate("task %s is told to stop without a cause", a.Task)
+		w.violate("task %s is stopped without a cause", a.Task)
 		return
 	}
 	if x, view := w.oracle.durable.Restored, m.agent.core.Memory().View; x != nil && view != nil && view.Epoch <= x.Floor {
@@ -159,7 +161,7 @@ func (w *World) checkTerm(m *machine, a nodeagent.Action) {
 		return // what the store says of the task is still on its way
 	}
 	if r != nil && r.Generation == a.Generation && r.Machine == m.name && r.Stop == nil && a.Cause.Kind != schema.CauseUnhealthy {
-		w.violate("task %s generation %d is told to stop on %s (%s), where the store says it shall run", a.Task, a.Generation, m.name, a.Cause)
+		w.violate("task %s generation %d is stopped on %s (%s), where the store says it shall run", a.Task, a.Generation, m.name, a.Cause)
 	}
 }
 
@@ -301,7 +303,7 @@ func (w *World) checkPreempted(task schema.TaskName, stopped bool, before snap) 
 // its agent and its link are in order: a master that could not listen has no right
 // to.
 func (w *World) checkLost(e schema.Event, task schema.TaskName, before snap) {
-	last := w.oracle.heard[e.Machine]
+	last := w.oracle.reported[e.Machine]
 	if _, lost := w.oracle.losses.since[e.Machine]; !lost && w.master.since.After(last) { // else it was lost to the one before
 		last = w.master.since
 	}
@@ -362,8 +364,8 @@ const silentAfter = 10 * time.Second
 
 // works reports whether a task does, as far as its machine has said.
 func (w *World) works(r *schema.TaskRecord) bool {
-	report := w.master.heard[r.Machine]
-	if r.Machine == "" || r.Stop != nil || report == nil || w.now.Sub(w.master.heardAt[r.Machine]) >= silentAfter {
+	report := w.master.reported[r.Machine]
+	if r.Machine == "" || r.Stop != nil || report == nil || w.now.Sub(w.master.reportedAt[r.Machine]) >= silentAfter {
 		return false
 	}
 	for _, t := range report.Tasks {

@@ -61,7 +61,7 @@ func (w *World) checkRelief(before snap, suspended map[schema.JobName]suspendedJ
 	asking := 0
 	for machine, refs := range leaving {
 		named := w.relief(machine)
-		if w.hears(machine) && slices.ContainsFunc(refs, func(r schema.TaskRef) bool { return slices.Contains(named, r) }) {
+		if w.responds(machine) && slices.ContainsFunc(refs, func(r schema.TaskRef) bool { return slices.Contains(named, r) }) {
 			asking++
 		}
 		unnamed := func(r schema.TaskRef) bool { return !slices.Contains(named, r) } // what was named before may have been enough
@@ -76,7 +76,7 @@ func (w *World) checkRelief(before snap, suspended map[schema.JobName]suspendedJ
 
 // relief is what the agent of a machine has asked for in its newest report.
 func (w *World) relief(machine string) []schema.TaskRef {
-	if r := w.master.heard[machine]; r != nil && r.Overload != nil {
+	if r := w.master.reported[machine]; r != nil && r.Overload != nil {
 		return r.Overload.Relief
 	}
 	return nil

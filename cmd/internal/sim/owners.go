@@ -102,6 +102,26 @@ func (w *World) checkSets(before snap) {
 	}
 }
 
+// checkInside: what a step gives a place to that belongs into an alloc is in one of the
+// right set, and nothing else is in any.
+func (w *World) checkInside(before snap) {
+	for name, c := range w.master.state.Chunks {
+		if before[name] == c {
+			continue
+		}
+		for i := range c.Tasks {
+			t, task := &c.Tasks[i], name.Job.Task(c.Tasks[i].Index)
+			if was := before.record(task); t.Machine == "" || was != nil && was.Generation == t.Generation || w.oracle.unknown[t.Generation] {
+				continue
+			}
+			set, inside := w.master.state.Data[t.Data].HostSet()
+			if inside != (t.Alloc != nil) || inside && t.Alloc.Of(name.Job).JobName != set {
+				w.violate("task %s is placed in alloc %v, and its job runs in alloc set %q", task, t.Alloc, set.Job)
+			}
+		}
+	}
+}
+
 // uses reports whether a task of a job is to stay in a generation of an alloc.
 func (w *World) uses(job schema.JobName, alloc schema.TaskName, generation uint64) bool {
 	found := false

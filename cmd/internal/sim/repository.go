@@ -26,6 +26,7 @@ type declared struct {
 	there   bool
 	tasks   int
 	version int
+	earlier int // version
 	shift   int // of its priority, within its band
 	without int // of an alloc set and its jobs: 1 without the set, 2 without the jobs
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -38,6 +39,9 @@ func (w *World) keepSnapshot() {
 		return
 	}
 	delete(docs, "cell") // whose store it is says the store
+	if w.turns%(4*snapshotEvery) == 0 {
+		w.checkStored(docs)
+	}
 	o := &w.oracle
 	s := snapshot{
 		at: serialized(w.now), counter: w.master.state.Counter, docs: docs, good: maps.Clone(o.good), finished: maps.Clone(o.finished),
@@ -51,6 +55,22 @@ func (w *World) keepSnapshot() {
 	}
 	if w.snapshots = append(w.snapshots, s); len(w.snapshots) > snapshotsKept {
 		w.snapshots = w.snapshots[1:]
+	}
+}
+
+// checkStored: a master goes by what the store holds, all of it and nothing else.
+func (w *World) checkStored(docs map[string][]byte) {
+	stored, err := model.Load(cellName, docs)
+	if err != nil {
+		w.violate("what is stored cannot be loaded: %v", err)
+		return
+	}
+	has, want := reflect.ValueOf(stored).Elem(), reflect.ValueOf(w.master.state).Elem()
+	for i := range has.NumField() {
+		f := has.Type().Field(i)
+		if f.IsExported() && f.Name != "Desires" && f.Name != "Records" && !reflect.DeepEqual(has.Field(i).Interface(), want.Field(i).Interface()) {
+			w.violate("the master goes by other %s than are stored", f.Name)
+		}
 	}
 }
 
@@ -122,6 +142,7 @@ func (o *oracle) putBack(s *snapshot, w *World) {
 	o.durable, o.halfway, o.indexOn = &model.State{}, nil, nil
 	clear(o.failed)
 	clear(o.restarts)
+	clear(o.returned)
 	clear(o.cordoned)
 	clear(o.gone)
 	clear(o.stops)

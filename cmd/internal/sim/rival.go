@@ -27,9 +27,9 @@ func (w *World) splits(a Action) bool {
 	return true
 }
 
-// rivalHears takes what a machine says to a master that leads no more; it reports
+// rivalReport takes what a machine says to a master that leads no more; it reports
 // whether it is one of its own.
-func (w *World) rivalHears(machine *machine, l message) bool {
+func (w *World) rivalReport(machine *machine, l message) bool {
 	m := w.rival
 	if m == nil || l.report == nil || m.epochs[machine.name] != l.epoch {
 		return false

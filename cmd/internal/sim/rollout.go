@@ -71,6 +71,7 @@ func (w *World) checkRollouts(before snap, suspended map[schema.JobName]suspende
 		if s.Jobs[name] == nil {
 			delete(w.oracle.rollouts, name)
 			delete(w.oracle.proven, name)
+			delete(w.oracle.returned, name)
 		}
 	}
 	for name, r := range s.Jobs {
@@ -83,6 +84,7 @@ func (w *World) checkRollouts(before snap, suspended map[schema.JobName]suspende
 			t = &rollout{data: r.Admitted, since: w.now}
 			w.oracle.rollouts[name] = t
 		}
+		w.checkRetried(name, r)
 		if r.Rollout != nil && r.Rollout.Returned != "" {
 			_, held := suspended[name]
 			w.checkReturned(name, r, before, held)
@@ -147,6 +149,38 @@ func (w *World) checkCanary(name schema.JobName, want *schema.Job, t *rollout, b
 	if !passed && w.oracle.unseen.at.Before(t.since) {
 		w.violate("%d tasks of %s have new version, which has not passed its canary of %d", has, name, canary.Tasks)
 	}
+}
+
+// returned is data that has failed, and from which a job has returned.
+type returned struct {
+	data schema.Digest
+	left bool // the job has been admitted with other data since
+}
+
+// checkRetried: data from which a job has returned is not tried again until a commit says
+// something else of the job; what holds the job's removal, and a suspension, say nothing.
+func (w *World) checkRetried(name schema.JobName, r *schema.JobRecord) {
+	if r.Rollout != nil && r.Rollout.Returned != "" {
+		if was := w.oracle.returned[name]; was == nil || was.data != r.Rollout.Returned {
+			w.oracle.returned[name] = &returned{data: r.Rollout.Returned}
+		}
+	}
+	was := w.oracle.returned[name]
+	switch {
+	case was == nil:
+	case r.Admitted != was.data:
+		was.left = true
+	case was.left:
+		w.violate("job %s is given data again that has failed, and no commit has said anything else of it since", name)
+	}
+}
+
+// forgetReturned has what is committed otherwise now count as new.
+func (o *oracle) forgetReturned() {
+	maps.DeleteFunc(o.returned, func(name schema.JobName, x *returned) bool {
+		declared := o.declared(name)
+		return declared == nil || o.data[x.data] == nil || schema.DigestOf(declared) != x.data
+	})
 }
 
 // checkReturned: a job that returns to its last healthy version gives nobody the

@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"math/rand/v2"
-	"strings"
-)
+import "math/rand/v2"
 
 // roughJobs are the jobs of a world in which machines come and go.
 var roughJobs = []string{"a/web", "b/low", "c/once", "d/main", "a/logs", "b/pair", "c/api"}
@@ -44,13 +41,14 @@ var roughly = []share{
 // Rough returns the script of a seed in which machines come and go: a small cell, and so
 // many actions, of which each takes up to 20 s, and one in twenty minutes.
 func Rough(seed uint64, actions int) Script {
-	rng := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // a simulation wants what can be repeated
+	rng, p := rand.New(rand.NewPCG(seed, 2)), roughProfileOf(seed) //nolint:gosec // a simulation wants what can be repeated
 	s := Script{
-		World: Config{Seed: seed, Machines: 10 + int(seed%5), Cut: int(seed % 4), Slow: seed%3 == 0, Jobs: strings.Join(roughJobs, ",")},
+		World: Config{Seed: seed, Machines: 10 + int(seed%5), Cut: int(seed % 4), Slow: seed%3 == 0, Jobs: p.catalogue(), Mixed: p.rng != nil},
 		Calm:  true,
 	}
+	roughly := p.skew(roughly, []share{{"revert", 2}, {"priority", 4}, {"back", 6}})
 	for range actions {
-		a := Action{Do: pick(rng, roughly), Machine: rng.IntN(1 << 20), Job: rng.IntN(1 << 20), N: rng.IntN(1 << 20), Turns: 1 + rng.IntN(80)}
+		a := Action{Do: pick(rng, roughly), Machine: rng.IntN(1 << 20), Job: p.job(rng), N: rng.IntN(1 << 20), Turns: 1 + rng.IntN(80)}
 		if rng.IntN(20) == 0 {
 			a.Turns *= 20
 		}

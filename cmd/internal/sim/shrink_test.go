@@ -31,7 +31,7 @@ func TestShrink(t *testing.T) {
 	t.Parallel()
 	const turns = 100
 	bug := forgetful(turns * tick)
-	long := Script{World: Config{Seed: 9, Machines: 3, Cut: 2, Slow: true, Jobs: "a/web,b/count"}, Actions: Generate(25, 3000)}
+	long := Script{World: Config{Seed: 9, Machines: 3, Cut: 2, Slow: true, Jobs: "a/web,b/count"}, Actions: everything.generate(25, 3000)}
 	tries := 0
 	fails := func(s *Script) error { tries++; _, err := s.Play(bug); return err }
 	err := fails(&long)
@@ -82,7 +82,7 @@ func TestShrinkKeeps(t *testing.T) {
 		return nil
 	}
 	for seed := range uint64(20) {
-		s := Script{World: Config{Seed: seed, Machines: 20}, Actions: Generate(seed, 4000), Calm: true}
+		s := Script{World: Config{Seed: seed, Machines: 20}, Actions: everything.generate(seed, 4000), Calm: true}
 		if fails(&s) == nil {
 			continue
 		}

@@ -12,12 +12,22 @@ import (
 func (w *World) givesUp(a Action) bool {
 	m := w.machine(a)
 	for _, x := range w.machines {
-		if a.N%4 != 0 && w.now.Sub(w.oracle.heard[x.name]) > silentAfter && !w.repo.machines[x.name].Gone {
+		if a.N%4 != 0 && w.now.Sub(w.oracle.reported[x.name]) > silentAfter && !w.repo.machines[x.name].Gone {
 			m = x
 			break
 		}
 	}
 	return w.declare(m.name, func(o *schema.Machine) { o.Gone = !o.Gone })
+}
+
+// takesBack commits that a machine which speaks is not declared gone any longer.
+func (w *World) takesBack(Action) bool {
+	for _, m := range w.machines {
+		if w.repo.machines[m.name].Gone && w.now.Sub(w.oracle.reported[m.name]) < silentAfter {
+			return w.declare(m.name, func(o *schema.Machine) { o.Gone = false })
+		}
+	}
+	return false
 }
 
 // checkGone takes down since when objects that are in force declare machines
@@ -48,7 +58,7 @@ func (w *World) isGone(machine string) bool {
 	for _, o := range w.inForce() {
 		if o.Gone && speaksOf(&o, w.named(machine)) {
 			since, known := w.oracle.gone[machine]
-			return !known || w.oracle.heard[machine].Sub(since) < spokenWithin
+			return !known || w.oracle.reported[machine].Sub(since) < spokenWithin
 		}
 	}
 	return false

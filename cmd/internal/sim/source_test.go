@@ -134,7 +134,7 @@ type found struct {
 func goHunting(times, within int) error {
 	out := make([]found, 0, times)
 	for i := range times {
-		f := found{First: *first + uint64(i)*100_000}
+		f := found{First: varied + *first + uint64(i)*100_000} // other histories than the fixed ones
 		for n := range within {
 			if err := caught(f.First+uint64(n), nil); err != nil {
 				f.Needed, f.Why = n+1, err.Error()

@@ -164,7 +164,7 @@ func movable(want *schema.Job) bool {
 // takes reports whether a machine is one on which a task may be placed, and has what
 // it needs.
 func (w *World) takes(m *machine, want *schema.Job) bool {
-	said := w.master.heard[m.name]
+	said := w.master.reported[m.name]
 	if _, cordoned := w.oracle.cordoned[m.name]; cordoned || !w.settled(m) || said == nil || len(said.Conditions) > 0 || len(said.BusyPorts) > 0 {
 		return false
 	}

@@ -12,11 +12,11 @@ func TestSuspended(t *testing.T) {
 	}
 	for seed := range seeds {
 		w := New(Seeded(seed, 0).World)
-		if err := w.Play(Generate(seed, steps/4)); err != nil { // there is something to suspend then
+		if err := w.Play(everything.generate(seed, steps/4)); err != nil { // there is something to suspend then
 			t.Fatalf("seed %d: %v\n%s", seed, err, w.History())
 		}
 		suspended := 0
-		for i, a := range Generate(seed+1000, steps) {
+		for i, a := range everything.generate(seed+1000, steps) {
 			switch a.N % 20 {
 			case 0, 1:
 				a.Do = "suspend"

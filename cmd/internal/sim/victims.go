@@ -21,6 +21,9 @@ func (w *World) checkVictims(victim, by schema.TaskName, before snap) {
 			if r.Stop == nil || r.Stop.By != by.Short() || r.Machine == now || is == nil || is.Generation != r.Generation || is.Stop == nil || is.Stop.By != r.Stop.By || j.Since.After(r.Stop.At) {
 				continue
 			}
+			if waits := w.oracle.record(by); waits != nil && !waits.Avoid[r.Machine].IsZero() {
+				continue // it made room there while every other machine was to be avoided, too
+			}
 			if w.inOrder(r.Machine) && w.roomLeft(r.Machine, by, want) {
 				w.violate("task %s makes room on %s for %s, which waits for %s to leave %s", victim, now, by, name.Job.Task(r.Index), r.Machine)
 			}
@@ -36,9 +39,9 @@ func (w *World) inOrder(machine string) bool {
 			return false
 		}
 	}
-	r := w.master.heard[machine]
+	r := w.master.reported[machine]
 	_, cordoned := w.oracle.cordoned[machine]
-	return r != nil && !cordoned && w.drains()[machine] == nil && !w.isGone(machine) && len(r.Conditions)+len(r.BusyPorts) == 0 && w.now.Sub(w.master.heardAt[machine]) < silentAfter
+	return r != nil && !cordoned && w.drains()[machine] == nil && !w.isGone(machine) && len(r.Conditions)+len(r.BusyPorts) == 0 && w.now.Sub(w.master.reportedAt[machine]) < silentAfter
 }
 
 // roomLeft reports whether a machine has room for a task once those have gone

@@ -13,7 +13,7 @@ import (
 const (
 	// wakeEvery is how many turns lie between two looks at whether a master
 	// that has just decided is right about when it has to decide again.
-	wakeEvery = 4
+	wakeEvery = 8
 	// everLater stands for the time of a master that wants no step without news.
 	everLater = time.Hour
 	// longestBackoff is how long a task may have to wait for its next attempt,
@@ -40,7 +40,7 @@ func (w *World) checkWake(in control.Input) {
 	in.State, in.Memo, in.Now = m.state, nil, w.clock.read(w.now.Add(sleeps))
 	if out := control.Step(in); len(out.Writes) > 0 && !onlyRebalances(&out) && !w.takesOver(&out) {
 		w.noteEvents(out.Events)
-		w.violate("the master wants to sleep for %s, and has to write %s before", sleeps, out.Writes[0].Key)
+		w.violate("the master sleeps for %s, and has to write %s before", sleeps, out.Writes[0].Key)
 	} else if len(m.last.Writes) == 0 && verdictOf(&out) != verdictOf(m.last) {
 		w.violate("the master says of admission: %s: want %s", verdictOf(m.last), verdictOf(&out))
 	}

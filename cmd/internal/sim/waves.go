@@ -14,7 +14,7 @@ func (w *World) checkWaves(before snap, drains map[string]*schema.Machine) {
 		return
 	}
 	now := w.clock.read(w.now)
-	holds, told := map[string]int{}, map[string]int{}
+	holds, stopped := map[string]int{}, map[string]int{}
 	for name, c := range w.master.state.Chunks {
 		for i := range c.Tasks {
 			t := &c.Tasks[i]
@@ -24,7 +24,7 @@ func (w *World) checkWaves(before snap, drains map[string]*schema.Machine) {
 			holds[t.Machine]++
 			was := before.record(name.Job.Task(t.Index))
 			if t.Stop != nil && t.Stop.Kind == schema.CauseMaintenance && was != nil && was.Generation == t.Generation && was.Stop == nil {
-				told[t.Machine]++
+				stopped[t.Machine]++
 			}
 		}
 	}
@@ -34,17 +34,17 @@ func (w *World) checkWaves(before snap, drains map[string]*schema.Machine) {
 		switch {
 		case said == nil || holds[machine] == 0:
 			continue
-		case !w.hears(machine):
-			if told[machine] > 0 {
-				w.violate("%d tasks are to leave %s, which is drained and says nothing", told[machine], machine)
+		case !w.responds(machine):
+			if stopped[machine] > 0 {
+				w.violate("%d tasks are to leave %s, which is drained and says nothing", stopped[machine], machine)
 			}
 			continue
 		}
 		mine := turns[o.Name] < max(1, o.Drain.AtOnce) || due(o, now)
 		turns[o.Name]++
 		switch {
-		case !mine && told[machine] > 0:
-			w.violate("%d tasks are to leave %s, and it is not its turn to be emptied: machine.%s wants %d at a time", told[machine], machine, o.Name, o.Drain.AtOnce)
+		case !mine && stopped[machine] > 0:
+			w.violate("%d tasks are to leave %s, and it is not its turn to be emptied: machine.%s wants %d at a time", stopped[machine], machine, o.Name, o.Drain.AtOnce)
 		case mine && said.Turn:
 			w.violate("%s waits for others of machine.%s to be emptied, and it is its turn: %d at a time", machine, o.Name, o.Drain.AtOnce)
 		case !mine && !said.Turn:
@@ -63,7 +63,7 @@ func (w *World) checkLeaves(drains map[string]*schema.Machine) {
 			t := &c.Tasks[i]
 			said := w.master.last.Draining[t.Machine]
 			r := w.master.state.Jobs[name.Job]
-			if t.Machine == "" || drains[t.Machine] == nil || said == nil || said.Turn || !w.hears(t.Machine) {
+			if t.Machine == "" || drains[t.Machine] == nil || said == nil || said.Turn || !w.responds(t.Machine) {
 				continue
 			}
 			if t.Stop == nil && t.Alloc == nil && r != nil && r.Admitted != "" && said.Wait(name.Job.Task(t.Index)) == "" {
@@ -77,7 +77,7 @@ func (w *World) checkLeaves(drains map[string]*schema.Machine) {
 // silent, not to wait for others.
 func (w *World) checkSilentDrains() {
 	for machine, said := range w.master.last.Draining {
-		if said.Left > 0 && !w.hears(machine) && (said.Turn || !slices.Contains(said.Waits, "it is silent")) {
+		if said.Left > 0 && !w.responds(machine) && (said.Turn || !slices.Contains(said.Waits, "it is silent")) {
 			w.violate("%s is drained and has not been heard, and is said to wait for %v, others first: %t", machine, said.Waits, said.Turn)
 		}
 	}

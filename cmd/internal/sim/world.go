@@ -37,6 +37,9 @@ type Config struct {
 	// Late lets machines join one after the other, a second apart: what their
 	// number and their sum decides is decided anew each time.
 	Late bool
+	// Mixed lets some tasks end with 0 when they are to stop, and some batch tasks take ten
+	// times as long as others.
+	Mixed bool
 	// Jobs are those that a random repository holds at first, as user/job with
 	// commas between them, "": all that there are.
 	Jobs string
