@@ -117,7 +117,9 @@ func TestMeasureDeep(t *testing.T) {
 	}
 	_, _ = unix.Close(file), unix.Close(fd)
 	got := measure(t, dir)
-	if want := int64(1 + levels*siblings + 1); got.Inodes != want || got.Bytes < 1<<20 || got.Note != "" {
+	// Where each processor is emulated it takes longer than a count may.
+	slow := os.Getenv("MUSTER_TEST_SLOW") != "" && strings.Contains(got.Note, "counting took more than")
+	if want := int64(1 + levels*siblings + 1); got.Inodes != want || got.Bytes < 1<<20 || got.Note != "" && !slow {
 		t.Errorf("%+v, want %d inodes, 1 MiB and more", got, want)
 	}
 }
