@@ -166,7 +166,7 @@ func BenchmarkFromEmpty(b *testing.B) {
 		})
 	}
 	// Without any technique every machine is scored for every task; a tenth
-	// of the tasks tells the rate.
+	// of the tasks gives the rate.
 	b.Run("none/tenth", func(b *testing.B) {
 		run(b, machines, asks[:10_000], placement.Options{NoRelaxed: true, NoCache: true, NoClasses: true})
 	})

@@ -103,23 +103,23 @@ func TestForkDecidesLikeSnapshot(t *testing.T) {
 	})
 }
 
-// Snapshots that are forks of each other, changed in any order, each hold what they
-// were told. Some are released, and others go on.
+// Snapshots that are forks of each other, changed in any order, each hold the changes
+// made to them. Some are released, and others go on.
 func TestForksAreApart(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		type told struct {
+		type forked struct {
 			*placement.Snapshot
 			changes []func(*placement.Snapshot)
 		}
 		c := drawCell(t)
-		all := []*told{{Snapshot: placement.NewSnapshot(c.machines, c.tasks)}}
+		all := []*forked{{Snapshot: placement.NewSnapshot(c.machines, c.tasks)}}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			at := rapid.IntRange(0, len(all)-1).Draw(t, "which")
 			x := all[at]
 			switch rapid.IntRange(0, 7).Draw(t, "do") {
 			case 0, 1:
-				all = append(all, &told{x.Fork(), slices.Clone(x.changes)})
+				all = append(all, &forked{x.Fork(), slices.Clone(x.changes)})
 			case 2:
 				if len(all) > 1 {
 					x.Release()

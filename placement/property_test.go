@@ -427,7 +427,7 @@ func where(ds []placement.Decision) map[schema.TaskName]string {
 	return out
 }
 
-// A snapshot that was told of every change answers like a new one. What is
+// A snapshot to which every change was applied answers like a new one. What is
 // typical is learnt from time to time only, so the policy is one without it.
 func TestIncrementalIsLikeNew(t *testing.T) {
 	t.Parallel()

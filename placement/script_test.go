@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// story is the cell that a script tells about. Sizes are in cores and in any
+// story is the cell that a script describes. Sizes are in cores and in any
 // unit of RAM and disk.
 type story struct {
 	machines map[string]placement.Machine

@@ -22,7 +22,7 @@ func tenant(name string, paths ...string) schema.Tenant {
 	return schema.Tenant{Name: name, Paths: paths, Users: []string{name}}
 }
 
-// adopted tells what the head of a cell holds: for each directory its objects,
+// adopted prints what the head of a cell holds: for each directory its objects,
 // and why it is stale.
 func adopted(c *cell) []string {
 	var out []string
@@ -280,7 +280,7 @@ func said(ds []schema.Diagnostic) []string {
 }
 
 // TestOneNameInThreePackages: a name that three packages declare is one mistake,
-// told at the second and the third place, also where its kinds are not the same.
+// reported at the second and the third place, also where its kinds are not the same.
 func TestOneNameInThreePackages(t *testing.T) {
 	t.Parallel()
 	web := service("a", "web", 3, "v")
@@ -310,7 +310,7 @@ func TestOneNameInThreePackages(t *testing.T) {
 }
 
 // TestRulesAreNoNews: a head that a release without rules has stored says the same as
-// one with them. The same commit writes nothing and tells nothing; and a directory
+// one with them. The same commit writes nothing and logs nothing; and a directory
 // that was broken before is not thought to hide a job that goes now.
 func TestRulesAreNoNews(t *testing.T) {
 	t.Parallel()
@@ -327,7 +327,7 @@ func TestRulesAreNoNews(t *testing.T) {
 	}
 	c.restart()
 	if events := c.commit(first); len(events) > 0 || c.state.Head.Stale["y"][0].Rule != "" {
-		t.Errorf("the same commit tells %v, and the head is written again: %+v", events, c.state.Head)
+		t.Errorf("the same commit logs %v, and the head is written again: %+v", events, c.state.Head)
 	}
 	c.step()
 	c.commit(compiled("2", first.Packages[0], bad("y")))
@@ -368,7 +368,7 @@ func TestStaleIsShort(t *testing.T) {
 }
 
 // TestCheckHeadless: what follows from a package that was not taken and may
-// grant quota is not told.
+// grant quota is not reported.
 func TestCheckHeadless(t *testing.T) {
 	t.Parallel()
 	_, ds := reconciler.Check(compiled("", bad("."), good(pkg("x", service("a", "web", 3, "v")))), epoch)

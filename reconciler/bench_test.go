@@ -30,7 +30,7 @@ func large(b *testing.B) *cell {
 	if s := c.status(); !s.Converged {
 		b.Fatalf("not converged: %v", s.Waiting)
 	}
-	c.turn() // hears for a second time what is as it was
+	c.turn() // receives unchanged reports for a second time
 	return c
 }
 
@@ -60,7 +60,7 @@ func (c *cell) kept() control.Input {
 
 func (c *cell) turn() {
 	c.now = c.now.Add(time.Second)
-	c.hear()
+	c.exchange()
 	c.step()
 }
 

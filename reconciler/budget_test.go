@@ -22,8 +22,8 @@ type chosen struct {
 
 func newChosen() chosen { return chosen{map[uint64]bool{}, map[schema.JobName][]time.Time{}} }
 
-// crowd makes a machine ask for tasks to be moved away, or ask no more.
-func (a *anything) crowd(t *rapid.T, m *agent) {
+// relieve makes a machine ask for tasks to be moved away, or ask no more.
+func (a *anything) relieve(t *rapid.T, m *agent) {
 	if m.relief = nil; rapid.Bool().Draw(t, "over") {
 		return
 	}
@@ -35,14 +35,14 @@ func (a *anything) crowd(t *rapid.T, m *agent) {
 	slices.Sort(m.relief)
 }
 
-// serving tells of each task whether it works, as far as the reports say that
+// serving reports of each task whether it works, as far as the reports say that
 // the master has had.
 func (a *anything) serving() map[schema.TaskName]bool {
 	out := map[schema.TaskName]bool{}
 	for name, c := range a.state.Chunks {
 		for i := range c.Tasks {
 			r := &c.Tasks[i]
-			said := a.heard[r.Machine]
+			said := a.reported[r.Machine]
 			out[name.Job.Task(r.Index)] = r.Stop == nil && r.Machine != "" && slices.ContainsFunc(said, func(s schema.TaskStatus) bool {
 				return s.Generation == r.Generation && s.State == schema.Running && s.Health != schema.Unhealthy
 			})
@@ -140,7 +140,7 @@ func TestRefusal(t *testing.T) {
 	turn := func(n int) {
 		for range n {
 			c.now = c.now.Add(time.Second)
-			c.hear()
+			c.exchange()
 			c.step()
 		}
 	}
@@ -149,9 +149,9 @@ func TestRefusal(t *testing.T) {
 	turn(2)
 	may(true, "all serve")
 	c.restart()
-	may(false, "a new master has heard nothing")
+	may(false, "a new master has no reports")
 	turn(1)
-	may(true, "a new master has heard all")
+	may(true, "a new master has all reports")
 	c.agent("m2").silent = true
 	turn(15)
 	may(false, "a machine is silent")

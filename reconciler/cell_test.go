@@ -21,8 +21,8 @@ import (
 // epoch is when every test begins.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// cell is a master without goroutines and the machines that it hears: agents
-// that do at once what they are told.
+// cell is a master without goroutines and the machines that report to it: agents
+// that apply their views at once.
 type cell struct {
 	docs      map[string][]byte // the store
 	master    *reconciler.Master
@@ -33,7 +33,7 @@ type cell struct {
 	last      control.Output
 	in        control.Input                  // of the newest step
 	forgets   bool                           // each step goes without what the one before has found out
-	heard     map[string][]schema.TaskStatus // by this master, by machine
+	reported  map[string][]schema.TaskStatus // by this master, by machine
 	views     map[string]schema.View         // last that this master pushed, by machine
 	agents    []*agent                       // sorted by name
 	rejected  map[string]bool                // jobs of which an event has said so
@@ -67,7 +67,7 @@ func (c *cell) restart() {
 	}
 	c.master, c.state, c.observed = m, m.State(), m.Observed()
 	c.describer, c.looked = status.Describer{}, status.Describer{}
-	c.heard, c.views = map[string][]schema.TaskStatus{}, map[string]schema.View{}
+	c.reported, c.views = map[string][]schema.TaskStatus{}, map[string]schema.View{}
 	c.carryOut() // that it leads
 }
 
@@ -81,8 +81,8 @@ func (c *cell) stepOf(in control.Input) control.Output {
 	return control.Step(in)
 }
 
-// carryOut does what the master wants done, and returns what it tells. Agents take
-// their views when they are heard.
+// carryOut does what the master wants done, and returns its events. Agents take
+// their views when they report.
 func (c *cell) carryOut() []schema.Event {
 	var events []schema.Event
 	for {
@@ -240,8 +240,8 @@ func (c *cell) agent(name string) *agent {
 	return nil
 }
 
-// hear lets every machine that is not silent take its view and report.
-func (c *cell) hear() []schema.Event {
+// exchange lets every machine that is not silent take its view and report.
+func (c *cell) exchange() []schema.Event {
 	views := model.Views(c.state)
 	var events []schema.Event
 	for _, a := range c.agents {
@@ -250,7 +250,7 @@ func (c *cell) hear() []schema.Event {
 				c.obey(a, views[a.info.Name].Assignments)
 			}
 			r := a.report()
-			c.heard[a.info.Name] = r.Tasks
+			c.reported[a.info.Name] = r.Tasks
 			events = append(events, c.observed.AddReport(r, c.now)...)
 		}
 	}
@@ -260,9 +260,9 @@ func (c *cell) hear() []schema.Event {
 // obey starts and stops what the view says. A task whose first argument is
 // "crash" fails for good, one with "sick" is not healthy.
 func (c *cell) obey(a *agent, view []schema.Assignment) {
-	told := map[uint64]bool{}
+	assigned := map[uint64]bool{}
 	for _, v := range view {
-		told[v.Generation] = true
+		assigned[v.Generation] = true
 		s := a.tasks[v.Generation]
 		if s == nil {
 			c.pids++
@@ -285,7 +285,7 @@ func (c *cell) obey(a *agent, view []schema.Assignment) {
 		}
 	}
 	maps.DeleteFunc(a.tasks, func(g uint64, s *schema.TaskStatus) bool {
-		return !told[g] && (s.End == nil || s.End.Kind != schema.CausePortInUse)
+		return !assigned[g] && (s.End == nil || s.End.Kind != schema.CausePortInUse)
 	})
 }
 

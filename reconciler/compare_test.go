@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// told writes a comparison as lines.
-func told(c intent.Comparison) string {
+// printed returns a comparison as lines.
+func printed(c intent.Comparison) string {
 	var b strings.Builder
 	for i := range c.Objects {
 		o := &c.Objects[i]
@@ -167,7 +167,7 @@ skipped [], +0 -30 ~0
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := told(intent.Compare(tt.base, tt.head)); got != tt.want {
+			if got := printed(intent.Compare(tt.base, tt.head)); got != tt.want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, tt.want)
 			}
 		})
@@ -190,7 +190,7 @@ func TestCompareProperties(t *testing.T) {
 		}
 		one, other := draw("one"), draw("other")
 		if c := intent.Compare(one, one); len(c.Objects) != 0 {
-			t.Fatalf("a commit differs from itself:\n%s", told(c))
+			t.Fatalf("a commit differs from itself:\n%s", printed(c))
 		}
 		there, back := intent.Compare(one, other), intent.Compare(other, one)
 		turned := map[string]string{intent.Added: intent.Removed, intent.Removed: intent.Added, intent.Changed: intent.Changed}
@@ -198,7 +198,7 @@ func TestCompareProperties(t *testing.T) {
 			return a.Name == b.Name && a.Action == turned[b.Action] && a.Start == b.Stop && a.Stop == b.Start && a.Restart == b.Restart && len(a.Fields) == len(b.Fields)
 		})
 		if !same {
-			t.Fatalf("there:\n%s\nand back:\n%s", told(there), told(back))
+			t.Fatalf("there:\n%s\nand back:\n%s", printed(there), printed(back))
 		}
 	})
 }

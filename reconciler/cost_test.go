@@ -82,7 +82,7 @@ var costs = []struct {
 	{"the cell as it is, for a reader", cost{bytes: 6}, "the maps of documents and of machines are cloned, so that the reader has its own; when somebody asks, once a round", func(_ *testing.T, c *cell) {
 		_ = c.master.Snapshot(c.now)
 	}},
-	{"a status", cost{bytes: 6}, "it tells of each machine, job and task; it is made when somebody asks, and not in the goroutine of the loop", func(_ *testing.T, c *cell) {
+	{"a status", cost{bytes: 6}, "it lists each machine, job and task; it is made when somebody asks, and not in the goroutine of the loop", func(_ *testing.T, c *cell) {
 		_ = status.Describe(c.described())
 	}},
 }

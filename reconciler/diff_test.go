@@ -64,7 +64,7 @@ func TestDiff(t *testing.T) {
 		{"spread", func(j *schema.Job) { j.Spread = &schema.Spread{By: "zone"} }, intent.InPlace, []string{"spread: in place"}},
 		{"devices", func(j *schema.Job) { j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}} }, intent.Restart, []string{"task.resources.devices: restart"}},
 		{
-			"the greatest counts, and all are told",
+			"the greatest counts, and all are listed",
 			func(j *schema.Job) { j.Tasks, j.Task.Process.Command, j.Priority = 9, []string{"other"}, 3 },
 			intent.Restart,
 			[]string{"priority: in place", "task.process.command: restart", "tasks: in place"},

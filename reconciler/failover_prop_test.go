@@ -25,7 +25,7 @@ func (p twins) each(f func(c *cell)) {
 }
 
 // turn lets time pass, and replaces the second's master if crash says so: before
-// its machines report, so that the new one hears what the old one would have.
+// its machines report, so that the new one receives what the old one would have.
 func (p twins) turn(d time.Duration, crash bool) {
 	if c := p[1]; crash {
 		c.restart()
@@ -35,7 +35,7 @@ func (p twins) turn(d time.Duration, crash bool) {
 	}
 	p.each(func(c *cell) {
 		c.now = c.now.Add(d)
-		c.hear()
+		c.exchange()
 		c.forgets = true
 		c.step()
 	})
@@ -103,7 +103,7 @@ func TestFailoverChangesNothing(t *testing.T) {
 				p.befall(name, rapid.SampledFrom(ends).Draw(t, "end"))
 			}
 			// Less in all than the time after which failures are forgotten: that
-			// is counted from when a master first heard that the task runs.
+			// is counted from the first report that the task runs.
 			p.turn(time.Duration(rapid.SampledFrom([]int{1, 1, 5, 9}).Draw(t, "seconds"))*time.Second, rapid.Bool().Draw(t, "crash"))
 			if d := cmp.Diff(documents(p[0]), documents(p[1])); d != "" {
 				t.Fatalf("the store of a cell whose master was replaced (-without +with):\n%s", d)
@@ -137,7 +137,7 @@ func records(s *model.State) []string {
 	return out
 }
 
-// why returns what users are told of a task, but for its score.
+// why returns what users see of a task, but for its score.
 func why(c *cell, task string) []string {
 	e, _ := status.Explain(c.described(), c.snapshot(), task, "")
 	e.Placement = nil

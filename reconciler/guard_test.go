@@ -115,14 +115,14 @@ func TestGuardProperties(t *testing.T) {
 			if diff := cmp.Diff(g.jobs, runs); diff != "" {
 				t.Fatalf("commit %d (-want +got):\n%s", i, diff)
 			}
-			g.told(t, next)
+			g.listed(t, next)
 		}
 	})
 }
 
-// told: the status names each held job once, and how many tasks a trailer must
+// listed: the status names each held job once, and how many tasks a trailer must
 // allow.
-func (g *guarded) told(t *rapid.T, next map[string]schema.Job) {
+func (g *guarded) listed(t *rapid.T, next map[string]schema.Job) {
 	held, want := map[string]bool{}, map[string]bool{}
 	ask := 0
 	for name, j := range g.jobs {

@@ -102,7 +102,7 @@ func (m *Master) UpdateSession(w *model.SessionUpdate, now time.Time) error {
 // connection. There is nothing to decide.
 func (m *Master) Usage(epoch uint64, u *schema.MachineUsage, now time.Time) {
 	if have, ok := m.epochs[u.Machine]; ok && have == epoch {
-		m.observed.HearUsage(u, now)
+		m.observed.AddUsage(u, now)
 	}
 }
 

@@ -31,7 +31,7 @@ const (
 
 // TestLossProperties lets machines fall silent and return, masters die and
 // machines be declared gone, and holds each task that is given to another machine
-// against the rules as they are told: no rack gives away more than its bucket
+// against the documented rules: no rack gives away more than its bucket
 // has, nothing is given away where more than the share is silent, and what must
 // never run twice only when its machine is declared gone.
 func TestLossProperties(t *testing.T) {
@@ -94,7 +94,7 @@ func (w *lossWorld) declare(t *rapid.T) {
 func (w *lossWorld) pass(t *rapid.T, seconds int) {
 	for range seconds {
 		w.now = w.now.Add(time.Second)
-		w.hear()
+		w.exchange()
 		before := w.records(t)
 		out := w.step()
 		for _, e := range out.Events {

@@ -113,7 +113,7 @@ const (
 	idle phase = iota
 	adopting
 	stepping
-	telling
+	sending
 )
 
 // NewMaster returns a master that begins to lead at now with what is stored. It
@@ -196,7 +196,7 @@ func (m *Master) Stored(batch []model.Write) error {
 	return nil
 }
 
-// disconnect ends the sessions of machines that are forgotten: what is heard of one in
+// disconnect ends the sessions of machines that are forgotten: what one reports in
 // its session is refused, so that it joins again.
 func (m *Master) disconnect(batch []model.Write) {
 	for i := range batch {
@@ -230,11 +230,11 @@ func (m *Master) next(now time.Time) {
 			m.change(control.SetForward(m.state, jump, now))
 			return
 		}
-		m.phase = telling
+		m.phase = sending
 		m.last = m.cfg.Step(m.input(now))
 		m.change(m.last.Writes, m.last.Events)
 		m.out.Step = true
-	case telling:
+	case sending:
 		m.phase, m.news = idle, false
 		m.version++
 		m.out.Views = m.push()

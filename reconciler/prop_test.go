@@ -48,7 +48,7 @@ func (a *anything) actions() map[string]func(*rapid.T) {
 		"turns":   func(t *rapid.T) { a.pass(t, time.Second); a.pass(t, time.Second) },
 		"wait":    func(t *rapid.T) { a.pass(t, time.Duration(rapid.IntRange(1, 100).Draw(t, "s"))*time.Second) },
 		"hour":    func(t *rapid.T) { a.pass(t, time.Duration(rapid.IntRange(5, 70).Draw(t, "m"))*time.Minute) },
-		"crowd":   func(t *rapid.T) { a.crowd(t, machine(t)) },
+		"relieve": func(t *rapid.T) { a.relieve(t, machine(t)) },
 		"silence": func(t *rapid.T) { m := machine(t); m.silent = !m.silent },
 		"join":    func(t *rapid.T) { a.join(machine(t).info.Name, 4, 8) },
 		"crash":   func(t *rapid.T) { a.restart(); a.stepChecked(t) },
@@ -61,7 +61,7 @@ func (a *anything) actions() map[string]func(*rapid.T) {
 // pass lets time pass, everybody report, and the master step.
 func (a *anything) pass(t *rapid.T, d time.Duration) {
 	a.now = a.now.Add(d)
-	a.hear()
+	a.exchange()
 	a.stepChecked(t)
 }
 
@@ -91,7 +91,7 @@ func (a *anything) fate(t *rapid.T) {
 // transaction of its own.
 func (a *anything) half(t *rapid.T) {
 	a.now = a.now.Add(time.Second)
-	a.hear()
+	a.exchange()
 	before := a.admitted()
 	served := a.serving()
 	writes := control.Step(a.input()).Writes
@@ -297,7 +297,7 @@ func (a *anything) wakesHonestly(t *rapid.T, out control.Output) {
 	}
 }
 
-// down tells of each task that has had a generation whether it is down, as far
+// down reports of each task that has had a generation whether it is down, as far
 // as the reports say that the master has had.
 func (a *anything) down() map[schema.TaskName]bool {
 	works := map[string]bool{}
@@ -453,11 +453,11 @@ func (a *anything) room(t *rapid.T) {
 	}
 }
 
-// invariants hold at any time, and a status can be told.
+// invariants hold at any time, and a status can be made.
 func (a *anything) invariants(t *rapid.T) {
 	a.room(t)
-	told := a.snapshot()
-	s := told.Brief()
+	snapshot := a.snapshot()
+	s := snapshot.Brief()
 	for first := range a.state.Jobs {
 		if yes, _ := new(status.Describer).Converged(a.described(), first); yes != s.Converged {
 			t.Fatalf("converged is %t, and %t when %s is looked at first", s.Converged, yes, first)
@@ -471,7 +471,7 @@ func (a *anything) invariants(t *rapid.T) {
 		if j.Running+j.Pending+j.Failed+j.Unknown+j.Done != j.Desired {
 			t.Fatalf("job %s does not add up: %+v", j.Name, j)
 		}
-		if _, known := status.Explain(a.described(), told, j.Name, ""); !known {
+		if _, known := status.Explain(a.described(), snapshot, j.Name, ""); !known {
 			t.Fatalf("job %s is not known to why", j.Name)
 		}
 	}

@@ -224,7 +224,7 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-// TestWarningsOfAGroup: who asks for one owner's jobs is told of the owner's
+// TestWarningsOfAGroup: who asks for one owner's jobs is warned about the owner's
 // quota, and why says it, too.
 func TestWarningsOfAGroup(t *testing.T) {
 	t.Parallel()

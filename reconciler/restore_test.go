@@ -21,7 +21,7 @@ import (
 func (c *cell) pass(seconds int) {
 	for range seconds {
 		c.now = c.now.Add(time.Second)
-		c.hear()
+		c.exchange()
 		c.step()
 	}
 }
@@ -51,7 +51,7 @@ func crew(jobs ...any) []schema.CompiledPackage {
 	return []schema.CompiledPackage{good(pkg(".", newQuota("q", "u", 50))), good(pkg("u", jobs...))}
 }
 
-// After a restore the machines hold what the store never heard of. All of it
+// After a restore the machines hold what the store never had. All of it
 // goes on: under its generations, as its processes; what is decided from then on
 // has numbers that nobody ever had.
 func TestRestore(t *testing.T) {
@@ -95,12 +95,12 @@ func TestRestore(t *testing.T) {
 	}
 	c.pass(30)
 	if s := c.status(); s.Converged || !strings.Contains(strings.Join(s.Waiting, "\n"), "restored from a snapshot of 2026-01-01T00:00:30Z: waiting until ") {
-		t.Errorf("status while the machines are heard: %v", s.Waiting)
+		t.Errorf("status while the machines report: %v", s.Waiting)
 	}
 	c.commit(compiled("c2", crew(service("u", "web", 4, "v2"), service("u", "new", 2, "v1"))...))
 	c.pass(10)
 	if d := cmp.Diff(before, c.lives()); d != "" {
-		t.Errorf("while the machines are heard (-before +after)\n%s", d)
+		t.Errorf("while the machines report (-before +after)\n%s", d)
 	}
 	c.restart() // the master dies in the middle
 	c.pass(90)
@@ -123,7 +123,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// A machine that was silent while the others were heard keeps its task, if that
+// A machine that was silent while the others reported keeps its task, if that
 // was not decided upon meanwhile; a generation whose data is lost is stopped by
 // its machine and comes back; what ended since the snapshot does not run again
 // under its number.
@@ -185,7 +185,7 @@ func TestRestoredLateIsScaled(t *testing.T) {
 	c.pass(120)
 	late.silent = false
 	c.now = c.now.Add(time.Second)
-	c.hear()
+	c.exchange()
 	var kinds []string
 	for _, e := range c.step().Events {
 		if e.Task == "u/web/0" {

@@ -276,7 +276,7 @@ func (c *cell) turns(t *testing.T, args []string) string {
 	var b strings.Builder
 	for range n {
 		c.now = c.now.Add(d)
-		b.WriteString(lines(c.hear()))
+		b.WriteString(lines(c.exchange()))
 		b.WriteString(c.stepped())
 	}
 	return b.String()
@@ -284,7 +284,7 @@ func (c *cell) turns(t *testing.T, args []string) string {
 
 // stepped steps, and prints what is new.
 func (c *cell) stepped() string {
-	suspended := len(c.state.Suspensions) > 0 // of which an event has told
+	suspended := len(c.state.Suspensions) > 0 // which an event has reported
 	out := c.step()
 	for name := range out.Admission.Rejected {
 		if !c.rejected[name.Short()] && !suspended {

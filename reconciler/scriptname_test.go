@@ -15,7 +15,7 @@ import (
 
 // rivals has another agent connect that says that it is a machine, with an id, and
 // perhaps another boot; with answers the one that has the name is there. It asks again
-// when it is told to.
+// when it is asked to.
 func (c *cell) rivals(t *testing.T, d *datadriven.TestData, args []string) string {
 	t.Helper()
 	info := schema.MachineInfo{Name: args[0], ID: args[1], Boot: "boot-1", Attributes: map[string]string{"hostname": "elsewhere"}}

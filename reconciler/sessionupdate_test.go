@@ -56,7 +56,7 @@ func joins(t *testing.T, info schema.MachineInfo) (docs map[string][]byte, epoch
 }
 
 // TestResume: a session goes on with another master by the epoch that is stored, and
-// nothing is written for that. The machine gets its view, and is heard from memory.
+// nothing is written for that. The machine gets its view, and its report comes from memory.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	info := schema.MachineInfo{Name: "m", ID: "id", Boot: "b"}
@@ -77,7 +77,7 @@ func TestResume(t *testing.T) {
 		t.Error("a session of an unknown machine goes on")
 	}
 	if m.Observed().HasReported("m") {
-		t.Fatal("the machine was heard in a session that is not its own")
+		t.Fatal("a report was taken in a session that is not its own")
 	}
 	if err := update(model.SessionUpdate{Epoch: joined, Resume: &schema.Connection{}, Report: &report}); err != nil {
 		t.Fatal(err)
@@ -86,14 +86,14 @@ func TestResume(t *testing.T) {
 		t.Errorf("a session that goes on writes %v", ready.Writes)
 	}
 	if !m.Observed().HasReported("m") || !m.News() {
-		t.Error("the machine was not heard")
+		t.Error("the machine's report was not taken")
 	}
 	m.Decide()
 	if views := settled(t, m, docs); len(views) != 1 || views[0].Epoch != joined {
 		t.Errorf("views %+v: want one of session %d", views, joined)
 	}
 
-	// The same again, as from a shard that was away for a moment: the view is told again.
+	// The same again, as from a shard that was away for a moment: the view is sent again.
 	if err := update(model.SessionUpdate{Epoch: joined, Reported: true}); err != nil {
 		t.Error(err)
 	}
@@ -101,7 +101,7 @@ func TestResume(t *testing.T) {
 		t.Error(err)
 	}
 	if err := update(model.SessionUpdate{Epoch: joined, Reported: true}); err == nil {
-		t.Error("a session that has ended is heard")
+		t.Error("a report of a session that has ended is taken")
 	}
 	if err := update(model.SessionUpdate{Epoch: joined, Resume: &schema.Connection{}, Report: &report}); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestResumeIsRefused: a machine must join again when what it was told may not be in the
+// TestResumeIsRefused: a machine must join again when what it was sent may not be in the
 // store, and when it is being forgotten.
 func TestResumeIsRefused(t *testing.T) {
 	t.Parallel()
@@ -176,7 +176,7 @@ func TestForgottenJoinsAgain(t *testing.T) {
 		"a report": {Report: &schema.Report{Machine: info}}, "that a report is as before": {Reported: true}, "usage": {Usage: &schema.MachineUsage{Machine: "m"}},
 	} {
 		if err := update(w); err == nil {
-			t.Errorf("%s of a machine that is forgotten is taken: nobody would tell it to join again", what)
+			t.Errorf("%s of a machine that is forgotten is taken: nobody would ask it to join again", what)
 		}
 	}
 }

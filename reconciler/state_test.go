@@ -57,9 +57,9 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestHear: each edge is an event once, and none of them for a master that has
+// TestReports: each edge is an event once, and none of them for a master that has
 // just begun: another one saw it.
-func TestHear(t *testing.T) {
+func TestReports(t *testing.T) {
 	t.Parallel()
 	task := schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(0)
 	report := func(state schema.TaskState, incarnation int, exits ...schema.Exit) schema.Report {
@@ -96,7 +96,7 @@ func TestLocate(t *testing.T) {
 	}
 	for range 3 {
 		c.now = c.now.Add(time.Second)
-		c.hear()
+		c.exchange()
 		c.step()
 	}
 	if _, s := c.find("u/web/0"); s != nil {
@@ -140,7 +140,7 @@ func TestClocks(t *testing.T) {
 				c.commit(compiled("2", good(pkg(".", j))))
 			}
 			c.now = c.now.Add(time.Second)
-			c.hear()
+			c.exchange()
 			for _, s := range c.agent("m").tasks {
 				s.StartedAt = c.now.Add(skew)
 			}
@@ -167,9 +167,9 @@ func TestRefusedPort(t *testing.T) {
 	again := false
 	for range 24 {
 		c.now = c.now.Add(5 * time.Second)
-		c.hear()
+		c.exchange()
 		c.step()
-		c.hear()
+		c.exchange()
 		a, s := c.find("u/web/0")
 		if s == nil {
 			continue // back-off
@@ -207,7 +207,7 @@ func BenchmarkStep(b *testing.B) {
 			c.commit(compiled("1", good(pkg(".", objects...))))
 			for range 4 {
 				c.now = c.now.Add(time.Second)
-				c.hear()
+				c.exchange()
 				c.step()
 			}
 			b.ReportAllocs()

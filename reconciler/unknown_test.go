@@ -70,7 +70,7 @@ func TestAfterLaterRelease(t *testing.T) {
 		settle := func() {
 			for range 30 {
 				c.now = c.now.Add(time.Second)
-				c.hear()
+				c.exchange()
 				c.step()
 			}
 		}
@@ -151,7 +151,7 @@ func TestDataOfLaterRelease(t *testing.T) {
 	c := newCell()
 	c.join("m1", 8, 16)
 	c.commit(compiled("c1", good(pkg(".", newQuota("q", "u", 10))), good(pkg("u", service("u", "web", 1, "v1")))))
-	c.hear()
+	c.exchange()
 	c.step()
 	want := model.View(c.state, "m1").Assignments[0].Data
 	// What refers to the data does so by its own digest.
@@ -174,6 +174,6 @@ func TestDataOfLaterRelease(t *testing.T) {
 	}
 	a := model.View(s, "m1").Assignments[0]
 	if a.Data != want || schema.DigestOf(a.Job) != a.Data {
-		t.Errorf("the machine is told of data %s, whose digest is %s: want %s", a.Data, schema.DigestOf(a.Job), want)
+		t.Errorf("the machine is sent data %s, whose digest is %s: want %s", a.Data, schema.DigestOf(a.Job), want)
 	}
 }

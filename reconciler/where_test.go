@@ -7,7 +7,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// TestDevicesOfSuperseded: what a machine still runs of what it was told long
+// TestDevicesOfSuperseded: what a machine still runs of what it was assigned long
 // ago keeps its devices from others until it has ended.
 func TestDevicesOfSuperseded(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slowBucket is a token bucket as it is told: so many tokens, and one more every
+// slowBucket is a token bucket as it is documented: so many tokens, and one more every
 // so often while it is not full.
 type slowBucket struct {
 	every  time.Duration

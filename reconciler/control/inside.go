@@ -13,7 +13,7 @@ import (
 
 // Which alloc of its set a task runs in: the one that it belongs in, for which it waits
 // while that is on its way back. The tasks of a job that belong in no certain one are
-// shared out: for a while they wait for allocs on their way back rather than crowd into
+// shared out: for a while they wait for allocs on their way back rather than fill
 // the others. What stands elsewhere all the same is moved, see rebalancer.
 
 // away says what keeps tasks from being put into an alloc that is to be there, ""

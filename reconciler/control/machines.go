@@ -98,7 +98,7 @@ func (s machines) returned(name string) {
 	case r.Spoke:
 	case seen && s.Now.Before(sure):
 		s.bookCell(s.At(sure))
-	case !seen || !s.Observed.LastHeard(name).After(r.GoneSince):
+	case !seen || !s.Observed.LastSeen(name).After(r.GoneSince):
 		r.GoneSince, changed = s.Now, true
 		s.bookCell(s.In(model.SilentAfter))
 	default:

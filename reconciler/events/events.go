@@ -82,7 +82,7 @@ func Open(cfg Config) (*Log, error) {
 	if err := l.load(); err != nil {
 		return nil, fmt.Errorf("event log %s: %w", cfg.Dir, err)
 	}
-	if err := l.tellIntended(); err != nil {
+	if err := l.logIntended(); err != nil {
 		return nil, fmt.Errorf("event log %s: %w", cfg.Dir, err)
 	}
 	return l, nil

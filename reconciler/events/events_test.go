@@ -361,7 +361,7 @@ func TestBrokenDisk(t *testing.T) {
 		}
 	}
 	if n := strings.Count(said.String(), "in memory only"); n != 1 {
-		t.Errorf("told %d times: %s", n, said.String())
+		t.Errorf("logged %d times: %s", n, said.String())
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

@@ -103,9 +103,9 @@ func (l *Log) writeIntent(header intent, events []schema.Event) error {
 	return err
 }
 
-// tellIntended appends what was intended and is not in the log, as doubtful. A
+// logIntended appends what was intended and is not in the log, as doubtful. A
 // line that is torn was never acted on.
-func (l *Log) tellIntended() error {
+func (l *Log) logIntended() error {
 	text, err := os.ReadFile(filepath.Join(l.cfg.Dir, intentFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

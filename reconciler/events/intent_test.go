@@ -15,9 +15,9 @@ import (
 
 var errLost = errors.New("the store does not answer")
 
-// told returns what a log that is opened in dir now tells, "?" before what it
+// logged returns what a log that is opened in dir now holds, "?" before what it
 // doubts. The log that was open there before is as one whose process was killed.
-func told(t *testing.T, dir string) []string {
+func logged(t *testing.T, dir string) []string {
 	t.Helper()
 	return messages(since(t, open(t, Config{Dir: dir}), schema.EventQuery{}))
 }
@@ -51,11 +51,11 @@ func TestIntend(t *testing.T) {
 			func(l *Log) { l.Intend(two); l.Settle(nil) },
 			[]string{"?", "started 2", "started 3"},
 		},
-		"killed when it was told": {
+		"killed when it was logged": {
 			func(l *Log) { l.Intend(later); l.Settle(nil); l.disk.Lock(); l.flush(); l.disk.Unlock() },
 			[]string{"started 1"},
 		},
-		"the next makes sure of what was told": {
+		"the next makes sure of what was logged": {
 			func(l *Log) { l.Intend(two); l.Settle(nil); l.Intend(one) },
 			[]string{"started 2", "started 3", "?", "started 1"},
 		},
@@ -92,7 +92,7 @@ func TestIntend(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			tc.do(open(t, Config{Dir: dir}))
-			if diff := cmp.Diff(tc.want, told(t, dir)); diff != "" {
+			if diff := cmp.Diff(tc.want, logged(t, dir)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -101,8 +101,8 @@ func TestIntend(t *testing.T) {
 
 func shutNow(l *Log) { _ = l.close() }
 
-// TestIntendTwice: what was told when the store failed once is not told again when
-// it fails the same way, in the process that told it.
+// TestIntendTwice: what was logged when the store failed once is not logged again when
+// it fails the same way, in the process that logged it.
 func TestIntendTwice(t *testing.T) {
 	t.Parallel()
 	l := open(t, Config{Dir: t.TempDir()})
@@ -139,7 +139,7 @@ func TestIntendTorn(t *testing.T) {
 		if want != nil {
 			want = append([]string{"?"}, want...)
 		}
-		if diff := cmp.Diff(want, told(t, torn)); diff != "" {
+		if diff := cmp.Diff(want, logged(t, torn)); diff != "" {
 			t.Errorf("%q: %s", text[:n], diff)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // patience is how long a test waits for the system's word.
 const patience = 20 * time.Second
 
-// TestChanges: what is relevant is told, once for all of it, and the rest is not.
+// TestChanges: what is relevant is reported, once for all of it, and the rest is not.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -51,7 +51,7 @@ func TestChanges(t *testing.T) {
 	touch("y.lock") // events come in order: that of x is dealt with
 	select {
 	case <-w.Changes():
-		t.Error("it tells of what is not relevant")
+		t.Error("it reports what is not relevant")
 	default:
 	}
 	touch("a")
@@ -60,7 +60,7 @@ func TestChanges(t *testing.T) {
 	select {
 	case <-w.Changes():
 	case <-time.After(patience):
-		t.Error("it does not tell of what is relevant")
+		t.Error("it does not report what is relevant")
 	}
 	if err := w.Close(); err != nil {
 		t.Error(err)
@@ -74,7 +74,7 @@ func TestNothing(t *testing.T) {
 	t.Parallel()
 	var none *Watcher
 	if none.Changes() != nil || none.Close() != nil {
-		t.Error("a watcher of nothing tells")
+		t.Error("a watcher of nothing reports changes")
 	}
 	w, err := New(nil)
 	if err != nil {

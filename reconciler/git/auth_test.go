@@ -28,7 +28,7 @@ func opened(t *testing.T, path string, mode os.FileMode) string {
 	return path
 }
 
-// What is wrong with what a master was told is said before a remote is asked.
+// What is wrong with a master's configuration is reported before a remote is asked.
 func TestAuthErrors(t *testing.T) {
 	t.Parallel()
 	local, _ := newRepo(t)

@@ -12,7 +12,7 @@
 //
 // Of a remote, the head is listed at each look and only when it moved one commit
 // is fetched (depth 1) into a bare store below Config.Dir. What is wrong with
-// the store is mended by a new one that replaces it once it has the head, so
+// the store is repaired by a new one that replaces it once it has the head, so
 // what was fetched stays readable. Credentials, and whom to trust, are in files
 // that Auth names; the URL holds no secret, and there is no fall-back to an ssh
 // agent, a home directory or the environment, but for the proxies of https. An

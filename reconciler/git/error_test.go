@@ -49,7 +49,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestAway opens a directory that is no repository yet: Head tells what is wrong,
+// TestAway opens a directory that is no repository yet: Head reports what is wrong,
 // until it is one.
 func TestAway(t *testing.T) {
 	t.Parallel()

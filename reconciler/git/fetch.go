@@ -43,7 +43,7 @@ type fetching struct {
 	want, have plumbing.Hash
 }
 
-// fetch brings a commit into the store. What is wrong with the store is mended
+// fetch brings a commit into the store. What is wrong with the store is repaired
 // by another that takes its place once it has the commit: until then what was
 // fetched before can be read. r.mu is held.
 func (r *Repo) fetch(ctx context.Context, w *wire, f fetching) (err error) {

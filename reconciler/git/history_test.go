@@ -19,7 +19,7 @@ import (
 
 var _ loop.Source = (*git.Repo)(nil)
 
-// A head that does not descend from the one before is followed, and told to be
+// A head that does not descend from the one before is followed, and reported to be
 // one: of a remote too, of which only heads are fetched.
 func TestRewrittenHistory(t *testing.T) {
 	t.Parallel()

@@ -254,7 +254,7 @@ func TestShellErrors(t *testing.T) {
 			_, err := r.Head(t.Context())
 			wantError(t, err, tt.problem, tt.hint)
 			if _, again := r.Head(t.Context()); fmt.Sprint(again) != fmt.Sprint(err) {
-				t.Errorf("the same trouble is told in other words: %v", again)
+				t.Errorf("the same trouble is reported in other words: %v", again)
 			}
 		})
 	}

@@ -97,7 +97,7 @@ func (s *secured) use(t *testing.T, ca *authority, c *x509.Certificate) {
 func (s *secured) fresh() { s.CloseClientConnections() }
 
 // door serves a repository to those that bring the right Authorization, or
-// does what it is told instead.
+// answers with the handler that is set instead.
 type door struct {
 	mu       sync.Mutex // guards all below
 	want     string     // Authorization; "" lets all in
@@ -234,7 +234,7 @@ func TestToken(t *testing.T) {
 }
 
 // Whatever a server does, there is one error that says what to do, the last
-// good commit stays, nothing of the token is told, and all is well again when
+// good commit stays, nothing of the token is logged, and all is well again when
 // the server is.
 func TestServerTrouble(t *testing.T) {
 	t.Parallel()
@@ -308,8 +308,8 @@ func TestServerTrouble(t *testing.T) {
 				t.Errorf("the last good head is lost: %+v", h)
 			}
 			wantFiles(t, r, first, 1)
-			if told := h.Trouble.Error() + log(); strings.Contains(told, "t0ken") || strings.Contains(told, "x-access-token") || strings.Contains(told, "eC1hY2Nlc3M") {
-				t.Errorf("credentials are told: %s", told)
+			if reported := h.Trouble.Error() + log(); strings.Contains(reported, "t0ken") || strings.Contains(reported, "x-access-token") || strings.Contains(reported, "eC1hY2Nlc3M") {
+				t.Errorf("credentials are reported: %s", reported)
 			}
 			if n := strings.Count(log(), "cannot be read"); n != 1 {
 				t.Errorf("logged %d times:\n%s", n, log())

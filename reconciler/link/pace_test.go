@@ -6,7 +6,7 @@ import (
 )
 
 // In a small cell each machine is asked as often as configured; in a large one what all
-// machines together are asked for is bounded, as long as each is heard in time.
+// machines together are asked for is bounded, as long as each reports in time.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	cfg := New(Config{}).cfg

@@ -94,15 +94,15 @@ func TestForeignPeer(t *testing.T) {
 	}
 	defer c.Close()
 	var said bytes.Buffer
-	var told []schema.Event
-	p := &peers{refusals: newRefusals(slog.New(slog.NewTextHandler(&said, nil)), func(e schema.Event) { told = append(told, e) })}
+	var events []schema.Event
+	p := &peers{refusals: newRefusals(slog.New(slog.NewTextHandler(&said, nil)), func(e schema.Event) { events = append(events, e) })}
 	if _, _, err := p.ServerHandshake(c); err == nil || !strings.Contains(err.Error(), "uid 65534: want uid 0 or root") {
 		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(said.String(), `msg="agent refused" reason=user`) {
 		t.Errorf("said %q", said.String())
 	}
-	if len(told) != 1 || told[0].Kind != schema.EventRefuse || told[0].Message != "agent refused (user): peer is of uid 65534: want uid 0 or root" {
-		t.Errorf("events %+v", told)
+	if len(events) != 1 || events[0].Kind != schema.EventRefuse || events[0].Message != "agent refused (user): peer is of uid 65534: want uid 0 or root" {
+		t.Errorf("events %+v", events)
 	}
 }

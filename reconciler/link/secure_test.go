@@ -51,9 +51,9 @@ type secureCell struct {
 	server *link.Server
 	addr   string
 
-	mu   sync.Mutex // guards what follows
-	log  bytes.Buffer
-	told []string // the messages of events
+	mu     sync.Mutex // guards what follows
+	log    bytes.Buffer
+	events []string // their messages
 }
 
 func (c *secureCell) Write(p []byte) (int, error) {
@@ -65,7 +65,7 @@ func (c *secureCell) Write(p []byte) (int, error) {
 func (c *secureCell) audit(e schema.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told = append(c.told, e.Message)
+	c.events = append(c.events, e.Message)
 }
 
 func (c *secureCell) said(text string) {
@@ -260,8 +260,8 @@ func TestSecureRefuses(t *testing.T) {
 		"agent refused (certificate): the certificate is of machine m1, and the agent says that it is m2",
 		"agent refused (token): certificate for 127.0.0.1:", "agent refused (tls): connection from 127.0.0.1:",
 	} {
-		if len(c.told) != 3 || !strings.HasPrefix(c.told[i], text) {
-			t.Errorf("events %q, want one of each reason: %q", c.told, text)
+		if len(c.events) != 3 || !strings.HasPrefix(c.events[i], text) {
+			t.Errorf("events %q, want one of each reason: %q", c.events, text)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func (d *dialled) say(m *linkpb.AgentMessage) {
 	}
 }
 
-func (d *dialled) hear() *linkpb.MasterMessage {
+func (d *dialled) receive() *linkpb.MasterMessage {
 	d.t.Helper()
 	m, err := d.stream.Recv()
 	if err != nil {
@@ -125,7 +125,7 @@ func (d *dialled) ends(code codes.Code, text string) {
 func (d *dialled) join() {
 	d.t.Helper()
 	d.say(hello("c", "m1"))
-	if d.hear().GetWelcome() == nil {
+	if d.receive().GetWelcome() == nil {
 		d.t.Fatal("no welcome")
 	}
 }
@@ -177,7 +177,7 @@ func TestAgentThatMisbehaves(t *testing.T) {
 			_, d := start(t, m, time.Hour)
 			if tc.joins {
 				d.join()
-				if d.hear().GetPull() == nil {
+				if d.receive().GetPull() == nil {
 					t.Fatal("no pull")
 				}
 			}
@@ -200,22 +200,22 @@ func TestUnchangedReport(t *testing.T) {
 	m := &counter{}
 	_, d := start(t, m, time.Millisecond)
 	d.join()
-	if p := d.hear().GetPull(); p == nil || len(p.KnownDigest) != 0 {
+	if p := d.receive().GetPull(); p == nil || len(p.KnownDigest) != 0 {
 		t.Fatalf("first pull: %v", p)
 	}
 	first := body(t, "m1")
 	d.say(report(first))
 	for range 3 {
-		if p := d.hear().GetPull(); p == nil || !bytes.Equal(p.KnownDigest, first.Digest) {
+		if p := d.receive().GetPull(); p == nil || !bytes.Equal(p.KnownDigest, first.Digest) {
 			t.Fatalf("next pull: %v", p)
 		}
 		d.say(report(&linkpb.Report{Digest: first.Digest}))
 	}
-	d.hear()
+	d.receive()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.reports != 4 {
-		t.Errorf("the master heard %d reports: want 4", m.reports)
+		t.Errorf("the master received %d reports: want 4", m.reports)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestDataIsSentOnce(t *testing.T) {
 		return v
 	}
 	d.join()
-	if d.hear().GetPull() == nil {
+	if d.receive().GetPull() == nil {
 		t.Fatal("no pull")
 	}
 	for i, tc := range []struct{ view, sent []string }{
@@ -247,11 +247,11 @@ func TestDataIsSentOnce(t *testing.T) {
 	} {
 		s.Push("m1", schema.View{Epoch: 1, Version: uint64(i + 1), Assignments: view(tc.view...)})
 		for _, want := range tc.sent {
-			if m := d.hear(); m.GetData().GetDigest() != string(schema.DigestOf(jobs[want])) {
+			if m := d.receive(); m.GetData().GetDigest() != string(schema.DigestOf(jobs[want])) {
 				t.Fatalf("view %d: got %v, want data of %s", i, m, want)
 			}
 		}
-		a := d.hear().GetView()
+		a := d.receive().GetView()
 		if a.GetVersion() != uint64(i+1) || a.GetEpoch() != 1 || len(a.GetAssignments()) != len(tc.view) {
 			t.Fatalf("view %d: %v", i, a)
 		}
@@ -260,7 +260,7 @@ func TestDataIsSentOnce(t *testing.T) {
 	wrong[0].Data = "sha256:00"
 	s.Push("m1", schema.View{Epoch: 1, Version: 98, Assignments: wrong})
 	s.Push("m1", schema.View{Epoch: 1, Version: 99})
-	if a := d.hear().GetView(); a.GetVersion() != 99 {
+	if a := d.receive().GetView(); a.GetVersion() != 99 {
 		t.Errorf("a view whose data has another digest: %v", a)
 	}
 }
@@ -287,7 +287,7 @@ func TestPushToADeafAgent(t *testing.T) {
 	}
 	sent := 0
 	for last := uint64(0); last < views; {
-		if a := d.hear().GetView(); a != nil {
+		if a := d.receive().GetView(); a != nil {
 			if a.GetVersion() <= last {
 				t.Fatalf("version %d after %d", a.GetVersion(), last)
 			}
@@ -326,14 +326,14 @@ func (m *slowJoin) Report(_ context.Context, machine string, epoch uint64, _ sch
 }
 
 // TestSupersededWhileJoining reports in a session whose successor has its epoch
-// and is not registered yet: the agent must hear that it is superseded, or it
+// and is not registered yet: the agent must learn that it is superseded, or it
 // would come back and take the name again.
 func TestSupersededWhileJoining(t *testing.T) {
 	t.Parallel()
 	m := &slowJoin{joined: make(chan struct{}), finish: make(chan struct{})}
 	_, d := start(t, m, time.Hour)
 	d.join()
-	if d.hear().GetPull() == nil {
+	if d.receive().GetPull() == nil {
 		t.Fatal("no pull")
 	}
 	second, err := d.link.Session(t.Context())
@@ -366,7 +366,7 @@ func TestLogThatNobodyWantsAnyMore(t *testing.T) {
 	}()
 	var open *linkpb.OpenLogs
 	for open == nil {
-		open = d.hear().GetOpenLogs()
+		open = d.receive().GetOpenLogs()
 	}
 	cancel()
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "log of task u/j/0 on machine m1") {
@@ -399,7 +399,7 @@ func TestLogWithoutAnAgent(t *testing.T) {
 		_, err := s.Logs(t.Context(), "m1", schema.LogRequest{Task: schema.JobName{Cell: "c", User: "u", Job: "j"}.Task(0)})
 		failed <- err
 	}()
-	for d.hear().GetOpenLogs() == nil {
+	for d.receive().GetOpenLogs() == nil {
 	}
 	if err := d.stream.CloseSend(); err != nil {
 		t.Fatal(err)
@@ -416,13 +416,13 @@ func TestViewIsOfItsSession(t *testing.T) {
 	s, d := start(t, &counter{epoch: 6}, time.Hour)
 	s.Push("m1", schema.View{Epoch: 6, Version: 41})
 	d.join() // epoch 7
-	if m := d.hear(); m.GetPull() == nil {
+	if m := d.receive(); m.GetPull() == nil {
 		t.Fatalf("first comes %v, want a pull", m)
 	}
 	s.Push("m1", schema.View{Epoch: 6, Version: 42}) // of a master that does not know that the machine has joined again
 	s.Push("m1", schema.View{Epoch: 7, Version: 1})
 	s.Push("m1", schema.View{Epoch: 6, Version: 43})
-	if a := d.hear().GetView(); a.GetEpoch() != 7 || a.GetVersion() != 1 {
+	if a := d.receive().GetView(); a.GetEpoch() != 7 || a.GetVersion() != 1 {
 		t.Errorf("the first view is %v, want version 1 of epoch 7", a)
 	}
 }

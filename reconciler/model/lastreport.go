@@ -73,7 +73,7 @@ func (h *LastReport) Task(generation uint64) ReportedTask {
 }
 
 // NewsSince calls f with each task of which this report may say something else than that of
-// a number, 0 for none, did. It returns false, and calls f with none, if that cannot be told
+// a number, 0 for none, did. It returns false, and calls f with none, if that cannot be seen
 // by the tasks: there is no report, the other one is newer, or a task in it is not in this
 // one.
 func (h *LastReport) NewsSince(number uint64, f func(*schema.TaskStatus)) bool {

@@ -14,7 +14,7 @@ func TestNewsSince(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	o := model.NewObserved(now)
-	hear := func(tasks ...schema.TaskStatus) uint64 {
+	report := func(tasks ...schema.TaskStatus) uint64 {
 		now = now.Add(time.Second)
 		o.AddReport(schema.Report{Machine: schema.MachineInfo{Name: "m1"}, Tasks: tasks}, now)
 		return o.Last("m1").Number
@@ -34,24 +34,24 @@ func TestNewsSince(t *testing.T) {
 			t.Errorf("since report %d: %v (%t), want %v", number, got, ok, want)
 		}
 	}
-	first := hear(task(3, 1), task(1, 1), task(2, 1))
+	first := report(task(3, 1), task(1, 1), task(2, 1))
 	want(first)
 	if _, ok := news(0); ok {
 		t.Error("there was a report 0")
 	}
-	second := hear(task(3, 1), task(1, 1), task(2, 2))
-	third := hear(task(3, 1), task(1, 2), task(2, 2), task(4, 1))
+	second := report(task(3, 1), task(1, 1), task(2, 2))
+	third := report(task(3, 1), task(1, 2), task(2, 2), task(4, 1))
 	want(first, 1, 2, 4)
 	want(second, 1, 4)
 	want(third)
 	if s := o.Last("m1").Task(3).Since; !s.Equal(now.Add(-2 * time.Second)) {
 		t.Errorf("task 3 runs since %v", s)
 	}
-	fourth := hear(task(3, 1), task(1, 2), task(4, 1))
+	fourth := report(task(3, 1), task(1, 2), task(4, 1))
 	if _, ok := news(third); ok {
 		t.Error("a task that is missing is no news")
 	}
-	hear(task(3, 2), task(1, 2), task(4, 1))
+	report(task(3, 2), task(1, 2), task(4, 1))
 	want(fourth, 3)
 	if _, ok := news(fourth + 2); ok {
 		t.Error("it is older than the other one")

@@ -390,7 +390,7 @@ func (o *Observed) Silence(r *schema.MachineRecord, now time.Time) time.Duration
 	if h := o.machines[r.Name]; h != nil {
 		waited = o.waited - h.waited
 	}
-	silence := now.Sub(o.LastHeard(r.Name)) - waited
+	silence := now.Sub(o.LastSeen(r.Name)) - waited
 	// What is stored has the time of day only. Where the clock was set forward
 	// since, the other one is the shorter.
 	joined := now.Sub(r.Joined)
@@ -403,8 +403,8 @@ func (o *Observed) Silence(r *schema.MachineRecord, now time.Time) time.Duration
 	return silence
 }
 
-// LastHeard returns when a machine last spoke, or since when it was listened for.
-func (o *Observed) LastHeard(machine string) time.Time {
+// LastSeen returns when a machine last reported, or since when its report is awaited.
+func (o *Observed) LastSeen(machine string) time.Time {
 	if h := o.machines[machine]; h != nil {
 		return h.at
 	}

@@ -11,14 +11,14 @@ import (
 )
 
 // TestOOMEvents: each time that the kernel has killed processes of a task that
-// lives is an event once, with their number; a new master tells none again, and a
+// lives is an event once, with their number; a new master logs none again, and a
 // new incarnation counts from 0.
 func TestOOMEvents(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 	task := schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(0)
 	o := model.NewObserved(now)
-	hear := func(incarnation int, kills int64) []string {
+	report := func(incarnation int, kills int64) []string {
 		got := []string{}
 		for _, e := range o.AddReport(schema.Report{Machine: schema.MachineInfo{Name: "m1"}, Tasks: []schema.TaskStatus{{
 			Task: task, Generation: 1, State: schema.Running, Incarnation: incarnation, OOMKills: kills,
@@ -37,7 +37,7 @@ func TestOOMEvents(t *testing.T) {
 		kills       int64
 		want        []string
 	}{{1, 2, []string{}}, {1, 2, []string{}}, {1, 5, said("3")}, {2, 0, []string{}}, {2, 1, said("1")}, {2, 1, []string{}}} {
-		if d := cmp.Diff(step.want, hear(step.incarnation, step.kills)); d != "" {
+		if d := cmp.Diff(step.want, report(step.incarnation, step.kills)); d != "" {
 			t.Errorf("report %d (-want +got)\n%s", i+1, d)
 		}
 	}

@@ -36,7 +36,7 @@ func TestOnResume(t *testing.T) {
 			t.Errorf("%s: the machine is %s, want %s", c.name, got, c.want)
 		}
 		if got, _ := o.HealthOf(&schema.MachineRecord{MachineInfo: schema.MachineInfo{Name: "m2"}}, start.Add(c.at)); c.want == HealthSilent && got != HealthSilent {
-			t.Errorf("%s: a machine that was never heard is %s, want %s", c.name, got, HealthSilent)
+			t.Errorf("%s: a machine that has never reported is %s, want %s", c.name, got, HealthSilent)
 		}
 	}
 }
@@ -84,8 +84,8 @@ func TestRepeats(t *testing.T) {
 			if got := o.Repeats(&r, now); got != tt.want {
 				t.Errorf("repeats: %t, want %t", got, tt.want)
 			}
-			if tt.want && !o.LastHeard("m1").Equal(now) {
-				t.Errorf("heard at %s, want %s", o.LastHeard("m1"), now)
+			if tt.want && !o.LastSeen("m1").Equal(now) {
+				t.Errorf("last seen at %s, want %s", o.LastSeen("m1"), now)
 			}
 		})
 	}

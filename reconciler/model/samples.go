@@ -17,8 +17,8 @@ type Sample struct {
 	Usage *schema.MachineUsage
 }
 
-// HearUsage takes a sample. Nothing is decided by it.
-func (o *Observed) HearUsage(u *schema.MachineUsage, now time.Time) {
+// AddUsage takes a sample. Nothing is decided by it.
+func (o *Observed) AddUsage(u *schema.MachineUsage, now time.Time) {
 	o.usage[u.Machine] = Sample{now, u}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// TestSnapshotStays: what is applied and heard later does not change a snapshot, and the
+// TestSnapshotStays: what is applied and reported later does not change a snapshot, and the
 // state that goes on is as one that nobody took a snapshot of.
 func TestSnapshotStays(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestSnapshotStays(t *testing.T) {
 	r := schema.Report{Machine: schema.MachineInfo{Name: "m1"}}
 	o.AddReport(r, now)
 	before := o.Snapshot()
-	if later := now.Add(time.Second); !o.Repeats(&r, later) || !o.LastHeard("m1").Equal(later) || !before.LastHeard("m1").Equal(now) {
-		t.Errorf("m1 was last heard at %s, in the snapshot at %s", o.LastHeard("m1"), before.LastHeard("m1"))
+	if later := now.Add(time.Second); !o.Repeats(&r, later) || !o.LastSeen("m1").Equal(later) || !before.LastSeen("m1").Equal(now) {
+		t.Errorf("m1 was last seen at %s, in the snapshot at %s", o.LastSeen("m1"), before.LastSeen("m1"))
 	}
 }

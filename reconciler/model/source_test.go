@@ -41,8 +41,8 @@ func TestSourceEvents(t *testing.T) {
 		{"nothing new", good, good, nil},
 		{"trouble", good, bad, []string{"the repository cannot be read: /srv/x: away"}},
 		{"other trouble", bad, model.Seen{Commit: "c", Trouble: errors.New("still")}, nil},
-		{"mended", bad, good, []string{"the repository can be read again"}},
-		{"mended and rewritten", bad, model.Seen{Commit: "d", Rewritten: "c"}, []string{
+		{"repaired", bad, good, []string{"the repository can be read again"}},
+		{"repaired and rewritten", bad, model.Seen{Commit: "d", Rewritten: "c"}, []string{
 			"the repository can be read again",
 			"d does not descend from c, which was the head before: the history was rewritten, or another branch is followed; it is applied all the same",
 		}},

@@ -113,7 +113,7 @@ func TestBatchesKeepOrder(t *testing.T) {
 	})
 }
 
-// same tells a deletion from an empty document.
+// same distinguishes a deletion from an empty document.
 func same(a, b []byte) bool {
 	return (a == nil) == (b == nil) && bytes.Equal(a, b)
 }

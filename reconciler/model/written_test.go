@@ -9,7 +9,7 @@ import (
 )
 
 // TestWrittenSince: who asks often gets each job that was written since, and who asks
-// seldom is told so; what is kept is bounded.
+// seldom learns that some are missing; what is kept is bounded.
 func TestWrittenSince(t *testing.T) {
 	t.Parallel()
 	s := NewState("c")
@@ -39,14 +39,14 @@ func TestWrittenSince(t *testing.T) {
 }
 
 // TestLog: after a reset nothing from before is known, to whoever asked last when, and who
-// has read a later log is told so.
+// has read a later log learns that.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	var l Log[string]
 	l.Add("a", 1)
 	_, last, _ := l.Since(0)
 	if _, _, ok := l.Since(last + 1); ok {
-		t.Error("a reader of a later log is told that it knows all")
+		t.Error("a reader of a later log is answered that it knows all")
 	}
 	older := l
 	l.Reset()

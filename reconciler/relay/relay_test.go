@@ -27,7 +27,7 @@ func view(generations ...uint64) []schema.Assignment {
 }
 
 // TestTakeover: what one master's agents say goes to the one that leads. When another
-// leads, the sessions stay; it has the reports from memory, and the machines are told
+// leads, the sessions stay; it has the reports from memory, and the machines are sent
 // what is new to them.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
@@ -47,10 +47,10 @@ func TestTakeover(t *testing.T) {
 	first.report("here", own, reportOf("here"))
 	eventually(t, "the leader has the reports", func() bool { return l.whole("m") == 1 && l.whole("here") == 1 })
 	replica.report("m", 7, r)
-	eventually(t, "the machine is heard", func() bool {
+	eventually(t, "the machine's report has arrived", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.heard["m"] == 2
+		return l.reported["m"] == 2
 	})
 	if n := l.whole("m"); n != 1 {
 		t.Errorf("the same report travels %d times", n)
@@ -76,13 +76,13 @@ func TestTakeover(t *testing.T) {
 	}
 
 	replica.Leave("m", 7)
-	eventually(t, "the leader hears that it left", func() bool { return l.connected("m") == 0 })
+	eventually(t, "the leader learns that it left", func() bool { return l.connected("m") == 0 })
 	first.stop()
 	eventually(t, "the machines of a master that is gone have no session", func() bool { return l.connected("here") == 0 })
 }
 
 // TestOverTheSame: a shard that has lost its leader for a moment resumes its sessions, and
-// the leader tells the machines only what is new.
+// the leader sends the machines only what is new.
 func TestSameLeaderAgain(t *testing.T) {
 	t.Parallel()
 	stored := &epochs{all: map[string]uint64{}}
@@ -144,13 +144,13 @@ func TestSameNameElsewhere(t *testing.T) {
 	l.mu.Unlock()
 	a.agents.wait(t, &a.agents.ended, "m/1: rpc error: code = Aborted desc = another agent holds the name of machine m, since epoch 2")
 	a.Leave("m", 1)
-	a.join("n") // after which the leader has heard of it
+	a.join("n") // after which the leader knows of it
 	if l.connected("m") != 2 {
 		t.Error("the newer session has left")
 	}
 }
 
-// TestRefusals: an agent is told the same, whichever master it asks.
+// TestRefusals: an agent gets the same answer, whichever master it asks.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	leader, replica := newMaster(t), newMaster(t)

@@ -51,13 +51,13 @@ type loop struct {
 	stored *epochs
 	ended  chan struct{}
 
-	mu      sync.Mutex // guards what follows
-	live    map[string]uint64
-	joins   []schema.MachineInfo
-	reports map[string]int // how many came whole
-	heard   map[string]int
-	refuse  error // of Join
-	hold    chan struct{}
+	mu       sync.Mutex // guards what follows
+	live     map[string]uint64
+	joins    []schema.MachineInfo
+	reports  map[string]int // how many came whole
+	reported map[string]int
+	refuse   error // of Join
+	hold     chan struct{}
 }
 
 func (l *loop) Join(_ context.Context, info schema.MachineInfo) (uint64, error) {
@@ -110,7 +110,7 @@ func (l *loop) UpdateSessions(_ context.Context, all []model.SessionUpdate) ([]e
 			l.reports[w.Machine]++
 		}
 		if w.Reported {
-			l.heard[w.Machine]++
+			l.reported[w.Machine]++
 		}
 	}
 	return refused, nil
@@ -228,7 +228,7 @@ func (m *master) lead(term uint64, stored *epochs, admit func(string, *schema.Co
 		admit = func(string, *schema.Connection) error { return nil }
 	}
 	h := relay.NewHub(relay.HubConfig{Term: term, Admit: admit, Revision: m.revision.Load})
-	l := &loop{stored: stored, ended: make(chan struct{}), live: map[string]uint64{}, reports: map[string]int{}, heard: map[string]int{}}
+	l := &loop{stored: stored, ended: make(chan struct{}), live: map[string]uint64{}, reports: map[string]int{}, reported: map[string]int{}}
 	h.Begin(l)
 	ctx, cancel := context.WithCancel(m.t.Context())
 	done := make(chan struct{})

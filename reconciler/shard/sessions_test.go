@@ -31,7 +31,7 @@ func reported(t *testing.T, s *shard.Sessions, epoch uint64, r schema.Report) {
 	}
 }
 
-// TestDifferences: a report travels once; the same again is a word that it was heard.
+// TestDifferences: a report travels once; the same again only says that there was one.
 func TestDifferences(t *testing.T) {
 	s := shard.New()
 	s.Open("m", 3, schema.Connection{}, true)
@@ -58,11 +58,11 @@ func TestDifferences(t *testing.T) {
 	s.Close("m", 3)
 	next(t, s, model.SessionUpdate{Machine: "m", Epoch: 3, Left: true})
 	if s.Report("m", 3, r) {
-		t.Error("a session that is over is heard")
+		t.Error("a report of a session that is over is taken")
 	}
 }
 
-// TestAnotherLeader: it is told of each session, with the last report from memory, and of
+// TestAnotherLeader: it is sent each session, with the last report from memory, and
 // none that has ended meanwhile.
 func TestAnotherLeader(t *testing.T) {
 	s := shard.New()
@@ -86,7 +86,7 @@ func TestAnotherLeader(t *testing.T) {
 	reported(t, s, 1, a)
 	next(t, s, model.SessionUpdate{Machine: "a", Epoch: 1, Reported: true})
 
-	// What was on its way when the leader went is told again.
+	// What was on its way when the leader went is sent again.
 	reported(t, s, 1, reportOf("c", 1))
 	s.Next(100)
 	s.Attach()
@@ -116,7 +116,7 @@ func TestNewerSession(t *testing.T) {
 	s.Open("m", 5, schema.Connection{}, true)
 	s.Open("m", 4, schema.Connection{}, true)
 	if s.Report("m", 3, reportOf("m", 2)) {
-		t.Error("a session of before is heard")
+		t.Error("a report of an earlier session is taken")
 	}
 	s.Close("m", 3)
 	next(t, s)
@@ -127,7 +127,7 @@ func TestNewerSession(t *testing.T) {
 }
 
 // TestViews: versions count up within a session, whoever leads, and the same view is
-// told once.
+// sent once.
 func TestViews(t *testing.T) {
 	s := shard.New()
 	view := func(epoch uint64, generations ...uint64) (version uint64, news bool) {

@@ -58,14 +58,14 @@ func TestCrashes(t *testing.T) {
 		return schema.Cause{Kind: kind, Machine: machine, At: now.Add(-ago)}
 	}
 	o := model.NewObserved(now.Add(-time.Hour))
-	hear := func(machine string, at time.Time, list ...schema.TaskStatus) {
+	report := func(machine string, at time.Time, list ...schema.TaskStatus) {
 		o.AddReport(schema.Report{Machine: schema.MachineInfo{Name: machine}, Tasks: list}, at)
 	}
 	exits := make([]schema.Exit, 2)
-	hear("m1", now.Add(-time.Second), schema.TaskStatus{Task: job.Task(0), Generation: 1, State: schema.Running, Exits: exits})
-	hear("m2", now.Add(-2*time.Minute), schema.TaskStatus{Task: job.Task(1), Generation: 2, State: schema.Running, Exits: exits})
-	hear("m3", now, schema.TaskStatus{Task: job.Task(2), Generation: 3, State: schema.Waiting, Failures: 3})
-	hear("m4", now, schema.TaskStatus{Task: job.Task(3), Generation: 4, State: schema.Running, Health: schema.Unhealthy})
+	report("m1", now.Add(-time.Second), schema.TaskStatus{Task: job.Task(0), Generation: 1, State: schema.Running, Exits: exits})
+	report("m2", now.Add(-2*time.Minute), schema.TaskStatus{Task: job.Task(1), Generation: 2, State: schema.Running, Exits: exits})
+	report("m3", now, schema.TaskStatus{Task: job.Task(2), Generation: 3, State: schema.Waiting, Failures: 3})
+	report("m4", now, schema.TaskStatus{Task: job.Task(3), Generation: 4, State: schema.Running, Health: schema.Unhealthy})
 	records := []*schema.TaskRecord{
 		{Index: 0, Generation: 1, Machine: "m1"},
 		{Index: 1, Generation: 2, Machine: "m2", Causes: []schema.Cause{
@@ -99,7 +99,7 @@ func TestUnhealthyEvent(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	o := model.NewObserved(now)
 	job := schema.JobName{Cell: "c", User: "u", Job: "web"}
-	hear := func(state schema.TaskState, incarnation int, health schema.HealthState) (got []string) {
+	report := func(state schema.TaskState, incarnation int, health schema.HealthState) (got []string) {
 		for _, e := range o.AddReport(schema.Report{Machine: schema.MachineInfo{Name: "m1"}, Tasks: []schema.TaskStatus{{
 			Task: job.Task(0), Generation: 7, State: state, Incarnation: incarnation, PID: 5, Health: health, HealthMessage: "GET /: status 500",
 		}}}, now) {
@@ -121,7 +121,7 @@ func TestUnhealthyEvent(t *testing.T) {
 		{schema.Running, 2, schema.HealthUnknown, []string{"start: runs as pid 5"}},
 		{schema.Stopping, 2, schema.Unhealthy, []string{sick}},
 	} {
-		if diff := cmp.Diff(step.want, hear(step.state, step.incarnation, step.health)); diff != "" {
+		if diff := cmp.Diff(step.want, report(step.state, step.incarnation, step.health)); diff != "" {
 			t.Errorf("step %d (-want +got):\n%s", i, diff)
 		}
 	}

@@ -32,10 +32,10 @@ func using(users, jobs int, now time.Time) (*model.State, *model.Observed) {
 			)
 		}
 	}
-	o.HearUsage(u, now)
+	o.AddUsage(u, now)
 	elsewhere := *u
 	elsewhere.Machine = "gone"
-	o.HearUsage(&elsewhere, now)
+	o.AddUsage(&elsewhere, now)
 	return s, o
 }
 

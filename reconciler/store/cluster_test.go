@@ -92,12 +92,12 @@ func TestStandby(t *testing.T) {
 	lead(t, first, "https://one")
 	commit(t, first, put("a", "1"))
 	cfg := c.config(t, "c")
-	told := make(chan Leader, 10)
-	cfg.Standby = func(leader Leader) { told <- leader }
+	leaders := make(chan Leader, 10)
+	cfg.Standby = func(leader Leader) { leaders <- leader }
 	second := c.open(t, cfg)
 	done := campaign(t, second, "https://two")
-	if got, want := <-told, (Leader{"https://one", "one:7421", first.Term()}); got != want {
-		t.Fatalf("the standby is told that %+v leads: want %+v", got, want)
+	if got, want := <-leaders, (Leader{"https://one", "one:7421", first.Term()}); got != want {
+		t.Fatalf("the standby is notified that %+v leads: want %+v", got, want)
 	}
 	commit(t, first, put("a", "2"))
 	select {
@@ -119,7 +119,7 @@ func TestStandby(t *testing.T) {
 }
 
 // A leader that says nothing for longer than its lease is replaced. When it goes
-// on, each of its writes is refused, before it has heard that it lost.
+// on, each of its writes is refused, before it has learned that it lost.
 func TestFrozenLeader(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1)

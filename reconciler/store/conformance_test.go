@@ -264,7 +264,7 @@ func testFencing(t *testing.T, m medium) {
 	}
 	first := leader(t, m, "same")
 	commit(t, first, put("a", "1"))
-	second := leader(t, m, "same") // the id does not tell them apart
+	second := leader(t, m, "same") // the id does not distinguish them
 	if isLost(first) {
 		t.Error("the first knows that it was fenced without having asked")
 	}

@@ -356,7 +356,7 @@ func TestCollapse(t *testing.T) {
 	lead(t, s, "one")
 	commit(t, s, put("a", "1"))
 	be := s.be.(*etcdBackend)
-	go func() { // etcd's own, which is never heard of again
+	go func() { // etcd's own, which never returns
 		be.server.Server.Backend().BatchTx().LockOutsideApply()
 		err := &fs.PathError{Op: "write", Path: "db", Err: syscall.ENOSPC}
 		be.end.OnWrite(&zapcore.CheckedEntry{Entry: zapcore.Entry{Message: "failed to commit tx"}}, []zapcore.Field{zap.Error(err)})

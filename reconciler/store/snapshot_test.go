@@ -160,7 +160,7 @@ func TestDamagedSnapshot(t *testing.T) {
 }
 
 // A store whose quota is used up by what it keeps of the past takes no writes,
-// says so, and mends itself with the next Campaign; nothing is lost.
+// says so, and repairs itself with the next Campaign; nothing is lost.
 func TestQuotaUsedUp(t *testing.T) {
 	t.Parallel()
 	s, err := OpenEmbedded(t.Context(), EmbeddedConfig{Dir: t.TempDir(), Cell: "c", Log: quiet(), quota: 8 << 20})
@@ -241,7 +241,7 @@ func TestDefragment(t *testing.T) {
 			commit(t, s, put("a", "1"))
 		case <-late:
 			bytes, used := be.size()
-			t.Fatalf("was told of %v; %d of %d MiB are in use", seen, used>>20, bytes>>20)
+			t.Fatalf("events %v; %d of %d MiB are in use", seen, used>>20, bytes>>20)
 		}
 	}
 	if bytes, _ := be.size(); bytes > 20<<20 {

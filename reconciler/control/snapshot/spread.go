@@ -39,16 +39,16 @@ func (u *Uneven) value(v string) string {
 	return u.Attribute + " " + v
 }
 
-// crowding counts the tasks of a job that stay, by domain and by machine, as far as
+// occupancy counts the tasks of a job that stay, by domain and by machine, as far as
 // these are up.
-type crowding struct {
+type occupancy struct {
 	tasks               []schema.TaskRecord
 	domain              map[string]string // by machine
 	inDomain, onMachine map[string]int
 }
 
-func (c *Cell) crowdingOf(name schema.JobName, want *schema.Job) crowding {
-	out := crowding{domain: map[string]string{}, inDomain: map[string]int{}, onMachine: map[string]int{}}
+func (c *Cell) occupancyOf(name schema.JobName, want *schema.Job) occupancy {
+	out := occupancy{domain: map[string]string{}, inDomain: map[string]int{}, onMachine: map[string]int{}}
 	for _, t := range c.facts.Tasks(name) {
 		if t.Machine == "" || t.Stop != nil || !c.facts.IsUp(t.Machine) {
 			continue
@@ -69,8 +69,8 @@ func SpreadBy(want *schema.Job) string {
 	return want.Spread.By
 }
 
-// crowded reports whether a task may be better elsewhere. It asks no placement.
-func (c *Cell) crowded(now *crowding, want *schema.Job) bool {
+// mayImprove reports whether a task may be better elsewhere. It asks no placement.
+func (c *Cell) mayImprove(now *occupancy, want *schema.Job) bool {
 	most, fewest := 0, len(now.tasks)
 	for domain := range c.facts.Domains(SpreadBy(want)) {
 		most, fewest = max(most, now.inDomain[domain]), min(fewest, now.inDomain[domain])
@@ -82,15 +82,15 @@ func (c *Cell) crowded(now *crowding, want *schema.Job) bool {
 // Even reports whether Uneven finds no task of a job for as long as its tasks are where
 // they are, and the same machines are up. That is so of most jobs.
 func (c *Cell) Even(name schema.JobName, want *schema.Job) bool {
-	now := c.crowdingOf(name, want)
-	return !c.crowded(&now, want)
+	now := c.occupancyOf(name, want)
+	return !c.mayImprove(&now, want)
 }
 
 // Uneven finds a task that would be better elsewhere: one of where most are. Most
 // jobs are seen to have none without asking placement.
 func (c *Cell) Uneven(name schema.JobName, want *schema.Job) (Uneven, bool, facts.Until) {
-	now := c.crowdingOf(name, want)
-	if !c.crowded(&now, want) {
+	now := c.occupancyOf(name, want)
+	if !c.mayImprove(&now, want) {
 		return Uneven{}, false, facts.Until{}
 	}
 	byDomain := slices.MaxFunc(now.tasks, func(a, b schema.TaskRecord) int {
