@@ -47,7 +47,7 @@ func (d *driver) decide() []string {
 			return d.did
 		}
 		for _, e := range r.Log {
-			d.note("tell %s", e.Kind)
+			d.note("log %s", e.Kind)
 		}
 		for _, ref := range r.Reread {
 			d.note("reread %s", ref.Task.Short())
@@ -109,7 +109,7 @@ func TestAgentWritesBeforeItActs(t *testing.T) {
 	d := newDriver(nodeagent.Found{})
 	web := assignment("web", 0, 1, schema.Service)
 	d.assign(t, 1, web)
-	d.want(t, "a view", "tell confirmed", "write view", "write view", "start u/web/0")
+	d.want(t, "a view", "log confirmed", "write view", "write view", "start u/web/0")
 	d.want(t, "nothing new")
 	d.assign(t, 2, stopping(web, schema.CauseUpdate))
 	d.want(t, "a stop", "write view", "write stop", "term u/web/0")
@@ -135,7 +135,7 @@ func TestAgentOnBadDisk(t *testing.T) {
 	full := &nodeagent.DiskError{Err: errors.New("no space left on device"), Trouble: nodeagent.DiskFull}
 	d.refuse = map[nodeagent.DocumentKind]error{nodeagent.ViewDocument: full, nodeagent.StopDocument: full, nodeagent.EndDocument: full}
 	d.assign(t, 2, stopping(web, schema.CauseUpdate))
-	d.want(t, "a stop", "write view", "tell conditions", "write stop", "term u/web/0")
+	d.want(t, "a stop", "write view", "log conditions", "write stop", "term u/web/0")
 	d.exit(web.Task, 0)
 	d.want(t, "its end", "write end", "end u/web/0")
 	got := d.turn.Report
@@ -172,7 +172,7 @@ func TestAgentStartsByStoredView(t *testing.T) {
 		t.Fatalf("handed out %+v, want the view", r)
 	}
 	d.refuse = nil
-	d.want(t, "the disk takes it the second time", "tell conditions", "write view again", "start u/a/0")
+	d.want(t, "the disk takes it the second time", "log conditions", "write view again", "start u/a/0")
 	d.refuse = refuse
 	d.assign(t, 2, a, b, c)
 	d.want(t, "it does not", "write view", "write view again",
@@ -190,7 +190,7 @@ func TestAgentTakesWholeEnd(t *testing.T) {
 	a := assignment("a", 0, 1, schema.Batch)
 	d := newDriver(nodeagent.Found{})
 	d.assign(t, 1, a)
-	d.want(t, "a view", "tell confirmed", "write view", "write view", "start u/a/0")
+	d.want(t, "a view", "log confirmed", "write view", "write view", "start u/a/0")
 	end := nodeagent.Process{
 		Boot: "boot-1", PID: 7, StartedAt: d.now, Exit: &schema.Exit{Incarnation: 1, At: d.now}, Terminated: true, Unseen: true, EndedItself: true,
 		Note: "held", Limited: true, Limits: nodeagent.TaskLimits{CPUMilli: 1},
@@ -287,7 +287,7 @@ func TestAgentUnreadable(t *testing.T) {
 	unreadable := nodeagent.FoundTask{Unreadable: "input/output error", Held: nodeagent.Held{Assignment: schema.Assignment{Task: web.Task, Generation: 1}}}
 	d := newDriver(nodeagent.Found{Tasks: []nodeagent.FoundTask{unreadable}})
 	d.assign(t, 1, web)
-	d.want(t, "the first turn", "tell confirmed", "write view", "write view", "reread u/web/0")
+	d.want(t, "the first turn", "log confirmed", "write view", "write view", "reread u/web/0")
 	if s := d.turn.Report.Tasks[0]; s.State != schema.Starting || !strings.Contains(s.Note, "input/output error") {
 		t.Errorf("%+v, want what is wrong with it", s)
 	}
@@ -319,7 +319,7 @@ func TestAgentLostAssignment(t *testing.T) {
 		Guessed: true, Held: nodeagent.Held{Assignment: guessed, Incarnations: []nodeagent.Incarnation{{Number: 1, Process: nodeagent.Process{Boot: "boot-1", PID: 7, StartedAt: t0}}}},
 	}}})
 	d.assign(t, 1, web)
-	d.want(t, "a view", "tell confirmed", "write view", "write view", "write assignment")
+	d.want(t, "a view", "log confirmed", "write view", "write view", "write assignment")
 	document := nodeagent.Document{Kind: nodeagent.AssignmentDocument, TaskRef: schema.TaskRef{Task: web.Task, Generation: 1}}
 	if diff := cmp.Diff(&web, d.agent.Content(document)); diff != "" {
 		t.Errorf("what is written (-want +got):\n%s", diff)

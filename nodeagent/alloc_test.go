@@ -26,7 +26,7 @@ func TestAllocOverDisk(t *testing.T) {
 	last(m.find(pair.Task, 1)).Usage.DiskBytes++
 	m.settle() // SIGTERM to the task alone
 	if c := last(m.find(web.Task, 2)); c.Stop == nil || c.Stop.Kind != schema.CauseAllocGone || !strings.Contains(c.Stop.Message, "disk: ") {
-		t.Fatalf("the task is told %v, want what is wrong with its alloc", c.Stop)
+		t.Fatalf("the task's stop is %v, want what is wrong with its alloc", c.Stop)
 	}
 	if c := last(m.find(pair.Task, 1)); c.Stop != nil {
 		t.Fatalf("the alloc stops before its task has: %v", c.Stop)

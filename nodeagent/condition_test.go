@@ -14,7 +14,7 @@ import (
 type look struct {
 	after time.Duration
 	level nodeagent.Level
-	told  bool // what is told from then on
+	shown bool // whether it is listed from then on
 }
 
 func TestConditionsDoNotFlap(t *testing.T) {
@@ -51,10 +51,10 @@ func TestConditionsDoNotFlap(t *testing.T) {
 		for i, l := range tc.looks {
 			now = now.Add(l.after)
 			changed := c.See(tc.kind, l.level, "so it is", now)
-			if told := len(c.List()) == 1; told != l.told || changed != (told != was) {
-				t.Errorf("%s, look %d: told %t, changed %t: want %t, %t", tc.name, i, told, changed, l.told, l.told != was)
+			if shown := len(c.List()) == 1; shown != l.shown || changed != (shown != was) {
+				t.Errorf("%s, look %d: shown %t, changed %t: want %t, %t", tc.name, i, shown, changed, l.shown, l.shown != was)
 			}
-			was = l.told
+			was = l.shown
 		}
 	}
 }

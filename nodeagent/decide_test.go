@@ -62,22 +62,22 @@ func TestDecide(t *testing.T) {
 			view: view(web), held: []nodeagent.Held{held(web, nodeagent.Incarnation{Number: 1, Process: nodeagent.Process{Boot: "boot-1"}, Busy: true})},
 			states: []schema.TaskState{schema.Starting},
 		},
-		"start in flight, told to stop": {
+		"start in flight, asked to stop": {
 			view: view(stopping(web, schema.CauseRemoved)), held: []nodeagent.Held{held(web, nodeagent.Incarnation{Number: 1, Process: nodeagent.Process{Boot: "boot-1"}, Busy: true})},
 			states: []schema.TaskState{schema.Stopping},
 		},
 		"runs": {view: view(web), held: []nodeagent.Held{held(web, running(1))}, states: []schema.TaskState{schema.Running}},
-		"never started, told to stop": {
+		"never started, asked to stop": {
 			view: view(stopping(web, schema.CauseRemoved)), states: []schema.TaskState{schema.Dead},
 		},
 		"written but never started": {
 			view: view(web), held: []nodeagent.Held{held(web)}, actions: []string{"start u/web/0 7#1"}, states: []schema.TaskState{schema.Starting},
 		},
-		"written but never started, told to stop": {
+		"written but never started, asked to stop": {
 			view: view(stopping(web, schema.CauseRemoved)), held: []nodeagent.Held{held(web)},
 			actions: []string{"end u/web/0 7 removed"}, states: []schema.TaskState{schema.Stopping},
 		},
-		"told to stop": {
+		"asked to stop": {
 			view: view(stopping(web, schema.CauseUpdate)), held: []nodeagent.Held{held(web, running(2))},
 			actions: []string{"term u/web/0 7#2 update"}, states: []schema.TaskState{schema.Stopping},
 		},
@@ -102,7 +102,7 @@ func TestDecide(t *testing.T) {
 			view: view(), held: []nodeagent.Held{held(web, with(running(1), func(c *nodeagent.Incarnation) { c.TermAt = t0.Add(time.Hour) }))},
 			actions: []string{"kill u/web/0 7#1"}, states: []schema.TaskState{schema.Stopping},
 		},
-		"told to stop before the agent restarted": {
+		"asked to stop before the agent restarted": {
 			view: view(web), held: []nodeagent.Held{held(web, with(running(1), func(c *nodeagent.Incarnation) { c.Stop = &schema.Cause{Kind: schema.CauseShutdown} }))},
 			actions: []string{"term u/web/0 7#1 shutdown"}, states: []schema.TaskState{schema.Stopping},
 		},
@@ -135,7 +135,7 @@ func TestDecide(t *testing.T) {
 			view: view(batch), held: []nodeagent.Held{held(batch, exited(1, 0, 0))},
 			actions: []string{"end u/batch/0 9 finished"}, states: []schema.TaskState{schema.Waiting},
 		},
-		"batch finished before it was told to stop": {
+		"batch finished before it was asked to stop": {
 			view: view(stopping(batch, schema.CausePreempted)), held: []nodeagent.Held{held(batch, exited(1, 0, 0))},
 			actions: []string{"end u/batch/0 9 finished"}, states: []schema.TaskState{schema.Stopping},
 		},

@@ -87,7 +87,7 @@ func TestProbeUnanswered(t *testing.T) {
 	}
 }
 
-// A check that could not be run is told while its task is not known to be unhealthy.
+// A check that could not be run is reported while its task is not known to be unhealthy.
 func TestProbeVoidMessage(t *testing.T) {
 	t.Parallel()
 	spec := schema.Health{IntervalSeconds: 1, TimeoutSeconds: 1, Failures: 1, Successes: 1}
@@ -174,8 +174,8 @@ func TestUnhealthy(t *testing.T) {
 	}
 }
 
-// A check that is taken away takes what it has found with it, and what is told
-// to stop is not asked.
+// A check that is taken away takes what it has found with it, and what is asked
+// to stop is not checked.
 func TestChecks(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

@@ -51,7 +51,7 @@ func (m *machine) settle() nodeagent.Plan {
 	m.t.Helper()
 	for range 20 {
 		plan := nodeagent.Decide(m.input())
-		m.heard(plan)
+		m.checkDead(plan)
 		if len(plan.Actions) == 0 {
 			return plan
 		}
@@ -63,8 +63,8 @@ func (m *machine) settle() nodeagent.Plan {
 	return nodeagent.Plan{}
 }
 
-// heard notes what the report says is dead: for ever.
-func (m *machine) heard(plan nodeagent.Plan) {
+// checkDead notes what the report says is dead: for ever.
+func (m *machine) checkDead(plan nodeagent.Plan) {
 	for _, s := range plan.Tasks {
 		if m.dead[s.Generation] && s.State != schema.Dead {
 			m.t.Fatalf("%s generation %d was dead and is %s", s.Task, s.Generation, s.State)

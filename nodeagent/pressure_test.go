@@ -120,8 +120,8 @@ func TestPressure(t *testing.T) {
 		}
 		limits.Pressure(&c, &schema.MachineUsage{RAMAvailable: look.ram, RAMTotal: 1024 * mib, DiskFree: look.disk, DiskTotal: 1024 * mib}, now)
 		var got []schema.ConditionKind
-		for _, told := range c.List() {
-			got = append(got, told.Kind)
+		for _, listed := range c.List() {
+			got = append(got, listed.Kind)
 		}
 		if diff := cmp.Diff(look.want, got); diff != "" {
 			t.Errorf("look %d: conditions (-want +got):\n%s", i, diff)

@@ -81,7 +81,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"decide": func(*rapid.T) { w.settle() },
 		"half": func(t *rapid.T) { // the agent is killed in the midst of a plan
 			plan := nodeagent.Decide(w.input())
-			w.heard(plan)
+			w.checkDead(plan)
 			for _, a := range plan.Actions[:rapid.IntRange(0, len(plan.Actions)).Draw(t, "done")] {
 				w.do(a)
 			}
@@ -183,7 +183,7 @@ func TestDecideProperties(t *testing.T) {
 			switch {
 			case a.Stop != nil && s.State != schema.Dead:
 				t.Fatalf("%s generation %d shall stop and is %s", name, a.Generation, s.State)
-			case a.Alloc != nil && !w.stands(a): // its master will tell it to stop
+			case a.Alloc != nil && !w.stands(a): // its master will ask it to stop
 				if len(live) > 0 {
 					t.Fatalf("%s generation %d runs in alloc %s, which is not there", name, a.Generation, a.Alloc)
 				}

@@ -103,7 +103,7 @@ func TestRestartPolicyInPlace(t *testing.T) {
 }
 
 // TestKeeperKilled: a task whose keeper is killed has not failed, however often:
-// it starts again, the first time at once. What it was told to stop for before is
+// it starts again, the first time at once. What it was asked to stop for before is
 // still its own.
 func TestKeeperKilled(t *testing.T) {
 	t.Parallel()
@@ -144,7 +144,7 @@ func TestKeeperKilled(t *testing.T) {
 	}
 }
 
-// TestShutDownCause tells of an incarnation that ended with its machine why it did.
+// TestShutDownCause: the exit of an incarnation that ended with its machine has the cause.
 func TestShutDownCause(t *testing.T) {
 	t.Parallel()
 	web := assignment("web", 0, 7, schema.Service)

@@ -28,7 +28,7 @@ func drawCandidates(t *rapid.T) []nodeagent.Candidate {
 	return list
 }
 
-// goesBefore is the rule as it is told to users.
+// goesBefore is the rule as it is documented.
 func goesBefore(a, b *nodeagent.Candidate) bool {
 	over := func(c *nodeagent.Candidate) int64 {
 		if c.Limit > 0 && c.Use > c.Limit {
@@ -287,7 +287,7 @@ func TestInodePressure(t *testing.T) {
 	}
 }
 
-func TestEvictionTellsTheNumbers(t *testing.T) {
+func TestEvictionStatesTheNumbers(t *testing.T) {
 	t.Parallel()
 	pressure, limits := short(80*mib, 100*mib)
 	for want, h := range map[string]nodeagent.Held{
@@ -340,7 +340,7 @@ func TestAfterAnEviction(t *testing.T) {
 	}
 }
 
-// TestOOMKillsReported: what the kernel has killed of a task that lives is told.
+// TestOOMKillsReported: what the kernel has killed of a task that lives is reported.
 func TestOOMKillsReported(t *testing.T) {
 	t.Parallel()
 	web := using("web", 1, 0, mib, mib)

@@ -40,7 +40,7 @@ func memoryOf(b *testing.B, pid int) (m memory) {
 	return m
 }
 
-// BenchmarkTwoHundred tells an agent of 200 tasks at once, and of one at a time
+// BenchmarkTwoHundred assigns 200 tasks to an agent at once, and one at a time
 // when those run: the times from the push by the master until the process runs,
 // and what agent and keepers then have of memory.
 func BenchmarkTwoHundred(b *testing.B) {

@@ -72,11 +72,11 @@ type reportedEnd struct {
 	ran         int                 // the newest that was a process
 	exits       map[int]schema.Exit // by incarnation
 	pids        map[int]int         // likewise: its process
-	agent       int                 // which agent has told the newest of pids
+	agent       int                 // which agent has reported the newest of pids
 }
 
-// havoc is an agent and its master's memory.
-type havoc struct {
+// killing is an agent and its master's memory.
+type killing struct {
 	*cell
 	epoch    uint64 // the newest before the agent was started
 	journals string // directory
@@ -92,7 +92,7 @@ type havoc struct {
 }
 
 // Agent and keepers are killed at random moments while tasks of all kinds begin
-// and end. No generation is doubled, none is lost, and what is told of how tasks
+// and end. No generation is doubled, none is lost, and what is reported of how tasks
 // ended is what they themselves wrote down.
 func TestRandomKills(t *testing.T) {
 	t.Parallel()
@@ -100,7 +100,7 @@ func TestRandomKills(t *testing.T) {
 		*killSeed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("again with: -run TestRandomKills -agent.seed %d -agent.kills %d", *killSeed, *kills)
-	h := &havoc{cell: newCell(t), rng: rand.New(rand.NewPCG(*killSeed, 0)), reported: map[uint64]*reportedEnd{}, killed: map[string]int{}}
+	h := &killing{cell: newCell(t), rng: rand.New(rand.NewPCG(*killSeed, 0)), reported: map[uint64]*reportedEnd{}, killed: map[string]int{}}
 	h.journals = seenByTasks(t)
 	script := filepath.Join(h.journals, "task.sh")
 	if err := errors.Join(strike.Program(t.Context(), script, []byte(taskScript)), os.Chmod(h.journals, 0o777)); err != nil {
@@ -112,7 +112,7 @@ func TestRandomKills(t *testing.T) {
 	}
 	h.slots = append(h.slots, &slot{job: "failing"})
 	h.start("--writable", h.journals)
-	h.tell()
+	h.assign()
 	for range *kills {
 		longest := 80
 		if h.rng.IntN(4) > 0 { // else it may die before it has got anywhere
@@ -122,7 +122,7 @@ func TestRandomKills(t *testing.T) {
 			longest = 800 // time for tasks to end by themselves
 		}
 		time.Sleep(time.Duration(h.rng.IntN(longest)) * time.Millisecond) // the moment is the scenario
-		h.hear()
+		h.receive()
 		h.kill()
 		if t.Failed() {
 			break
@@ -157,7 +157,7 @@ func seenByTasks(t *testing.T) string {
 }
 
 // rest lets all come to an end, and checks what is left.
-func (h *havoc) rest() {
+func (h *killing) rest() {
 	h.t.Helper()
 	h.resting = true
 	for _, s := range h.slots {
@@ -165,7 +165,7 @@ func (h *havoc) rest() {
 	}
 	h.send()
 	for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		h.hear()
+		h.receive()
 		if !slices.ContainsFunc(h.slots, func(s *slot) bool { t := h.reported[s.generation]; return t == nil || t.dead == nil }) {
 			break
 		}
@@ -183,8 +183,8 @@ func (h *havoc) rest() {
 	}
 }
 
-// tell gives each slot that has none a generation, and tells the agent.
-func (h *havoc) tell() {
+// assign gives each slot that has none a generation, and sends the view.
+func (h *killing) assign() {
 	for _, s := range h.slots {
 		if t := h.reported[s.generation]; s.generation == 0 || t != nil && t.dead != nil && !h.resting {
 			h.next++
@@ -195,7 +195,7 @@ func (h *havoc) tell() {
 }
 
 // send sends the view that the slots make.
-func (h *havoc) send() {
+func (h *killing) send() {
 	var view []schema.Assignment
 	h.view = map[uint64]bool{}
 	for _, s := range h.slots {
@@ -207,11 +207,11 @@ func (h *havoc) send() {
 }
 
 // journal returns the path of a slot's journal.
-func (h *havoc) journal(s *slot) string {
+func (h *killing) journal(s *slot) string {
 	return filepath.Join(h.journals, fmt.Sprintf("%s.%d", s.job, s.index))
 }
 
-func (h *havoc) assignment(s *slot) schema.Assignment {
+func (h *killing) assignment(s *slot) schema.Assignment {
 	job := &schema.Job{
 		Name: s.job, User: "u", Cell: "local", Kind: s.kind(), Tasks: 3,
 		Task: schema.TaskSpec{
@@ -229,8 +229,8 @@ func (h *havoc) assignment(s *slot) schema.Assignment {
 	return a
 }
 
-// hear takes the newest report and goes on from it.
-func (h *havoc) hear() {
+// receive takes the newest report and goes on from it.
+func (h *killing) receive() {
 	h.t.Helper()
 	h.master.mu.Lock()
 	r := h.master.report
@@ -253,13 +253,13 @@ func (h *havoc) hear() {
 		}
 	}
 	if changed {
-		h.tell()
+		h.assign()
 	}
 }
 
 // take compares what is said of a generation with what was said before, and
 // reports whether it has ended now.
-func (h *havoc) take(s *schema.TaskStatus) (ended bool) {
+func (h *killing) take(s *schema.TaskStatus) (ended bool) {
 	h.t.Helper()
 	k := h.reported[s.Generation]
 	if k == nil {
@@ -292,7 +292,7 @@ func (h *havoc) take(s *schema.TaskStatus) (ended bool) {
 }
 
 // comparePID checks that an incarnation is the process that it was, whichever agent says so.
-func (h *havoc) comparePID(k *reportedEnd, s *schema.TaskStatus) {
+func (h *killing) comparePID(k *reportedEnd, s *schema.TaskStatus) {
 	h.t.Helper()
 	was, known := k.pids[s.Incarnation]
 	agent := h.killed["agent"]
@@ -306,7 +306,7 @@ func (h *havoc) comparePID(k *reportedEnd, s *schema.TaskStatus) {
 }
 
 // linked waits until the agent that was started last has joined.
-func (h *havoc) linked() {
+func (h *killing) linked() {
 	h.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		h.master.mu.Lock()
@@ -322,7 +322,7 @@ func (h *havoc) linked() {
 }
 
 // kill kills the agent, a keeper, or first one and then the other.
-func (h *havoc) kill() {
+func (h *killing) kill() {
 	h.t.Helper()
 	who := h.rng.IntN(5)
 	if who != 0 {
@@ -339,7 +339,7 @@ func (h *havoc) kill() {
 }
 
 // killKeeper kills the keeper of a task that runs, if there is one.
-func (h *havoc) killKeeper() {
+func (h *killing) killKeeper() {
 	files, err := filepath.Glob(h.path("state/tasks/local/u/*/*/*/*/" + keeper.StateFile))
 	if err != nil {
 		h.t.Fatal(err)
@@ -373,8 +373,8 @@ func killOne(id keeper.Identity) bool {
 	return f[0] != "Z" && f[19] == fmt.Sprint(id.Start) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
 
-// checkJournals compares what the agents told with what the tasks wrote.
-func (h *havoc) checkJournals() {
+// checkJournals compares what the agents reported with what the tasks wrote.
+func (h *killing) checkJournals() {
 	h.t.Helper()
 	starts, ends := map[string]int{}, map[string]int{}
 	for _, s := range h.slots {
@@ -409,17 +409,17 @@ func (h *havoc) checkJournals() {
 
 // checkEnd checks that a generation ended for a reason: what finished wrote so,
 // and what wrote so has finished, unless its keeper was killed before it could
-// tell, or it was told to stop between its last line and its exit.
-func (h *havoc) checkEnd(g uint64, k *reportedEnd, ends map[string]int) {
+// report it, or it was asked to stop between its last line and its exit.
+func (h *killing) checkEnd(g uint64, k *reportedEnd, ends map[string]int) {
 	h.t.Helper()
 	if k.dead == nil {
 		return
 	}
 	finished := ends[fmt.Sprintf("%d 0", g)]
-	untold := 0
+	unreported := 0
 	for _, e := range k.exits {
 		if e.Code < 0 || strings.Contains(e.Message, "SIGTERM was sent") {
-			untold++
+			unreported++
 		}
 	}
 	switch {
@@ -427,16 +427,16 @@ func (h *havoc) checkEnd(g uint64, k *reportedEnd, ends map[string]int) {
 		h.t.Errorf("%s generation %d: %s", k.slot, g, k.dead)
 	case k.dead.Kind == schema.CauseFinished && finished == 0:
 		h.t.Errorf("%s generation %d: %s, and it wrote nothing of it", k.slot, g, k.dead)
-	case finished > 1+untold:
+	case finished > 1+unreported:
 		h.t.Errorf("%s generation %d has finished %d times; exits %v", k.slot, g, finished, k.exits)
-	case finished > 0 && k.dead.Kind != schema.CauseFinished && untold == 0:
+	case finished > 0 && k.dead.Kind != schema.CauseFinished && unreported == 0:
 		h.t.Errorf("%s generation %d has finished, and is called %s; exits %v", k.slot, g, k.dead, k.exits)
 	}
 }
 
 // processes lists what is alive of this cell but the agent: by the directory in
 // its command line or its environment.
-func (h *havoc) processes() (left []string) {
+func (h *killing) processes() (left []string) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		left = nil
 		dirs, _ := filepath.Glob("/proc/[0-9]*")

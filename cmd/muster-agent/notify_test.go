@@ -16,11 +16,11 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// manager is a service manager's socket, and what it was told.
+// manager is a service manager's socket, and the lines that it has received.
 type manager struct {
-	path string
-	mu   sync.Mutex // guards what follows
-	told []string
+	path     string
+	mu       sync.Mutex // guards what follows
+	received []string
 }
 
 func newManager(t *testing.T) *manager {
@@ -43,7 +43,7 @@ func newManager(t *testing.T) *manager {
 				return
 			}
 			m.mu.Lock()
-			m.told = append(m.told, strings.Split(string(b[:n]), "\n")...)
+			m.received = append(m.received, strings.Split(string(b[:n]), "\n")...)
 			m.mu.Unlock()
 		}
 	}()
@@ -51,19 +51,19 @@ func newManager(t *testing.T) *manager {
 	return m
 }
 
-func (m *manager) heard(line string) bool {
+func (m *manager) has(line string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Contains(m.told, line)
+	return slices.Contains(m.received, line)
 }
 
 func (m *manager) wait(t *testing.T, c *cell, line string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !m.heard(line); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !m.has(line); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			t.Fatalf("the service manager was not told %q within 30 s, but %q\n%s", line, m.told, c.stderr)
+			t.Fatalf("the service manager did not receive %q within 30 s, but %q\n%s", line, m.received, c.stderr)
 		}
 	}
 }
@@ -93,8 +93,8 @@ func (c *cell) supervised(m *manager) {
 	}
 }
 
-// An upgrade as systemd does it with KillMode=process: the agent is told to stop,
-// and the next version finds the same processes. The service manager hears of all
+// An upgrade as systemd does it with KillMode=process: the agent is asked to stop,
+// and the next version finds the same processes. The service manager is notified of all
 // of it.
 func TestUpgradeUnderSystemd(t *testing.T) {
 	t.Parallel()
@@ -121,8 +121,8 @@ func TestUpgradeUnderSystemd(t *testing.T) {
 		}
 	}
 	c.build("two")
-	if code := c.signal(syscall.SIGTERM); code != 0 || !first.heard("STOPPING=1") {
-		t.Errorf("SIGTERM: exit %d, told %q\n%s", code, first.told, c.stderr)
+	if code := c.signal(syscall.SIGTERM); code != 0 || !first.has("STOPPING=1") {
+		t.Errorf("SIGTERM: exit %d, received %q\n%s", code, first.received, c.stderr)
 	}
 	second := newManager(t)
 	c.supervised(second)
@@ -135,8 +135,8 @@ func TestUpgradeUnderSystemd(t *testing.T) {
 	if v := c.master.version(); v != "two" {
 		t.Errorf("version %q, want two", v)
 	}
-	if code := c.signal(syscall.SIGINT); code != 0 || !second.heard("STOPPING=1") {
-		t.Errorf("SIGINT: exit %d, told %q\n%s", code, second.told, c.stderr)
+	if code := c.signal(syscall.SIGINT); code != 0 || !second.has("STOPPING=1") {
+		t.Errorf("SIGINT: exit %d, received %q\n%s", code, second.received, c.stderr)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestUnitLeavesTasksAlone(t *testing.T) {
 	}
 }
 
-// Labels are read again when their file has changed, and the master hears of them;
+// Labels are read again when their file has changed, and the master receives them;
 // what is wrong in it changes nothing.
 func TestLabelsAreReadAgain(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ const patience = 60 * time.Second
 
 // TestScript runs the scripts of testdata/script on the real binaries. Each is
 // a cell of its own. What the commands in them do that testscript has not, is
-// told at the functions in scriptcmd_test.go:
+// documented at the functions in scriptcmd_test.go:
 //
 //	start [-quiet] NAME PROGRAM ARG…   a daemon; its first line sets MUSTER_MASTER
 //	signal SIG NAME, await CODE NAME   send a signal to it, wait for its end

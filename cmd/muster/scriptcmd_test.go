@@ -304,7 +304,7 @@ func cmdRelease(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // cmdNothingLeft checks that nothing is left of the script's cell; with -state
-// not even its default state directory. What has been told to end may take a
+// not even its default state directory. What has been asked to end may take a
 // moment.
 func cmdNothingLeft(ts *testscript.TestScript, neg bool, args []string) {
 	state := len(args) == 1 && args[0] == "-state"

@@ -325,13 +325,13 @@ func TestDamagedIdentity(t *testing.T) {
 		if err := damage(); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		told := 0
-		if _, err := Open(Config{Dir: m.dir, Damaged: func(durable.Damage) { told++ }}); err != nil || told == 0 {
-			t.Errorf("%s: %v, told %d times", name, err, told)
+		reported := 0
+		if _, err := Open(Config{Dir: m.dir, Damaged: func(durable.Damage) { reported++ }}); err != nil || reported == 0 {
+			t.Errorf("%s: %v, reported %d times", name, err, reported)
 		}
 		for _, file := range []string{first, second} {
 			if !durable.Sealed(file) {
-				t.Errorf("%s: %s is not mended", name, file)
+				t.Errorf("%s: %s is not repaired", name, file)
 			}
 		}
 	}

@@ -36,8 +36,8 @@ func TestUsersDamaged(t *testing.T) {
 	}
 	second := durable.Second(usersFile)
 	for name, tt := range map[string]struct {
-		damage func(dir string) error
-		told   bool
+		damage   func(dir string) error
+		reported bool
 	}{
 		"nothing":        {func(string) error { return nil }, false},
 		"first emptied":  {empty(usersFile), true},
@@ -77,13 +77,13 @@ func TestUsersDamaged(t *testing.T) {
 			if err := tt.damage(dir); err != nil {
 				t.Fatal(err)
 			}
-			told := 0
-			u, err = openUsers(dir, of, durable.Documents{Report: func(durable.Damage) { told++ }})
+			reported := 0
+			u, err = openUsers(dir, of, durable.Documents{Report: func(durable.Damage) { reported++ }})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if (told > 0) != tt.told {
-				t.Errorf("told %d times, want it told: %t", told, tt.told)
+			if (reported > 0) != tt.reported {
+				t.Errorf("reported %d times, want a report: %t", reported, tt.reported)
 			}
 			for _, o := range append([]string{"frank", "zoe"}, owners...) { // the new ones first
 				id, err := u.id(o)
@@ -98,7 +98,7 @@ func TestUsersDamaged(t *testing.T) {
 				}
 				taken[id] = o
 			}
-			again, err := openUsers(dir, of, durable.Documents{Report: func(d durable.Damage) { t.Errorf("told again: %v", d) }})
+			again, err := openUsers(dir, of, durable.Documents{Report: func(d durable.Damage) { t.Errorf("reported again: %v", d) }})
 			if err != nil || len(again.given) != len(u.given) {
 				t.Errorf("read again: %v, %v; want %v", again, err, u.given)
 			}
@@ -111,9 +111,9 @@ func TestUsersDamaged(t *testing.T) {
 func TestUsersOlder(t *testing.T) {
 	t.Parallel()
 	dir, of := t.TempDir(), UserRange{First: 70_000, Last: 70_001}
-	told := 0
+	reported := 0
 	open := func() *users {
-		u, err := openUsers(dir, of, durable.Documents{Report: func(durable.Damage) { told++ }})
+		u, err := openUsers(dir, of, durable.Documents{Report: func(durable.Damage) { reported++ }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,8 +143,8 @@ func TestUsersOlder(t *testing.T) {
 	if got := id(u, "bob"); got != bob {
 		t.Errorf("bob has %d, and had %d", got, bob)
 	}
-	if open(); told != 1 {
-		t.Errorf("told %d times, want once", told)
+	if open(); reported != 1 {
+		t.Errorf("reported %d times, want once", reported)
 	}
 }
 

@@ -54,7 +54,7 @@ func said(t *testing.T, r io.Reader) string {
 	return string(b)
 }
 
-// TestExec: a session has the task's environment and directory, tells how its
+// TestExec: a session has the task's environment and directory, reports how its
 // command ended, and leaves nothing behind.
 func TestExec(t *testing.T) {
 	t.Parallel()

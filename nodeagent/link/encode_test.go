@@ -7,7 +7,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// still is an agent whose report is as it is told.
+// still is an agent whose report is the one it was made with.
 type still struct {
 	fake
 	report *schema.Report

@@ -129,7 +129,7 @@ func TestMasterThatMisbehaves(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		says []*linkpb.MasterMessage
-		want string // what the master is told
+		want string // what the master is sent
 	}{
 		{"another epoch", []*linkpb.MasterMessage{welcome(4), assignments(3, 1)}, "assignments of epoch 3 in a session of epoch 4"},
 		{"data that was not sent", []*linkpb.MasterMessage{welcome(4), assignments(4, 1, &linkpb.Assignment{Task: "c/u/j/0", Data: "sha256:00"})}, "was not sent"},
@@ -139,7 +139,7 @@ func TestMasterThatMisbehaves(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			told := make(chan string, 1)
+			refusal := make(chan string, 1)
 			var once sync.Once
 			path := serve(t, func(s linkpb.Link_SessionServer) error {
 				if m, err := s.Recv(); err != nil || m.GetHello().GetMachine().GetName() != "m1" {
@@ -151,12 +151,12 @@ func TestMasterThatMisbehaves(t *testing.T) {
 					}
 				}
 				m, err := s.Recv()
-				once.Do(func() { told <- fmt.Sprintf("%s %v", m.GetRefuse().GetReason(), err) })
+				once.Do(func() { refusal <- fmt.Sprintf("%s %v", m.GetRefuse().GetReason(), err) })
 				return nil
 			})
 			f := &fake{}
 			run(t, Config{Dial: path, Agent: f, Log: slog.New(slog.DiscardHandler)})
-			if got := <-told; !strings.Contains(got, tc.want) {
+			if got := <-refusal; !strings.Contains(got, tc.want) {
 				t.Errorf("got %s, want %q", got, tc.want)
 			}
 			f.mu.Lock()

@@ -17,7 +17,7 @@ func (broken) Recv() (*linkpb.MasterMessage, error) { return &linkpb.MasterMessa
 
 func (broken) Send(*linkpb.AgentMessage) error { return io.EOF }
 
-// An agent that is told to end while a message of the master lies unread ends: what
+// An agent that is asked to end while a message of the master lies unread ends: what
 // it cannot send any more does not wait for a reader that has gone.
 func TestSendAfterTheEnd(t *testing.T) {
 	t.Parallel()

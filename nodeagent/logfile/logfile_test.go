@@ -138,7 +138,7 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "")
 }
 
-// TestMissed: a reader that is overtaken is told how much it has missed, and
+// TestMissed: a reader that is overtaken learns how much it has missed, and
 // goes on with the oldest that is kept.
 func TestMissed(t *testing.T) {
 	t.Parallel()

@@ -80,7 +80,7 @@ func (s *story) until(want ...string) {
 			continue
 		}
 		r := s.agent.Report()
-		s.hear(*r)
+		s.check(*r)
 		if got = lines(*r); slices.Equal(got, want) {
 			return
 		}
@@ -89,8 +89,8 @@ func (s *story) until(want ...string) {
 	s.t.Fatalf("report (-want +got):\n%s", cmp.Diff(want, got))
 }
 
-// hear holds the agent to its word: what it called dead stays dead.
-func (s *story) hear(r schema.Report) {
+// check compares a report with those before: what was reported dead stays dead.
+func (s *story) check(r schema.Report) {
 	for _, e := range r.Tasks {
 		if s.dead[e.Generation] && e.State != schema.Dead {
 			s.t.Errorf("%s after it was reported dead", line(e))
@@ -105,8 +105,8 @@ func (s *story) assign(view ...schema.Assignment) {
 	s.connect()
 }
 
-// tell runs the whole story.
-func (s *story) tell() {
+// play runs the whole story.
+func (s *story) play() {
 	web, batch := assignment("web", 0, 1, schema.Service), assignment("batch", 0, 2, schema.Batch)
 	s.assign(web, batch)
 	s.until("u/batch/0 g2 running", "u/web/0 g1 running")
@@ -156,9 +156,9 @@ func (s *story) end() {
 	}
 }
 
-func tell(t *testing.T, at, again int) *story {
+func playStory(t *testing.T, at, again int) *story {
 	s := &story{t: t, kernel: newKernel(t), dir: t.TempDir(), crash: &crash{at: at}, again: again, dead: map[uint64]bool{}}
-	s.tell()
+	s.play()
 	return s
 }
 
@@ -168,7 +168,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 	t.Parallel()
 	var steps []string
 	t.Run("never", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { steps = tell(t, 0, 0).crash.names })
+		synctest.Test(t, func(t *testing.T) { steps = playStory(t, 0, 0).crash.names })
 	})
 	if len(steps) < 60 {
 		t.Fatalf("only %d steps: %q", len(steps), steps)
@@ -181,7 +181,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 			t.Run(fmt.Sprintf("%d %s and %d", at+1, steps[at], again), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					if s := tell(t, at+1, again); s.lives < 2 {
+					if s := playStory(t, at+1, again); s.lives < 2 {
 						t.Errorf("%d lives, want the agent to have been killed", s.lives)
 					}
 				})

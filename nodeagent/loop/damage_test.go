@@ -363,7 +363,7 @@ func TestDamagedAndKilled(t *testing.T) {
 }
 
 // TestDamagedEnd: the end of a task that has finished is damaged. It never runs
-// again unless nothing tells that it has ended.
+// again unless nothing records that it has ended.
 func TestDamagedEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -447,7 +447,7 @@ func (b *bench) spoilMachine(name, how string) {
 	}
 	other := filepath.Join(b.dir, "other")
 	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
-		b.t.Errorf("%s is not mended: %v", name, info.Mode())
+		b.t.Errorf("%s is not repaired: %v", name, info.Mode())
 		return
 	}
 	if err == nil && info.IsDir() {

@@ -276,7 +276,7 @@ func (e *eachFile) check(what string, jobs []string, before map[string]schema.Ta
 // TestDamagedEachFile takes every file of the state directory of a machine with tasks of
 // all kinds and damages it in each way, one at a time, with a new agent each time. That
 // starts, at most the task whose file it was begins again, with a cause, nothing runs
-// twice or as another's user, and the machine's condition tells.
+// twice or as another's user, and the machine has the condition.
 func TestDamagedEachFile(t *testing.T) {
 	t.Parallel()
 	e := &eachFile{bench: newBench(t), uids: map[string]string{}}
@@ -339,7 +339,7 @@ func (e *eachFile) try(path, way string) {
 		return
 	}
 	e.begin()
-	if document && changed && mustTell(path, way) {
+	if document && changed && mustReport(path, way) {
 		e.soon(what+": the machine has the condition", func() bool { return hasDamage(e.loop.Report()) })
 	}
 	e.assign()
@@ -355,10 +355,10 @@ func (e *eachFile) try(path, way string) {
 	}
 }
 
-// mustTell reports whether a damage of a document is to be told. What need not be there is
+// mustReport reports whether a damage of a document is to be reported. What need not be there is
 // not missed, and an older copy of the same document is one: but of what is kept twice the
-// other copy tells.
-func mustTell(path, way string) bool {
+// other copy shows it.
+func mustReport(path, way string) bool {
 	job, name := kindOf(path)
 	switch way {
 	case "deleted":

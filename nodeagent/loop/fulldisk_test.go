@@ -191,7 +191,7 @@ func TestBrokenDisk(t *testing.T) {
 	m.assign(t, web)
 	eventually(t, "it runs", func() bool { return m.status(1).State == schema.Running })
 	if err := os.WriteFile("/sys/fs/ext4/"+device+"/trigger_fs_error", []byte("test"), 0); err != nil {
-		t.Skipf("NOT TESTED: the kernel cannot be told to find an error: %v", err)
+		t.Skipf("NOT TESTED: the kernel cannot be made to find an error: %v", err)
 	}
 	if err := m.Assign(schema.View{Epoch: 1, Version: 2, Assignments: []schema.Assignment{stopped(web, schema.CauseUpdate), script("late", 2, 200, limit, `exec sleep 1000`)}}); err != nil {
 		t.Fatalf("the view is not taken: %v", err)

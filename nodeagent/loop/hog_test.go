@@ -362,7 +362,7 @@ func (h *hogs) pairs(web schema.Assignment, name string, goal float64) {
 	}
 }
 
-// held sees that hogs get what they may and no more, and are gone when told.
+// held sees that hogs get what they may and no more, and are gone when they are stopped.
 func (h *hogs) held(web schema.Assignment) {
 	h.t.Helper()
 	hogs := h.beside("hogs")

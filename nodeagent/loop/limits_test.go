@@ -40,7 +40,7 @@ func limited(job string, kind schema.JobKind, milli int64) schema.Assignment {
 }
 
 // TestResizeInPlace: new version of a generation changes the limits of what runs;
-// what cannot be changed is told, and tried again.
+// what cannot be changed is reported, and tried again.
 func TestResizeInPlace(t *testing.T) {
 	bubble(t, func(s *story) {
 		s.kernel.limited = true

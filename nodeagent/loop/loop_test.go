@@ -93,7 +93,7 @@ func TestEpochsAndVersions(t *testing.T) {
 	})
 }
 
-// An agent that never hears of its master again keeps its tasks running.
+// An agent that never reaches its master again keeps its tasks running.
 func TestWithoutMaster(t *testing.T) {
 	bubble(t, func(s *story) {
 		s.assign(assignment("web", 0, 1, schema.Service), assignment("web", 1, 2, schema.Service))

@@ -51,8 +51,8 @@ type ask struct {
 	View    []schema.Assignment
 }
 
-// agentMain is an agent process on dir that is told what to do on stdin and
-// says how it is on stdout. It kills itself at its step at.
+// agentMain is an agent process on dir that gets its requests on stdin and
+// prints its reports on stdout. It kills itself at its step at.
 func agentMain(dir, at string) int {
 	n, err := strconv.Atoi(at)
 	if err != nil {
@@ -180,7 +180,7 @@ type realStory struct {
 	view    []schema.Assignment
 	dead    map[uint64]bool
 	stderr  strings.Builder
-	notes   []string // what it was told of tasks
+	notes   []string // of tasks, as it was reported
 	struck  bool     // the agents are traced
 	steps   int      // of the agent that lived to the end
 }
@@ -255,7 +255,7 @@ func newRealStory(t *testing.T, bin string, at int) *realStory {
 }
 
 // task is an assignment whose process writes that it runs, and holds a lock
-// that tells if another one of the same task does.
+// that shows if another one of the same task does.
 func (s *realStory) task(job string, generation uint64, kind schema.JobKind, rest string) schema.Assignment {
 	a := assignment(job, 0, generation, kind)
 	lock := s.log + "." + job
@@ -291,7 +291,7 @@ func (s *realStory) start() {
 	s.out.Buffer(nil, 1<<20)
 }
 
-// say tells the agent a and returns its report; false if it died instead.
+// say sends the agent a and returns its report; false if it died instead.
 func (s *realStory) say(a ask) (r schema.Report, ok bool) {
 	if s.in.Encode(a) != nil || !s.out.Scan() {
 		_ = s.agent.Wait()
@@ -347,7 +347,7 @@ func (s *realStory) assign(view ...schema.Assignment) {
 	}
 }
 
-func (s *realStory) tell() {
+func (s *realStory) play() {
 	s.t.Helper()
 	defer s.end()
 	web, batch := s.task("web", 1, schema.Service, "exec sleep 1000"), s.task("batch", 2, schema.Batch, "exit 0")
@@ -400,9 +400,9 @@ func (s *realStory) end() {
 	_ = s.agent.Wait()
 }
 
-// tellOfAlloc is the story of an alloc and of what runs inside: that is stopped
+// playAlloc runs the story of an alloc and of what runs inside: that is stopped
 // first, and nothing of either is left.
-func (s *realStory) tellOfAlloc() {
+func (s *realStory) playAlloc() {
 	s.t.Helper()
 	defer s.end()
 	set := schema.AllocSet{Name: "pair", User: "u", Cell: "local", Allocs: 1, Resources: schema.Resources{CPUMilli: 200, RAMBytes: 128 << 20}}
@@ -423,7 +423,7 @@ func (s *realStory) tellOfAlloc() {
 	web.Alloc = &schema.AllocUse{Set: "pair", Generation: 1}
 	s.assign(pair, web)
 	s.until("u/pair/0 g1 running", "u/web/0 g2 dead update", "u/web/0 g3 running")
-	s.assign(stopped(pair, schema.CauseUpdate), web) // the task is told by its agent
+	s.assign(stopped(pair, schema.CauseUpdate), web) // the task is stopped by its agent
 	s.until("u/pair/0 g1 dead update", "u/web/0 g2 dead update", "u/web/0 g3 dead alloc-gone")
 	if text := s.words(); strings.Contains(text, "double") {
 		s.t.Errorf("the tasks say:\n%s", text)
@@ -441,18 +441,18 @@ func TestKillRealAgentAtEveryStep(t *testing.T) {
 		t.Skip("half a minute of real processes")
 	}
 	bin := installBinaries(t)
-	killAtEveryStep(t, bin, 30, (*realStory).tell)
+	killAtEveryStep(t, bin, 30, (*realStory).play)
 	t.Run("alloc", func(t *testing.T) {
 		t.Parallel()
-		killAtEveryStep(t, bin, 20, (*realStory).tellOfAlloc)
+		killAtEveryStep(t, bin, 20, (*realStory).playAlloc)
 	})
 }
 
-// killAtEveryStep tells a story of at least so many steps again and again.
-func killAtEveryStep(t *testing.T, bin string, least int, tell func(*realStory)) {
+// killAtEveryStep runs a story of at least so many steps again and again.
+func killAtEveryStep(t *testing.T, bin string, least int, play func(*realStory)) {
 	t.Helper()
 	whole := newRealStory(t, bin, 0)
-	tell(whole)
+	play(whole)
 	if whole.steps < least {
 		t.Fatalf("only %d steps\n%s", whole.steps, whole.stderr.String())
 	}
@@ -464,7 +464,7 @@ func killAtEveryStep(t *testing.T, bin string, least int, tell func(*realStory))
 		t.Run(strconv.Itoa(at), func(t *testing.T) {
 			t.Parallel()
 			s := newRealStory(t, bin, at)
-			tell(s)
+			play(s)
 			if t.Failed() {
 				t.Log(s.stderr.String())
 			}

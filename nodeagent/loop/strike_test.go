@@ -107,9 +107,9 @@ func (s *realStory) run(job string, g *uint64, kind schema.JobKind, script strin
 	return schema.Assignment{}, schema.TaskStatus{}
 }
 
-// tellOfBadDisk is the story of a service and a batch task on a disk that refuses
+// playBadDisk runs the story of a service and a batch task on a disk that refuses
 // some of what the agent writes.
-func (s *realStory) tellOfBadDisk() {
+func (s *realStory) playBadDisk() {
 	s.t.Helper()
 	defer s.end()
 	g := uint64(0)
@@ -147,7 +147,7 @@ func TestAgentRefusedAtEveryWrite(t *testing.T) {
 	}
 	bin := installBinaries(t)
 	whole := &refusal{}
-	newRefusedStory(t, bin, whole).tellOfBadDisk()
+	newRefusedStory(t, bin, whole).playBadDisk()
 	if whole.writes() < 30 {
 		t.Fatalf("only %d writes", whole.writes())
 	}
@@ -168,7 +168,7 @@ func TestAgentRefusedAtEveryWrite(t *testing.T) {
 			t.Run(fmt.Sprintf("%d %d %s", from, r.count, r.errno), func(t *testing.T) {
 				t.Parallel()
 				s := newRefusedStory(t, bin, r)
-				s.tellOfBadDisk()
+				s.playBadDisk()
 				said := strings.Join(s.notes, "\n") + s.stderr.String()
 				if slices.ContainsFunc(r.hit, r.matters) && !strings.Contains(said, r.errno.Error()) {
 					t.Errorf("%v refused, and nothing said of it:\n%s", r.hit, said)

@@ -44,15 +44,15 @@ func TestFind(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if diff := cmp.Diff(want, tell(machine.Find(root, root))); diff != "" {
+			if diff := cmp.Diff(want, printed(machine.Find(root, root))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// tell is what was found, without what is of this host.
-func tell(f machine.Facts) string {
+// printed is what was found, without what is of this host.
+func printed(f machine.Facts) string {
 	var b strings.Builder
 	for _, k := range []string{
 		"cpu.model", "cpu.cores", "cpu.threads", "memory.bytes", "disk.sda", "disk.nvme0n1", "disk.loop0", "disk.dm-0", "disk.sr0", "gpu.count", "gpu.model",

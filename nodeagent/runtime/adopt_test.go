@@ -182,7 +182,7 @@ func TestAgentKilled(t *testing.T) {
 }
 
 // TestAgentKilledAnywhere kills an agent at random moments of its starts. What
-// the next one finds runs once and is told the truth about.
+// the next one finds runs once and is reported as it is.
 func TestAgentKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	const tasks = 1000 // more than it can start

@@ -17,7 +17,7 @@ import (
 )
 
 // TestRun: a command beside a task is what the task is: its user, its home, its
-// environment, its cgroups; and how it ends is told.
+// environment, its cgroups; and how it ends is reported.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

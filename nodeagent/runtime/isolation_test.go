@@ -27,7 +27,7 @@ func TestSurroundings(t *testing.T) {
 		[ $pid = $$ ] && [ $pgrp = $$ ] && [ $session = $$ ] && echo own session
 		grep NoNewPrivs /proc/$$/status
 		umask
-		echo >/dev/stderr told`)
+		echo >/dev/stderr written`)
 	a.Job.Task.Env = map[string]string{"GREETING": "hello $(MUSTER_TASK_INDEX)", "MUSTER_TASK_DIR": "/"}
 	p, dir := m.start(a)
 	wait(t, p)
@@ -41,7 +41,7 @@ func TestSurroundings(t *testing.T) {
 			t.Errorf("output has no %q:\n%s", want, out)
 		}
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, "stderr")); err != nil || string(b) != "told\n" {
+	if b, err := os.ReadFile(filepath.Join(dir, "stderr")); err != nil || string(b) != "written\n" {
 		t.Errorf("stderr %q, %v", b, err)
 	}
 	for name, want := range map[string]os.FileMode{

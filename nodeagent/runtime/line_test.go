@@ -67,14 +67,14 @@ func TestLine(t *testing.T) {
 	}
 	own(file)
 	if got := p.Line(); got != "" {
-		t.Errorf("what an earlier incarnation said is told: %q", got)
+		t.Errorf("what an earlier incarnation said is reported: %q", got)
 	}
 	if os.Geteuid() == 0 {
 		if err := errorsOf(os.RemoveAll(file), os.WriteFile(file, []byte("not its own"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		if got := p.Line(); got != "" {
-			t.Errorf("a file of another user is told: %q", got)
+			t.Errorf("a file of another user is reported: %q", got)
 		}
 	}
 }

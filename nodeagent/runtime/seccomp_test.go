@@ -64,14 +64,14 @@ func TestFilter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crowded, err := runtime.Filter(false)
+	shared, err := runtime.Filter(false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		call           string
-		args           []uint64
-		alone, crowded int
+		call          string
+		args          []uint64
+		alone, shared int
 	}{
 		{"read", nil, allow, allow},
 		{"execve", nil, allow, allow},
@@ -131,8 +131,8 @@ func TestFilter(t *testing.T) {
 		if got := answer(t, alone, native.ID, number, c.args...); got != c.alone {
 			t.Errorf("%s(%#x): %#x, want %#x", c.call, c.args, got, c.alone)
 		}
-		if got := answer(t, crowded, native.ID, number, c.args...); got != c.crowded {
-			t.Errorf("%s(%#x) without a pid namespace: %#x, want %#x", c.call, c.args, got, c.crowded)
+		if got := answer(t, shared, native.ID, number, c.args...); got != c.shared {
+			t.Errorf("%s(%#x) without a pid namespace: %#x, want %#x", c.call, c.args, got, c.shared)
 		}
 	}
 	if got := answer(t, alone, native.ID, 469); got != refuse {

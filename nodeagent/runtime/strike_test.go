@@ -76,7 +76,7 @@ func (s *struck) was() bool {
 }
 
 // story is the life of the task that is struck: its log is rotated, and it leaves
-// behind what only its cgroup, or its environment, tells of.
+// behind what only its cgroup, or its environment, shows.
 var story = "echo run; head -c 9000 /dev/zero | tr '\\0' '\\n' >&2; " + strings.ReplaceAll(escape, "env -i ", "") + "exit 7"
 
 // struckTask is the assignment of story.
@@ -275,10 +275,10 @@ func (s *struck) refused(t *testing.T, errno unix.Errno) {
 	ranOnce(t, dir)
 }
 
-// TestKeeperRefusedUntilMended: a disk that refuses all from some effect on, until it is
-// mended, costs a task that runs nothing but what it wrote meanwhile; one that
+// TestKeeperRefusedUntilRepaired: a disk that refuses all from some effect on, until it is
+// repaired, costs a task that runs nothing but what it wrote meanwhile; one that
 // starts ends, and it is said why.
-func TestKeeperRefusedUntilMended(t *testing.T) {
+func TestKeeperRefusedUntilRepaired(t *testing.T) {
 	t.Parallel()
 	all := effects(t)
 	for i, e := range all {
@@ -287,11 +287,11 @@ func TestKeeperRefusedUntilMended(t *testing.T) {
 		}
 		t.Run(strconv.Itoa(i+1), func(t *testing.T) {
 			t.Parallel()
-			mended := make(chan struct{})
+			repaired := make(chan struct{})
 			exits := 0
 			s := newStruck(t, func(e strike.Effect) strike.Verdict {
 				select {
-				case <-mended:
+				case <-repaired:
 					return strike.Verdict{}
 				default:
 				}
@@ -300,7 +300,7 @@ func TestKeeperRefusedUntilMended(t *testing.T) {
 				}
 				if e.Call == "open" && filepath.Base(e.Path) == keeper.ExitFile+".new" {
 					if exits++; exits == 3 {
-						close(mended) // it has tried again, and will
+						close(repaired) // it has tried again, and will
 					}
 				}
 				return strike.Verdict{Errno: unix.ENOSPC}

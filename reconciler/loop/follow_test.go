@@ -150,7 +150,7 @@ func TestFailureOfAnOlderCommit(t *testing.T) {
 }
 
 // What is wrong with the repository is shown with the last good head, and gone
-// when it is mended.
+// when it is repaired.
 func TestTroubleIsShownAndCleared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestLookThatFindsNothingNew(t *testing.T) {
 	})
 }
 
-// The history tells of the repository once when it gets into trouble, once when
+// The history has an event of the repository when it gets into trouble, one when
 // it is out of it, and of a head that does not descend from the one before.
 func TestRepositoryInTheHistory(t *testing.T) {
 	t.Parallel()

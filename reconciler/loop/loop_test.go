@@ -19,7 +19,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// A machine is told only what the store has (Push of the rig checks each view),
+// A machine is sent only what the store has (Push of the rig checks each view),
 // and nothing twice.
 func TestPushFollowsStore(t *testing.T) {
 	t.Parallel()
@@ -36,10 +36,10 @@ func TestPushFollowsStore(t *testing.T) {
 		wantTrace(t, r.traced(), "store: taken") // all tasks are healthy with this data
 		r.report(epoch)
 		wantTrace(t, r.traced())
-		// A machine that connects again is told all again.
+		// A machine that connects again is sent all again.
 		r.join()
 		wantTrace(t, r.traced(), "store: taken", "push 3 to m1: [u/web/0#1 u/web/1#2]")
-		// One that has left is told nothing.
+		// One that has left is sent nothing.
 		r.Leave("m1", 2)
 		r.apply("c2", web(1))
 		wantTrace(t, r.traced(), "store: taken", "store: taken")
@@ -104,7 +104,7 @@ func converge(r *rig) {
 
 // Whichever transaction fails, taken or not: Run ends with the error, nothing
 // is pushed from then on, and the next master goes on from what is stored. One of
-// the two tells of each thing that was done.
+// the two logs each thing that was done.
 func TestStoreFails(t *testing.T) {
 	t.Parallel()
 	for _, fate := range []store.Fate{store.Refused, store.Forgotten} {
@@ -134,11 +134,11 @@ func TestStoreFails(t *testing.T) {
 				if s := next.status(); !s.Converged || len(s.Tasks) != 2 {
 					t.Errorf("transaction %d: the next master waits for %q", n, s.Waiting)
 				}
-				told := r.told()
-				maps.Copy(told, next.told())
+				logged := r.logged()
+				maps.Copy(logged, next.logged())
 				for _, want := range []string{"machine", "submit", "apply", "schedule u/web/0", "schedule u/web/1"} {
-					if !told[want] {
-						t.Errorf("transaction %d: no event %q, but %q", n, want, slices.Sorted(maps.Keys(told)))
+					if !logged[want] {
+						t.Errorf("transaction %d: no event %q, but %q", n, want, slices.Sorted(maps.Keys(logged)))
 					}
 				}
 				next.stop()
@@ -239,7 +239,7 @@ func TestReportOfOldEpoch(t *testing.T) {
 				t.Errorf("report of epoch %d: %v", epoch, err)
 			}
 			if s := r.status(); len(s.Machines) > 0 && s.Machines[0].Health != "silent" {
-				t.Errorf("version %d after %d: the refused report was heard", s.Version, before)
+				t.Errorf("version %d after %d: the refused report was taken", s.Version, before)
 			}
 		}
 		refused(0)
@@ -472,7 +472,7 @@ func TestQuotaPeriod(t *testing.T) {
 	})
 }
 
-// Settled is told of each commit once, from when its head was seen.
+// Settled is called for each commit once, from when its head was seen.
 func TestSettled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -32,12 +32,12 @@ type rig struct {
 	intended []schema.Event // of what is being stored
 
 	mu      sync.Mutex // guards all below
-	trace   []string   // what the store and the machines were told, in order
+	trace   []string   // what the store and the machines were sent, in order
 	views   map[string]schema.View
 	settled []string
 	events  []schema.Event
 	hold    chan struct{} // while not nil, the owner waits for it to be closed
-	slow    time.Duration // that a round takes of which nothing is told
+	slow    time.Duration // that a round takes of which nothing is logged
 }
 
 // start runs a new master on m.
@@ -119,7 +119,7 @@ func (r *rig) traced() []string {
 	return out
 }
 
-// Push implements loop.Pusher. Whatever a machine is told must be what the
+// Push implements loop.Pusher. Whatever a machine is sent must be what the
 // store holds at that moment.
 func (r *rig) Push(machine string, view schema.View) {
 	stored := model.View(r.stored(), machine)
@@ -165,20 +165,20 @@ func (r *rig) Append(events []schema.Event) {
 	}
 }
 
-// Intend and Settle implement loop.EventLog: what may have been stored is told.
+// Intend and Settle implement loop.EventLog: what may have been stored is logged.
 func (r *rig) Intend(events []schema.Event) { r.intended = events }
 
 func (r *rig) Settle(error) { r.Append(r.intended) }
 
-// told returns the kinds of events that were told, with their tasks.
-func (r *rig) told() map[string]bool {
+// logged returns the kinds of events that were logged, with their tasks.
+func (r *rig) logged() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	told := map[string]bool{}
+	logged := map[string]bool{}
 	for _, e := range r.events {
-		told[strings.TrimSpace(string(e.Kind)+" "+e.Task)] = true
+		logged[strings.TrimSpace(string(e.Kind)+" "+e.Task)] = true
 	}
-	return told
+	return logged
 }
 
 // burst has the owner find all that the calls send at once. The calls run
@@ -235,7 +235,7 @@ func (r *rig) Leave(machine string, epoch uint64) {
 	}
 }
 
-// report reports all that m1 was told to run as running.
+// report reports all that m1 was assigned as running.
 func (r *rig) report(epoch uint64) {
 	r.t.Helper()
 	if err := r.Report(r.t.Context(), "m1", epoch, r.running()); err != nil {

@@ -100,8 +100,8 @@ func TestPagePassword(t *testing.T) {
 	t.Parallel()
 	cfg := config(newCell(busy()))
 	cfg.Local = web.Local{Own: 990, Page: "http://127.0.0.1:7070/"}
-	var told []string
-	cfg.Audit = func(e schema.Event) { told = append(told, string(e.Kind)+" "+e.Message) }
+	var events []string
+	cfg.Audit = func(e schema.Event) { events = append(events, string(e.Kind)+" "+e.Message) }
 	s := web.New(cfg)
 	h := s.Handler()
 	ask := func(uid uint32, method, path, password string) *httptest.ResponseRecorder {
@@ -160,8 +160,8 @@ func TestPagePassword(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("refusals (-want +got):\n%s", d)
 	}
-	if len(told) != 2 || !strings.HasPrefix(told[0], "refuse request refused (task): you are uid 70001, which is a task's user") || !strings.HasPrefix(told[1], "refuse request refused (user): you are ") {
-		t.Errorf("events %q, want one of each reason", told)
+	if len(events) != 2 || !strings.HasPrefix(events[0], "refuse request refused (task): you are uid 70001, which is a task's user") || !strings.HasPrefix(events[1], "refuse request refused (user): you are ") {
+		t.Errorf("events %q, want one of each reason", events)
 	}
 }
 

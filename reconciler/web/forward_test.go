@@ -99,8 +99,8 @@ func TestReplica(t *testing.T) {
 		if strings.Contains(body, "search/web") {
 			t.Errorf("%s was forwarded: %s", path, body)
 		}
-		if told := strings.Contains(body, `"replica":{"leader":"https://one:7420","ageSeconds":0.25}`); told != strings.HasPrefix(path, "/v1/") && path != "/v1/events" {
-			t.Errorf("%s tells of the leader: %v", path, told)
+		if has := strings.Contains(body, `"replica":{"leader":"https://one:7420","ageSeconds":0.25}`); has != strings.HasPrefix(path, "/v1/") && path != "/v1/events" {
+			t.Errorf("%s names the leader: %v", path, has)
 		}
 	}
 	if code, header, body := ask(http.MethodGet, "/v1/why?job=search/web"); code != http.StatusOK || !strings.Contains(body, "search/web") || header.Get("Muster-Leader") == "" {
@@ -130,7 +130,7 @@ func TestReplica(t *testing.T) {
 	}
 }
 
-// TestReplicaWithoutLeader: a leader that does not answer is told as that; without one
+// TestReplicaWithoutLeader: a leader that does not answer is reported; without one
 // this master answers as it can.
 func TestReplicaWithoutLeader(t *testing.T) {
 	t.Parallel()

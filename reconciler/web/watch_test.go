@@ -20,8 +20,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// told is an event of a stream.
-type told struct {
+// streamed is an event of a stream.
+type streamed struct {
 	name, id string
 	data     struct {
 		Version uint64
@@ -32,7 +32,7 @@ type told struct {
 	}
 }
 
-func (e told) String() string {
+func (e streamed) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %v %s", e.name, e.data.Item["name"], e.data.Item["state"]))
 }
 
@@ -67,7 +67,7 @@ func watch(t *testing.T, url, last string) *watched {
 }
 
 // next returns the next event, with a name "" when there is none.
-func (w *watched) next() (e told) {
+func (w *watched) next() (e streamed) {
 	w.t.Helper()
 	for w.lines.Scan() {
 		line := w.lines.Text()
@@ -85,7 +85,7 @@ func (w *watched) next() (e told) {
 			}
 		}
 	}
-	return told{}
+	return streamed{}
 }
 
 // tasks is a cell of one job with tasks in these states.
@@ -99,8 +99,8 @@ func tasks(states ...status.TaskState) *status.Status {
 	return s
 }
 
-// TestWatch: from the version of a list on, a watcher is told what has changed, each item
-// with its version, and goes on from the id that it was told last without a loss.
+// TestWatch: from the version of a list on, a watcher is sent what has changed, each item
+// with its version, and goes on from the id that it was sent last without a loss.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	c := newCell(tasks("running", "running", "running"))
@@ -166,7 +166,7 @@ func TestWatchGroups(t *testing.T) {
 	}
 }
 
-// TestWatchBegins: without a version, all is told first, and that it is all.
+// TestWatchBegins: without a version, all is sent first, and that it is all.
 func TestWatchBegins(t *testing.T) {
 	t.Parallel()
 	c := newCell(tasks("running", "done"))
@@ -218,7 +218,7 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestWatchSlow: a watcher that does not keep up is told so, and that is all: what is kept
+// TestWatchSlow: a watcher that does not keep up gets an error, and that is all: what is kept
 // is bounded, and those that keep up go on.
 func TestWatchSlow(t *testing.T) {
 	t.Parallel()
@@ -241,7 +241,7 @@ func TestWatchSlow(t *testing.T) {
 	<-ended
 	body := w.Body.String()
 	if i := strings.LastIndex(body, "event: "); i < 0 || !strings.HasPrefix(body[i:], "event: error\n") || !strings.Contains(body[i:], `"code":410`) || strings.Count(body, "event:") > 2 {
-		t.Errorf("it was told %.500s", body)
+		t.Errorf("it was sent %.500s", body)
 	}
 	recorder := httptest.NewRecorder()
 	h.ServeHTTP(recorder, web.As(0, httptest.NewRequest(http.MethodGet, "http://localhost/v1/tasks?watch=1&version=2", nil)))
@@ -287,7 +287,7 @@ func patient(t *testing.T, say func(string)) client.Watch {
 	return client.Watch{Patience: 1 << 40, Say: say}
 }
 
-// TestStatusChanges: a client is told each other status, also of a master that takes the
+// TestStatusChanges: a client gets each other status, also of a master that takes the
 // place of one that has ended.
 func TestStatusChanges(t *testing.T) {
 	t.Parallel()
@@ -408,7 +408,7 @@ func TestOlderMaster(t *testing.T) {
 	}
 }
 
-// TestEventChanges: events that match are told once each, and those that follow.
+// TestEventChanges: events that match are sent once each, and those that follow.
 func TestEventChanges(t *testing.T) {
 	t.Parallel()
 	c := newCell(tasks("running"))
@@ -429,7 +429,7 @@ func TestEventChanges(t *testing.T) {
 		}
 	}
 	if strings.Join(got, " ") != "1 2 3" {
-		t.Errorf("told %q", got)
+		t.Errorf("got %q", got)
 	}
 	if e := watch(t, url+"/v1/events?watch=1", "2").next(); e.id != "3" || e.data.Message != "2" {
 		t.Errorf("after 2 comes %+v", e)

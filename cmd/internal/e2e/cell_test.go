@@ -56,7 +56,7 @@ type cell struct {
 	dir  string // everything of it, and in the command line or environment of all its processes
 	bin  string
 	repo string
-	// follows is what the master is told of its repository, and state the
+	// follows are the master's flags for its repository, and state the
 	// agent's state directory.
 	follows []string
 	state   string

@@ -292,23 +292,23 @@ func (x *chaos) checkCauses(s *status.Status, ended map[string]schema.CauseKind,
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]schema.CauseKind{}
+	recorded := map[string]schema.CauseKind{}
 	for _, r := range records {
 		if r.Task == "" || r.At.Before(begin) || r.Cause == "" {
 			continue
 		}
-		told[r.Task] = r.Cause
+		recorded[r.Task] = r.Cause
 		if want := ended[r.Task]; want != r.Cause && (r.Cause != schema.CauseFinished || !strings.Contains(r.Task, "/count-")) {
 			t.Errorf("task %s: %s (%s), want %q", r.Task, r.Kind, r.Message, want)
 		}
 	}
 	for _, task := range s.Tasks {
 		if n := len(task.History); n > 0 && ended[task.Name] != "" && strings.Contains(task.History[n-1], string(ended[task.Name])) {
-			told[task.Name] = ended[task.Name]
+			recorded[task.Name] = ended[task.Name]
 		}
 	}
 	for name, want := range ended {
-		if told[name] != want {
+		if recorded[name] != want {
 			t.Errorf("task %s ended, and neither its history nor the cell's says %q", name, want)
 		}
 	}

@@ -40,8 +40,8 @@ func TestClusterLost(t *testing.T) {
 	p.masters[0] = m
 	p.must(within(3*bound, func() error { // a minute
 		out, err := p.command(p.urls[0], "events", "-o", "json").CombinedOutput()
-		if err != nil || !bytes.Contains(out, []byte(restoredHeard)) {
-			return fmt.Errorf("the machines have not been heard: %w: %s", err, out)
+		if err != nil || !bytes.Contains(out, []byte(restoredReported)) {
+			return fmt.Errorf("the machines have not reported: %w: %s", err, out)
 		}
 		return nil
 	}))

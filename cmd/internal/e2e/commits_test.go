@@ -68,7 +68,7 @@ func TestBadPackage(t *testing.T) {
 	}
 	blocker := s.Stale[0]
 	if d := blocker.Diagnostics; len(d) != 1 || d[0].Path != badFile || d[0].Line == 0 || d[0].Expected == "" || blocker.Next == "" {
-		t.Errorf("the blocker is told as %+v: want one place in %s, what was expected, and what to do", blocker, badFile)
+		t.Errorf("the blocker is reported as %+v: want one place in %s, what was expected, and what to do", blocker, badFile)
 	}
 	if !strings.Contains(s.Waiting[0], badFile) {
 		t.Errorf("it waits for %q, want the place", s.Waiting[0])
@@ -85,10 +85,10 @@ func TestBadPackage(t *testing.T) {
 			t.Errorf("%s was started with %v (%d doubled), want %v", name, b.words, b.doubles, want)
 		}
 	}
-	s = c.converge(c.commit("mended", map[string][]byte{badFile: files("second")[badFile]}))
+	s = c.converge(c.commit("fixed", map[string][]byte{badFile: files("second")[badFile]}))
 	for name, b := range c.journalsOf(s) {
 		if !slices.Equal(b.words, []string{"first", "second"}) || b.doubles > 0 {
-			t.Errorf("after the bad one was mended %s has been started with %v (%d doubled)", name, b.words, b.doubles)
+			t.Errorf("after the bad one was fixed %s has been started with %v (%d doubled)", name, b.words, b.doubles)
 		}
 	}
 }

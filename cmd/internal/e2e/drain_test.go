@@ -25,20 +25,20 @@ import (
 // serveWord makes this test's binary a task that serves.
 const serveWord = "serve-as-a-task"
 
-// lameDuck is how long a task goes on to serve after it was told to end: whoever
+// lameDuck is how long a task goes on to serve after SIGTERM: whoever
 // reads the status has looked elsewhere by then.
 const lameDuck = 3 * time.Second
 
-// serveTask answers requests until it is told to end, and a little longer.
+// serveTask answers requests until SIGTERM, and a little longer.
 func serveTask() int {
 	l, err := net.Listen("tcp", "127.0.0.1:"+os.Getenv("MUSTER_PORT_HTTP"))
 	if err != nil {
 		return 1
 	}
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM)
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
 	go func() { _ = http.Serve(l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) }()
-	<-told
+	<-terminated
 	time.Sleep(lameDuck)
 	return 0
 }

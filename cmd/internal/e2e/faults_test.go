@@ -33,7 +33,7 @@ func plays(step int) bool {
 }
 
 // faults are the scenarios of TestFaults. Each gets a site that has converged, does
-// something to it, and mends it; docs/operations.md lists them. Their order has the thirds
+// something to it, and repairs it; docs/operations.md lists them. Their order has the thirds
 // take about as long.
 var faults = []struct {
 	name string
@@ -104,7 +104,7 @@ func (s *site) leaderStopped() {
 	s.leads(b, s.next())
 	s.must(syscall.Kill(s.masters[a].pid(), syscall.SIGCONT))
 	s.standsBy(a, s.urls[b])
-	s.told(schema.EventMaster, "a master leads the cell")
+	s.wantEvent(schema.EventMaster, "a master leads the cell")
 }
 
 // leaderBeside waits until another master than a leads, which does not answer.
@@ -127,7 +127,7 @@ func (s *site) leaderKilled() {
 		s.leads(b, s.next())
 		s.startMaster(a)
 	}
-	s.told(schema.EventMaster, "a master leads the cell")
+	s.wantEvent(schema.EventMaster, "a master leads the cell")
 }
 
 // leaderCutOff: the host of the master that leads, with its etcd member, is cut off.
@@ -138,7 +138,7 @@ func (s *site) leaderCutOff() {
 	s.leads(b, s.next())
 	s.filter(a+1, "", "")
 	s.standsBy(a, s.urls[b])
-	s.told(schema.EventMaster, "a master leads the cell")
+	s.wantEvent(schema.EventMaster, "a master leads the cell")
 }
 
 // machineCutOff: nothing goes to a machine or comes from it, and its agent is killed
@@ -153,10 +153,10 @@ func (s *site) machineCutOff() {
 	s.machine(a, "m2", string(model.HealthUp))
 }
 
-// machineDeaf: a machine hears nothing, and what it says arrives.
+// machineDeaf: a machine receives nothing, and what it sends arrives.
 func (s *site) machineDeaf() { s.oneWay("drop", "") }
 
-// machineMute: a machine hears all, and nothing that it says arrives.
+// machineMute: a machine receives all, and nothing that it sends arrives.
 func (s *site) machineMute() { s.oneWay("", "drop") }
 
 func (s *site) oneWay(in, out string) {
@@ -300,7 +300,7 @@ func (s *site) etcdMajorityLost() {
 		s.awaitMember(i)
 	}
 	s.decides(hash)
-	s.told(schema.EventStore, "master") // cannot write, or leads no more: whichever it learns first
+	s.wantEvent(schema.EventStore, "master") // cannot write, or leads no more: whichever it learns first
 }
 
 // fullDisk: the disk of the master that leads is full. It decides all the same, since the
@@ -348,7 +348,7 @@ func (s *site) clockSet() {
 			s.t.Errorf("with a clock that is set to %s another master leads", offset)
 		}
 	}
-	s.told(schema.EventMaster, "the clock was set forward by")
+	s.wantEvent(schema.EventMaster, "the clock was set forward by")
 	s.must(s.masters[b].end(syscall.SIGTERM, bound))
 	s.startMaster(b)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/musterhq/muster/reconciler/status"
 )
 
-// counterScript counts aloud, and when it is told to end it writes down how far
+// counterScript counts aloud, and on SIGTERM it writes down how far
 // it has come: usage: counter.sh JOURNALS
 const counterScript = `#!/bin/sh
 generation=${MUSTER_TASK_DIR%/work}

@@ -19,7 +19,7 @@ import (
 // Each entry is one write to a file opened for appending.
 const script = `#!/bin/sh
 # usage: task.sh JOURNALS polite|stubborn|batch|flaky|doomed WORD
-# The first process of a namespace that has no trap yet would not hear of a stop;
+# The first process of a namespace that has no trap yet would not get a SIGTERM;
 # its children do, and are started again.
 trap early=y TERM
 journal=$1/$MUSTER_JOB.$MUSTER_TASK_INDEX
@@ -113,7 +113,7 @@ func (c *cell) journalsOf(s *status.Status) map[string]journal {
 }
 
 // inside is a process as its own pid namespace has it. Numbers of namespaces are
-// given again, so its start tells it from one that has ended.
+// given again, so its start distinguishes it from one that has ended.
 type inside struct{ namespace, pid, start string }
 
 // pidsOutside returns the pids that this namespace has for processes of all.

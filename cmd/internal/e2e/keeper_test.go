@@ -94,23 +94,23 @@ func testKeeperKilled(t *testing.T, c *cell) {
 	if err := syscall.Kill(task.parent, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	var told status.TaskStatus
+	var web status.TaskStatus
 	s := c.until("the task runs again", func(s *status.Status) string {
 		for _, ts := range s.Tasks {
 			if ts.Name == "crew/web/0" {
-				told = ts
+				web = ts
 			}
 		}
-		if s.Converged && told.State == "running" && told.PID != victim.pid {
+		if s.Converged && web.State == "running" && web.PID != victim.pid {
 			return ""
 		}
-		return fmt.Sprintf("task crew/web/0 is %s as pid %d", told.State, told.PID)
+		return fmt.Sprintf("task crew/web/0 is %s as pid %d", web.State, web.PID)
 	})
 	if victim.same() {
 		t.Errorf("task process %d has outlived its keeper", victim.pid)
 	}
-	if told.Restarts != 1 || len(told.History) != 1 || !strings.Contains(told.History[0], "its keeper was killed") {
-		t.Errorf("%d restarts with history %q, want one that says that the keeper was killed", told.Restarts, told.History)
+	if web.Restarts != 1 || len(web.History) != 1 || !strings.Contains(web.History[0], "its keeper was killed") {
+		t.Errorf("%d restarts with history %q, want one that says that the keeper was killed", web.Restarts, web.History)
 	}
 	records, err := c.api.Events(t.Context(), client.EventQuery{EventQuery: schema.EventQuery{Task: "crew/web/0", Kind: schema.EventRestart}}, 0)
 	if err != nil {
@@ -120,8 +120,8 @@ func testKeeperKilled(t *testing.T, c *cell) {
 		t.Errorf("events %+v, want one restart that says why", records)
 	}
 	after := c.journalsOf(s)
-	if b := after["web.0"]; len(b.starts) != len(before["web.0"].starts)+1 || b.doubles != 0 || b.last().pid != told.PID {
-		t.Errorf("journal of web.0 %+v, want one more start, alone, as pid %d", b, told.PID)
+	if b := after["web.0"]; len(b.starts) != len(before["web.0"].starts)+1 || b.doubles != 0 || b.last().pid != web.PID {
+		t.Errorf("journal of web.0 %+v, want one more start, alone, as pid %d", b, web.PID)
 	}
 	if b := after["web.1"]; b.last() != other || b.doubles != 0 || !other.same() {
 		t.Errorf("web.1 was touched: %+v, alive %t", b, other.same())

@@ -166,7 +166,7 @@ func (x *orphaned) settle(commit string) {
 		}
 		return ""
 	})
-	x.hear(s)
+	x.gather(s)
 	x.checkJournals(s, c.journalsOf(s))
 	if c.t.Failed() {
 		for _, t := range s.Tasks {
@@ -177,9 +177,9 @@ func (x *orphaned) settle(commit string) {
 
 var generationInHistory = regexp.MustCompile(`generation ([0-9]+) on (.*)`)
 
-// hear gathers the recorded causes of ended generations, from the histories of
+// gather collects the recorded causes of ended generations, from the histories of
 // tasks and of the cell.
-func (x *orphaned) hear(s *status.Status) {
+func (x *orphaned) gather(s *status.Status) {
 	c := x.cell
 	c.t.Helper()
 	for _, t := range s.Tasks {
@@ -257,7 +257,7 @@ func (x *orphaned) checkStart(name string, i int, b journal) {
 	case cause == "":
 		t.Errorf("%s: generation %d has ended (%q, killed by the test: %t), and no cause is recorded", name, generation, how, shot)
 	case how == "" && !shot && job != "flaky" && !strings.HasPrefix(job, "count-"):
-		// Those two may be told to end before they listen.
+		// Those two may get SIGTERM before they have a trap.
 		t.Errorf("%s: generation %d (%s) was killed without notice", name, generation, cause)
 	}
 }

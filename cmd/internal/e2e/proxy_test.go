@@ -105,7 +105,7 @@ func (p *proxy) release() {
 	}
 }
 
-// cut ends all connections and takes no more, until mend.
+// cut ends all connections and takes no more, until restore.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +115,7 @@ func (p *proxy) cut() {
 	}
 }
 
-func (p *proxy) mend() {
+func (p *proxy) restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = false

@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// history returns the events that a master tells of, as lines.
+// history returns the events that a master serves, as lines.
 func (p *several) history(i int) map[string]schema.EventRecord {
 	p.t.Helper()
 	out := map[string]schema.EventRecord{}
@@ -24,7 +24,7 @@ func (p *several) history(i int) map[string]schema.EventRecord {
 	return out
 }
 
-// hasAll waits until a master tells of all events of a history.
+// hasAll waits until a master serves all events of a history.
 func (p *several) hasAll(i int, of map[string]schema.EventRecord) {
 	p.t.Helper()
 	if err := within(bound, func() error {

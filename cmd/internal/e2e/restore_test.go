@@ -71,13 +71,13 @@ func TestRestore(t *testing.T) {
 		t.Fatalf("restore: %v: %s", err, out)
 	}
 	c.startMaster()
-	c.until("the machines are heard", func(s *status.Status) string {
+	c.until("the machines report", func(s *status.Status) string {
 		if strings.Contains(strings.Join(s.Waiting, " "), "the store was restored from a snapshot of") {
 			return ""
 		}
 		return strings.Join(s.Waiting, "; ")
 	})
-	c.heardAll()
+	c.allReported()
 	s = c.converge(last)
 	for name, was := range tasks {
 		is := tasksOf(s)[name]
@@ -123,22 +123,22 @@ func (c *cell) nextSnapshot(dir string, converge func(commit string)) string {
 	return kept
 }
 
-// restoredHeard is in the event of a restored cell whose machines have been heard.
-const restoredHeard = "the machines of the restored cell have reported"
+// restoredReported is in the event of a restored cell whose machines have reported.
+const restoredReported = "the machines of the restored cell have reported"
 
-// heardAll waits until the master of a restored cell has heard its machines, which
+// allReported waits until the master of a restored cell has its machines' reports, which
 // takes a minute.
-func (c *cell) heardAll() {
+func (c *cell) allReported() {
 	c.t.Helper()
 	q := client.EventQuery{EventQuery: schema.EventQuery{Kind: schema.EventMaster}}
 	c.must(within(3*bound, func() error {
 		records, err := c.api.Events(c.t.Context(), q, 0)
 		for _, r := range records {
-			if strings.Contains(r.Message, restoredHeard) {
+			if strings.Contains(r.Message, restoredReported) {
 				return nil
 			}
 		}
-		return fmt.Errorf("they have not been heard: %w", err)
+		return fmt.Errorf("they have not reported: %w", err)
 	}))
 }
 

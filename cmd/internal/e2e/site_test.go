@@ -234,8 +234,8 @@ func (s *site) events() []schema.EventRecord {
 	return all
 }
 
-// told wants an event that says something.
-func (s *site) told(kind schema.EventKind, text string) {
+// wantEvent wants an event that says something.
+func (s *site) wantEvent(kind schema.EventKind, text string) {
 	s.t.Helper()
 	list := s.events()
 	if !slices.ContainsFunc(list, func(r schema.EventRecord) bool { return r.Kind == kind && strings.Contains(r.Message, text) }) {
@@ -263,6 +263,6 @@ func (s *site) checkCauses() {
 		}
 	}
 	if ends == 0 {
-		s.t.Error("no event tells of the end of a task, and a commit has ended some")
+		s.t.Error("no event reports the end of a task, and a commit has ended some")
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // TestSlowDisk gives the master a disk that takes 3 to 7 s for a sync of its
 // embedded etcd, while commits come. Whether the master leads on or has to begin
-// again: what it was told is applied, nothing is lost, and no task notices.
+// again: what it was asked for is applied, nothing is lost, and no task notices.
 func TestSlowDisk(t *testing.T) {
 	t.Parallel()
 	c := prepare(t)

@@ -54,7 +54,7 @@ func TestSlowStore(t *testing.T) {
 		}
 		return ""
 	})
-	p.ways[a].mend()
+	p.ways[a].restore()
 	p.standsBy(a, p.urls[b])
 
 	// What the leader has sent comes when another one leads.

@@ -111,7 +111,7 @@ func TestOverTheNetwork(t *testing.T) {
 	c.follows = []string{"--repo", s.URL + "/config/.git", "--git-token-file", c.path("token"), "--git-ca-file", c.path("ca.pem"), "--poll", "1h"}
 	c.begin()
 	now := func() {
-		var trouble *client.Error // which the status tells of, too
+		var trouble *client.Error // which the status has, too
 		if _, err := c.api.Reconcile(t.Context()); !errors.As(err, &trouble) || trouble.Code != http.StatusBadGateway {
 			c.must(err)
 		}

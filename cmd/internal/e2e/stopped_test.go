@@ -124,7 +124,7 @@ func (f *fleet) checkReturned(s *status.Status, before map[string]journal, their
 		case !moved && (len(b.starts) != 1 || b.last() != before[name].last() || !b.last().same()):
 			t.Errorf("task %s was not to be touched: %+v", task.Name, b)
 		case moved && (len(b.starts) != 2 || b.terms != 1):
-			t.Errorf("task %s was moved: %+v, want two starts, of which the first was told to end", task.Name, b)
+			t.Errorf("task %s was moved: %+v, want two starts, of which the first got SIGTERM", task.Name, b)
 		case moved && !slices.ContainsFunc(task.History, func(h string) bool { return strings.Contains(h, "machine-failure") || strings.Contains(h, "lost") }):
 			t.Errorf("task %s was moved, and its history does not say why: %q", task.Name, task.History)
 		}

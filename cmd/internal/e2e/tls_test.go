@@ -320,7 +320,7 @@ func (s *spread) revokeOne(machine string, before map[string]int) {
 	s.muster("pki", "revoke", "machine/"+machine, "--dir", s.path("pki"))
 	s.must(within(bound, func() error {
 		if !strings.Contains(s.log(machine), "machine/"+machine+" was revoked at") {
-			return errors.New("the agent has not been told that it is out")
+			return errors.New("the agent has not learned that it is out")
 		}
 		return nil
 	}))

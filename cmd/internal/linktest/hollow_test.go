@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// TestHollow has a fleet join, run what it is assigned, tell of it, and be silent.
+// TestHollow has a fleet join, run what it is assigned, report it, and be silent.
 func TestHollow(t *testing.T) {
 	t.Parallel()
 	const machines = 150 // more than share a connection

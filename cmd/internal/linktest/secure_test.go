@@ -250,7 +250,7 @@ func TestTwins(t *testing.T) {
 	_, stop := c.agent(dir, newAgent("m1"))
 	eventually(t, "m1 to join", func() bool { return c.m.epoch("m1") == 1 })
 	said, _ := c.agent(dir, second)
-	eventually(t, "the second to be told", func() bool { return said.has("machine m1: this agent") && said.has("the other one is connected") })
+	eventually(t, "the second to be refused", func() bool { return said.has("machine m1: this agent") && said.has("the other one is connected") })
 	if e := c.m.epoch("m1"); e != 1 {
 		t.Errorf("epoch %d: they fight for the name", e)
 	}

@@ -148,20 +148,20 @@ func TestEpochFencing(t *testing.T) {
 
 	s, stop = serve(t, path, masterlink.Config{Master: older, Log: said.log()})
 	older.push(s, 99, nil)
-	eventually(t, "the old master is told why", func() bool { return said.has("epoch 1 of the master is older than 7") })
+	eventually(t, "the old master logs why", func() bool { return said.has("epoch 1 of the master is older than 7") })
 	stopAgent()
 	// A new process of the agent knows it from disk.
 	a.set(func() { a.epoch = 1000 })
 	run(t, path, agentlink.Config{Agent: a, Backoff: quick})
-	eventually(t, "the old master is told again", func() bool { return said.has("has seen epoch 1000") })
+	eventually(t, "the old master logs it again", func() bool { return said.has("has seen epoch 1000") })
 	if v, view := a.has(); v != 1 || len(view) != 1 || older.count() != 0 {
 		t.Errorf("the old master was obeyed: version %d, %d assignments, %d reports", v, len(view), older.count())
 	}
 	stop()
 }
 
-// A second agent of a name that answers is refused however often it asks, and is told
-// so; when the first has gone it is let in.
+// A second agent of a name that answers is refused however often it asks, and logs
+// that; when the first has gone it is let in.
 func TestSecondAgentIsRefused(t *testing.T) {
 	t.Parallel()
 	path, m := socket(t), newMaster()
@@ -219,7 +219,7 @@ func TestOtherCell(t *testing.T) {
 	var said journal
 	serve(t, path, masterlink.Config{Master: m})
 	run(t, path, agentlink.Config{Agent: newAgent("m1"), Cell: "other", Log: said.log()})
-	eventually(t, "the agent is told", func() bool { return said.has(`of cell \"other\"`) && said.has(`of cell \"c\"`) })
+	eventually(t, "the agent logs the refusal", func() bool { return said.has(`of cell \"other\"`) && said.has(`of cell \"c\"`) })
 	if m.epoch("m1") != 0 {
 		t.Error("it joined")
 	}
@@ -232,7 +232,7 @@ func TestJoinFails(t *testing.T) {
 	var said journal
 	serve(t, path, masterlink.Config{Master: m})
 	run(t, path, agentlink.Config{Agent: a, Log: said.log()})
-	eventually(t, "the agent is told", func() bool { return said.has("the store is away") })
+	eventually(t, "the agent logs the refusal", func() bool { return said.has("the store is away") })
 	m.mu.Lock()
 	m.refuse = nil
 	m.mu.Unlock()
@@ -247,7 +247,7 @@ func TestViewThatCannotBeKeptComesAgain(t *testing.T) {
 	s, _ := serve(t, path, masterlink.Config{Master: m, Log: said.log()})
 	m.push(s, 1, nil)
 	run(t, path, agentlink.Config{Agent: a})
-	eventually(t, "the master is told", func() bool { return said.has("assignments of version 1: no space left") })
+	eventually(t, "the master logs the refusal", func() bool { return said.has("assignments of version 1: no space left") })
 	a.set(func() { a.fail = nil })
 	eventually(t, "the view", func() bool { v, _ := a.has(); return v == 1 })
 }

@@ -160,7 +160,7 @@ func (t *tour) start(ctx context.Context, b block) error {
 	first := make(chan string, 1)
 	go func() {
 		r := bufio.NewReader(pipe)
-		line, _ := r.ReadString('\n') // an early end is told by done
+		line, _ := r.ReadString('\n') // an early end is reported by done
 		first <- line
 		_, _ = io.Copy(term.out, r)
 		term.done <- c.Wait()

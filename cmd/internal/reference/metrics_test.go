@@ -57,13 +57,13 @@ func TestMetrics(t *testing.T) {
 type emptyCell struct{ web.Cell }
 
 func (emptyCell) Snapshot(context.Context) (*status.Snapshot, <-chan struct{}, error) {
-	// What is told by name is told of what there is.
+	// What is exposed by name is exposed of what there is.
 	suspended := status.SuspensionStatus{Suspension: schema.Suspension{Name: "u/j"}}
 	return status.SnapshotOf(&status.Status{Cell: "local", Suspended: []status.SuspensionStatus{suspended}}), nil, nil
 }
 
 func (emptyCell) JobUsages(context.Context) ([]status.JobUsage, error) {
-	// One job, since what is told by job is told of jobs that run.
+	// One job, since what is exposed by job is exposed of jobs that run.
 	return []status.JobUsage{{User: "u", Job: "j"}}, nil
 }
 
@@ -85,7 +85,7 @@ func gathered(t *testing.T, c prometheus.Collector) map[string]string {
 
 // recorder is a Registerer that takes down what metrics say of themselves.
 type recorder struct {
-	types map[string]string // of what cannot be told by the collector's type
+	types map[string]string // of what the collector's type does not say
 	rows  []string
 }
 

@@ -62,7 +62,7 @@ var layers = []layer{
 	{
 		"reconciler/model",
 		[]string{"schema"},
-		"what is stored and what is heard know nothing of what is decided by them",
+		"what is stored and what is reported know nothing of what is decided by them",
 	},
 	{
 		"reconciler/intent",
@@ -92,12 +92,12 @@ var layers = []layer{
 	{
 		"reconciler/control",
 		[]string{"reconciler/control/draft", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema"},
-		"what is decided does not depend on how it is told",
+		"what is decided does not depend on how it is presented",
 	},
 	{
 		"reconciler/status",
 		[]string{"reconciler/control", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema"},
-		"what users see follows from what is stored, heard and decided, and never from a draft",
+		"what users see follows from what is stored, reported and decided, and never from a draft",
 	},
 	{
 		"reconciler",
@@ -111,12 +111,12 @@ var layers = []layer{
 	{
 		"reconciler/denied",
 		[]string{"schema"},
-		"what is refused is told in one way, whoever refuses it",
+		"what is refused is reported in one way, whoever refuses it",
 	},
 	{
 		"reconciler/shard",
 		[]string{"reconciler/model", "schema"},
-		"which sessions there are, and what the leader is to hear of them, depends on no connection",
+		"which sessions there are, and what the leader is to learn of them, depends on no connection",
 	},
 	{
 		"reconciler/relay",
@@ -126,7 +126,7 @@ var layers = []layer{
 	{
 		"reconciler/replica",
 		[]string{"reconciler/status", "schema", "schema/identity", "schema/linkpb"},
-		"what users see is all that one master tells another for its readers",
+		"what users see is all that one master sends another for its readers",
 	},
 	{
 		"reconciler/link",
@@ -370,7 +370,7 @@ func checkDotImports(t *tree) []fault {
 	for _, f := range t.files {
 		for _, s := range f.ast.Imports {
 			if s.Name != nil && s.Name.Name == "." {
-				out = append(out, t.fault(s, "dot import of %s: a reader cannot tell where a name comes from", imported(s)))
+				out = append(out, t.fault(s, "dot import of %s: a reader cannot see where a name comes from", imported(s)))
 			}
 		}
 	}

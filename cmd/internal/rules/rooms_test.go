@@ -235,7 +235,7 @@ func TestLargestCircle(t *testing.T) {
 }
 
 // TestRoomsPlanted: each limit is held, a listed package may be as large as is said, and
-// what has become smaller, or is gone, is told.
+// what has become smaller, or is gone, is reported.
 func TestRoomsPlanted(t *testing.T) {
 	t.Parallel()
 	small := room{circle: mostCircle, fields: mostFields, spread: mostSpread}

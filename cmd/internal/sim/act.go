@@ -129,7 +129,7 @@ func (w *World) do(m *machine, x *nodeagent.Act) error {
 	return nil
 }
 
-// stopOf returns why an agent has told an incarnation to stop, nil if it has not.
+// stopOf returns why an agent has asked an incarnation to stop, nil if it has not.
 func (w *World) stopOf(m *machine, of nodeagent.Running) *schema.Cause {
 	for _, c := range m.agent.core.Held(of.TaskRef).Incarnations {
 		if c.Number == of.Incarnation {

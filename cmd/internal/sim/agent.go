@@ -40,7 +40,7 @@ func (w *World) startAgent(m *machine) {
 	m.agent = &agent{core: nodeagent.NewAgent(cfg, found, m.clock.read(w.now)), news: true}
 }
 
-// turnAgent lets an agent hear what has happened, decide, and act.
+// turnAgent lets an agent receive what has happened, decide, and act.
 func (w *World) turnAgent(m *machine) {
 	a := m.agent
 	if m.link.lost && m.open(w.now) {
@@ -99,7 +99,7 @@ func (w *World) carryOutAgent(m *machine) bool {
 	}
 }
 
-// measure tells an agent what it wants to know of its machine.
+// measure gives an agent what it wants to know of its machine.
 func (w *World) measure(m *machine, t *nodeagent.Turn) {
 	a := m.agent
 	if t.Ports {

@@ -15,7 +15,7 @@ func TestAllocSets(t *testing.T) {
 			s := Seeded(seed, 400)
 			s.World.Machines, s.World.Jobs = 6, "a/pair,b/pair"
 			if _, err := s.Play(nil); err != nil {
-				t.Error(s.Tell(nil))
+				t.Error(s.Transcript(nil))
 			}
 		})
 	}

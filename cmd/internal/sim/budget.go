@@ -18,7 +18,7 @@ func chosen(c *schema.Cause) bool {
 	return true
 }
 
-// checkBudget: whenever the master has told a task to stop by its own choice that
+// checkBudget: whenever the master has stopped a task by its own choice that
 // worked until then, no more tasks of its job are down than may be, and no more
 // were stopped so within an hour. What a drain stops whatever budgets say is no more
 // than they allow, but counts for what comes later. before is what was stored when it

@@ -81,7 +81,7 @@ func (w *World) checkTwice(m *machine, r *run) {
 }
 
 // reach takes down since when each machine has been fit, and since when it and a
-// master hear each other.
+// master receive each other's messages.
 func (w *World) reach() {
 	for _, m := range w.machines {
 		fit := !w.contested(m) && m.agent != nil && !w.now.Before(m.stopped) && m.open(w.now) && !m.link.lost && !w.now.Before(m.disk.full)
@@ -123,7 +123,7 @@ func (w *World) checkTask(task schema.TaskName, ps []process) {
 	}
 }
 
-// settled reports whether the machine has had the time to hear, and to obey,
+// settled reports whether the machine has had the time to receive, and to apply,
 // what the master has to say.
 func (w *World) settled(m *machine) bool {
 	return w.now.Sub(m.reached) > settleTime

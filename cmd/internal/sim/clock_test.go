@@ -25,7 +25,7 @@ func TestClock(t *testing.T) {
 		t.Errorf("the clock reads %s, want %s", got, want)
 	}
 	if second.Before(first) || !serialized(second).Before(serialized(first)) {
-		t.Error("which of two readings is the earlier is not told by how long the host is up")
+		t.Error("which of two readings is the earlier does not follow from how long the host is up")
 	}
 }
 

@@ -25,7 +25,7 @@ func (w *World) checkEnds(m *machine, r *schema.Report) {
 }
 
 // checkDone: what is stored as done has finished: its last run exited with 0, and
-// nobody had told it to.
+// nobody had asked it to stop.
 func (w *World) checkDone() {
 	for name, c := range w.master.state.Chunks {
 		for i := range c.Tasks {

@@ -8,7 +8,7 @@ import (
 )
 
 // forgets says that a machine which is not connected is to be forgotten, as `muster
-// machine forget` does: mostly one that a master has not heard for a while.
+// machine forget` does: mostly one that has not reported for a while.
 func (w *World) forgets(a Action) bool {
 	if w.master == nil || w.now.Before(w.master.busy) {
 		return false

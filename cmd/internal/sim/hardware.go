@@ -8,7 +8,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// id tells the machine from another one with its name. It is drawn anew with the state
+// id distinguishes the machine from another one with its name. It is drawn anew with the state
 // directory.
 func (m *machine) id() string {
 	if m.named != "" {
@@ -91,7 +91,7 @@ func (w *World) turnStranger(m *machine) error {
 		w.violate("machine %s: another one that asks for its name is refused: %v", m.name, err)
 	}
 	if gives && (silence < time.Minute || waits != "") {
-		w.violate("another machine gets the name of %s, which was heard %s ago, and task %q waits for it", m.name, silence, waits)
+		w.violate("another machine gets the name of %s, which reported %s ago, and task %q waits for it", m.name, silence, waits)
 	}
 	if err == nil {
 		w.takesName(m, &info, epoch)

@@ -74,7 +74,7 @@ func (w *World) health(rack string, held time.Time) cellHealth {
 	return h
 }
 
-// responds reports whether the master has heard a machine within the last ten seconds.
+// responds reports whether a machine has reported to the master within the last ten seconds.
 func (w *World) responds(machine string) bool {
 	m := w.master
 	return m.reported[machine] != nil && w.now.Sub(m.reportedAt[machine]) < silentAfter

@@ -45,7 +45,7 @@ type machine struct {
 	foreign  map[int]bool                       // ports that others than tasks use
 	troubles map[schema.ConditionKind]time.Time // what is wrong with it, until when
 	next     time.Time                          // when there is something to do, without news
-	reached  time.Time                          // since when it and a master hear each other
+	reached  time.Time                          // since when it and a master receive each other's messages
 	fit      time.Time                          // since when nothing has been wrong with it, its link, and its agent
 	clockSet time.Time                          // when its clock was last set
 }

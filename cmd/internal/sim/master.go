@@ -43,7 +43,7 @@ type master struct {
 	sent       map[string]sentView       // what each was sent last
 }
 
-// turnMaster starts a master if there is none, or lets it hear, decide and
+// turnMaster starts a master if there is none, or lets it receive, decide and
 // write once.
 func (w *World) turnMaster() {
 	var err error
@@ -186,7 +186,7 @@ func (w *World) masterStep() error {
 	return nil
 }
 
-// hangUp tells the master of a connection that has ended: also when its machine came
+// hangUp notifies the master of a connection that has ended: also when its machine came
 // back without its disk before the master could look.
 func (w *World) hangUp(machine *machine) {
 	m := w.master
@@ -270,7 +270,7 @@ func (w *World) carryOut() error {
 	}
 }
 
-// does stores, tells and pushes, as reconciler/loop does it.
+// does stores, logs and pushes, as reconciler/loop does it.
 func (w *World) does(ready *reconciler.Ready) error {
 	if f := w.cfg.Mutant.Writes; f != nil {
 		ready.Writes = f(ready.Writes)
@@ -341,7 +341,7 @@ func (w *World) decides(ready *reconciler.Ready) error {
 	return nil
 }
 
-// pushEarly is what no master does: it tells machines what is not stored yet.
+// pushEarly is what no master does: it sends machines what is not stored yet.
 func (w *World) pushEarly(writes []model.Write) error {
 	docs, err := w.master.store.Load(context.Background())
 	if err != nil {

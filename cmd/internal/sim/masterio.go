@@ -48,13 +48,13 @@ func (io *masterIO) cut(ctx context.Context, writes []model.Write) ([]model.Writ
 	return writes, nil
 }
 
-// Append tells what has happened.
+// Append logs what has happened.
 func (io *masterIO) Append(events []schema.Event) { io.noteEvents(events) }
 
 // Intend keeps what is published once it is stored.
 func (io *masterIO) Intend(events []schema.Event) { io.intended = events }
 
-// Settle tells it, unless it could not be stored.
+// Settle logs it, unless it could not be stored.
 func (io *masterIO) Settle(err error) {
 	if err == nil {
 		io.noteEvents(io.intended)

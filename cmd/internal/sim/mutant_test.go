@@ -198,7 +198,7 @@ func jobs(change func(*schema.Job)) func(*control.Input) {
 	}
 }
 
-// leaving shows the core a cell without the tasks that were told to make room.
+// leaving shows the core a cell without the tasks that were stopped to make room.
 func leaving(in *control.Input) {
 	s := *in.State
 	s.Chunks = maps.Clone(s.Chunks)

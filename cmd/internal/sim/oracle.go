@@ -17,7 +17,7 @@ type oracle struct {
 	good     map[string]*schema.Package // last good version of each directory
 	next     map[string]*schema.Package // what good becomes when nextID is stored
 	nextID   string
-	reported map[string]time.Time       // when a master last heard of each machine
+	reported map[string]time.Time       // when each machine last reported to a master
 	finished map[schema.TaskName]uint64 // generation of the run that exited 0
 	failed   map[schema.TaskName]failure
 	counter  uint64
@@ -174,7 +174,7 @@ func (w *World) stands(job schema.JobName, r *schema.TaskRecord) bool {
 	return a != nil && a.Generation == r.Alloc.Generation && a.Machine == r.Machine && a.Stop == nil
 }
 
-// checkKnown: a machine starts nothing of which the view on its disk does not tell: an
+// checkKnown: a machine starts nothing that is not in the view on its disk: an
 // agent that comes after would stop it.
 func (w *World) checkKnown(m *machine, a nodeagent.Action) {
 	if m.disk.view.Find(a.Task, a.Generation) == nil {

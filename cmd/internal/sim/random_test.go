@@ -109,7 +109,7 @@ func (s *Script) faults() int {
 	return n
 }
 
-// shorten makes a history that fails shorter, tells it, and writes it down as a
+// shorten makes a history that fails shorter, logs it, and writes it down as a
 // script which TestHistories plays from then on.
 func shorten(t *testing.T, s Script, name string) {
 	t.Helper()
@@ -128,7 +128,7 @@ func shorten(t *testing.T, s Script, name string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Error(err)
 	}
-	t.Logf("of %d actions, these suffice; they are in cmd/internal/sim/%s, for the commit that fixes it\n%s", len(s.Actions), path, short.Tell(nil))
+	t.Logf("of %d actions, these suffice; they are in cmd/internal/sim/%s, for the commit that fixes it\n%s", len(s.Actions), path, short.Transcript(nil))
 }
 
 // histories are scripts of what was wrong once.
@@ -153,7 +153,7 @@ func TestHistories(t *testing.T) {
 				t.Fatalf("%s: %v", path, err)
 			}
 			if _, err := s.Play(nil); err != nil {
-				t.Error(s.Tell(nil))
+				t.Error(s.Transcript(nil))
 			}
 		})
 	}

@@ -127,7 +127,7 @@ func (w *World) fill(memory *store.Memory, s *snapshot) error {
 func (o *oracle) putBack(s *snapshot, w *World) {
 	finished := maps.Clone(s.finished)
 	for task, g := range o.finished {
-		if g > s.counter { // its machine may still tell that it has finished; or it runs again
+		if g > s.counter { // its machine may still report that it has finished; or it runs again
 			finished[task], o.again[task] = g, true
 		}
 	}

@@ -185,7 +185,7 @@ func (o *oracle) forgetReturned() {
 
 // checkReturned: a job that returns to its last healthy version gives nobody the
 // other any more. But a suspension stops that rollout, too, where it is: a task of
-// a suspended job comes back with the data that it had, also when it had been told
+// a suspended job comes back with the data that it had, also when it had been asked
 // to stop for other data before. None gets what has failed that had not.
 func (w *World) checkReturned(name schema.JobName, r *schema.JobRecord, before snap, suspended bool) {
 	if r.Admitted == r.Rollout.Returned {

@@ -7,7 +7,7 @@ import (
 )
 
 // KindOf returns what of an error says which invariant is broken: without the
-// names and numbers, and without the reasons that are told after a colon.
+// names and numbers, and without the reasons that follow a colon.
 func KindOf(err error) string {
 	if err == nil {
 		return ""

@@ -45,7 +45,7 @@ func TestShrink(t *testing.T) {
 	}
 	x := Shrinking{Fails: fails, Tries: 150}
 	short := x.Shrink(long)
-	t.Logf("%d actions of %d, after %d tries:\n%s\n%s", len(short.Actions), len(long.Actions), tries, short.String(), short.Tell(bug))
+	t.Logf("%d actions of %d, after %d tries:\n%s\n%s", len(short.Actions), len(long.Actions), tries, short.String(), short.Transcript(bug))
 	again := fails(&short)
 	if KindOf(again) != KindOf(err) {
 		t.Errorf("the short one fails with %q, the long one with %q", again, err)
@@ -54,7 +54,7 @@ func TestShrink(t *testing.T) {
 		t.Errorf("%d actions are left, want 15 at most", len(short.Actions))
 	}
 	for _, s := range []string{"  1. 00:00:00.000 ", ", or no longer", "BROKEN:   " + again.Error(), "EXPECTED: a machine gets nothing new while it is cordoned"} {
-		if story := short.Tell(bug); !strings.Contains(story, s) {
+		if story := short.Transcript(bug); !strings.Contains(story, s) {
 			t.Errorf("the story does not say %q", s)
 		}
 	}
@@ -153,7 +153,7 @@ func TestPhrases(t *testing.T) {
 		w := New(Config{Machines: 1})
 		w.chapter(Action{Do: d})
 		if said := w.History(); strings.Contains(said, "%") || phrases[d] == "" {
-			t.Errorf("%s is told as %q: give it a phrase in story.go", d, strings.TrimSpace(said))
+			t.Errorf("%s is written as %q: give it a phrase in story.go", d, strings.TrimSpace(said))
 		}
 	}
 	for d := range phrases {

@@ -8,7 +8,7 @@ import (
 )
 
 // givesUp commits that a machine is declared gone, or no longer. Mostly it is one
-// that a master has not heard for a while, as people do it.
+// that has not reported for a while, as people do it.
 func (w *World) givesUp(a Action) bool {
 	m := w.machine(a)
 	for _, x := range w.machines {
@@ -49,10 +49,10 @@ func (w *World) checkGone() {
 }
 
 // spokenWithin is how long after it was declared gone a machine may still be
-// heard and be taken for gone: until what it says is stored.
+// report and be taken for gone: until what it says is stored.
 const spokenWithin = 30 * time.Second
 
-// isGone reports whether a machine is declared gone and has not been heard
+// isGone reports whether a machine is declared gone and has not reported
 // since.
 func (w *World) isGone(machine string) bool {
 	for _, o := range w.inForce() {

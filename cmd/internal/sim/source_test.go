@@ -209,7 +209,7 @@ func TestSource(t *testing.T) {
 	}
 	close(next)
 	hunters.Wait()
-	tell(t.Output(), bugs, rows)
+	printHunts(t.Output(), bugs, rows)
 }
 
 // row is what the hunts for a bug have come to.
@@ -235,8 +235,8 @@ func (p *planted) look(t *testing.T, dir string) row {
 	return r
 }
 
-// tell prints how many seeds it took to find each bug, and all of them.
-func tell(to io.Writer, bugs []planted, rows []row) {
+// printHunts prints how many seeds it took to find each bug, and all of them.
+func printHunts(to io.Writer, bugs []planted, rows []row) {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "BUG\tMEDIAN\tSEEDS\tFOUND BY\n")
 	var medians []int

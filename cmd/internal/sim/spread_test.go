@@ -19,7 +19,7 @@ func TestSpread(t *testing.T) {
 			s := HalfDrained(seed, drainSteps)
 			w, err := s.Play(nil)
 			if err != nil {
-				t.Fatal(s.Tell(nil))
+				t.Fatal(s.Transcript(nil))
 			}
 			if n := strings.Count(w.History(), "stopped: rebalance"); n < 2 {
 				t.Errorf("%d tasks were moved for the spread: this tests nothing", n)

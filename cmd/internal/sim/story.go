@@ -7,7 +7,7 @@ import (
 )
 
 // phrases say what an action does, by its kind: %m is its machine, %j its job, %n
-// its number. What has none is told by its name.
+// its number. What has none is written as its name.
 var phrases = map[ActionKind]string{
 	Wait:          "nothing is done",
 	"scale":       "somebody commits that %j has another number of tasks (%n)",
@@ -66,8 +66,8 @@ var phrases = map[ActionKind]string{
 	"take-port":         "something takes a port of %m, or gives it back (%n)",
 
 	"cut":       "%m is cut off for a while (%n)",
-	"cut-in":    "%m hears nothing for a while (%n)",
-	"cut-out":   "%m is not heard for a while (%n)",
+	"cut-in":    "%m receives nothing for a while (%n)",
+	"cut-out":   "nothing from %m arrives for a while (%n)",
 	"cut-rack":  "the rack of %m is cut off for a while (%n)",
 	"cut-half":  "half of the machines are cut off for a while, in some way (%n)",
 	"delay":     "the next message of the link of %m takes long (%n)",
@@ -135,16 +135,16 @@ func expectation(err error) string {
 }
 
 const (
-	// most is how many lines of what was seen after one action are told.
+	// most is how many lines of what was seen after one action are written.
 	most = 40
-	// last is how many actions are told, from the last on.
+	// last is how many actions are written, from the last on.
 	last = 60
 )
 
-// Tell plays a script and writes down what happened for a person to read: each
+// Transcript plays a script and writes down what happened for a person to read: each
 // action with what was seen of it, and in the end which invariant is broken and
-// what was expected. Where much was seen, only what has to do with that is told.
-func (s *Script) Tell(mutant *Mutant) string {
+// what was expected. Where much was seen, only what has to do with that is written.
+func (s *Script) Transcript(mutant *Mutant) string {
 	w, err := s.Play(mutant)
 	subject := subjects(err)
 	var b strings.Builder
@@ -163,7 +163,7 @@ func (s *Script) Tell(mutant *Mutant) string {
 			fmt.Fprintf(&b, "%3d. %s %s\n", i, clock, what)
 			lines = lines[1:]
 		}
-		tellLines(&b, lines, subject)
+		writeLines(&b, lines, subject)
 	}
 	if err == nil {
 		b.WriteString("All invariants hold.\n")
@@ -173,9 +173,9 @@ func (s *Script) Tell(mutant *Mutant) string {
 	return b.String()
 }
 
-// tellLines writes those lines that are about the subject and about masters, and
+// writeLines writes those lines that are about the subject and about masters, and
 // how many others there are; all of them if they are few.
-func tellLines(b *strings.Builder, lines []string, subject *regexp.Regexp) {
+func writeLines(b *strings.Builder, lines []string, subject *regexp.Regexp) {
 	left := 0
 	all := len(lines) <= most
 	for _, line := range lines {

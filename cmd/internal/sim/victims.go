@@ -2,9 +2,9 @@ package sim
 
 import "github.com/musterhq/muster/schema"
 
-// checkVictims: who has told others to make room on a machine waits for them,
+// checkVictims: who has stopped others to make room on a machine waits for them,
 // and does not take a second machine's tasks down meanwhile: as long as that
-// machine is in order, and has the room once they have gone. victim was told
+// machine is in order, and has the room once they have gone. victim was stopped
 // just now, before is what was stored until then.
 func (w *World) checkVictims(victim, by schema.TaskName, before snap) {
 	s := w.master.state
@@ -45,7 +45,7 @@ func (w *World) inOrder(machine string) bool {
 }
 
 // roomLeft reports whether a machine has room for a task once those have gone
-// that were told to make room for it.
+// that were stopped to make room for it.
 func (w *World) roomLeft(machine string, by schema.TaskName, want *schema.Job) bool {
 	s := w.master.state
 	used, devices := want.Task.Resources.Resources, map[schema.DeviceUse]int{}

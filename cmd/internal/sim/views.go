@@ -59,7 +59,7 @@ func (w *World) checkView(machine string, v *schema.View) {
 	case was.epoch == v.Epoch && slices.Equal(was.tasks, is.tasks):
 		w.violate("machine %s is sent a view that says what the one before said", machine)
 	case m.state.Recovering():
-		w.violate("machine %s is sent a view, and the machines of the restored cell have not been heard", machine)
+		w.violate("machine %s is sent a view, and the machines of the restored cell have not reported", machine)
 	}
 }
 

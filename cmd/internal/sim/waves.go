@@ -7,7 +7,7 @@ import (
 )
 
 // checkWaves: of the machines that one object drains those are emptied whose turn it
-// is: the first by name that hold something and can be told to stop it. One that is
+// is: the first by name that hold something and can be asked to stop it. One that is
 // silent has no turn, and keeps nobody waiting. What a deadline stops waits for nobody.
 func (w *World) checkWaves(before snap, drains map[string]*schema.Machine) {
 	if w.master.last.Draining == nil {
@@ -73,12 +73,12 @@ func (w *World) checkLeaves(drains map[string]*schema.Machine) {
 	}
 }
 
-// checkSilentDrains: a machine that is drained and has not been heard is said to be
+// checkSilentDrains: a machine that is drained and has not reported is said to be
 // silent, not to wait for others.
 func (w *World) checkSilentDrains() {
 	for machine, said := range w.master.last.Draining {
 		if said.Left > 0 && !w.responds(machine) && (said.Turn || !slices.Contains(said.Waits, "it is silent")) {
-			w.violate("%s is drained and has not been heard, and is said to wait for %v, others first: %t", machine, said.Waits, said.Turn)
+			w.violate("%s is drained and has not reported, and is said to wait for %v, others first: %t", machine, said.Waits, said.Turn)
 		}
 	}
 }
