@@ -20,7 +20,7 @@ import (
 // saying is a text that users may read a command in.
 type saying struct{ at, text string }
 
-// TestHints holds every command that a text of ours tells users to type to the
+// TestHints holds every command that a text of ours asks users to type to the
 // commands that there are: hints, help, what is printed, the files that init
 // writes, the documentation. The command and its subcommand are there, its flags
 // too, and it takes that many operands. A word after "muster" that is no command

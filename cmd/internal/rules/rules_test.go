@@ -31,6 +31,7 @@ var rules = []rule{
 	{"mentioned", checkMentioned},
 	{"dependencies", checkDependencies},
 	{"words", checkWords},
+	{"spoken", checkSpoken},
 	{"ruled", checkRuled},
 	{"messages", checkMessages},
 	{"hints", checkHints},
@@ -141,6 +142,8 @@ var plants = []plant{
 	{"comment that says nothing", "package docs", "reconciler/zz/doc.go", "// Package zz is zz.\npackage zz\n", "too short"},
 
 	{"private word", "words", "cmd/muster/zz.go", "package main\nconst zz = \"3 of 4 tasks run older data\"\n", "older data"},
+	{"spoken word in a test's name", "spoken", "placement/zz_test.go", "package placement\nvar lastHeard int\n", "name lastHeard"},
+	{"spoken word in a comment", "spoken", "placement/zz.go", "package placement\n\n// zz is told of changes.\nvar zz int\n", "placement/zz.go:3: comment with \"told\""},
 	{"private word in a page", "words", "docs/zz.md", "the job\ngets new data\n", "docs/zz.md:2"},
 
 	{"diagnostic without a rule", "ruled", "reconciler/zz.go", "package reconciler\nimport \"" + mod + "/schema\"\nvar zz = schema.Diagnostic{Message: \"x\"}\n", "a Diagnostic without Rule"},

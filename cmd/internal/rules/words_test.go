@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/token"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -30,13 +31,26 @@ var words = []word{
 	{regexp.MustCompile(`(?i)\bnobody (waits|has heard|but)\b`), "say what is so"},
 }
 
+// spoken are words for what code does as if somebody spoke, and others that no manual
+// of the field has: neither a comment nor a name has one, in tests or elsewhere.
+var (
+	spoken = regexp.MustCompile(`(?i)^(un)?(told|tells?|heard|hears?|mend(s|ed)?|stirs?|boss|bereft|feared|leavers?|drainees?)$`)
+	part   = regexp.MustCompile(`[A-Z]?[a-z]+`) // of a name
+	inText = regexp.MustCompile(`[A-Za-z]+`)
+
+	// spokenNames are parts of interfaces: fields of the API, of files, of the process table.
+	spokenNames = []string{"HeardAt"}
+)
+
+const plainer = "reports, logs, sends, asks; receives; repairs"
+
 // isPage reports whether users read the file at p: pages, and the definitions.
 func isPage(p string) bool {
 	return strings.HasSuffix(p, ".md") && p != "CHANGELOG.md" && !strings.HasPrefix(p, "docs/decisions/") || strings.HasPrefix(p, "schema/cue/") && strings.HasSuffix(p, ".cue") || strings.HasSuffix(p, ".html")
 }
 
 // checkWords finds what words has in what users read: string literals, pages, and
-// the comments of definitions. The simulation tells its stories to developers.
+// the comments of definitions. The simulation writes for developers.
 func checkWords(t *tree) []fault {
 	var out []fault
 	for _, f := range t.files {
@@ -68,6 +82,33 @@ func checkWords(t *tree) []fault {
 				}
 			}
 		}
+	}
+	return out
+}
+
+// checkSpoken finds what spoken has in the comments and names of Go files.
+func checkSpoken(t *tree) []fault {
+	var out []fault
+	for _, f := range t.files {
+		if f.generated {
+			continue
+		}
+		for _, group := range f.ast.Comments {
+			for _, c := range group.List {
+				for _, w := range inText.FindAllString(c.Text, -1) {
+					if spoken.MatchString(w) {
+						out = append(out, t.fault(c, "comment with %q: say %s", w, plainer))
+					}
+				}
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			id, ok := n.(*ast.Ident)
+			if ok && !slices.Contains(spokenNames, id.Name) && slices.ContainsFunc(part.FindAllString(id.Name, -1), spoken.MatchString) {
+				out = append(out, t.fault(id, "name %s: say %s", id.Name, plainer))
+			}
+			return true
+		})
 	}
 	return out
 }
