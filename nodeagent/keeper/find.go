@@ -47,10 +47,20 @@ func Scan(root string) ([]Running, error) {
 	return list, nil
 }
 
-// read completes r, and reports whether it is a keeper of a directory below root.
+// maxArguments is more than the arguments of any keeper have, in bytes: two paths.
+const maxArguments = 4 * unix.PathMax
+
+// read completes r, and reports whether it is a keeper of a directory below root. Of a
+// task's process it reads nothing that the task has written.
 func (r *Running) read(root, namespace string) bool {
+	if !ours(r.PID) {
+		return false
+	}
 	proc := "/proc/" + strconv.Itoa(r.PID)
-	args, err := os.ReadFile(proc + "/cmdline")
+	if there, err := os.Readlink(proc + "/ns/pid"); err != nil || there != namespace || !sameRoot(proc) {
+		return false
+	}
+	args, err := readSome(proc+"/cmdline", maxArguments)
 	if err != nil {
 		return false
 	}
@@ -58,15 +68,8 @@ func (r *Running) read(root, namespace string) bool {
 	if len(list) != 2 || !strings.HasPrefix(list[1], root+"/") && list[1] != root {
 		return false
 	}
-	var s unix.Stat_t
-	if unix.Stat(proc, &s) != nil || int(s.Uid) != os.Geteuid() {
-		return false
-	}
-	if there, err := os.Readlink(proc + "/ns/pid"); err != nil || there != namespace || !sameRoot(proc) {
-		return false
-	}
 	r.Dir = filepath.Clean(list[1])
-	env, _ := os.ReadFile(proc + "/environ") // nothing read: it is sent no SIGUSR2
+	env, _ := readSome(proc+"/environ", maxEnvironment) // nothing read: it is sent no SIGUSR2
 	r.repairs = bytes.Contains(append([]byte{0}, env...), []byte("\x00"+repairVariable+"\x00"))
 	return true
 }

@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == trickleArg {
 		os.Exit(trickle(os.Args[2]))
 	}
+	if len(os.Args) == 2 && os.Args[1] == liarArg {
+		os.Exit(lie())
+	}
 	os.Exit(m.Run())
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -168,6 +169,24 @@ func (m *marking) list() ([]process, error) {
 	return list, nil
 }
 
+// maxEnvironment is the most that execve(2) takes of arguments and environment, in bytes:
+// three quarters of the 8 MiB that a stack has.
+const maxEnvironment = 6 << 20
+
+// readSome reads a file of /proc that is a part of a process's memory, up to most bytes.
+// A process says itself where its arguments and environment begin and end (PR_SET_MM_MAP
+// of prctl(2)), also around more than the machine has memory.
+func readSome(file string, most int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var b bytes.Buffer
+	_, err = b.ReadFrom(io.LimitReader(f, most))
+	return b.Bytes(), err
+}
+
 // look reports whether a process is looked for, or is to be looked at again.
 func (m *marking) look(p *process) (found, again bool) {
 	switch {
@@ -175,17 +194,17 @@ func (m *marking) look(p *process) (found, again bool) {
 		return false, false
 	case p.Identity == m.main:
 		return true, false
-	case m.entry == nil:
+	case m.entry == nil, p.Start < m.since:
 		return false, false
 	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/environ")
+	b, err := readSome("/proc/"+strconv.Itoa(p.PID)+"/environ", maxEnvironment)
 	if err != nil && (!errors.Is(err, fs.ErrPermission) || !ours(p.PID)) {
 		return false, false
 	}
 	if len(b) == 0 {
-		return false, m.since > 0 && p.Start >= m.since && !p.kernel
+		return false, m.since > 0 && !p.kernel
 	}
-	for entry := range bytes.SplitSeq(b, []byte{0}) {
+	for entry := range bytes.FieldsFuncSeq(b, func(r rune) bool { return r == 0 }) { // millions of zeros are passed at once
 		if m.entry(p.PID, string(entry)) {
 			return true, false
 		}
