@@ -8,11 +8,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disarm gives up the keeper's user, groups and capabilities, and all ways to
-// get any back: of the calling thread, which is all that the exec leaves. The
-// syscall package would stop all threads for each call.
+// disarm sets the limits, restricts what can be called and reached, and gives up the
+// keeper's user, groups and capabilities, and all ways to get any back: of the calling
+// thread, which is all that the exec leaves. The syscall package would stop all threads
+// for each call.
+//
+// The order is that of entry.disarm. The filter comes before the capabilities go: the
+// kernel compiles the filters of all users into one room (net.core.bpf_jit_limit), which
+// any task can fill with its own, and then only who has the capabilities still gets one.
 func disarm(spec *Spec) error {
+	rules, err := spec.scope() // before the limits: one on descriptors may leave none
+	if err != nil {
+		return err
+	}
+	if err := spec.Rlimits.set(); err != nil {
+		return err
+	}
 	if err := dropBounding(); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no_new_privs: %w", err)
+	}
+	if err := restrict(rules); err != nil {
+		return err
+	}
+	if err := confine(spec.Filter); err != nil {
 		return err
 	}
 	if u := spec.User; u != nil {
@@ -27,9 +48,6 @@ func disarm(spec *Spec) error {
 	var none [2]unix.CapUserData
 	if err := unix.Capset(&header, &none[0]); err != nil {
 		return fmt.Errorf("drop the capabilities: %w", err)
-	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("no_new_privs: %w", err)
 	}
 	return nil
 }

@@ -32,14 +32,22 @@ func newScope() (int, error) {
 	return int(fd), nil
 }
 
-// scope restricts the calling thread, which has no_new_privs, and what it executes.
-func scope() error {
-	fd, err := newScope()
-	if err != nil {
-		return err
+// scope opens the rules of a task with a scope; -1 for others.
+func (s *Spec) scope() (rules int, err error) {
+	if !s.Scoped {
+		return -1, nil
 	}
-	defer unix.Close(fd)
-	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(fd), 0, 0); errno != 0 {
+	return newScope()
+}
+
+// restrict restricts the calling thread, which has no_new_privs, and what it executes, by
+// rules, if there are any, and closes those.
+func restrict(rules int) error {
+	if rules < 0 {
+		return nil
+	}
+	defer unix.Close(rules)
+	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), 0, 0); errno != 0 {
 		return fmt.Errorf("landlock: %w", errno)
 	}
 	return nil
