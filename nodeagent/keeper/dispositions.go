@@ -26,11 +26,18 @@ const (
 // unignoreSignals gives each signal that is ignored its default disposition: what is
 // ignored stays so across execve(2), and whoever started the agent may ignore some,
 // as nohup does, or a shell's background, or make by the C library's posix_spawn.
-func unignoreSignals() {
+func unignoreSignals() { setDefault(func(handler uintptr) bool { return handler == sigIgnored }) }
+
+// defaultSignals gives each signal its default disposition, whatever the Go runtime does
+// with it. To the first process of a pid namespace the kernel then delivers none that comes
+// from within, and none wakes it: what it does takes none of the task's share.
+func defaultSignals() { setDefault(func(uintptr) bool { return true }) }
+
+func setDefault(which func(handler uintptr) bool) {
 	for n := uintptr(1); n <= signals; n++ {
 		var is sigaction
 		const setSize = signals / 8
-		if _, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, n, 0, uintptr(unsafe.Pointer(&is)), setSize, 0, 0); errno != 0 || is.handler != sigIgnored {
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, n, 0, uintptr(unsafe.Pointer(&is)), setSize, 0, 0); errno != 0 || !which(is.handler) {
 			continue
 		}
 		is.handler = sigDefault

@@ -29,6 +29,7 @@ func first(dir string) int {
 		_, _ = unix.Write(errorFD, []byte(err.Error()))
 		return 1
 	}
+	defaultSignals() // the task may send one after the other for as long as it runs
 	releaseProgramPages()
 	if err := reapUntil(main); err != nil {
 		return 1 // the keeper sees the socket closed
