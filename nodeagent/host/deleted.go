@@ -24,7 +24,7 @@ const (
 )
 
 // deleted counts the files of the file system that counts which the processes have
-// open or mapped and which have no name any more. Files of other users are not the
+// open or mapped, or run, and which have no name any more. Files of other users are not the
 // task's, such as a library that was replaced since. Where there is too much to look
 // at, it looks at some by chance, so that nothing can be hidden behind it for ever.
 func (w *walker) deleted(of nodeagent.Processes) {
@@ -32,6 +32,10 @@ func (w *walker) deleted(of nodeagent.Processes) {
 	pids := slices.Clone(of.PIDs)
 	rand.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] })
 	for _, pid := range pids {
+		// A process keeps its program, which it can unmap, and the directory that it is in.
+		for _, link := range []string{"/exe", "/cwd"} {
+			w.nameless(unix.AT_FDCWD, "/proc/"+strconv.Itoa(pid)+link, of.UID)
+		}
 		for _, thread := range tables(pid, left) {
 			if left <= 0 || time.Now().After(until) {
 				w.partly("its processes have too many open files to look for deleted ones")

@@ -94,7 +94,7 @@ func isDir(s *unix.Statx_t) bool { return s.Mode&unix.S_IFMT == unix.S_IFDIR }
 // add counts an inode, once.
 func (w *walker) add(s *unix.Statx_t) {
 	large := s.Blocks*statBlock >= largeFile && len(w.seen) < maxLarge
-	if !isDir(s) && (s.Nlink != 1 || large) {
+	if s.Nlink == 0 || !isDir(s) && (s.Nlink != 1 || large) {
 		if w.seen[s.Ino] {
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/nodeagent/trash"
 	"golang.org/x/sys/unix"
 )
@@ -242,6 +244,57 @@ func TestMeasureDeleted(t *testing.T) {
 	of = nodeagent.Processes{UID: os.Geteuid(), PIDs: []int{os.Getpid()}}
 	if got, err := Measure([]string{dir}, of, 0); err != nil || got.Bytes-before.Bytes < 2<<20 {
 		t.Errorf("%+v, %v: want the mapped file of 2 MiB, more than %+v", got, err, before)
+	}
+}
+
+// bare is a program of x86-64 that unmaps its file, says so, and waits: it goes on in its
+// stack.
+var bare = []byte{
+	0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 62, 0, 1, 0, 0, 0, // for execve
+	0xb0, 0, 0x40, 0, 0, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // entry, program headers
+	0, 0, 0, 0, 64, 0, 56, 0, 2, 0, 0, 0, 0, 0, 0, 0,
+	1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, // a page of the file at 0x400000
+	0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0,
+	0x51, 0xe5, 0x74, 0x64, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // a stack with code
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0,
+	0x48, 0x8d, 0x35, 0x13, 0, 0, 0, // lea rest(%rip), %rsi
+	0x48, 0x81, 0xec, 0, 1, 0, 0, // sub $256, %rsp
+	0x48, 0x89, 0xe7, 0xb9, 64, 0, 0, 0, 0xf3, 0xa4, 0xff, 0xe4, // mov %rsp, %rdi; mov $64, %ecx; rep movsb; jmp *%rsp
+	0xbf, 0, 0, 0x40, 0, 0xbe, 0, 0x10, 0, 0, 0xb8, 11, 0, 0, 0, 0x0f, 0x05, // rest: munmap(0x400000, 4096)
+	0xbf, 1, 0, 0, 0, 0x48, 0x89, 0xe6, 0xba, 1, 0, 0, 0, 0xb8, 1, 0, 0, 0, 0x0f, 0x05, // write(1, %rsp, 1)
+	0xb8, 34, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7, // pause(), for ever
+}
+
+// A program that is deleted counts while it runs, though nothing of it is mapped.
+func TestMeasureDeletedProgram(t *testing.T) {
+	t.Parallel()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("NOT TESTED: the program is for amd64")
+	}
+	dir := t.TempDir()
+	before := measure(t, dir)
+	name := filepath.Join(dir, "program")
+	if err := strike.Program(t.Context(), name, append(slices.Clip(bare), make([]byte, 1<<20)...)); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), name)
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(c.Process.Kill(), c.Wait()) }()
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Measure([]string{dir}, nodeagent.Processes{UID: os.Geteuid(), PIDs: []int{c.Process.Pid}}, 0)
+	if err != nil || got.Bytes-before.Bytes < 1<<20 || got.Inodes != before.Inodes+1 {
+		t.Errorf("%+v, %v: want one file of 1 MiB more than %+v", got, err, before)
 	}
 }
 
