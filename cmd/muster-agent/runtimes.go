@@ -49,7 +49,7 @@ func (r *runtimes) machine(facts *machine.Facts) schema.MachineInfo {
 func (r *runtimes) Start(ctx context.Context, dir string, a *schema.Assignment) (loop.Process, error) {
 	process, err := r.processes.Start(ctx, dir, a)
 	if err != nil {
-		if errors.Is(err, runtime.ErrCommand) {
+		if errors.Is(err, runtime.ErrCommand) || errors.Is(err, runtime.ErrTask) {
 			err = tasksFault{err}
 		}
 		return nil, err // not a nil *Process in an interface

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,20 +31,26 @@ func (s *surroundings) local(a *schema.Assignment, p places) *schema.Assignment 
 	return &b
 }
 
-// findRoot returns the real path of a task's root directory.
+// findRoot returns the real path of a task's root directory. That there is none is the
+// task's fault: it names it.
 func (s *surroundings) findRoot(root string) (string, error) {
+	in := func(dirs []string, path string) bool {
+		return slices.ContainsFunc(dirs, func(dir string) bool { return below(path, dir) })
+	}
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
-		return "", fmt.Errorf("task.process.root: %w: it must be on the machine before the task is", err)
+		return "", tasksFault("task.process.root: %w: it must be on the machine before the task is", err)
 	}
 	info, err := os.Stat(real)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("task.process.root: %w", err)
+		return "", tasksFault("task.process.root: %w", err)
 	case !info.IsDir():
-		return "", fmt.Errorf("task.process.root: %s is not a directory", root)
-	case slices.ContainsFunc(s.hidden, func(h string) bool { return below(real, h) }):
-		return "", fmt.Errorf("task.process.root: %s is hidden from tasks", root)
+		return "", tasksFault("task.process.root: %s is not a directory", root)
+	case in(s.hidden, real):
+		return "", tasksFault("task.process.root: %s is hidden from tasks", root)
+	case in([]string{procDir, sysDir, devDir}, real): // /proc has the processes of all, by the names of directories
+		return "", tasksFault("task.process.root: %s shows what the kernel knows of the machine, and has no programs", root)
 	}
 	return real, nil
 }

@@ -1,6 +1,9 @@
 package runtime_test
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +14,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/strike"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -157,11 +161,15 @@ func TestRootRefused(t *testing.T) {
 		{"/etc/passwd", "task.process.root: /etc/passwd is not a directory"},
 		{m.dir, "is hidden from tasks"},
 		{hole, "is hidden from tasks"},
+		{"/proc", "/proc shows what the kernel knows of the machine"},
+		{"/proc/self/task", "shows what the kernel knows of the machine"},
+		{"/sys/kernel", "shows what the kernel knows of the machine"},
+		{"/dev", "shows what the kernel knows of the machine"},
 	} {
 		a := assignment(i, "/bin/true")
 		a.Job.Task.Process.Root = c.root
-		if _, err := m.Start(t.Context(), place(t, m.dir, a, 1), a); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("root %s: %v, want %q", c.root, err, c.want)
+		if _, err := m.Start(t.Context(), place(t, m.dir, a, 1), a); !errors.Is(err, runtime.ErrTask) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("root %s: %v, want ErrTask with %q", c.root, err, c.want)
 		}
 	}
 }
@@ -262,6 +270,42 @@ func TestSignalsToFirst(t *testing.T) {
 				t.Errorf("exit %v, want status 3", e)
 			}
 		})
+	}
+}
+
+// TestSignalsWakeNobody: signals from within do not wake the first process, whose time
+// is not the task's.
+func TestSignalsWakeNobody(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	if m.Attributes()[schema.HasUser] != "true" {
+		t.Skipf("NOT TESTED: needs user namespaces: %v", m.Notes())
+	}
+	const count = 20_000
+	a := shell(0, fmt.Sprintf(`i=0; while [ $i -lt %d ]; do kill -USR1 1 || exit 1; i=$((i+1)); done; echo sent; exec sleep 1000`, count))
+	a.Job.Task.Isolation = &schema.Isolation{User: true, Network: schema.HostNetwork}
+	p, dir := m.start(a)
+	says(t, dir, "sent")
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.State().PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))[1]
+	threads, err := filepath.Glob("/proc/" + first + "/task/*/status")
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads %v of process %s, %v", threads, first, err)
+	}
+	woken := int64(0)
+	for _, status := range threads {
+		b, err := os.ReadFile(status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(b), "\nvoluntary_ctxt_switches:")
+		woken += parsed(t, strings.Fields(rest)[0])
+	}
+	if woken > count/10 {
+		t.Errorf("%d signals have woken it %d times", count, woken)
 	}
 }
 
