@@ -265,13 +265,18 @@ func (c *check) mapping(path []string, r *Rule, m map[string]any) map[string]any
 		}
 		out[k] = c.value(append(path, k), r.Elem, m[k])
 	}
+	c.total(path, r, "keys and values", total)
+	return out
+}
+
+// total checks what strings have together, in bytes.
+func (c *check) total(path []string, r *Rule, what string, total int64) {
 	if r.Total > 0 && total > r.Total {
 		c.add(Problem{
-			Rule: schema.RuleOutOfRange, Path: path, Message: fmt.Sprintf("keys and values have %d bytes together", total),
-			Expected: fmt.Sprintf("at most %d", r.Total), Hint: "store long text elsewhere, and link to it",
+			Rule: schema.RuleOutOfRange, Path: path, Message: fmt.Sprintf("%s have %d bytes together", what, total),
+			Expected: fmt.Sprintf("at most %d", r.Total), Hint: r.Instead,
 		})
 	}
-	return out
 }
 
 func (c *check) list(path []string, r *Rule, l []any) []any {
@@ -280,16 +285,19 @@ func (c *check) list(path []string, r *Rule, l []any) []any {
 	}
 	out := make([]any, len(l))
 	seen := map[string]int{}
+	var total int64
 	for i, v := range l {
 		at := slices.Concat(path, []string{strconv.Itoa(i)})
 		out[i] = c.value(at, r.Elem, v)
 		s, ok := v.(string)
+		total += int64(len(s))
 		if first, again := seen[s]; ok && r.Unique && again {
 			c.add(Problem{Rule: schema.RuleInvalidValue, Path: at, Message: fmt.Sprintf("%q is also element %d", short(s), first), Expected: "each element once"})
 		} else if ok {
 			seen[s] = i
 		}
 	}
+	c.total(path, r, "its strings", total)
 	return out
 }
 

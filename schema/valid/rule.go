@@ -44,8 +44,10 @@ type Rule struct {
 	Match func(string) string
 	// Key says the same for a key of a Map.
 	Key func(string) string
-	// Total bounds the bytes of a Map's keys and values together; 0 does not.
-	Total int64
+	// Total bounds the bytes of a Map's keys and values, or of a List's strings,
+	// together; 0 does not. Instead says what to do with more.
+	Total   int64
+	Instead string
 	// Refers is set when a String, or a Priority that is none of Words, is the
 	// name of an object of this kind, which another package may declare. That
 	// it exists is looked for when all packages are there: see Names.

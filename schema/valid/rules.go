@@ -34,6 +34,8 @@ const (
 	maxArgs           = 1000
 	maxArgBytes       = 64 << 10 // Linux takes 128 KiB for one string
 	maxEnv            = 256
+	maxArgsBytes      = 512 << 10 // together; Linux takes 2 MiB with those of the environment
+	maxEnvBytes       = 512 << 10 // likewise, with the names
 	maxLabels         = 64
 	maxPorts          = 32
 	maxURLPath        = 1024
@@ -247,7 +249,7 @@ var labelsRule = &Rule{
 }
 
 var annotationsRule = &Rule{
-	Type: Map, Max: maxNotes, Key: matchLabelKey, Total: maxNotesBytes,
+	Type: Map, Max: maxNotes, Key: matchLabelKey, Total: maxNotesBytes, Instead: "store long text elsewhere, and link to it",
 	Elem: &Rule{Type: String, Max: maxNote, Match: matchText},
 }
 
@@ -268,7 +270,7 @@ var taskRule = &Rule{
 		{Name: "process", Required: true, Rule: processRule},
 		{Name: "resources", Rule: resourcesRule, Default: map[string]any{}},
 		{Name: "env", Rule: &Rule{
-			Type: Map, Max: maxEnv, Key: matchEnv,
+			Type: Map, Max: maxEnv, Key: matchEnv, Total: maxEnvBytes, Instead: elsewhere,
 			Elem: &Rule{Type: String, Max: maxArgBytes, Match: matchC},
 		}},
 		{Name: "graceSeconds", Rule: integer(Seconds, 0, maxSeconds), Default: num(10)},
@@ -338,8 +340,12 @@ var exceedRule = &Rule{
 	Alias: map[string]string{"cpuMilli": "cpu", "cpus": "cpu", "memory": "ram", "mem": "ram", "ramBytes": "ram"},
 }
 
+// elsewhere is what to do with much text. Each machine is sent a job as one message, and one
+// that it cannot be sent would keep all others from it.
+const elsewhere = "put larger data on the machine, or where the task can download it"
+
 var commandRule = &Rule{
-	Type: List, Min: 1, Max: maxArgs, Elem: &Rule{Type: String, Max: maxArgBytes, Match: matchC},
+	Type: List, Min: 1, Max: maxArgs, Total: maxArgsBytes, Instead: elsewhere, Elem: &Rule{Type: String, Max: maxArgBytes, Match: matchC},
 }
 
 var processRule = &Rule{
