@@ -65,6 +65,17 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
+// TestSessionSockets: tasks that have the agent's user are kept from its session.
+func TestSessionSockets(t *testing.T) {
+	t.Parallel()
+	if got := sessionSockets(0); len(got) != 0 {
+		t.Errorf("%q of root, whose user no task has", got)
+	}
+	if got, want := sessionSockets(1000), []string{"/run/user/1000"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer

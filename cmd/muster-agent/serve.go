@@ -13,6 +13,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -153,7 +155,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 		Dir: dir, CgroupParent: f.cgroupParent, ClosedPorts: f.closed(), Devices: files,
 		Damaged: cfg.Damages.Report, Discard: func(path string) error { return a.loop.Discard(path) },
 	}, runtime.Config{
-		Keeper: keeper, Hide: append(hidden(f.master), f.hide...), Writable: f.writable, Log: cfg.Log,
+		Keeper: keeper, Hide: slices.Concat(hidden(f.master), sessionSockets(os.Geteuid()), f.hide), Writable: f.writable, Log: cfg.Log,
 	}); err != nil {
 		return nil, err
 	}
@@ -195,6 +197,16 @@ func hidden(master string) []string {
 		return []string{filepath.Dir(path)}
 	}
 	return []string{path}
+}
+
+// sessionSockets returns where the services of a user's session have their sockets, whose
+// user is that of the tasks where the agent is not root: the manager of the session would
+// start a program for a task, with nothing to keep it from the tasks of others.
+func sessionSockets(uid int) []string {
+	if uid == 0 {
+		return nil
+	}
+	return []string{filepath.Join("/run/user", strconv.Itoa(uid))}
 }
 
 // awaitStop waits for a signal, or for a part that ends by itself, and stops
