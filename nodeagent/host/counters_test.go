@@ -78,7 +78,7 @@ func TestIdleUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := &Meter{dirs: []string{dir}, netlink: new(netlinkBuffers).now}
+	m := &Meter{dirs: []string{dir}, sockets: new(socketBuffers).now}
 	usage := func() schema.Usage {
 		u, ok := m.Usage()
 		if !ok {

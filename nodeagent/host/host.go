@@ -51,7 +51,7 @@ type Host struct {
 	lacks      Lacks
 	room       room
 	processes  processTables
-	netlink    netlinkBuffers
+	sockets    socketBuffers
 }
 
 // New finds out what this machine has. It makes the cgroup that holds the tasks',

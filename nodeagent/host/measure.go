@@ -15,7 +15,7 @@ func (h *Host) Machine() (schema.MachineUsage, error) { return h.room.measure(ti
 // directories, if any; above is the pid of a process above all of the task's, which is
 // not counted.
 func (h *Host) Meter(dirs []string, above int) *Meter {
-	return &Meter{dirs: dirs, above: above, disk: h.cgroups.disk != "", table: h.processes.now, netlink: h.netlink.now}
+	return &Meter{dirs: dirs, above: above, disk: h.cgroups.disk != "", table: h.processes.now, sockets: h.sockets.now}
 }
 
 // Disk measures directories and deleted files of a task, see Measure, and asks the

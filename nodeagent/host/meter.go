@@ -46,8 +46,9 @@ type Meter struct {
 	above int      // a process above all of the task's
 	disk  bool     // its use of the disk can be bounded, so waits for that count
 	table func() processTable
-	// netlink returns what waits in netlink sockets, by inode; nil if it is not much.
-	netlink func() map[uint64]int64
+	// sockets returns what sockets hold that no cgroup is charged for, by inode; nil if it
+	// is not much.
+	sockets func() map[uint64]int64
 
 	mu      sync.Mutex // guards what follows
 	sources []source
@@ -214,8 +215,8 @@ func (m *Meter) Usage() (schema.Usage, bool) {
 	if c.processes == 0 {
 		return schema.Usage{}, false
 	}
-	if of := m.netlink(); of != nil {
-		c.ram += heldInNetlink(m.PIDs(), of)
+	if of := m.sockets(); of != nil {
+		c.ram += heldInSockets(m.PIDs(), of)
 	}
 	u := schema.Usage{
 		At: c.at, RAMBytes: c.ram, CacheBytes: c.cache, Processes: c.processes, OOMKills: c.oomKills, Note: m.note(),

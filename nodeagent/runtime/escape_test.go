@@ -29,6 +29,7 @@ const attemptArg = "attempt"
 var attempts = map[string]func(args []string) error{
 	"hoard":  hoard,
 	"pile":   pile,
+	"cork":   cork,
 	"signal": func(a []string) error { return unix.Kill(number(a[0]), 0) },
 	"ptrace": func(a []string) error {
 		goruntime.LockOSThread()
