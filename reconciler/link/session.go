@@ -293,7 +293,7 @@ func (c *session) receive(ctx context.Context, m *linkpb.Report) error {
 	c.came, c.clock = time.Now(), &linkpb.Report{Sent: m.GetSent()}
 	switch {
 	case m.Body != nil:
-		r, err := linkpb.DecodeReport(m)
+		r, err := apart(func() (schema.Report, error) { return linkpb.DecodeReport(m) })
 		if err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
@@ -332,7 +332,7 @@ func (c *session) used(ctx context.Context, m *linkpb.MachineUsage) error {
 	if m == nil {
 		return nil
 	}
-	u, err := linkpb.DecodeUsage(c.machine, m)
+	u, err := apart(func() (schema.MachineUsage, error) { return linkpb.DecodeUsage(c.machine, m) })
 	if err != nil {
 		c.server.cfg.Log.Warn("usage left out", "machine", c.machine, "err", err)
 		return nil
@@ -352,39 +352,61 @@ func (c *session) push() error {
 	if !ok {
 		return nil
 	}
-	messages, refers, err := c.encode(&v)
+	out, err := apart(func() (encoded, error) { return c.encode(&v) })
 	if err != nil {
 		c.server.cfg.Log.Error("view not sent", "machine", c.machine, "version", v.Version, "err", err)
 		return nil
 	}
-	for _, m := range messages {
+	for _, m := range out.messages {
 		if err := c.stream.Send(m); err != nil {
 			return err
 		}
 	}
-	c.sent = refers
+	c.sent = out.refers
 	return nil
 }
 
-// encode returns the messages that carry a view, and the data it refers to.
-func (c *session) encode(v *schema.View) (messages []*linkpb.MasterMessage, refers map[schema.Digest]bool, err error) {
-	refers = make(map[schema.Digest]bool, len(c.sent))
+// encoded is the messages that carry a view, and the data that it refers to.
+type encoded struct {
+	messages []*linkpb.MasterMessage
+	refers   map[schema.Digest]bool
+}
+
+// encode encodes a view, and the data in it that the agent lacks.
+func (c *session) encode(v *schema.View) (encoded, error) {
+	out := encoded{refers: make(map[schema.Digest]bool, len(c.sent))}
 	for digest, job := range v.Jobs() {
-		if refers[digest] = true; c.sent[digest] {
+		if out.refers[digest] = true; c.sent[digest] {
 			continue
 		}
 		data, err := c.server.data.of(digest, job)
 		if err != nil {
-			return nil, nil, err
+			return out, err
 		}
-		messages = append(messages, data)
+		out.messages = append(out.messages, data)
 	}
-	messages = append(messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_View{View: linkpb.EncodeView(v)}})
-	for _, m := range messages {
+	out.messages = append(out.messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_View{View: linkpb.EncodeView(v)}})
+	for _, m := range out.messages {
 		if n := proto.Size(m); n > linkpb.MaxMessage {
-			return nil, nil, fmt.Errorf("view of machine %s: %d bytes in one message: the link carries at most %d",
+			return out, fmt.Errorf("view of machine %s: %d bytes in one message: the link carries at most %d",
 				c.machine, n, linkpb.MaxMessage)
 		}
 	}
-	return messages, refers, nil
+	return out, nil
+}
+
+// apart runs what needs much of a stack in a goroutine of its own. The stack of a session's own
+// goroutine stays as large as it once had to be, and a master has 10,000 sessions.
+func apart[T any](f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	r := <-done
+	return r.value, r.err
 }
