@@ -269,12 +269,20 @@ func (l *rescheduler) leave(task schema.TaskName, why string) {
 	l.left[task] = why
 }
 
+// releasedAtOnce is how many tasks of silent machines a step reschedules. The others are those of
+// the next step, so that commits and reports are decided upon in between: 10,000 tasks at once
+// take seconds. In the order that due tasks have, a step has few jobs to look at.
+const releasedAtOnce = 200
+
 // release gives tasks of silent machines to others, as far as the buckets go.
 func (l *rescheduler) release(due []facts.DueTask) {
 	for i := range due {
 		d := &due[i]
 		switch {
 		case d.Why == "":
+		case len(l.released) == releasedAtOnce:
+			l.another()
+			return
 		case d.On.Forgotten != nil: // by somebody who wants it now
 			l.released[d.Name] = d.Why
 		case !d.On.Dead() && l.held(d.On.Domain):
