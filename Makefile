@@ -20,6 +20,7 @@ STORM        ?= 200
 MASTERKILLS  ?= 100
 STOPPED      ?= 2m
 MACHINES     ?= 1000
+TASKS        ?= 10
 RESULTS      ?=
 PROFILES     ?=
 LOADS        ?=
@@ -72,8 +73,8 @@ bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(git grep -lE '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
 
 # The paths are made absolute, since a test runs in the directory of its package.
-bench-cell: ## measure a master with MACHINES hollow machines, against the budgets for that many; RESULTS is a file for JSON, PROFILES a directory; LOADS=join,commit,... applies these only, without budgets
-	go test -count=1 -v -timeout 60m -run '^TestCell$$' ./cmd/internal/bench -cell.machines $(MACHINES) -cell.json '$(abspath $(RESULTS))' -cell.profiles '$(abspath $(PROFILES))' -cell.loads '$(LOADS)'
+bench-cell: ## measure a master with MACHINES hollow machines and TASKS tasks for each, against the budgets for that many; RESULTS is a file for JSON, PROFILES a directory; LOADS=join,commit,... applies these only, without budgets
+	go test -count=1 -v -timeout 60m -run '^TestCell$$' ./cmd/internal/bench -cell.machines $(MACHINES) -cell.tasks $(TASKS) -cell.json '$(abspath $(RESULTS))' -cell.profiles '$(abspath $(PROFILES))' -cell.loads '$(LOADS)'
 
 FRESH := $(shell date +%s)000
 SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^Test(Random|Rough)$$' -sim.steps $(STEPS)

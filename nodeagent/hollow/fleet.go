@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -143,14 +144,27 @@ func (f *Fleet) Stats() Stats {
 	return s
 }
 
+// at returns a machine; behind the last comes the first.
+func (f *Fleet) at(i int) *machine {
+	i %= f.cfg.Count
+	return f.groups[i/perGroup].machines[i%perGroup]
+}
+
 // Silence cuts n machines off from their master, until heal is called or the pattern's
 // SilentFor is over: their tasks run on, but are not reported. It returns which, spread
-// evenly over the fleet. It is called while Run runs.
-func (f *Fleet) Silence(n int) (names []string, heal func()) {
-	all := make([]*machine, n)
+// evenly over the fleet; none of those to spare is one of them, of which there are far fewer
+// than others. It is called while Run runs.
+func (f *Fleet) Silence(n int, spare map[string]bool) (names []string, heal func()) {
+	all, spare := make([]*machine, n), maps.Clone(spare)
+	if spare == nil {
+		spare = map[string]bool{}
+	}
 	for i := range all {
 		at := i * f.cfg.Count / n
-		all[i] = f.groups[at/perGroup].machines[at%perGroup]
+		for all[i] = f.at(at); spare[all[i].name]; all[i] = f.at(at) {
+			at++
+		}
+		spare[all[i].name] = true
 		if all[i].group.call(all[i], func(now time.Time) { all[i].silence(now.Add(f.cfg.Pattern.SilentFor)) }) {
 			names = append(names, all[i].name)
 		}

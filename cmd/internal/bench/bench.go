@@ -20,6 +20,8 @@ type Config struct {
 	Muster   string // the binary
 	Dir      string // where repository and state are kept meanwhile; its path is short
 	Machines int
+	// Tasks is how many there are for each machine, 1 to 1,000.
+	Tasks int
 	// Steady is how long the cell is watched while nothing changes, and Edits how many
 	// commits change one line.
 	Steady time.Duration
@@ -38,20 +40,25 @@ type Config struct {
 }
 
 const (
-	tasksPerMachine = 10
-	tasksPerJob     = 100
-	editedTasks     = 5    // of the job that one line is changed of
-	rolledTasks     = 1000 // of the job that is updated, if the cell has so many machines
-	rolledAtOnce    = 50
-	lostShare       = 10                     // one machine in so many is lost
-	reads           = 5                      // of each kind
-	lossLook        = 100 * time.Millisecond // between two looks at all that runs
-	lossEdits       = 5                      // while machines are lost
+	tasksPerJob  = 100
+	editedTasks  = 5    // of the job that one line is changed of
+	rolledTasks  = 1000 // of the job that is updated, if the cell has so many machines
+	rolledAtOnce = 50
+	lostShare    = 10  // one machine in so many is lost,
+	mostLost     = 500 // and so many at most
+	reads        = 5   // of each kind
 	// As many tasks arrive in a minute as there are machines, with a commit every so often.
 	arriveEvery = time.Second
-	// patience is how long each load may take.
-	patience = 5 * time.Minute
+	// patience is how long each load may take, with so many tasks or fewer, and again with each
+	// patienceTasks more.
+	patience      = 5 * time.Minute
+	patienceTasks = 100_000
 )
+
+// patience is how long each load may take.
+func (c *Config) patience() time.Duration {
+	return patience * time.Duration(max(1, c.Machines*c.Tasks/patienceTasks))
+}
 
 // cell is the cell that is measured.
 type cell struct {
@@ -72,7 +79,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		tracks: tracker{running: map[schema.TaskRef]string{}, versions: map[version]*tally{}},
 	}
 	var err error
-	if c.repo, err = newRepository(ctx, filepath.Join(cfg.Dir, "repo"), cfg.Machines); err != nil {
+	if c.repo, err = newRepository(ctx, filepath.Join(cfg.Dir, "repo"), cfg.Machines, cfg.Tasks); err != nil {
 		return nil, err
 	}
 	if err := c.startMaster(ctx); err != nil {
@@ -112,7 +119,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		fmt.Fprintln(cfg.Progress, time.Now().Format(time.TimeOnly), load.name)
 		l, err := c.newLoad(load.name, begin)
 		if err == nil {
-			within, cancel := context.WithTimeout(ctx, patience)
+			within, cancel := context.WithTimeout(ctx, cfg.patience())
 			err = load.run(within, l)
 			cancel()
 		}
@@ -340,25 +347,25 @@ func (c *cell) rollOut(ctx context.Context, l *load) error {
 
 // lose cuts machines off, and waits until all that ran on them runs elsewhere.
 func (c *cell) lose(ctx context.Context, l *load) error {
-	stop := c.profile(ctx, l.name)
-	defer stop()
-	names, heal := c.fleet.Silence(c.cfg.Machines / lostShare)
+	names, heal := c.fleet.Silence(min(c.cfg.Machines/lostShare, mostLost), c.tracks.machinesOf(editedJob))
 	lost := map[string]bool{}
 	for _, name := range names {
 		lost[name] = true
 	}
 	moved := c.tracks.watch(lost)
-	meanwhile, err := c.meanwhile(ctx, lost)
+	if err := sleep(ctx, c.cfg.LostAfter); err != nil {
+		return err
+	}
+	stop := c.profile(ctx, l.name)
+	defer stop()
+	times, err := c.meanwhile(ctx, moved)
 	if err != nil {
 		return err
 	}
-	l.row("one line to its tasks running meanwhile, median", "s", meanwhile.Seconds())
-	l.row("one line to its tasks running meanwhile, times that before", "", meanwhile.Seconds()/c.edited.Seconds())
-	for left := c.tracks.left(moved); left > 0; left = c.tracks.left(moved) {
-		if err := sleep(ctx, lossLook); err != nil {
-			return fmt.Errorf("%d tasks were not replaced: %w", left, err)
-		}
-	}
+	median := percentile(times, 50)
+	l.row("one line to its tasks running meanwhile, median", "s", median.Seconds())
+	l.row("one line to its tasks running meanwhile, times that before", "", median.Seconds()/c.edited.Seconds())
+	l.row("one line to its tasks running meanwhile, longest", "s", percentile(times, 100).Seconds())
 	l.row("time, beyond that of a machine's silence", "s", (time.Since(l.began) - c.cfg.LostAfter).Seconds())
 	if err := l.used(); err != nil {
 		return err
@@ -371,20 +378,17 @@ func (c *cell) lose(ctx context.Context, l *load) error {
 	return c.converge(ctx)
 }
 
-// meanwhile changes one line while the tasks of lost machines are given to others, and returns
-// the median of how long it took until the tasks ran with it.
-func (c *cell) meanwhile(ctx context.Context, lost map[string]bool) (time.Duration, error) {
-	if err := sleep(ctx, c.cfg.LostAfter); err != nil {
-		return 0, err
+// meanwhile changes one line again and again until the tasks of lost machines run elsewhere,
+// and returns how long it took each time until the tasks of the changed job ran with it.
+func (c *cell) meanwhile(ctx context.Context, moved map[schema.TaskRef]bool) (times []time.Duration, err error) {
+	for left := len(moved); left > 0; left = c.tracks.left(moved) {
+		took, err := c.edits(ctx, fmt.Sprint("lost-", len(times)), 1)
+		if err != nil {
+			return nil, fmt.Errorf("%d tasks were not replaced: %w", left, err)
+		}
+		times = append(times, took...)
 	}
-	if err := until(ctx, func() bool { return !c.tracks.runsOn(lost, editedJob) }); err != nil {
-		return 0, fmt.Errorf("the job that is changed is on a lost machine: %w", err)
-	}
-	times, err := c.edits(ctx, "lost", lossEdits)
-	if err != nil {
-		return 0, err
-	}
-	return percentile(times, 50), nil
+	return times, nil
 }
 
 // restart kills the master, and starts another on what it has left.

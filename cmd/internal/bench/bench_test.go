@@ -15,6 +15,7 @@ import (
 
 var (
 	machines = flag.Int("cell.machines", 0, "measure a cell of so many machines, against its budgets")
+	tasks    = flag.Int("cell.tasks", 10, "tasks for each machine; with others than 10 it is held to no budgets")
 	results  = flag.String("cell.json", "", "file to write the results to")
 	profiles = flag.String("cell.profiles", "", "directory to write profiles of master and machines to")
 	loads    = flag.String("cell.loads", "", "apply these loads, separated by commas, and hold them to no budgets")
@@ -35,7 +36,7 @@ func config(t *testing.T) Config {
 		}
 	})
 	return Config{
-		Muster: filepath.Join(binaries.Dir(t), "muster"), Dir: dir, Machines: 50,
+		Muster: filepath.Join(binaries.Dir(t), "muster"), Dir: dir, Machines: 50, Tasks: *tasks,
 		Steady: 2 * time.Second, Edits: 3, Arrivals: 3, LostAfter: 15 * time.Second, Progress: t.Output(),
 	}
 }
@@ -70,7 +71,7 @@ func TestCell(t *testing.T) {
 		holdsBudgetsOf(t, r)
 		return
 	}
-	if len(cfg.Loads) == 0 {
+	if len(cfg.Loads) == 0 && cfg.Tasks == 10 {
 		if err := r.Check(); err != nil {
 			t.Error(err)
 		}

@@ -61,6 +61,6 @@ func (c *cell) converge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = c.command(ctx, "wait", "--commit", head, "--timeout", patience.String())
+	_, _, err = c.command(ctx, "wait", "--commit", head, "--timeout", c.cfg.patience().String())
 	return err
 }

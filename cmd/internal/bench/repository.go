@@ -28,14 +28,16 @@ const (
 type repository struct {
 	dir              string
 	services, rolled int // jobs, and tasks of the job that is updated
+	perMachine       int // tasks
 }
 
-// newRepository makes a repository without jobs for a cell of so many machines.
-func newRepository(ctx context.Context, dir string, machines int) (*repository, error) {
-	r := &repository{dir: dir, services: max(machines*tasksPerMachine/tasksPerJob, 1), rolled: min(rolledTasks, machines)}
+// newRepository makes a repository without jobs for a cell of so many machines, and of so many
+// tasks for each.
+func newRepository(ctx context.Context, dir string, machines, perMachine int) (*repository, error) {
+	r := &repository{dir: dir, services: max(machines*perMachine/tasksPerJob, 1), rolled: min(rolledTasks, machines), perMachine: perMachine}
 	files := map[string]string{
 		"cue.mod/module.cue": "module: \"example.com/config@v0\"\nlanguage: version: \"v0.17.0\"\n",
-		"cells/cell.cue":     "package cells\n\ncell: local: quota: \"off\"\n",
+		"cells/cell.cue":     "package cells\n\ncell: local: {quota: \"off\", lost: {domain: \"rack\", maxPercent: 30, tasksPerMinute: 6000, burst: 100}}\n",
 	}
 	for name, b := range schemacue.Files() {
 		files["muster/"+name] = string(b)
@@ -65,12 +67,12 @@ func (r *repository) declare(ctx context.Context) (*next, error) {
 		var b strings.Builder
 		b.WriteString(header(name))
 		for j := first; j < min(first+jobsPerPackage, r.services); j++ {
-			b.WriteString(job(fmt.Sprintf("service-%04d", j), name, tasksPerJob, tasksPerJob, "first"))
+			b.WriteString(r.job(fmt.Sprintf("service-%04d", j), name, tasksPerJob, tasksPerJob, "first"))
 		}
 		files["teams/"+name+"/jobs.cue"] = b.String()
 	}
-	files["probe/edited/job.cue"] = header("edited") + job("edited", "probe", editedTasks, editedTasks, "first")
-	files["probe/rolled/job.cue"] = header("rolled") + job("rolled", "probe", r.rolled, rolledAtOnce, "first")
+	files["probe/edited/job.cue"] = header("edited") + r.job("edited", "probe", editedTasks, editedTasks, "first")
+	files["probe/rolled/job.cue"] = header("rolled") + r.job("rolled", "probe", r.rolled, rolledAtOnce, "first")
 	if err := r.write(files); err != nil {
 		return nil, err
 	}
@@ -79,12 +81,12 @@ func (r *repository) declare(ctx context.Context) (*next, error) {
 
 // edit makes a commit that changes one line of a small job.
 func (r *repository) edit(ctx context.Context, version string) (*next, error) {
-	return r.change(ctx, "probe/edited/job.cue", header("edited")+job("edited", "probe", editedTasks, editedTasks, version))
+	return r.change(ctx, "probe/edited/job.cue", header("edited")+r.job("edited", "probe", editedTasks, editedTasks, version))
 }
 
 // rollOut makes a commit that changes one line of a large job.
 func (r *repository) rollOut(ctx context.Context, version string) (*next, error) {
-	return r.change(ctx, "probe/rolled/job.cue", header("rolled")+job("rolled", "probe", r.rolled, rolledAtOnce, version))
+	return r.change(ctx, "probe/rolled/job.cue", header("rolled")+r.job("rolled", "probe", r.rolled, rolledAtOnce, version))
 }
 
 // arrive makes a commit that declares a batch job of so many tasks, in the place of the one
@@ -117,7 +119,8 @@ func header(name string) string {
 	return "package " + name + "\n\nimport \"example.com/config/muster\"\n"
 }
 
-func job(name, user string, tasks, atOnce int, version string) string {
+// job returns a job whose tasks take a tenth of an average machine, all on it together.
+func (r *repository) job(name, user string, tasks, atOnce int, version string) string {
 	return fmt.Sprintf(`
 job: "%s": muster.#Job & {
 	user: "%s", cell: "%s"
@@ -126,7 +129,7 @@ job: "%s": muster.#Job & {
 	labels: {tier: "front", component: "search", stage: "production"}
 	task: {
 		process: command: ["/usr/bin/server", "--port=$(MUSTER_PORT_HTTP)", "--shard=$(MUSTER_TASK_INDEX)", "--log=info"]
-		resources: {cpuMilli: 300, ramBytes: 512Mi, diskBytes: 1Gi, ports: ["http"]}
+		resources: {cpuMilli: %d, ramBytes: %dMi, diskBytes: %dMi, ports: ["http"]}
 		env: {
 			%s:      "%s"
 			BACKEND:      "local/search/backend"
@@ -138,7 +141,7 @@ job: "%s": muster.#Job & {
 	}
 	update: maxParallel: %d
 }
-`, name, user, cellName, tasks, versionVariable, version, atOnce)
+`, name, user, cellName, tasks, 3000/r.perMachine, 5<<10/r.perMachine, 10<<10/r.perMachine, versionVariable, version, atOnce)
 }
 
 func (r *repository) write(files map[string]string) error {

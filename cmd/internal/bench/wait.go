@@ -101,23 +101,17 @@ func (t *tracker) started(job, value string) []time.Time {
 	return slices.Clone(t.tally(version{job, value}).starts)
 }
 
-// runsOn reports whether a task of a job runs on one of machines, with no newer generation
-// elsewhere.
-func (t *tracker) runsOn(machines map[string]bool, job string) bool {
+// machinesOf returns the machines on which tasks of a job run.
+func (t *tracker) machinesOf(job string) map[string]bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	newest, on := map[schema.TaskName]uint64{}, map[schema.TaskName]bool{}
+	on := map[string]bool{}
 	for ref, machine := range t.running {
-		if ref.Task.User+"/"+ref.Task.Job == job && ref.Generation > newest[ref.Task] {
-			newest[ref.Task], on[ref.Task] = ref.Generation, machines[machine]
+		if ref.Task.User+"/"+ref.Task.Job == job {
+			on[machine] = true
 		}
 	}
-	for _, lost := range on {
-		if lost {
-			return true
-		}
-	}
-	return false
+	return on
 }
 
 // watch returns the generations that run on machines.

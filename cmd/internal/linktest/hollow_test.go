@@ -35,7 +35,7 @@ func TestHollow(t *testing.T) {
 		return false
 	})
 
-	silent, heal := fleet.Silence(machines)
+	silent, heal := fleet.Silence(machines, nil)
 	if len(silent) != machines {
 		t.Fatalf("%d machines are silent", len(silent))
 	}
