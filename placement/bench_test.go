@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -423,6 +424,31 @@ func BenchmarkFork(b *testing.B) {
 				placement.Verify(p, s)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(asks)), "ns/decision")
+		})
+	}
+}
+
+// BenchmarkManyOnAMachine: what it costs to take in a task again that is known, beside 10 and
+// 1,000 others of other jobs, with a port each.
+func BenchmarkManyOnAMachine(b *testing.B) {
+	for _, tasks := range []int{10, 1000} {
+		b.Run(strconv.Itoa(tasks), func(b *testing.B) {
+			s := placement.NewSnapshot([]placement.Machine{{
+				Name: "m", Capacity: schema.Resources{CPUMilli: 64_000, RAMBytes: 1 << 40}, Ports: schema.PortRange{First: 20000, Last: 29999},
+			}}, nil)
+			all := make([]placement.Task, tasks)
+			for i := range all {
+				all[i] = placement.Task{
+					Name: schema.JobName{Cell: "c", User: "u", Job: strconv.Itoa(i)}.Task(0), Machine: "m", Priority: 110,
+					Limit: schema.Resources{CPUMilli: 10, RAMBytes: 1 << 20}, Ports: map[string]int{"http": 20000 + i},
+				}
+				s.SetTask(all[i])
+			}
+			i := 0
+			for b.Loop() {
+				s.SetTask(all[i%tasks])
+				i++
+			}
 		})
 	}
 }

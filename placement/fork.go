@@ -111,5 +111,5 @@ func (c *content) tables() []shared {
 
 // detach gives a copy of a node lists of its own, which are written to in place.
 func (n *node) detach() {
-	n.taken, n.devices = slices.Clone(n.taken), slices.Clone(n.devices)
+	n.taken, n.again, n.devices = slices.Clone(n.taken), slices.Clone(n.again), slices.Clone(n.devices)
 }

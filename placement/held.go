@@ -1,8 +1,6 @@
 package placement
 
 import (
-	"slices"
-
 	"github.com/musterhq/muster/schema"
 )
 
@@ -153,13 +151,19 @@ func (s *Snapshot) RemoveTask(name schema.TaskName, machine string, generation u
 	}
 }
 
-// find returns a task that a machine holds, or -1. Machines hold dozens of tasks:
+// find returns a task that a machine holds, or -1. Machines and jobs mostly have dozens of tasks:
 // looking through them costs less than a map of all.
 func (s *Snapshot) find(key taskKey) int32 {
-	for t := s.nodes.at(key.slot).first; t >= 0; t = s.tasks.at(t).nextHere {
-		if s.tasks.at(t).taskKey == key {
-			return t
+	// Either list has it, and one of them may be very long.
+	here, ofJob := s.nodes.at(key.slot).first, s.jobs.at(key.job).first
+	for here >= 0 && ofJob >= 0 {
+		if s.tasks.at(here).taskKey == key {
+			return here
 		}
+		if s.tasks.at(ofJob).taskKey == key {
+			return ofJob
+		}
+		here, ofJob = s.tasks.at(here).nextHere, s.tasks.at(ofJob).nextOfJob
 	}
 	return -1
 }
@@ -287,7 +291,7 @@ func (s *Snapshot) charge(id int32, sign int64) {
 	for _, p := range t.ports {
 		if sign > 0 {
 			n.takePort(int(p))
-		} else if !s.portElsewhere(id, int(p)) {
+		} else {
 			n.givePort(int(p))
 		}
 	}
@@ -296,21 +300,6 @@ func (s *Snapshot) charge(id int32, sign int64) {
 			n.devices[u.index].free -= int16(sign) * u.milli
 		}
 	}
-}
-
-// portElsewhere reports whether somebody else on the machine has the task's
-// port too: another program, or a task that should not.
-func (s *Snapshot) portElsewhere(id int32, port int) bool {
-	n := s.nodes.at(s.tasks.at(id).slot)
-	if slices.Contains(n.BusyPorts, port) {
-		return true
-	}
-	for t := n.first; t >= 0; t = s.tasks.at(t).nextHere {
-		if t != id && slices.Contains(s.tasks.at(t).ports, uint16(port)) {
-			return true
-		}
-	}
-	return false
 }
 
 // countDomain keeps the counts of a job's tasks by domain.

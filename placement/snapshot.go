@@ -118,6 +118,7 @@ type node struct {
 	hash    uint64   // of its name
 	first   int32    // of its tasks, or -1
 	taken   []uint16 // ports, sorted
+	again   []uint16 // those of taken that have more than one holder, once for each more; sorted
 	devices []device
 	holds   []int32 // packages, sorted
 }
@@ -278,7 +279,7 @@ func (s *Snapshot) recharge(slot int32) {
 	n, r := s.nodes.edit(slot), s.rows.edit(slot)
 	r.byLimit = vectorOf(n.Capacity)
 	r.byReserv, r.prodCPU = r.byLimit, 0
-	n.taken = n.taken[:0]
+	n.taken, n.again = n.taken[:0], n.again[:0]
 	for _, p := range n.BusyPorts {
 		n.takePort(p)
 	}
@@ -323,23 +324,30 @@ func (n *node) freePorts() int32 {
 	if n.Ports.First == 0 {
 		return 0
 	}
-	free := n.Ports.Last - n.Ports.First + 1
-	for _, p := range n.taken {
-		if int(p) >= n.Ports.First && int(p) <= n.Ports.Last {
-			free--
-		}
+	from, _ := slices.BinarySearch(n.taken, uint16(n.Ports.First))
+	to, last := slices.BinarySearch(n.taken, uint16(n.Ports.Last))
+	if last {
+		to++
 	}
-	return int32(free)
+	return int32(n.Ports.Last - n.Ports.First + 1 - (to - from))
 }
 
+// takePort gives a port one holder more: a task, or another program.
 func (n *node) takePort(p int) {
-	if at, found := slices.BinarySearch(n.taken, uint16(p)); !found {
+	at, held := slices.BinarySearch(n.taken, uint16(p))
+	if !held {
 		n.taken = slices.Insert(n.taken, at, uint16(p))
+		return
 	}
+	at, _ = slices.BinarySearch(n.again, uint16(p))
+	n.again = slices.Insert(n.again, at, uint16(p))
 }
 
+// givePort takes one holder from a port.
 func (n *node) givePort(p int) {
-	if at, found := slices.BinarySearch(n.taken, uint16(p)); found {
+	if at, more := slices.BinarySearch(n.again, uint16(p)); more {
+		n.again = slices.Delete(n.again, at, at+1)
+	} else if at, held := slices.BinarySearch(n.taken, uint16(p)); held {
 		n.taken = slices.Delete(n.taken, at, at+1)
 	}
 }
