@@ -20,8 +20,12 @@ func parseChunkName(cell, key string) (ChunkName, error) {
 }
 
 // holders is an index of chunks: by machine, the names of those with a task assigned to
-// it, sorted. The lists are never written to.
+// it, sorted. What there is of a list is never written to: readers share it.
 type holders map[string][]ChunkName
+
+// longList is how many chunks a machine has for which it matters that a list which grows at its
+// end is not copied each time.
+const longList = 64
 
 // replace takes that the chunk of a name was one and is another; each may be nil. Of a chunk
 // with a change it looks at the machines of the tasks that have moved.
@@ -49,8 +53,13 @@ func (h holders) replace(name ChunkName, was, is *schema.Chunk) {
 		}
 	}
 	for machine := range come {
-		if at, ok := slices.BinarySearchFunc(h[machine], name, ChunkName.Compare); !ok {
-			h[machine] = slices.Insert(slices.Clone(h[machine]), at, name)
+		list := h[machine]
+		switch at, has := slices.BinarySearchFunc(list, name, ChunkName.Compare); {
+		case has:
+		case at == len(list) && at >= longList:
+			h[machine] = append(list, name)
+		default:
+			h[machine] = slices.Concat(list[:at], []ChunkName{name}, list[at:])
 		}
 	}
 }
