@@ -46,7 +46,7 @@ func (m *machine) startAgent(parent context.Context, now time.Time) {
 	a := &agent{machine: m, parent: parent, ended: ctx.Done(), stop: stop}
 	cfg := &m.group.fleet.cfg
 	a.client = link.New(link.Config{
-		Cell: cfg.Cell, Dial: cfg.Masters[0], Others: cfg.Masters[1:], Shared: m.group.shared,
+		Cell: cfg.Cell, Dial: cfg.Masters[0], Others: cfg.Masters[1:], Shared: m.group.shared, Jobs: &m.group.fleet.jobs,
 		Agent: a, Usage: a.usage, Log: cfg.Log.With("machine", m.name),
 	})
 	m.prepare(a, now)

@@ -95,6 +95,7 @@ type Fleet struct {
 	boots  string // distinguishes the boots of this process from others
 	groups []*group
 	counts counts
+	jobs   link.Jobs
 }
 
 // New returns a fleet that has not connected yet.

@@ -103,7 +103,9 @@ type Config struct {
 	// Shared, if set, is the connection to use, over a unix socket; it goes with no
 	// Identity.
 	Shared *Shared
-	Agent  Agent
+	// Jobs, if set, has the data of jobs that other clients of this process hold, too.
+	Jobs  *Jobs
+	Agent Agent
 	// Usage, if set, returns the newest sample of what machine and tasks use, nil
 	// before the first. It must not block; what it returns is not written to.
 	Usage   func() *schema.MachineUsage

@@ -188,7 +188,7 @@ func (s *session) hello(ctx context.Context) error {
 func (s *session) take(ctx context.Context, m *linkpb.MasterMessage) error {
 	switch m := m.GetMessage().(type) {
 	case *linkpb.MasterMessage_Data:
-		job, err := linkpb.DecodeJob(m.Data)
+		job, err := s.client.cfg.Jobs.decode(m.Data)
 		if err != nil {
 			return s.refuse(err)
 		}
