@@ -23,6 +23,7 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sys/unix"
 )
 
 // live is an agent in real time.
@@ -66,7 +67,7 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	var status atomic.Int64
 	status.Store(http.StatusFound) // a redirect is an answer
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/healthz" {
 			w.WriteHeader(http.StatusNotFound)
 			return
@@ -75,26 +76,57 @@ func TestHealth(t *testing.T) {
 		w.WriteHeader(int(status.Load()))
 	}))
 	defer server.Close()
+	server.Listener.Close()
+	port, listen := bound(t)
 	l := startLive(t)
 	web := assignment("web", 0, 1, schema.Service)
 	web.Job.Task.Health = &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/healthz"}}
 	web.Job.Task.Restart = &schema.Restart{WindowSeconds: 60} // the stand-in has its port
-	// Its port is not checked, since the server that stands in for it is
-	// there already: the name the health check uses is given afterwards.
-	web.Ports = map[string]int{}
+	web.Ports = map[string]int{"http": port}
 	l.assign(t, web)
 	l.until(t, "u/web/0 g1 running")
 	if got := l.Report().Tasks[0].Health; got != schema.HealthUnknown {
-		t.Errorf("health %q before a check, want unknown", got)
+		t.Errorf("health %q before it listens, want unknown", got)
 	}
-	web.Ports["http"] = server.Listener.Addr().(*net.TCPAddr).Port
-	l.assign(t, web)
+	server.Listener = listen()
+	server.Start()
 	eventually(t, "healthy", func() bool { return l.Report().Tasks[0].Health == schema.Healthy })
 	status.Store(http.StatusInternalServerError)
 	l.until(t, "u/web/0 g1 dead failed")
-	want := fmt.Sprintf("exited with status 0: stopped: unhealthy: GET http://127.0.0.1:%d/healthz: status 500 Internal Server Error, 3 times; its policy allows no restart", web.Ports["http"])
+	want := fmt.Sprintf("exited with status 0: stopped: unhealthy: GET http://127.0.0.1:%d/healthz: status 500 Internal Server Error, 3 times; its policy allows no restart", port)
 	if end := l.Report().Tasks[0].End; end.Message != want {
 		t.Errorf("end %q, want %q", end.Message, want)
+	}
+}
+
+// bound takes a port for a server that stands in for a task, which listens later: an agent
+// that starts the task has to find the port free.
+func bound(t *testing.T) (port int, listen func() net.Listener) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(err)
+	f := os.NewFile(uintptr(fd), "socket")
+	t.Cleanup(func() { f.Close() })
+	must(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)) // as the agent does
+	must(unix.Bind(fd, &unix.SockaddrInet4{}))
+	name, err := unix.Getsockname(fd)
+	must(err)
+	port = name.(*unix.SockaddrInet4).Port
+	if loop.CheckPort(port) != nil {
+		return bound(t) // somebody has the number for UDP or IPv6
+	}
+	return port, func() net.Listener {
+		t.Helper()
+		must(unix.Listen(fd, 16))
+		l, err := net.FileListener(f)
+		must(err)
+		return l
 	}
 }
 
