@@ -124,7 +124,7 @@ func (it item) check(c *Incarnation) *Check {
 	if c.PID == 0 || health == nil {
 		return nil
 	}
-	if _, ok := it.held.Assignment.Ports[health.Port()]; health.Port() != "" && !ok {
+	if _, ok := it.held.Assignment.Ports.Get(health.Port()); health.Port() != "" && !ok {
 		return nil // newer version names a port that this process was not given
 	}
 	return &Check{

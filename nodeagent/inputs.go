@@ -2,7 +2,6 @@ package nodeagent
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -157,15 +156,14 @@ func (a *Agent) act(x Action, now time.Time) {
 // holder errs when another generation that may have a process was given one of
 // the ports of g: it need not listen yet.
 func (a *Agent) holder(g *generation) error {
-	for _, name := range slices.Sorted(maps.Keys(g.Assignment.Ports)) {
-		port := g.Assignment.Ports[name]
+	for _, port := range g.Assignment.Ports {
 		for _, o := range a.tasks {
 			if o == g || !o.Alive() {
 				continue
 			}
 			for _, p := range o.Assignment.Ports {
-				if p == port {
-					return fmt.Errorf("port %s (%d): address already in use by %s generation %d", name, port, o.Assignment.Task.Short(), o.Assignment.Generation)
+				if p.Port == port.Port {
+					return fmt.Errorf("port %s (%d): address already in use by %s generation %d", port.Name, port.Port, o.Assignment.Task.Short(), o.Assignment.Generation)
 				}
 			}
 		}

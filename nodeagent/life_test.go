@@ -136,7 +136,7 @@ func TestReportOfRunning(t *testing.T) {
 	plan := m.settle()
 	want := schema.TaskStatus{
 		Task: task("web", 0), Generation: 7, State: schema.Running, Incarnation: 1, PID: 1001, StartedAt: t0,
-		Ports: map[string]int{"http": 20007}, Health: schema.HealthUnknown,
+		Ports: schema.PortsOf(map[string]int{"http": 20007}), Health: schema.HealthUnknown,
 		Data: assignment("web", 0, 7, schema.Service).Data,
 	}
 	if diff := cmp.Diff([]schema.TaskStatus{want}, plan.Tasks); diff != "" {

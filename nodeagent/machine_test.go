@@ -259,7 +259,7 @@ func assignment(name string, index int, generation uint64, kind schema.JobKind) 
 	}
 	return schema.Assignment{
 		Task: task(name, index), Generation: generation, Data: schema.DigestOf(job), Job: job,
-		Ports: map[string]int{"http": 20000 + int(generation)%10000},
+		Ports: schema.PortsOf(map[string]int{"http": 20000 + int(generation)%10000}),
 	}
 }
 

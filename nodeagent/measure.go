@@ -125,7 +125,7 @@ func (a *Agent) ownPorts() map[int]bool {
 	for _, g := range a.tasks {
 		if g.Alive() {
 			for _, p := range g.Assignment.Ports {
-				own[p] = true
+				own[p.Port] = true
 			}
 		}
 	}

@@ -357,7 +357,7 @@ func BenchmarkMemory(b *testing.B) {
 	for i, d := range placement.Place(s, asks, 1) {
 		if d.Machine != "" {
 			tasks = append(tasks, placement.Task{
-				Name: d.Name, Machine: d.Machine, Priority: 110, Limit: asks[i].Limit, Ports: map[string]int{"http": 20000 + i%9000},
+				Name: d.Name, Machine: d.Machine, Priority: 110, Limit: asks[i].Limit, Ports: schema.PortsOf(map[string]int{"http": 20000 + i%9000}),
 			})
 		}
 	}
@@ -440,7 +440,7 @@ func BenchmarkManyOnAMachine(b *testing.B) {
 			for i := range all {
 				all[i] = placement.Task{
 					Name: schema.JobName{Cell: "c", User: "u", Job: strconv.Itoa(i)}.Task(0), Machine: "m", Priority: 110,
-					Limit: schema.Resources{CPUMilli: 10, RAMBytes: 1 << 20}, Ports: map[string]int{"http": 20000 + i},
+					Limit: schema.Resources{CPUMilli: 10, RAMBytes: 1 << 20}, Ports: schema.PortsOf(map[string]int{"http": 20000 + i}),
 				}
 				s.SetTask(all[i])
 			}

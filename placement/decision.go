@@ -74,7 +74,7 @@ func (r Reason) Of(n int) string {
 type Decision struct {
 	Name    schema.TaskName
 	Machine string
-	Ports   map[string]int
+	Ports   schema.Ports
 	Devices []DeviceUse
 	// Alloc is the alloc in which the task runs, if it asked for a set.
 	Alloc schema.TaskName

@@ -165,7 +165,7 @@ func drawChange(t *rapid.T) func(*placement.Snapshot) {
 	}
 	h := placement.Task{
 		Name: a.Name, Machine: machine, Priority: a.Priority, Limit: a.Limit, Ask: &a, IsAlloc: a.Name.Job == "k" && a.Name.Index == 0,
-		Ports: map[string]int{"p": rapid.IntRange(1000, 1003).Draw(t, "port")}, Stopping: rapid.Bool().Draw(t, "stopping"),
+		Ports: schema.PortsOf(map[string]int{"p": rapid.IntRange(1000, 1003).Draw(t, "port")}), Stopping: rapid.Bool().Draw(t, "stopping"),
 	}
 	if !h.IsAlloc && rapid.Bool().Draw(t, "inside") {
 		h.Alloc = schema.JobName{Cell: "c", User: a.Name.User, Job: "k"}.Task(0)

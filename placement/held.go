@@ -125,7 +125,7 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 		h.reserv = h.limit
 	}
 	for _, p := range t.Ports {
-		h.ports = append(h.ports, uint16(p))
+		h.ports = append(h.ports, uint16(p.Port))
 	}
 	for _, d := range t.Devices {
 		h.devices = append(h.devices, deviceUse{int16(d.Index), int16(d.Milli)})

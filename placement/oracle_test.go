@@ -60,10 +60,10 @@ func (o *oracle) fits(m placement.Machine, held []placement.Task, a placement.As
 		}
 		free = free.Sub(use)
 		for _, p := range t.Ports {
-			if p >= m.Ports.First && p <= m.Ports.Last {
+			if p.Port >= m.Ports.First && p.Port <= m.Ports.Last {
 				ports--
 			}
-			if slices.Contains(slices.Collect(maps.Values(a.PortNumbers)), p) {
+			if slices.Contains(slices.Collect(maps.Values(a.PortNumbers)), p.Port) {
 				return false
 			}
 		}

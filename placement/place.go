@@ -427,8 +427,8 @@ func (s *Snapshot) put(c *class, a *Ask, job, slot int32, d *Decision) {
 		taskKey: taskKey{job, int32(a.Name.Index), slot, a.Generation}, priority: c.priority,
 		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true,
 	}
-	for _, port := range d.Ports {
-		h.ports = append(h.ports, uint16(port))
+	for _, p := range d.Ports {
+		h.ports = append(h.ports, uint16(p.Port))
 	}
 	for _, u := range d.Devices {
 		h.devices = append(h.devices, deviceUse{int16(u.Index), int16(u.Milli)})

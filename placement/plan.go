@@ -193,14 +193,14 @@ func (x *Planned) room(s *Snapshot, c *class, slot int32, leaving []int32) Reaso
 		return ReasonVictims
 	}
 	for _, p := range x.Decision.Ports {
-		if _, taken := slices.BinarySearch(n.taken, uint16(p)); !taken {
+		if _, taken := slices.BinarySearch(n.taken, uint16(p.Port)); !taken {
 			continue
 		}
-		if slices.Contains(n.BusyPorts, p) {
+		if slices.Contains(n.BusyPorts, p.Port) {
 			return ReasonPortTaken
 		}
 		for id := n.first; id >= 0; id = s.tasks.at(id).nextHere {
-			if slices.Contains(s.tasks.at(id).ports, uint16(p)) && !slices.Contains(leaving, id) {
+			if slices.Contains(s.tasks.at(id).ports, uint16(p.Port)) && !slices.Contains(leaving, id) {
 				return ReasonPortTaken
 			}
 		}

@@ -133,7 +133,7 @@ func (f *follower) commit(t *rapid.T, p placement.Plan) {
 func TestConflicts(t *testing.T) {
 	t.Parallel()
 	one := schema.JobName{Cell: "c", User: "u", Job: "one"}
-	task := func(job string, index int, machine string, ports map[string]int) placement.Task {
+	task := func(job string, index int, machine string, ports schema.Ports) placement.Task {
 		return placement.Task{
 			Name: schema.JobName{Cell: "c", User: "u", Job: job}.Task(index), Machine: machine, Priority: 110,
 			Limit: schema.Resources{CPUMilli: 600}, Ports: ports,
@@ -150,7 +150,7 @@ func TestConflicts(t *testing.T) {
 	bounded.PerDomain = []placement.DomainLimit{{Attribute: "rack", Max: 1}}
 	anyPort := free
 	anyPort.PortNumbers = nil
-	small := func(ports map[string]int) placement.Task {
+	small := func(ports schema.Ports) placement.Task {
 		out := task("one", 7, "m1", ports)
 		out.Limit.CPUMilli = 1
 		return out
@@ -168,8 +168,8 @@ func TestConflicts(t *testing.T) {
 			s.SetMachine(m)
 		}, placement.ReasonCordoned},
 		{free, func(s *placement.Snapshot, _ int) { s.SetTask(task("big", 0, "m1", nil)) }, placement.ReasonCPU},
-		{free, func(s *placement.Snapshot, _ int) { s.SetTask(small(map[string]int{"p": 1000})) }, placement.ReasonPortTaken},
-		{anyPort, func(s *placement.Snapshot, port int) { s.SetTask(small(map[string]int{"p": port})) }, placement.ReasonPortTaken},
+		{free, func(s *placement.Snapshot, _ int) { s.SetTask(small(schema.PortsOf(map[string]int{"p": 1000}))) }, placement.ReasonPortTaken},
+		{anyPort, func(s *placement.Snapshot, port int) { s.SetTask(small(schema.PortsOf(map[string]int{"p": port}))) }, placement.ReasonPortTaken},
 		{bounded, func(s *placement.Snapshot, _ int) { s.SetTask(small(nil)) }, placement.ReasonDomain},
 		{free, func(s *placement.Snapshot, _ int) { s.SetTask(small(nil)) }, placement.ReasonSpread},
 		{large, func(s *placement.Snapshot, _ int) { s.RemoveTask(task("old", 0, "", nil).Name, "m1", 0) }, placement.ReasonVictims},
@@ -187,7 +187,8 @@ func TestConflicts(t *testing.T) {
 		p := placement.NewPlan(s, []placement.Ask{tt.ask, other}, map[schema.TaskName]string{tt.ask.Name: "g", other.Name: "g"}, 1)
 		port := 0
 		for _, step := range p.Steps {
-			port = max(port, step.Decision.Ports["http"])
+			chosen, _ := step.Decision.Ports.Get("http")
+			port = max(port, chosen)
 		}
 		tt.change(s, port)
 		_, conflicts := placement.Verify(p, s)

@@ -3,6 +3,8 @@ package placement
 import (
 	"hash/fnv"
 	"slices"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // numbersOf returns the numbers that an ask's ports ask for, sorted; nil if none
@@ -66,28 +68,24 @@ func (s *Snapshot) numbersWithout(c *class, slot int32, gone []int32) bool {
 // choosePorts gives each name the number that it asks for, or a free port,
 // searching from a start that depends on the task and the seed, so that a port
 // that was just released or refused is rarely the next one given.
-func (n *node) choosePorts(a *Ask, seed uint64) map[string]int {
-	out := make(map[string]int, len(a.Ports))
-	chosen := make([]int, 0, len(a.Ports))
+func (n *node) choosePorts(a *Ask, seed uint64) schema.Ports {
+	out := make([]schema.Port, 0, len(a.Ports))
 	for _, name := range a.Ports {
-		if p, asks := a.PortNumbers[name]; asks {
-			out[name] = p
-			chosen = append(chosen, p)
-		}
+		out = append(out, schema.Port{Name: name, Port: a.PortNumbers[name]}) // 0 of one that may have any
 	}
 	h := fnv.New64a()
 	h.Write([]byte(a.Name.String()))
 	count := uint64(n.Ports.Last - n.Ports.First + 1)
 	at := (h.Sum64() ^ seed) % count
-	for _, name := range a.Ports {
-		for out[name] == 0 {
+	for i := range out {
+		for out[i].Port == 0 {
 			port := n.Ports.First + int(at)
 			at = (at + 1) % count
-			if _, taken := slices.BinarySearch(n.taken, uint16(port)); !taken && !slices.Contains(chosen, port) {
-				out[name] = port
-				chosen = append(chosen, port)
+			chosen := slices.ContainsFunc(out, func(p schema.Port) bool { return p.Port == port })
+			if _, taken := slices.BinarySearch(n.taken, uint16(port)); !taken && !chosen {
+				out[i].Port = port
 			}
 		}
 	}
-	return out
+	return schema.NewPorts(out...)
 }

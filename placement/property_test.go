@@ -255,14 +255,14 @@ func checkExclusive(t *rapid.T, o *oracle, machine string) {
 	seen := map[int]bool{}
 	for _, h := range o.on(machine) {
 		for _, p := range h.Ports {
-			if seen[p] {
-				t.Fatalf("port %d of %s has two tasks", p, machine)
+			if seen[p.Port] {
+				t.Fatalf("port %d of %s has two tasks", p.Port, machine)
 			}
-			seen[p] = true
+			seen[p.Port] = true
 		}
 		if h.Ask != nil {
 			for name, p := range h.Ask.PortNumbers {
-				if h.Ports[name] != p {
+				if has, _ := h.Ports.Get(name); has != p {
 					t.Fatalf("%s asks for port %d and has %v", h.Name, p, h.Ports)
 				}
 			}

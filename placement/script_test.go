@@ -270,7 +270,7 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		cpu, ram, _ := strings.Cut(v, ",")
 		h.Reservation = schema.Resources{CPUMilli: int64(number(cpu)) * 1000, RAMBytes: int64(number(ram))}
 	case "port":
-		h.Ports = map[string]int{"p": number(v)}
+		h.Ports = schema.PortsOf(map[string]int{"p": number(v)})
 	case "gpus": // index:milli
 		index, milli, _ := strings.Cut(v, ":")
 		h.Devices = []placement.DeviceUse{{Kind: "gpu", Index: number(index), Milli: number(milli)}}
@@ -383,8 +383,8 @@ func describe(out []placement.Decision) string {
 			continue
 		}
 		fmt.Fprint(&b, " on ", d.Machine)
-		for _, name := range sortedKeys(d.Ports) {
-			fmt.Fprint(&b, " ", name, "=", d.Ports[name])
+		for _, p := range d.Ports {
+			fmt.Fprint(&b, " ", p.Name, "=", p.Port)
 		}
 		for _, u := range d.Devices {
 			fmt.Fprintf(&b, " %s%d:%d", u.Kind, u.Index, u.Milli)

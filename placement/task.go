@@ -18,7 +18,7 @@ type Task struct {
 	// Reservation is what the cell holds back for the task as estimated from
 	// its use. The zero value means that there is no estimate: the limit.
 	Reservation schema.Resources
-	Ports       map[string]int
+	Ports       schema.Ports
 	Devices     []DeviceUse
 	// Stopping is true when the task is stopping: it holds what it has
 	// and is nobody's victim, since it leaves anyway.

@@ -174,7 +174,7 @@ func TestRefusedPort(t *testing.T) {
 		if s == nil {
 			continue // back-off
 		}
-		port := s.Ports["http"]
+		port, _ := s.Ports.Get("http")
 		if last, ok := seen[port]; ok {
 			again = true
 			if took := c.now.Sub(last); took < 12*time.Second {

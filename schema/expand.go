@@ -58,8 +58,8 @@ func (a *Assignment) variables() map[string]string {
 	}
 	maps.Copy(vars, a.Local)
 	maps.Copy(vars, deviceVariables(a.Devices))
-	for name, port := range a.Ports {
-		vars[PortVariable(name)] = strconv.Itoa(port)
+	for _, p := range a.Ports {
+		vars[PortVariable(p.Name)] = strconv.Itoa(p.Port)
 	}
 	return vars
 }

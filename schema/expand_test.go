@@ -65,7 +65,7 @@ func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	a := schema.Assignment{
 		Task:  schema.JobName{Cell: "local", User: "search", Job: "web"}.Task(2),
-		Ports: map[string]int{"http": 20001, "my-admin": 20002},
+		Ports: schema.PortsOf(map[string]int{"http": 20001, "my-admin": 20002}),
 		Job: &schema.Job{Task: schema.TaskSpec{
 			Process: schema.Process{Command: []string{"/bin/web", "--port=$(MUSTER_PORT_HTTP)", "$(GREETING)", "$(NONE)", "$$(A)"}},
 			Env: map[string]string{

@@ -89,8 +89,8 @@ type TaskRecord struct {
 	// directory of the task, "" if none has, or while the task first runs there.
 	On string `json:"on,omitempty"`
 	// Data is the digest of the job data that Generation runs.
-	Data  Digest         `json:"data,omitempty"`
-	Ports map[string]int `json:"ports,omitempty"`
+	Data  Digest `json:"data,omitempty"`
+	Ports Ports  `json:"ports,omitempty"`
 	// Devices are what Generation holds of the machine's devices.
 	Devices []DeviceUse `json:"devices,omitempty"`
 	// Alloc is where Generation runs, of a job in an alloc set.
@@ -221,14 +221,14 @@ type PortRange struct {
 // Assignment is the master's instruction that a generation of a task runs on the machine
 // that gets it, or, with Stop, that it shall stop. See View.
 type Assignment struct {
-	Task       TaskName       `json:"task"`
-	Generation uint64         `json:"generation"`
-	Data       Digest         `json:"data"`
-	Job        *Job           `json:"job"` // the data with that digest; shared, never written
-	Ports      map[string]int `json:"ports,omitempty"`
-	Devices    []DeviceUse    `json:"devices,omitempty"`
-	Alloc      *AllocUse      `json:"alloc,omitempty"` // that it runs in
-	Stop       *Cause         `json:"stop,omitempty"`
+	Task       TaskName    `json:"task"`
+	Generation uint64      `json:"generation"`
+	Data       Digest      `json:"data"`
+	Job        *Job        `json:"job"` // the data with that digest; shared, never written
+	Ports      Ports       `json:"ports,omitempty"`
+	Devices    []DeviceUse `json:"devices,omitempty"`
+	Alloc      *AllocUse   `json:"alloc,omitempty"` // that it runs in
+	Stop       *Cause      `json:"stop,omitempty"`
 	// Local are variables that the machine sets; they are never sent.
 	Local map[string]string `json:"-"`
 }

@@ -2,7 +2,6 @@ package schema
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
@@ -45,12 +44,12 @@ type TaskStatus struct {
 	State      TaskState `json:"state"`
 	// Incarnation counts the starts within the generation, from 1; 0 before
 	// the first.
-	Incarnation int            `json:"incarnation"`
-	PID         int            `json:"pid,omitempty"`
-	StartedAt   time.Time      `json:"startedAt,omitzero"` // of the incarnation
-	Ports       map[string]int `json:"ports,omitempty"`
-	Devices     []DeviceUse    `json:"devices,omitempty"`
-	Health      HealthState    `json:"health,omitempty"`
+	Incarnation int         `json:"incarnation"`
+	PID         int         `json:"pid,omitempty"`
+	StartedAt   time.Time   `json:"startedAt,omitzero"` // of the incarnation
+	Ports       Ports       `json:"ports,omitempty"`
+	Devices     []DeviceUse `json:"devices,omitempty"`
+	Health      HealthState `json:"health,omitempty"`
 	// HealthMessage is what the last health check that failed has seen; ""
 	// after one that passed.
 	HealthMessage string `json:"healthMessage,omitempty"`
@@ -91,7 +90,7 @@ type TaskStatus struct {
 // Same reports whether two statuses say the same.
 func (t *TaskStatus) Same(o *TaskStatus) bool {
 	return t.Task == o.Task && t.Generation == o.Generation && t.State == o.State && t.Incarnation == o.Incarnation && t.PID == o.PID &&
-		t.StartedAt.Equal(o.StartedAt) && maps.Equal(t.Ports, o.Ports) && slices.Equal(t.Devices, o.Devices) &&
+		t.StartedAt.Equal(o.StartedAt) && slices.Equal(t.Ports, o.Ports) && slices.Equal(t.Devices, o.Devices) &&
 		t.Health == o.Health && t.HealthMessage == o.HealthMessage && t.Unchecked == o.Unchecked && t.Line == o.Line &&
 		t.OOMKills == o.OOMKills && t.Failures == o.Failures && t.RestartAt.Equal(o.RestartAt) &&
 		slices.EqualFunc(t.Exits, o.Exits, func(a, b Exit) bool { return sameExit(&a, &b) }) && sameCause(t.End, o.End) &&

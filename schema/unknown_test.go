@@ -27,7 +27,7 @@ func stored() map[string]any {
 		},
 		"job": &schema.JobRecord{Name: job, Admitted: "sha256:3", Origin: schema.Position{Path: "a/x.cue", Line: 3, Column: 1}, Since: at},
 		"chunk": &schema.Chunk{Job: job, Tasks: []schema.TaskRecord{
-			{Index: 0, Generation: 7, Machine: "m1", Ports: map[string]int{"http": 80}, At: at, Stop: &schema.Cause{Kind: schema.CauseUpdate, At: at}},
+			{Index: 0, Generation: 7, Machine: "m1", Ports: schema.PortsOf(map[string]int{"http": 80}), At: at, Stop: &schema.Cause{Kind: schema.CauseUpdate, At: at}},
 			{Index: 2, Generation: 9, Avoid: map[string]time.Time{"m1": at}, Causes: []schema.Cause{{Kind: schema.CauseFailed, At: at}, {Kind: schema.CauseUpdate, Exit: &schema.Exit{Code: 3}}}},
 			{Index: 3},
 		}},

@@ -227,7 +227,7 @@ func (c *cell) task(index int, generation uint64) schema.Assignment {
 		},
 	}
 	name := job.ID().Task(index)
-	return schema.Assignment{Task: name, Generation: generation, Data: schema.DigestOf(job), Job: job, Ports: map[string]int{"http": 29_900 + index}}
+	return schema.Assignment{Task: name, Generation: generation, Data: schema.DigestOf(job), Job: job, Ports: schema.PortsOf(map[string]int{"http": 29_900 + index})}
 }
 
 func allRunning(n int) func([]schema.TaskStatus) bool {

@@ -101,7 +101,7 @@ func TestLife(t *testing.T) {
 	b := newBench(t, Pattern{Start: time.Second, Batch: time.Minute, Stop: time.Second / 2})
 	web, sum := task(schema.Service, 1), task(schema.Batch, 2)
 	web.Job.Task.Health = &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/"}}
-	web.Ports = map[string]int{"http": 20000}
+	web.Ports = schema.PortsOf(map[string]int{"http": 20000})
 	b.assign(sum, web)
 	b.want("u/batch/0.2 starting 1 \nu/service/0.1 starting 1 unknown\n")
 	b.after(2 * time.Second)

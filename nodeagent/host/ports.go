@@ -3,10 +3,8 @@ package host
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -53,10 +51,10 @@ func connectRule(closed []int) asm.Instructions {
 }
 
 // bindRule lets sockets bind to ports, and to whatever port the kernel chooses.
-func bindRule(ports []int) asm.Instructions {
+func bindRule(ports schema.Ports) asm.Instructions {
 	rule := append(loadPort(), asm.JEq.Imm(asm.R2, 0, "permit"))
 	for _, p := range ports {
-		rule = append(rule, asm.JEq.Imm(asm.R2, int32(p), "permit")) //nolint:gosec // a port
+		rule = append(rule, asm.JEq.Imm(asm.R2, int32(p.Port), "permit")) //nolint:gosec // a port
 	}
 	return append(rule,
 		asm.Mov.Imm(asm.R0, refused), asm.Return(),
@@ -93,7 +91,7 @@ func (c *Cgroups) GuardPorts(name string, a *schema.Assignment) error {
 	if !c.Has(portRules) || i != nil && i.Network == schema.NoNetwork {
 		return nil // all ports of a network of its own are its own
 	}
-	err := attachRule(dir, bindRule(slices.Sorted(maps.Values(a.Ports))), binds...)
+	err := attachRule(dir, bindRule(a.Ports), binds...)
 	if err == nil && i != nil && i.Require && len(c.closed) > 0 {
 		err = attachRule(dir, connectRule(c.closed), connects...)
 	}

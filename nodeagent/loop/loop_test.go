@@ -347,7 +347,7 @@ func TestPortInUse(t *testing.T) {
 	go func() { done <- l.Run(ctx) }()
 	defer func() { cancel(); <-done }()
 	web := assignment("web", 0, 1, schema.Service)
-	web.Ports = map[string]int{"http": port}
+	web.Ports = schema.PortsOf(map[string]int{"http": port})
 	if err := l.Assign(schema.View{Epoch: 1, Version: 1, Assignments: []schema.Assignment{web}}); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -18,10 +17,10 @@ import (
 
 // checkPorts errs when one of ports is taken. It binds and does not listen, so
 // that nobody can connect to the agent by mistake.
-func checkPorts(ports map[string]int) error {
-	for _, name := range slices.Sorted(maps.Keys(ports)) {
-		if err := checkPort(ports[name]); err != nil {
-			return fmt.Errorf("port %s (%d): %w", name, ports[name], err)
+func checkPorts(ports schema.Ports) error {
+	for _, p := range ports {
+		if err := checkPort(p.Port); err != nil {
+			return fmt.Errorf("port %s (%d): %w", p.Name, p.Port, err)
 		}
 	}
 	return nil

@@ -64,7 +64,8 @@ func listen(t *testing.T, network, host string) (port int, release func()) {
 func TestPortTwice(t *testing.T) {
 	bubble(t, func(s *story) {
 		a, b := assignment("web", 0, 1, schema.Service), assignment("api", 0, 2, schema.Service)
-		a.Ports, b.Ports = map[string]int{"http": 31007}, map[string]int{"http": 31007}
+		a.Ports = schema.PortsOf(map[string]int{"http": 31007})
+		b.Ports = a.Ports
 		s.assign(a)
 		s.until("u/web/0 g1 running")
 		s.assign(a, b)
@@ -87,7 +88,7 @@ func TestPortRace(t *testing.T) {
 		var view []schema.Assignment
 		for i := range 8 {
 			a := assignment("web", i, uint64(i+1), schema.Service)
-			a.Ports = map[string]int{"http": 31008}
+			a.Ports = schema.PortsOf(map[string]int{"http": 31008})
 			view = append(view, a)
 		}
 		s.assign(view...)

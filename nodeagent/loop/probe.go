@@ -115,11 +115,11 @@ func newAsker(c *nodeagent.Check, process Process) *asker {
 	switch h := &c.Health; {
 	case h.HTTP != nil:
 		client := httpClient(h.Timeout())
-		port := c.Assignment.Ports[h.HTTP.Port]
+		port, _ := c.Assignment.Ports.Get(h.HTTP.Port)
 		a.release = client.CloseIdleConnections
 		a.one = func(ctx context.Context) (string, error) { return askHTTP(ctx, client, h.HTTP, port) }
 	case h.TCP != nil:
-		port := c.Assignment.Ports[h.TCP.Port]
+		port, _ := c.Assignment.Ports.Get(h.TCP.Port)
 		a.one = func(ctx context.Context) (string, error) { return askTCP(ctx, port) }
 	case h.Exec != nil:
 		command := c.Assignment.Expand(h.Exec.Command)

@@ -82,7 +82,7 @@ func TestHealth(t *testing.T) {
 	web := assignment("web", 0, 1, schema.Service)
 	web.Job.Task.Health = &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/healthz"}}
 	web.Job.Task.Restart = &schema.Restart{WindowSeconds: 60} // the stand-in has its port
-	web.Ports = map[string]int{"http": port}
+	web.Ports = schema.PortsOf(map[string]int{"http": port})
 	l.assign(t, web)
 	l.until(t, "u/web/0 g1 running")
 	if got := l.Report().Tasks[0].Health; got != schema.HealthUnknown {

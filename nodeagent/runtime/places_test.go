@@ -26,7 +26,7 @@ func TestFiles(t *testing.T) {
 		cat etc/app.conf run.sh
 		(echo x >run.sh) 2>/dev/null && echo wrote run.sh
 		echo changed >etc/app.conf; cat etc/app.conf`)
-	a.Ports = map[string]int{"http": 8080}
+	a.Ports = schema.PortsOf(map[string]int{"http": 8080})
 	a.Job.Task.Files = map[string]schema.TaskFile{
 		"etc/app.conf": {Content: "listen $(MUSTER_PORT_HTTP), $$(X)\n", Expand: true, Writable: true},
 		"run.sh":       {Content: "echo $(date)\n"},

@@ -105,7 +105,7 @@ func TestPorts(t *testing.T) {
 		at := net.JoinHostPort(tt.host, fmt.Sprint(tt.port))
 		for _, on := range []*machine{m, open} {
 			a := assignment(i, exe, attemptArg, "bind", tt.network, at)
-			a.Ports = map[string]int{"http": own[0], "admin": own[1]}
+			a.Ports = schema.PortsOf(map[string]int{"http": own[0], "admin": own[1]})
 			if tt.alone {
 				a.Job.Task.Isolation = &schema.Isolation{Network: schema.NoNetwork}
 			}

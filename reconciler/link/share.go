@@ -75,8 +75,8 @@ func shareString[S ~string](s *S, known S) {
 	}
 }
 
-func sharedPorts(p, known map[string]int) map[string]int {
-	if maps.Equal(p, known) {
+func sharedPorts(p, known schema.Ports) schema.Ports {
+	if slices.Equal(p, known) {
 		return known
 	}
 	return p

@@ -16,13 +16,13 @@ func TestShare(t *testing.T) {
 	copied := strings.Clone
 	status := func(index int, state schema.TaskState) schema.TaskStatus {
 		name := schema.JobName{Cell: copied(job.Cell), User: copied(job.User), Job: copied(job.Job)}
-		return schema.TaskStatus{Task: name.Task(index), Generation: uint64(10 - index), State: state, Data: schema.Digest(copied("sha256:1")), Ports: map[string]int{"http": index}}
+		return schema.TaskStatus{Task: name.Task(index), Generation: uint64(10 - index), State: state, Data: schema.Digest(copied("sha256:1")), Ports: schema.PortsOf(map[string]int{"http": index})}
 	}
 	report := func(tasks ...schema.TaskStatus) *schema.Report {
 		return &schema.Report{Machine: schema.MachineInfo{Name: copied("m1"), Boot: copied("b"), Attributes: map[string]string{"rack": "r1"}, Notes: []string{"n"}}, Tasks: tasks}
 	}
 	last := report(status(0, schema.Running), status(1, schema.Starting), status(2, schema.Running))
-	view := []schema.Assignment{{Task: job.Task(3), Generation: 7, Data: "sha256:1", Ports: map[string]int{"http": 3}}}
+	view := []schema.Assignment{{Task: job.Task(3), Generation: 7, Data: "sha256:1", Ports: schema.PortsOf(map[string]int{"http": 3})}}
 	said := func() *schema.Report { // the first has gone, the next has changed, the last is new
 		return report(status(1, schema.Running), status(2, schema.Running), status(3, schema.Starting), status(4, schema.Starting))
 	}

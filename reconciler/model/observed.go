@@ -354,7 +354,10 @@ func (o *Observed) BusyPorts(machine string, now time.Time) (busy []int, until t
 				until = again
 			}
 		}
-		busy = slices.AppendSeq(slices.Clip(busy), maps.Values(t.Ports))
+		busy = slices.Clip(busy)
+		for _, p := range t.Ports {
+			busy = append(busy, p.Port)
+		}
 	}
 	return busy, until
 }

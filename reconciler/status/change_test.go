@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/reconciler/status"
+	"github.com/musterhq/muster/schema"
 )
 
 // TestChangeMakesTheNext: whatever a cell comes to be, the change to it makes it of what
@@ -87,7 +88,7 @@ func cellOf(r *rand.Rand, version uint64) *status.Status {
 		s.Jobs = append(s.Jobs, status.JobStatus{Name: name, Desired: r.IntN(2)})
 		for i := range 12 {
 			if r.IntN(3) > 0 {
-				s.Tasks = append(s.Tasks, status.TaskStatus{Name: fmt.Sprintf("%s/%d", name, i), Restarts: r.IntN(2), Ports: map[string]int{"http": r.IntN(2)}})
+				s.Tasks = append(s.Tasks, status.TaskStatus{Name: fmt.Sprintf("%s/%d", name, i), Restarts: r.IntN(2), Ports: schema.PortsOf(map[string]int{"http": r.IntN(2)})})
 			}
 		}
 	}

@@ -142,7 +142,7 @@ func (d *describer) repository() {
 func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schema.JobRecord, j *JobStatus, wanted bool) {
 	t := TaskStatus{Name: job.Task(r.Index).Short(), Machine: r.Machine, Ports: r.Ports, Devices: r.Devices, Generation: r.Generation, Restarts: r.Failures, History: []string{}}
 	if t.Ports == nil {
-		t.Ports = map[string]int{}
+		t.Ports = schema.Ports{} // in JSON {}
 	}
 	for _, c := range r.Causes {
 		t.History = append(t.History, fmt.Sprintf("%s generation %d on %s: %s", c.At.UTC().Format(time.RFC3339), c.Generation, c.Machine, c))

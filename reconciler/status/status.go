@@ -215,7 +215,7 @@ type TaskStatus struct {
 	PID       int                `json:"pid"`
 	StartedAt time.Time          `json:"startedAt,omitzero"`
 	Restarts  int                `json:"restarts"` // incarnations beyond the first, and generations that failed
-	Ports     map[string]int     `json:"ports"`
+	Ports     schema.Ports       `json:"ports"`
 	Devices   []schema.DeviceUse `json:"devices,omitempty"`
 	// Alloc is the alloc that the task runs in, as user/set/index; it then uses
 	// nothing of its machine's beyond what the alloc reserves.

@@ -42,7 +42,7 @@ func newLargeCell() *largeCell {
 		for n := range 100 {
 			name := fmt.Sprintf("%s/%d", j.Name, n)
 			machine := s.Machines[(100*i+n)%len(s.Machines)].Name
-			s.Tasks = append(s.Tasks, status.TaskStatus{Name: name, State: status.TaskRunning, Machine: machine, PID: 1000, StartedAt: at, Ports: map[string]int{"http": 20000}, Generation: 7, Incarnation: 1, History: []string{}})
+			s.Tasks = append(s.Tasks, status.TaskStatus{Name: name, State: status.TaskRunning, Machine: machine, PID: 1000, StartedAt: at, Ports: schema.PortsOf(map[string]int{"http": 20000}), Generation: 7, Incarnation: 1, History: []string{}})
 		}
 		u = append(u, status.JobUsage{User: fmt.Sprintf("user-%02d", i/100), Job: fmt.Sprintf("job-%03d", i), Usage: schema.Usage{CPUMilli: 10_000}})
 	}

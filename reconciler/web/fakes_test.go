@@ -68,7 +68,7 @@ func busy() *status.Status {
 		},
 		Tasks: []status.TaskStatus{
 			{Name: "search/index/0", State: "done", Restarts: 1, History: []string{"exited with status 3", "exited with status 0"}},
-			{Name: "search/web/0", State: "running", Machine: "m1", PID: 4711, StartedAt: at.Add(-time.Hour), Ports: map[string]int{"http": 20001, "admin": 20002}, Generation: 3},
+			{Name: "search/web/0", State: "running", Machine: "m1", PID: 4711, StartedAt: at.Add(-time.Hour), Ports: schema.PortsOf(map[string]int{"http": 20001, "admin": 20002}), Generation: 3},
 			{Name: "search/web/1", State: "starting", Machine: "m1", Generation: 4, Reason: "it starts"},
 		},
 		SourceStatus: status.SourceStatus{Source: "fetch: connection refused", SourceAt: at.Add(-time.Minute)}, Notes: []string{"not root: tasks run as this user"},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/status"
+	"github.com/musterhq/muster/schema"
 )
 
 // maxRows bounds each table of the page; the API has all.
@@ -182,11 +183,10 @@ func sinceText(t, at time.Time) string {
 }
 
 // portsText returns "http 20001, admin 20002", sorted by name.
-func portsText(ports map[string]int) string {
+func portsText(ports schema.Ports) string {
 	var list []string
-	for name, p := range ports {
-		list = append(list, fmt.Sprintf("%s %d", name, p))
+	for _, p := range ports {
+		list = append(list, fmt.Sprintf("%s %d", p.Name, p.Port))
 	}
-	slices.Sort(list)
 	return strings.Join(list, ", ")
 }

@@ -418,30 +418,30 @@ func decodeTime(m *timestamppb.Timestamp) (time.Time, error) {
 	return m.AsTime(), nil
 }
 
-func encodePorts(ports map[string]int) map[string]uint32 {
+func encodePorts(ports schema.Ports) map[string]uint32 {
 	if len(ports) == 0 {
 		return nil
 	}
 	m := make(map[string]uint32, len(ports))
-	for name, p := range ports {
-		m[name] = uint32(p)
+	for _, p := range ports {
+		m[p.Name] = uint32(p.Port)
 	}
 	return m
 }
 
-func decodePorts(m map[string]uint32) (map[string]int, error) {
+func decodePorts(m map[string]uint32) (schema.Ports, error) {
 	if len(m) == 0 {
 		return nil, nil
 	}
-	ports := make(map[string]int, len(m))
+	ports := make([]schema.Port, 0, len(m))
 	for name, p := range m {
 		port, err := decodePort(p)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		ports[name] = port
+		ports = append(ports, schema.Port{Name: name, Port: port})
 	}
-	return ports, nil
+	return schema.NewPorts(ports...), nil
 }
 
 // decodePort accepts 0, which an empty range has.

@@ -28,7 +28,9 @@ func names() *rapid.Generator[string] {
 	return rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?`)
 }
 
-func ports() *rapid.Generator[map[string]int] { return rapid.MapOf(names(), rapid.IntRange(1, 65535)) }
+func drawPorts(t *rapid.T) schema.Ports {
+	return schema.PortsOf(drawMap(t, rapid.MapOf(names(), rapid.IntRange(1, 65535)), "ports"))
+}
 
 func drawTime(t *rapid.T) time.Time {
 	if rapid.Bool().Draw(t, "zero") {
@@ -104,7 +106,7 @@ func drawReport(t *rapid.T) schema.Report {
 		s := schema.TaskStatus{
 			Task: drawTask(t), Generation: rapid.Uint64().Draw(t, "generation"), State: rapid.SampledFrom(states).Draw(t, "state"),
 			Incarnation: rapid.IntRange(0, 1000).Draw(t, "incarnation"), PID: rapid.IntRange(0, 1<<22).Draw(t, "pid"),
-			StartedAt: drawTime(t), Ports: drawMap(t, ports(), "ports"), Health: rapid.SampledFrom(health).Draw(t, "health"),
+			StartedAt: drawTime(t), Ports: drawPorts(t), Health: rapid.SampledFrom(health).Draw(t, "health"),
 			End: drawCause(t), Note: drawText(t, "note"), HealthMessage: drawText(t, "saw"), Line: drawText(t, "line"),
 			Withheld: rapid.Bool().Draw(t, "withheld"), Stuck: rapid.Bool().Draw(t, "stuck"), Unchecked: rapid.Bool().Draw(t, "unchecked"),
 			Failures: rapid.IntRange(0, 100).Draw(t, "failures"), RestartAt: drawTime(t),
@@ -167,7 +169,7 @@ func TestViewRoundTrip(t *testing.T) {
 			}
 			want.Assignments = append(want.Assignments, schema.Assignment{
 				Task: task, Generation: rapid.Uint64().Draw(t, "generation"), Data: digest, Job: job,
-				Ports: drawMap(t, ports(), "ports"), Stop: drawCause(t),
+				Ports: drawPorts(t), Stop: drawCause(t),
 			})
 		}
 		b, err := proto.Marshal(EncodeView(&want))
@@ -287,7 +289,7 @@ func FuzzDecodeReport(f *testing.F) {
 	body, _, err := EncodeReport(&schema.Report{
 		Machine: schema.MachineInfo{Name: "m1", Attributes: map[string]string{"arch": "amd64"}},
 		Tasks: []schema.TaskStatus{{
-			Task: schema.JobName{Cell: "c", User: "u", Job: "j"}.Task(1), State: schema.Dead, Ports: map[string]int{"http": 80},
+			Task: schema.JobName{Cell: "c", User: "u", Job: "j"}.Task(1), State: schema.Dead, Ports: schema.PortsOf(map[string]int{"http": 80}),
 			End: &schema.Cause{Kind: schema.CauseFailed, Exit: &schema.Exit{Code: 1, At: time.Unix(1, 0)}},
 		}},
 	})

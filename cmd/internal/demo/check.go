@@ -58,7 +58,7 @@ func (w *world) identities(ctx context.Context) (map[string]identity, error) {
 	}
 	for _, t := range s.Tasks {
 		for _, p := range t.Ports {
-			w.ports[p] = true
+			w.ports[p.Port] = true
 		}
 		if t.State != "running" || passing[path.Dir(t.Name)] {
 			continue
@@ -112,7 +112,8 @@ func (w *world) askAll(ctx context.Context, n int, greeting string) error {
 		if !strings.HasPrefix(t.Name, "shop/web/") {
 			continue
 		}
-		url := fmt.Sprintf("http://127.0.0.1:%d/", t.Ports["http"])
+		port, _ := t.Ports.Get("http")
+		url := fmt.Sprintf("http://127.0.0.1:%d/", port)
 		body, err := get(ctx, url)
 		if err != nil {
 			return fmt.Errorf("task %s at %s: %w", t.Name, url, err)

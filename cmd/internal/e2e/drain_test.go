@@ -85,7 +85,8 @@ func (c *caller) watch(ctx context.Context, tasks int) {
 		var open []int
 		for _, t := range s.Tasks {
 			if t.State == "running" && t.Health == "healthy" {
-				open = append(open, t.Ports["http"])
+				port, _ := t.Ports.Get("http")
+				open = append(open, port)
 			}
 		}
 		c.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -344,6 +343,6 @@ func task(job string, generation uint64) schema.Assignment {
 	j.Task.Process.Command = []string{"/bin/true"}
 	return schema.Assignment{
 		Task: j.ID().Task(0), Generation: generation, Data: schema.DigestOf(j), Job: j,
-		Ports: maps.Clone(map[string]int{"http": 20001}),
+		Ports: schema.PortsOf(map[string]int{"http": 20001}),
 	}
 }

@@ -2,7 +2,6 @@ package screen
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -345,10 +344,10 @@ func colourOf(t *status.TaskStatus) string {
 	return Yellow
 }
 
-func portsOf(ports map[string]int) string {
+func portsOf(ports schema.Ports) string {
 	out := make([]string, 0, len(ports))
-	for _, name := range slices.Sorted(maps.Keys(ports)) {
-		out = append(out, fmt.Sprintf("%s:%d", name, ports[name]))
+	for _, p := range ports {
+		out = append(out, fmt.Sprintf("%s:%d", p.Name, p.Port))
 	}
 	return strings.Join(out, " ")
 }

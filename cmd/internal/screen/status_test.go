@@ -37,7 +37,7 @@ func five() *status.Status {
 		for n := range s.Jobs[i].Desired {
 			s.Tasks = append(s.Tasks, status.TaskStatus{
 				Name: fmt.Sprintf("%s/%d", s.Jobs[i].Name, n), State: status.TaskRunning, Machine: fmt.Sprintf("m-%02d", n), PID: 1000 + n,
-				StartedAt: noon.Add(-90 * time.Second), Ports: map[string]int{"http": 20000 + n},
+				StartedAt: noon.Add(-90 * time.Second), Ports: schema.PortsOf(map[string]int{"http": 20000 + n}),
 			})
 		}
 	}

@@ -171,7 +171,7 @@ func (w *World) start(m *machine, x *nodeagent.Act) (out nodeagent.StartOutcome,
 		return refuse(schema.CausePortInUse, x.InUse.Error())
 	}
 	for _, p := range x.Assignment.Ports {
-		if m.foreign[p] || m.listens(p) {
+		if m.foreign[p.Port] || m.listens(p.Port) {
 			return refuse(schema.CausePortInUse, "a port is in use")
 		}
 	}

@@ -133,11 +133,11 @@ func (w *World) settled(m *machine) bool {
 func (w *World) checkPorts(m *machine) {
 	taken := map[int]schema.TaskName{}
 	for _, r := range m.alive {
-		for _, port := range r.of.assignment.Ports {
-			if other, ok := taken[port]; ok {
-				w.violate("port %d of %s has %s and %s", port, m.name, other, r.of.assignment.Task)
+		for _, p := range r.of.assignment.Ports {
+			if other, ok := taken[p.Port]; ok {
+				w.violate("port %d of %s has %s and %s", p.Port, m.name, other, r.of.assignment.Task)
 			}
-			taken[port] = r.of.assignment.Task
+			taken[p.Port] = r.of.assignment.Task
 		}
 	}
 }

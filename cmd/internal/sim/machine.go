@@ -253,7 +253,7 @@ func (w *World) KillTask(name schema.TaskName) bool {
 // listens reports whether a process of a task has port p.
 func (m *machine) listens(p int) bool {
 	return slices.ContainsFunc(m.alive, func(r *run) bool {
-		return slices.Contains(slices.Collect(maps.Values(r.of.assignment.Ports)), p)
+		return slices.ContainsFunc(r.of.assignment.Ports, func(own schema.Port) bool { return own.Port == p })
 	})
 }
 
