@@ -64,10 +64,12 @@ func (m compiled) handle(ctx context.Context, o *owner) error {
 
 // Join gives a machine that connects its link epoch, after the store has it. It
 // errs with a *schema.BehindError when the machine was sent more than the store
-// knows, and with a *schema.TakenError when another agent has the name.
+// knows, and with a *schema.TakenError when another agent has the name. ctx is that of its
+// session: if that has ended by the time it is the machine's turn, it gets no epoch, and Join
+// errs with the cause. When very many join at once, the store has time for those that wait.
 func (l *Loop) Join(ctx context.Context, info schema.MachineInfo) (uint64, error) {
 	reply := make(chan joinAnswer, 1)
-	a, err := ask(ctx, l, join{info, reply}, reply)
+	a, err := ask(context.WithoutCancel(ctx), l, join{info, ctx, reply}, reply)
 	if err != nil {
 		return 0, err
 	}
@@ -80,11 +82,18 @@ type joinAnswer struct {
 }
 
 type join struct {
-	info  schema.MachineInfo
-	reply chan<- joinAnswer
+	info    schema.MachineInfo
+	session context.Context //nolint:containedctx // of the message, which waits in the inbox
+	reply   chan<- joinAnswer
 }
 
 func (m join) handle(ctx context.Context, o *owner) error {
+	select {
+	case <-m.session.Done():
+		m.reply <- joinAnswer{err: context.Cause(m.session)}
+		return nil
+	default:
+	}
 	if !o.master.MayJoin(&m.info) {
 		if err := o.welcome(ctx); err != nil {
 			return err

@@ -26,6 +26,8 @@ var ErrNotConnected = errors.New("not connected to the master")
 
 // Loop owns the state of the cell that this master leads.
 type Loop interface {
+	// Join waits for the answer also when ctx ends, but gives no epoch to a machine whose
+	// turn comes after that.
 	Join(ctx context.Context, info schema.MachineInfo) (epoch uint64, err error)
 	UpdateSessions(ctx context.Context, all []model.SessionUpdate) (refused []error, err error)
 	// Ended is closed when the loop leads no more; calls err then.
@@ -214,8 +216,8 @@ func (h *Hub) orGone(err error) error {
 }
 
 // join gets a machine its next epoch. A session of its name that another shard has is
-// asked whether its agent is there.
-func (a *attachment) join(info *schema.MachineInfo, opened func(epoch uint64)) error {
+// asked whether its agent is there. ctx is of the session: see Loop.
+func (a *attachment) join(ctx context.Context, info *schema.MachineInfo, opened func(epoch uint64)) error {
 	h := a.hub
 	if err := h.admit(a, info.Name, &info.Link); err != nil {
 		return err
@@ -225,11 +227,11 @@ func (a *attachment) join(info *schema.MachineInfo, opened func(epoch uint64)) e
 	h.mu.Unlock()
 	with := *info
 	if had && old.at != a && !with.Link.Answers {
-		ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+		within, cancel := context.WithTimeout(ctx, answerTimeout)
 		defer cancel()
-		with.Link.Answers = old.at.end.answers(ctx, info.Name, info.Link.Life)
+		with.Link.Answers = old.at.end.answers(within, info.Name, info.Link.Life)
 	}
-	epoch, err := h.loop.Join(context.Background(), with)
+	epoch, err := h.loop.Join(ctx, with)
 	if err != nil {
 		return h.orGone(err)
 	}

@@ -186,7 +186,7 @@ func (r *remote) send(m *linkpb.ShardMessage) error {
 }
 
 // join gets a machine its next epoch from the leader.
-func (r *remote) join(info *schema.MachineInfo, opened func(epoch uint64)) error {
+func (r *remote) join(_ context.Context, info *schema.MachineInfo, opened func(epoch uint64)) error {
 	j := &asked{opened, make(chan error, 1)}
 	r.mu.Lock()
 	if r.joins == nil {

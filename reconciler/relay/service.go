@@ -219,7 +219,7 @@ func (r *replica) join(a *attachment, m *linkpb.ShardJoin) {
 	info, err := linkpb.DecodeMachine(m.GetMachine())
 	info.Link = decodeLink(m.GetLink())
 	if err == nil {
-		err = a.join(&info, func(epoch uint64) { answer(&linkpb.Joined{Epoch: epoch}) })
+		err = a.join(context.Background(), &info, func(epoch uint64) { answer(&linkpb.Joined{Epoch: epoch}) })
 	}
 	if err == nil {
 		return

@@ -83,7 +83,7 @@ type target struct {
 type leader interface {
 	// join gets a machine its next epoch and calls opened before anything is sent to it. It
 	// errs with errGone when the leader no longer leads.
-	join(info *schema.MachineInfo, opened func(epoch uint64)) error
+	join(ctx context.Context, info *schema.MachineInfo, opened func(epoch uint64)) error
 	// updates hands over updates, and returns for each of them why its session is to
 	// end.
 	updates(ctx context.Context, all []model.SessionUpdate) ([]error, error)
@@ -399,7 +399,7 @@ func (s *Shard) joinAt(ctx context.Context, l leader, info *schema.MachineInfo) 
 	left := false
 	done := make(chan error, 1)
 	go func() {
-		done <- l.join(info, func(e uint64) {
+		done <- l.join(ctx, info, func(e uint64) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			epoch = e
