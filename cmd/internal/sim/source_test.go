@@ -168,6 +168,9 @@ func (p *planted) hunt(ctx context.Context, dir string) ([]found, error) {
 	cmd := exec.CommandContext(ctx, binary, "-sim.hunt", fmt.Sprint(*hunts), "-sim.mutants", fmt.Sprint(*mutantSeeds), "-sim.steps", fmt.Sprint(*steps), "-sim.first", fmt.Sprint(*first)) //nolint:gosec // built above
 	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), "GOMAXPROCS=1")
 	out, err := cmd.Output()
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("mutants/%s: it is not found in %v", p.name, huntTime)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("mutants/%s: %w", p.name, err)
 	}
