@@ -19,7 +19,7 @@ import (
 // that each is as large as liarBytes.
 const (
 	liarArg   = "liar"
-	liarBytes = 128 << 20
+	liarBytes = 512 << 20
 )
 
 // mmMap is struct prctl_mm_map of linux/prctl.h.
