@@ -28,12 +28,12 @@ type Memo struct {
 // nothing, after the writes of the step that filled it were stored. It errs with the
 // first difference. Tests and the simulation call it after each step.
 func (m *Memo) Audit(in Input) error {
-	anew := &Memo{}
-	in.Memo = anew
+	fresh := &Memo{}
+	in.Memo = fresh
 	want := in.snapshot()
 	in.Memo = m
 	got := in.snapshot()
-	want = slices.Concat(want, anew.known.Describe(), anew.known.DescribeDomains(&m.known))
+	want = slices.Concat(want, fresh.known.Describe(), fresh.known.DescribeDomains(&m.known))
 	got = slices.Concat(got, m.known.Describe(), m.known.DescribeDomains(&m.known))
 	for i, line := range got {
 		if i >= len(want) || line != want[i] {

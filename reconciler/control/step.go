@@ -190,7 +190,7 @@ func (s *step) run() {
 	// What was decided may be news to those that were asked before it.
 	s.lost.lookAgain()
 	s.restarts.lookAgain()
-	s.rest()
+	s.markIdle()
 	machines{s.pass}.forgetMachines() // nothing is on them any more
 }
 
@@ -241,8 +241,8 @@ func (s *step) spread() {
 	s.repair.all(s.active)
 }
 
-// rest takes down which jobs are idle.
-func (s *step) rest() {
+// markIdle notes which jobs are idle.
+func (s *step) markIdle() {
 	for _, name := range s.active {
 		if s.Job(name) != nil {
 			s.activity.markIdle(name)

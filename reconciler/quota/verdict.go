@@ -32,12 +32,12 @@ func (q Question) Verdict() (Admission, map[schema.JobName][]string) {
 		if len(retained) == 0 {
 			return verdict, nil
 		}
-		anew := map[schema.JobName]bool{}
+		decided := map[schema.JobName]bool{}
 		for _, name := range verdict.Order {
-			anew[name] = true
+			decided[name] = true
 		}
 		still := intent.RetainedSets(q.State, q.Desired, func(name schema.JobName) *schema.Job {
-			if anew[name] {
+			if decided[name] {
 				return q.Desired.Jobs[name].Job
 			}
 			return admitted[name]
