@@ -379,10 +379,10 @@ func (s *Shard) present(ctx context.Context) (leader, error) {
 		l, absent, moved := s.leader, s.absent, s.moved
 		s.mu.Unlock()
 		switch {
+		case absent != nil: // also while Run has not left a leader yet that is refused
+			return nil, absent
 		case l != nil:
 			return l, nil
-		case absent != nil:
-			return nil, absent
 		}
 		select {
 		case <-ctx.Done():
