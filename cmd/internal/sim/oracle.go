@@ -17,6 +17,8 @@ type oracle struct {
 	good     map[string]*schema.Package // last good version of each directory
 	next     map[string]*schema.Package // what good becomes when nextID is stored
 	nextID   string
+	held     map[string]bool            // directories of good that a commit has removed, and whose removal is held
+	nextHeld map[string]bool            // what held becomes when nextID is stored
 	reported map[string]time.Time       // when each machine last reported to a master
 	finished map[schema.TaskName]uint64 // generation of the run that exited 0
 	failed   map[schema.TaskName]failure
@@ -93,26 +95,45 @@ func (o *oracle) finish(task schema.TaskName, generation uint64) {
 
 // adopting notes what the good data will be once the commit is stored.
 func (o *oracle) adopting(c schema.Compiled) {
-	o.next, o.nextID = map[string]*schema.Package{}, c.Commit
+	o.next, o.nextID, o.nextHeld = map[string]*schema.Package{}, c.Commit, map[string]bool{}
 	for _, p := range c.Packages {
-		if p.Package != nil && lawful(p.Package) {
+		was := o.good[p.Dir]
+		switch {
+		case p.Package != nil && lawful(p.Package):
 			o.next[p.Dir] = p.Package
-		} else if was := o.good[p.Dir]; was != nil {
-			o.next[p.Dir] = was
+		case was != nil && o.held[p.Dir] && p.Package != nil: // of which it is known what it declares
+			o.next[p.Dir], o.nextHeld[p.Dir] = stillNamed(was, p.Package), true
+		case was != nil:
+			o.next[p.Dir], o.nextHeld[p.Dir] = was, o.held[p.Dir]
 		}
 	}
 	if o.guarded(c) {
 		for dir, was := range o.good {
 			if o.next[dir] == nil {
-				o.next[dir] = was
+				o.next[dir], o.nextHeld[dir] = was, true
 			}
 		}
 	}
 }
 
+// stillNamed returns what of a package is named by another one too.
+func stillNamed(was, by *schema.Package) *schema.Package {
+	named := map[schema.JobName]bool{}
+	for i := range by.Objects.Jobs {
+		named[by.Objects.Jobs[i].ID()] = true
+	}
+	for i := range by.Objects.AllocSets {
+		named[by.Objects.AllocSets[i].ID()] = true
+	}
+	left := *was
+	left.Objects.Jobs = slices.DeleteFunc(slices.Clone(was.Objects.Jobs), func(j schema.Job) bool { return !named[j.ID()] })
+	left.Objects.AllocSets = slices.DeleteFunc(slices.Clone(was.Objects.AllocSets), func(a schema.AllocSet) bool { return !named[a.ID()] })
+	return &left
+}
+
 func (o *oracle) adopted(commit string) {
 	if commit == o.nextID {
-		o.good = o.next
+		o.good, o.held = o.next, o.nextHeld
 		o.forgetReturned()
 	}
 }
@@ -182,8 +203,7 @@ func (w *World) checkKnown(m *machine, a nodeagent.Action) {
 	}
 }
 
-// checkStart: what finished does not run again, unless its machine was given up
-// before it could say so.
+// checkStart: what finished does not run again.
 func (w *World) checkStart(a nodeagent.Action) {
 	r := w.oracle.record(a.Task)
 	if r != nil && r.Done != nil && a.Generation > r.Generation {
@@ -193,10 +213,7 @@ func (w *World) checkStart(a nodeagent.Action) {
 	if !finished || g >= a.Generation || w.oracle.again[a.Task] {
 		return
 	}
-	lost := r != nil && slices.ContainsFunc(r.Causes, func(c schema.Cause) bool {
-		return c.Generation == g && c.Kind == schema.CauseMachineLost
-	})
-	if !lost && !w.forgotEnds() {
+	if !w.forgotEnds() {
 		w.violate("task %s is started after it has finished", a.Task)
 	}
 }
@@ -231,6 +248,9 @@ func (w *World) checkEvents(events []schema.Event, before snap, now time.Time) {
 		case e.Cause == schema.CausePreempted:
 			w.checkPreempted(task, strings.HasPrefix(e.Message, "stopped"), before)
 		case e.Kind == schema.EventLost:
+			if r := before.record(task); r != nil && w.oracle.finished[task] == r.Generation {
+				delete(w.oracle.finished, task) // its machine was given up before it could say so
+			}
 			w.checkLost(e, task, before)
 			w.checkNotFailed(task, before)
 		case e.Kind == schema.EventFail:

@@ -23,6 +23,7 @@ type snapshot struct {
 	counter  uint64
 	docs     map[string][]byte
 	good     map[string]*schema.Package
+	held     map[string]bool
 	finished map[schema.TaskName]uint64
 	rollouts map[schema.JobName]rollout
 	proven   map[schema.JobName]map[string]bool
@@ -44,7 +45,7 @@ func (w *World) keepSnapshot() {
 	}
 	o := &w.oracle
 	s := snapshot{
-		at: serialized(w.now), counter: w.master.state.Counter, docs: docs, good: maps.Clone(o.good), finished: maps.Clone(o.finished),
+		at: serialized(w.now), counter: w.master.state.Counter, docs: docs, good: maps.Clone(o.good), held: maps.Clone(o.held), finished: maps.Clone(o.finished),
 		rollouts: map[schema.JobName]rollout{}, proven: map[schema.JobName]map[string]bool{},
 	}
 	for name, t := range o.rollouts {
@@ -131,7 +132,7 @@ func (o *oracle) putBack(s *snapshot, w *World) {
 			finished[task], o.again[task] = g, true
 		}
 	}
-	o.finished, o.good, o.next, o.nextID = finished, maps.Clone(s.good), nil, ""
+	o.finished, o.good, o.held, o.next, o.nextID = finished, maps.Clone(s.good), maps.Clone(s.held), nil, ""
 	o.rollouts, o.proven = map[schema.JobName]*rollout{}, map[schema.JobName]map[string]bool{}
 	for name, t := range s.rollouts {
 		o.rollouts[name] = &t
