@@ -10,7 +10,8 @@ func Seeded(seed uint64, steps int) Script {
 		Calm:  true,
 	}
 	if p.users > 0 {
-		s.World.Machines, s.World.Mixed = 4+4*p.users+int(seed%5), true
+		// Twelve are enough to back the quotas of all users, with jobs or without.
+		s.World.Machines, s.World.Mixed = 9+3*p.users+int(seed%5), true
 	}
 	s.Actions = p.generate(seed, steps)
 	return s
