@@ -21,6 +21,7 @@ type oracle struct {
 	nextHeld map[string]bool            // what held becomes when nextID is stored
 	reported map[string]time.Time       // when each machine last reported to a master
 	finished map[schema.TaskName]uint64 // generation of the run that exited 0
+	took     map[schema.TaskName]uint64 // generation that a restored cell has adopted as it ran
 	failed   map[schema.TaskName]failure
 	counter  uint64
 	indexOn  map[jobMachine]int // index of a system job on a machine
@@ -56,7 +57,7 @@ type failure struct {
 
 func newOracle() oracle {
 	return oracle{
-		durable: &model.State{}, good: map[string]*schema.Package{}, reported: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
+		durable: &model.State{}, good: map[string]*schema.Package{}, reported: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, took: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
 		rollouts: map[schema.JobName]*rollout{}, proven: map[schema.JobName]map[string]bool{}, returned: map[schema.JobName]*returned{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, closed: map[uint64]*agent{}, ended: map[uint64]bool{}, again: map[schema.TaskName]bool{}, unknown: map[uint64]bool{}, later: map[string][]byte{}, losses: losses{since: map[string]time.Time{}, held: map[string]time.Time{}}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
@@ -248,16 +249,15 @@ func (w *World) checkEvents(events []schema.Event, before snap, now time.Time) {
 		case e.Cause == schema.CausePreempted:
 			w.checkPreempted(task, strings.HasPrefix(e.Message, "stopped"), before)
 		case e.Kind == schema.EventLost:
-			if r := before.record(task); r != nil && w.oracle.finished[task] == r.Generation {
-				delete(w.oracle.finished, task) // its machine was given up before it could say so
-			}
-			w.checkLost(e, task, before)
+			w.oracle.givenUp(task, before.record(task))
+			w.checkLost(e, task, before, updated(events, task.JobName))
 			w.checkNotFailed(task, before)
 		case e.Kind == schema.EventFail:
 			if r := before.record(task); r != nil {
 				w.oracle.failed[task] = failure{r.Data, w.now}
 			}
 		case e.Kind == schema.EventSchedule:
+			w.oracle.scheduled(task, e.Message)
 			w.checkBackoff(task, before)
 		}
 	}
@@ -268,6 +268,25 @@ func (w *World) checkEvents(events []schema.Event, before snap, now time.Time) {
 			maps.DeleteFunc(w.oracle.failed, func(t schema.TaskName, _ failure) bool { return t.Short() == e.Job || t.JobName.Short() == e.Job })
 		}
 	}
+}
+
+// givenUp forgets that a run has finished whose machine was given up before it could say so.
+func (o *oracle) givenUp(task schema.TaskName, was *schema.TaskRecord) {
+	if was != nil && o.finished[task] == was.Generation {
+		delete(o.finished, task)
+	}
+}
+
+// scheduled takes down what a restored cell has adopted, by the message of the event.
+func (o *oracle) scheduled(task schema.TaskName, message string) {
+	if r := o.record(task); r != nil && strings.HasPrefix(message, "adopted as it runs") {
+		o.took[task] = r.Generation
+	}
+}
+
+// updated reports whether a step has given a job other data.
+func updated(events []schema.Event, job schema.JobName) bool {
+	return slices.ContainsFunc(events, func(e schema.Event) bool { return e.Kind == schema.EventUpdate && e.Job == job.Short() })
 }
 
 // checkCauses: a generation that is over has left its cause in the task's record,
@@ -322,12 +341,16 @@ func (w *World) checkPreempted(task schema.TaskName, stopped bool, before snap) 
 // of a machine that is declared gone after a little, and never while the machine,
 // its agent and its link are in order: a master that could not listen has no right
 // to.
-func (w *World) checkLost(e schema.Event, task schema.TaskName, before snap) {
+func (w *World) checkLost(e schema.Event, task schema.TaskName, before snap, updated bool) {
 	last := w.oracle.reported[e.Machine]
 	if _, lost := w.oracle.losses.since[e.Machine]; !lost && w.master.since.After(last) { // else it was lost to the one before
 		last = w.master.since
 	}
 	least, ever := w.tolerated(task, e.Machine, before)
+	if r := before.record(task); updated && r != nil { // by the step that gave the task up before that
+		was := w.oracle.data[r.Data]
+		least, ever = min(least, was.After(time.Minute)), ever || !was.NeverTwice()
+	}
 	if silence := w.now.Sub(last); silence < least || !ever {
 		w.violate("machine %s is given up after %s, with task %s", e.Machine, silence, task)
 	}

@@ -127,7 +127,8 @@ func (w *World) checkCanary(name schema.JobName, want *schema.Job, t *rollout, b
 			return
 		}
 		all++
-		if was := before.record(name.Task(r.Index)); was != nil && w.oracle.data[was.Data] != nil && command(w.oracle.data[was.Data]) == command(want) {
+		was := before.record(name.Task(r.Index))
+		if was != nil && w.oracle.data[was.Data] != nil && command(w.oracle.data[was.Data]) == command(want) || w.oracle.took[name.Task(r.Index)] == r.Generation {
 			had++
 		}
 		if r.Data == t.data {
