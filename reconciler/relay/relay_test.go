@@ -132,7 +132,7 @@ func TestSameNameElsewhere(t *testing.T) {
 	a.Follow(leader.address, 1)
 	b.Follow(leader.address, 1)
 	a.join("m")
-	a.agents.answers = true
+	a.agents.set(func() { a.agents.answers = true })
 	b.join("m")
 	if asked := a.agents.noted(&a.agents.asked); !cmp.Equal(asked, []string{"m life of m"}) {
 		t.Errorf("asked %q", asked)
@@ -325,7 +325,7 @@ func TestLogsAndExec(t *testing.T) {
 		return !errors.Is(err, relay.ErrNotConnected)
 	})
 	text := strings.Repeat("a line\n", 20_000)
-	replica.agents.log = io.NopCloser(strings.NewReader(text))
+	replica.agents.set(func() { replica.agents.log = io.NopCloser(strings.NewReader(text)) })
 	r, err := h.Logs(t.Context(), "m", logs)
 	if err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func TestLogsAndExec(t *testing.T) {
 		t.Errorf("%d bytes of the log, %v: want %d", len(got), err, len(text))
 	}
 	_ = r.Close()
-	replica.agents.log = missing{}
+	replica.agents.set(func() { replica.agents.log = missing{} })
 	if r, err = h.Logs(t.Context(), "m", logs); err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func TestLogsAndExec(t *testing.T) {
 	_ = r.Close()
 
 	there, agent := net.Pipe()
-	replica.agents.session = there
+	replica.agents.set(func() { replica.agents.session = there })
 	conn, err := h.Exec(t.Context(), "m", schema.ExecRequest{Task: logs.Task, Command: []string{"sh"}})
 	if err != nil {
 		t.Fatal(err)

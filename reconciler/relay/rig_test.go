@@ -163,10 +163,21 @@ func (a *agents) noted(list *[]string) []string {
 
 func (a *agents) Answers(_ context.Context, machine, life string) bool {
 	a.note(&a.asked, "%s %s", machine, life)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return a.answers
 }
 
+// set changes what the agents answer.
+func (a *agents) set(change func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change()
+}
+
 func (a *agents) Logs(context.Context, string, schema.LogRequest) (io.ReadCloser, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.log == nil {
 		return nil, errors.New("no session here")
 	}
@@ -174,6 +185,8 @@ func (a *agents) Logs(context.Context, string, schema.LogRequest) (io.ReadCloser
 }
 
 func (a *agents) Exec(context.Context, string, schema.ExecRequest) (io.ReadWriteCloser, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return a.session, nil
 }
 
