@@ -124,17 +124,22 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 	if h.reserv == (vector{}) {
 		h.reserv = h.limit
 	}
-	for _, p := range t.Ports {
-		h.ports = append(h.ports, uint16(p.Port))
-	}
-	for _, d := range t.Devices {
-		h.devices = append(h.devices, deviceUse{int16(d.Index), int16(d.Milli)})
-	}
+	h.take(t.Ports, t.Devices)
 	if t.Alloc != (schema.TaskName{}) {
 		h.wants = s.allocKeyOf(t.Alloc)
 		h.inAlloc = s.allocNamed(h.wants, slot)
 	}
 	return h
+}
+
+// take has the task hold ports and devices.
+func (t *task) take(ports schema.Ports, devices []DeviceUse) {
+	for _, p := range ports {
+		t.ports = append(t.ports, uint16(p.Port))
+	}
+	for _, d := range devices {
+		t.devices = append(t.devices, deviceUse{int16(d.Index), int16(d.Milli)})
+	}
 }
 
 // RemoveTask forgets a task. Unknown ones are none of its business.

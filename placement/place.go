@@ -427,12 +427,7 @@ func (s *Snapshot) put(c *class, a *Ask, job, slot int32, d *Decision) {
 		taskKey: taskKey{job, int32(a.Name.Index), slot, a.Generation}, priority: c.priority,
 		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true,
 	}
-	for _, p := range d.Ports {
-		h.ports = append(h.ports, uint16(p.Port))
-	}
-	for _, u := range d.Devices {
-		h.devices = append(h.devices, deviceUse{int16(u.Index), int16(u.Milli)})
-	}
+	h.take(d.Ports, d.Devices)
 	s.hold(h)
 	s.touch(slot)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/machine"
@@ -49,21 +50,13 @@ func (r *runtimes) machine(facts *machine.Facts) schema.MachineInfo {
 func (r *runtimes) Start(ctx context.Context, dir string, a *schema.Assignment) (loop.Process, error) {
 	process, err := r.processes.Start(ctx, dir, a)
 	if err != nil {
-		if errors.Is(err, runtime.ErrCommand) || errors.Is(err, runtime.ErrTask) {
-			err = tasksFault{err}
+		if errors.Is(err, runtime.ErrCommand) {
+			err = nodeagent.TaskError(err)
 		}
 		return nil, err // not a nil *Process in an interface
 	}
 	return process, nil
 }
-
-// tasksFault is an error of the runtime that is no fault of the machine.
-type tasksFault struct{ error }
-
-// Is makes it loop.ErrTask.
-func (tasksFault) Is(target error) bool { return target == loop.ErrTask }
-
-func (e tasksFault) Unwrap() error { return e.error }
 
 // Adopt finds what was started in dir.
 func (r *runtimes) Adopt(ctx context.Context, dir string) (loop.Process, error) {

@@ -156,16 +156,14 @@ func (f *Fleet) at(i int) *machine {
 // evenly over the fleet; none of those to spare is one of them, of which there are far fewer
 // than others. It is called while Run runs.
 func (f *Fleet) Silence(n int, spare map[string]bool) (names []string, heal func()) {
-	all, spare := make([]*machine, n), maps.Clone(spare)
-	if spare == nil {
-		spare = map[string]bool{}
-	}
+	all, out := make([]*machine, n), map[string]bool{}
+	maps.Copy(out, spare)
 	for i := range all {
 		at := i * f.cfg.Count / n
-		for all[i] = f.at(at); spare[all[i].name]; all[i] = f.at(at) {
+		for all[i] = f.at(at); out[all[i].name]; all[i] = f.at(at) {
 			at++
 		}
-		spare[all[i].name] = true
+		out[all[i].name] = true
 		if all[i].group.call(all[i], func(now time.Time) { all[i].silence(now.Add(f.cfg.Pattern.SilentFor)) }) {
 			names = append(names, all[i].name)
 		}

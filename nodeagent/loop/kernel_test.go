@@ -150,7 +150,7 @@ func (h hand) Start(_ context.Context, dir string, _ *schema.Assignment) (loop.P
 	}
 	h.step("start process")
 	if h.kernel.broken {
-		return nil, tasksFault("exec /bin/x: no such file or directory")
+		return nil, nodeagent.TaskError(errors.New("exec /bin/x: no such file or directory"))
 	}
 	if h.kernel.fault != nil {
 		return nil, h.kernel.fault
@@ -388,10 +388,3 @@ func (g grip) Usage() (schema.Usage, bool) {
 	u.At = time.Now()
 	return u, g.p.is.Exit == nil
 }
-
-// tasksFault is an error that is loop.ErrTask.
-type tasksFault string
-
-func (e tasksFault) Error() string { return string(e) }
-
-func (tasksFault) Is(target error) bool { return target == loop.ErrTask }

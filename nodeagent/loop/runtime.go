@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"errors"
 	"io"
 	"time"
 
@@ -10,16 +9,12 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// ErrTask is in the error of a Runtime's Start that is the task's own fault: any
-// other machine would refuse it too. All other errors are the machine's.
-var ErrTask = errors.New("it is the task's own fault")
-
 // Runtime runs incarnations. Its methods are called for one directory by one
 // goroutine at a time.
 type Runtime interface {
 	// Start starts the task of a in dir, which it makes, and returns when its process
 	// runs. Its logs are in dir, as nodeagent/logfile writes them. After an error nothing of it runs.
-	// The error is ErrTask if it is not the machine's fault.
+	// The error is nodeagent.ErrTask if it is not the machine's fault.
 	Start(ctx context.Context, dir string, a *schema.Assignment) (Process, error)
 	// Adopt finds the incarnation that was started in dir, by this agent or
 	// one before it. What it cannot account for it kills, and calls ended.

@@ -86,7 +86,7 @@ func (s *starter) launch(ctx context.Context, x *nodeagent.Act) started {
 	out.Tried = true
 	p, err := s.runtime.Start(ctx, incarnationDir(dir, x.Incarnation), x.Assignment)
 	if err != nil {
-		out.Fault = !errors.Is(err, ErrTask)
+		out.Fault = !errors.Is(err, nodeagent.ErrTask)
 		return refuse(schema.CauseStartFailed, err)
 	}
 	out.process, out.Process = p, p.State()

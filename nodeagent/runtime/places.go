@@ -1,10 +1,12 @@
 package runtime
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/schema"
 )
@@ -39,18 +41,18 @@ func (s *surroundings) findRoot(root string) (string, error) {
 	}
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
-		return "", tasksFault("task.process.root: %w: it must be on the machine before the task is", err)
+		return "", nodeagent.TaskError(fmt.Errorf("task.process.root: %w: it must be on the machine before the task is", err))
 	}
 	info, err := os.Stat(real)
 	switch {
 	case err != nil:
-		return "", tasksFault("task.process.root: %w", err)
+		return "", nodeagent.TaskError(fmt.Errorf("task.process.root: %w", err))
 	case !info.IsDir():
-		return "", tasksFault("task.process.root: %s is not a directory", root)
+		return "", nodeagent.TaskError(fmt.Errorf("task.process.root: %s is not a directory", root))
 	case in(s.hidden, real):
-		return "", tasksFault("task.process.root: %s is hidden from tasks", root)
+		return "", nodeagent.TaskError(fmt.Errorf("task.process.root: %s is hidden from tasks", root))
 	case in([]string{procDir, sysDir, devDir}, real): // /proc has the processes of all, by the names of directories
-		return "", tasksFault("task.process.root: %s shows what the kernel knows of the machine, and has no programs", root)
+		return "", nodeagent.TaskError(fmt.Errorf("task.process.root: %s shows what the kernel knows of the machine, and has no programs", root))
 	}
 	return real, nil
 }

@@ -11,10 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/musterhq/muster/nodeagent/strike"
-
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/keeper"
-	"github.com/musterhq/muster/nodeagent/runtime"
+	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -168,7 +167,7 @@ func TestRootRefused(t *testing.T) {
 	} {
 		a := assignment(i, "/bin/true")
 		a.Job.Task.Process.Root = c.root
-		if _, err := m.Start(t.Context(), place(t, m.dir, a, 1), a); !errors.Is(err, runtime.ErrTask) || !strings.Contains(err.Error(), c.want) {
+		if _, err := m.Start(t.Context(), place(t, m.dir, a, 1), a); !errors.Is(err, nodeagent.ErrTask) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("root %s: %v, want ErrTask with %q", c.root, err, c.want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
@@ -75,7 +76,7 @@ func (can *rlimits) bound(t *schema.TaskSpec) (*keeper.Rlimits, error) {
 		hint     string
 	}{{"files", l.Files, can.files, "LimitNOFILE"}, {"coreBytes", l.CoreBytes, can.core, "LimitCORE"}} {
 		if one.ask > one.has {
-			return nil, tasksFault("task.limits.%s: the task asks for %d, and this machine gives %d: raise it for muster-agent (%s of its unit)", one.field, one.ask, one.has, one.hint)
+			return nil, nodeagent.TaskError(fmt.Errorf("task.limits.%s: the task asks for %d, and this machine gives %d: raise it for muster-agent (%s of its unit)", one.field, one.ask, one.has, one.hint))
 		}
 	}
 	if l.Files == 0 {

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/nodeagent"
-	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -58,7 +57,7 @@ func TestRlimitsRefused(t *testing.T) {
 	a := assignment(0, "sleep", "1000")
 	a.Job.Task.Limits = &schema.Limits{Files: most + 1}
 	_, err = m.Start(t.Context(), place(t, m.dir, a, 1), a)
-	if want := fmt.Sprintf("task.limits.files: the task asks for %d, and this machine gives ", most+1); !errors.Is(err, runtime.ErrTask) || !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("task.limits.files: the task asks for %d, and this machine gives ", most+1); !errors.Is(err, nodeagent.ErrTask) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want ErrTask with %s", err, want)
 	}
 }

@@ -20,20 +20,6 @@ import (
 // is not there, or its user may not.
 var ErrCommand = keeper.ErrCommand
 
-// ErrTask is in Start's error when the task asks for what the machine, as it is, does not
-// have.
-var ErrTask = errors.New("the task asks for what the machine does not have")
-
-// taskError is an error that is ErrTask, in its own words.
-type taskError struct{ error }
-
-func tasksFault(format string, args ...any) error { return taskError{fmt.Errorf(format, args...)} }
-
-// Is makes it ErrTask.
-func (taskError) Is(target error) bool { return target == ErrTask }
-
-func (e taskError) Unwrap() error { return e.error }
-
 // markVariable is in the environment of each process of a task; the keeper's
 // way to find what is left of one where there is no cgroup.
 const markVariable = "MUSTER_TASK_DIR"
@@ -48,7 +34,7 @@ const (
 // Start starts the task of a, or makes its alloc, in dir, which it makes: its
 // name is the number of the incarnation, its parent the generation's directory.
 // It returns when the command runs. After an error nothing of it runs; the error
-// is ErrCommand if it is the command's fault, and ErrTask if it is that of something else
+// is ErrCommand if it is the command's fault, and nodeagent.ErrTask if it is that of something else
 // that the task asks for.
 func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (*Process, error) {
 	if a.Job.Kind == schema.Allocs {
