@@ -71,9 +71,20 @@ func matchFile(s string) string {
 
 const rootGrammar = "the absolute path of a directory, without . or .. in it and without a slash at its end"
 
+const programsGrammar = "a directory with the task's programs, such as /srv/images/debian-12: what is in /proc, /sys and /dev shows what the kernel knows of the machine"
+
+// kernelDirs have no programs, and show what of the machine a task must not see: the
+// node agent refuses them as roots, and what leads there by links.
+var kernelDirs = []string{"/proc", "/sys", "/dev"}
+
 func matchRoot(s string) string {
 	if !strings.HasPrefix(s, "/") || s != path.Clean(s) || matchLine(s) != "" {
 		return rootGrammar
+	}
+	for _, dir := range kernelDirs {
+		if s == dir || strings.HasPrefix(s, dir+"/") {
+			return programsGrammar
+		}
 	}
 	return ""
 }
