@@ -3,9 +3,11 @@ package relay_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/musterhq/muster/reconciler/relay"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/identity"
+	"github.com/musterhq/muster/schema/linkpb"
 )
 
 func view(generations ...uint64) []schema.Assignment {
@@ -79,6 +82,37 @@ func TestTakeover(t *testing.T) {
 	eventually(t, "the leader learns that it left", func() bool { return l.connected("m") == 0 })
 	first.stop()
 	eventually(t, "the machines of a master that is gone have no session", func() bool { return l.connected("here") == 0 })
+}
+
+// TestLargeData: a view of a machine whose jobs are together more than one message carries
+// is sent all the same, and one that cannot be sent costs later ones, of the same jobs,
+// nothing.
+func TestLargeData(t *testing.T) {
+	t.Parallel()
+	stored := &epochs{all: map[string]uint64{}}
+	first, replica := newMaster(t), newMaster(t)
+	_, h := first.lead(1, stored, nil)
+	replica.Follow(first.address, 1)
+	replica.join("m1")
+	replica.join("m2")
+	large := func(index, bytes int) schema.Assignment {
+		job := &schema.Job{Name: fmt.Sprint("j", index), User: "u", Cell: "c", Task: schema.TaskSpec{Env: map[string]string{"X": strings.Repeat("x", bytes)}}}
+		return schema.Assignment{Task: job.ID().Task(0), Generation: 1, Data: schema.DigestOf(job), Job: job}
+	}
+	empty := len(schema.Canonical(large(3, 0).Job))
+	all := []schema.Assignment{large(0, 7<<20), large(1, 7<<20), large(2, 7<<20), large(3, schema.MaxJobData-empty)}
+	if n := len(schema.Canonical(all[3].Job)); n != schema.MaxJobData {
+		t.Fatalf("the largest job has %d bytes: want %d", n, schema.MaxJobData)
+	}
+	huge := large(4, linkpb.MaxMessage)
+	h.Push("m1", schema.View{Epoch: 1, Version: 1, Assignments: append(slices.Clone(all), huge)})
+	h.Push("m2", schema.View{Epoch: 1, Version: 1, Assignments: all[:1]})
+	replica.agents.wait(t, &replica.agents.pushed, "m2/1 v1: 1")
+	h.Push("m1", schema.View{Epoch: 1, Version: 2, Assignments: all})
+	replica.agents.wait(t, &replica.agents.pushed, "m2/1 v1: 1", "m1/1 v1: 4")
+	if ended := replica.agents.noted(&replica.agents.ended); len(ended) > 0 {
+		t.Errorf("sessions have ended: %q", ended)
+	}
 }
 
 // TestOverTheSame: a shard that has lost its leader for a moment resumes its sessions, and

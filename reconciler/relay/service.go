@@ -20,6 +20,7 @@ import (
 const (
 	mostViews = 1 << 20 // bytes of views in one message, unless one is larger
 	mostData  = 4096    // of jobs that both ends keep
+	wrapping  = 32      // more bytes than a message adds to what is alone in it
 )
 
 // ServiceConfig is what a Service needs.
@@ -307,17 +308,23 @@ func (r *replica) someViews() (machines []string, views []schema.View) {
 	return machines, views
 }
 
-// sendViews sends views, with the data that the other end lacks, in messages of a size
+// sendViews sends views, after the data that the other end lacks, in messages of a size
 // that the link carries. One that cannot be sent is left out, whole.
 func (r *replica) sendViews(machines []string, views []schema.View) error {
 	m, size := &linkpb.Views{}, 0
 	flush := func() error {
-		if len(m.GetViews()) == 0 {
+		if size == 0 {
 			return nil
 		}
 		err := r.stream.Send(&linkpb.LeaderMessage{Message: &linkpb.LeaderMessage_Views{Views: m}})
 		m, size = &linkpb.Views{}, 0
 		return err
+	}
+	room := func(n int) error {
+		if size+n <= linkpb.MaxMessage/2 {
+			return nil
+		}
+		return flush() // what is larger goes alone
 	}
 	for i := range views {
 		v := &views[i]
@@ -331,21 +338,39 @@ func (r *replica) sendViews(machines []string, views []schema.View) error {
 			m.Forget = true
 		}
 		data, err := linkpb.EncodeJobs(v, r.sent)
+		x := &linkpb.MachineView{Machine: machines[i], View: linkpb.EncodeView(v)}
+		if err == nil {
+			err = carried(x, data)
+		}
 		if err != nil {
 			r.service.cfg.Log.Error("view not sent", "machine", machines[i], "err", err)
 			continue
 		}
-		x := &linkpb.MachineView{Machine: machines[i], View: linkpb.EncodeView(v)}
-		more := proto.Size(x)
 		for _, d := range data {
-			more += proto.Size(d)
+			n := proto.Size(d)
+			if err := room(n); err != nil {
+				return err
+			}
+			m.Data, size = append(m.Data, d), size+n
 			r.sent[schema.Digest(d.GetDigest())] = true
 		}
-		if more > linkpb.MaxMessage-mostViews {
-			r.service.cfg.Log.Error("view not sent: it is too large", "machine", machines[i], "bytes", more)
-			continue
+		n := proto.Size(x)
+		if err := room(n); err != nil {
+			return err
 		}
-		m.Data, m.Views, size = append(m.Data, data...), append(m.Views, x), size+more
+		m.Views, size = append(m.Views, x), size+n
 	}
 	return flush()
+}
+
+// carried errs when a view, or data that it refers to, is too large for a message.
+func carried(v *linkpb.MachineView, data []*linkpb.Data) error {
+	most := proto.Size(v)
+	for _, d := range data {
+		most = max(most, proto.Size(d))
+	}
+	if most > linkpb.MaxMessage-wrapping {
+		return fmt.Errorf("%d bytes in one message: the link carries at most %d", most, linkpb.MaxMessage)
+	}
+	return nil
 }
