@@ -149,6 +149,9 @@ func (c *cell) auditViews() {
 	want := map[string][]string{}
 	for _, name := range c.state.ChunkNames() {
 		for _, r := range c.state.Chunks[name].Tasks {
+			if c.state.Heavy(r.Data) > 0 { // which cannot be sent
+				continue
+			}
 			want[r.Machine] = append(want[r.Machine], fmt.Sprintf("%s %d %s stop=%t", name.Job.Task(r.Index), r.Generation, r.Data, r.Stop != nil))
 		}
 	}

@@ -5,6 +5,10 @@ import (
 	"slices"
 )
 
+// MaxJobData is how large the data of a job may be to be sent, in bytes of its canonical
+// form: the link carries it in one message. No agent can have data that is larger.
+const MaxJobData = 16<<20 - 128
+
 // View is what a master sends a machine, whole: it replaces the one before. Master, link,
 // relay and agent pass it on as it is. It is not written to once it has been handed on.
 type View struct {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control/snapshot"
@@ -46,6 +47,18 @@ func (s *follower) followJob(name schema.JobName) {
 	}
 }
 
+// neverSent returns how a generation ends whose data of n bytes its machine cannot be sent,
+// and will say nothing of.
+func neverSent(t *schema.TaskRecord, n int) schema.Cause {
+	if t.Stop != nil {
+		return *t.Stop
+	}
+	return schema.Cause{
+		Kind:    schema.CauseStartFailed,
+		Message: fmt.Sprintf("machines cannot be sent the job: its data has %d bytes, and the link carries at most %d: make it smaller", n, schema.MaxJobData),
+	}
+}
+
 // follow takes what is known of a task's generation into its record.
 func (s *follower) follow(job schema.JobName, t schema.TaskRecord) {
 	if t.Machine == "" {
@@ -53,6 +66,10 @@ func (s *follower) follow(job schema.JobName, t schema.TaskRecord) {
 	}
 	if why, ok := s.released[job.Task(t.Index)]; ok {
 		s.end(job, t, schema.Cause{Kind: schema.CauseMachineLost, Message: why, At: s.Now})
+		return
+	}
+	if n := s.Base.Heavy(t.Data); n > 0 {
+		s.end(job, t, neverSent(&t, n))
 		return
 	}
 	said := s.Said(job, &t)

@@ -52,6 +52,7 @@ type State struct {
 
 	unknown map[string]*schema.Unknown      // of documents, by key; those without are absent
 	known   map[schema.Digest]schema.Digest // of data with unknown fields: the digest of what is known of it
+	heavy   map[schema.Digest]int           // of data that no machine can be sent: how many bytes it has
 	// Desires counts the changes of what intent.Of is a function of: that is the same for
 	// as long as this is.
 	Desires uint64
@@ -83,7 +84,8 @@ func (s *State) Snapshot() *State {
 	out := *s
 	out.Packages, out.Data, out.Jobs, out.Chunks = maps.Clone(s.Packages), maps.Clone(s.Data), maps.Clone(s.Jobs), maps.Clone(s.Chunks)
 	out.Machines, out.Suspensions, out.Restarts = maps.Clone(s.Machines), maps.Clone(s.Suspensions), maps.Clone(s.Restarts)
-	out.unknown, out.known, out.holders, out.spans = maps.Clone(s.unknown), maps.Clone(s.known), maps.Clone(s.holders), maps.Clone(s.spans)
+	out.unknown, out.known, out.heavy = maps.Clone(s.unknown), maps.Clone(s.known), maps.Clone(s.heavy)
+	out.holders, out.spans = maps.Clone(s.holders), maps.Clone(s.spans)
 	out.ids, out.dataOf, out.orphans = maps.Clone(s.ids), maps.Clone(s.dataOf), maps.Clone(s.orphans)
 	return &out
 }
@@ -94,7 +96,7 @@ func NewState(cell string) *State {
 		Cell: cell, Packages: map[schema.Digest]*schema.Package{}, Data: map[schema.Digest]*schema.Job{},
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Chunks: map[ChunkName]*schema.Chunk{}, Machines: map[string]*schema.MachineRecord{},
 		Suspensions: map[string]*schema.Suspension{}, Restarts: map[string]*schema.RestartRequest{},
-		unknown: map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
+		unknown: map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{}, heavy: map[schema.Digest]int{},
 		holders: holders{}, spans: map[schema.JobName]int{}, ids: map[string][]string{},
 		dataOf: map[schema.JobName][]schema.Digest{}, orphans: map[schema.JobName]bool{},
 	}
@@ -266,6 +268,7 @@ func (s *State) applyMachine(name string, w Write) error {
 // has another digest when a later one wrote it.
 func (s *State) applyData(digest schema.Digest, w Write) error {
 	delete(s.known, digest)
+	delete(s.heavy, digest)
 	was := s.Data[digest]
 	err := put(s, s.Data, digest, w)
 	for _, j := range []*schema.Job{was, s.Data[digest]} {
@@ -279,8 +282,17 @@ func (s *State) applyData(digest schema.Digest, w Write) error {
 	if s.unknown[w.Key] != nil {
 		s.known[digest] = schema.DigestOf(s.Data[digest])
 	}
+	if len(w.Value) > schema.MaxJobData {
+		if n := len(schema.Canonical(s.Data[digest])); n > schema.MaxJobData {
+			s.heavy[digest] = n
+		}
+	}
 	return nil
 }
+
+// Heavy returns how many bytes job data has that no machine can be sent, since it is larger
+// than schema.MaxJobData; 0 for all other. An earlier release let such a job in.
+func (s *State) Heavy(digest schema.Digest) int { return s.heavy[digest] }
 
 // indexData takes that data of a job, with the given digest, has come or gone.
 func (s *State) indexData(job schema.JobName, digest schema.Digest) {

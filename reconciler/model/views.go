@@ -129,14 +129,16 @@ func SameAssignment(a, b *schema.TaskRecord) bool {
 }
 
 // View returns the view of a machine, which has not been sent: all its assignments, sorted
-// by task. It costs what the machine holds, and not what the cell does.
+// by task, but for those whose data cannot be sent: no machine can have any of these, and
+// with one of them it would get none of the others. It costs what the machine holds, and
+// not what the cell does.
 func View(s *State, machine string) schema.View {
 	var view schema.View
 	view.Assignments = slices.Grow(view.Assignments, len(s.holders[machine])) // most have one task of a job
 	for _, name := range s.holders[machine] {
 		c := s.Chunks[name]
 		for i := range c.Tasks {
-			if c.Tasks[i].Machine == machine {
+			if c.Tasks[i].Machine == machine && s.Heavy(c.Tasks[i].Data) == 0 {
 				view.Assignments = append(view.Assignments, assignment(s, c, &c.Tasks[i]))
 			}
 		}

@@ -267,6 +267,13 @@ func TestOversize(t *testing.T) {
 	m.push(s, 2, nil)
 	eventually(t, "the next view", func() bool { v, _ := a.has(); return v == 2 })
 
+	// The largest that a master sends.
+	huge.Job.Task.Env["X"] = ""
+	huge.Job.Task.Env["X"] = strings.Repeat("x", schema.MaxJobData-len(schema.Canonical(huge.Job)))
+	huge.Data = schema.DigestOf(huge.Job)
+	m.push(s, 3, []schema.Assignment{huge})
+	eventually(t, "the view with the largest data", func() bool { v, _ := a.has(); return v == 3 })
+
 	a.set(func() {
 		a.tasks = []schema.TaskStatus{{Task: huge.Task, State: schema.Running, Note: strings.Repeat("x", 17<<20)}}
 	})
