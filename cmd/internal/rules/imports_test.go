@@ -200,6 +200,11 @@ var layers = []layer{
 		"it removes trees and knows nothing of tasks",
 	},
 	{
+		"nodeagent/image",
+		[]string{"nodeagent/durable", "nodeagent/trash", "schema", "schema/atomicfile"},
+		"it stores what registries have, and knows neither tasks nor how they are run",
+	},
+	{
 		"nodeagent/cgroup", nil,
 		"it is part of each keeper, and of all who look into cgroups",
 	},

@@ -116,6 +116,24 @@ var owners = []owner{
 		"only the API has answers to compress",
 	},
 	{
+		"github.com/klauspost/compress/",
+		[]string{"nodeagent/image"},
+		nil,
+		"layers of images come compressed",
+	},
+	{
+		"github.com/opencontainers/go-digest",
+		[]string{"nodeagent/image"},
+		nil,
+		"the types of an image's documents",
+	},
+	{
+		"github.com/opencontainers/image-spec",
+		[]string{"nodeagent/image"},
+		nil,
+		"the types of an image's documents",
+	},
+	{
 		"github.com/google/go-cmp",
 		nil,
 		anywhere,

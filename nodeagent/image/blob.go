@@ -1,0 +1,245 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// repository is where an image is pulled from.
+type repository struct {
+	client *client
+	hosts  []host // asked in this order
+	name   string
+}
+
+// small reads a manifest or a configuration of at most limit bytes, whole and of its
+// digest, from the first host that has it.
+func (r repository) small(ctx context.Context, path string, sum digest.Digest, limit int64) ([]byte, error) {
+	var others []string
+	for i, h := range r.hosts {
+		b, err := r.smallFrom(ctx, h, path, sum, limit)
+		if err == nil {
+			return b, nil
+		}
+		if i == len(r.hosts)-1 || !elsewhere(err) {
+			return nil, after(others, err)
+		}
+		others = append(others, err.Error())
+	}
+	return nil, fail(ErrUnavailable, r.name, "no host has it")
+}
+
+// after adds to an error what was tried before.
+func after(others []string, err error) error {
+	if err == nil || len(others) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w (before: %s)", err, strings.Join(others, "; "))
+}
+
+// manifestTypes are the forms of manifests that are read, most liked first.
+const manifestTypes = typeIndex + ", " + typeManifest + ", " + typeDockerList + ", " + typeDockerManifest
+
+func (r repository) smallFrom(ctx context.Context, h host, path string, sum digest.Digest, limit int64) ([]byte, error) {
+	of := h.registry + "/" + r.name + ", " + path + "/" + sum.String()
+	header := http.Header{}
+	if path == "manifests" {
+		header.Set("Accept", manifestTypes)
+	}
+	res, err := r.client.get(ctx, h, r.name, path+"/"+sum.String(), header)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
+	var known *failure
+	switch {
+	case errors.As(err, &known) || err != nil && ctx.Err() != nil:
+		return nil, err
+	case err != nil:
+		return nil, fail(ErrUnavailable, of, "%w", err)
+	case int64(len(b)) > limit:
+		return nil, fail(ErrInvalid, of, "it has more than %d bytes", limit)
+	}
+	if got := digest.FromBytes(b); got != sum {
+		return nil, fail(ErrDigest, of, "what came has the digest %s (%d bytes)", got, len(b))
+	}
+	return b, nil
+}
+
+// How often a blob is asked for again where it broke off: some times, and once more
+// for each resumeBytes that came.
+const (
+	mostResumes = 5
+	resumeBytes = 16 << 20
+)
+
+// blob reads a blob from a repository. When a connection breaks it goes on with
+// another, from where it was, and with the next host when one gives no more. It is for
+// one goroutine, and must be closed.
+type blob struct {
+	repository
+
+	sum    digest.Digest
+	size   int64
+	offset int64
+	body   io.ReadCloser
+	came   int64 // over this connection
+	resume int64 // how often it was asked for again
+	others []string
+}
+
+// read is io.Reader's Read. Errors are those of Ensure.
+func (b *blob) read(ctx context.Context, p []byte) (int, error) {
+	for {
+		if b.offset == b.size {
+			return 0, io.EOF
+		}
+		if b.body == nil {
+			if err := b.open(ctx); err != nil {
+				if err := b.next(err); err != nil {
+					return 0, err
+				}
+				continue
+			}
+		}
+		n, err := b.body.Read(p[:min(int64(len(p)), b.size-b.offset)])
+		b.offset += int64(n)
+		b.came += int64(n)
+		if err != nil {
+			_ = b.body.Close()
+			b.body = nil
+			if n == 0 && b.offset < b.size {
+				if err := b.broken(ctx, err); err != nil {
+					return 0, err
+				}
+			}
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+}
+
+func (b *blob) of() string {
+	return b.hosts[0].registry + "/" + b.name + ", blob " + b.sum.String()
+}
+
+// open asks the first host for what was not read yet.
+func (b *blob) open(ctx context.Context) error {
+	header := http.Header{}
+	if b.offset > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-", b.offset))
+	}
+	res, err := b.client.get(ctx, b.hosts[0], b.name, "blobs/"+b.sum.String(), header) //nolint:bodyclose // close does
+	if err != nil {
+		return err
+	}
+	b.body, b.came = res.Body, 0
+	skip := b.offset
+	if res.StatusCode == http.StatusPartialContent {
+		var from int64
+		if n, err := fmt.Sscanf(res.Header.Get("Content-Range"), "bytes %d-", &from); n != 1 || err != nil || from != b.offset {
+			b.close()
+			return fail(ErrUnavailable, b.of(), "asked for the bytes from %d, it sends %.60q", b.offset, res.Header.Get("Content-Range"))
+		}
+		skip = 0
+	}
+	if _, err := io.CopyN(io.Discard, b.body, skip); err != nil { // it knows no ranges
+		b.close()
+		return b.meaning(ctx, err)
+	}
+	return nil
+}
+
+// meaning returns the error of a connection that broke.
+func (b *blob) meaning(ctx context.Context, err error) error {
+	var f *failure
+	if errors.As(err, &f) {
+		return err
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fail(ErrUnavailable, b.of(), "after %d of %d bytes: %w", b.offset, b.size, err)
+}
+
+// broken decides what follows a connection that ended too early: nil if it goes on.
+func (b *blob) broken(ctx context.Context, err error) error {
+	err = b.meaning(ctx, err)
+	if !elsewhere(err) {
+		return err
+	}
+	if b.came > 0 && b.resume < mostResumes+b.offset/resumeBytes {
+		b.resume++
+		return nil
+	}
+	return b.next(err)
+}
+
+// next goes on with the next host, or returns the error.
+func (b *blob) next(err error) error {
+	if !elsewhere(err) || len(b.hosts) == 1 {
+		return after(b.others, err)
+	}
+	b.others = append(b.others, err.Error())
+	b.hosts = b.hosts[1:]
+	return nil
+}
+
+func (b *blob) close() {
+	if b.body != nil {
+		_ = b.body.Close()
+		b.body = nil
+	}
+}
+
+// hexSum returns a digest's name of a hash's sum.
+func hexSum(sum []byte) digest.Digest { return digest.Digest("sha256:" + hex.EncodeToString(sum)) }
+
+// readFunc is a function as a reader.
+type readFunc func(p []byte) (int, error)
+
+// Read implements io.Reader.
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+// summed hashes what is read.
+type summed struct {
+	r    io.Reader
+	hash interface {
+		io.Writer
+		Sum(b []byte) []byte
+	}
+}
+
+func newSummed(r io.Reader) *summed { return &summed{r: r, hash: sha256.New()} }
+
+// Read implements io.Reader.
+func (s *summed) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	_, _ = s.hash.Write(p[:n]) // a hash takes everything
+	return n, err
+}
+
+func (s *summed) sum() digest.Digest { return hexSum(s.hash.Sum(nil)) }
+
+// Beginnings of compressed streams.
+var (
+	gzipMagic = []byte{0x1f, 0x8b}
+	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+)
+
+func isGzip(b []byte) bool { return bytes.HasPrefix(b, gzipMagic) }
+func isZstd(b []byte) bool { return bytes.HasPrefix(b, zstdMagic) }

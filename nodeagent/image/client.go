@@ -1,0 +1,270 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// client reads from registries (the OCI distribution specification, of which Docker's
+// is a form). It may be used from any goroutine.
+type client struct {
+	transport   http.RoundTripper
+	credentials func(registry string) (user, password string, ok bool)
+	insecure    map[string]bool
+	mirrors     map[string][]string
+	stall       time.Duration
+	now         func() time.Time
+
+	mu     sync.Mutex       // guards what follows
+	grants map[string]grant // by host and repository
+}
+
+// host is one that may have an image.
+type host struct {
+	registry string // as it is configured: its credentials are for it alone
+	url      string // scheme and address
+	insecure bool   // http is good enough
+}
+
+// hosts returns who may have the images of a registry, in the order in which they are
+// asked: its mirrors, and itself.
+func (c *client) hosts(registry string) []host {
+	var out []host
+	for _, name := range append(append([]string{}, c.mirrors[registry]...), registry) {
+		h := host{registry: name, insecure: c.insecure[name]}
+		scheme, address := "https", name
+		if h.insecure {
+			scheme = "http"
+		}
+		if name == dockerHub {
+			address = dockerHubHost
+		}
+		h.url = scheme + "://" + address
+		out = append(out, h)
+	}
+	return out
+}
+
+// request is one GET, with the redirects that follow.
+type request struct {
+	of       string // for errors
+	url      *url.URL
+	header   http.Header
+	insecure bool
+}
+
+// mostRedirects bounds how often one request is sent elsewhere.
+const mostRedirects = 5
+
+// errStalled is the cause with which a request is cancelled that makes no progress.
+var errStalled = errors.New("nothing came for a while")
+
+// follow sends a request and those to which it is redirected. The header Authorization
+// goes to the first scheme, host and port only. Errors are ErrUnavailable, ErrSlow and
+// the context's.
+func (c *client) follow(ctx context.Context, r request) (*http.Response, error) {
+	at := r.url
+	for range mostRedirects + 1 {
+		header := r.header.Clone()
+		if at.Scheme != r.url.Scheme || at.Host != r.url.Host {
+			header.Del("Authorization")
+		}
+		res, err := c.send(ctx, r.of, at, header)
+		if err != nil {
+			return nil, err
+		}
+		switch res.StatusCode {
+		case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		default:
+			return res, nil
+		}
+		_ = res.Body.Close()
+		next, err := at.Parse(res.Header.Get("Location"))
+		if err != nil || next.Host == "" {
+			return nil, fail(ErrUnavailable, r.of, "%s redirects to %.200q, which is no URL", at.Host, res.Header.Get("Location"))
+		}
+		if next.Scheme != "https" && (next.Scheme != "http" || !r.insecure) {
+			return nil, fail(ErrUnavailable, r.of, "%s redirects to %.200q, which is not https", at.Host, next.Redacted())
+		}
+		at = next
+	}
+	return nil, fail(ErrUnavailable, r.of, "it redirects more than %d times", mostRedirects)
+}
+
+// send sends one request. The body of the answer ends with ErrSlow when nothing comes
+// for c.stall while it is read.
+func (c *client) send(ctx context.Context, of string, u *url.URL, header http.Header) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(c.stall, func() { cancel(errStalled) })
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		timer.Stop()
+		cancel(nil)
+		return nil, fail(ErrUnavailable, of, "%w", err)
+	}
+	req.Header = header
+	req.Header.Set("Accept-Encoding", "identity") // the digest is of the bytes as they are stored
+	req.Header.Set("User-Agent", "muster-agent")
+	res, err := c.transport.RoundTrip(req)
+	timer.Stop()
+	if err != nil {
+		err = c.network(ctx, of, err)
+		cancel(nil)
+		return nil, err
+	}
+	res.Request = req
+	res.Body = &body{of: of, body: res.Body, client: c, timer: timer, cause: func() error { return context.Cause(ctx) }, cancel: func() { cancel(nil) }}
+	return res, nil
+}
+
+// network says what an error of a connection means.
+func (c *client) network(ctx context.Context, of string, err error) error {
+	return c.connection(of, err, context.Cause(ctx))
+}
+
+func (c *client) connection(of string, err, cause error) error {
+	switch {
+	case errors.Is(cause, errStalled):
+		return fail(ErrSlow, of, "nothing came for %v", c.stall)
+	case cause != nil:
+		return cause
+	case errors.Is(err, io.EOF): // which is the end of nothing here
+		err = io.ErrUnexpectedEOF
+	}
+	return fail(ErrUnavailable, of, "%w", err)
+}
+
+// body is the body of an answer, which must make progress while it is read.
+type body struct {
+	of     string
+	body   io.ReadCloser
+	client *client
+	timer  *time.Timer
+	cause  func() error
+	cancel func()
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	b.timer.Reset(b.client.stall)
+	n, err := b.body.Read(p)
+	b.timer.Stop()
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = b.client.connection(b.of, err, b.cause())
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	b.timer.Stop()
+	b.cancel()
+	return b.body.Close()
+}
+
+// get asks a host for something of a repository: path is below it, from where bytes
+// were not read yet. The answer's status is 200 or 206.
+func (c *client) get(ctx context.Context, h host, repo, path string, header http.Header) (*http.Response, error) {
+	u, err := url.Parse(h.url + "/v2/" + repo + "/" + path)
+	of := h.registry + "/" + repo + ", " + path
+	if err != nil {
+		return nil, fail(ErrReference, of, "%w", err)
+	}
+	key := h.url + " " + repo
+	for try := 0; ; try++ {
+		c.mu.Lock()
+		g, ok := c.grants[key]
+		c.mu.Unlock()
+		sent := header.Clone()
+		if ok && (g.until.IsZero() || c.now().Before(g.until)) {
+			sent.Set("Authorization", g.header)
+		}
+		res, err := c.follow(ctx, request{of: of, url: u, header: sent, insecure: h.insecure})
+		if err != nil {
+			return nil, err
+		}
+		if res.StatusCode == http.StatusUnauthorized && try == 0 && res.Request.URL.Host == u.Host {
+			_ = res.Body.Close()
+			if g, err = c.authorize(ctx, h, repo, res.Header); err != nil {
+				return nil, err
+			}
+			c.mu.Lock()
+			c.grants[key] = g
+			c.mu.Unlock()
+			continue
+		}
+		if err := c.refused(of, res); err != nil {
+			_ = res.Body.Close()
+			return nil, err
+		}
+		return res, nil
+	}
+}
+
+// longestRefusal bounds what is read of an answer that refuses, in bytes.
+const longestRefusal = 4096
+
+// refused returns what a status means that gives nothing, and nil for one that does.
+func (c *client) refused(of string, res *http.Response) error {
+	if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusPartialContent {
+		return nil
+	}
+	f := &failure{kind: ErrUnavailable, of: of, after: c.retryAfter(res.Header.Get("Retry-After"))}
+	switch res.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		f.kind = ErrUnauthorized
+	case http.StatusNotFound, http.StatusGone:
+		f.kind = ErrNotFound
+	}
+	b, _ := io.ReadAll(io.LimitReader(res.Body, longestRefusal)) // the status says enough
+	f.why = fmt.Errorf("status %d%s", res.StatusCode, said(b))
+	if !f.after.IsZero() {
+		f.why = fmt.Errorf("%w; it wants to be asked again at %s", f.why, f.after.UTC().Format(time.RFC3339))
+	}
+	return f
+}
+
+// said returns the reason that a registry gives for a refusal, if it gives one.
+func said(b []byte) string {
+	var r struct {
+		Errors []struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		} `json:"errors"`
+	}
+	if json.Unmarshal(b, &r) != nil || len(r.Errors) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %.60q %.200q", r.Errors[0].Code, r.Errors[0].Message)
+}
+
+// longestRetry bounds what is believed of Retry-After.
+const longestRetry = 24 * time.Hour
+
+// retryAfter reads the header Retry-After: seconds, or a time.
+func (c *client) retryAfter(s string) time.Time {
+	if s = strings.TrimSpace(s); s == "" {
+		return time.Time{}
+	}
+	now := c.now()
+	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil && seconds >= 0 {
+		return now.Add(time.Duration(min(seconds, int64(longestRetry/time.Second))) * time.Second)
+	}
+	at, err := http.ParseTime(s)
+	if err != nil || at.Before(now) {
+		return time.Time{}
+	}
+	if last := now.Add(longestRetry); at.After(last) {
+		return last
+	}
+	return at
+}

@@ -1,0 +1,337 @@
+package image
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/nodeagent/trash"
+	"github.com/musterhq/muster/schema/atomicfile"
+)
+
+// Config is what a Store needs. Dir, Platform and Log must be set.
+type Config struct {
+	// Dir is the store's, made with mode 0700 if it is not there. It must be on a file
+	// system that overlayfs takes as a lower one, and of the user that runs the agent,
+	// since it has device nodes and setuid programs of images. One Store at a time
+	// may have it.
+	Dir      string
+	Platform Platform
+	Log      *slog.Logger
+
+	// Transport is how registries are reached; http.DefaultTransport if nil.
+	Transport http.RoundTripper
+	// Mirrors are hosts that are asked before a registry, in this order, by registry.
+	Mirrors map[string][]string
+	// Insecure are the registries and mirrors that may be reached by http.
+	Insecure []string
+	// Credentials returns what a registry or mirror is given that asks for a user.
+	// Nil: none.
+	Credentials func(registry string) (user, password string, ok bool)
+
+	// Limits; zero is the default.
+	MaxImageBytes int64         // of one image, unpacked; 32 GiB
+	MaxEntries    int64         // of one image: files, directories, …; 2,000,000
+	MaxLayers     int           // of one image; 127
+	MaxBytes      int64         // of the whole store; zero: as much as the disk has
+	Parallel      int           // layers of one image that are pulled at once; 3
+	Stall         time.Duration // a connection that brings nothing for as long is slow; 30 s
+
+	// Now is the clock; time.Now if nil.
+	Now func() time.Time
+}
+
+// The defaults of limits.
+const (
+	defaultImageBytes = 32 << 30
+	defaultEntries    = 2_000_000
+	defaultLayers     = 127 // what Docker takes
+	defaultParallel   = 3
+	defaultStall      = 30 * time.Second
+)
+
+// Store is a content-addressed store of images on one machine. Its methods may be
+// called from any goroutine.
+type Store struct {
+	cfg    Config
+	client *client
+	bin    *trash.Bin
+	docs   durable.Documents
+	pulls  flights[Image]
+	unpack flights[*staged]
+	bytes  atomic.Int64 // of layers, with those that are being unpacked
+
+	mu     sync.Mutex // guards what follows; what is done meanwhile takes a rename and the sync of a directory at most
+	images map[digest.Digest]*kept
+	layers map[string]*layer
+	holds  map[digest.Digest]int
+}
+
+// kept is an image of the store.
+type kept struct {
+	record imageRecord
+	used   time.Time
+}
+
+// layer is a layer of the store.
+type layer struct {
+	record layerRecord
+	pins   int // pulls that are about to use it
+	used   time.Time
+}
+
+// Directories of a store.
+const (
+	layersDir = "layers"
+	imagesDir = "images"
+	tempDir   = "unpacking" // what is here is not whole
+	trashDir  = "trash"
+)
+
+// rootName and recordName are what a layer's directory holds.
+const (
+	rootName   = "fs"
+	recordName = "layer.json"
+)
+
+// imageRecord is the document of an image, in a file named after the digest by which
+// it was asked for.
+type imageRecord struct {
+	Digest   digest.Digest `json:"digest"`
+	Manifest digest.Digest `json:"manifest"`
+	From     string        `json:"from"` // registry and name
+	Settings Settings      `json:"settings"`
+	Root     attributes    `json:"root"`
+	Layers   []string      `json:"layers"` // names, lowest first, as overlayfs takes them
+	Bytes    int64         `json:"bytes"`
+	Pulled   time.Time     `json:"pulled"`
+}
+
+// layerRecord is the document of a layer, beside its directory.
+type layerRecord struct {
+	Name    string        `json:"name"`
+	Diff    digest.Digest `json:"diff"`
+	Entries int64         `json:"entries"`
+	Bytes   int64         `json:"bytes"`
+	Opaque  bool          `json:"opaque,omitempty"` // it hides all that is below it
+	Root    *attributes   `json:"root,omitempty"`
+}
+
+// Open opens a store, or makes one. What was not whole when the last process that had
+// it ended, however it did, is removed; layers that were are used by the next pull.
+func Open(cfg Config) (*Store, error) {
+	if cfg.Dir == "" || cfg.Log == nil || cfg.Platform.OS == "" || cfg.Platform.Architecture == "" {
+		return nil, errors.New("image store: Dir, Log and Platform must be set")
+	}
+	cfg.MaxImageBytes = cmp.Or(cfg.MaxImageBytes, defaultImageBytes)
+	cfg.MaxEntries = cmp.Or(cfg.MaxEntries, defaultEntries)
+	cfg.MaxLayers = cmp.Or(cfg.MaxLayers, defaultLayers)
+	cfg.Parallel = cmp.Or(cfg.Parallel, defaultParallel)
+	cfg.Stall = cmp.Or(cfg.Stall, defaultStall)
+	cfg.Platform = cfg.Platform.plain()
+	if cfg.Transport == nil {
+		cfg.Transport = http.DefaultTransport
+	}
+	if cfg.Credentials == nil {
+		cfg.Credentials = func(string) (string, string, bool) { return "", "", false }
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s := &Store{cfg: cfg, images: map[digest.Digest]*kept{}, layers: map[string]*layer{}, holds: map[digest.Digest]int{}}
+	s.unpack.drop = s.discard
+	s.docs.Report = func(d durable.Damage) {
+		cfg.Log.Warn("a document of the image store is damaged", "file", d.File, "why", d.Why)
+	}
+	s.client = &client{
+		transport: cfg.Transport, credentials: cfg.Credentials, insecure: map[string]bool{},
+		mirrors: cfg.Mirrors, stall: cfg.Stall, now: cfg.Now, grants: map[string]grant{},
+	}
+	for _, name := range cfg.Insecure {
+		s.client.insecure[name] = true
+	}
+	if err := s.directories(); err != nil {
+		return nil, fmt.Errorf("image store: %w", err)
+	}
+	if err := s.load(); err != nil {
+		return nil, fmt.Errorf("image store: %w", err)
+	}
+	return s, nil
+}
+
+// Run removes from the disk what was collected, until ctx ends. It is called once.
+func (s *Store) Run(ctx context.Context) { s.bin.Run(ctx) }
+
+// directories makes those of the store, and checks whose it is.
+func (s *Store) directories() error {
+	if err := os.MkdirAll(filepath.Dir(s.cfg.Dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(s.cfg.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(s.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s must be a directory of the user with id %d: others could change what images hold", s.cfg.Dir, os.Geteuid())
+	}
+	if err := os.Chmod(s.cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{layersDir, imagesDir, tempDir} {
+		if err := os.Mkdir(s.path(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	s.bin, err = trash.Open(trash.Config{Dir: s.path(trashDir), Log: s.cfg.Log, Emptied: func() {}})
+	return err
+}
+
+func (s *Store) path(elem ...string) string {
+	return filepath.Join(append([]string{s.cfg.Dir}, elem...)...)
+}
+
+// load reads what the store has, and discards what is not whole.
+func (s *Store) load() error {
+	left, err := os.ReadDir(s.path(tempDir))
+	if err != nil {
+		return err
+	}
+	for _, e := range left {
+		if err := s.bin.Put(s.path(tempDir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if err := s.loadLayers(); err != nil {
+		return err
+	}
+	return s.loadImages()
+}
+
+func (s *Store) loadLayers() error {
+	entries, err := os.ReadDir(s.path(layersDir))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		at := s.path(layersDir, e.Name())
+		var r layerRecord
+		err := s.docs.Read(filepath.Join(at, recordName), layerDocument(e.Name()), &r)
+		if err == nil {
+			_, err = os.Stat(filepath.Join(at, rootName))
+		}
+		if err != nil {
+			s.cfg.Log.Warn("a layer is damaged; it is pulled again when it is needed", "layer", e.Name(), "err", err)
+			if err := s.bin.Put(at); err != nil {
+				return err
+			}
+			continue
+		}
+		l := &layer{record: r}
+		if info, err := e.Info(); err == nil {
+			l.used = info.ModTime()
+		}
+		s.layers[e.Name()] = l
+		s.bytes.Add(r.Bytes)
+	}
+	return nil
+}
+
+func layerDocument(name string) string { return "layer " + name }
+
+func imageDocument(d digest.Digest) string { return "image " + d.String() }
+
+const recordSuffix = ".json"
+
+func (s *Store) loadImages() error {
+	entries, err := os.ReadDir(s.path(imagesDir))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := s.path(imagesDir, e.Name())
+		hex, ok := strings.CutSuffix(e.Name(), recordSuffix)
+		sum := digest.Digest("sha256:" + hex)
+		var r imageRecord
+		if ok {
+			err = s.docs.Read(name, imageDocument(sum), &r)
+		}
+		if !ok || err != nil || !s.whole(r) {
+			s.cfg.Log.Warn("the record of an image is damaged, or one of its layers; it is pulled again when it is needed", "file", name)
+			if err := s.bin.Put(name); err != nil {
+				return err
+			}
+			continue
+		}
+		k := &kept{record: r}
+		if info, err := e.Info(); err == nil {
+			k.used = info.ModTime()
+		}
+		s.images[sum] = k
+	}
+	return nil
+}
+
+// whole reports whether all layers of an image are there.
+func (s *Store) whole(r imageRecord) bool {
+	for _, name := range r.Layers {
+		if s.layers[name] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// imageFile is the file of an image's record.
+func (s *Store) imageFile(d digest.Digest) string {
+	return s.path(imagesDir, d.Encoded()+recordSuffix)
+}
+
+// writeImage writes the record of an image, which is in the store from then on.
+func (s *Store) writeImage(r imageRecord) error {
+	if err := s.docs.Write(s.imageFile(r.Digest), imageDocument(r.Digest), r); err != nil {
+		return disk("image "+r.Digest.String(), err)
+	}
+	s.mu.Lock()
+	s.images[r.Digest] = &kept{record: r, used: r.Pulled}
+	s.mu.Unlock()
+	return nil
+}
+
+// keepLayer moves an unpacked layer, which the disk has, to its place.
+func (s *Store) keepLayer(temp string, r layerRecord) error {
+	of := "layer " + r.Diff.String()
+	if err := s.docs.Write(filepath.Join(temp, recordName), layerDocument(r.Name), r); err != nil {
+		return disk(of, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.layers[r.Name] != nil { // another pull was first
+		s.bytes.Add(-r.Bytes)
+		return s.bin.Put(temp)
+	}
+	if err := os.Rename(temp, s.path(layersDir, r.Name)); err != nil {
+		return disk(of, err)
+	}
+	if err := atomicfile.SyncDir(s.path(layersDir)); err != nil {
+		return disk(of, err)
+	}
+	s.layers[r.Name] = &layer{record: r, used: s.cfg.Now()}
+	return nil
+}
