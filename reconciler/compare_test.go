@@ -38,6 +38,8 @@ func TestCompare(t *testing.T) {
 	t.Parallel()
 	more := service("u", "web", 5, "w")
 	more.Labels = map[string]string{"a.b": "c", "d": "e"}
+	boxed := service("u", "web", 3, "v")
+	boxed.Task.Process, boxed.Task.Container = schema.Process{}, container()
 	fewer := service("u", "web", 1, "w")
 	strict := service("u", "web", 3, "v")
 	strict.Update.MaxParallel = 2
@@ -63,6 +65,20 @@ func TestCompare(t *testing.T) {
   task.process.command: ["serve","v"] → ["serve","w"]: restart
   tasks: 3 → 5: in place
 skipped [], +2 -0 ~3
+`,
+		},
+		{
+			"a container for the process",
+			compiled("1", good(pkg("a", service("u", "web", 3, "v")))), compiled("2", good(pkg("a", boxed))),
+			`changed job c/u/web at a/x.cue:1:1: "restart" +0 -0 ~3
+  task.container.args:  → ["y"]: restart
+  task.container.command:  → ["x"]: restart
+  task.container.image:  → "a": restart
+  task.container.runtime:  → "crun": restart
+  task.container.user:  → "1": restart
+  task.container.workdir:  → "/srv": restart
+  task.process.command: ["serve","v"] → : restart
+skipped [], +0 -0 ~3
 `,
 		},
 		{

@@ -46,6 +46,7 @@ func TestDiff(t *testing.T) {
 		{"files", func(j *schema.Job) { j.Task.Files = map[string]schema.TaskFile{"f": {}} }, intent.Restart, []string{"task.files: restart"}},
 		{"sticky", func(j *schema.Job) { j.Task.Sticky = schema.StickyHere }, intent.Restart, []string{"task.sticky: restart"}},
 		{"root", func(j *schema.Job) { j.Task.Process.Root = "/x" }, intent.Restart, []string{"task.process.root: restart"}},
+		{"a container for the process", func(j *schema.Job) { j.Task.Container, j.Task.Process = container(), schema.Process{} }, intent.Restart, []string{"task.container: restart", "task.process.command: restart"}},
 		{"kind", func(j *schema.Job) { j.Kind = schema.Batch }, intent.Restart, []string{"kind: restart"}},
 		{"more memory", func(j *schema.Job) { j.Task.Resources.RAMBytes++ }, intent.Resize, []string{"task.resources.ramBytes: resize"}},
 		{"less memory", func(j *schema.Job) { j.Task.Resources.RAMBytes-- }, intent.InPlace, []string{"task.resources.ramBytes: in place"}},
@@ -138,6 +139,7 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.Task.Exceed = &schema.Exceed{CPU: true}
 		j.Prune = new(bool)
 		j.Task.Isolation = &schema.Isolation{Network: schema.HostNetwork}
+		j.Task.Container = container()
 		j.Task.Files, j.Task.Process.Root = map[string]schema.TaskFile{"f": {Content: "c"}}, "/root"
 		return j
 	}
@@ -154,6 +156,10 @@ func TestDiffKnowsAllFields(t *testing.T) {
 	}
 }
 
+func container() *schema.Container {
+	return &schema.Container{Image: "a", Command: []string{"x"}, Args: []string{"y"}, Workdir: "/srv", User: "1", Runtime: schema.Crun}
+}
+
 // TestDiffAgreesWithRunDigest: what may stay in place is what the digest of a
 // spec leaves out.
 func TestDiffAgreesWithRunDigest(t *testing.T) {
@@ -168,6 +174,11 @@ func TestDiffAgreesWithRunDigest(t *testing.T) {
 					Require: rapid.Bool().Draw(t, "require"), User: rapid.Bool().Draw(t, "user"),
 					Network: rapid.SampledFrom([]schema.Network{schema.HostNetwork, schema.NoNetwork}).Draw(t, "network"),
 				}
+			}
+			if rapid.Bool().Draw(t, "contained") {
+				j.Task.Container = container()
+				j.Task.Container.Image = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "image")
+				j.Task.Container.ReadOnly = rapid.Bool().Draw(t, "read-only")
 			}
 			j.Task.Sticky = rapid.SampledFrom([]schema.Sticky{schema.NotSticky, schema.StickyHere, schema.StickyStay}).Draw(t, "sticky")
 			if rapid.Bool().Draw(t, "env") {

@@ -20,10 +20,14 @@ func PortVariable(name string) string {
 // Environment returns what the task of a finds in its environment: PATH, what
 // its job declares, and the MUSTER_ variables, which nothing overrides. Declared
 // values may refer to the MUSTER_ variables; not to each other, since they have
-// no order.
+// no order. A container has the variables of its image, too, PATH among them,
+// where this sets none of the same name.
 func (a *Assignment) Environment() map[string]string {
 	own := a.variables()
-	env := map[string]string{"PATH": DefaultPath}
+	env := map[string]string{}
+	if a.Job.Task.Container == nil {
+		env["PATH"] = DefaultPath
+	}
 	for k, v := range a.Job.Task.Env {
 		env[k] = Expand(v, own)
 	}
@@ -32,8 +36,22 @@ func (a *Assignment) Environment() map[string]string {
 }
 
 // Command returns the command of the task of a, each word expanded with the
-// task's Environment.
-func (a *Assignment) Command() []string { return a.Expand(a.Job.Task.Process.Command) }
+// task's Environment; nil for a container that runs the entrypoint of its image.
+func (a *Assignment) Command() []string {
+	if c := a.Job.Task.Container; c != nil {
+		return a.Expand(c.Command)
+	}
+	return a.Expand(a.Job.Task.Process.Command)
+}
+
+// Args returns the arguments that a container declares, expanded as its Command;
+// nil for those of the image, and for a process.
+func (a *Assignment) Args() []string {
+	if c := a.Job.Task.Container; c != nil {
+		return a.Expand(c.Args)
+	}
+	return nil
+}
 
 // Expand returns command with each word expanded with the task's Environment.
 func (a *Assignment) Expand(command []string) []string {

@@ -41,23 +41,28 @@ const (
 	HasPorts        = "isolation.ports"        // a task binds no port but its own
 	HasNetwork      = "isolation.network"      // network namespaces
 	HasUser         = "isolation.user"         // user namespaces
+	HasContainers   = "container"              // images, and a runtime for them: see ContainerRuntime.Attribute
 )
 
 // IsolationOf returns the attributes that must be "true" of a machine for it to
 // run s: all that every task gets where it can be had, if the task requires it,
-// and what the task cannot be run without.
+// and what the task cannot be run without. A machine that runs containers has
+// namespaces for them, that of users among them.
 func IsolationOf(s *TaskSpec) []string {
 	var need []string
-	i := s.Isolation
+	i, contained := s.Isolation, s.Container != nil
+	if contained {
+		need = append(need, s.Container.Runtime.Attribute())
+	}
 	if i != nil && i.Require {
 		need = append(need, HasUsers, HasNamespaces, HasSeccomp, HasCapabilities, HasCPU, HasMemory, HasPIDs, HasPorts)
-	} else if s.Process.Root != "" || i != nil && (i.Network == NoNetwork || i.User) {
+	} else if !contained && (s.Process.Root != "" || i != nil && (i.Network == NoNetwork || i.User)) {
 		need = append(need, HasNamespaces)
 	}
 	if i != nil && i.Network == NoNetwork {
 		need = append(need, HasNetwork)
 	}
-	if i != nil && i.User {
+	if i != nil && i.User && !contained {
 		need = append(need, HasUser)
 	}
 	return need

@@ -71,15 +71,20 @@ func (j *Job) Class() AppClass {
 	return ClassLatencySensitive
 }
 
-// Runnable reports whether there is something to run: a command, or an alloc to make.
-func (j *Job) Runnable() bool { return j.Kind == Allocs || len(j.Task.Process.Command) > 0 }
+// Runnable reports whether there is something to run: a command, an image (which may
+// have a command of its own), or an alloc to make.
+func (j *Job) Runnable() bool {
+	return j.Kind == Allocs || j.Task.Container != nil || len(j.Task.Process.Command) > 0
+}
 
 // Kept reports whether the job says prune: false.
 func (j *Job) Kept() bool { return j.Prune != nil && !*j.Prune }
 
 // TaskSpec says what one task runs and what it may use.
-type TaskSpec struct {
-	Process   Process           `json:"process"`
+type TaskSpec struct { //nolint:recvcheck // a value is written as a pointer to it is
+	Process Process `json:"process"` // of no use beside Container
+	// Container is what the task runs in place of a Process; nil for none.
+	Container *Container        `json:"container,omitempty"`
 	Resources TaskResources     `json:"resources"`
 	Env       map[string]string `json:"env,omitempty"`
 	// GraceSeconds is the time from SIGTERM to SIGKILL, 0 to 3600.
@@ -96,6 +101,19 @@ type TaskSpec struct {
 	// Sticky gives the task a directory that outlives its generations on the
 	// same machine; it finds it in StickyVariable.
 	Sticky Sticky `json:"sticky,omitempty"`
+}
+
+// MarshalJSON leaves out the Process of a container. Any other is written, though it
+// may be empty: data of alloc sets is stored under the digest of that form.
+func (s TaskSpec) MarshalJSON() ([]byte, error) {
+	type spec TaskSpec // without this method
+	if s.Container == nil {
+		return encode(spec(s)), nil
+	}
+	return encode(struct {
+		spec
+		Process *Process `json:"process,omitempty"`
+	}{spec: spec(s)}), nil
 }
 
 // Logs bound what is kept of each output of each run of a task.
@@ -149,13 +167,14 @@ func (s *TaskSpec) RunDigest() Digest {
 	resources.Resources = Resources{}
 	return DigestOf(struct {
 		Process   Process             `json:"process"`
+		Container *Container          `json:"container,omitempty"`
 		Resources TaskResources       `json:"resources"`
 		Env       map[string]string   `json:"env,omitempty"`
 		Limits    *runLimits          `json:"limits,omitempty"`
 		Isolation *runIsolation       `json:"isolation,omitempty"`
 		Files     map[string]TaskFile `json:"files,omitempty"`
 		Sticky    bool                `json:"sticky,omitempty"`
-	}{s.Process, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.Files, s.Sticky.Has()})
+	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.Files, s.Sticky.Has()})
 }
 
 // Exceed says of which resources a task may use more than its limit while the

@@ -104,11 +104,11 @@ func isPast(dir string) bool {
 
 // prepare makes all that the keeper needs to be there.
 func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error) {
-	if len(a.Job.Task.Process.Command) == 0 {
-		return nil, fmt.Errorf("%w: it is empty", ErrCommand)
-	}
 	if err := r.able(&a.Job.Task); err != nil {
 		return nil, err
+	}
+	if len(a.Job.Task.Process.Command) == 0 {
+		return nil, fmt.Errorf("%w: it is empty", ErrCommand)
 	}
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return nil, err

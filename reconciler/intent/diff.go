@@ -98,7 +98,23 @@ func (d *differences) task(o, n *schema.TaskSpec) {
 	}
 	d.field(o.Process.Root != n.Process.Root, "task.process.root", Restart)
 	d.field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
+	d.container(o.Container, n.Container)
 	d.field(!maps.Equal(o.Env, n.Env), "task.env", Restart)
+}
+
+// container finds what differs of a container.
+func (d *differences) container(o, n *schema.Container) {
+	if o == nil || n == nil {
+		d.field(o != n, "task.container", Restart)
+		return
+	}
+	d.field(o.Image != n.Image, "task.container.image", Restart)
+	d.field(!slices.Equal(o.Command, n.Command), "task.container.command", Restart)
+	d.field(!slices.Equal(o.Args, n.Args), "task.container.args", Restart)
+	d.field(o.Workdir != n.Workdir, "task.container.workdir", Restart)
+	d.field(o.User != n.User, "task.container.user", Restart)
+	d.field(o.ReadOnly != n.ReadOnly, "task.container.readOnly", Restart)
+	d.field(o.Runtime != n.Runtime, "task.container.runtime", Restart)
 }
 
 // resources finds what differs of what a task, or an alloc, may use.

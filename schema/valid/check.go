@@ -72,7 +72,7 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 		}
 		c.batch(out)
 		c.rollout(out)
-		c.job(out)
+		c.job(data, out)
 	case ok && kind == schema.KindAllocSet:
 		c.where(out)
 		c.noRepair(out, "an alloc is not moved, since all that runs inside would be")
@@ -387,6 +387,8 @@ func (c *check) text(path []string, r *Rule, s string) {
 		p.Hint = pathHint(s)
 	case want == urlPathGrammar:
 		p.Hint = urlPathHint(s)
+	case want == schema.ImageGrammar:
+		p.Message, p.Hint = imageProblem(s)
 	}
 	c.add(p)
 }

@@ -208,11 +208,16 @@ func (c *check) numbers(task map[string]any, ports []string) {
 
 // command checks the words of a command.
 func (c *check) command(path []string, v any, vars variables) {
+	c.words(path, v, vars)
+	if words, _ := v.([]any); len(words) > 0 && words[0] == any("") {
+		c.add(Problem{Rule: schema.RuleInvalidValue, Path: append(slices.Clone(path), "0"), Message: "is empty", Expected: "the name of a program"})
+	}
+}
+
+// words checks what the words of a command refer to.
+func (c *check) words(path []string, v any, vars variables) {
 	words, _ := v.([]any)
 	for i, word := range words {
 		c.references(append(slices.Clone(path), strconv.Itoa(i)), word, vars)
-	}
-	if len(words) > 0 && words[0] == any("") {
-		c.add(Problem{Rule: schema.RuleInvalidValue, Path: append(slices.Clone(path), "0"), Message: "is empty", Expected: "the name of a program"})
 	}
 }

@@ -15,9 +15,6 @@ import (
 // "". What users of other systems write comes first, then the nearest of words.
 func didYouMean(word string, words []string, alias map[string]string) string {
 	if to, ok := alias[word]; ok {
-		if strings.HasPrefix(to, "container.") || to == "task.container" {
-			return "containers are not supported yet; process.command runs a program of the machine"
-		}
 		if strings.Contains(to, " ") {
 			return "write " + to
 		}

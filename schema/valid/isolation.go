@@ -38,6 +38,40 @@ var networkRule = aliased(words(schema.HostNetwork, schema.NoNetwork), map[strin
 	"private": "none", "isolated": "none", "empty": "none", "bridge": "host", "default": "host",
 })
 
+// maxImage is the longest image: registry and name, tag and digest.
+const maxImage = 255 + 1 + 128 + 1 + 71
+
+var containerRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "image", Required: true, Rule: &Rule{Type: String, Min: 1, Max: maxImage, Match: matchImage}},
+		{Name: "command", Rule: commandRule},
+		{Name: "args", Rule: commandRule},
+		{Name: "workdir", Rule: &Rule{Type: String, Min: 1, Max: maxPath, Match: matchDir}},
+		{Name: "user", Rule: &Rule{Type: String, Min: 1, Max: maxContainerUser, Match: matchContainerUser}},
+		{Name: "readOnly", Rule: &Rule{Type: Bool}},
+		{Name: "runtime", Rule: aliased(words(schema.Crun, schema.Runc, schema.Runsc), map[string]string{
+			"gvisor": "runsc", "docker": "runc", "containerd": "runc", "podman": "crun", "oci": "crun", "cri-o": "crun",
+		})},
+	},
+	Never: map[string]string{
+		"root": "the root directory of a container is its image", "rootfs": "the root directory of a container is its image",
+		"privileged": "no task has capabilities", "capabilities": "no task has capabilities", "securityContext": "no task has capabilities",
+		"imagePullPolicy": "an image is named by its digest, and pulled where it is not yet there", "force_pull": "an image is named by its digest, and pulled where it is not yet there",
+		"name": "a task has one container, and its name is the task's",
+	},
+	Alias: map[string]string{
+		"images": "image", "img": "image", "ref": "image", "tag": "image", "digest": "image", "repository": "image",
+		"entrypoint": "command", "cmd": "args", "arguments": "args", "argv": "args",
+		"workingDir": "workdir", "working_dir": "workdir", "work_dir": "workdir", "cwd": "workdir", "dir": "workdir",
+		"uid": "user", "runAsUser": "user", "group": "user", "gid": "user", "runAsGroup": "user",
+		"readonly": "readOnly", "read_only": "readOnly", "readonly_rootfs": "readOnly", "readOnlyRootFilesystem": "readOnly",
+		"runtimeClassName": "runtime", "runtimeClass": "runtime", "oci_runtime": "runtime",
+		"env": "task.env", "environment": "task.env", "ports": "task.resources.ports", "resources": "task.resources", "network_mode": "task.isolation.network",
+		"volumes": "task.files", "volumeMounts": "task.files", "mounts": "task.files",
+	},
+}
+
 var filesRule = &Rule{Type: Map, Max: maxFiles, Key: matchFile, Elem: &Rule{
 	Type: Struct,
 	Fields: []Field{
@@ -77,9 +111,16 @@ const programsGrammar = "a directory with the task's programs, such as /srv/imag
 // node agent refuses them as roots, and what leads there by links.
 var kernelDirs = []string{"/proc", "/sys", "/dev"}
 
-func matchRoot(s string) string {
+func matchDir(s string) string {
 	if !strings.HasPrefix(s, "/") || s != path.Clean(s) || matchLine(s) != "" {
 		return rootGrammar
+	}
+	return ""
+}
+
+func matchRoot(s string) string {
+	if want := matchDir(s); want != "" {
+		return want
 	}
 	for _, dir := range kernelDirs {
 		if s == dir || strings.HasPrefix(s, dir+"/") {

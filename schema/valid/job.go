@@ -12,13 +12,14 @@ import (
 )
 
 // job checks what ties fields of a job together: ports that are named must be
-// declared.
-func (c *check) job(job map[string]any) {
+// declared. given is what its owner wrote.
+func (c *check) job(given any, job map[string]any) {
 	task, ok := job["task"].(map[string]any)
 	if !ok {
 		return
 	}
 	c.wholeCores(task)
+	c.runs(given, task)
 	ports, known := portNames(task)
 	if !known {
 		return
@@ -34,11 +35,51 @@ func (c *check) job(job map[string]any) {
 	if process, ok := task["process"].(map[string]any); ok {
 		c.command([]string{"task", "process", "command"}, process["command"], v)
 	}
+	if container, ok := task["container"].(map[string]any); ok {
+		c.command([]string{"task", "container", "command"}, container["command"], v)
+		c.words([]string{"task", "container", "args"}, container["args"], v)
+	}
 	c.files(task, v)
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		v.within = k
 		c.references([]string{"task", "env", k}, env[k], v)
 	}
+}
+
+// runs checks that a task has exactly one thing to run. given is what the job's owner
+// wrote.
+func (c *check) runs(given any, task map[string]any) {
+	_, process := task["process"]
+	_, container := task["container"]
+	job, _ := given.(map[string]any)
+	written, _ := job["task"].(map[string]any)
+	switch {
+	case process && container:
+		c.add(Problem{
+			Rule: schema.RuleNoEffect, Path: []string{"task", "container"}, Key: true, Message: `a task with "process" cannot also have "container"`,
+			Expected: "one of process, container", Hint: "process.command runs a program of the machine, container.command one of the image",
+		})
+	case container:
+		if isolation, _ := written["isolation"].(map[string]any); isolation["user"] == any(false) {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: []string{"task", "isolation", "user"}, Message: "a container always has a user namespace of its own",
+				Expected: "true", Hint: `remove user; container.user chooses among the users of the image, as in user: "1000"`,
+			})
+		}
+	case !process && !slices.ContainsFunc(slices.Sorted(maps.Keys(written)), meansToRun):
+		c.add(Problem{
+			Rule: schema.RuleMissingField, Path: []string{"task", "process"}, Missing: true, Message: `required field "process", or "container", is missing`, Expected: "one of process, container",
+			Hint: `write process: command: ["…"], or container: image: "…"`,
+		})
+	}
+}
+
+// meansToRun reports whether a field of a task says what it runs, also by another name,
+// which is then in error.
+func meansToRun(name string) bool {
+	ways := []string{"process", "container"}
+	meant := firstOf(taskRule.Alias[name])
+	return slices.Contains(ways, name) || slices.Contains(ways, meant) || meant == "" && Nearest(name, ways) != ""
 }
 
 // wholeCores checks that what has cores of its own asks for whole ones.

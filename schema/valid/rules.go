@@ -267,7 +267,8 @@ var jobPriorityRule = &Rule{
 var taskRule = &Rule{
 	Type: Struct,
 	Fields: []Field{
-		{Name: "process", Required: true, Rule: processRule},
+		{Name: "process", Rule: processRule},
+		{Name: "container", Rule: containerRule},
 		{Name: "resources", Rule: resourcesRule, Default: map[string]any{}},
 		{Name: "env", Rule: &Rule{
 			Type: Map, Max: maxEnv, Key: matchEnv, Total: maxEnvBytes, Instead: elsewhere,
@@ -283,7 +284,7 @@ var taskRule = &Rule{
 		{Name: "files", Rule: filesRule},
 		{Name: "sticky", Rule: &Rule{Type: Bool, Words: []string{string(schema.StickyStay)}}},
 	},
-	Later: []string{"container", "packages"},
+	Later: []string{"packages"},
 	Alias: map[string]string{
 		"burst": "exceed", "burstable": "exceed", "memory_max": "exceed.ram", "memory_hard_limit": "exceed.ram", "cpu_hard_limit": "exceed.cpu",
 		"wholeCores": "resources.wholeCores", "appclass": "appclass of the job",
@@ -291,9 +292,9 @@ var taskRule = &Rule{
 		"devices": "resources.devices", "constraints": "constraints of the job", "image": "container.image", "ports": "resources.ports", "cpuMilli": "resources.cpuMilli",
 		"ramBytes": "resources.ramBytes", "diskBytes": "resources.diskBytes", "grace": "graceSeconds",
 		"kill_timeout": "graceSeconds", "terminationGracePeriodSeconds": "graceSeconds", "check": "health",
-		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health", "startupProbe": "health", "container": "process",
+		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health", "startupProbe": "health", "containers": "container", "docker": "container", "oci": "container", "pod": "container",
 		"restartPolicy": "restart", "restart_policy": "restart", "backoff": "restart", "portNumbers": "resources.portNumbers",
-		"driver": "process", "config": "process.command", "exec": "process.command", "entrypoint": "process.command",
+		"driver": "process", "config": "process.command", "exec": "process.command", "entrypoint": "container.command", "workdir": "container.workdir", "readOnly": "container.readOnly",
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "ulimit": "limits", "ulimits": "limits", "rlimits": "limits", "pids_limit": "limits.processes",
 		"log": "logs", "logging": "logs", "logConfig": "logs",
 		"securityContext": "isolation", "sandbox": "isolation", "security": "isolation", "network": "isolation.network",
