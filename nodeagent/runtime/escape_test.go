@@ -348,6 +348,29 @@ func TestAbstractSockets(t *testing.T) {
 	}
 }
 
+// TestPressure: a task can read what processes wait for, and not have the kernel watch it:
+// that takes time and memory which nobody is charged with, and minutes to end.
+func TestPressure(t *testing.T) {
+	t.Parallel()
+	const file = "/proc/pressure/memory"
+	want := "read-only file system"
+	if _, err := os.Stat(file); err != nil { // nothing to watch
+		want = "no such file or directory"
+	}
+	m := newMachine(t)
+	m.needNamespaces(t)
+	exe := installSelf(t)
+	for i, root := range []string{"", "/"} {
+		a := assignment(i, exe, attemptArg, "write", file)
+		a.Job.Task.Process.Root = root
+		p, dir := m.start(a)
+		wait(t, p)
+		if out := said(t, dir); !strings.Contains(out, want) {
+			t.Errorf("with root %q: %q, want %q", root, out, want)
+		}
+	}
+}
+
 // TestOwnCgroup: a task cannot lift its own limits.
 func TestOwnCgroup(t *testing.T) {
 	t.Parallel()
