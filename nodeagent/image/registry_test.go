@@ -211,7 +211,7 @@ func newStore(t testing.TB, g *registry, change func(*Config)) *Store {
 func openStore(t testing.TB, at string, change func(*Config)) *Store {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: the files of an image have owners")
+		t.Skip("needs root, as each file of an image has an owner")
 	}
 	c := Config{
 		Dir: at, Platform: Platform{OS: "linux", Architecture: "amd64"},

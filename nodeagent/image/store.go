@@ -309,8 +309,9 @@ func (s *Store) writeImage(r imageRecord) error {
 		return disk("image "+r.Digest.String(), err)
 	}
 	s.mu.Lock()
-	s.images[r.Digest] = &kept{record: r, used: r.Pulled}
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	s.images[r.Digest] = &kept{record: r}
+	s.use(s.images[r.Digest])
 	return nil
 }
 

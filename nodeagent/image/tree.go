@@ -29,6 +29,9 @@ type tree struct {
 	// missing is called with the path of each directory that is made since an
 	// entry below it needs it. It is made with mode 0755.
 	missing func(path string) error
+	// covered, if set, is called with the path of each such directory that takes the
+	// place of a whiteout, and is opaque.
+	covered func(path string)
 
 	last     string // the directory opened last, as it was asked for
 	lastReal string // its path without links
@@ -156,20 +159,20 @@ func (w *walk) step(elem string) (link string, err error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(w.here(), elem, flags, 0)
 	if errors.Is(err, unix.ENOENT) && w.create {
-		err = unix.Mkdirat(w.here(), elem, 0o755)
-		if err == nil {
-			err = unix.Fchmodat(w.here(), elem, 0o755, 0) // whatever the umask
-		}
-		if err == nil && w.tree.missing != nil {
-			err = w.tree.missing(path.Join(w.real, elem))
-		}
-		if err != nil {
+		if err := w.mkdir(elem); err != nil {
 			return "", err
 		}
 		fd, err = unix.Openat(w.here(), elem, flags, 0)
 	}
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return readLink(w.here(), elem)
+		link, err = readLink(w.here(), elem)
+		if !errors.Is(err, errNotDirectory) || !w.create || w.tree.covered == nil {
+			return link, err
+		}
+		if err := w.cover(elem); err != nil {
+			return "", err
+		}
+		fd, err = unix.Openat(w.here(), elem, flags, 0)
 	}
 	if err != nil {
 		return "", err
@@ -177,6 +180,37 @@ func (w *walk) step(elem string) (link string, err error) {
 	w.fds = append(w.fds, fd)
 	w.real = path.Join(w.real, elem)
 	return "", nil
+}
+
+// mkdir makes a directory that is missing.
+func (w *walk) mkdir(elem string) error {
+	err := unix.Mkdirat(w.here(), elem, 0o755)
+	if err == nil {
+		err = unix.Fchmodat(w.here(), elem, 0o755, 0) // whatever the umask
+	}
+	if err == nil && w.tree.missing != nil {
+		err = w.tree.missing(path.Join(w.real, elem))
+	}
+	return err
+}
+
+// cover makes a directory in the place of a whiteout.
+func (w *walk) cover(elem string) error {
+	st, err := stat(w.here(), elem)
+	if err != nil {
+		return err
+	}
+	if !isWhiteout(st) {
+		return errNotDirectory
+	}
+	if err := unix.Unlinkat(w.here(), elem, 0); err != nil {
+		return err
+	}
+	if err := w.mkdir(elem); err != nil {
+		return err
+	}
+	w.tree.covered(path.Join(w.real, elem))
+	return opaqueAt(w.here(), elem)
 }
 
 // readLink returns the target of a symbolic link, and errNotDirectory for all else.

@@ -68,6 +68,16 @@ func (u *unpacker) on(t *tree) {
 		u.implicit[p] = true
 		return u.take(block)
 	}
+	if !u.plain {
+		t.covered = u.fresh
+	}
+}
+
+// fresh notes that a directory without an entry has nothing of lower layers.
+func (u *unpacker) fresh(p string) {
+	delete(u.white, p)
+	delete(u.implicit, p)
+	u.times[p] = unix.Timespec{}
 }
 
 // take notes an entry that takes n bytes.

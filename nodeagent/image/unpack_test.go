@@ -2,11 +2,13 @@ package image
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,10 +45,10 @@ func TestMerged(t *testing.T) {
 		{
 			"a directory removed and made again hides what is below",
 			[][]file{
-				{dir("a"), reg("a/old", ""), dir("b"), reg("b/old", ""), reg("c/old", "")},
-				{reg(".wh.a", ""), dir("a"), reg("a/new", ""), dir("b"), reg("b/new", ""), reg(".wh.b", ""), reg("c/new", ""), reg(".wh.c", "")},
+				{dir("a"), reg("a/old", ""), dir("b"), reg("b/old", ""), reg("c/old", ""), reg("d/old", "")},
+				{reg(".wh.a", ""), dir("a"), reg("a/new", ""), dir("b"), reg("b/new", ""), reg(".wh.b", ""), reg("c/new", ""), reg(".wh.c", ""), reg(".wh.d", ""), reg("d/new", "")},
 			},
-			[]string{"a", "a/new", "b", "b/new", "c", "c/new"},
+			[]string{"a", "a/new", "b", "b/new", "c", "c/new", "d", "d/new"},
 		},
 		{
 			"an opaque directory",
@@ -219,4 +221,73 @@ func TestLinksOut(t *testing.T) {
 	if d := cmp.Diff([]string{"one", "three", "two"}, inside); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
+}
+
+// FuzzUnpack has nothing ever made, changed or removed outside of the directory,
+// whatever a tar says, and what is unpacked counted as it is.
+func FuzzUnpack(f *testing.F) {
+	for _, files := range [][]file{
+		{dir("a"), reg("a/b", "x"), symlink("a/c", "../../outside"), reg("a/c/d", ""), hardlink("e", "a/b")},
+		{symlink("o", "/outside"), reg("o/x", ""), reg(".wh.o", ""), hardlink("p", "o/secret"), reg("o", "")},
+		{symlink("o", "../outside"), dir("o"), reg(".wh..wh..opq", ""), reg("q/.wh.r", ""), reg("q/r/s", "")},
+		{reg("../outside/x", ""), reg("/outside/y", ""), hardlink("z", "../outside/secret"), reg("z", "changed")},
+		{reg("a/b/c", ""), reg("a", ""), dir("a"), hardlink("l", "lower"), hardlink("m", "l"), reg("l/x", "")},
+	} {
+		f.Add(tarOf(f, files...))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if os.Geteuid() != 0 {
+			t.Skip("needs root, as each file of an image has an owner")
+		}
+		base := t.TempDir()
+		for _, d := range []string{"outside", "root", "lower"} {
+			if err := os.Mkdir(filepath.Join(base, d), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{"outside/secret", "lower/lower"} {
+			if err := os.WriteFile(filepath.Join(base, name), []byte("s"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		outside := func() map[string]string {
+			all := look(t, base)
+			for p := range all {
+				if strings.HasPrefix(p, "root") || p == "lower/lower" { // which may have more names
+					delete(all, p)
+				}
+			}
+			return all
+		}
+		before := outside()
+		var all atomic.Int64
+		budget := &budget{of: "fuzz", store: &all}
+		budget.bytes.Store(1 << 20)
+		budget.entries.Store(200)
+		u := newUnpacker("fuzz", budget)
+		tree, err := openTree(filepath.Join(base, "root"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tree.close()
+		u.on(tree)
+		if err = u.unpack(t.Context(), bytes.NewReader(b)); err == nil {
+			if err = u.resolve([]string{filepath.Join(base, "lower")}); err == nil {
+				err = u.settle()
+			}
+		}
+		var known *failure
+		if err != nil && !errors.As(err, &known) {
+			t.Errorf("an error of no kind: %v", err)
+		}
+		if all.Load() != u.bytes {
+			t.Errorf("%d bytes are counted in the store and %d here", all.Load(), u.bytes)
+		}
+		if d := cmp.Diff(before, outside()); d != "" {
+			t.Fatalf("changed outside (-before +after):\n%s", d)
+		}
+		if b, err := os.ReadFile(filepath.Join(base, "lower/lower")); err != nil || string(b) != "s" {
+			t.Errorf("the lower layer's file has %q (%v)", b, err)
+		}
+	})
 }

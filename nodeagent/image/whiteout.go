@@ -47,7 +47,9 @@ func (u *unpacker) whiteout(parent, base string) error {
 	case err != nil:
 		return err
 	case isDir(st):
-		delete(u.implicit, at)
+		if u.implicit[at] {
+			u.fresh(at)
+		}
 		return opaqueAt(dir, name)
 	}
 	return nil
