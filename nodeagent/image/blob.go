@@ -55,7 +55,7 @@ func (r repository) smallFrom(ctx context.Context, h host, path string, sum dige
 	if path == "manifests" {
 		header.Set("Accept", manifestTypes)
 	}
-	res, err := r.client.get(ctx, h, r.name, path+"/"+sum.String(), header)
+	res, err := r.client.get(ctx, h, ask{repo: r.name, path: path + "/" + sum.String(), header: header})
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (b *blob) open(ctx context.Context) error {
 	if b.offset > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", b.offset))
 	}
-	res, err := b.client.get(ctx, b.hosts[0], b.name, "blobs/"+b.sum.String(), header) //nolint:bodyclose // close does
+	res, err := b.client.get(ctx, b.hosts[0], ask{repo: b.name, path: "blobs/" + b.sum.String(), header: header}) //nolint:bodyclose // close does
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,27 @@ type client struct {
 
 	mu     sync.Mutex       // guards what follows
 	grants map[string]grant // by host and repository
+}
+
+// newClient returns a client as the fields of cfg say that are about registries.
+func newClient(cfg *Config) *client {
+	c := &client{
+		transport: cfg.Transport, credentials: cfg.Credentials, insecure: map[string]bool{},
+		mirrors: cfg.Mirrors, stall: cmp.Or(cfg.Stall, defaultStall), now: cfg.Now, grants: map[string]grant{},
+	}
+	if c.transport == nil {
+		c.transport = http.DefaultTransport
+	}
+	if c.credentials == nil {
+		c.credentials = func(string) (string, string, bool) { return "", "", false }
+	}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	for _, name := range cfg.Insecure {
+		c.insecure[name] = true
+	}
+	return c
 }
 
 // host is one that may have an image.
@@ -54,8 +76,9 @@ func (c *client) hosts(registry string) []host {
 	return out
 }
 
-// request is one GET, with the redirects that follow.
+// request is one GET or HEAD, with the redirects that follow.
 type request struct {
+	method   string // "" is GET
 	of       string // for errors
 	url      *url.URL
 	header   http.Header
@@ -74,11 +97,12 @@ var errStalled = errors.New("nothing came for a while")
 func (c *client) follow(ctx context.Context, r request) (*http.Response, error) {
 	at := r.url
 	for range mostRedirects + 1 {
-		header := r.header.Clone()
+		next := r
+		next.url, next.header = at, r.header.Clone()
 		if at.Scheme != r.url.Scheme || at.Host != r.url.Host {
-			header.Del("Authorization")
+			next.header.Del("Authorization")
 		}
-		res, err := c.send(ctx, r.of, at, header)
+		res, err := c.send(ctx, next)
 		if err != nil {
 			return nil, err
 		}
@@ -88,41 +112,41 @@ func (c *client) follow(ctx context.Context, r request) (*http.Response, error) 
 			return res, nil
 		}
 		_ = res.Body.Close()
-		next, err := at.Parse(res.Header.Get("Location"))
-		if err != nil || next.Host == "" {
+		to, err := at.Parse(res.Header.Get("Location"))
+		if err != nil || to.Host == "" {
 			return nil, fail(ErrUnavailable, r.of, "%s redirects to %.200q, which is no URL", at.Host, res.Header.Get("Location"))
 		}
-		if next.Scheme != "https" && (next.Scheme != "http" || !r.insecure) {
-			return nil, fail(ErrUnavailable, r.of, "%s redirects to %.200q, which is not https", at.Host, next.Redacted())
+		if to.Scheme != "https" && (to.Scheme != "http" || !r.insecure) {
+			return nil, fail(ErrUnavailable, r.of, "%s redirects to %.200q, which is not https", at.Host, to.Redacted())
 		}
-		at = next
+		at = to
 	}
 	return nil, fail(ErrUnavailable, r.of, "it redirects more than %d times", mostRedirects)
 }
 
 // send sends one request. The body of the answer ends with ErrSlow when nothing comes
 // for c.stall while it is read.
-func (c *client) send(ctx context.Context, of string, u *url.URL, header http.Header) (*http.Response, error) {
+func (c *client) send(ctx context.Context, r request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(c.stall, func() { cancel(errStalled) })
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, r.method, r.url.String(), nil)
 	if err != nil {
 		timer.Stop()
 		cancel(nil)
-		return nil, fail(ErrUnavailable, of, "%w", err)
+		return nil, fail(ErrUnavailable, r.of, "%w", err)
 	}
-	req.Header = header
+	req.Header = r.header
 	req.Header.Set("Accept-Encoding", "identity") // the digest is of the bytes as they are stored
 	req.Header.Set("User-Agent", "muster-agent")
 	res, err := c.transport.RoundTrip(req)
 	timer.Stop()
 	if err != nil {
-		err = c.network(ctx, of, err)
+		err = c.network(ctx, r.of, err)
 		cancel(nil)
 		return nil, err
 	}
 	res.Request = req
-	res.Body = &body{of: of, body: res.Body, client: c, timer: timer, cause: func() error { return context.Cause(ctx) }, cancel: func() { cancel(nil) }}
+	res.Body = &body{of: r.of, body: res.Body, client: c, timer: timer, cause: func() error { return context.Cause(ctx) }, cancel: func() { cancel(nil) }}
 	return res, nil
 }
 
@@ -171,30 +195,37 @@ func (b *body) Close() error {
 	return b.body.Close()
 }
 
-// get asks a host for something of a repository: path is below it, from where bytes
-// were not read yet. The answer's status is 200 or 206.
-func (c *client) get(ctx context.Context, h host, repo, path string, header http.Header) (*http.Response, error) {
-	u, err := url.Parse(h.url + "/v2/" + repo + "/" + path)
-	of := h.registry + "/" + repo + ", " + path
+// ask is what a host is asked for.
+type ask struct {
+	method string // "" is GET
+	repo   string
+	path   string // below the repository
+	header http.Header
+}
+
+// get asks a host for something of a repository. The answer's status is 200 or 206.
+func (c *client) get(ctx context.Context, h host, a ask) (*http.Response, error) {
+	u, err := url.Parse(h.url + "/v2/" + a.repo + "/" + a.path)
+	of := h.registry + "/" + a.repo + ", " + a.path
 	if err != nil {
 		return nil, fail(ErrReference, of, "%w", err)
 	}
-	key := h.url + " " + repo
+	key := h.url + " " + a.repo
 	for try := 0; ; try++ {
 		c.mu.Lock()
 		g, ok := c.grants[key]
 		c.mu.Unlock()
-		sent := header.Clone()
+		sent := a.header.Clone()
 		if ok && (g.until.IsZero() || c.now().Before(g.until)) {
 			sent.Set("Authorization", g.header)
 		}
-		res, err := c.follow(ctx, request{of: of, url: u, header: sent, insecure: h.insecure})
+		res, err := c.follow(ctx, request{method: a.method, of: of, url: u, header: sent, insecure: h.insecure})
 		if err != nil {
 			return nil, err
 		}
 		if res.StatusCode == http.StatusUnauthorized && try == 0 && res.Request.URL.Host == u.Host {
 			_ = res.Body.Close()
-			if g, err = c.authorize(ctx, h, repo, res.Header); err != nil {
+			if g, err = c.authorize(ctx, h, a.repo, res.Header); err != nil {
 				return nil, err
 			}
 			c.mu.Lock()

@@ -8,6 +8,9 @@
 // unpacked without a copy in between. A pull that broke goes on where it was, from the
 // next mirror if need be, and what was unpacked of whole layers is used by the next one.
 //
+// Tags asks registries what tags stand for, for who writes references by digest; no
+// machine does.
+//
 // On the disk, below Config.Dir:
 //
 //	layers/DIFF/          a layer that is the same in each image, by the digest of its tar

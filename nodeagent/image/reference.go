@@ -64,16 +64,23 @@ func ParseReference(s string) (Reference, error) {
 	if !registryForm.MatchString(host) {
 		return bad("%.100q is no host or host:port", host)
 	}
-	if r.Registry == "index.docker.io" {
-		r.Registry = dockerHub
-	}
-	if r.Registry == dockerHub && !strings.Contains(r.Name, "/") {
-		r.Name = "library/" + r.Name
-	}
+	r.Registry, r.Name = onHub(r.Registry, r.Name)
 	if !nameForm.MatchString(r.Name) || len(r.Registry)+len(r.Name) > longestName {
 		return bad("%.100q is no name of a repository: lower case letters, digits, and single . _ - / between them, at most %d bytes with the registry", r.Name, longestName)
 	}
 	return r, nil
+}
+
+// onHub returns the names that Docker Hub itself uses of one of its images, and those of
+// other registries as they are.
+func onHub(registry, name string) (string, string) {
+	if registry == "index.docker.io" {
+		registry = dockerHub
+	}
+	if registry == dockerHub && !strings.Contains(name, "/") {
+		name = "library/" + name
+	}
+	return registry, name
 }
 
 // String returns the reference as ParseReference reads it.

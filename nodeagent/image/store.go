@@ -141,14 +141,7 @@ func Open(cfg Config) (*Store, error) {
 	cfg.MaxEntries = cmp.Or(cfg.MaxEntries, defaultEntries)
 	cfg.MaxLayers = cmp.Or(cfg.MaxLayers, defaultLayers)
 	cfg.Parallel = cmp.Or(cfg.Parallel, defaultParallel)
-	cfg.Stall = cmp.Or(cfg.Stall, defaultStall)
 	cfg.Platform = cfg.Platform.plain()
-	if cfg.Transport == nil {
-		cfg.Transport = http.DefaultTransport
-	}
-	if cfg.Credentials == nil {
-		cfg.Credentials = func(string) (string, string, bool) { return "", "", false }
-	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -157,13 +150,7 @@ func Open(cfg Config) (*Store, error) {
 	s.docs.Report = func(d durable.Damage) {
 		cfg.Log.Warn("a document of the image store is damaged", "file", d.File, "why", d.Why)
 	}
-	s.client = &client{
-		transport: cfg.Transport, credentials: cfg.Credentials, insecure: map[string]bool{},
-		mirrors: cfg.Mirrors, stall: cfg.Stall, now: cfg.Now, grants: map[string]grant{},
-	}
-	for _, name := range cfg.Insecure {
-		s.client.insecure[name] = true
-	}
+	s.client = newClient(&cfg)
 	if err := s.directories(); err != nil {
 		return nil, fmt.Errorf("image store: %w", err)
 	}
