@@ -209,7 +209,7 @@ func (w *World) checkAsleep() {
 		in.Desired = nil
 		f(&in)
 	}
-	if out := control.Step(in); len(out.Writes) > 0 && !w.takesOver(&out) {
+	if out := control.Step(in); w.overdue(&out) {
 		w.noteEvents(out.Events)
 		w.violate("the master sleeps until %s, and has to write %s", w.master.wake.Format(time.DateTime), out.Writes[0].Key)
 	}

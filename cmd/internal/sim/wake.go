@@ -38,7 +38,7 @@ func (w *World) checkWake(in control.Input) {
 		return // it goes on at once
 	}
 	in.State, in.Memo, in.Now = m.state, nil, w.clock.read(w.now.Add(sleeps))
-	if out := control.Step(in); len(out.Writes) > 0 && !onlyRebalances(&out) && !w.takesOver(&out) {
+	if out := control.Step(in); w.overdue(&out) {
 		w.noteEvents(out.Events)
 		w.violate("the master sleeps for %s, and has to write %s before", sleeps, out.Writes[0].Key)
 	} else if len(m.last.Writes) == 0 && verdictOf(&out) != verdictOf(m.last) {
@@ -46,8 +46,17 @@ func (w *World) checkWake(in control.Input) {
 	}
 }
 
+// overdue reports whether a step without a memo, for which there was no news, decides what the
+// master should have decided before.
+func (w *World) overdue(out *control.Output) bool {
+	return len(out.Writes) > 0 && !onlyRebalances(out) && !w.takesOver(out)
+}
+
 // onlyRebalances reports whether a step does nothing but move tasks to where they are
-// spread better, for which a job is looked at once in a minute.
+// spread better. A job is looked at for that once in a minute; and whether a task would be
+// better elsewhere depends on where it would be placed, which a step without a memo may
+// decide otherwise among machines with room: what it takes for a typical ask of the cell is
+// of now, and with a memo it is of some changes ago.
 func onlyRebalances(out *control.Output) bool {
 	return len(out.Events) > 0 && !slices.ContainsFunc(out.Events, func(e schema.Event) bool { return e.Cause != schema.CauseRebalance })
 }
