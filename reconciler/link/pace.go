@@ -8,7 +8,7 @@ const (
 	// which nothing happens. (Nomad's servers bound heartbeats likewise, by
 	// max_heartbeats_per_second.)
 	mostPulls  = 2000
-	mostUsages = 1000
+	mostUsages = 500
 	// slowestPull is half of the silence after which a machine gets no new tasks
 	// (model.SilentAfter): one answer may be late. slowestUsage is half of how long a
 	// sample counts.
@@ -18,6 +18,22 @@ const (
 
 // pace is how often each machine is asked.
 type pace struct{ pull, usage time.Duration }
+
+// moments is how many moments there are, in the time between two pulls of a machine, at which
+// machines are asked: those that are due at one are asked together. Thousands of timers, each
+// with a wake-up of its own, were a good part of what a cell costs at rest.
+const moments = 50
+
+// wait returns how long to wait at now until a machine that has answered is asked again: until
+// the first of these moments after the time of the pace.
+func (p *pace) wait(now time.Time) time.Duration {
+	every := p.pull / moments
+	next := now.Add(p.pull)
+	if at := next.Truncate(every); at.Before(next) {
+		next = at.Add(every)
+	}
+	return next.Sub(now)
+}
 
 // paceOf returns the pace with so many sessions; each time is at least as configured.
 func paceOf(cfg *Config, sessions int) pace {

@@ -322,7 +322,7 @@ func (c *session) receive(ctx context.Context, m *linkpb.Report) error {
 	if c.hinted {
 		return c.ask()
 	}
-	c.pull.Reset(c.server.pace.Load().pull)
+	c.pull.Reset(c.server.pace.Load().wait(time.Now()))
 	return nil
 }
 
