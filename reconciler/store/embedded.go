@@ -41,10 +41,11 @@ const (
 )
 
 // Memory of the raft log: etcd's defaults keep 15,000 entries, which took
-// 1.4 GB under load; nobody is there to catch up.
+// 1.4 GB under load; nobody is there to catch up. Of a large cell each may have hundreds
+// of kilobytes.
 const (
-	snapshotCount          = 500
-	snapshotCatchUpEntries = 100
+	snapshotCount          = 100
+	snapshotCatchUpEntries = 10
 )
 
 const (
