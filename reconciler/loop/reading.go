@@ -3,7 +3,9 @@ package loop
 import (
 	"context"
 	"sync"
+	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/status"
 )
 
@@ -40,11 +42,14 @@ type readingAnswer struct {
 	newer   <-chan struct{}
 }
 
-func (m readingQuestion) answer(o *owner) {
+func (m readingQuestion) answer(o *owner) { m.reply <- readingAnswer{o.read(), o.changed} }
+
+// read returns the reading of now.
+func (o *owner) read() *reading {
 	if o.reading == nil {
 		o.reading = &reading{in: o.master.Snapshot(o.cfg.Now()), by: o.describer}
 	}
-	m.reply <- readingAnswer{o.reading, o.changed}
+	return o.reading
 }
 
 func (l *Loop) read(ctx context.Context) (readingAnswer, error) {
@@ -76,29 +81,37 @@ func (l *Loop) Why(ctx context.Context, name, machine string) (status.Explanatio
 // Usages returns what the cell's machines and tasks use, as they said last. The
 // value is the caller's.
 func (l *Loop) Usages(ctx context.Context) (*status.Usage, error) {
-	in, err := l.usage(ctx)
+	a, err := l.usage(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return status.DescribeUsage(in.State, in.Observed, in.Now), nil
+	return status.DescribeUsage(a.state, a.samples, a.now), nil
 }
 
 // JobUsages returns the sums of Usages by job.
 func (l *Loop) JobUsages(ctx context.Context) ([]status.JobUsage, error) {
-	in, err := l.usage(ctx)
+	a, err := l.usage(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return status.SumUsage(in.State, in.Observed, in.Now), nil
+	return status.SumUsage(a.state, a.samples), nil
 }
 
-func (l *Loop) usage(ctx context.Context) (status.DescribeInput, error) {
-	reply := make(chan status.DescribeInput, 1)
+func (l *Loop) usage(ctx context.Context) (usageAnswer, error) {
+	reply := make(chan usageAnswer, 1)
 	return ask(ctx, l, usageQuestion{reply}, reply)
 }
 
-// usageQuestion asks for a snapshot of its own: samples are no news, and make no reading
-// old.
-type usageQuestion struct{ reply chan<- status.DescribeInput }
+// usageQuestion asks for the samples of now, which are no news, and make no reading old.
+type usageQuestion struct{ reply chan<- usageAnswer }
 
-func (m usageQuestion) answer(o *owner) { m.reply <- o.master.Snapshot(o.cfg.Now()) }
+type usageAnswer struct {
+	state   *model.State // which nobody writes to
+	samples map[string]model.Sample
+	now     time.Time
+}
+
+func (m usageQuestion) answer(o *owner) {
+	now := o.cfg.Now()
+	m.reply <- usageAnswer{o.read().in.State, o.master.Observed().Samples(now), now}
+}

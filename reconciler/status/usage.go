@@ -47,9 +47,8 @@ type TaskUsageLine struct {
 // DescribeUsage returns what the cell's machines and tasks use, as far as they
 // said so of late. Samples of generations that the cell has moved on from are
 // left out.
-func DescribeUsage(s *model.State, o *model.Observed, now time.Time) *Usage {
+func DescribeUsage(s *model.State, samples map[string]model.Sample, now time.Time) *Usage {
 	u := &Usage{Cell: s.Cell, At: now, Machines: []MachineUsageLine{}, Tasks: []TaskUsageLine{}}
-	samples := o.Samples(now)
 	for _, name := range slices.Sorted(maps.Keys(samples)) {
 		sample := samples[name]
 		m := s.Machines[name]
@@ -131,9 +130,9 @@ const MaxJobUsage = 1000
 // SumUsage sums up the usage of tasks by job, sorted by name. With more jobs than
 // MaxJobUsage it sums up by user, and with more users than that it is one sum: so nobody's
 // jobs take the room of another's, and a series does not come and go with what others use.
-func SumUsage(s *model.State, o *model.Observed, now time.Time) []JobUsage {
+func SumUsage(s *model.State, samples map[string]model.Sample) []JobUsage {
 	sums := map[schema.JobName]*JobUsage{}
-	for name, sample := range o.Samples(now) {
+	for name, sample := range samples {
 		if s.Machines[name] == nil {
 			continue
 		}

@@ -55,13 +55,13 @@ func TestSumUsage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, o := using(tt.users, tt.jobs, now)
-			got := SumUsage(s, o, now)
+			got := SumUsage(s, o.Samples(now))
 			if len(got) != tt.sums || got[0] != tt.first {
 				t.Fatalf("%d sums, the first %+v: want %d, %+v", len(got), got[0], tt.sums, tt.first)
 			}
 			if tt.sums > tt.users { // each job has its own
 				sums := map[string]int64{}
-				for _, line := range DescribeUsage(s, o, now).Tasks {
+				for _, line := range DescribeUsage(s, o.Samples(now), now).Tasks {
 					sums[strings.TrimSuffix(line.Name, "/0")] += line.CPUMilli
 				}
 				for _, x := range got {
@@ -73,7 +73,7 @@ func TestSumUsage(t *testing.T) {
 					}
 				}
 			}
-			if later := SumUsage(s, o, now.Add(2*time.Minute)); len(later) != 0 {
+			if later := SumUsage(s, o.Samples(now.Add(2*time.Minute))); len(later) != 0 {
 				t.Errorf("sums of samples that count no more: %s", cmp.Diff([]JobUsage{}, later))
 			}
 		})
