@@ -65,11 +65,12 @@ func (s *repair) repair(name schema.JobName) {
 		s.book(name, s.At(began.Add(repairEvery)))
 		return
 	}
-	s.book(name, s.At(began.Add(repairLooks)))
 	if s.uneven.cell.Even(name, want) {
-		s.activity.keepEven(name)
+		s.activity.keepEven(name, began.Add(repairLooks))
+		s.book(name, s.At(began.Add(repairEvery)))
 		return
 	}
+	s.book(name, s.At(began.Add(repairLooks)))
 	if why, until := s.uneven.stillMoves(name, s.Job(name)); why != "" { // that ends with a change of the job, or by itself
 		s.book(name, until)
 		return
