@@ -43,6 +43,9 @@ func (m *Memo) Audit(in Input) error {
 	if len(got) < len(want) {
 		return fmt.Errorf("what is kept of the cell does not say %q", want[len(got)])
 	}
+	if err := m.known.AuditSaid(in.Observed); err != nil {
+		return err
+	}
 	if err := in.State.Audit(); err != nil {
 		return err
 	}

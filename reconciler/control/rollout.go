@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
@@ -36,17 +35,21 @@ func (s *rollouts) rollOut(job schema.JobName) {
 	r := rollout{job: job, want: s.Admitted(job), digest: record.Admitted}
 	r.paused = record.Rollout != nil && record.Rollout.Failed != "" && record.Rollout.Returned == ""
 	tasks := s.Tasks(job)
-	if !slices.ContainsFunc(tasks, func(t schema.TaskRecord) bool {
-		return t.Machine != "" && (t.Data != r.digest && !r.paused || s.RestartFor(job, &t) != nil)
-	}) {
+	forward := false
+	for i := 0; i < len(tasks) && !forward; i++ {
+		t := &tasks[i]
+		forward = t.Machine != "" && (t.Data != r.digest && !r.paused || s.RestartFor(job, t) != nil)
+	}
+	if !forward {
 		return // there is nothing to bring forward
 	}
 	r.scope = s.Scope(job, r.want)
-	for _, t := range tasks {
+	for i := range tasks {
+		t := &tasks[i]
 		switch {
-		case !s.Wants(r.want, &t) || t.Done != nil:
+		case !s.Wants(r.want, t) || t.Done != nil:
 		case t.Machine == "":
-			moves, until := s.HoldsUp(&t, r.digest)
+			moves, until := s.HoldsUp(t, r.digest)
 			if s.book(job, until); moves {
 				r.moving++
 			}
@@ -62,8 +65,8 @@ func (s *rollouts) renewAll(r *rollout) {
 	parallel := max(1, r.want.Update.MaxParallel)
 	for _, t := range r.sick {
 		if r.moving < parallel {
-			if data, cause := s.renewal(r, &t); data != "" {
-				s.renew(r.job, t, cause)
+			if data, cause := s.renewal(r, t); data != "" {
+				s.renew(r.job, *t, cause)
 			}
 		}
 		r.moving++ // one that stays is down all the same, and takes its part of the budget
@@ -72,14 +75,14 @@ func (s *rollouts) renewAll(r *rollout) {
 		if r.moving >= parallel {
 			return
 		}
-		data, cause := s.renewal(r, &t)
+		data, cause := s.renewal(r, t)
 		if data == "" {
 			continue
 		}
-		why, until := s.waitsFor(r.job, &t, data)
+		why, until := s.waitsFor(r.job, t, data)
 		if s.book(r.job, until); why != "" {
 			s.hold(r.job, why)
-		} else if s.renew(r.job, t, cause) {
+		} else if s.renew(r.job, *t, cause) {
 			r.moving++
 		}
 	}
@@ -89,21 +92,21 @@ func (s *rollouts) renewAll(r *rollout) {
 type rollout struct {
 	job        schema.JobName
 	want       *schema.Job
-	digest     schema.Digest       // of want
-	paused     bool                // it has failed: only restarts go on
-	scope      facts.Scope         // which tasks shall have it
-	sick, well []schema.TaskRecord // run old data, or are to be restarted
-	moving     int                 // are down, or between old and new
+	digest     schema.Digest        // of want
+	paused     bool                 // it has failed: only restarts go on
+	scope      facts.Scope          // which tasks shall have it
+	sick, well []*schema.TaskRecord // run old data, or are to be restarted
+	moving     int                  // are down, or between old and new
 }
 
 // rollAssigned counts a task with a machine.
-func (s *rollouts) rollAssigned(r *rollout, t schema.TaskRecord) {
+func (s *rollouts) rollAssigned(r *rollout, t *schema.TaskRecord) {
 	up := s.IsUp(t.Machine)
-	said := s.Said(r.job, &t)
+	said := s.Said(r.job, t)
 	switch {
 	case t.Stop != nil:
 		r.moving++
-	case t.Data == r.digest && s.RestartFor(r.job, &t) == nil:
+	case t.Data == r.digest && s.RestartFor(r.job, t) == nil:
 		healthy, until := s.Healthy(said, r.want)
 		s.book(r.job, until)
 		if !up || !healthy {

@@ -342,7 +342,13 @@ func (o *Observed) BusyPorts(machine string, now time.Time) (busy []int, until t
 	if h == nil {
 		return nil, time.Time{}
 	}
-	busy = h.Report.BusyPorts
+	ports := 0
+	for i := range h.Report.Tasks {
+		ports += len(h.Report.Tasks[i].Ports)
+	}
+	if busy = h.Report.BusyPorts; ports > 0 {
+		busy = slices.Grow(slices.Clip(busy), ports) // of its own: it is not the report's
+	}
 	for i := range h.Report.Tasks {
 		t := &h.Report.Tasks[i]
 		if t.End != nil {
@@ -354,7 +360,6 @@ func (o *Observed) BusyPorts(machine string, now time.Time) (busy []int, until t
 				until = again
 			}
 		}
-		busy = slices.Clip(busy)
 		for _, p := range t.Ports {
 			busy = append(busy, p.Port)
 		}

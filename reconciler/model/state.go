@@ -395,8 +395,12 @@ func (s *State) Locate(t schema.TaskName, from uint64) string {
 	return r.Causes[len(r.Causes)-1].Machine
 }
 
-// SearchTask returns where the record of index is in c, or belongs.
+// SearchTask returns where the record of index is in c, or belongs. In most chunks no task is
+// missing.
 func SearchTask(c *schema.Chunk, index int) (int, bool) {
+	if at := index % schema.ChunkSize; at >= 0 && at < len(c.Tasks) && c.Tasks[at].Index == index {
+		return at, true
+	}
 	return slices.BinarySearchFunc(c.Tasks, index, func(r schema.TaskRecord, i int) int { return r.Index - i })
 }
 

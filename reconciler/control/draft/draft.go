@@ -233,14 +233,30 @@ func (d *Draft) chunkWrites() []model.Write {
 		case len(is.Tasks) == 0 && was != nil:
 			out = append(out, model.Write{Key: key})
 		case len(is.Tasks) == 0:
-		default:
-			w := d.view.Base.Document(key, is)
-			if was == nil || !bytes.Equal(w.Value, d.view.Base.Document(key, was).Value) {
-				out = append(out, w)
-			}
+		case d.differ(name, was, is):
+			out = append(out, d.view.Base.Document(key, is))
 		}
 	}
 	return out
+}
+
+// differ reports whether a chunk is stored as another than it was, nil if it was not there:
+// by the tasks that were changed, most often by the first.
+func (d *Draft) differ(name model.ChunkName, was, is *schema.Chunk) bool {
+	if was == nil || len(was.Tasks) != len(is.Tasks) {
+		return true
+	}
+	for _, index := range d.changed.Log[name.Job] {
+		if index/schema.ChunkSize != name.Number {
+			continue
+		}
+		at, there := model.SearchTask(was, index)
+		now, stays := model.SearchTask(is, index)
+		if there != stays || there && !bytes.Equal(schema.Canonical(&was.Tasks[at]), schema.Canonical(&is.Tasks[now])) {
+			return true
+		}
+	}
+	return false
 }
 
 // garbage returns deletions of job data that nothing refers to any more. Data has

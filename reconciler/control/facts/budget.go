@@ -173,17 +173,18 @@ func (f *Facts) Down(name schema.JobName, want *schema.Job) (map[int]bool, Until
 	if d == nil || d.want != want {
 		d = &downTasks{want: want, changes: len(log), down: map[int]bool{}}
 		f.down[name] = d
-		known := map[int]bool{}
-		for _, t := range f.Tasks(name) {
-			known[t.Index] = true
-			f.countDown(d, name, &t)
-		}
-		if want.Disruption != nil && want.Kind != schema.System {
-			for i := range want.Tasks {
-				if !known[i] {
-					d.down[i] = true
-				}
+		missing := 0 // the index of the first that has not been seen
+		declared := want.Disruption != nil && want.Kind != schema.System
+		tasks := f.Tasks(name)
+		for i := range tasks {
+			for ; declared && missing < min(tasks[i].Index, want.Tasks); missing++ {
+				d.down[missing] = true
 			}
+			missing = tasks[i].Index + 1
+			f.countDown(d, name, &tasks[i])
+		}
+		for ; declared && missing < want.Tasks; missing++ {
+			d.down[missing] = true
 		}
 		return d.down, d.until
 	}

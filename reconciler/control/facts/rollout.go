@@ -24,27 +24,29 @@ type Progress struct {
 	Waited  int    // are to run it, and are waited for
 	Failing string // says which task has failed with it and why, "" if none has
 
-	well map[int]bool // the healthy ones
+	well []int // the healthy ones, sorted
 }
 
 // Progress looks at the tasks of a job, whose record may be about to change.
 func (f *Facts) Progress(name schema.JobName, r *schema.JobRecord, want *schema.Job) (Progress, Until) {
-	p := Progress{well: map[int]bool{}}
+	var p Progress
 	var until Until
-	for _, t := range f.Tasks(name) {
-		if !f.Wants(want, &t) || t.Done != nil {
+	tasks := f.Tasks(name)
+	for i := range tasks {
+		t := &tasks[i]
+		if !f.Wants(want, t) || t.Done != nil {
 			continue
 		}
 		newest := t.Data == r.Admitted
 		var said model.ReportedTask
 		if t.Machine != "" {
-			said = f.Said(name, &t)
+			said = f.Said(name, t)
 		}
 		var is bool
 		var changes Until
 		switch {
 		case t.Machine == "":
-			if is, changes = f.HoldsUp(&t, r.Admitted); is {
+			if is, changes = f.HoldsUp(t, r.Admitted); is {
 				p.Waited++
 			}
 		case !newest:
@@ -54,14 +56,14 @@ func (f *Facts) Progress(name schema.JobName, r *schema.JobRecord, want *schema.
 		default:
 			if is, changes = f.Healthy(said, want); is {
 				p.Healthy++
-				p.well[t.Index] = true
+				p.well = append(p.well, t.Index)
 			} else {
 				p.Waited++
 			}
 		}
 		until = until.Or(changes)
 		if newest && p.Failing == "" && r.Rollout != nil && t.Generation > r.Rollout.After {
-			if why := failure(&t, said.TaskStatus); why != "" {
+			if why := failure(t, said.TaskStatus); why != "" {
 				p.Failing = fmt.Sprintf("%s %s", name.Task(t.Index).Short(), why)
 			}
 		}
@@ -206,7 +208,7 @@ func (f *Facts) CanaryTasks(name schema.JobName, want *schema.Job, p *Progress) 
 	}
 	scope := f.Scope(name, want)
 	for index := range scope.Only {
-		if p.well[index] {
+		if _, is := slices.BinarySearch(p.well, index); is {
 			well++
 		}
 	}
@@ -222,6 +224,9 @@ func Protects(r *schema.JobRecord, p *Progress) bool {
 // RestartFor returns the restart for which a task that runs has yet to be stopped,
 // nil if there is none, or it has failed.
 func (f *Facts) RestartFor(job schema.JobName, t *schema.TaskRecord) *schema.RestartRequest {
+	if len(f.Asked) == 0 { // as most of the time; each task of a rollout is asked about
+		return nil
+	}
 	for _, x := range f.Asked[job] {
 		// One that has changed is over, or has failed just now.
 		if x.Failed == "" && x.Of(t) && t.Machine != "" && t.Generation <= x.After && !f.DocumentChanged(model.KeyRestart+x.Name) {

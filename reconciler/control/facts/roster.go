@@ -29,6 +29,7 @@ type Known struct {
 	domains           map[string]map[string]int // machines that are up, by attribute and value
 	changes           model.Log[string]
 	places            uint64 // counts the changes of which machines are up, and of what is declared of them
+	said              saidOfJobs
 }
 
 // knownMachine is how a machine is.
@@ -39,6 +40,7 @@ type knownMachine struct {
 	spec       *intent.MachineSpec
 	up         bool
 	queued     time.Time // of its entry in silences that counts; zero if there is none
+	over       bool      // it is another by now, or gone
 }
 
 // mark is what few machines have, and is looked for in each step.
@@ -96,6 +98,7 @@ func (k *Known) Update(r Roster) {
 		}
 	}
 	k.settle(&r)
+	k.said.forget()
 }
 
 // refresh looks at one machine.
@@ -135,6 +138,8 @@ func (k *Known) replace(name string, was, is *knownMachine) {
 	k.machines[name] = is
 	if was == nil {
 		k.names.add(name)
+	} else {
+		was.over = true
 	}
 	if was == nil || was.up != is.up || was.spec != is.spec {
 		k.count(name, was, -1)
@@ -163,6 +168,7 @@ func (k *Known) forget(name string, was *knownMachine) {
 	}
 	k.changes.Add(name, len(k.machines))
 	k.count(name, was, -1)
+	was.over = true
 	delete(k.machines, name)
 	delete(k.down, name)
 	k.names.remove(name)

@@ -34,7 +34,19 @@ func (f *Facts) Frozen(name schema.JobName) bool { return f.Suspended.Of(name) !
 
 // Said returns what is known of the generation of a task that has a machine.
 func (f *Facts) Said(job schema.JobName, t *schema.TaskRecord) model.ReportedTask {
-	return f.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)
+	s := f.known.saidOf(job, f.Span(job)*schema.ChunkSize)
+	if t.Index >= len(s.tasks) { // the job has grown in this step
+		return f.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)
+	}
+	said := &s.tasks[t.Index]
+	if said.generation != t.Generation || said.on.over || said.on.record.Name != t.Machine {
+		on := f.known.machines[t.Machine]
+		if on == nil {
+			return f.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)
+		}
+		*said = saidOfTask{t.Generation, on, f.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)}
+	}
+	return said.task
 }
 
 // Healthy reports whether a task works, and has run long enough for the update
