@@ -35,11 +35,12 @@ type session struct {
 	busy atomic.Bool                // anyone: it hands something to the master
 	done chan struct{}              // closed when the session has ended
 
-	sent   map[schema.Digest]bool // data that the agent has
-	report schema.Report          // the last one; before the first only what the machine is
-	digest []byte                 // of it; nil before the first
-	clock  *linkpb.Report         // the last one, for what it says of the agent's clock
-	came   time.Time              // when it did
+	sent    map[schema.Digest]bool // data that the agent has
+	report  schema.Report          // the last one; before the first only what the machine is
+	digest  []byte                 // of it; nil before the first
+	reports linkpb.Decoder         // of which report is the last
+	clock   *linkpb.Report         // the last one, for what it says of the agent's clock
+	came    time.Time              // when it did
 
 	pull    *time.Timer // when to ask next
 	pulling bool        // asked, not answered
@@ -293,7 +294,7 @@ func (c *session) receive(ctx context.Context, m *linkpb.Report) error {
 	c.came, c.clock = time.Now(), &linkpb.Report{Sent: m.GetSent()}
 	switch {
 	case m.Body != nil:
-		r, err := apart(func() (schema.Report, error) { return linkpb.DecodeReport(m) })
+		r, err := apart(func() (schema.Report, error) { return c.reports.Decode(m, &c.report) })
 		if err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
 		}

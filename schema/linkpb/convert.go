@@ -131,8 +131,8 @@ func EncodeReport(r *schema.Report) (body, digest []byte, err error) {
 // DecodeReport returns the report of a Report message that has a body. It errs
 // when the body does not have the digest it is said to have.
 func DecodeReport(m *Report) (schema.Report, error) {
-	if sum := sha256.Sum256(m.GetBody()); !bytes.Equal(sum[:], m.GetDigest()) {
-		return schema.Report{}, fmt.Errorf("report has digest %x: want %x", sum, m.GetDigest())
+	if !sameDigest(m) {
+		return schema.Report{}, fmt.Errorf("report has digest %x: want %x", sha256.Sum256(m.GetBody()), m.GetDigest())
 	}
 	var b ReportBody
 	if err := proto.Unmarshal(m.GetBody(), &b); err != nil {
@@ -142,6 +142,30 @@ func DecodeReport(m *Report) (schema.Report, error) {
 	if err != nil {
 		return schema.Report{}, fmt.Errorf("report: %w", err)
 	}
+	r, err := decodeBody(machine, &b)
+	if err != nil {
+		return schema.Report{}, err
+	}
+	r.Tasks = slices.Grow(r.Tasks, len(b.GetTasks())) // exactly: it is kept
+	for _, p := range b.GetTasks() {
+		t, err := decodeTask(p)
+		if err != nil {
+			return schema.Report{}, fmt.Errorf("report of machine %s: %w", machine.Name, err)
+		}
+		r.Tasks = append(r.Tasks, t)
+	}
+	return r, nil
+}
+
+// sameDigest reports whether the body of a report has the digest that it is said to have.
+func sameDigest(m *Report) bool {
+	sum := sha256.Sum256(m.GetBody())
+	return bytes.Equal(sum[:], m.GetDigest())
+}
+
+// decodeBody decodes all of a report but its tasks and its machine.
+func decodeBody(machine schema.MachineInfo, b *ReportBody) (schema.Report, error) {
+	var err error
 	r := schema.Report{Machine: machine, View: b.GetView()}
 	if r.Conditions, err = decodeConditions(b.GetConditions()); err != nil {
 		return schema.Report{}, fmt.Errorf("report of machine %s: %w", machine.Name, err)
@@ -152,14 +176,6 @@ func DecodeReport(m *Report) (schema.Report, error) {
 			return schema.Report{}, fmt.Errorf("report of machine %s: busy %w", machine.Name, err)
 		}
 		r.BusyPorts = append(r.BusyPorts, port)
-	}
-	r.Tasks = slices.Grow(r.Tasks, len(b.GetTasks())) // exactly: it is kept
-	for _, p := range b.GetTasks() {
-		t, err := decodeTask(p)
-		if err != nil {
-			return schema.Report{}, fmt.Errorf("report of machine %s: %w", machine.Name, err)
-		}
-		r.Tasks = append(r.Tasks, t)
 	}
 	if r.Overload, err = decodeOverload(b.GetOverload()); err != nil {
 		return schema.Report{}, fmt.Errorf("report of machine %s: %w", machine.Name, err)
