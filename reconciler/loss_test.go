@@ -47,7 +47,7 @@ func TestManyLost(t *testing.T) {
 			}
 		}
 	}
-	if want := []int{200, 100}; !slices.Equal(lost, want) {
+	if want := []int{80, 80, 80, 60}; !slices.Equal(lost, want) {
 		t.Errorf("steps that follow one another reschedule %d tasks, want %d", lost, want)
 	}
 	if n := len(c.agent("m2").tasks); n != 300 {

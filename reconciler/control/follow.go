@@ -24,17 +24,33 @@ type stops struct {
 type follower struct {
 	pass
 	released map[schema.TaskName]string // from silent machines, and why
+	losing   map[schema.JobName]bool    // the jobs of these
 	stops    stops
 }
 
 // followJob takes what is known of the tasks of a job into the records.
 func (s *follower) followJob(name schema.JobName) {
+	if s.losing == nil {
+		s.losing = map[schema.JobName]bool{}
+		for task := range s.released {
+			s.losing[task.JobName] = true
+		}
+	}
 	s.setJobRight(name)
+	loses := s.losing[name]
 	for _, t := range s.Tasks(name) {
 		if t.Stop != nil && t.Stop.By != "" {
 			s.stops.preempted[t.Stop.By] = append(s.stops.preempted[t.Stop.By], snapshot.On{Task: name.Task(t.Index), Machine: t.Machine})
 		}
-		s.follow(name, t)
+		why, released := "", false
+		if loses && t.Machine != "" {
+			why, released = s.released[name.Task(t.Index)]
+		}
+		if released {
+			s.end(name, t, schema.Cause{Kind: schema.CauseMachineLost, Message: why, At: s.Now})
+		} else {
+			s.follow(name, t)
+		}
 	}
 	for _, t := range s.Tasks(name) {
 		switch {
@@ -62,10 +78,6 @@ func neverSent(t *schema.TaskRecord, n int) schema.Cause {
 // follow takes what is known of a task's generation into its record.
 func (s *follower) follow(job schema.JobName, t schema.TaskRecord) {
 	if t.Machine == "" {
-		return
-	}
-	if why, ok := s.released[job.Task(t.Index)]; ok {
-		s.end(job, t, schema.Cause{Kind: schema.CauseMachineLost, Message: why, At: s.Now})
 		return
 	}
 	if n := s.Base.Heavy(t.Data); n > 0 {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"container/heap"
 	"fmt"
 	"maps"
 	"slices"
@@ -269,17 +270,38 @@ func (l *rescheduler) leave(task schema.TaskName, why string) {
 	l.left[task] = why
 }
 
+// dueTasks is a container/heap, from which tasks come in the order in which they are
+// rescheduled: of thousands a step takes few, and need not sort them all.
+type dueTasks []*facts.DueTask
+
+func (q *dueTasks) Len() int           { return len(*q) }
+func (q *dueTasks) Less(i, j int) bool { return (*q)[i].Before((*q)[j]) }
+func (q *dueTasks) Swap(i, j int)      { (*q)[i], (*q)[j] = (*q)[j], (*q)[i] }
+func (q *dueTasks) Push(x any)         { *q = append(*q, x.(*facts.DueTask)) }
+
+func (q *dueTasks) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	*q = (*q)[:last]
+	return x
+}
+
 // releasedAtOnce is how many tasks of silent machines a step reschedules. The others are those of
 // the next step, so that commits and reports are decided upon in between: 10,000 tasks at once
 // take seconds. In the order that due tasks have, a step has few jobs to look at.
-const releasedAtOnce = 200
+const releasedAtOnce = 80
 
 // release gives tasks of silent machines to others, as far as the buckets go.
 func (l *rescheduler) release(due []facts.DueTask) {
+	queue := make(dueTasks, 0, len(due))
 	for i := range due {
-		d := &due[i]
+		if due[i].Why != "" {
+			queue = append(queue, &due[i])
+		}
+	}
+	for heap.Init(&queue); len(queue) > 0; {
+		d := heap.Pop(&queue).(*facts.DueTask)
 		switch {
-		case d.Why == "":
 		case len(l.released) == releasedAtOnce:
 			l.another()
 			return

@@ -3,7 +3,6 @@ package facts
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/intent"
@@ -192,8 +191,8 @@ type DueTask struct {
 }
 
 // DueTasks returns the tasks on silent machines of which there is something to say: that are
-// to be rescheduled, or wait for something on a machine that is lost. Those of higher
-// priority come first, then by name.
+// to be rescheduled, or wait for something on a machine that is lost. They are in no order,
+// see DueTask.Before.
 func (f *Facts) DueTasks() ([]DueTask, Until) {
 	keys := map[model.ChunkName]bool{}
 	for name := range f.silent {
@@ -217,10 +216,13 @@ func (f *Facts) DueTasks() ([]DueTask, Until) {
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b DueTask) int {
-		return cmp.Or(cmp.Compare(b.Data.Priority, a.Data.Priority), a.Name.Compare(b.Name))
-	})
 	return out, until
+}
+
+// Before reports whether a task is rescheduled before another one: those of higher priority
+// come first, then by name.
+func (d *DueTask) Before(o *DueTask) bool {
+	return cmp.Or(cmp.Compare(o.Data.Priority, d.Data.Priority), d.Name.Compare(o.Name)) < 0
 }
 
 // DueTask says whether a task on a silent machine is to be rescheduled.
