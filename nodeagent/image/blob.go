@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -19,6 +20,12 @@ type repository struct {
 	client *client
 	hosts  []host // asked in this order
 	name   string
+	exact  *url.URL // if set, what is pulled is there, and in no registry
+}
+
+// get asks a host for what has a path in the repository.
+func (r repository) get(ctx context.Context, h host, path string, header http.Header) (*http.Response, error) {
+	return r.client.get(ctx, h, ask{repo: r.name, path: path, header: header, exact: r.exact})
 }
 
 // small reads a manifest or a configuration of at most limit bytes, whole and of its
@@ -55,7 +62,7 @@ func (r repository) smallFrom(ctx context.Context, h host, path string, sum dige
 	if path == "manifests" {
 		header.Set("Accept", manifestTypes)
 	}
-	res, err := r.client.get(ctx, h, ask{repo: r.name, path: path + "/" + sum.String(), header: header})
+	res, err := r.get(ctx, h, path+"/"+sum.String(), header)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +97,8 @@ type blob struct {
 	repository
 
 	sum    digest.Digest
-	size   int64
+	size   int64 // -1: not known yet
+	limit  int64 // of bytes, if the size is not known
 	offset int64
 	body   io.ReadCloser
 	came   int64 // over this connection
@@ -100,10 +108,7 @@ type blob struct {
 
 // read is io.Reader's Read. Errors are those of Ensure.
 func (b *blob) read(ctx context.Context, p []byte) (int, error) {
-	for {
-		if b.offset == b.size {
-			return 0, io.EOF
-		}
+	for b.offset != b.size {
 		if b.body == nil {
 			if err := b.open(ctx); err != nil {
 				if err := b.next(err); err != nil {
@@ -112,22 +117,36 @@ func (b *blob) read(ctx context.Context, p []byte) (int, error) {
 				continue
 			}
 		}
-		n, err := b.body.Read(p[:min(int64(len(p)), b.size-b.offset)])
-		b.offset += int64(n)
-		b.came += int64(n)
-		if err != nil {
-			_ = b.body.Close()
-			b.body = nil
-			if n == 0 && b.offset < b.size {
-				if err := b.broken(ctx, err); err != nil {
-					return 0, err
-				}
+		n, err := b.receive(p)
+		switch {
+		case b.size < 0 && b.offset > b.limit:
+			return 0, fail(ErrInvalid, b.of(), "it has more than %d bytes", b.limit)
+		case n > 0:
+			return n, nil
+		case err != nil && b.offset != b.size:
+			if err := b.broken(ctx, err); err != nil {
+				return 0, err
 			}
 		}
-		if n > 0 {
-			return n, nil
-		}
 	}
+	return 0, io.EOF
+}
+
+// receive reads from the connection, which is closed when it has ended.
+func (b *blob) receive(p []byte) (int, error) {
+	if b.size >= 0 {
+		p = p[:min(int64(len(p)), b.size-b.offset)]
+	}
+	n, err := b.body.Read(p)
+	b.offset += int64(n)
+	b.came += int64(n)
+	if b.size < 0 && errors.Is(err, io.EOF) {
+		b.size = b.offset
+	}
+	if err != nil {
+		b.close()
+	}
+	return n, err
 }
 
 func (b *blob) of() string {
@@ -140,11 +159,14 @@ func (b *blob) open(ctx context.Context) error {
 	if b.offset > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", b.offset))
 	}
-	res, err := b.client.get(ctx, b.hosts[0], ask{repo: b.name, path: "blobs/" + b.sum.String(), header: header}) //nolint:bodyclose // close does
+	res, err := b.get(ctx, b.hosts[0], "blobs/"+b.sum.String(), header) //nolint:bodyclose // close does
 	if err != nil {
 		return err
 	}
 	b.body, b.came = res.Body, 0
+	if b.size < 0 && b.offset == 0 && res.ContentLength >= 0 {
+		b.size = res.ContentLength
+	}
 	skip := b.offset
 	if res.StatusCode == http.StatusPartialContent {
 		var from int64

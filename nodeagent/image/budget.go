@@ -15,6 +15,14 @@ type budget struct {
 	most    int64         // what the store may have; 0: any
 }
 
+// budget returns that of an image or an archive.
+func (s *Store) budget(of string) *budget {
+	b := &budget{of: of, store: &s.bytes, most: s.cfg.MaxBytes}
+	b.bytes.Store(s.cfg.MaxImageBytes)
+	b.entries.Store(s.cfg.MaxEntries)
+	return b
+}
+
 // rounded returns what a file of that size takes, in bytes.
 func rounded(size int64) int64 { return (size + block - 1) / block * block }
 

@@ -201,14 +201,19 @@ type ask struct {
 	repo   string
 	path   string // below the repository
 	header http.Header
+	exact  *url.URL // if set, what is asked for, and no path of a registry
 }
 
 // get asks a host for something of a repository. The answer's status is 200 or 206.
 func (c *client) get(ctx context.Context, h host, a ask) (*http.Response, error) {
-	u, err := url.Parse(h.url + "/v2/" + a.repo + "/" + a.path)
-	of := h.registry + "/" + a.repo + ", " + a.path
-	if err != nil {
-		return nil, fail(ErrReference, of, "%w", err)
+	u, of := a.exact, a.repo
+	if u == nil {
+		var err error
+		u, err = url.Parse(h.url + "/v2/" + a.repo + "/" + a.path)
+		of = h.registry + "/" + a.repo + ", " + a.path
+		if err != nil {
+			return nil, fail(ErrReference, of, "%w", err)
+		}
 	}
 	key := h.url + " " + a.repo
 	for try := 0; ; try++ {

@@ -16,7 +16,7 @@ import (
 	"github.com/musterhq/muster/schema/atomicfile"
 )
 
-// Hold keeps an image from being collected until release is called, which may be
+// Hold keeps an image or an archive from being collected until release is called, which may be
 // called more than once. It is held by the digest it is asked for by, whether the
 // store has it or not: hold it before Ensure. Holds do not outlast the process: who
 // finds tasks running holds their images again before the first Collect.
@@ -140,7 +140,8 @@ func (s *Store) Usage() Usage {
 	return Usage{Bytes: s.bytes.Load(), Images: len(s.images), Layers: len(s.layers), Held: len(s.holds)}
 }
 
-// Images returns the digests by which images can be had without a network, sorted.
+// Images returns the digests by which images and archives can be had without a
+// network, sorted.
 func (s *Store) Images() []digest.Digest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +155,9 @@ func (s *Store) Layers() []digest.Digest {
 	defer s.mu.Unlock()
 	var out []digest.Digest
 	for _, l := range s.layers {
-		out = append(out, l.record.Diff)
+		if l.record.Diff != "" {
+			out = append(out, l.record.Diff)
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -1,4 +1,5 @@
-// Package image is a store of container images on one machine, by their content.
+// Package image is a store of container images, and of archives, on one machine, by
+// their content.
 //
 // In: references by digest, registries, mirrors, limits. Out: for each image the
 // directories that overlayfs merges, and what the image says of how it is run.
@@ -15,9 +16,10 @@
 //
 //	layers/DIFF/          a layer that is the same in each image, by the digest of its tar
 //	layers/chain-CHAIN/   one that depends on those below it, by the digest of all of them
+//	layers/archive-SUM/   an archive, by the digest of its file
 //	  fs/                 its directory, for overlayfs
 //	  layer.json          its document, with a checksum
-//	images/DIGEST.json    an image: its layers and settings; its mtime is its last use
+//	images/DIGEST.json    an image or an archive: its layers and settings; its mtime is its last use
 //	unpacking/            what is not whole: removed by Open
 //	trash/                what is being removed
 //

@@ -17,7 +17,9 @@ type Image struct {
 	Manifest digest.Digest // of this platform's manifest
 	Settings Settings
 	// Layers are the directories that overlayfs merges, lowest first (its option
-	// lowerdir wants the highest first). There may be none. Nobody may write to them.
+	// lowerdir wants the highest first). There may be none, or so many that their
+	// paths do not fit into one call of mount(2), which takes a page: fsconfig(2) has
+	// lowerdir+ for them. Nobody may write to them.
 	Layers []string
 	// Root is what the upper directory of an overlay must be given: it hides the
 	// attributes that the layers have for the root.
@@ -44,8 +46,11 @@ type Root struct {
 //
 // An image that nobody holds may be collected at once: see Hold.
 func (s *Store) Ensure(ctx context.Context, ref Reference) (Image, error) {
-	if img, ok := s.have(ref.Digest); ok {
-		return img, nil
+	if _, err := ParseReference(ref.String()); err != nil {
+		return Image{}, err
+	}
+	if r, ok := s.have(ref.Digest); ok && !r.Archive {
+		return s.image(r), nil
 	}
 	img, _, err := s.pulls.do(ctx, ref.repository()+"@"+ref.Digest.String(), func(ctx context.Context) (Image, error) {
 		return s.pullImage(ctx, ref)
@@ -53,16 +58,16 @@ func (s *Store) Ensure(ctx context.Context, ref Reference) (Image, error) {
 	return img, err
 }
 
-// have returns an image of the store, and notes that it is used.
-func (s *Store) have(d digest.Digest) (Image, bool) {
+// have returns what the store has of a digest, and notes that it is used.
+func (s *Store) have(d digest.Digest) (imageRecord, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.images[d]
 	if k == nil {
-		return Image{}, false
+		return imageRecord{}, false
 	}
 	s.use(k)
-	return s.image(k.record), true
+	return k.record, true
 }
 
 // use notes that an image is used now. s.mu is held.
@@ -195,9 +200,7 @@ func (s *Store) assemble(r *imageRecord, names []string, of string) error {
 // pullLayers returns the names of an image's layers in the store, lowest first, pinned.
 // Those that came before an error are returned with it.
 func (s *Store) pullLayers(ctx context.Context, from repository, layers []layerOf, of string) ([]string, error) {
-	b := &budget{of: of, store: &s.bytes, most: s.cfg.MaxBytes}
-	b.bytes.Store(s.cfg.MaxImageBytes)
-	b.entries.Store(s.cfg.MaxEntries)
+	b := s.budget(of)
 	names := make([]string, len(layers))
 	ready := make([]chan struct{}, len(layers))
 	for i := range ready {

@@ -144,7 +144,7 @@ func (s *Store) unpackBlob(ctx context.Context, from repository, l layerOf, into
 func (s *Store) stream(ctx context.Context, from repository, l layerOf, u *unpacker) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	net := &blob{repository: from, sum: l.sum, size: l.size}
+	net := &blob{repository: from, sum: l.sum, size: l.size, limit: s.cfg.MaxImageBytes}
 	packed := newSummed(readFunc(func(p []byte) (int, error) { return net.read(ctx, p) }))
 	first := newAhead(packed)
 	defer func() { // in this order: nobody uses the connection any more
@@ -160,7 +160,7 @@ func (s *Store) stream(ctx context.Context, from repository, l layerOf, u *unpac
 	// Whether it is what the digest says is worth more than what is wrong with it.
 	limit := int64(largestDrain)
 	if err == nil {
-		limit = l.size
+		limit = max(l.size, s.cfg.MaxImageBytes)
 	}
 	n, failed := io.CopyN(io.Discard, first, limit)
 	if failed == nil && n == limit {
@@ -173,7 +173,7 @@ func (s *Store) stream(ctx context.Context, from repository, l layerOf, u *unpac
 		return err
 	}
 	if got := packed.sum(); got != l.sum {
-		return fail(ErrDigest, u.of, "what came has the digest %s (%d bytes)", got, l.size)
+		return fail(ErrDigest, u.of, "what came has the digest %s", got)
 	}
 	return err
 }

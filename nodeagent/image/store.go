@@ -72,6 +72,7 @@ type Store struct {
 	bin    *trash.Bin
 	docs   durable.Documents
 	pulls  flights[Image]
+	fetch  flights[Archive]
 	unpack flights[*staged]
 	bytes  atomic.Int64 // of layers, with those that are being unpacked
 
@@ -119,12 +120,13 @@ type imageRecord struct {
 	Layers   []string      `json:"layers"` // names, lowest first, as overlayfs takes them
 	Bytes    int64         `json:"bytes"`
 	Pulled   time.Time     `json:"pulled"`
+	Archive  bool          `json:"archive,omitempty"` // it is one directory, and no image
 }
 
 // layerRecord is the document of a layer, beside its directory.
 type layerRecord struct {
 	Name    string        `json:"name"`
-	Diff    digest.Digest `json:"diff"`
+	Diff    digest.Digest `json:"diff,omitempty"` // of the tar; "": an archive
 	Entries int64         `json:"entries"`
 	Bytes   int64         `json:"bytes"`
 	Opaque  bool          `json:"opaque,omitempty"` // it hides all that is below it
@@ -304,7 +306,7 @@ func (s *Store) writeImage(r imageRecord) error {
 
 // keepLayer moves an unpacked layer, which the disk has, to its place.
 func (s *Store) keepLayer(temp string, r layerRecord) error {
-	of := "layer " + r.Diff.String()
+	of := "layer " + r.Name
 	if err := s.docs.Write(filepath.Join(temp, recordName), layerDocument(r.Name), r); err != nil {
 		return disk(of, err)
 	}
