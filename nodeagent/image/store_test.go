@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -342,7 +343,8 @@ func TestCollect(t *testing.T) {
 	left()
 }
 
-// childEnv has a child of these tests pull an image: the store's directory, and the reference.
+// childEnv has a child of these tests pull an image: the store's directory, the
+// reference, and how often, each but the last time being collected.
 const childEnv = "MUSTER_TEST_PULL"
 
 func TestMain(m *testing.M) {
@@ -353,26 +355,38 @@ func TestMain(m *testing.M) {
 }
 
 func pullAsChild(v string) int {
-	at, name, _ := strings.Cut(v, "|")
-	ref, err := ParseReference(name)
+	args := strings.Split(v, "|")
+	ref, err := ParseReference(args[1])
+	if err != nil {
+		return 2
+	}
+	rounds, err := strconv.Atoi(args[2])
 	if err != nil {
 		return 2
 	}
 	s, err := Open(Config{
-		Dir: at, Platform: Platform{OS: "linux", Architecture: "amd64"}, Log: slog.New(slog.DiscardHandler),
+		Dir: args[0], Platform: Platform{OS: "linux", Architecture: "amd64"}, Log: slog.New(slog.DiscardHandler),
 		Insecure: []string{ref.Registry}, Transport: &http.Transport{},
 	})
 	if err != nil {
 		return 3
 	}
-	for range 50 { // collected and pulled again
+	for i := range rounds {
 		if _, err := s.Ensure(context.Background(), ref); err != nil {
 			return 4
+		}
+		if i == rounds-1 {
+			break
 		}
 		if _, err := s.Collect(time.Now().Add(time.Hour), Limits{Age: time.Minute}); err != nil {
 			return 5
 		}
 	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 6
+	}
+	_, _ = os.Stdout.Write(status)
 	return 0
 }
 
@@ -402,7 +416,7 @@ func TestKilled(t *testing.T) {
 		began, once := make(chan struct{}), sync.Once{}
 		g.answer(func(http.ResponseWriter, *http.Request) bool { once.Do(func() { close(began) }); return false })
 		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), childEnv+"="+at+"|"+b.ref.String())
+		child.Env = append(os.Environ(), childEnv+"="+at+"|"+b.ref.String()+"|50")
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
