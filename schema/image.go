@@ -56,6 +56,15 @@ func (r ImageRef) Short() string {
 	return s
 }
 
+// ShortImage returns an image for people, as ImageRef.Short, and what is no reference as
+// it is.
+func ShortImage(image string) string {
+	if r, err := ParseImageRef(image); err == nil {
+		return r.Short()
+	}
+	return image
+}
+
 // ParseImageRef parses a reference with a digest. Its error is a HintedError.
 func ParseImageRef(s string) (ImageRef, error) {
 	r, err := ParseImageTag(s)

@@ -34,6 +34,9 @@ func TestParseImageRef(t *testing.T) {
 		if r.String() != tt.in+"@"+digestOfImage || r.Tagged() != tt.in || r.Short() != tt.short {
 			t.Errorf("%s is written %s, %s, %s", tt.in, r, r.Tagged(), r.Short())
 		}
+		if got := schema.ShortImage(tt.in + "@" + digestOfImage); got != tt.short || schema.ShortImage(tt.in) != tt.in {
+			t.Errorf("%s is shortened to %s, and without a digest to %s", tt.in, got, schema.ShortImage(tt.in))
+		}
 		if r, err := schema.ParseImageTag(tt.in); err != nil || r.Digest != "" || r.String() != tt.in || r.Short() != tt.in {
 			t.Errorf("%s without digest: %+v, %v", tt.in, r, err)
 		}

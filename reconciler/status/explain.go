@@ -144,6 +144,7 @@ func (e *Explanation) Lines() []string {
 			unknown = fmt.Sprintf(", %d unknown", e.Job.Unknown)
 		}
 		l.say("job %s: %d desired, %d running, %d pending, %d failed%s, %d done", e.Job.Name, e.Job.Desired, e.Job.Running, e.Job.Pending, e.Job.Failed, unknown, e.Job.Done)
+		l.sayIf("  runs %s", schema.ShortImage(e.Job.Image))
 		l.sayIf("  because: %s", e.Job.Reason)
 		l.sayIf("  it %s", e.Job.Crashes)
 	}

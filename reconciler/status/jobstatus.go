@@ -24,14 +24,16 @@ type JobStatus struct {
 	Band     schema.Band     `json:"band"`
 	Priority int             `json:"priority"`
 	AppClass schema.AppClass `json:"appclass,omitempty"` // left out of a job that was removed
-	Desired  int             `json:"desired"`
-	Running  int             `json:"running"`
-	Pending  int             `json:"pending"`
-	Failed   int             `json:"failed"`  // waiting to be tried again after a failure
-	Unknown  int             `json:"unknown"` // on machines that are silent or lost
-	Done     int             `json:"done"`
-	Updating int             `json:"updating"` // run data older than admitted
-	Reason   string          `json:"reason"`   // why it is not as desired, "" if it is
+	// Image is that of the version that it runs, of containers.
+	Image    string `json:"image,omitempty"`
+	Desired  int    `json:"desired"`
+	Running  int    `json:"running"`
+	Pending  int    `json:"pending"`
+	Failed   int    `json:"failed"`  // waiting to be tried again after a failure
+	Unknown  int    `json:"unknown"` // on machines that are silent or lost
+	Done     int    `json:"done"`
+	Updating int    `json:"updating"` // run data older than admitted
+	Reason   string `json:"reason"`   // why it is not as desired, "" if it is
 	// Cause is why the first of its tasks that is not as desired is so: the part
 	// of Reason that other jobs may share. It is left out if no task says.
 	Cause string `json:"cause,omitempty"`
@@ -62,6 +64,15 @@ type RestartStatus struct {
 	Next    string `json:"next"`    // the command that ends it
 }
 
+// take sets what the version that a job runs says of it.
+func (j *JobStatus) take(runs *schema.Job) {
+	j.Kind, j.Band, j.Priority, j.Desired = runs.Kind, runs.Priority.Band(), int(runs.Priority), runs.Tasks
+	j.AppClass = runs.Class()
+	if runs.Task.Container != nil {
+		j.Image = runs.Task.Container.Image
+	}
+}
+
 // describe returns the status of a job and its tasks.
 func (d *describer) describe(name schema.JobName) *jobPart {
 	r := d.in.State.Jobs[name]
@@ -72,8 +83,7 @@ func (d *describer) describe(name schema.JobName) *jobPart {
 		j.Origin = newest.Origin
 	}
 	if want != nil {
-		j.Kind, j.Band, j.Priority, j.Desired = want.Kind, want.Priority.Band(), int(want.Priority), want.Tasks
-		j.AppClass = want.Class()
+		j.take(want)
 	}
 	if x := d.under.Of(name); x != nil {
 		j.Suspended = x.Name

@@ -63,7 +63,7 @@ func busy() *status.Status {
 			{Name: "m2", Health: "lost", Capacity: schema.Resources{CPUMilli: 9000}},
 		},
 		Jobs: []status.JobStatus{
-			{Name: "search/index", Kind: schema.Batch, Band: schema.BandBatch, Desired: 1, Done: 1},
+			{Name: "search/index", Kind: schema.Batch, Band: schema.BandBatch, Desired: 1, Done: 1, Image: "docker.io/library/\"nginx\":1.27@" + string(schema.DigestOf("image"))},
 			{Name: "search/web", Kind: schema.Service, Band: schema.BandProduction, Desired: 2, Running: 1, Pending: 1, Reason: "<b>1 task</b> is starting"},
 		},
 		Tasks: []status.TaskStatus{

@@ -20,6 +20,9 @@ func (v *View) details(b *strings.Builder, s *status.Status) {
 	}
 	if strings.Contains(v.Name, "/") && len(s.Jobs) == 1 {
 		j := &s.Jobs[0]
+		if j.Image != "" {
+			fmt.Fprintf(b, "image %s\n", schema.ShortImage(j.Image))
+		}
 		for _, k := range slices.Sorted(maps.Keys(j.Labels)) {
 			fmt.Fprintf(b, "label %s: %s\n", k, Printable(j.Labels[k]))
 		}

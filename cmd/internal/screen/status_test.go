@@ -115,10 +115,14 @@ func TestStatus(t *testing.T) {
 	broken.Source, broken.SourceHint, broken.SourceAt = "repository https://git.example/fleet.git: connection refused", "is it running?", noon.Add(-5*time.Minute)
 	broken.Master = &status.Absence{Message: "another master leads", Since: noon}
 	broken.Stale = []status.StalePackage{{Dir: "teams/x", Reason: "it does not compile", Next: "correct it", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Message: "typo", Field: "job.x"}}}}
+	contained := five()
+	contained.Jobs, contained.Tasks = contained.Jobs[:1], contained.Tasks[:3]
+	contained.Jobs[0].Image = "docker.io/library/nginx:1.27@sha256:" + strings.Repeat("0123456789abcdef", 4)
 	for name, tt := range map[string]struct {
 		s *status.Status
 		v View
 	}{
+		"contained":       {contained, View{Width: 80, Name: "search/web"}},
 		"five":            {five(), View{Width: 80}},
 		"five-tasks":      {five(), View{Width: 80, Tasks: true, Machines: true}},
 		"sixty":           {sixty(), View{Width: 80}},
