@@ -256,7 +256,7 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 	}
 	e := &put(b.room, []entry{{
 		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty, scope: b.scope, unbound: b.unbound && b.rooms&unix.CLONE_NEWUSER == 0,
-		score: put(b.room, []byte(score)), limits: put(b.room, limits), scratch: scratch{zero: [1]byte{'0'}, page: uintptr(os.Getpagesize() - 1)},
+		keeps: uintptr(b.spec.keeps()), score: put(b.room, []byte(score)), limits: put(b.room, limits), scratch: scratch{kept: capabilitySets(b.spec.keeps()), zero: [1]byte{'0'}, page: uintptr(os.Getpagesize() - 1)},
 	}})[0]
 	if b.rooms&unix.CLONE_NEWPID != 0 && b.rooms&unix.CLONE_NEWUSER == 0 {
 		var err error
@@ -269,7 +269,7 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 			return nil, nil, fmt.Errorf("not dumpable: %w", err)
 		}
 	}
-	if u := b.spec.User; u != nil {
+	if u := b.spec.inside(); u != nil {
 		e.switches, e.uid, e.gid = true, uintptr(u.UID), uintptr(u.GID)
 	}
 	if len(b.filter) > 0 {

@@ -95,7 +95,7 @@ func serveChecks() int {
 	if err != nil {
 		return 1
 	}
-	if err := dropBounding(); err != nil { // of this thread, which forks
+	if err := dropBounding(0); err != nil { // of this thread, which forks
 		return 1
 	}
 	if err := restoreTimerSlack(); err != nil { // likewise: commands have that of who forks them
@@ -261,7 +261,7 @@ func (c *checks) place(dir string) (*place, error) {
 		return nil, err
 	}
 	b.unbound = true
-	if b.spec.Sandbox == nil {
+	if !b.spec.isolated() {
 		b.close()
 		return nil, errors.New("the task has no pid namespace")
 	}

@@ -30,8 +30,9 @@ type entry struct {
 	scoreFile *byte
 	dir       *byte
 	limits    []limit
-	unbound   bool // its bounding set is empty from the fork on
-	switches  bool // to another user and group
+	unbound   bool    // its bounding set is empty from the fork on
+	keeps     uintptr // capabilities, as bits
+	switches  bool    // to another user and group
 	uid, gid  uintptr
 	scope     uintptr         // see newScope; 0: none
 	filter    *unix.SockFprog // nil: none
@@ -51,7 +52,7 @@ type scratch struct {
 	at      [2]uint64 // a time of zero
 	signals [1]uint64 // blocked before
 	clone   cloneArgs
-	none    [2]unix.CapUserData
+	kept    [2]unix.CapUserData
 	header  unix.CapUserHeader
 	poll    [1]unix.PollFd
 	refused syscall.Errno // of the first path that is there
@@ -326,7 +327,9 @@ func (e *entry) disarm() syscall.Errno {
 	}
 	if !e.unbound {
 		for c := range uintptr(capabilities) { // see dropBounding
-			_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
+			if e.keeps>>c&1 == 0 {
+				_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
+			}
 		}
 	}
 	e.record.step = 'w'
@@ -363,7 +366,7 @@ func (e *entry) disarm() syscall.Errno {
 		return errno
 	}
 	e.header.Version = unix.LINUX_CAPABILITY_VERSION_3
-	_, _, errno = syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&e.header)), uintptr(unsafe.Pointer(&e.none[0])), 0)
+	_, _, errno = syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&e.header)), uintptr(unsafe.Pointer(&e.kept[0])), 0)
 	return errno
 }
 

@@ -47,6 +47,8 @@ type Spec struct {
 	Probe bool `json:"probe,omitempty"`
 	// Sandbox is what the task has instead of the machine's; nil: nothing.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
+	// Container is what the task has in place of a Sandbox; nil: nothing.
+	Container *Container `json:"container,omitempty"`
 	// Filter is a seccomp program in the kernel's form, installed as the last
 	// step before the command; empty: none.
 	Filter []byte `json:"filter,omitempty"`
@@ -179,8 +181,10 @@ type Exit struct {
 type answer struct {
 	State *State `json:"state,omitempty"`
 	Error string `json:"error,omitempty"`
-	// Command says that Error is the command's fault, not ours.
-	Command bool `json:"command,omitempty"`
+	// Command says that Error is the command's fault, not ours, and Container that it is
+	// what the OCI runtime has to say of the container.
+	Command   bool `json:"command,omitempty"`
+	Container bool `json:"container,omitempty"`
 }
 
 // id names a document of the incarnation in dir: with its task, generation and

@@ -9,12 +9,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent/bundle"
 	"github.com/musterhq/muster/nodeagent/cgroup"
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema/filelock"
@@ -83,6 +85,9 @@ func Start(ctx context.Context, exe, dir string, spec *Spec) (*Handle, error) {
 		return nil, errors.Join(fmt.Errorf("no answer from the keeper: %w", err), h.abort(""))
 	case a.Command:
 		err = fmt.Errorf("%w: %s", ErrCommand, a.Error)
+	case a.Container:
+		_, why, _ := strings.Cut(a.Error, bundle.ErrRuntime.Error()+": ")
+		err = fmt.Errorf("%w: %s", bundle.ErrRuntime, why)
 	case a.State == nil:
 		err = errors.New(a.Error)
 	default:

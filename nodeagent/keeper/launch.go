@@ -27,7 +27,7 @@ type files struct {
 	list   []*os.File // all that must be closed
 	fds    []uintptr
 	errors *os.File // reading end of errorFD
-	link   *os.File // the keeper's end of linkFD; nil without a sandbox
+	link   *os.File // the keeper's end of linkFD; nil without a pid namespace
 }
 
 func (f *files) add(file *os.File, err error) error {
@@ -47,10 +47,10 @@ func (f *files) addGroup(dir string) error {
 	return f.add(os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0))
 }
 
-// addLink adds the stage's end of linkFD, of which a task without a sandbox has no
+// addLink adds the stage's end of linkFD, of which a task in our pid namespace has no
 // use.
-func (f *files) addLink(s *Sandbox) error {
-	if s == nil {
+func (f *files) addLink(s *Spec) error {
+	if !s.isolated() {
 		return f.add(os.Open(os.DevNull))
 	}
 	link, peer, err := socketPair()
@@ -94,7 +94,7 @@ func (h *holder) gather() (*files, error) {
 	}
 	r, w, err := os.Pipe()
 	f.errors = r
-	errs = append(errs, f.add(w, err), f.add(os.Open(filepath.Join(h.dir, SpecFile))), f.addLink(h.spec.Sandbox))
+	errs = append(errs, f.add(w, err), f.add(os.Open(filepath.Join(h.dir, SpecFile))), f.addLink(&h.spec))
 	group := os.DevNull
 	for _, dir := range h.groups {
 		if cgroup.IsUnified(dir) {
@@ -132,13 +132,19 @@ func (h *holder) fork() error {
 		return err
 	}
 	defer f.errors.Close()
-	if h.spec.Sandbox == nil {
-		h.main, err = startStage(h.dir, f.fds, &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL})
-	} else {
+	switch {
+	case h.spec.Container != nil:
+		h.first, err = h.spec.Container.Start(h.dir, f.fds)
+	case h.spec.Sandbox != nil:
 		h.first, err = h.startFirst(f.fds)
+	default:
+		h.main, err = startStage(h.dir, f.fds, &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL})
 	}
 	f.close()
 	h.outputs.begin()
+	if err == nil && h.spec.Container != nil {
+		_, err = f.link.Write([]byte{goAhead})
+	}
 	if err != nil {
 		return fmt.Errorf("fork: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent/bundle"
 	"github.com/musterhq/muster/nodeagent/cgroup"
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema/atomicfile"
@@ -106,7 +107,7 @@ func keep(dir string) int {
 	state, err := h.start()
 	if err != nil {
 		a := answer{Error: err.Error()}
-		a.Command = errors.As(err, new(commandError))
+		a.Command, a.Container = errors.As(err, new(commandError)), errors.Is(err, bundle.ErrRuntime)
 		h.sweep()
 		h.exit = Exit{Code: -1, At: time.Now(), Message: notStarted + err.Error()}
 		status := h.finish(1) // if that fails, the agent, which waits, writes it

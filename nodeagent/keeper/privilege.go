@@ -24,7 +24,7 @@ func disarm(spec *Spec) error {
 	if err := spec.Rlimits.set(); err != nil {
 		return err
 	}
-	if err := dropBounding(); err != nil {
+	if err := dropBounding(spec.keeps()); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -36,7 +36,7 @@ func disarm(spec *Spec) error {
 	if err := confine(spec.Filter); err != nil {
 		return err
 	}
-	if u := spec.User; u != nil {
+	if u := spec.inside(); u != nil {
 		if err := becomeUser(*u); err != nil {
 			return err
 		}
@@ -45,18 +45,28 @@ func disarm(spec *Spec) error {
 		return fmt.Errorf("clear the ambient capabilities: %w", err)
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none [2]unix.CapUserData
-	if err := unix.Capset(&header, &none[0]); err != nil {
+	kept := capabilitySets(spec.keeps())
+	if err := unix.Capset(&header, &kept[0]); err != nil {
 		return fmt.Errorf("drop the capabilities: %w", err)
 	}
 	return nil
 }
 
-// dropBounding empties the bounding set: no program that is executed has a
-// capability, root's neither. Without CAP_SETPCAP it cannot be; then no_new_privs
+// capabilitySets are those of a process with the capabilities of kept, as bits. Only user 0
+// of a container has any, and what it executes has them too.
+func capabilitySets(kept uint64) [2]unix.CapUserData {
+	low, high := uint32(kept), uint32(kept>>32)
+	return [2]unix.CapUserData{{Effective: low, Permitted: low, Inheritable: low}, {Effective: high, Permitted: high, Inheritable: high}}
+}
+
+// dropBounding empties the bounding set but for kept: no program that is executed has
+// another capability, root's neither. Without CAP_SETPCAP it cannot be; then no_new_privs
 // sees to it for all but root, and the agent has said so of the machine.
-func dropBounding() error {
+func dropBounding(kept uint64) error {
 	for c := uintptr(0); ; c++ {
+		if kept>>c&1 == 1 {
+			continue
+		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		switch {
 		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPERM): // EINVAL: beyond the kernel's last

@@ -75,6 +75,11 @@ func become() error {
 	// A task may be the first to go where memory runs out, never the last:
 	// an adjustment that is refused changes nothing that is promised.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(spec.OOMScoreAdj)), 0)
+	if spec.Container != nil {
+		if err := os.MkdirAll(spec.Dir, 0o755); err != nil { // as other runtimes of images do
+			return commandError{fmt.Errorf("working directory: %w", err), false}
+		}
+	}
 	// As the keeper's user: a directory above may be closed to the task's.
 	if err := os.Chdir(spec.Dir); err != nil {
 		return err
@@ -83,12 +88,12 @@ func become() error {
 	if err := disarm(spec); err != nil {
 		return err
 	}
-	if spec.Sandbox != nil { // it goes with the first process; hello
+	if spec.isolated() { // it goes with the first process; hello
 		if _, err := unix.Write(linkFD, make([]byte, helloSize)); err != nil {
 			return fmt.Errorf("hello: %w", err)
 		}
 	}
-	if spec.Sandbox == nil {
+	if !spec.isolated() {
 		if err := followKeeper(); err != nil { // as the last: a change of user ends it
 			return err
 		}

@@ -209,8 +209,12 @@ var layers = []layer{
 		"it is part of each keeper, and of all who look into cgroups",
 	},
 	{
+		"nodeagent/bundle", nil,
+		"it is part of each keeper",
+	},
+	{
 		"nodeagent/keeper",
-		[]string{"nodeagent/cgroup", "nodeagent/durable", "nodeagent/logfile", "schema/atomicfile", "schema/filelock"},
+		[]string{"nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/logfile", "schema/atomicfile", "schema/filelock"},
 		"one keeper runs per task: each package it links costs memory a hundred times per machine",
 	},
 	{
@@ -234,8 +238,8 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
-		"a runtime starts keepers, on what the host gives to all; it does not know who asked",
+		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
+		"a runtime starts keepers, on what the host gives to all, of images that are there; it does not know who asked",
 	},
 	{
 		"nodeagent/loop",

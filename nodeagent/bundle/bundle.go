@@ -1,0 +1,190 @@
+package bundle
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrRuntime is in Start's error when the OCI runtime was started and did not make the
+// container.
+var ErrRuntime = errors.New("the container cannot be made")
+
+// Container is a container of an image.
+type Container struct {
+	// Runtime is the path of an OCI runtime with the command line of crun.
+	Runtime string `json:"runtime"`
+	// Config is its config.json, in which the root directory is Root.
+	Config json.RawMessage `json:"config"`
+	// Layers are the directories of the image as overlayfs has them, the lowest first.
+	Layers []string `json:"layers,omitempty"`
+	// Writable is a directory of the machine for what is changed in the root directory,
+	// with upper and work in it; "": nothing can be changed.
+	Writable string `json:"writable,omitempty"`
+	// Base are directories, each after the one it is in, and Empty are files that the root
+	// directory has where the image has none: what is mounted needs them.
+	Base  []Directory `json:"base,omitempty"`
+	Empty []string    `json:"empty,omitempty"`
+	// Users and Groups map those of the container to the machine's.
+	Users  Map `json:"users"`
+	Groups Map `json:"groups"`
+	// IPC is the path of a file that holds an ipc namespace, which the container has in
+	// place of one of its own; "": Config says.
+	IPC string `json:"ipc,omitempty"`
+}
+
+// Directory is one of a root directory. Path begins with "/".
+type Directory struct {
+	Path string      `json:"path"`
+	Mode os.FileMode `json:"mode"` // its permissions, and os.ModeSticky
+}
+
+// The names in a bundle.
+const (
+	// Root is the root directory.
+	Root = "rootfs"
+
+	bundleDir   = "bundle" // in the incarnation's directory
+	configFile  = "config.json"
+	pidFile     = "pid"
+	logFile     = "log"
+	runtimeDir  = "state"
+	writableDir = "writable"
+	baseLayer   = "base"
+	emptyLayer  = "empty"
+	upperDir    = "upper"
+	workDir     = "work"
+	containerID = "task"
+)
+
+// bundleRoom bounds what the bundle takes of memory.
+const bundleRoom = "mode=0711,size=4m"
+
+// hybridUnified is where a machine with cgroups v1 may have the v2 tree. crun runs nothing
+// where that has a controller, even if it is to leave cgroups alone, as here.
+const hybridUnified = "/sys/fs/cgroup/unified"
+
+// standardFiles are the descriptors that each process has.
+const standardFiles = 3
+
+// Start makes the container, with fds from descriptor 0 on, and returns the pid of its
+// first process. It is a child of who reaps the caller's orphans. dir is a directory of
+// the caller's; other users must pass through it.
+//
+// The caller's goroutine must be locked to its thread, which is in a mount namespace of
+// its own meanwhile; that ends with the container's.
+func (c *Container) Start(dir string, fds []uintptr) (pid int, err error) {
+	here, err := os.Open("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return 0, err
+	}
+	defer here.Close()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return 0, fmt.Errorf("mount namespace: %w", err)
+	}
+	if pid, err = c.run(filepath.Join(dir, bundleDir), fds); err != nil {
+		err = fmt.Errorf("container: %w", err)
+	}
+	back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNS)
+	runtime.KeepAlive(here)
+	return pid, errors.Join(err, back, os.Chdir("/"))
+}
+
+// run makes the bundle and has the runtime run it. All mounts are of this mount namespace.
+func (c *Container) run(bundle string, fds []uintptr) (int, error) {
+	// What the machine unmounts goes here too, or its devices would stay busy.
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return 0, fmt.Errorf("keep mounts to itself: %w", err)
+	}
+	if err := unix.Unmount(hybridUnified, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return 0, fmt.Errorf("hide %s from the runtime: %w", hybridUnified, err)
+	}
+	if c.IPC != "" { // inherited: the runtime could not join it from a user namespace
+		if err := join(c.IPC); err != nil {
+			return 0, err
+		}
+	}
+	if err := os.Mkdir(bundle, 0o711); err != nil {
+		return 0, err
+	}
+	if err := unix.Mount("tmpfs", bundle, "tmpfs", 0, bundleRoom); err != nil {
+		return 0, fmt.Errorf("mount %s: %w", bundle, err)
+	}
+	if err := os.Chdir(bundle); err != nil {
+		return 0, err
+	}
+	if err := c.mountRoot(); err != nil {
+		return 0, err
+	}
+	if err := os.WriteFile(configFile, c.Config, 0o600); err != nil {
+		return 0, err
+	}
+	return c.execute(bundle, fds)
+}
+
+// join moves the thread into an ipc namespace.
+func join(file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("shared ipc namespace: %w", err)
+	}
+	defer f.Close()
+	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWIPC); err != nil {
+		return fmt.Errorf("shared ipc namespace: %w", err)
+	}
+	return nil
+}
+
+// execute runs the runtime until it has made the container.
+func (c *Container) execute(bundle string, fds []uintptr) (int, error) {
+	args := []string{
+		c.Runtime, "--cgroup-manager=disabled", "--root", filepath.Join(bundle, runtimeDir), "--log", filepath.Join(bundle, logFile),
+		"run", "--detach", "--preserve-fds=" + strconv.Itoa(len(fds)-standardFiles), "--pid-file", filepath.Join(bundle, pidFile),
+		"--bundle", bundle, containerID,
+	}
+	pid, err := syscall.ForkExec(c.Runtime, args, &syscall.ProcAttr{
+		Dir: bundle, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Files: fds,
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("start %s: %w", c.Runtime, err)
+	}
+	if status := reap(pid); status != 0 {
+		return 0, fmt.Errorf("%w: %s: %s", ErrRuntime, filepath.Base(c.Runtime), complaint(status))
+	}
+	b, err := os.ReadFile(pidFile)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(b)))
+}
+
+// complaint is what the runtime has written to its log, or else how it ended.
+func complaint(status syscall.WaitStatus) string {
+	text, _ := os.ReadFile(logFile) // without it there is the status
+	switch {
+	case len(text) > 0:
+		return strings.TrimSpace(string(text))
+	case status.Signaled():
+		return "killed by " + unix.SignalName(status.Signal())
+	}
+	return "exit status " + strconv.Itoa(status.ExitStatus())
+}
+
+// reap takes the end of a child.
+func reap(pid int) (status syscall.WaitStatus) {
+	for {
+		_, err := syscall.Wait4(pid, &status, 0, nil)
+		if err != syscall.EINTR && (err != nil || status.Exited() || status.Signaled()) {
+			return status
+		}
+	}
+}

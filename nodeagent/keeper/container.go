@@ -1,0 +1,39 @@
+package keeper
+
+import "github.com/musterhq/muster/nodeagent/bundle"
+
+// Container is what a task has in place of a Sandbox that runs an image. An OCI runtime
+// makes its namespaces and its root directory; its first process is our init, which does
+// there what it does in a Sandbox. So it is held, limited and entered as every task is.
+//
+// Spec.User is that of the machine as which the task's main process runs, and Command and
+// Dir are the container's.
+type Container struct {
+	bundle.Container
+	// Capabilities, as bits, are kept by a main process that is user 0 of the container.
+	Capabilities uint64 `json:"capabilities,omitempty"`
+	// Network says that lo, of a network namespace of its own, is to be brought up.
+	Network bool `json:"network,omitempty"`
+	// Terminals says that it has terminals of its own.
+	Terminals bool `json:"terminals,omitempty"`
+}
+
+// isolated reports whether the task has a pid namespace, with our init in it.
+func (s *Spec) isolated() bool { return s.Sandbox != nil || s.Container != nil }
+
+// inside returns the user that runs the task as the task itself sees it; nil is the
+// keeper's own.
+func (s *Spec) inside() *User {
+	if c := s.Container; c != nil {
+		return &User{UID: c.Users.Inside, GID: c.Groups.Inside}
+	}
+	return s.User
+}
+
+// keeps returns the capabilities that the task keeps, as bits.
+func (s *Spec) keeps() uint64 {
+	if c := s.Container; c != nil && c.Users.Inside == 0 {
+		return c.Capabilities
+	}
+	return 0
+}
