@@ -59,12 +59,12 @@ func (s *Store) archiveFrom(from string, sum digest.Digest) (repository, error) 
 		return bad("it is neither https://HOST/PATH nor oci://REGISTRY/NAME")
 	case u.User != nil:
 		return repository{}, fmt.Errorf("%w: archive from %s: its URL has a user; credentials are in the configuration", ErrReference, u.Host)
-	case u.Scheme != "https" && (u.Scheme != "http" || !s.client.insecure[u.Host]):
+	case u.Scheme != "https" && (u.Scheme != "http" || !s.client.plain(u.Host)):
 		return bad("only https is spoken with %s", u.Host)
 	case !digestForm.MatchString(sum.String()):
 		return bad("%.100q is no digest of the form sha256: and 64 hexadecimal digits in lower case", sum)
 	}
-	h := host{registry: u.Host, url: u.Scheme + "://" + u.Host, insecure: s.client.insecure[u.Host]}
+	h := host{registry: u.Host, url: u.Scheme + "://" + u.Host, insecure: s.client.plain(u.Host)}
 	return repository{client: s.client, hosts: []host{h}, name: u.Host + u.Path, exact: u}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -21,6 +22,7 @@ type client struct {
 	transport   http.RoundTripper
 	credentials func(registry string) (user, password string, ok bool)
 	insecure    map[string]bool
+	loopback    bool // registries on a loopback address are insecure, too
 	mirrors     map[string][]string
 	stall       time.Duration
 	now         func() time.Time
@@ -32,7 +34,7 @@ type client struct {
 // newClient returns a client as the fields of cfg say that are about registries.
 func newClient(cfg *Config) *client {
 	c := &client{
-		transport: cfg.Transport, credentials: cfg.Credentials, insecure: map[string]bool{},
+		transport: cfg.Transport, credentials: cfg.Credentials, insecure: map[string]bool{}, loopback: cfg.InsecureLoopback,
 		mirrors: cfg.Mirrors, stall: cmp.Or(cfg.Stall, defaultStall), now: cfg.Now, grants: map[string]grant{},
 	}
 	if c.transport == nil {
@@ -62,7 +64,7 @@ type host struct {
 func (c *client) hosts(registry string) []host {
 	var out []host
 	for _, name := range append(append([]string{}, c.mirrors[registry]...), registry) {
-		h := host{registry: name, insecure: c.insecure[name]}
+		h := host{registry: name, insecure: c.plain(name)}
 		scheme, address := "https", name
 		if h.insecure {
 			scheme = "http"
@@ -303,4 +305,18 @@ func (c *client) retryAfter(s string) time.Time {
 		return last
 	}
 	return at
+}
+
+// plain reports whether a host may be asked by http.
+func (c *client) plain(host string) bool { return c.insecure[host] || c.loopback && onLoopback(host) }
+
+// onLoopback reports whether a registry is on this machine, where nobody listens in
+// between: such a one needs no TLS, as is the rule of other tools.
+func onLoopback(registry string) bool {
+	name, _, err := net.SplitHostPort(registry)
+	if err != nil {
+		name = registry
+	}
+	ip := net.ParseIP(strings.Trim(name, "[]"))
+	return name == "localhost" || ip != nil && ip.IsLoopback()
 }

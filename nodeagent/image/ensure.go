@@ -58,6 +58,16 @@ func (s *Store) Ensure(ctx context.Context, ref Reference) (Image, error) {
 	return img, err
 }
 
+// Find returns an image that the store has, and notes that it is used; false if it would
+// have to be pulled.
+func (s *Store) Find(ref Reference) (Image, bool) {
+	r, ok := s.have(ref.Digest)
+	if !ok || r.Archive {
+		return Image{}, false
+	}
+	return s.image(r), true
+}
+
 // have returns what the store has of a digest, and notes that it is used.
 func (s *Store) have(d digest.Digest) (imageRecord, bool) {
 	s.mu.Lock()
