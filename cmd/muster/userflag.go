@@ -36,8 +36,10 @@ func (f *userFlag) Set(s string) error {
 	if u.First, u.Last, err = usersOf(name); err != nil {
 		return err
 	}
-	if u.Role == identity.Operator && u.First <= schema.LastTaskUser && u.Last >= schema.FirstTaskUser {
-		return fmt.Errorf("users %d to %d are those of tasks: they may be given %s:%s alone", schema.FirstTaskUser, schema.LastTaskUser, name, identity.ReadOnly)
+	for _, tasks := range [][2]uint32{{schema.FirstTaskUser, schema.LastTaskUser}, {schema.FirstContainerUser, schema.LastContainerUser}} {
+		if u.Role == identity.Operator && u.First <= tasks[1] && u.Last >= tasks[0] {
+			return fmt.Errorf("users %d to %d are those of tasks: they may be given %s:%s alone", tasks[0], tasks[1], name, identity.ReadOnly)
+		}
 	}
 	f.text, f.users = append(f.text, s), append(f.users, u)
 	return nil

@@ -174,6 +174,12 @@ func (h *Host) User(owner string) (*User, error) {
 	return &User{UID: id, GID: id}, nil
 }
 
+// FirstID returns the machine's number of the first of the users and groups that the
+// containers of an owner have beside the owner's, which is given.
+func (h *Host) FirstID(owner int) int {
+	return schema.FirstContainerUser + (owner-h.cfg.Users.First)*schema.ContainerUsers
+}
+
 // Devices finds the files of the devices that a task was given. note says what
 // devices have none.
 func (h *Host) Devices(uses []schema.DeviceUse) (files []Device, note string) {

@@ -60,6 +60,8 @@ const (
 	// share. Both are the same in each incarnation.
 	WorkDir   = "work"
 	SharedDir = "shared"
+	// LayerDir is what a container changes in its image, anew in each incarnation.
+	LayerDir = "layer"
 	// Beside the latter are mounted what /dev/shm is inside the alloc, and its ipc
 	// namespace.
 	shmShared = "shm"

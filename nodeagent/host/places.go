@@ -13,12 +13,14 @@ import (
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
+	"golang.org/x/sys/unix"
 )
 
 // Places are the directories of one task, as the machine has them.
 type Places struct {
 	Work   string
 	Tmp    string // below Work
+	Layer  string // what a container changes in its image
 	Sticky string // "" without
 	// Shared is what it shares with the tasks of its alloc, "" without, and IPC what
 	// is beside that.
@@ -38,7 +40,7 @@ func IPCIn(gen string) SharedIPC {
 // Places finds the directories of the task of a, whose incarnation is in dir.
 func (h *Host) Places(dir string, a *schema.Assignment) (Places, error) {
 	p := Places{Work: filepath.Join(filepath.Dir(dir), WorkDir)}
-	p.Tmp = filepath.Join(p.Work, "tmp")
+	p.Tmp, p.Layer = filepath.Join(p.Work, "tmp"), filepath.Join(filepath.Dir(dir), LayerDir)
 	if a.Job.Task.Sticky.Has() {
 		p.Sticky = filepath.Join(h.cfg.Dir, nodeagent.StickyPath(a.Task), nodeagent.StickyData)
 	}
@@ -62,7 +64,7 @@ func (h *Host) Places(dir string, a *schema.Assignment) (Places, error) {
 // directory gen is have made for themselves, and what those of its alloc share.
 func Remains(gen string) []string {
 	var names []string
-	for _, name := range []string{WorkDir, SharedDir} {
+	for _, name := range []string{WorkDir, SharedDir, LayerDir} {
 		full := filepath.Join(gen, name)
 		// An agent of an earlier release that was killed has left the second.
 		names = append(names, full, full+".removed")
@@ -86,6 +88,31 @@ func (h *Host) MakePlaces(p Places, u *User, limit int64) error {
 		}
 	}
 	return errors.Join(err, h.quotas.hold(p.Sticky, limit))
+}
+
+// Directory is how a directory is made: for whom, and with which permissions, as stat(2)
+// has them.
+type Directory struct {
+	Mode  uint32
+	Owner User
+}
+
+// MakeLayer makes the directory for what a container changes in its image, empty, with
+// what becomes its root directory, and holds it to a limit in bytes where the disk has
+// quotas.
+func (h *Host) MakeLayer(dir string, limit int64, root Directory) error {
+	discard := h.cfg.Discard
+	if discard == nil {
+		discard = os.RemoveAll
+	}
+	if err := discard(dir); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Mkdir(dir, 0o700), h.quotas.hold(dir, limit)); err != nil {
+		return err
+	}
+	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
+	return errors.Join(os.Mkdir(upper, 0o700), os.Lchown(upper, root.Owner.UID, root.Owner.GID), unix.Chmod(upper, root.Mode&0o7777), os.Mkdir(work, 0o700))
 }
 
 // makeAbove makes the directories between top and dir. Other users pass through

@@ -267,7 +267,11 @@ func keeperOf(t testing.TB, dir string) int {
 // says why.
 func TestFirstKilled(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testFirstKilled(t, newMachine(t))
+}
+
+func testFirstKilled(t *testing.T, m *machine) {
+	t.Helper()
 	m.needNamespaces(t)
 	p, dir := m.start(shell(0, escape+"echo up; sleep 1000"))
 	says(t, dir, "up")
@@ -301,7 +305,11 @@ func orphansGone(t testing.TB, dir string) {
 
 func TestKeeperKilled(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testKeeperKilled(t, newMachine(t))
+}
+
+func testKeeperKilled(t *testing.T, m *machine) {
+	t.Helper()
 	// With its environment: it is what finds it where there is nothing else.
 	script := `trap "" TERM; ` + strings.ReplaceAll(escape, "env -i ", "") + `echo up; while :; do sleep 0.05; done`
 	for i := range 2 {

@@ -20,8 +20,12 @@ import (
 // environment, its cgroups; and how it ends is reported.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
-	a := shell(0, `for n in user pid mnt ipc uts net; do readlink /proc/self/ns/$n; done > namespaces; echo up; id -u > who; cat /proc/self/cgroup > groups; echo $HOME > home; exec sleep 100`)
+	testRun(t, newMachine(t))
+}
+
+func testRun(t *testing.T, m *machine) {
+	t.Helper()
+	a := shell(0, `for n in user pid mnt ipc uts net; do readlink /proc/self/ns/$n; done > namespaces; echo up; id -u > who; cat /proc/self/cgroup > groups; pwd > cwd; echo $HOME > home; exec sleep 100`)
 	a.Job.Task.Env = map[string]string{"GREETING": "hello"}
 	p, dir := m.start(a)
 	says(t, dir, "up")
@@ -34,7 +38,7 @@ func TestRun(t *testing.T) {
 	}{
 		"passes":          {"echo fine", "fine\n", ""},
 		"same user":       {`[ "$(id -u)" = "$(cat who)" ]`, "", ""},
-		"same home":       {`[ "$HOME" = "$(cat home)" ] && [ "$PWD" = "$HOME" ]`, "", ""},
+		"same home":       {`[ "$HOME" = "$(cat home)" ] && [ "$PWD" = "$(cat cwd)" ]`, "", ""},
 		"same namespaces": {`for n in user pid mnt ipc uts net; do readlink /proc/self/ns/$n; done | cmp - namespaces`, "", ""},
 		"no rights":       {`grep -q '^Cap\(Eff\|Prm\|Inh\):.*[1-9a-f]' /proc/self/status && exit 1; grep -q '^NoNewPrivs:.1' /proc/self/status`, "", ""},
 		"environment":     {`echo $GREETING $MUSTER_JOB`, "hello job\n", ""},

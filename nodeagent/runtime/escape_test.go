@@ -177,6 +177,12 @@ type victims struct {
 
 func newVictims(t *testing.T, without ...runtime.Guard) *victims {
 	t.Helper()
+	return newVictimsOf(t, false, without...)
+}
+
+// newVictimsOf makes victims of tasks that are containers, or processes.
+func newVictimsOf(t *testing.T, contained bool, without ...runtime.Guard) *victims {
+	t.Helper()
 	v := &victims{exe: installSelf(t), marker: mark(t)}
 	sockets := filepath.Join(filepath.Dir(v.exe), "link")
 	if err := os.Mkdir(sockets, 0o711); err != nil {
@@ -191,7 +197,13 @@ func newVictims(t *testing.T, without ...runtime.Guard) *victims {
 	if err := os.Chmod(v.socket, 0o777); err != nil { // that it is hidden must do
 		t.Fatal(err)
 	}
-	v.m = newMachine(t, func(c *config) { c.Hide = []string{sockets} })
+	hide := func(c *config) { c.Hide = []string{sockets} }
+	if contained {
+		v.m = newContainerMachine(t, hide, withLayer(t, v.exe))
+		v.m.contained, v.m.user = true, "0"
+	} else {
+		v.m = newMachine(t, hide)
+	}
 	v.m.needNamespaces(t)
 	v.m.Without(without...)
 	p, dir := v.m.start(shell(100, "echo secret >secret; chmod 644 secret; chmod 711 .; echo up; sleep 1000"))
@@ -263,34 +275,37 @@ func (v *victims) try(t *testing.T, index int, how string, whom ...string) strin
 	return strings.TrimSpace(said(t, dir))
 }
 
+// escapes are what a task may not do, and what keeps it from that.
+var escapes = []struct {
+	name   string
+	guards []runtime.Guard
+	how    string
+	whom   func(v *victims, own string) string
+}{
+	{"kill a neighbour", []runtime.Guard{runtime.Namespaces}, "signal", func(v *victims, _ string) string { return strconv.Itoa(v.neighbour) }},
+	{"kill the keeper", []runtime.Guard{runtime.Namespaces, runtime.Users}, "signal", func(v *victims, _ string) string { return strconv.Itoa(v.keeper) }},
+	{"kill the agent", []runtime.Guard{runtime.Namespaces, runtime.Users}, "signal", func(*victims, string) string { return strconv.Itoa(os.Getpid()) }},
+	{"trace a neighbour", []runtime.Guard{runtime.Namespaces, runtime.Seccomp, runtime.Scope}, "ptrace", func(v *victims, _ string) string { return strconv.Itoa(v.neighbour) }},
+	{"read a neighbour's memory", []runtime.Guard{runtime.Namespaces, runtime.Seccomp, runtime.Scope}, "peek", func(v *victims, _ string) string { return strconv.Itoa(v.neighbour) }},
+	{"read a neighbour's environment", []runtime.Guard{runtime.Namespaces, runtime.Scope}, "read", func(v *victims, _ string) string { return fmt.Sprintf("/proc/%d/environ", v.neighbour) }},
+	{"read a neighbour's file", []runtime.Guard{runtime.Namespaces}, "read", func(v *victims, _ string) string { return v.secret }},
+	{"find the agent's files", []runtime.Guard{runtime.Namespaces}, "list", func(v *victims, _ string) string { return filepath.Join(v.m.dir, "users.json") }},
+	{"write the keeper's state", []runtime.Guard{runtime.Namespaces, runtime.Users}, "write", func(v *victims, _ string) string { return filepath.Join(v.dir, keeper.StateFile) }},
+	{"write the keeper's lock", []runtime.Guard{runtime.Namespaces, runtime.Users}, "write", func(_ *victims, own string) string { return filepath.Join(own, keeper.LockFile) }},
+	{"connect to the agent's socket", []runtime.Guard{runtime.Namespaces}, "connect", func(v *victims, _ string) string { return v.socket }},
+	{"leave its user namespace", []runtime.Guard{runtime.Seccomp}, "unshare", nil},
+	{"mount and chroot in a new user namespace", []runtime.Guard{runtime.Seccomp}, "clone", nil},
+	{"read the kernel's keys", []runtime.Guard{runtime.Seccomp}, "keyring", nil},
+	{"take huge pages", []runtime.Guard{runtime.Seccomp}, "huge", nil},
+	{"find the machine's /tmp", []runtime.Guard{runtime.Namespaces}, "list", func(v *victims, _ string) string { return v.marker }},
+}
+
 // TestEscapes: what a task may not do it cannot; and could, were it not for the
 // guards that are named, so that each attempt is known to be one.
 func TestEscapes(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
-	for i, c := range []struct {
-		name   string
-		guards []runtime.Guard
-		how    string
-		whom   func(v *victims, own string) string
-	}{
-		{"kill a neighbour", []runtime.Guard{runtime.Namespaces}, "signal", func(v *victims, _ string) string { return strconv.Itoa(v.neighbour) }},
-		{"kill the keeper", []runtime.Guard{runtime.Namespaces, runtime.Users}, "signal", func(v *victims, _ string) string { return strconv.Itoa(v.keeper) }},
-		{"kill the agent", []runtime.Guard{runtime.Namespaces, runtime.Users}, "signal", func(*victims, string) string { return strconv.Itoa(os.Getpid()) }},
-		{"trace a neighbour", []runtime.Guard{runtime.Namespaces, runtime.Seccomp, runtime.Scope}, "ptrace", func(v *victims, _ string) string { return strconv.Itoa(v.neighbour) }},
-		{"read a neighbour's memory", []runtime.Guard{runtime.Namespaces, runtime.Seccomp, runtime.Scope}, "peek", func(v *victims, _ string) string { return strconv.Itoa(v.neighbour) }},
-		{"read a neighbour's environment", []runtime.Guard{runtime.Namespaces, runtime.Scope}, "read", func(v *victims, _ string) string { return fmt.Sprintf("/proc/%d/environ", v.neighbour) }},
-		{"read a neighbour's file", []runtime.Guard{runtime.Namespaces}, "read", func(v *victims, _ string) string { return v.secret }},
-		{"find the agent's files", []runtime.Guard{runtime.Namespaces}, "list", func(v *victims, _ string) string { return filepath.Join(v.m.dir, "users.json") }},
-		{"write the keeper's state", []runtime.Guard{runtime.Namespaces, runtime.Users}, "write", func(v *victims, _ string) string { return filepath.Join(v.dir, keeper.StateFile) }},
-		{"write the keeper's lock", []runtime.Guard{runtime.Namespaces, runtime.Users}, "write", func(_ *victims, own string) string { return filepath.Join(own, keeper.LockFile) }},
-		{"connect to the agent's socket", []runtime.Guard{runtime.Namespaces}, "connect", func(v *victims, _ string) string { return v.socket }},
-		{"leave its user namespace", []runtime.Guard{runtime.Seccomp}, "unshare", nil},
-		{"mount and chroot in a new user namespace", []runtime.Guard{runtime.Seccomp}, "clone", nil},
-		{"read the kernel's keys", []runtime.Guard{runtime.Seccomp}, "keyring", nil},
-		{"take huge pages", []runtime.Guard{runtime.Seccomp}, "huge", nil},
-		{"find the machine's /tmp", []runtime.Guard{runtime.Namespaces}, "list", func(v *victims, _ string) string { return v.marker }},
-	} {
+	for i, c := range escapes {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			for _, without := range [][]runtime.Guard{nil, c.guards} {

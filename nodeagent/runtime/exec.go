@@ -259,6 +259,9 @@ func (s *stdio) pipes() error {
 // so that its commands find them by their names. No task can put another file in
 // its place.
 func (p *Process) ptmx() string {
+	if c := p.handle.Spec.Container; c != nil && c.Terminals {
+		return filepath.Join("/proc", strconv.Itoa(p.State().PID), "root", ptsDir, "ptmx")
+	}
 	if s := p.handle.Spec.Sandbox; s != nil {
 		for _, m := range s.Mounts {
 			if m.Kind == keeper.Devpts {

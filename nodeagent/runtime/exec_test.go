@@ -71,7 +71,11 @@ func (c *caller) end(t *testing.T) schema.Exit {
 // sees it change; ^C is typed, and ends the command in the foreground.
 func TestExecTerminal(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testExecTerminal(t, newMachine(t))
+}
+
+func testExecTerminal(t *testing.T, m *machine) {
+	t.Helper()
 	p, _ := m.start(assignment(0, "sleep", "1000"))
 	c := newCaller()
 	ended := make(chan error, 1)
@@ -98,7 +102,11 @@ func TestExecTerminal(t *testing.T) {
 // rights than the task, and is killed with it.
 func TestExecInGroup(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testExecInGroup(t, newMachine(t))
+}
+
+func testExecInGroup(t *testing.T, m *machine) {
+	t.Helper()
 	script := `id -u; for n in pid mnt ipc uts user; do readlink /proc/self/ns/$n; done; grep -E "Cap|NoNewPrivs|Seccomp:" /proc/self/status`
 	p, dir := m.start(assignment(0, "sh", "-c", script+"; echo; sleep 1000"))
 	task := ""

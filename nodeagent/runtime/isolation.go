@@ -39,11 +39,13 @@ const probeFor = 10 * time.Second
 
 // findIsolation finds out by trying, and notes what is missing. It errs when it
 // cannot try: tasks must not lose their isolation to a full disk.
-func findIsolation(cfg *Config, lacks *host.Lacks) (isolation, error) {
+func findIsolation(cfg *Config, c *containers, lacks *host.Lacks) (isolation, error) {
 	p := prober{cfg: cfg, lacks: lacks}
 	var err error
 	if p.place, err = probePlace(cfg); err == nil {
 		p.findParts()
+		c.sees.isolation = p.can
+		c.find(&p)
 		err = errors.Join(p.untried, os.RemoveAll(p.place))
 	}
 	if err != nil {
@@ -147,14 +149,21 @@ func (p *prober) try(s *keeper.Sandbox, filter []byte) error {
 }
 
 func (p *prober) probe(s *keeper.Sandbox, filter []byte) (err error) {
+	return p.start(func(string) (*keeper.Spec, error) { return &keeper.Spec{Sandbox: s, Filter: filter}, nil })
+}
+
+// start starts an incarnation that runs no command.
+func (p *prober) start(plan func(dir string) (*keeper.Spec, error)) (err error) {
 	dir, err := os.MkdirTemp(p.place, "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	spec := &keeper.Spec{
-		Boot: p.cfg.Host.Boot(), Dir: "/", Probe: true, Sandbox: s, Filter: filter, Scoped: p.can.scoped, Mark: markVariable + "=" + dir,
+	spec, err := plan(dir)
+	if err != nil {
+		return err
 	}
+	spec.Boot, spec.Dir, spec.Probe, spec.Scoped, spec.Mark = p.cfg.Host.Boot(), "/", true, p.can.scoped, markVariable+"="+dir
 	if err := keeper.Prepare(dir, spec); err != nil {
 		return err
 	}

@@ -80,7 +80,11 @@ func TestClasses(t *testing.T) {
 // uses is refused: nothing of it is killed.
 func TestResize(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testResize(t, newMachine(t))
+}
+
+func testResize(t *testing.T, m *machine) {
+	t.Helper()
 	m.needGroups(t, "memory")
 	m.needGroups(t, "cpu")
 	// Its buffer is full before it can write.

@@ -13,10 +13,14 @@ import (
 // puts in its place.
 func TestLine(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testLine(t, newMachine(t))
+}
+
+func testLine(t *testing.T, m *machine) {
+	t.Helper()
 	p, dir := m.start(shell(0, `echo "$MUSTER_STATUS_FILE"; echo starting > "$MUSTER_STATUS_FILE"; echo said; exec sleep 100`))
 	says(t, dir, "said")
-	file := strings.Fields(said(t, dir))[0]
+	file := filepath.Join(filepath.Dir(dir), "work", filepath.Base(strings.Fields(said(t, dir))[0]))
 	if got := p.Line(); got != "starting\n" {
 		t.Fatalf("says %q", got)
 	}

@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,6 +137,18 @@ type machine struct {
 	host *host.Host
 	t    testing.TB
 	dir  string
+	// contained says that what it starts are containers, of what else would be processes.
+	contained bool
+	user      string // of these, "" for one that is not root
+}
+
+// Start starts a as it shall be run.
+func (m *machine) Start(ctx context.Context, dir string, a *schema.Assignment) (*runtime.Process, error) {
+	if m.contained && a.Job.Kind != schema.Allocs && a.Job.Task.Container == nil {
+		contained(a)
+		a.Job.Task.Container.User = cmp.Or(m.user, a.Job.Task.Container.User)
+	}
+	return m.Runtime.Start(ctx, dir, a)
 }
 
 // config is that of a machine.

@@ -14,8 +14,12 @@ import (
 // places are the directories of one task, as the machine has them.
 type places struct {
 	host.Places
-	root string // the task's root directory, links resolved; "" is the machine's
+	root      string // the task's root directory, links resolved; "" is the machine's
+	container bool   // its root directory is an image
 }
+
+// apart reports whether the task's root directory is not the machine's.
+func (p *places) apart() bool { return p.root != "" || p.container }
 
 // local returns a with the variables that say where the task finds p.
 func (s *surroundings) local(a *schema.Assignment, p places) *schema.Assignment {
@@ -24,7 +28,7 @@ func (s *surroundings) local(a *schema.Assignment, p places) *schema.Assignment 
 		local[schema.StickyVariable] = sticky
 	}
 	if p.Shared != "" {
-		if local[schema.AllocDirVariable] = p.Shared; p.root != "" {
+		if local[schema.AllocDirVariable] = p.Shared; p.apart() {
 			local[schema.AllocDirVariable] = ownShared
 		}
 	}

@@ -19,7 +19,11 @@ import (
 
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testFiles(t, newMachine(t))
+}
+
+func testFiles(t *testing.T, m *machine) {
+	t.Helper()
 	a := shell(0, `
 		stat -c '%n %a' etc/app.conf run.sh
 		cat etc/app.conf run.sh

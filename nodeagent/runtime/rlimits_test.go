@@ -15,7 +15,11 @@ import (
 // of its job, hard ones, and those that it may have without any.
 func TestRlimits(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testRlimits(t, newMachine(t))
+}
+
+func testRlimits(t *testing.T, m *machine) {
+	t.Helper()
 	const ask = `echo $(ulimit -Sn) $(ulimit -Hn) $(ulimit -Sc) $(ulimit -Hc); (ulimit -n 5000) 2>/dev/null && echo raised; exit 0`
 	for i, tt := range []struct {
 		limits *schema.Limits
@@ -88,7 +92,11 @@ func TestProcessesInPlace(t *testing.T) {
 // user namespace.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testProcesses(t, newMachine(t))
+}
+
+func testProcesses(t *testing.T, m *machine) {
+	t.Helper()
 	m.needGroups(t, "pids")
 	for i := range 2 {
 		a := shell(i, `(n=0; while [ $n -lt 60 ]; do sleep 1000 & n=$((n+1)); echo $n; done) 2>/dev/null; echo ended; exec sleep 1000`)

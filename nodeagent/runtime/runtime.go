@@ -28,7 +28,9 @@ type Config struct {
 	// their users may; all others are read-only for them, where there are mount
 	// namespaces.
 	Writable []string
-	Log      *slog.Logger
+	// Images are those that the machine has; nil: it runs no containers.
+	Images Images
+	Log    *slog.Logger
 }
 
 // Runtime runs tasks. See the package's comment.
@@ -36,6 +38,7 @@ type Runtime struct {
 	cfg        Config
 	host       *host.Host
 	sees       surroundings
+	containers *containers
 	rlimits    rlimits
 	users      bool // tasks run as users of their own
 	ports      bool // and are kept from ports that are not theirs
@@ -71,7 +74,8 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, err
 	}
 	var lacks host.Lacks
-	if r.sees.isolation, err = findIsolation(&cfg, &lacks); err != nil {
+	r.containers = &containers{cfg: &r.cfg, sees: &r.sees}
+	if r.sees.isolation, err = findIsolation(&cfg, r.containers, &lacks); err != nil {
 		return nil, err
 	}
 	if r.rlimits, err = findRlimits(h, r.sees.isolation.namespaces, &lacks); err != nil {
@@ -92,6 +96,9 @@ func (r *Runtime) describe() map[string]string {
 	a["isolation.user"] = strconv.FormatBool(can.user)
 	a["isolation.seccomp"] = strconv.FormatBool(can.filter != nil)
 	a["isolation.capabilities"] = strconv.FormatBool(can.capabilities)
+	for name := range r.containers.runtimes {
+		a[name.Attribute()] = "true"
+	}
 	if can.scoped {
 		a["isolation.scope"] = "true"
 	}

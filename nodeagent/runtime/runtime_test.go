@@ -25,7 +25,11 @@ var ignoreLimits = cmpopts.IgnoreFields(nodeagent.Process{}, "Limited", "Limits"
 
 func TestExit(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testExit(t, newMachine(t))
+}
+
+func testExit(t *testing.T, m *machine) {
+	t.Helper()
 	for i, c := range []struct {
 		script string
 		want   schema.Exit
@@ -45,7 +49,11 @@ func TestExit(t *testing.T) {
 
 func TestTerm(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testTerm(t, newMachine(t))
+}
+
+func testTerm(t *testing.T, m *machine) {
+	t.Helper()
 	p, dir := m.start(shell(0, `trap 'echo notice; wait; exit 5' TERM; (trap 'echo child; exit' TERM; echo up; while :; do sleep 0.01; done) & echo up; wait`))
 	eventually(t, "both up", func() bool { return strings.Count(said(t, dir), "up") == 2 })
 	if err := p.Signal(false); err != nil {
@@ -65,7 +73,11 @@ func TestTerm(t *testing.T) {
 
 func TestTermThenKill(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testTermThenKill(t, newMachine(t))
+}
+
+func testTermThenKill(t *testing.T, m *machine) {
+	t.Helper()
 	p, dir := m.start(shell(0, `trap 'echo no' TERM; echo up; while :; do sleep 0.01; done`))
 	says(t, dir, "up")
 	if err := p.Signal(false); err != nil {
@@ -84,11 +96,15 @@ func TestTermThenKill(t *testing.T) {
 // escape leaves a daemon behind: twice forked, in a session of its own, without
 // its parent's environment and files. It is known by an argument, as its pid is
 // one of its own namespace.
-const escape = `( setsid env -i /bin/sh -c 'trap "" TERM HUP; echo out; exec >/dev/null 2>&1; : >up; while :; do sleep 0.05; done' "$HOME/daemon" & ) ; until [ -e up ]; do sleep 0.01; done; rm up; `
+const escape = `( setsid env -i /bin/sh -c 'trap "" TERM HUP; echo out; exec >/dev/null 2>&1; : >up; while :; do sleep 0.05; done' "$MUSTER_TASK_DIR/daemon" & ) ; until [ -e up ]; do sleep 0.01; done; rm up; `
 
 func TestEscape(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testEscape(t, newMachine(t))
+}
+
+func testEscape(t *testing.T, m *machine) {
+	t.Helper()
 	for i, script := range []string{
 		escape + "exit 6",              // it outlives the main process
 		escape + "echo up; sleep 1000", // it is killed with it
@@ -115,7 +131,11 @@ func daemons(dir string) map[int]string {
 
 func TestForkBomb(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testForkBomb(t, newMachine(t))
+}
+
+func testForkBomb(t *testing.T, m *machine) {
+	t.Helper()
 	m.needGroups(t, "pids")
 	a := shell(0, `b() { b & b & sleep 1000; }; b 2>/dev/null & sleep 0.2; exit 2`)
 	a.Job.Task.Limits = &schema.Limits{Processes: 40}
@@ -130,7 +150,11 @@ func TestForkBomb(t *testing.T) {
 
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testOutOfMemory(t, newMachine(t))
+}
+
+func testOutOfMemory(t *testing.T, m *machine) {
+	t.Helper()
 	m.needGroups(t, "memory")
 	p, _ := m.start(assignment(0, "tail", "/dev/zero"))
 	want := &schema.Exit{Incarnation: 1, Code: -1, Signal: "SIGKILL", OOM: true}

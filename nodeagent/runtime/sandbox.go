@@ -48,7 +48,7 @@ const hiddenSize = "size=64k,nr_inodes=256"
 // directory and its directory for temporary files.
 func (s *surroundings) inside(p places) (work, sticky, tmp string) {
 	switch {
-	case p.root != "":
+	case p.apart():
 		work, sticky, tmp = ownWork, "", tmpDir
 		if p.Sticky != "" {
 			sticky = ownSticky

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/bundle"
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
@@ -50,6 +52,9 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	}
 	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
 	if err != nil {
+		if errors.Is(err, bundle.ErrRuntime) { // the runtime was tried: it is what it was given
+			err = nodeagent.TaskError(err)
+		}
 		return nil, errors.Join(fmt.Errorf("start %s: %w%s", a.Task, err, r.explain(spec)), r.host.Cgroups().Drop(host.TaskGroup(dir, a)))
 	}
 	p, err := r.hold(dir, h)
@@ -104,10 +109,11 @@ func isPast(dir string) bool {
 
 // prepare makes all that the keeper needs to be there.
 func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error) {
+	contained := a.Job.Task.Container != nil
 	if err := r.able(&a.Job.Task); err != nil {
 		return nil, err
 	}
-	if len(a.Job.Task.Process.Command) == 0 {
+	if !contained && len(a.Job.Task.Process.Command) == 0 {
 		return nil, fmt.Errorf("%w: it is empty", ErrCommand)
 	}
 	if err := os.Mkdir(dir, 0o711); err != nil {
@@ -134,17 +140,22 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	}
 	spec.User = (*keeper.User)(user)
 	if err := r.host.MakePlaces(p.Places, user, a.Job.Task.Resources.DiskBytes); err != nil {
-		return nil, r.beyondQuota(err)
+		return nil, beyondQuota(r.host, err)
 	}
 	if err := r.host.PutFiles(p.Work, a, user); err != nil {
-		return nil, fmt.Errorf("task.files: %w", r.beyondQuota(err))
+		return nil, fmt.Errorf("task.files: %w", beyondQuota(r.host, err))
 	}
 	if spec.Rlimits, err = r.rlimits.bound(&a.Job.Task); err != nil {
 		return nil, err
 	}
 	files, note := r.host.Devices(a.Devices)
 	spec.Note = strings.Join(slices.DeleteFunc([]string{note, lessLogs}, func(s string) bool { return s == "" }), "; ")
-	if spec.Sandbox, err = r.sees.sandbox(&a.Job.Task, p, spec.User, files); err != nil {
+	if contained {
+		err = r.containers.contain(dir, a, p, spec)
+	} else {
+		spec.Sandbox, err = r.sees.sandbox(&a.Job.Task, p, spec.User, files)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return spec, r.group(dir, a, spec, files)
@@ -167,7 +178,7 @@ func (r *Runtime) places(dir string, a *schema.Assignment) (places, error) {
 	if !r.sees.sharesIPC() {
 		found.IPC = host.SharedIPC{}
 	}
-	p := places{Places: found}
+	p := places{Places: found, container: a.Job.Task.Container != nil}
 	if root := a.Job.Task.Process.Root; root != "" && err == nil {
 		p.root, err = r.sees.findRoot(root)
 	}
@@ -204,8 +215,8 @@ func (r *Runtime) user(owner string) (*host.User, error) {
 
 // beyondQuota says of an error that its cause is the task's own limit, if it is: the
 // machine's disk has room.
-func (r *Runtime) beyondQuota(err error) error {
-	if !r.host.BeyondQuota(err) {
+func beyondQuota(h *host.Host, err error) error {
+	if !h.BeyondQuota(err) {
 		return err
 	}
 	return fmt.Errorf("%w: what it is given does not fit into its diskBytes: %s", ErrCommand, err.Error())
@@ -222,6 +233,11 @@ func environment(a *schema.Assignment, mark, work, tmp string) []string {
 	maps.Copy(env, a.Environment())
 	env[markVariable] = mark
 	env[lineVariable] = filepath.Join(work, lineFile)
+	return list(env)
+}
+
+// list returns env as a process has it, sorted.
+func list(env map[string]string) []string {
 	list := make([]string, 0, len(env))
 	for k, v := range env {
 		list = append(list, k+"="+v)

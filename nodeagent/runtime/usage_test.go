@@ -10,7 +10,11 @@ import (
 // What a task uses is seen: from its cgroup, or from /proc where there is none.
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testUsage(t, newMachine(t))
+}
+
+func testUsage(t *testing.T, m *machine) {
+	t.Helper()
 	const held = 32 << 20
 	p, dir := m.start(shell(0, `echo up; (while :; do :; done) & dd if=/dev/zero bs=32M count=1 | sleep 1000`))
 	says(t, dir, "up")

@@ -36,9 +36,6 @@ type LocalUser struct {
 	Role        identity.Role // Operator or ReadOnly
 }
 
-// IsTask reports whether a numeric user is one of those that agents run tasks as.
-func IsTask(uid uint32) bool { return uid >= schema.FirstTaskUser && uid <= schema.LastTaskUser }
-
 // peer is who has made a connection, as the kernel says.
 type peer struct {
 	uid  uint32
@@ -70,7 +67,7 @@ type taskConns struct {
 // accept takes a new connection, and closes one too many of tasks.
 func (t *taskConns) accept(ctx context.Context, c net.Conn) context.Context {
 	ctx = withPeer(ctx, c)
-	if p := ctx.Value(peerKey{}).(peer); p.err != nil || !IsTask(p.uid) {
+	if p := ctx.Value(peerKey{}).(peer); p.err != nil || !schema.IsTaskUser(p.uid) {
 		return ctx
 	}
 	t.mu.Lock()
@@ -179,7 +176,7 @@ func (s *Server) refuseUser(r *http.Request, p peer) error {
 	case named:
 		return refuse(refusedRole, "its master was started with --allow-user "+strconv.FormatUint(uint64(p.uid), 10)+":read-only",
 			"%s needs the role operator; you are %s", commandOf(r), name)
-	case IsTask(p.uid):
+	case schema.IsTaskUser(p.uid):
 		return refuse(refusedTask, "ask as a user who is none of a task, or over TLS with a certificate of `muster pki issue`",
 			"you are %s, which is a task's user: tasks may not use the API of their cell", name)
 	case p.uid == l.Own:

@@ -75,9 +75,9 @@ var owners = []owner{
 	},
 	{
 		"github.com/opencontainers/runtime-spec",
-		[]string{"nodeagent/host"},
+		[]string{"nodeagent/host", "nodeagent/runtime/..."},
 		nil,
-		"the cgroups module takes its types",
+		"the cgroups module takes its types, and a container is described by them; the keeper takes it as bytes",
 	},
 	{
 		"github.com/elastic/go-seccomp-bpf",

@@ -133,7 +133,7 @@ func dial(plain bool) func(ctx context.Context, network, address string) (net.Co
 			return c, err
 		}
 		// Who has accepted is not known before that has happened: who listens is.
-		if uid, err := local.ServerOf(c); err == nil && uid >= schema.FirstTaskUser && uid <= schema.LastTaskUser {
+		if uid, err := local.ServerOf(c); err == nil && schema.IsTaskUser(uid) {
 			return nil, errors.Join(fmt.Errorf("%w, of uid %d", errTask, uid), c.Close())
 		}
 		return c, nil

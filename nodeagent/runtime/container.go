@@ -1,0 +1,419 @@
+package runtime
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/bundle"
+	"github.com/musterhq/muster/nodeagent/host"
+	"github.com/musterhq/muster/nodeagent/image"
+	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/schema"
+)
+
+// Images are those that this machine has. Its method may be called from any goroutine.
+type Images interface {
+	// Find returns an image that is here as a whole; false if it is not.
+	Find(reference string) (image.Image, bool)
+}
+
+// ociRuntimes are the programs that run containers, the one that is taken where the job
+// says nothing first.
+var ociRuntimes = []schema.ContainerRuntime{schema.Crun}
+
+// ociVersion is the version of the runtime specification that a config is written by: the
+// oldest with all that is in it.
+const ociVersion = "1.0.0"
+
+// containers runs containers.
+type containers struct {
+	cfg      *Config
+	sees     *surroundings
+	runtimes map[schema.ContainerRuntime]string // paths; that of "" is of the first
+}
+
+// find finds out what runs containers, by trying.
+func (c *containers) find(p *prober) {
+	c.runtimes = map[schema.ContainerRuntime]string{}
+	closed := host.ClosedAbove(c.cfg.Host.Dir())
+	switch {
+	case c.cfg.Images == nil:
+		return
+	case !p.can.user || !c.cfg.Host.SeparateUsers():
+		p.lacks.Machine("no users or no user namespaces for containers: none run here")
+		return
+	case closed != "":
+		p.lacks.Machine(fmt.Sprintf("%s lets no other user pass: no containers run here (chmod o+x %[1]s)", closed))
+		return
+	}
+	for _, name := range ociRuntimes {
+		path, err := exec.LookPath(string(name))
+		if err == nil {
+			err = c.try(p, path)
+		}
+		if err != nil {
+			p.lacks.Machine(fmt.Sprintf("no containers by %s: %v", name, err))
+			continue
+		}
+		c.runtimes[name] = path
+		if c.runtimes[""] == "" {
+			c.runtimes[""] = path
+		}
+	}
+}
+
+// try starts a container of nothing.
+func (c *containers) try(p *prober, program string) error {
+	layer, err := os.MkdirTemp(p.place, "layer")
+	if err != nil {
+		return err
+	}
+	u := keeper.User{UID: schema.FirstTaskUser, GID: schema.FirstTaskUser}
+	x := container{runtime: program, layers: []string{layer}, user: u}
+	return p.start(func(dir string) (*keeper.Spec, error) {
+		k, err := c.make(dir, &x)
+		return &keeper.Spec{Container: k, User: &u, Filter: p.can.filter}, err
+	})
+}
+
+// container is one that is to be made.
+type container struct {
+	runtime  string
+	layers   []string
+	writable string // "": its root directory is read-only
+	user     keeper.User
+	inside   ids
+	places   places
+	task     schema.TaskSpec
+	given    []host.Device
+}
+
+// ids are a user and a group inside a container.
+type ids struct{ user, group int }
+
+// baseDirs are where things are mounted in each container.
+var baseDirs = []bundle.Directory{
+	{Path: procDir, Mode: 0o755},
+	{Path: sysDir, Mode: 0o755},
+	{Path: devDir, Mode: 0o755},
+	{Path: tmpDir, Mode: 0o777 | fs.ModeSticky},
+	{Path: "/etc", Mode: 0o755},
+	{Path: ownDir, Mode: 0o755},
+	{Path: ownWork, Mode: 0o755},
+	{Path: ownSticky, Mode: 0o755},
+	{Path: ownShared, Mode: 0o755},
+}
+
+// machineFiles are those of the machine that its network's names are found by.
+var machineFiles = []string{"/etc/resolv.conf", "/etc/hosts"}
+
+// capabilities are kept by a process that is user 0 in its container, as images expect of
+// it. They are over the container's own users, and count for nothing outside.
+const kept = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_KILL |
+	1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE
+
+// What of /proc and /sys containers do not see, or cannot write to, beside what the kernel
+// keeps from users that are nobody's outside.
+var (
+	maskedPaths   = []string{"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"}
+	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
+
+// initCapabilities are those of our init: what it hands on, and what it needs itself.
+var initCapabilities = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE",
+	"CAP_NET_ADMIN", "CAP_SYS_ADMIN",
+}
+
+// make plans the container x, whose incarnation is in dir.
+func (c *containers) make(dir string, x *container) (*keeper.Container, error) {
+	first := c.cfg.Host.FirstID(x.user.UID)
+	k := &keeper.Container{
+		Container: bundle.Container{
+			Runtime: x.runtime, Layers: x.layers, Writable: x.writable, Base: baseDirs, IPC: x.places.IPC.Namespace,
+			Users: bundle.Map{Inside: x.inside.user, Outside: x.user.UID, First: first}, Groups: bundle.Map{Inside: x.inside.group, Outside: x.user.GID, First: first},
+		},
+		Capabilities: kept, Terminals: c.sees.isolation.terminals, Network: x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork,
+	}
+	for _, name := range machineFiles {
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+			k.Empty = append(k.Empty, name)
+		}
+	}
+	args, env := keeper.Init(dir)
+	config := &specs.Spec{
+		Version: ociVersion, Root: &specs.Root{Path: bundle.Root, Readonly: x.writable == ""}, Mounts: c.mounts(x, k.Empty),
+		Process: &specs.Process{Cwd: "/", Args: args, Env: env, Capabilities: &specs.LinuxCapabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities}},
+		Linux: &specs.Linux{
+			Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.UserNamespace}},
+			UIDMappings: mappings(k.Users), GIDMappings: mappings(k.Groups), MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths,
+		},
+	}
+	if k.IPC == "" {
+		config.Linux.Namespaces = append(config.Linux.Namespaces, specs.LinuxNamespace{Type: specs.IPCNamespace})
+	}
+	if k.Network {
+		config.Linux.Namespaces = append(config.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
+	}
+	for _, d := range x.given {
+		kind := "c"
+		if d.Mode == unix.S_IFBLK {
+			kind = "b"
+		}
+		config.Linux.Devices = append(config.Linux.Devices, specs.LinuxDevice{Path: d.Path, Type: kind, Major: int64(unix.Major(d.Number)), Minor: int64(unix.Minor(d.Number))})
+	}
+	var err error
+	k.Config, err = json.Marshal(config)
+	return k, err
+}
+
+// mappings returns a Map as a config has it.
+func mappings(m bundle.Map) []specs.LinuxIDMapping {
+	var out []specs.LinuxIDMapping
+	for _, r := range m.Ranges() {
+		out = append(out, specs.LinuxIDMapping{ContainerID: uint32(r.Inside), HostID: uint32(r.Outside), Size: uint32(r.Size)})
+	}
+	return out
+}
+
+// mounts are what a container finds in its root directory beside its image; files are
+// those of the machine.
+func (c *containers) mounts(x *container, files []string) []specs.Mount {
+	p := x.places
+	mounts := []specs.Mount{
+		{Destination: procDir, Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: devDir, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "mode=755", "size=64k", "ro"}},
+		{Destination: sysDir, Type: "bind", Source: sysDir, Options: []string{"rbind", "rro", "nosuid", "noexec", "nodev"}},
+		bind(c.cfg.Keeper, keeper.InitPath, "ro"),
+	}
+	if c.sees.isolation.terminals {
+		mounts = append(mounts, specs.Mount{Destination: ptsDir, Type: "devpts", Source: "devpts", Options: []string{
+			"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=" + strconv.Itoa(ttyGroup), "max=" + strconv.Itoa(maxTerminals),
+		}})
+	}
+	if c.sees.isolation.queues && p.IPC.Namespace == "" {
+		mounts = append(mounts, specs.Mount{Destination: mqueueDir, Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}})
+	}
+	if p.IPC.SHM != "" {
+		mounts = append(mounts, bind(p.IPC.SHM, shmDir))
+	} else {
+		mounts = append(mounts, specs.Mount{Destination: shmDir, Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777"}})
+	}
+	for _, m := range []struct{ source, target string }{{p.Tmp, tmpDir}, {p.Work, ownWork}, {p.Sticky, ownSticky}, {p.Shared, ownShared}} {
+		if m.source != "" {
+			mounts = append(mounts, bind(m.source, m.target))
+		}
+	}
+	for _, name := range files {
+		mounts = append(mounts, bind(name, name, "ro"))
+	}
+	return mounts
+}
+
+// bind mounts what the machine has at source.
+func bind(source, target string, options ...string) specs.Mount {
+	return specs.Mount{Destination: target, Type: "bind", Source: source, Options: append([]string{"bind", "nosuid", "nodev"}, options...)}
+}
+
+// contain plans the container of the task of a, whose incarnation is in dir, as which spec
+// then runs. p is its places.
+func (c *containers) contain(dir string, a *schema.Assignment, p places, spec *keeper.Spec) error {
+	t := &a.Job.Task
+	program, ok := c.runtimes[t.Container.Runtime]
+	if !ok {
+		return fmt.Errorf("no %s runs containers here", cmp.Or(t.Container.Runtime, "program"))
+	}
+	found, ok := c.cfg.Images.Find(t.Container.Image)
+	if !ok {
+		return fmt.Errorf("the image %s is not on this machine any more", t.Container.Image)
+	}
+	i := img(found)
+	who, err := i.user(t.Container.User)
+	if err != nil {
+		return nodeagent.TaskError(err)
+	}
+	x := container{runtime: program, layers: i.Layers, user: *spec.User, inside: who.ids, places: p, task: *t}
+	x.given, _ = c.cfg.Host.Devices(a.Devices)
+	if !t.Container.ReadOnly {
+		x.writable = p.Layer
+	}
+	if spec.Container, err = c.make(dir, &x); err != nil {
+		return err
+	}
+	if x.writable != "" {
+		owner := host.User{UID: spec.Container.Users.Of(int(i.Root.UID)), GID: spec.Container.Groups.Of(int(i.Root.GID))}
+		if err := c.cfg.Host.MakeLayer(p.Layer, t.Resources.DiskBytes, host.Directory{Mode: i.Root.Mode, Owner: owner}); err != nil {
+			return beyondQuota(c.cfg.Host, err)
+		}
+	}
+	if err := os.Chmod(p.Tmp, 0o777|fs.ModeSticky); err != nil { // for all users of the container
+		return err
+	}
+	spec.Dir = "/"
+	for _, dir := range []string{i.Settings.WorkingDir, t.Container.Workdir} {
+		if dir != "" {
+			spec.Dir = filepath.Join("/", dir)
+		}
+	}
+	if spec.Command = i.command(a); len(spec.Command) == 0 {
+		return fmt.Errorf("%w: neither the job nor the image %s has a command", ErrCommand, t.Container.Image)
+	}
+	spec.Env = i.environment(a, who.home, p.Work)
+	return nil
+}
+
+// img is an image as this package reads it.
+type img image.Image
+
+// command returns what the task of a runs: the job's command replaces the image's
+// entrypoint and its arguments, the job's args the latter.
+func (i *img) command(a *schema.Assignment) []string {
+	command, args := a.Command(), a.Args()
+	switch {
+	case len(command) > 0:
+	case len(args) > 0:
+		command = i.Settings.Entrypoint
+	default:
+		command, args = i.Settings.Entrypoint, i.Settings.Command
+	}
+	return slices.Concat(command, args)
+}
+
+// environment is that of an image, with what the job and muster set over it.
+func (i *img) environment(a *schema.Assignment, home, mark string) []string {
+	env := map[string]string{"PATH": schema.DefaultPath, "HOME": home}
+	for _, entry := range i.Settings.Env {
+		if name, value, ok := strings.Cut(entry, "="); ok && name != "" {
+			env[name] = value
+		}
+	}
+	maps.Copy(env, a.Environment())
+	env[markVariable], env[lineVariable] = mark, filepath.Join(ownWork, lineFile)
+	return list(env)
+}
+
+// account is a user of an image.
+type account struct {
+	ids
+	home string
+}
+
+// maxPasswd bounds what is read of an image's list of users or groups, in bytes.
+const maxPasswd = 1 << 20
+
+// user finds the user that a process of the image runs as: what the job says, or else
+// what the image says; by name or number, with a group behind a colon.
+func (i *img) user(asked string) (account, error) {
+	if asked == "" {
+		asked = i.Settings.User
+	}
+	name, group, grouped := strings.Cut(asked, ":")
+	if name == "" {
+		name = "0"
+	}
+	who := account{home: "/"}
+	number, numeric := parseID(name)
+	found, err := i.entry("etc/passwd", func(fields []string) bool {
+		return len(fields) >= 6 && (fields[0] == name || numeric && fields[2] == strconv.Itoa(number))
+	})
+	if err != nil {
+		return who, err
+	}
+	switch {
+	case found != nil:
+		var ok, okGroup bool
+		who.ids.user, ok = parseID(found[2])
+		who.ids.group, okGroup = parseID(found[3])
+		if !ok || !okGroup {
+			return who, fmt.Errorf("user %q has no number from 0 to %d in /etc/passwd of the image", name, bundle.IDs-1)
+		}
+		who.home = found[5]
+	case numeric:
+		who.ids = ids{user: number}
+	default:
+		return who, fmt.Errorf("user %q is not in /etc/passwd of the image, and no number from 0 to %d", name, bundle.IDs-1)
+	}
+	if !grouped {
+		return who, nil
+	}
+	if number, ok := parseID(group); ok {
+		who.ids.group = number
+		return who, nil
+	}
+	found, err = i.entry("etc/group", func(fields []string) bool { return len(fields) >= 3 && fields[0] == group })
+	if err != nil {
+		return who, err
+	}
+	if found != nil {
+		if number, ok := parseID(found[2]); ok {
+			who.ids.group = number
+			return who, nil
+		}
+	}
+	return who, fmt.Errorf("group %q is not in /etc/group of the image, and no number from 0 to %d", group, bundle.IDs-1)
+}
+
+// parseID returns the number of a user or group that a container can have.
+func parseID(s string) (int, bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil && n >= 0 && n < bundle.IDs
+}
+
+// entry returns the first line of a file with fields between colons that is looked for,
+// nil if there is none, or no such file.
+func (i *img) entry(name string, is func(fields []string) bool) ([]string, error) {
+	for _, layer := range slices.Backward(i.Layers) {
+		f, err := openRegular(layer, name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("/%s of the image: %w", name, err)
+		case f == nil:
+			return nil, nil
+		}
+		defer f.Close()
+		lines := bufio.NewScanner(io.LimitReader(f, maxPasswd))
+		for lines.Scan() {
+			if fields := strings.Split(lines.Text(), ":"); is(fields) {
+				return fields, nil
+			}
+		}
+		return nil, lines.Err()
+	}
+	return nil, nil
+}
+
+// openRegular opens a plain file of a layer; nil for anything else, such as what says that
+// the file of a layer below is gone. No link leads out of the layer.
+func openRegular(layer, name string) (*os.File, error) {
+	root, err := os.OpenRoot(layer)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }() // it was read from only
+	info, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil
+	}
+	return root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+}

@@ -1,0 +1,191 @@
+package runtime_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/nodeagent/image"
+	"github.com/musterhq/muster/schema"
+)
+
+// images are images by their references.
+type images map[string]image.Image
+
+func (i images) Find(reference string) (image.Image, bool) {
+	found, ok := i[reference]
+	return found, ok
+}
+
+// busyboxImage is the image of contained tasks.
+const busyboxImage = "test/busybox"
+
+// busybox makes the layer of an image with the programs of busybox, once.
+var busybox = sync.OnceValues(func() (string, error) {
+	program, err := exec.LookPath("busybox")
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "image")
+	if err != nil {
+		return "", err
+	}
+	layer := filepath.Join(dir, "layer")
+	for _, name := range []string{"bin", "etc", "usr/bin", "root"} {
+		err = errors.Join(err, os.MkdirAll(filepath.Join(layer, name), 0o755))
+	}
+	b, rerr := os.ReadFile(program)
+	err = errors.Join(err, rerr, os.Chmod(dir, 0o700), os.WriteFile(filepath.Join(layer, "bin/busybox"), b, 0o755),
+		os.WriteFile(filepath.Join(layer, "etc/passwd"), []byte("root:x:0:0::/root:/bin/sh\nada:x:1000:1001::/home/ada:/bin/sh\n"), 0o644),
+		os.WriteFile(filepath.Join(layer, "etc/group"), []byte("root:x:0:\nstaff:x:50:\n"), 0o644))
+	if err != nil {
+		return "", err
+	}
+	list, err := exec.Command(program, "--list").Output()
+	for name := range strings.FieldsSeq(string(list)) {
+		if name != "busybox" {
+			err = errors.Join(err, os.Symlink("/bin/busybox", filepath.Join(layer, "bin", name)))
+		}
+	}
+	return layer, err
+})
+
+// withImages gives a machine the image of contained tasks.
+func withImages(t testing.TB) func(*config) {
+	layer, err := busybox()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(c *config) {
+		c.Images = images{busyboxImage: {
+			Layers: []string{layer}, Root: image.Root{Mode: 0o755},
+			Settings: image.Settings{Entrypoint: []string{"/bin/sh", "-c"}, Command: []string{"echo hello"}, Env: []string{"PATH=/bin", "COLOUR=blue"}},
+		}}
+	}
+}
+
+// withLayer puts a file of the machine into the image of contained tasks, at its path.
+func withLayer(t testing.TB, file string) func(*config) {
+	layer := t.TempDir()
+	name := filepath.Join(layer, file)
+	err := os.MkdirAll(filepath.Dir(name), 0o755)
+	if err == nil {
+		err = os.Link(file, name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(c *config) {
+		image := c.Images.(images)[busyboxImage]
+		image.Layers = append(image.Layers, layer)
+		c.Images.(images)[busyboxImage] = image
+	}
+}
+
+// newContainerMachine makes a machine that runs containers.
+func newContainerMachine(t testing.TB, change ...func(*config)) *machine {
+	m := newMachine(t, append([]func(*config){withImages(t)}, change...)...)
+	if m.Attributes()[schema.HasContainers] != "true" {
+		_ = m.Close()
+		t.Skipf("NOT TESTED: needs a runtime of containers: %v", m.Notes())
+	}
+	return m
+}
+
+// contained is an assignment whose command runs in a container.
+func contained(a *schema.Assignment) *schema.Assignment {
+	a.Job.Task.Container = &schema.Container{Image: busyboxImage, Command: a.Job.Task.Process.Command, Workdir: "/muster/work", User: "ada"}
+	a.Job.Task.Process = schema.Process{}
+	return a
+}
+
+// TestContained: what holds for processes holds for containers.
+func TestContained(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(t *testing.T, m *machine){
+		"Escape":       testEscape,
+		"ExecInGroup":  testExecInGroup,
+		"ExecTerminal": testExecTerminal,
+		"Exit":         testExit,
+		"Files":        testFiles,
+		"FirstKilled":  testFirstKilled,
+		"ForkBomb":     testForkBomb,
+		"KeeperKilled": testKeeperKilled,
+		"Line":         testLine,
+		"OutOfMemory":  testOutOfMemory,
+		"Processes":    testProcesses,
+		"Resize":       testResize,
+		"Rlimits":      testRlimits,
+		"Run":          testRun,
+		"Term":         testTerm,
+		"TermThenKill": testTermThenKill,
+		"Usage":        testUsage,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newContainerMachine(t)
+			m.contained = true
+			test(t, m)
+		})
+	}
+}
+
+// TestContainerEscapes: what a task may not do it cannot as root of a container.
+func TestContainerEscapes(t *testing.T) {
+	t.Parallel()
+	for i, c := range escapes {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			v := newVictimsOf(t, true)
+			var whom []string
+			if c.whom != nil {
+				whom = []string{c.whom(v, place(t, v.m.dir, assignment(i), 1))}
+			}
+			if said := v.try(t, i, c.how, whom...); said == escaped {
+				t.Error(said)
+			}
+		})
+	}
+}
+
+func TestContainer(t *testing.T) {
+	t.Parallel()
+	m := newContainerMachine(t)
+	for i, c := range []struct {
+		name   string
+		of     schema.Container
+		script string
+		want   string
+	}{
+		{"the image's own command", schema.Container{}, "", "hello\n"},
+		{"args", schema.Container{Args: []string{"echo $(MUSTER_JOB) $COLOUR $PATH; pwd"}}, "", "job blue /bin\n/\n"},
+		{"root", schema.Container{}, "id; echo $HOME; touch /new && chown 7:8 /new && stat -c %u:%g /new", "uid=0(root) gid=0(root)\n/root\n7:8\n"},
+		{"user", schema.Container{User: "ada"}, "id -u; id -g; echo $HOME; touch /new 2>&1; touch /tmp/a && stat -c %u /tmp/a", "1000\n1001\n/home/ada\ntouch: /new: Permission denied\n1000\n"},
+		{"numbers", schema.Container{User: "1000:staff"}, "id -u; id -g; grep -c . /proc/self/uid_map", "1000\n50\n3\n"},
+		{"read-only", schema.Container{ReadOnly: true, Workdir: "/etc"}, "pwd; touch /new 2>&1; touch /tmp/new && echo tmp; touch /muster/work/x && echo work", "/etc\ntouch: /new: Read-only file system\ntmp\nwork\n"},
+		{"working directory", schema.Container{Workdir: "/a/b"}, "pwd", "/a/b\n"},
+		{"first process", schema.Container{}, "test $$$$ -ne 1 && cat /proc/1/cmdline | tr '\\0' ' ' | cut -d' ' -f2", "init\n"},
+		{"nothing of the machine", schema.Container{}, "ls /; ls /muster; mount | grep -c " + m.dir + "; cat /proc/kcore | wc -c", "bin\ndev\netc\nmuster\nproc\nroot\nsys\ntmp\nusr\nalloc\nsticky\nwork\n0\n0\n"},
+		{"no capability outside", schema.Container{}, "grep CapBnd /proc/self/status | cut -f2; mount -t tmpfs x /tmp 2>&1; unshare -U true 2>&1; mknod /tmp/sda b 8 0 2>&1", "00000000000005fb\nmount: permission denied (are you root?)\nunshare: unshare(0x10000000): Operation not permitted\nmknod: /tmp/sda: Operation not permitted\n"},
+	} {
+		a := shell(i, c.script)
+		command := a.Job.Task.Process.Command
+		a.Job.Task.Process, a.Job.Task.Container = schema.Process{}, &c.of
+		c.of.Image = busyboxImage
+		if c.script != "" {
+			c.of.Command = command
+		}
+		p, dir := m.start(a)
+		exit := wait(t, p)
+		if d := cmp.Diff(c.want, said(t, dir)); d != "" || exit.Code != 0 && c.want == "" {
+			b, _ := os.ReadFile(filepath.Join(dir, "stderr"))
+			t.Errorf("%s: exit %v, output (-want +got)\n%s%s", c.name, exit, d, b)
+		}
+	}
+}
