@@ -37,6 +37,7 @@ type Agent struct {
 	shutdown bool
 	tasks    []*generation                 // by task and generation
 	sticky   map[schema.TaskName]time.Time // since when each directory is idle
+	images   map[string]ImageState         // of those that are needed
 
 	unsaved    unsaved
 	conditions Conditions
@@ -152,6 +153,9 @@ type Turn struct {
 	// Lines says that it is time to read what running tasks say of themselves: Lines
 	// takes that.
 	Lines []Running
+	// Images are those that must stay on this machine, sorted by name, and Bring those of
+	// them that are to be brought here: Brought takes what has come of it.
+	Images, Bring []string
 	// CPU are the incarnations whose use of processors is to be measured: Measured
 	// takes that.
 	CPU []CPUUse
@@ -221,7 +225,7 @@ const longSleep = time.Hour
 func NewAgent(cfg AgentConfig, found Found, now time.Time) *Agent {
 	a := &Agent{
 		cfg: cfg, info: cfg.Machine, epoch: found.Epoch, view: found.View, unsaved: unsaved{view: found.View}, life: Life{Began: now, Refused: found.Refused},
-		sticky: maps.Clone(found.Sticky),
+		sticky: maps.Clone(found.Sticky), images: map[string]ImageState{},
 	}
 	if a.sticky == nil {
 		a.sticky = map[schema.TaskName]time.Time{}
@@ -355,6 +359,7 @@ func (a *Agent) turn(now time.Time) *Turn {
 		a.wakeBy(a.plan.Wake)
 	}
 	a.measure(t, now)
+	a.needImages(t, now)
 	if a.unsaved.any() {
 		a.wakeBy(a.unsaved.retry)
 	}
@@ -398,7 +403,7 @@ func (a *Agent) input(now time.Time) Input {
 	return Input{
 		Machine: a.info.Name, Boot: a.info.Boot, Now: now, Life: a.life,
 		View: a.view, Held: held, Sticky: sticky, Shutdown: a.shutdown, Capacity: a.cfg.Machine.Capacity,
-		Pressure: a.pressure, Limits: a.cfg.Limits, Removing: a.removing,
+		Images: maps.Clone(a.images), Pressure: a.pressure, Limits: a.cfg.Limits, Removing: a.removing,
 	}
 }
 

@@ -123,6 +123,10 @@ func (a *agent) finish(t *nodeagent.Turn) {
 	if t.Ports {
 		a.core.Scanned(nil) // nothing but tasks has any
 	}
+	for _, name := range t.Bring { // at once
+		a.core.Brought(name, nil, time.Time{}, time.Time{})
+		a.news = true
+	}
 	a.machine.check(t.Checks)
 	a.publish()
 	if t.News {

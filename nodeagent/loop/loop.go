@@ -28,6 +28,8 @@ type Config struct {
 	Runtime Runtime
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
+	// Images, if set, brings images; nil: tasks that need one do not start.
+	Images Images
 	// Meter, if set, is asked what machine and tasks use: every SampleEvery, and
 	// for disks every DiskEvery.
 	Meter                  Meter

@@ -26,6 +26,7 @@ type owner struct {
 	processes map[schema.TaskRef]Process // that run
 	execs     map[schema.TaskRef]int     // commands that run beside them
 	prober    *prober
+	bringer   *bringer
 	identity  identity
 	idUnsaved bool // the disk has refused identity
 	scrubs    scrubs
@@ -37,7 +38,7 @@ func newOwner(ctx context.Context, l *Loop) error {
 	cfg := &l.cfg
 	docs := durable.Documents{Old: !durable.Current(cfg.Dir), Report: cfg.Damages.Report}
 	o := &owner{
-		Loop: l, emptied: make(chan struct{}, 1), execs: map[schema.TaskRef]int{}, prober: newProber(l),
+		Loop: l, emptied: make(chan struct{}, 1), execs: map[schema.TaskRef]int{}, prober: newProber(l), bringer: newBringer(l),
 		disk: &disk{root: filepath.Clean(cfg.Dir), lock: cfg.Lock, docs: docs, step: cfg.Step, ballast: openBallast(filepath.Join(cfg.Dir, ballastDir), cfg.BallastBytes)},
 	}
 	defer func() {
@@ -177,6 +178,7 @@ func (o *owner) endTurn(ctx context.Context, t *nodeagent.Turn) {
 	if t.Ports {
 		o.scan(ctx)
 	}
+	o.bringer.turn(ctx, t, func(name string, after time.Time, err error) { o.agent.Brought(name, err, after, time.Now()) })
 	o.readLines(ctx, t.Lines)
 	o.measureCPU(ctx, t.CPU)
 	cpu, disk := o.agent.Bounds()

@@ -25,6 +25,15 @@ type Runtime interface {
 	Remains(dir string) []string
 }
 
+// Images brings images to the machine. Its methods may be called from any goroutine.
+type Images interface {
+	// Bring returns when an image is here as a whole. After an error, at is when to try
+	// again if whoever was asked for it has said so, and else zero.
+	Bring(ctx context.Context, name string) (at time.Time, err error)
+	// Keep says which images must stay until the next call; others may be removed.
+	Keep(names []string)
+}
+
 // Meter measures the machine. Its methods may be called from any goroutine.
 type Meter interface {
 	// Machine measures the machine as a whole, without its tasks.

@@ -106,6 +106,10 @@ func (w *World) measure(m *machine, t *nodeagent.Turn) {
 		a.core.Scanned(slices.Sorted(maps.Keys(m.foreign)))
 		a.news = true
 	}
+	for _, name := range t.Bring {
+		a.core.Brought(name, nil, time.Time{}, m.clock.read(w.now))
+		a.news = true
+	}
 	if len(t.Lines) > 0 {
 		a.core.Lines(t.Lines, make([]string, len(t.Lines)))
 	}

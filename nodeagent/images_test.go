@@ -1,0 +1,88 @@
+package nodeagent_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// container is an assignment of a container.
+func container(job string, generation uint64, image string) schema.Assignment {
+	a := assignment(job, 0, generation, schema.Service)
+	j := *a.Job
+	j.Task.Process, j.Task.Container = schema.Process{}, &schema.Container{Image: image}
+	a.Job = &j
+	return a
+}
+
+// TestImageComesFirst: nothing is started whose image is not here, one image is brought
+// once for all that need it, what failed is tried again after a while, and how that stands
+// is reported.
+func TestImageComesFirst(t *testing.T) {
+	t.Parallel()
+	d := newDriver(nodeagent.Found{})
+	a, b := container("a", 1, "x"), container("b", 2, "x")
+	d.assign(t, 1, a, b)
+	d.want(t, "a view", "log confirmed", "write view", "write view")
+	needs := func(bring ...string) {
+		t.Helper()
+		if diff := cmp.Diff(bring, d.turn.Bring); diff != "" || !slices.Equal(d.turn.Images, []string{"x"}) {
+			t.Errorf("images %v are needed, to be brought (-want +got):\n%s", d.turn.Images, diff)
+		}
+	}
+	note := func(want string) {
+		t.Helper()
+		for _, s := range d.turn.Report.Tasks {
+			if s.State != schema.Starting || !strings.Contains(s.Note, want) {
+				t.Errorf("reported %+v, want it starting, with %q", s, want)
+			}
+		}
+	}
+	needs("x")
+	note("its image is being pulled: x")
+	d.want(t, "it is on its way")
+	needs()
+	failed := errors.New("registry unavailable: connection refused")
+	for i, delay := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		d.agent.Brought("x", failed, time.Time{}, d.now)
+		d.want(t, "it has failed")
+		needs()
+		note("cannot be pulled, and is tried again: registry unavailable")
+		if wake := d.agent.Wake(); !wake.Equal(d.now.Add(delay)) {
+			t.Errorf("tried again %s after failure %d, want %s", wake.Sub(d.now), i+1, delay)
+		}
+		d.now = d.agent.Wake()
+		d.want(t, "it is time")
+		needs("x")
+	}
+	later := d.now.Add(time.Minute)
+	d.agent.Brought("x", failed, later, d.now)
+	d.want(t, "the registry says when")
+	d.now = later.Add(-time.Nanosecond)
+	d.want(t, "too early")
+	needs()
+	d.now = later
+	d.want(t, "it is time")
+	d.agent.Brought("x", nil, time.Time{}, d.now)
+	d.want(t, "it is here", "start u/a/0", "start u/b/0")
+	needs()
+	d.want(t, "nothing new")
+	d.assign(t, 2)
+	d.decide()
+	needs() // what runs keeps its image
+	d.exit(a.Task, 0)
+	d.agent.Exited(incarnationOf(b.Task, 2, 1), nodeagent.Process{Boot: "boot-1", PID: 7, Exit: &schema.Exit{At: d.now}}, d.now)
+	d.decide()
+	if len(d.turn.Images) > 0 {
+		t.Errorf("images %v are needed by nothing", d.turn.Images)
+	}
+	d.assign(t, 3, container("c", 3, "x"))
+	d.decide()
+	needs("x") // it may be gone meanwhile
+}
