@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/spf13/cobra"
@@ -31,6 +32,7 @@ type flags struct {
 	metricsListen                string
 	hide, writable               []string
 	closedPorts                  []int
+	images                       imageFlags
 	noExec                       bool
 	logLevel                     string
 	level                        slog.Level
@@ -65,6 +67,9 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringArrayVar(&f.writable, "writable", nil, "absolute path of a directory of the machine that tasks may write to, subject to file permissions; all others are read-only for them; may be repeated")
 	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that is hidden from tasks, beside the state directory and the master's socket; may be repeated")
 	set.IntSliceVar(&f.closedPorts, "close-port", nil, "port to which tasks with isolation.require cannot connect, at any address: that of the master's API; may be repeated. Those of --master always are")
+	set.StringArrayVar(&f.images.mirrors, "registry-mirror", nil, "host to pull images of a registry from before the registry itself is asked, such as docker.io=mirror.example.com; may be repeated")
+	set.StringArrayVar(&f.images.insecure, "insecure-registry", nil, "registry, as HOST[:PORT], that may be used without TLS; those on a loopback address always may; may be repeated")
+	set.DurationVar(&f.images.age, "image-age", 7*24*time.Hour, "time after which an image is removed that no task has needed")
 	set.BoolVar(&f.noExec, "no-exec", false, "disable muster exec on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -100,6 +105,9 @@ func (f *flags) check() error {
 		return usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel), ""}
 	}
 	if err := f.usage.check(); err != nil {
+		return err
+	}
+	if err := f.images.check(); err != nil {
 		return err
 	}
 	return checkLoopback(f.metricsListen)

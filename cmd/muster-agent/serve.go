@@ -76,7 +76,7 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	log.Info("agent runs", "cell", a.cell, "machine", info.Name, "version", version, "state", f.stateDir,
 		"cpu_milli", info.Capacity.CPUMilli, "ram_bytes", info.Capacity.RAMBytes, "disk_bytes", info.Capacity.DiskBytes, "notes", info.Notes)
 	manager.notify("READY=1") // what ran before is adopted
-	parts := []func(context.Context) error{a.loop.Run, a.link.Run}
+	parts := []func(context.Context) error{a.loop.Run, a.link.Run, a.images.run}
 	if f.labelsFile != "" {
 		parts = append(parts, func(ctx context.Context) error { return a.watchLabels(ctx, f, log) })
 	}
@@ -103,11 +103,12 @@ func badState(err error) error {
 
 // agent is a machine's tasks, the loop that owns them, and its link.
 type agent struct {
-	cell  string
-	tasks *runtimes
-	found schema.MachineInfo // before what was typed is put in
-	loop  *loop.Loop
-	link  *link.Client
+	cell   string
+	tasks  *runtimes
+	images *images
+	found  schema.MachineInfo // before what was typed is put in
+	loop   *loop.Loop
+	link   *link.Client
 }
 
 // run runs the parts of the agent until a signal comes or one of them ends, and
@@ -151,11 +152,14 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if err != nil {
 		return nil, err
 	}
+	if a.images, err = openImages(dir, &f.images, cfg.Log); err != nil {
+		return nil, err
+	}
 	if a.tasks, err = openRuntimes(host.Config{
 		Dir: dir, CgroupParent: f.cgroupParent, ClosedPorts: f.closed(), Devices: files,
 		Damaged: cfg.Damages.Report, Discard: func(path string) error { return a.loop.Discard(path) },
 	}, runtime.Config{
-		Keeper: keeper, Hide: slices.Concat(hidden(f.master), sessionSockets(os.Geteuid()), f.hide), Writable: f.writable, Log: cfg.Log,
+		Keeper: keeper, Hide: slices.Concat(hidden(f.master), sessionSockets(os.Geteuid()), f.hide), Writable: f.writable, Images: a.images, Log: cfg.Log,
 	}); err != nil {
 		return nil, err
 	}
@@ -168,7 +172,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 		info.Notes = append(info.Notes, "the share of the system is not enforced: "+err.Error())
 	}
 	cfg.Cell, cfg.Machine, cfg.Dir, cfg.Runtime = a.cell, info, dir, a.tasks
-	cfg.Hardware = facts.Hardware
+	cfg.Hardware, cfg.Images = facts.Hardware, a.images
 	cfg.NoExec, cfg.LookEvery, cfg.Hint = f.noExec, loop.LookEvery, func() { a.link.Hint() }
 	if err := f.usage.configure(&cfg, a.tasks.Host); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/image"
+)
+
+// imagesDir is where the state directory has the images.
+const imagesDir = "images"
+
+// What becomes of images that no task needs: they go when they have not been used for a
+// while, or from the oldest on while the disk is fuller than it should be. The shares are
+// those of kubelet.
+const (
+	collectEvery  = time.Minute
+	diskFull      = 85 // percent of the disk above which images go,
+	diskFullUntil = 80 // until no more is in use
+)
+
+// images are those of the machine, in the words of the loop and of the runtime.
+type images struct {
+	store *image.Store
+	dir   string
+	age   time.Duration // that one may have since its last use
+	log   *slog.Logger
+
+	mu   sync.Mutex        // guards kept
+	kept map[string]func() // what lets an image go, by its name
+}
+
+// imageFlags are about images.
+type imageFlags struct {
+	mirrors  []string
+	insecure []string
+	age      time.Duration
+}
+
+// openImages opens the images of the state directory dir.
+func openImages(dir string, f *imageFlags, log *slog.Logger) (*images, error) {
+	cfg := image.Config{
+		Dir: filepath.Join(dir, imagesDir), Platform: image.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}, Log: log,
+		Insecure: f.insecure, InsecureLoopback: true, Mirrors: map[string][]string{},
+	}
+	for _, m := range f.mirrors {
+		registry, mirror, _ := strings.Cut(m, "=")
+		cfg.Mirrors[registry] = append(cfg.Mirrors[registry], mirror)
+	}
+	store, err := image.Open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &images{store: store, dir: cfg.Dir, age: f.age, log: log, kept: map[string]func(){}}, nil
+}
+
+// Find returns an image that is here as a whole.
+func (i *images) Find(name string) (image.Image, bool) {
+	ref, err := image.ParseReference(name)
+	if err != nil {
+		return image.Image{}, false
+	}
+	return i.store.Find(ref)
+}
+
+// Bring returns when an image is here.
+func (i *images) Bring(ctx context.Context, name string) (time.Time, error) {
+	ref, err := image.ParseReference(name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	_, err = i.store.Ensure(ctx, ref)
+	after, _ := image.After(err)
+	return after, err
+}
+
+// Keep says which images must stay.
+func (i *images) Keep(names []string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, name := range names {
+		if ref, err := image.ParseReference(name); err == nil && i.kept[name] == nil {
+			i.kept[name] = i.store.Hold(ref.Digest)
+		}
+	}
+	for name, release := range i.kept {
+		if _, keep := slices.BinarySearch(names, name); !keep {
+			release()
+			delete(i.kept, name)
+		}
+	}
+}
+
+// run removes what is not needed, until ctx ends.
+func (i *images) run(ctx context.Context) error {
+	var removing sync.WaitGroup
+	removing.Go(func() { i.store.Run(ctx) })
+	defer removing.Wait()
+	ticker := time.NewTicker(collectEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-ticker.C:
+			i.collect(now)
+		}
+	}
+}
+
+// collect removes images that have not been used for long, or that the disk has no room for.
+func (i *images) collect(now time.Time) {
+	limits := image.Limits{Age: i.age}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(i.dir, &disk); err == nil && disk.Blocks > 0 {
+		block := disk.Bsize
+		total, used := int64(disk.Blocks)*block, int64(disk.Blocks-disk.Bavail)*block
+		if used > total/100*diskFull {
+			limits.Bytes = max(1, i.store.Usage().Bytes-(used-total/100*diskFullUntil)) // 0 is no limit
+		}
+	}
+	out, err := i.store.Collect(now, limits)
+	if err != nil {
+		i.log.Warn("cannot remove images", "err", err)
+	}
+	if len(out.Images) > 0 || out.Layers > 0 {
+		i.log.Info("removed images that no task needs", "images", len(out.Images), "layers", out.Layers, "bytes", out.Bytes)
+	}
+}
+
+// check errs with a usageError for what cannot be.
+func (f *imageFlags) check() error {
+	for _, m := range f.mirrors {
+		if registry, mirror, ok := strings.Cut(m, "="); !ok || registry == "" || mirror == "" {
+			return usageError{fmt.Errorf("--registry-mirror %q: want REGISTRY=HOST[:PORT]", m), "such as --registry-mirror docker.io=mirror.example.com"}
+		}
+	}
+	if f.age <= 0 {
+		return usageError{fmt.Errorf("--image-age %s: want a time above 0", f.age), "such as --image-age 168h"}
+	}
+	return nil
+}
