@@ -139,6 +139,7 @@ func TestContained(t *testing.T) {
 // TestContainerEscapes: what a task may not do it cannot as root of a container.
 func TestContainerEscapes(t *testing.T) {
 	t.Parallel()
+	needRoot(t)
 	for i, c := range escapes {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

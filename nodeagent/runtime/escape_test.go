@@ -367,6 +367,7 @@ func TestAbstractSockets(t *testing.T) {
 // that takes time and memory which nobody is charged with, and minutes to end.
 func TestPressure(t *testing.T) {
 	t.Parallel()
+	needRoot(t)
 	const file = "/proc/pressure/memory"
 	want := "read-only file system"
 	if _, err := os.Stat(file); err != nil { // nothing to watch
