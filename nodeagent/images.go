@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // An image is brought to the machine before anything is started or stopped for it: what
@@ -29,17 +31,11 @@ type ImageState struct {
 	next     time.Time
 }
 
-// image returns the image that the task of it needs, "" for a process.
-func (it item) image() string {
-	if c := it.job().Task.Container; c != nil {
-		return c.Image
-	}
-	return ""
-}
-
 // imageMissing says what a task waits for whose image is not here, "" for nothing.
-func (d *decider) imageMissing(it item) string {
-	name := it.image()
+func (d *decider) imageMissing(it item) string { return d.missing(it.job().Task.Image()) }
+
+// missing says of an image that it is not here, and why; "" if it is, or there is none.
+func (d *decider) missing(name string) string {
 	if name == "" {
 		return ""
 	}
@@ -52,6 +48,18 @@ func (d *decider) imageMissing(it item) string {
 	return "its image is being pulled: " + name
 }
 
+// reportBrought says how the image stands that a task is to have next.
+func (d *decider) reportBrought(it item, s *schema.TaskStatus) {
+	if it.assigned == nil || it.assigned.Bring == "" {
+		return
+	}
+	if why := d.missing(it.assigned.Bring); why != "" {
+		s.Note = joined(s.Note, schema.NoteNext+why)
+		return
+	}
+	s.Brought = it.assigned.Bring
+}
+
 // imagesNeeded returns the images of what this machine shall run or runs, sorted: they
 // must stay.
 func (a *Agent) imagesNeeded() []string {
@@ -59,14 +67,17 @@ func (a *Agent) imagesNeeded() []string {
 	if a.view != nil {
 		for i := range a.view.Assignments {
 			x := &a.view.Assignments[i]
-			if c := x.Job.Task.Container; c != nil && x.Stop == nil {
-				need[c.Image] = true
+			if image := x.Job.Task.Image(); image != "" && x.Stop == nil {
+				need[image] = true
+			}
+			if x.Bring != "" {
+				need[x.Bring] = true
 			}
 		}
 	}
 	for _, g := range a.tasks {
-		if c := g.Assignment.Job; c != nil && c.Task.Container != nil && g.Alive() {
-			need[c.Task.Container.Image] = true
+		if j := g.Assignment.Job; j != nil && j.Task.Image() != "" && g.Alive() {
+			need[j.Task.Image()] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(need))

@@ -86,3 +86,32 @@ func TestImageComesFirst(t *testing.T) {
 	d.decide()
 	needs("x") // it may be gone meanwhile
 }
+
+// TestImageOfTheNextVersion: it comes while the task runs, and the report says when it is
+// there, or why it is not.
+func TestImageOfTheNextVersion(t *testing.T) {
+	t.Parallel()
+	d := newDriver(nodeagent.Found{})
+	a := container("a", 1, "x")
+	d.assign(t, 1, a)
+	d.decide()
+	d.agent.Brought("x", nil, time.Time{}, d.now)
+	d.want(t, "it is here", "start u/a/0")
+	a.Bring = "y"
+	d.assign(t, 2, a)
+	d.decide()
+	status := func() schema.TaskStatus { return d.turn.Report.Tasks[0] }
+	if s := status(); !slices.Equal(d.turn.Bring, []string{"y"}) || !slices.Equal(d.turn.Images, []string{"x", "y"}) || s.State != schema.Running || s.Brought != "" || s.Note != "next version: its image is being pulled: y" {
+		t.Errorf("bring %v of %v, reported %+v", d.turn.Bring, d.turn.Images, s)
+	}
+	d.agent.Brought("y", errors.New("no such host"), time.Time{}, d.now)
+	d.decide()
+	if s := status(); s.Brought != "" || !strings.HasSuffix(s.Note, "no such host") {
+		t.Errorf("reported %+v, want why the image is not there", s)
+	}
+	d.agent.Brought("y", nil, time.Time{}, d.now)
+	d.decide()
+	if s := status(); s.Brought != "y" || s.Note != "" || s.State != schema.Running {
+		t.Errorf("reported %+v, want that the image is there", s)
+	}
+}

@@ -49,6 +49,7 @@ func (d *decider) report(it item, newest uint64) {
 			}
 		}
 	}
+	d.reportBrought(it, &s)
 	if s.Unconfirmed {
 		s.Note = joined(s.Note, schema.Unconfirmed)
 	}

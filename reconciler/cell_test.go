@@ -47,6 +47,7 @@ type cell struct {
 type agent struct {
 	info       schema.MachineInfo
 	silent     bool
+	offline    bool // no registry answers it: no image comes
 	busy       []int
 	conditions []schema.Condition
 	relief     []string                      // tasks that would relieve it; nil: it is not overloaded
@@ -276,6 +277,13 @@ func (c *cell) obey(a *agent, view []schema.Assignment) {
 			a.tasks[v.Generation] = s
 		}
 		s.Data = v.Data
+		s.Brought = v.Bring
+		if strings.HasPrefix(s.Note, schema.NoteNext) {
+			s.Note = ""
+		}
+		if a.offline && v.Bring != "" {
+			s.Brought, s.Note = "", schema.NoteNext+"its image cannot be pulled"
+		}
 		command := strings.Join(v.Job.Task.Process.Command, " ")
 		switch {
 		case s.State == schema.Dead:

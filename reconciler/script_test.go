@@ -46,6 +46,7 @@ func TestScripts(t *testing.T) {
 //	await DUR        how long more machines are waited for when one joins a cell
 //	                 in which nothing runs
 //	silent NAME …    cuts machines off; speak joins them again
+//	offline NAME …   no registry answers machines; online ends that
 //	turn [N [DUR]]   N times: time passes (1s), machines obey and report, a step
 //	step             a step without any news
 //	clock DUR [seen] the master's clock is set by so much; seen: the master finds out
@@ -92,6 +93,11 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		return c.rivals(t, d, args)
 	case "forget":
 		return c.forgetting(d, args)
+	case "offline", "online":
+		for _, name := range args {
+			c.agent(name).offline = d.Cmd == "offline"
+		}
+		return ""
 	case "silent", "speak":
 		for _, name := range args {
 			c.agent(name).silent = d.Cmd == "silent"

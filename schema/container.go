@@ -42,3 +42,11 @@ func (r ContainerRuntime) Attribute() string {
 	}
 	return HasContainers + "." + string(r)
 }
+
+// Image returns the image that the task runs in, "" for a process.
+func (s *TaskSpec) Image() string {
+	if s.Container == nil {
+		return ""
+	}
+	return s.Container.Image
+}

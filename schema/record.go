@@ -97,8 +97,11 @@ type TaskRecord struct {
 	Alloc *AllocUse `json:"alloc,omitempty"`
 	// Stop, when set, says that the machine shall stop Generation and why.
 	// The record keeps Machine until the machine has said that it is dead.
-	Stop *Cause    `json:"stop,omitempty"`
-	At   time.Time `json:"at,omitzero"` // when Generation was decided
+	Stop *Cause `json:"stop,omitempty"`
+	// Bring is the image of the version that the task is to have next, for its machine to pull
+	// before Stop is set; "" for none.
+	Bring string    `json:"bring,omitempty"`
+	At    time.Time `json:"at,omitzero"` // when Generation was decided
 
 	// Done is the exit of a batch task that finished; it is never run again.
 	Done *Exit `json:"done,omitempty"`
@@ -229,6 +232,8 @@ type Assignment struct {
 	Devices    []DeviceUse `json:"devices,omitempty"`
 	Alloc      *AllocUse   `json:"alloc,omitempty"` // that it runs in
 	Stop       *Cause      `json:"stop,omitempty"`
+	// Bring is an image that the task is to have next, see TaskStatus.Brought; "" for none.
+	Bring string `json:"bring,omitempty"`
 	// Local are variables that the machine sets; they are never sent.
 	Local map[string]string `json:"-"`
 }

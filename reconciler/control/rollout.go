@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
@@ -38,7 +39,7 @@ func (s *rollouts) rollOut(job schema.JobName) {
 	forward := false
 	for i := 0; i < len(tasks) && !forward; i++ {
 		t := &tasks[i]
-		forward = t.Machine != "" && (t.Data != r.digest && !r.paused || s.RestartFor(job, t) != nil)
+		forward = t.Machine != "" && (t.Bring != "" || t.Data != r.digest && !r.paused || s.RestartFor(job, t) != nil)
 	}
 	if !forward {
 		return // there is nothing to bring forward
@@ -60,7 +61,8 @@ func (s *rollouts) rollOut(job schema.JobName) {
 	s.renewAll(&r)
 }
 
-// renewAll stops as many of a job's tasks as may be at once.
+// renewAll stops as many of a job's tasks as may be at once, and has the images come of as
+// many that are next.
 func (s *rollouts) renewAll(r *rollout) {
 	parallel := max(1, r.want.Update.MaxParallel)
 	for _, t := range r.sick {
@@ -71,12 +73,23 @@ func (s *rollouts) renewAll(r *rollout) {
 		}
 		r.moving++ // one that stays is down all the same, and takes its part of the budget
 	}
+	image, ahead := r.want.Task.Image(), 0 // tasks whose next image is there, or on its way
 	for _, t := range r.well {
-		if r.moving >= parallel {
+		if ahead >= parallel || r.moving >= parallel && image == "" {
 			return
 		}
 		data, cause := s.renewal(r, t)
 		if data == "" {
+			continue
+		}
+		why := s.bring(r.job, t, data)
+		if r.moving >= parallel {
+			ahead++
+			continue
+		}
+		if why != "" {
+			ahead++
+			s.hold(r.job, why)
 			continue
 		}
 		why, until := s.waitsFor(r.job, t, data)
@@ -107,6 +120,11 @@ func (s *rollouts) rollAssigned(r *rollout, t *schema.TaskRecord) {
 	case t.Stop != nil:
 		r.moving++
 	case t.Data == r.digest && s.RestartFor(r.job, t) == nil:
+		if t.Bring != "" { // it has what it was to have next, or keeps what it has
+			x := *t
+			x.Bring = ""
+			s.Set(r.job, x)
+		}
 		healthy, until := s.Healthy(said, r.want)
 		s.book(r.job, until)
 		if !up || !healthy {
@@ -132,6 +150,31 @@ func (s *rollouts) renewal(r *rollout, t *schema.TaskRecord) (schema.Digest, sch
 		return t.Data, schema.Cause{Kind: schema.CauseRestart, Message: fmt.Sprintf("requested by %s: %s", x.By, x.Reason), At: s.Now}
 	}
 	return "", schema.Cause{}
+}
+
+// bring has the machine of a task that works pull the image of the data that it is to have
+// next, if that is another than it has: it is stopped when the image is there. It says what
+// is waited for, "" for nothing.
+func (s *rollouts) bring(job schema.JobName, t *schema.TaskRecord, data schema.Digest) (why string) {
+	image := s.Data(data).Task.Image()
+	machine := s.Base.Machines[t.Machine]
+	if image == "" || image == s.Data(t.Data).Task.Image() || machine == nil || machine.Attributes[schema.HasContainers] != "true" {
+		return ""
+	}
+	said := s.Said(job, t)
+	if said.Brought == image {
+		return ""
+	}
+	if t.Bring != image {
+		x := *t
+		x.Bring = image
+		s.Set(job, x)
+	}
+	why = fmt.Sprintf("%s runs on until machine %s has the image of the new version", job.Task(t.Index).Short(), t.Machine)
+	if said.Note != "" {
+		why += ": " + strings.Replace(said.Note, schema.NoteNext, "", 1)
+	}
+	return why
 }
 
 // waitsFor says why a task that works may not be stopped for one with the given data

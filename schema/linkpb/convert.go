@@ -80,7 +80,7 @@ func DecodeView(m *View, data map[schema.Digest]*schema.Job) (schema.View, error
 func encodeAssignment(a *schema.Assignment) *Assignment {
 	return &Assignment{
 		Task: a.Task.String(), Generation: a.Generation, Data: string(a.Data),
-		Ports: encodePorts(a.Ports), Devices: encodeDevices(a.Devices), Stop: encodeCause(a.Stop), Alloc: encodeAlloc(a.Alloc),
+		Ports: encodePorts(a.Ports), Devices: encodeDevices(a.Devices), Stop: encodeCause(a.Stop), Alloc: encodeAlloc(a.Alloc), Bring: a.Bring,
 	}
 }
 
@@ -89,7 +89,7 @@ func decodeAssignment(m *Assignment, data map[schema.Digest]*schema.Job) (schema
 	if err != nil {
 		return schema.Assignment{}, err
 	}
-	a := schema.Assignment{Task: task, Generation: m.GetGeneration(), Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc())}
+	a := schema.Assignment{Task: task, Generation: m.GetGeneration(), Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()), Bring: m.GetBring()}
 	if a.Job = data[a.Data]; a.Job == nil {
 		return a, fmt.Errorf("assignment of %s: data %.80q was not sent", task, a.Data)
 	}
@@ -299,7 +299,7 @@ func encodeTask(t *schema.TaskStatus) *TaskStatus {
 		Exits:   make([]*Exit, len(t.Exits)), End: encodeCause(t.End), Note: t.Note,
 		HealthMessage: t.HealthMessage, Line: t.Line, Failures: int32(t.Failures), RestartAt: encodeTime(t.RestartAt),
 		Data: string(t.Data), Alloc: encodeAlloc(t.Alloc),
-		OomKills: t.OOMKills, Unconfirmed: t.Unconfirmed, Withheld: t.Withheld, Stuck: t.Stuck, Unchecked: t.Unchecked,
+		OomKills: t.OOMKills, Unconfirmed: t.Unconfirmed, Withheld: t.Withheld, Stuck: t.Stuck, Unchecked: t.Unchecked, Brought: t.Brought,
 	}
 	for i := range t.Exits {
 		m.Exits[i] = encodeExit(&t.Exits[i])
@@ -330,7 +330,7 @@ func decodeTask(m *TaskStatus) (schema.TaskStatus, error) {
 	t := schema.TaskStatus{
 		Task: task, Generation: m.GetGeneration(), State: state,
 		Incarnation: int(m.GetIncarnation()), PID: int(m.GetPid()),
-		Health: schema.HealthState(m.GetHealth()), Note: m.GetNote(),
+		Health: schema.HealthState(m.GetHealth()), Note: m.GetNote(), Brought: m.GetBrought(),
 		HealthMessage: m.GetHealthMessage(), Line: m.GetLine(), Failures: int(m.GetFailures()), OOMKills: max(0, m.GetOomKills()),
 		Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()), Unconfirmed: m.GetUnconfirmed(), Withheld: m.GetWithheld(), Stuck: m.GetStuck(), Unchecked: m.GetUnchecked(),
 	}

@@ -650,7 +650,8 @@ type Assignment struct {
 	Ports         map[string]uint32      `protobuf:"bytes,4,rep,name=ports,proto3" json:"ports,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Stop          *Cause                 `protobuf:"bytes,5,opt,name=stop,proto3" json:"stop,omitempty"`
 	Devices       []*DeviceUse           `protobuf:"bytes,6,rep,name=devices,proto3" json:"devices,omitempty"`
-	Alloc         *AllocUse              `protobuf:"bytes,50,opt,name=alloc,proto3" json:"alloc,omitempty"` // that the task runs in
+	Alloc         *AllocUse              `protobuf:"bytes,50,opt,name=alloc,proto3" json:"alloc,omitempty"`  // that the task runs in
+	Bring         string                 `protobuf:"bytes,120,opt,name=bring,proto3" json:"bring,omitempty"` // an image that the task is to have next
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -732,6 +733,13 @@ func (x *Assignment) GetAlloc() *AllocUse {
 		return x.Alloc
 	}
 	return nil
+}
+
+func (x *Assignment) GetBring() string {
+	if x != nil {
+		return x.Bring
+	}
+	return ""
 }
 
 // AllocUse is a generation of an alloc of the task's user and cell.
@@ -2484,6 +2492,7 @@ type TaskStatus struct {
 	Withheld      bool                   `protobuf:"varint,88,opt,name=withheld,proto3" json:"withheld,omitempty"`                 // not started until one has, since it must never run twice
 	Stuck         bool                   `protobuf:"varint,89,opt,name=stuck,proto3" json:"stuck,omitempty"`                       // SIGKILL does not end it
 	Unchecked     bool                   `protobuf:"varint,90,opt,name=unchecked,proto3" json:"unchecked,omitempty"`               // the last health checks could not be made
+	Brought       string                 `protobuf:"bytes,120,opt,name=brought,proto3" json:"brought,omitempty"`                   // the image to bring, once it is there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2677,6 +2686,13 @@ func (x *TaskStatus) GetUnchecked() bool {
 		return x.Unchecked
 	}
 	return false
+}
+
+func (x *TaskStatus) GetBrought() string {
+	if x != nil {
+		return x.Brought
+	}
+	return ""
 }
 
 // Exit is the end of one incarnation.
@@ -4435,7 +4451,7 @@ const file_link_proto_rawDesc = "" +
 	"\x04View\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12<\n" +
-	"\vassignments\x18\x03 \x03(\v2\x1a.muster.link.v1.AssignmentR\vassignments\"\xdb\x02\n" +
+	"\vassignments\x18\x03 \x03(\v2\x1a.muster.link.v1.AssignmentR\vassignments\"\xf1\x02\n" +
 	"\n" +
 	"Assignment\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -4446,7 +4462,8 @@ const file_link_proto_rawDesc = "" +
 	"\x05ports\x18\x04 \x03(\v2%.muster.link.v1.Assignment.PortsEntryR\x05ports\x12)\n" +
 	"\x04stop\x18\x05 \x01(\v2\x15.muster.link.v1.CauseR\x04stop\x123\n" +
 	"\adevices\x18\x06 \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x12.\n" +
-	"\x05alloc\x182 \x01(\v2\x18.muster.link.v1.AllocUseR\x05alloc\x1a8\n" +
+	"\x05alloc\x182 \x01(\v2\x18.muster.link.v1.AllocUseR\x05alloc\x12\x14\n" +
+	"\x05bring\x18x \x01(\tR\x05bring\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -4609,7 +4626,7 @@ const file_link_proto_rawDesc = "" +
 	"disk_bytes\x18\x03 \x01(\x03R\tdiskBytes\"5\n" +
 	"\tPortRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\xd7\x06\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\xf1\x06\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -4639,7 +4656,8 @@ const file_link_proto_rawDesc = "" +
 	"\vunconfirmed\x18W \x01(\bR\vunconfirmed\x12\x1a\n" +
 	"\bwithheld\x18X \x01(\bR\bwithheld\x12\x14\n" +
 	"\x05stuck\x18Y \x01(\bR\x05stuck\x12\x1c\n" +
-	"\tunchecked\x18Z \x01(\bR\tunchecked\x1a8\n" +
+	"\tunchecked\x18Z \x01(\bR\tunchecked\x12\x18\n" +
+	"\abrought\x18x \x01(\tR\abrought\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
