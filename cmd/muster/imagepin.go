@@ -51,7 +51,7 @@ $DOCKER_CONFIG/config.json, or in ~/.docker/config.json.`,
 				return err
 			}
 			p := &pinning{
-				Images: []pinned{}, tags: image.NewTags(image.Config{Insecure: insecure, Credentials: logins.of}),
+				Images: []pinned{}, tags: image.NewTags(image.Config{InsecureLoopback: true, Insecure: insecure, Credentials: logins.of}),
 				check: check, missing: missing, timeout: timeout,
 			}
 			if err := p.run(cmd.Context(), args); err != nil {
@@ -70,7 +70,7 @@ $DOCKER_CONFIG/config.json, or in ~/.docker/config.json.`,
 	}
 	c.Flags().BoolVar(&check, "check", false, "write nothing; exit with 1 when a tag has no digest, or another one")
 	c.Flags().BoolVar(&missing, "missing", false, "ask only for tags that have no digest yet")
-	c.Flags().StringArrayVar(&insecure, "insecure", nil, "registry (HOST:PORT) that may be asked by http; may be repeated")
+	c.Flags().StringArrayVar(&insecure, "insecure", nil, "registry, as HOST[:PORT], that may be used without TLS; those on a loopback address always may; may be repeated")
 	c.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long registries may take, all together")
 	out = addOutput(c, "text", "json")
 	return c
