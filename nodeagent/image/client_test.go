@@ -70,7 +70,9 @@ func TestRefusals(t *testing.T) {
 			b := g.image(t, gzipped, tarOf(t, reg("x", "")))
 			g.answer(test.answer)
 			s := newStore(t, g, func(c *Config) {
-				c.Stall = 100 * time.Millisecond
+				if c.Stall = time.Minute; errors.Is(test.want, ErrSlow) {
+					c.Stall = 100 * time.Millisecond
+				}
 				c.Now = func() time.Time { return noon }
 			})
 			_, err := s.Ensure(t.Context(), b.ref)
@@ -169,7 +171,11 @@ func TestBroken(t *testing.T) {
 			g := newRegistry(t)
 			b := g.image(t, func(b []byte) []byte { return b }, tarOf(t, reg("x", content)))
 			g.answer(test.make(g, b))
-			s := newStore(t, g, func(c *Config) { c.Stall = 300 * time.Millisecond })
+			s := newStore(t, g, func(c *Config) {
+				if c.Stall = time.Minute; test.name == "stalls" {
+					c.Stall = 300 * time.Millisecond
+				}
+			})
 			if _, err := s.Ensure(t.Context(), b.ref); !errors.Is(err, test.want) {
 				t.Errorf("error %v, want %v", err, test.want)
 			}
