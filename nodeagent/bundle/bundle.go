@@ -30,7 +30,7 @@ type Container struct {
 	// with upper and work in it; "": nothing can be changed.
 	Writable string `json:"writable,omitempty"`
 	// Base are directories, each after the one it is in, and Empty are files that the root
-	// directory has where the image has none: what is mounted needs them.
+	// directory has whatever the image has there: what is mounted needs them.
 	Base  []Directory `json:"base,omitempty"`
 	Empty []string    `json:"empty,omitempty"`
 	// Users and Groups map those of the container to the machine's.

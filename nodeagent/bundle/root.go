@@ -11,7 +11,9 @@ import (
 )
 
 // mountRoot mounts the root directory: the layers with their files given to the
-// container's users, on a layer with what mounts need.
+// container's users, below a layer with what mounts need. That is above them, for what is
+// mounted must come to lie there and nowhere else: an image may have a link in its place,
+// to a directory of which the task writes what is there.
 func (c *Container) mountRoot() error {
 	users, err := c.userNamespace()
 	if err != nil {
@@ -21,12 +23,12 @@ func (c *Container) mountRoot() error {
 	if err := c.makeBase(); err != nil {
 		return err
 	}
-	lower := baseLayer
-	if c.Writable == "" { // at least two are needed
+	lower := ""
+	if c.Writable == "" && len(c.Layers) == 0 { // at least two are needed
 		if err := os.Mkdir(emptyLayer, 0o755); err != nil {
 			return err
 		}
-		lower += ":" + emptyLayer
+		lower = ":" + emptyLayer
 	}
 	for i, layer := range c.Layers {
 		name := strconv.Itoa(i)
@@ -36,9 +38,9 @@ func (c *Container) mountRoot() error {
 		if err := moveLayer(layer, name, users); err != nil {
 			return fmt.Errorf("layer %s: %w", layer, err)
 		}
-		lower = name + ":" + lower
+		lower = ":" + name + lower
 	}
-	options := "lowerdir=" + lower
+	options := "lowerdir=" + baseLayer + lower
 	if c.Writable != "" {
 		// By a name of ours: the machine's may have what divides options.
 		if err := os.Mkdir(writableDir, 0o711); err != nil {
@@ -63,7 +65,7 @@ func (c *Container) mountRoot() error {
 	return nil
 }
 
-// makeBase makes the lowest layer, for user 0 of the container. Not each kernel that maps
+// makeBase makes the layer above the image's, for user 0 of the container. Not each kernel that maps
 // the users of a disk's files does so for those in memory.
 func (c *Container) makeBase() error {
 	uid, gid := c.Users.Of(0), c.Groups.Of(0)

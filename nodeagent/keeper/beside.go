@@ -256,7 +256,8 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 	}
 	e := &put(b.room, []entry{{
 		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty, scope: b.scope, unbound: b.unbound && b.rooms&unix.CLONE_NEWUSER == 0,
-		keeps: uintptr(b.spec.keeps()), score: put(b.room, []byte(score)), limits: put(b.room, limits), scratch: scratch{kept: capabilitySets(b.spec.keeps()), zero: [1]byte{'0'}, page: uintptr(os.Getpagesize() - 1)},
+		keeps: uintptr(b.spec.keeps()), score: put(b.room, []byte(score)), limits: put(b.room, limits), contained: b.spec.Container != nil,
+		scratch: scratch{how: workdirHow, kept: capabilitySets(b.spec.keeps()), zero: [1]byte{'0'}, page: uintptr(os.Getpagesize() - 1)},
 	}})[0]
 	if b.rooms&unix.CLONE_NEWPID != 0 && b.rooms&unix.CLONE_NEWUSER == 0 {
 		var err error

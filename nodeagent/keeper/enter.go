@@ -29,6 +29,7 @@ type entry struct {
 	score     []byte
 	scoreFile *byte
 	dir       *byte
+	contained bool // the way to dir is the task's
 	limits    []limit
 	unbound   bool    // its bounding set is empty from the fork on
 	keeps     uintptr // capabilities, as bits
@@ -57,6 +58,7 @@ type scratch struct {
 	poll    [1]unix.PollFd
 	refused syscall.Errno // of the first path that is there
 	record  record
+	how     unix.OpenHow
 }
 
 // limit is a resource limit as the kernel takes it.
@@ -268,11 +270,30 @@ func (e *entry) join() syscall.Errno {
 		}
 	}
 	e.record.step = 'c' // as our user: a directory above may be closed to the task's
-	if _, _, errno := syscall.RawSyscall(unix.SYS_CHDIR, uintptr(unsafe.Pointer(e.dir)), 0, 0); errno != 0 {
+	if errno := e.enterDir(); errno != 0 {
 		return errno
 	}
 	_, _, _ = syscall.RawSyscall(unix.SYS_UMASK, 0o022, 0, 0)
 	return 0
+}
+
+// enterDir is Spec.enterDir.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) enterDir() syscall.Errno {
+	if !e.contained {
+		_, _, errno := syscall.RawSyscall(unix.SYS_CHDIR, uintptr(unsafe.Pointer(e.dir)), 0, 0)
+		return errno
+	}
+	fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT2, ^uintptr(99), uintptr(unsafe.Pointer(e.dir)), uintptr(unsafe.Pointer(&e.how)), unsafe.Sizeof(e.how), 0, 0) // AT_FDCWD
+	if errno != 0 {
+		return errno
+	}
+	_, _, errno = syscall.RawSyscall(unix.SYS_FCHDIR, fd, 0, 0)
+	_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, fd, 0, 0)
+	return errno
 }
 
 // handOn gives it a session, and its descriptors.

@@ -120,7 +120,7 @@ func (d descriptor) ReadAt(b []byte, off int64) (int, error) {
 	if n == 0 && err == nil {
 		err = io.EOF
 	}
-	return n, err
+	return max(n, 0), err
 }
 
 // handedSpec reads specFD from its start.

@@ -75,13 +75,8 @@ func become() error {
 	// A task may be the first to go where memory runs out, never the last:
 	// an adjustment that is refused changes nothing that is promised.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(spec.OOMScoreAdj)), 0)
-	if spec.Container != nil {
-		if err := os.MkdirAll(spec.Dir, 0o755); err != nil { // as other runtimes of images do
-			return commandError{fmt.Errorf("working directory: %w", err), false}
-		}
-	}
-	// As the keeper's user: a directory above may be closed to the task's.
-	if err := os.Chdir(spec.Dir); err != nil {
+	closeAll(fds[groupFD:])
+	if err := spec.enterDir(); err != nil {
 		return err
 	}
 	unix.Umask(0o022)
@@ -103,6 +98,30 @@ func become() error {
 	}
 	return execute(spec.Command, spec.Env)
 }
+
+// enterDir enters the working directory, as the keeper's user: a directory above may be
+// closed to the task's. That of a container is made if it is not there, as other runtimes of
+// images do. Its path is the image's: a link of /proc/self/fd in it would lead to what this
+// process has open of the machine.
+func (s *Spec) enterDir() error {
+	if s.Container == nil {
+		return os.Chdir(s.Dir)
+	}
+	err := os.MkdirAll(s.Dir, 0o755)
+	if err == nil {
+		var fd int
+		if fd, err = unix.Openat2(unix.AT_FDCWD, s.Dir, &workdirHow); err == nil {
+			err = errors.Join(unix.Fchdir(fd), unix.Close(fd))
+		}
+	}
+	if err != nil {
+		return commandError{fmt.Errorf("working directory %s: %w", s.Dir, err), false}
+	}
+	return nil
+}
+
+// workdirHow opens the working directory of a container.
+var workdirHow = unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
 
 // execute replaces the process by command, found as a shell would. It returns
 // only when that has failed.

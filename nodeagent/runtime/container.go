@@ -132,7 +132,7 @@ const kept = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER |
 // keeps from users that are nobody's outside.
 var (
 	maskedPaths   = []string{"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"}
-	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/pressure", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
 // initCapabilities are those of our init: what it hands on, and what it needs itself.
@@ -157,6 +157,7 @@ func (c *containers) make(dir string, x *container) (*keeper.Container, error) {
 		}
 	}
 	args, env := keeper.Init(dir)
+	env = append(env[:len(env):len(env)], "HOME=/") // else the runtime looks it up in the image, and waits there for who writes to a fifo
 	config := &specs.Spec{
 		Version: ociVersion, Root: &specs.Root{Path: bundle.Root, Readonly: x.writable == ""}, Mounts: c.mounts(x, k.Empty),
 		Process: &specs.Process{Cwd: "/", Args: args, Env: env, Capabilities: &specs.LinuxCapabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities}},
