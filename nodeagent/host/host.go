@@ -177,7 +177,7 @@ func (h *Host) User(owner string) (*User, error) {
 // FirstID returns the machine's number of the first of the users and groups that the
 // containers of an owner have beside the owner's, which is given.
 func (h *Host) FirstID(owner int) int {
-	return schema.FirstContainerUser + (owner-h.cfg.Users.First)*schema.ContainerUsers
+	return h.cfg.Users.firstID(owner)
 }
 
 // Devices finds the files of the devices that a task was given. note says what

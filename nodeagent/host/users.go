@@ -33,6 +33,20 @@ type UserRange struct {
 // DefaultUsers are those that the master knows as tasks'.
 var DefaultUsers = UserRange{First: schema.FirstTaskUser, Last: schema.LastTaskUser}
 
+// firstID returns the first of the users and groups that the containers of an owner have
+// beside the owner's, which is given.
+func (r UserRange) firstID(owner int) int {
+	return schema.FirstContainerUser + (owner-r.First)*schema.ContainerUsers
+}
+
+// ownerOf returns the owner's user of one of its containers, and any other as it is.
+func (r UserRange) ownerOf(id int) int {
+	if id < r.firstID(r.First) || id >= r.firstID(r.Last+1) {
+		return id
+	}
+	return r.First + (id-schema.FirstContainerUser)/schema.ContainerUsers
+}
+
 // User is a numeric user, and the group of its own.
 type User struct{ UID, GID int }
 
@@ -73,7 +87,7 @@ func openUsers(dir string, of UserRange, docs durable.Documents) (*users, error)
 		changed = u.addSecond() || changed
 	}
 	var found map[string][]int
-	found, u.used = ownersOf(dir)
+	found, u.used = ownersOf(dir, of)
 	if u.agree(found) || changed {
 		u.saveOrReport()
 	}
@@ -178,15 +192,15 @@ func (u *users) agree(found map[string][]int) bool {
 var owned = []string{"tasks/*/*/*/*/*/" + WorkDir, "tasks/*/*/*/*/*/" + SharedDir, "sticky/*/*/*/*/" + nodeagent.StickyData}
 
 // ownersOf finds the users of the owners' directories, and those of what is being
-// removed.
-func ownersOf(dir string) (found map[string][]int, used map[int]bool) {
+// removed. Who is root in a container may give a directory to another user of it.
+func ownersOf(dir string, of UserRange) (found map[string][]int, used map[int]bool) {
 	found, used = map[string][]int{}, map[int]bool{}
 	user := func(path string) int {
 		var s unix.Stat_t
 		if unix.Lstat(path, &s) != nil {
 			return 0
 		}
-		return int(s.Uid)
+		return of.ownerOf(int(s.Uid))
 	}
 	for _, pattern := range owned {
 		paths, _ := filepath.Glob(filepath.Join(globbed(dir), pattern)) // the pattern is good

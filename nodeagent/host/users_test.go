@@ -1,12 +1,14 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/schema"
 )
 
 // TestUsersDamaged: whatever becomes of the files, an owner keeps the user that its
@@ -145,6 +147,34 @@ func TestUsersOlder(t *testing.T) {
 	}
 	if open(); reported != 1 {
 		t.Errorf("reported %d times, want once", reported)
+	}
+}
+
+// TestUsersOfContainers: who gives a directory to another user of its container keeps its
+// own, and no other owner gets that.
+func TestUsersOfContainers(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: needs root")
+	}
+	dir, of := t.TempDir(), UserRange{First: 70_000, Last: 70_001}
+	open := func() *users {
+		u, err := openUsers(dir, of, durable.Documents{Report: func(d durable.Damage) { t.Errorf("reported: %v", d) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	want, err := open().id("alice")
+	work := filepath.Join(dir, "tasks/local/alice/job/0/1", WorkDir)
+	for _, inside := range []int{1, schema.ContainerUsers - 1} {
+		user := of.firstID(want) + inside
+		if err = errors.Join(err, os.MkdirAll(work, 0o700), os.Chown(work, user, user)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := open().id("alice"); got != want || err != nil {
+			t.Errorf("user %d of its container: alice has %d, %v; want %d", inside, got, err, want)
+		}
 	}
 }
 
