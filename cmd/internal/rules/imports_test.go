@@ -237,6 +237,10 @@ var layers = []layer{
 		"it makes what tests of tasks need of a machine, such as a disk, and knows no task",
 	},
 	{
+		"nodeagent/image/imagetest", nil,
+		"it makes images and a registry for tests, as they come from others",
+	},
+	{
 		"nodeagent/runtime/...",
 		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
 		"a runtime starts keepers, on what the host gives to all, of images that are there; it does not know who asked",

@@ -123,13 +123,13 @@ var owners = []owner{
 	},
 	{
 		"github.com/opencontainers/go-digest",
-		[]string{"nodeagent/image"},
+		[]string{"nodeagent/image", "nodeagent/image/imagetest"},
 		nil,
 		"the types of an image's documents",
 	},
 	{
 		"github.com/opencontainers/image-spec",
-		[]string{"nodeagent/image"},
+		[]string{"nodeagent/image", "nodeagent/image/imagetest"},
 		nil,
 		"the types of an image's documents",
 	},
