@@ -5,14 +5,19 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
 )
 
-// parallelImages bounds the images that are brought at once: the layers of one share what
-// there is of network and processor.
-const parallelImages = 2
+// The images that are brought at once, which share what there is of network, processor and
+// memory: from one registry, so that one that does not answer keeps no image of another
+// waiting, and in all.
+const (
+	registryImages = 2
+	parallelImages = 8
+)
 
 // errNoImages is why no image is brought to a machine that runs no containers.
 var errNoImages = errors.New("this machine runs no containers")
@@ -22,12 +27,13 @@ type bringer struct {
 	loop   *Loop
 	images Images // nil: none are brought
 	log    *slog.Logger
-	free   chan struct{} // has a token for each that is being brought
-	kept   []string      // as was said last
+	of     map[string]chan struct{} // has a token for each that is being brought from a registry,
+	free   chan struct{}            // and for each at all
+	kept   []string                 // as was said last
 }
 
 func newBringer(l *Loop) *bringer {
-	return &bringer{loop: l, images: l.cfg.Images, log: l.cfg.Log, free: make(chan struct{}, parallelImages)}
+	return &bringer{loop: l, images: l.cfg.Images, log: l.cfg.Log, of: map[string]chan struct{}{}, free: make(chan struct{}, parallelImages)}
 }
 
 // turn says which images stay, and begins to bring those that are missing; done is called
@@ -38,25 +44,33 @@ func (b *bringer) turn(ctx context.Context, t *nodeagent.Turn, done func(name st
 		b.images.Keep(t.Images)
 	}
 	for _, name := range t.Bring {
+		registry, _, _ := strings.Cut(name, "/")
+		of := b.of[registry]
+		if of == nil {
+			of = make(chan struct{}, registryImages)
+			b.of[registry] = of
+		}
 		b.loop.workers.Go(func() {
-			if after, err := b.bring(ctx, name); ctx.Err() == nil {
+			if after, err := b.bring(ctx, of, name); ctx.Err() == nil {
 				b.loop.send(ctx, func() { done(name, after, err) })
 			}
 		})
 	}
 }
 
-// bring returns when an image is here.
-func (b *bringer) bring(ctx context.Context, name string) (after time.Time, err error) {
+// bring returns when an image is here; of has the tokens of its registry.
+func (b *bringer) bring(ctx context.Context, of chan struct{}, name string) (after time.Time, err error) {
 	if b.images == nil {
 		return time.Time{}, errNoImages
 	}
-	select {
-	case b.free <- struct{}{}:
-	case <-ctx.Done():
-		return time.Time{}, ctx.Err()
+	for _, tokens := range []chan struct{}{of, b.free} {
+		select {
+		case tokens <- struct{}{}:
+			defer func() { <-tokens }()
+		case <-ctx.Done():
+			return time.Time{}, ctx.Err()
+		}
 	}
-	defer func() { <-b.free }()
 	began := time.Now()
 	if after, err = b.images.Bring(ctx, name); err != nil {
 		b.log.Warn("cannot pull an image", "image", name, "err", err)

@@ -55,7 +55,7 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 		if errors.Is(err, bundle.ErrRuntime) { // the runtime was tried: it is what it was given
 			err = nodeagent.TaskError(err)
 		}
-		return nil, errors.Join(fmt.Errorf("start %s: %w%s", a.Task, err, r.explain(spec)), r.host.Cgroups().Drop(host.TaskGroup(dir, a)))
+		return nil, errors.Join(fmt.Errorf("start %s: %w%s", a.Task, err, r.explain(spec, a)), r.host.Cgroups().Drop(host.TaskGroup(dir, a)))
 	}
 	p, err := r.hold(dir, h)
 	if err == nil && p.group != "" {
@@ -66,9 +66,12 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	return p, err
 }
 
-// explain says why a command that is on the machine may not be there for the
-// task; "" if that cannot be.
-func (r *Runtime) explain(spec *keeper.Spec) string {
+// explain says where the command of a is looked for, and why one that is on the machine may
+// not be there for the task; "" if that is plain.
+func (r *Runtime) explain(spec *keeper.Spec, a *schema.Assignment) string {
+	if c := a.Job.Task.Container; c != nil {
+		return fmt.Sprintf(" (in a container of %s)", c.Image)
+	}
 	if spec.Sandbox == nil || spec.Sandbox.Root != "" {
 		return ""
 	}

@@ -294,7 +294,7 @@ func (c *cell) check(err error) {
 	}
 }
 
-// leftovers errs when a process or cgroup of the cell is there.
+// leftovers errs when a process, cgroup or mount of the cell is there.
 func (c *cell) leftovers() error {
 	var errs []error
 	left, err := ofCell(c.dir)
@@ -305,7 +305,7 @@ func (c *cell) leftovers() error {
 		errs = append(errs, fmt.Errorf("left behind: process %d: %s", p.pid, p.words()))
 	}
 	groups, err := cgroupsOf(c.cgroups())
-	errs = append(errs, err)
+	errs = append(errs, err, mounted(os.Getpid(), c.dir))
 	for _, g := range groups {
 		errs = append(errs, fmt.Errorf("left behind: cgroup %s", g))
 	}

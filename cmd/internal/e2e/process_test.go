@@ -221,3 +221,17 @@ func cgroupsOf(names map[string]bool) ([]string, error) {
 	})
 	return out, err
 }
+
+// mounted errs when a process has a mount with something of the cell in dir.
+func mounted(pid int, dir string) error {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(b)) {
+		if strings.Contains(line, dir+"/") {
+			return fmt.Errorf("process %d has a mount: %s", pid, line)
+		}
+	}
+	return nil
+}
