@@ -16,6 +16,7 @@ BUGS         ?= .
 KILLS        ?= 20
 ROUNDS       ?= 5
 AGENTKILLS   ?= 100
+CONTAINERKILLS ?= 30
 STORM        ?= 200
 MASTERKILLS  ?= 100
 STOPPED      ?= 2m
@@ -40,7 +41,7 @@ demo: build ## show a whole cell on this machine doing its main job, about a min
 # The longest first, so that none of them is left to run alone at the end.
 LONGEST := ./nodeagent/loop ./cmd/internal/e2e ./nodeagent/runtime ./cmd/muster
 # What make chaos does for longer; LATER=chaos leaves it to that.
-CHAOS := ^Test(Chaos|Storm|MasterKilled|AgentStopped|RandomKills)$$
+CHAOS := ^Test(Chaos|Storm|MasterKilled|AgentStopped|RandomKills(Contained)?)$$
 test: ## run the tests
 	$(GOTEST) -timeout 20m $(if $(filter chaos,$(LATER)),-skip '$(CHAOS)') $(LONGEST) ./...
 
@@ -90,12 +91,12 @@ endif
 mutants: ## plant each of the BUGS into the source, and find it with seeds of STEPS steps, HUNTS times
 	go test -count=1 -v -timeout 80m ./cmd/internal/sim -run '^TestSource$$' -sim.steps $(STEPS) -sim.hunts $(HUNTS) -sim.only '$(BUGS)'
 
-chaos: ## kill a cell's parts at KILLS, its master at MASTERKILLS, agent and keepers at AGENTKILLS moments; push STORM commits
+chaos: ## kill a cell's parts at KILLS, its master at MASTERKILLS, agent and keepers at AGENTKILLS moments, of containers at CONTAINERKILLS; push STORM commits
 	@$(MAKE) --no-print-directory -j2 --output-sync chaos-cell chaos-agent
 chaos-cell: # its tests wait most of the time, so all run at once
 	go test -count=1 -v -timeout 30m -parallel 4 -run '$(CHAOS)' ./cmd/internal/e2e -e2e.kills $(KILLS) -e2e.storm $(STORM) -e2e.masterkills $(MASTERKILLS) -e2e.stopped $(STOPPED)
 chaos-agent:
-	go test -count=1 -v -run '$(CHAOS)' ./cmd/muster-agent -agent.kills $(AGENTKILLS)
+	go test -count=1 -v -run '$(CHAOS)' ./cmd/muster-agent -agent.kills $(AGENTKILLS) -agent.containerkills $(CONTAINERKILLS)
 
 # Of the first four make test plays a third.
 FAULTS := ^Test(Faults|Failpoints|FailpointsOfCluster|RollingUpgrade|ClusterLost|Restore|TwoMasters|SlowStore|SlowDisk|FullDisk|AgentStopped)$$

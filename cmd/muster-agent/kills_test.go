@@ -20,13 +20,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/image/imagetest"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
 )
 
 var (
-	kills    = flag.Int("agent.kills", 40, "random moments at which agent or keepers are killed")
-	killSeed = flag.Uint64("agent.seed", 0, "seed of the moments; 0 takes one of the clock")
+	kills          = flag.Int("agent.kills", 40, "random moments at which agent or keepers are killed")
+	containerKills = flag.Int("agent.containerkills", 30, "the same where tasks are containers")
+	killSeed       = flag.Uint64("agent.seed", 0, "seed of the moments; 0 takes one of the clock")
 )
 
 // taskScript is what every task runs. It takes the lock of its index, which no
@@ -80,6 +83,9 @@ type killing struct {
 	*cell
 	epoch    uint64 // the newest before the agent was started
 	journals string // directory
+	flags    []string
+	moments  int    // of kills
+	image    string // in whose containers the tasks run; "": they are processes
 	rng      *rand.Rand
 	slots    []*slot
 	next     uint64
@@ -96,24 +102,62 @@ type killing struct {
 // ended is what they themselves wrote down.
 func TestRandomKills(t *testing.T) {
 	t.Parallel()
-	if *killSeed == 0 {
-		*killSeed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("again with: -run TestRandomKills -agent.seed %d -agent.kills %d", *killSeed, *kills)
-	h := &killing{cell: newCell(t), rng: rand.New(rand.NewPCG(*killSeed, 0)), reported: map[uint64]*reportedEnd{}, killed: map[string]int{}}
+	h := newKilling(t, *kills)
 	h.journals = seenByTasks(t)
+	h.flags = []string{"--writable", h.journals}
 	script := filepath.Join(h.journals, "task.sh")
 	if err := errors.Join(strike.Program(t.Context(), script, []byte(taskScript)), os.Chmod(h.journals, 0o777)); err != nil {
 		t.Fatal(err)
 	}
+	h.run()
+}
+
+// TestRandomKillsContained is TestRandomKills with containers.
+func TestRandomKillsContained(t *testing.T) {
+	t.Parallel()
+	h := newKilling(t, *containerKills)
+	flock, err := os.ReadFile(h.path("muster-agent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := imagetest.Busybox(t, map[string]string{"bin/task.sh": taskScript, "usr/bin/flock": string(flock)})
+	h.image = imagetest.NewRegistry(t).Add("task", imagetest.Of(t, layer, imagetest.Settings{Env: []string{"PATH=/usr/bin:/bin"}}))
+	h.journals = h.path("state/sticky/local/u")
+	h.run()
+	if left := h.mounts(); len(left) > 0 {
+		t.Errorf("left mounted: %q", left)
+	}
+}
+
+// newKilling makes a cell whose parts are killed at so many moments.
+func newKilling(t *testing.T, moments int) *killing {
+	seed := *killSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("again with: -run ^%s$ -agent.seed %d, and as many kills: %d", t.Name(), seed, moments)
+	return &killing{moments: moments, cell: newCell(t), rng: rand.New(rand.NewPCG(seed, 0)), reported: map[uint64]*reportedEnd{}, killed: map[string]int{}}
+}
+
+// run kills, and checks that nothing is lost or left.
+func (h *killing) run() {
+	t := h.t
+	t.Helper()
 	// Enough that some run although each waits after a kill of its keeper.
 	for i := range 6 {
 		h.slots = append(h.slots, &slot{job: "service", index: 2 * i}, &slot{job: "service", index: 2*i + 1}, &slot{job: "batch", index: i})
 	}
 	h.slots = append(h.slots, &slot{job: "failing"})
-	h.start("--writable", h.journals)
+	h.start(h.flags...)
+	if h.linked(); h.image != "" && h.master.attributes()[schema.HasContainers] != "true" {
+		h.signal(syscall.SIGINT)
+		t.Skipf("NOT TESTED: needs a runtime of containers: %s", h.stderr)
+	}
 	h.assign()
-	for range *kills {
+	h.until("a task runs", func(list []schema.TaskStatus) bool { // a pull that is killed begins again
+		return slices.ContainsFunc(list, func(s schema.TaskStatus) bool { return s.PID != 0 })
+	})
+	for range h.moments {
 		longest := 80
 		if h.rng.IntN(4) > 0 { // else it may die before it has got anywhere
 			h.linked()
@@ -206,8 +250,11 @@ func (h *killing) send() {
 	h.push(view...)
 }
 
-// journal returns the path of a slot's journal.
+// journal returns the path of a slot's journal: for containers in its sticky directory.
 func (h *killing) journal(s *slot) string {
+	if h.image != "" {
+		return filepath.Join(h.journals, s.job, fmt.Sprint(s.index), nodeagent.StickyData, "journal")
+	}
 	return filepath.Join(h.journals, fmt.Sprintf("%s.%d", s.job, s.index))
 }
 
@@ -221,6 +268,10 @@ func (h *killing) assignment(s *slot) schema.Assignment {
 			Resources:    schema.TaskResources{Resources: schema.Resources{CPUMilli: 10, RAMBytes: 64 << 20, DiskBytes: 1 << 20}},
 			GraceSeconds: 5,
 		},
+	}
+	if h.image != "" {
+		job.Task.Process, job.Task.Sticky = schema.Process{}, schema.StickyHere
+		job.Task.Container = &schema.Container{Image: h.image, Command: []string{"task.sh", "/muster/sticky/journal", fmt.Sprint(s.generation), s.job}}
 	}
 	a := schema.Assignment{Task: job.ID().Task(s.index), Generation: s.generation, Data: schema.DigestOf(job), Job: job}
 	if s.stop {
@@ -334,7 +385,7 @@ func (h *killing) kill() {
 		h.master.mu.Lock()
 		h.epoch = h.master.epoch
 		h.master.mu.Unlock()
-		h.start("--writable", h.journals)
+		h.start(h.flags...)
 	}
 }
 
@@ -451,4 +502,18 @@ func (h *killing) processes() (left []string) {
 			return left
 		}
 	}
+}
+
+// mounts lists what is mounted of this cell where the test sees it.
+func (h *killing) mounts() (left []string) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if strings.Contains(line, h.dir+"/") {
+			left = append(left, line)
+		}
+	}
+	return left
 }
