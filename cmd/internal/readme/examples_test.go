@@ -1,7 +1,6 @@
 package readme
 
 import (
-	"bytes"
 	"flag"
 	"io/fs"
 	"net"
@@ -23,9 +22,15 @@ var update = flag.Bool("update", false, "write the definitions of the examples")
 // examplesDir has the examples, from the module's root.
 const examplesDir = "examples"
 
-// fixedPort is the port that the page of an example may name, where the cell has
-// to be found from the repository. A test takes another.
-const fixedPort = "7420"
+// What the page of an example may name: the port of a cell, where that has to be found
+// from the repository, and the registry of its images. A test takes others.
+const (
+	fixedPort     = "7420"
+	fixedRegistry = "127.0.0.1:5000"
+)
+
+// containerPrograms are those that the page of an example with a registry needs.
+var containerPrograms = []string{"crun", "busybox", "umoci", "skopeo", "docker-registry"}
 
 // examples returns the names of the examples.
 func examples(t *testing.T) []string {
@@ -77,14 +82,20 @@ func testExample(t *testing.T, bin, name string) {
 	if err := os.CopyFS(copied, os.DirFS(filepath.Join(root, examplesDir, name))); err != nil {
 		t.Fatal(err)
 	}
-	port := freePort(t)
-	replacePort(t, copied, port)
+	if strings.Contains(string(page), fixedRegistry) {
+		needContainers(t)
+	}
+	other := strings.NewReplacer(fixedPort, freePort(t), fixedRegistry, "127.0.0.1:"+freePort(t))
+	replacePorts(t, copied, other)
 	commits := 0
 	for i, b := range blocks {
 		if b.tour != name {
 			t.Errorf("README.md:%d: the block belongs to tour %q, want %q", b.line, b.tour, name)
 		}
-		blocks[i].text = strings.ReplaceAll(b.text, fixedPort, port)
+		blocks[i].text = other.Replace(b.text)
+		for j, line := range b.shows {
+			blocks[i].shows[j] = other.Replace(line)
+		}
 		commits += strings.Count(b.text, "git commit")
 	}
 	if commits < 2 {
@@ -111,21 +122,37 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// replacePort puts port in the place of fixedPort in the CUE files below dir.
-func replacePort(t *testing.T, dir, port string) {
+// replacePorts puts other ports in the place of the fixed ones in the files below dir.
+func replacePorts(t *testing.T, dir string, other *strings.Replacer) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(name) != ".cue" {
+		if ext := filepath.Ext(name); err != nil || d.IsDir() || ext != ".cue" && ext != ".yml" {
 			return err
 		}
 		b, err := os.ReadFile(name)
-		if err != nil || !bytes.Contains(b, []byte(fixedPort)) {
+		if err != nil {
 			return err
 		}
-		return os.WriteFile(name, bytes.ReplaceAll(b, []byte(fixedPort), []byte(port)), 0o644)
+		if text := other.Replace(string(b)); text != string(b) {
+			return os.WriteFile(name, []byte(text), 0o644)
+		}
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// needContainers skips a test where no containers can be run and no images made.
+func needContainers(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: needs root")
+	}
+	for _, name := range containerPrograms {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("NOT TESTED: needs %s: %v", name, err)
+		}
 	}
 }
 

@@ -85,9 +85,11 @@ func TestRun(t *testing.T) {
 		"a terminal's command ends in disorder": {blocks: []block{
 			{line: 8, terminal: "cell", text: "sh -c \"" + strings.ReplaceAll(serve, "exit 0", "sleep 0.2; exit 4") + "\"\n"},
 		}, want: "line 8: ended with exit status 4"},
-		"a silent terminal":           {blocks: []block{{terminal: "agent", silent: true, text: strings.Replace(serve, "echo", "touch $HOME/ready; true", 1)}, {text: "until test -e $HOME/ready; do sleep 0.01; done\n"}}},
-		"a terminal says nothing":     {blocks: []block{{line: 5, terminal: "cell", text: "echo broken >&2\n"}}, want: "line 5: its first line is \"\""},
-		"a terminal ends in disorder": {blocks: []block{{line: 5, terminal: "cell", text: "trap 'exit 3' INT\n" + strings.TrimPrefix(serve, "trap 'exit 0' INT\n")}}, want: "line 5: ended with exit status 3"},
+		"a silent terminal": {blocks: []block{{terminal: "agent", silent: true, text: strings.Replace(serve, "echo", "touch $HOME/ready; true", 1)}, {text: "until test -e $HOME/ready; do sleep 0.01; done\n"}}},
+		"a silent terminal's program does not know SIGINT": {blocks: []block{{terminal: "registry", silent: true, text: "touch $HOME/ready; sh -c 'kill -INT $$'\n"}, {text: "until test -e $HOME/ready; do sleep 0.01; done\n"}}},
+		"a terminal's program does not know SIGINT":        {blocks: []block{{line: 6, terminal: "cell", text: "echo cell at unix:/7; sh -c 'kill -INT $$'\n"}}, want: "line 6: ended with exit status 130"},
+		"a terminal says nothing":                          {blocks: []block{{line: 5, terminal: "cell", text: "echo broken >&2\n"}}, want: "line 5: its first line is \"\""},
+		"a terminal ends in disorder":                      {blocks: []block{{line: 5, terminal: "cell", text: "trap 'exit 3' INT\n" + strings.TrimPrefix(serve, "trap 'exit 0' INT\n")}}, want: "line 5: ended with exit status 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

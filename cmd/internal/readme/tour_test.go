@@ -34,9 +34,11 @@ type tour struct {
 // terminal is a block that runs beside its tour.
 type terminal struct {
 	line int
-	cmd  *exec.Cmd
-	done chan error
-	out  *output
+	// silent is one whose program need not know SIGINT, which muster's do.
+	silent bool
+	cmd    *exec.Cmd
+	done   chan error
+	out    *output
 }
 
 // output keeps what a process wrote.
@@ -104,6 +106,9 @@ func (t *tour) command(ctx context.Context, text string) *exec.Cmd {
 	return c
 }
 
+// interrupted is the status of a shell whose command SIGINT has ended.
+const interrupted = 128 + int(syscall.SIGINT)
+
 // prelude takes up the state that the last block left; it is the same in a new
 // terminal, but for the directory.
 // A shell that is interrupted waits for its command, as an interactive one does.
@@ -151,7 +156,7 @@ func (t *tour) start(ctx context.Context, b block) error {
 	if err != nil {
 		return err
 	}
-	term := &terminal{line: b.line, cmd: c, done: make(chan error, 1), out: &output{}}
+	term := &terminal{line: b.line, silent: b.silent, cmd: c, done: make(chan error, 1), out: &output{}}
 	c.Stderr = term.out
 	if err := c.Start(); err != nil {
 		return err
@@ -188,6 +193,9 @@ func (t *terminal) end() error {
 	}
 	select {
 	case err := <-t.done:
+		if t.silent && t.cmd.ProcessState.ExitCode() == interrupted {
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("line %d: ended with %w after SIGINT\n%s", t.line, err, t.out)
 		}
