@@ -161,6 +161,9 @@ func TestContainers(t *testing.T) {
 	})
 
 	c.check(mounted(c.agent.pid(), c.dir)) // also while containers run
+	if mounted(web["crew/web/1"].PID, c.dir) == nil {
+		t.Error("no mount of the cell in a container: what looks for those that are left finds none")
+	}
 }
 
 // taskOf returns a task of the status, one without a name if it is not there.
