@@ -22,7 +22,8 @@ var ErrRuntime = errors.New("the container cannot be made")
 type Container struct {
 	// Runtime is the path of an OCI runtime with the command line of crun.
 	Runtime string `json:"runtime"`
-	// Config is its config.json, in which the root directory is Root.
+	// Config is its config.json, in which the root directory is Root, and the user
+	// namespace Path of Users.
 	Config json.RawMessage `json:"config"`
 	// Layers are the directories of the image as overlayfs has them, the lowest first.
 	Layers []string `json:"layers,omitempty"`
@@ -49,8 +50,9 @@ type Directory struct {
 
 // The names in a bundle.
 const (
-	// Root is the root directory.
-	Root = "rootfs"
+	// Root is the root directory, and Users a file that holds the user namespace.
+	Root  = "rootfs"
+	Users = "users"
 
 	bundleDir   = "bundle" // in the incarnation's directory
 	configFile  = "config.json"
@@ -64,6 +66,9 @@ const (
 	workDir     = "work"
 	containerID = "task"
 )
+
+// Path returns where name of the bundle is for an incarnation's directory.
+func Path(dir, name string) string { return filepath.Join(dir, bundleDir, name) }
 
 // bundleRoom bounds what the bundle takes of memory.
 const bundleRoom = "mode=0711,size=4m"

@@ -1,9 +1,11 @@
 package bundle
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -52,27 +54,49 @@ func (m Map) Of(id int) int {
 // nobody is the kernel's number for what is not mapped.
 const nobody = 65534
 
-// system returns the ranges as package syscall has them.
-func (m Map) system() []syscall.SysProcIDMap {
-	var maps []syscall.SysProcIDMap
+// write gives a user namespace its users or groups, in file.
+func (m Map) write(file string) error {
+	var text strings.Builder
 	for _, r := range m.Ranges() {
-		maps = append(maps, syscall.SysProcIDMap{ContainerID: r.Inside, HostID: r.Outside, Size: r.Size})
+		fmt.Fprintln(&text, r.Inside, r.Outside, r.Size)
 	}
-	return maps
+	return os.WriteFile(file, []byte(text.String()), 0)
 }
 
-// userNamespace makes a user namespace with the container's maps, which lives for as long
-// as the file is open. Its process is stopped at its exec, before it has done anything.
+// userNamespace makes a user namespace with the container's maps, mounts it at Users, and
+// opens it. What its users have of what the kernel counts for each user counts for who has
+// made it, too: that is the owner, and not root, of which it would be all containers.
 func (c *Container) userNamespace() (*os.File, error) {
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{"muster-keeper"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER, UidMappings: c.Users.system(), GidMappings: c.Groups.system(), GidMappingsEnableSetgroups: true,
-		Ptrace: true, Pdeathsig: syscall.SIGKILL,
-	}})
-	if err != nil {
+	if err := setEffective(c.Users.Outside); err != nil {
 		return nil, fmt.Errorf("user namespace: %w", err)
 	}
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/user")
-	_ = unix.Kill(pid, unix.SIGKILL)
-	reap(pid)
-	return f, err
+	// The process is stopped at its exec, before it has done anything.
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{"muster-keeper"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER, Ptrace: true, Pdeathsig: syscall.SIGKILL,
+	}})
+	if back := setEffective(0); back != nil || err != nil {
+		return nil, fmt.Errorf("user namespace: %w", errors.Join(err, back))
+	}
+	defer func() {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		reap(pid)
+	}()
+	proc := "/proc/" + strconv.Itoa(pid)
+	if err := errors.Join(c.Users.write(proc+"/uid_map"), c.Groups.write(proc+"/gid_map"), os.WriteFile(Users, nil, 0o600)); err != nil {
+		return nil, fmt.Errorf("user namespace: %w", err)
+	}
+	if err := unix.Mount(proc+"/ns/user", Users, "", unix.MS_BIND, ""); err != nil {
+		return nil, fmt.Errorf("mount the user namespace: %w", err)
+	}
+	return os.Open(Users)
+}
+
+// setEffective makes uid the effective user of the thread; it is root otherwise. For the
+// kernel that is a reason to let nobody look into the process any more, the agent neither.
+func setEffective(uid int) error {
+	const same = ^uintptr(0)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
+		return fmt.Errorf("effective user %d: %w", uid, errno)
+	}
+	return unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
 }

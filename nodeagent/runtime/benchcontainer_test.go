@@ -130,6 +130,9 @@ func newBare(b *testing.B, m *machine) *bare {
 	}
 	config.Process.Args = spec.Command
 	config.Mounts = slices.DeleteFunc(config.Mounts, func(m specs.Mount) bool { return m.Destination == keeper.InitPath })
+	for i := range config.Linux.Namespaces {
+		config.Linux.Namespaces[i].Path = ""
+	}
 	r := &bare{spec.Container.Runtime, b.TempDir()}
 	root := filepath.Join(r.dir, config.Root.Path)
 	err = exec.Command("cp", "-a", spec.Container.Layers[0], root).Run()

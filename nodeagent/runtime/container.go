@@ -162,7 +162,7 @@ func (c *containers) make(dir string, x *container) (*keeper.Container, error) {
 		Version: ociVersion, Root: &specs.Root{Path: bundle.Root, Readonly: x.writable == ""}, Mounts: c.mounts(x, k.Empty),
 		Process: &specs.Process{Cwd: "/", Args: args, Env: env, Capabilities: &specs.LinuxCapabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities}},
 		Linux: &specs.Linux{
-			Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.UserNamespace}},
+			Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.UserNamespace, Path: bundle.Path(dir, bundle.Users)}},
 			UIDMappings: mappings(k.Users), GIDMappings: mappings(k.Groups), MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths,
 		},
 	}

@@ -30,6 +30,7 @@ var attempts = map[string]func(args []string) error{
 	"hoard":  hoard,
 	"pile":   pile,
 	"cork":   cork,
+	"watch":  watch,
 	"signal": func(a []string) error { return unix.Kill(number(a[0]), 0) },
 	"ptrace": func(a []string) error {
 		goruntime.LockOSThread()

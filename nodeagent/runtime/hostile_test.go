@@ -41,6 +41,7 @@ func root(index int, reference, script string) *schema.Assignment {
 // there, and nothing which the task has written is taken for it.
 func TestHostileImage(t *testing.T) {
 	t.Parallel()
+	needRoot(t)
 	all := images{}
 	for _, at := range []string{"dev", "proc", "sys", "tmp", "muster", "muster/work", "etc/hosts", "etc/resolv.conf"} {
 		for _, to := range []string{"muster/work", "../..", "/dev"} {
@@ -87,6 +88,7 @@ func TestHostileImage(t *testing.T) {
 // machine in who starts its main process, and its checks.
 func TestHostileWorkdir(t *testing.T) {
 	t.Parallel()
+	needRoot(t)
 	m := newContainerMachine(t, func(c *config) {
 		c.Images.(images)["test/closed"] = hostile(t, func(layer string) error {
 			dir := filepath.Join(layer, "closed") // to all users of the container
@@ -131,11 +133,41 @@ func TestHostileWorkdir(t *testing.T) {
 // what processes wait for, nor write to what runs it.
 func TestHostileRoot(t *testing.T) {
 	t.Parallel()
+	needRoot(t)
 	m := newContainerMachine(t)
 	p, dir := m.start(root(1, busyboxImage, `for f in /proc/pressure/* /proc/1/exe /dev/.muster-init /proc/1/mem; do (exec 9<>$f) 2>/dev/null && echo `+escaped+` $f; done
 		for s in KILL STOP SEGV USR1 TERM; do kill -$s 1; done; /dev/.muster-init init /x 2>&1; echo end`))
 	wait(t, p)
 	if out := said(t, dir); strings.Contains(out, escaped) || strings.Contains(out, "panic") || !strings.HasSuffix(out, "end\n") {
 		t.Errorf("%q", out)
+	}
+}
+
+// TestHostileWatches: the inotify instances of a container are its owner's, and not those
+// that root of the machine has.
+func TestHostileWatches(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	exe := installSelf(t)
+	m := newContainerMachine(t, withLayer(t, exe))
+	a := contained(assignment(1, exe, attemptArg, "watch"))
+	a.Job.Task.Container.User = "0"
+	a.Task.User, a.Job.User = "watcher", "watcher" // no other test's
+	_, dir := m.start(a)
+	says(t, dir, "all")
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatalf("root of the machine: %v", err)
+	}
+	_ = unix.Close(fd)
+}
+
+// watch takes all inotify instances there are, and keeps them.
+func watch([]string) error {
+	for {
+		if _, err := unix.InotifyInit1(unix.IN_CLOEXEC); err != nil {
+			fmt.Println("all:", err)
+			_ = unix.Pause()
+		}
 	}
 }
