@@ -72,6 +72,7 @@ func withImages(t testing.TB) func(*config) {
 
 // withLayer puts a file of the machine into the image of contained tasks, at its path.
 func withLayer(t testing.TB, file string) func(*config) {
+	needStatic(t, file)
 	layer := t.TempDir()
 	name := filepath.Join(layer, file)
 	err := os.MkdirAll(filepath.Dir(name), 0o755)

@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"bytes"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -212,6 +213,19 @@ func newVictimsOf(t *testing.T, contained bool, without ...runtime.Guard) *victi
 	v.neighbour, v.keeper = p.State().PID, keeperOf(t, dir)
 	v.dir, v.secret = dir, filepath.Join(filepath.Dir(dir), "work", "secret")
 	return v
+}
+
+// needStatic skips a test that runs this test in an image, where no C library is.
+func needStatic(t testing.TB, exe string) {
+	t.Helper()
+	f, err := elf.Open(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if f.Section(".interp") != nil {
+		t.Skip("NOT TESTED: needs a static test program (CGO_ENABLED=0)")
+	}
 }
 
 // mark puts a file that all may read in the machine's /tmp.
