@@ -145,12 +145,21 @@ func Own(dir string, u *User) error {
 	}
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, os.ErrExist) {
-		return nil
+		// An agent that was killed after it had made it has not given it away.
+		if err = nil; u == nil || !isOurs(dir) {
+			return nil
+		}
 	}
 	if err == nil && u != nil {
 		err = os.Lchown(dir, u.UID, u.GID)
 	}
 	return err
+}
+
+// isOurs reports whether dir is the agent's own user's.
+func isOurs(dir string) bool {
+	var s unix.Stat_t
+	return unix.Lstat(dir, &s) == nil && int(s.Uid) == os.Geteuid()
 }
 
 // PutFiles writes the files of the task of a into its work directory. An earlier

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema"
+	"golang.org/x/sys/unix"
 )
 
 // TestUsersDamaged: whatever becomes of the files, an owner keeps the user that its
@@ -193,6 +195,29 @@ func TestUsersOfOldRelease(t *testing.T) {
 		}
 		if id, err := u.id("bob"); err != nil || id != 70001 {
 			t.Errorf("bob has %d, %v; want 70001", id, err)
+		}
+	}
+}
+
+// TestOwnAfterKill: a directory that an agent has made, and was killed before it gave it
+// away, is given away by the next one; that of a task stays as it is.
+func TestOwnAfterKill(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: needs root")
+	}
+	user := &User{UID: schema.FirstTaskUser, GID: schema.FirstTaskUser}
+	for _, was := range []int{0, schema.FirstContainerUser + 5} {
+		dir := filepath.Join(t.TempDir(), "work")
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Lchown(dir, was, was), Own(dir, user)); err != nil {
+			t.Fatal(err)
+		}
+		var s unix.Stat_t
+		if err := unix.Lstat(dir, &s); err != nil {
+			t.Fatal(err)
+		}
+		if want := cmp.Or(was, user.UID); int(s.Uid) != want || was == 0 && int(s.Gid) != user.GID {
+			t.Errorf("of user %d, it is user %d's and group %d's", was, s.Uid, s.Gid)
 		}
 	}
 }
