@@ -37,9 +37,6 @@ type Container struct {
 	// Users and Groups map those of the container to the machine's.
 	Users  Map `json:"users"`
 	Groups Map `json:"groups"`
-	// IPC is the path of a file that holds an ipc namespace, which the container has in
-	// place of one of its own; "": Config says.
-	IPC string `json:"ipc,omitempty"`
 }
 
 // Directory is one of a root directory. Path begins with "/".
@@ -112,11 +109,6 @@ func (c *Container) run(bundle string, fds []uintptr) (int, error) {
 	if err := unix.Unmount(hybridUnified, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return 0, fmt.Errorf("hide %s from the runtime: %w", hybridUnified, err)
 	}
-	if c.IPC != "" { // inherited: the runtime could not join it from a user namespace
-		if err := join(c.IPC); err != nil {
-			return 0, err
-		}
-	}
 	if err := os.Mkdir(bundle, 0o711); err != nil {
 		return 0, err
 	}
@@ -133,19 +125,6 @@ func (c *Container) run(bundle string, fds []uintptr) (int, error) {
 		return 0, err
 	}
 	return c.execute(bundle, fds)
-}
-
-// join moves the thread into an ipc namespace.
-func join(file string) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return fmt.Errorf("shared ipc namespace: %w", err)
-	}
-	defer f.Close()
-	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWIPC); err != nil {
-		return fmt.Errorf("shared ipc namespace: %w", err)
-	}
-	return nil
 }
 
 // execute runs the runtime until it has made the container.

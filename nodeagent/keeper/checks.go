@@ -261,7 +261,7 @@ func (c *checks) place(dir string) (*place, error) {
 		return nil, err
 	}
 	b.unbound = true
-	if !b.spec.isolated() {
+	if !b.spec.Isolated() {
 		b.close()
 		return nil, errors.New("the task has no pid namespace")
 	}

@@ -12,14 +12,16 @@ type Container struct {
 	bundle.Container
 	// Capabilities, as bits, are kept by a main process that is user 0 of the container.
 	Capabilities uint64 `json:"capabilities,omitempty"`
+	// IPC is that of Sandbox.
+	IPC string `json:"ipc,omitempty"`
 	// Network says that lo, of a network namespace of its own, is to be brought up.
 	Network bool `json:"network,omitempty"`
 	// Terminals says that it has terminals of its own.
 	Terminals bool `json:"terminals,omitempty"`
 }
 
-// isolated reports whether the task has a pid namespace, with our init in it.
-func (s *Spec) isolated() bool { return s.Sandbox != nil || s.Container != nil }
+// Isolated reports whether the task has a pid namespace, with our init in it.
+func (s *Spec) Isolated() bool { return s.Sandbox != nil || s.Container != nil }
 
 // inside returns the user that runs the task as the task itself sees it; nil is the
 // keeper's own.

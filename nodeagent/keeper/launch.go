@@ -51,7 +51,7 @@ func (f *files) addGroup(dir string) error {
 // addLink adds the stage's end of linkFD, of which a task in our pid namespace has no
 // use.
 func (f *files) addLink(s *Spec) error {
-	if !s.isolated() {
+	if !s.Isolated() {
 		return f.add(os.Open(os.DevNull))
 	}
 	link, peer, err := socketPair()
@@ -136,7 +136,7 @@ func (h *holder) fork() error {
 	switch {
 	case h.spec.Container != nil:
 		go h.hurryJoin()
-		h.first, err = h.spec.Container.Start(h.dir, f.fds)
+		h.first, err = h.startContainer(f.fds)
 	case h.spec.Sandbox != nil:
 		h.first, err = h.startFirst(f.fds)
 	default:
@@ -211,14 +211,25 @@ func onUnified(fd uintptr) bool {
 	return unix.Fstatfs(int(fd), &s) == nil && s.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
+// startContainer has the first process of a container made.
+func (h *holder) startContainer(fds []uintptr) (int, error) {
+	c := h.spec.Container
+	if c.IPC != "" {
+		if err := joinIPC(c.IPC); err != nil {
+			return 0, err
+		}
+	}
+	return c.Start(h.dir, fds)
+}
+
 // startFirst forks the first process of the task's namespaces. It is not in the
 // task's cgroups: their limits are the task's alone.
 func (h *holder) startFirst(fds []uintptr) (int, error) {
 	s := h.spec.Sandbox
 	sys := &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
-	if s.IPC != "" { // inherited: in a user namespace the task could not join it
-		if err := join(s.IPC, unix.CLONE_NEWIPC); err != nil {
-			return 0, fmt.Errorf("shared ipc namespace: %w", err)
+	if s.IPC != "" {
+		if err := joinIPC(s.IPC); err != nil {
+			return 0, err
 		}
 		sys.Cloneflags &^= unix.CLONE_NEWIPC
 	}

@@ -49,16 +49,16 @@ func (s *Sandbox) make() error {
 	return nil
 }
 
-// join moves the calling thread, and all that it starts, into the namespace of
-// the given type that file holds.
-func join(file string, kind int) error {
+// joinIPC moves the calling thread, and all that it starts, into the ipc namespace that
+// file holds. A task inherits it: from a user namespace it could not join it.
+func joinIPC(file string) error {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return &os.PathError{Op: "open", Path: file, Err: err}
+		return fmt.Errorf("shared ipc namespace: %w", &os.PathError{Op: "open", Path: file, Err: err})
 	}
 	defer unix.Close(fd)
-	if err := unix.Setns(fd, kind); err != nil {
-		return &os.PathError{Op: "setns", Path: file, Err: err}
+	if err := unix.Setns(fd, unix.CLONE_NEWIPC); err != nil {
+		return fmt.Errorf("shared ipc namespace: %w", &os.PathError{Op: "setns", Path: file, Err: err})
 	}
 	return nil
 }

@@ -83,12 +83,12 @@ func become() error {
 	if err := disarm(spec); err != nil {
 		return err
 	}
-	if spec.isolated() { // it goes with the first process; hello
+	if spec.Isolated() { // it goes with the first process; hello
 		if _, err := unix.Write(linkFD, make([]byte, helloSize)); err != nil {
 			return fmt.Errorf("hello: %w", err)
 		}
 	}
-	if !spec.isolated() {
+	if !spec.Isolated() {
 		if err := followKeeper(); err != nil { // as the last: a change of user ends it
 			return err
 		}

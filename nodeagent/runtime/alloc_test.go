@@ -228,8 +228,12 @@ func TestAllocGone(t *testing.T) {
 // which is nobody else's and is gone with the alloc.
 func TestAllocIPC(t *testing.T) {
 	t.Parallel()
+	testAllocIPC(t, newMachine(t))
+}
+
+func testAllocIPC(t *testing.T, m *machine) {
+	t.Helper()
 	needRoot(t)
-	m := newMachine(t)
 	host := pair(0, 64)
 	alloc, allocDir := m.start(host)
 	if note := alloc.State().Note; strings.Contains(note, "without shared IPC") {

@@ -87,13 +87,15 @@ func (c *containers) try(p *prober, program string) error {
 	u := keeper.User{UID: schema.FirstTaskUser, GID: schema.FirstTaskUser}
 	x := container{runtime: program, layers: []string{layer}, user: u}
 	return p.start(func(dir string) (*keeper.Spec, error) {
-		k, err := c.make(dir, &x)
+		x.dir = dir
+		k, err := c.make(&x)
 		return &keeper.Spec{Container: k, User: &u, Filter: p.can.filter}, err
 	})
 }
 
 // container is one that is to be made.
 type container struct {
+	dir      string // of the incarnation
 	runtime  string
 	layers   []string
 	writable string // "": its root directory is read-only
@@ -123,7 +125,7 @@ var baseDirs = []bundle.Directory{
 // machineFiles are those of the machine that its network's names are found by.
 var machineFiles = []string{"/etc/resolv.conf", "/etc/hosts"}
 
-// capabilities are kept by a process that is user 0 in its container, as images expect of
+// kept are the capabilities of a process that is user 0 in its container, as images expect of
 // it. They are over the container's own users, and count for nothing outside.
 const kept = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_KILL |
 	1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE
@@ -141,28 +143,28 @@ var initCapabilities = []string{
 	"CAP_NET_ADMIN", "CAP_SYS_ADMIN",
 }
 
-// make plans the container x, whose incarnation is in dir.
-func (c *containers) make(dir string, x *container) (*keeper.Container, error) {
+// make plans the container x.
+func (c *containers) make(x *container) (*keeper.Container, error) {
 	first := c.cfg.Host.FirstID(x.user.UID)
 	k := &keeper.Container{
 		Container: bundle.Container{
-			Runtime: x.runtime, Layers: x.layers, Writable: x.writable, Base: baseDirs, IPC: x.places.IPC.Namespace,
+			Runtime: x.runtime, Layers: x.layers, Writable: x.writable, Base: baseDirs,
 			Users: bundle.Map{Inside: x.inside.user, Outside: x.user.UID, First: first}, Groups: bundle.Map{Inside: x.inside.group, Outside: x.user.GID, First: first},
 		},
-		Capabilities: kept, Terminals: c.sees.isolation.terminals, Network: x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork,
+		Capabilities: kept, IPC: x.places.IPC.Namespace, Terminals: c.sees.isolation.terminals, Network: x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork,
 	}
 	for _, name := range machineFiles {
 		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
 			k.Empty = append(k.Empty, name)
 		}
 	}
-	args, env := keeper.Init(dir)
+	args, env := keeper.Init(x.dir)
 	env = append(env[:len(env):len(env)], "HOME=/") // else the runtime looks it up in the image, and waits there for who writes to a fifo
 	config := &specs.Spec{
 		Version: ociVersion, Root: &specs.Root{Path: bundle.Root, Readonly: x.writable == ""}, Mounts: c.mounts(x, k.Empty),
 		Process: &specs.Process{Cwd: "/", Args: args, Env: env, Capabilities: &specs.LinuxCapabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities}},
 		Linux: &specs.Linux{
-			Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.UserNamespace, Path: bundle.Path(dir, bundle.Users)}},
+			Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.UserNamespace, Path: bundle.Path(x.dir, bundle.Users)}},
 			UIDMappings: mappings(k.Users), GIDMappings: mappings(k.Groups), MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths,
 		},
 	}
@@ -232,9 +234,9 @@ func bind(source, target string, options ...string) specs.Mount {
 	return specs.Mount{Destination: target, Type: "bind", Source: source, Options: append([]string{"bind", "nosuid", "nodev"}, options...)}
 }
 
-// contain plans the container of the task of a, whose incarnation is in dir, as which spec
-// then runs. p is its places.
-func (c *containers) contain(dir string, a *schema.Assignment, p places, spec *keeper.Spec) error {
+// contain plans the container of the task of a, as which spec then runs. x says where, as
+// whom, and with which devices.
+func (c *containers) contain(x *container, a *schema.Assignment, spec *keeper.Spec) error {
 	t := &a.Job.Task
 	program, ok := c.runtimes[t.Container.Runtime]
 	if !ok {
@@ -249,21 +251,20 @@ func (c *containers) contain(dir string, a *schema.Assignment, p places, spec *k
 	if err != nil {
 		return nodeagent.TaskError(err)
 	}
-	x := container{runtime: program, layers: i.Layers, user: *spec.User, inside: who.ids, places: p, task: *t}
-	x.given, _ = c.cfg.Host.Devices(a.Devices)
+	x.runtime, x.layers, x.inside, x.task = program, i.Layers, who.ids, *t
 	if !t.Container.ReadOnly {
-		x.writable = p.Layer
+		x.writable = x.places.Layer
 	}
-	if spec.Container, err = c.make(dir, &x); err != nil {
+	if spec.Container, err = c.make(x); err != nil {
 		return err
 	}
 	if x.writable != "" {
 		owner := host.User{UID: spec.Container.Users.Of(int(i.Root.UID)), GID: spec.Container.Groups.Of(int(i.Root.GID))}
-		if err := c.cfg.Host.MakeLayer(p.Layer, t.Resources.DiskBytes, host.Directory{Mode: i.Root.Mode, Owner: owner}); err != nil {
+		if err := c.cfg.Host.MakeLayer(x.writable, t.Resources.DiskBytes, host.Directory{Mode: i.Root.Mode, Owner: owner}); err != nil {
 			return beyondQuota(c.cfg.Host, err)
 		}
 	}
-	if err := os.Chmod(p.Tmp, 0o777|fs.ModeSticky); err != nil { // for all users of the container
+	if err := os.Chmod(x.places.Tmp, 0o777|fs.ModeSticky); err != nil { // for all users of the container
 		return err
 	}
 	spec.Dir = "/"
@@ -275,7 +276,7 @@ func (c *containers) contain(dir string, a *schema.Assignment, p places, spec *k
 	if spec.Command = i.command(a); len(spec.Command) == 0 {
 		return fmt.Errorf("%w: neither the job nor the image %s has a command", ErrCommand, t.Container.Image)
 	}
-	spec.Env = i.environment(a, who.home, p.Work)
+	spec.Env = i.environment(a, who.home, x.places.Work)
 	return nil
 }
 

@@ -110,6 +110,7 @@ func contained(a *schema.Assignment) *schema.Assignment {
 func TestContained(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(t *testing.T, m *machine){
+		"AllocIPC":     testAllocIPC,
 		"Escape":       testEscape,
 		"ExecInGroup":  testExecInGroup,
 		"ExecTerminal": testExecTerminal,

@@ -129,10 +129,9 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if err != nil {
 		return nil, err
 	}
-	work, _, tmp := r.sees.inside(p)
 	a = r.sees.local(a, p)
 	spec := &keeper.Spec{
-		Boot: r.host.Boot(), Command: a.Command(), Env: environment(a, p.Work, work, tmp), Dir: work,
+		Boot: r.host.Boot(),
 		Mark: markVariable + "=" + p.Work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores, Filter: r.sees.isolation.filter, Scoped: r.sees.isolation.scoped,
 	}
 	logs, lessLogs := logLimits(&a.Job.Task)
@@ -154,8 +153,10 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	files, note := r.host.Devices(a.Devices)
 	spec.Note = strings.Join(slices.DeleteFunc([]string{note, lessLogs}, func(s string) bool { return s == "" }), "; ")
 	if contained {
-		err = r.containers.contain(dir, a, p, spec)
+		err = r.containers.contain(&container{dir: dir, user: *spec.User, places: p, given: files}, a, spec)
 	} else {
+		work, _, tmp := r.sees.inside(p)
+		spec.Command, spec.Env, spec.Dir = a.Command(), environment(a, p.Work, work, tmp), work
 		spec.Sandbox, err = r.sees.sandbox(&a.Job.Task, p, spec.User, files)
 	}
 	if err != nil {
