@@ -114,11 +114,8 @@ func (a *Agent) Brought(name string, err error, after, now time.Time) {
 	}
 	delay := min(imageDelay<<min(s.failures, 16), imageMaxDelay)
 	s.Failed, s.failures, s.next = err.Error(), s.failures+1, now.Add(delay)
-	if latest := now.Add(imageMaxDelay); after.After(s.next) {
-		s.next = after
-		if after.After(latest) {
-			s.next = latest
-		}
+	if after.After(s.next) {
+		s.next = earlier(after, now.Add(imageMaxDelay))
 	}
 	a.images[name] = s
 }

@@ -67,10 +67,7 @@ type RestartStatus struct {
 // take sets what the version that a job runs says of it.
 func (j *JobStatus) take(runs *schema.Job) {
 	j.Kind, j.Band, j.Priority, j.Desired = runs.Kind, runs.Priority.Band(), int(runs.Priority), runs.Tasks
-	j.AppClass = runs.Class()
-	if runs.Task.Container != nil {
-		j.Image = runs.Task.Container.Image
-	}
+	j.AppClass, j.Image = runs.Class(), runs.Task.Image()
 }
 
 // describe returns the status of a job and its tasks.
