@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // TestArchive unpacks archives from a web server and from a registry.
@@ -65,7 +67,7 @@ func TestArchive(t *testing.T) {
 	if len(s.Layers()) != 0 || len(s.Images()) != 1 {
 		t.Errorf("layers %v, images %v", s.Layers(), s.Images())
 	}
-	release := s.Hold(sum)
+	release := s.Hold(schema.Digest(sum))
 	defer release()
 	if c, err := s.Collect(noon.AddDate(10, 0, 0), Limits{Age: 1}); err != nil || len(c.Images) != 0 {
 		t.Errorf("%+v %v", c, err)
@@ -83,7 +85,7 @@ func TestArchiveRefused(t *testing.T) {
 		"x":                              "neither",
 		"https://me:secret@example.com/": "has a user",
 		"oci://tools":                    "no registry",
-		"oci://example.com/A":            "no name",
+		"oci://example.com/A":            "upper-case",
 	} {
 		_, err := s.EnsureArchive(t.Context(), from, someDigest)
 		if !errors.Is(err, ErrReference) || !strings.Contains(err.Error(), why) || strings.Contains(err.Error(), "secret") {

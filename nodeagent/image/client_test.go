@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/musterhq/muster/schema"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -88,7 +90,7 @@ func TestRefusals(t *testing.T) {
 		t.Parallel()
 		g := newRegistry(t)
 		g.Close()
-		_, err := newStore(t, g, nil).Ensure(t.Context(), Reference{Registry: g.host(), Name: "x", Digest: digest.FromString("x")})
+		_, err := newStore(t, g, nil).Ensure(t.Context(), schema.ImageRef{Registry: g.host(), Name: "x", Digest: schema.Digest(digest.FromString("x"))})
 		if !errors.Is(err, ErrUnavailable) {
 			t.Errorf("error %v", err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
 )
 
@@ -20,7 +21,8 @@ import (
 // called more than once. It is held by the digest it is asked for by, whether the
 // store has it or not: hold it before Ensure. Holds do not outlast the process: who
 // finds tasks running holds their images again before the first Collect.
-func (s *Store) Hold(d digest.Digest) (release func()) {
+func (s *Store) Hold(sum schema.Digest) (release func()) {
+	d := digest.Digest(sum)
 	s.mu.Lock()
 	s.holds[d]++
 	s.mu.Unlock()

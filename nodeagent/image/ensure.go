@@ -9,6 +9,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // Image is an image of the store, unpacked.
@@ -45,14 +47,14 @@ type Root struct {
 // the disk, and After says when the registry wants to be asked again.
 //
 // An image that nobody holds may be collected at once: see Hold.
-func (s *Store) Ensure(ctx context.Context, ref Reference) (Image, error) {
+func (s *Store) Ensure(ctx context.Context, ref schema.ImageRef) (Image, error) {
 	if _, err := ParseReference(ref.String()); err != nil {
 		return Image{}, err
 	}
-	if r, ok := s.have(ref.Digest); ok && !r.Archive {
+	if r, ok := s.have(digest.Digest(ref.Digest)); ok && !r.Archive {
 		return s.image(r), nil
 	}
-	img, _, err := s.pulls.do(ctx, ref.repository()+"@"+ref.Digest.String(), func(ctx context.Context) (Image, error) {
+	img, _, err := s.pulls.do(ctx, repositoryOf(ref)+"@"+string(ref.Digest), func(ctx context.Context) (Image, error) {
 		return s.pullImage(ctx, ref)
 	})
 	return img, err
@@ -60,8 +62,8 @@ func (s *Store) Ensure(ctx context.Context, ref Reference) (Image, error) {
 
 // Find returns an image that the store has, and notes that it is used; false if it would
 // have to be pulled.
-func (s *Store) Find(ref Reference) (Image, bool) {
-	r, ok := s.have(ref.Digest)
+func (s *Store) Find(ref schema.ImageRef) (Image, bool) {
+	r, ok := s.have(digest.Digest(ref.Digest))
 	if !ok || r.Archive {
 		return Image{}, false
 	}
@@ -101,7 +103,7 @@ func (s *Store) image(r imageRecord) Image {
 }
 
 // pullImage is Ensure for one that the store does not have.
-func (s *Store) pullImage(ctx context.Context, ref Reference) (Image, error) {
+func (s *Store) pullImage(ctx context.Context, ref schema.ImageRef) (Image, error) {
 	from := repository{client: s.client, hosts: s.client.hosts(ref.Registry), name: ref.Name}
 	of := ref.String()
 	sum, m, err := s.manifest(ctx, from, ref)
@@ -133,14 +135,14 @@ func (s *Store) pullImage(ctx context.Context, ref Reference) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	r := imageRecord{Digest: sum, Manifest: sum, From: ref.repository(), Settings: settings, Pulled: s.cfg.Now()}
+	r := imageRecord{Digest: sum, Manifest: sum, From: repositoryOf(ref), Settings: settings, Pulled: s.cfg.Now()}
 	if err := s.assemble(&r, names, of); err != nil {
 		return Image{}, err
 	}
 	if err := s.writeImage(r); err != nil {
 		return Image{}, err
 	}
-	if r.Digest = ref.Digest; sum != ref.Digest {
+	if r.Digest = digest.Digest(ref.Digest); sum != r.Digest {
 		if err := s.writeImage(r); err != nil {
 			return Image{}, err
 		}
@@ -149,8 +151,8 @@ func (s *Store) pullImage(ctx context.Context, ref Reference) (Image, error) {
 }
 
 // manifest returns the manifest of this platform, and its digest.
-func (s *Store) manifest(ctx context.Context, from repository, ref Reference) (digest.Digest, *v1.Manifest, error) {
-	sum, of := ref.Digest, ref.String()
+func (s *Store) manifest(ctx context.Context, from repository, ref schema.ImageRef) (digest.Digest, *v1.Manifest, error) {
+	sum, of := digest.Digest(ref.Digest), ref.String()
 	for nested := false; ; nested = true {
 		b, err := from.small(ctx, "manifests", sum, largestManifest)
 		if err != nil {

@@ -21,6 +21,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // tools skips tests where the programs are not that the store is compared with.
@@ -164,7 +166,7 @@ func TestReal(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "bundle")
 	execute(t, "umoci", "unpack", "--image", from+":it", bundle)
 	s := newStore(t, nil, func(c *Config) { c.Insecure = []string{host} })
-	img, err := s.Ensure(t.Context(), Reference{Registry: host, Name: "team/app", Digest: sum})
+	img, err := s.Ensure(t.Context(), schema.ImageRef{Registry: host, Name: "team/app", Digest: schema.Digest(sum)})
 	if err != nil {
 		t.Fatal(err)
 	}

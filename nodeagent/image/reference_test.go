@@ -29,23 +29,23 @@ func TestReference(t *testing.T) {
 		}
 	}
 	for in, why := range map[string]string{
-		"":                     "no digest",
+		"":                     "no name",
 		"ghcr.io/a/b":          "no digest",
 		"ghcr.io/a/b:latest":   "no digest",
 		"alpine@" + someDigest: "no registry",
 		"a/b@" + someDigest:    "no registry",
-		"ghcr.io/a@sha256:12":  "no digest of the form",
-		"ghcr.io/a@" + strings.ToUpper(someDigest):           "no digest of the form",
-		"ghcr.io/a@" + someDigest + "@" + someDigest:         "no digest of the form",
-		"ghcr.io/A@" + someDigest:                            "no name",
-		"ghcr.io/a/../b@" + someDigest:                       "no name",
-		"ghcr.io/a?x@" + someDigest:                          "no name",
-		"ghcr.io//a@" + someDigest:                           "no name",
-		"ghcr.io/a:@" + someDigest:                           "no tag",
-		"user:pw.x@ghcr.io/a@" + someDigest:                  "no digest of the form",
-		"ghcr.io:x/a@" + someDigest:                          "no host",
-		"https://ghcr.io/a@" + someDigest:                    "no host",
-		"a." + strings.Repeat("a", 260) + "/b@" + someDigest: "at most 255",
+		"ghcr.io/a@sha256:12":  "has 2 digits",
+		"ghcr.io/a@" + strings.ToUpper(someDigest):   "bad digest",
+		"ghcr.io/a@" + someDigest + "@" + someDigest: "digits",
+		"ghcr.io/A@" + someDigest:                    "upper-case",
+		"ghcr.io/a/../b@" + someDigest:               "bad part",
+		"ghcr.io/a?x@" + someDigest:                  "bad part",
+		"ghcr.io//a@" + someDigest:                   "bad part",
+		"ghcr.io/a:@" + someDigest:                   "bad tag",
+		"user:pw.x@ghcr.io/a@" + someDigest:          "bad digest",
+		"ghcr.io:x/a@" + someDigest:                  "bad registry",
+		"https://ghcr.io/a@" + someDigest:            "not a URL",
+		"a." + strings.Repeat("a", 60) + "/" + strings.Repeat("b", 260) + "@" + someDigest: "at most 255",
 	} {
 		r, err := ParseReference(in)
 		if !errors.Is(err, ErrReference) || !strings.Contains(err.Error(), why) {

@@ -19,6 +19,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // registry is one that tests make answer as they like.
@@ -161,11 +163,14 @@ func zstded(b []byte) []byte {
 
 // built is an image in a registry.
 type built struct {
-	ref    Reference
+	ref    schema.ImageRef
 	config digest.Digest
 	layers []digest.Digest // as they are in the registry
 	diffs  []digest.Digest
 }
+
+// sum is the digest of its manifest.
+func (b *built) sum() digest.Digest { return digest.Digest(b.ref.Digest) }
 
 // image adds an image with layers of tars to g.
 func (g *registry) image(t testing.TB, pack func([]byte) []byte, tars ...[]byte) built {
@@ -191,7 +196,7 @@ func (g *registry) image(t testing.TB, pack func([]byte) []byte, tars ...[]byte)
 	out.config = d
 	m.Config = v1.Descriptor{MediaType: v1.MediaTypeImageConfig, Digest: d, Size: n}
 	d, _ = g.addJSON(t, m)
-	out.ref = Reference{Registry: g.host(), Name: "team/app", Digest: d}
+	out.ref = schema.ImageRef{Registry: g.host(), Name: "team/app", Digest: schema.Digest(d)}
 	return out
 }
 

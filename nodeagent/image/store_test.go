@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // until waits for something that happens soon.
@@ -229,22 +231,23 @@ func TestManifests(t *testing.T) {
 			g := newRegistry(t)
 			b := g.image(t, gzipped, tarOf(t, reg("x", "")))
 			var m map[string]any
-			if err := json.Unmarshal(g.blobs[b.ref.Digest], &m); err != nil {
+			if err := json.Unmarshal(g.blobs[b.sum()], &m); err != nil {
 				t.Fatal(err)
 			}
 			ref := b.ref
-			ref.Digest, _ = g.addJSON(t, test.change(t, g, m))
+			sum, _ := g.addJSON(t, test.change(t, g, m))
+			ref.Digest = schema.Digest(sum)
 			s := newStore(t, g, nil)
 			img, err := s.Ensure(t.Context(), ref)
 			if !errors.Is(err, test.want) {
 				t.Errorf("error %v, want %v", err, test.want)
 			}
-			if err == nil && (len(img.Layers) != 1 || img.Digest != ref.Digest) {
+			if err == nil && (len(img.Layers) != 1 || img.Digest != sum) {
 				t.Errorf("%+v", img)
 			}
 			if err == nil {
 				g.Close() // both digests of an index are known from now on
-				ref.Digest = img.Manifest
+				ref.Digest = schema.Digest(img.Manifest)
 				if _, err := s.Ensure(t.Context(), ref); err != nil {
 					t.Error(err)
 				}
@@ -256,9 +259,9 @@ func TestManifests(t *testing.T) {
 		g := newRegistry(t)
 		b := g.image(t, gzipped, tarOf(t, reg("x", "")))
 		config := strings.Replace(string(g.blobs[b.config]), b.diffs[0].String(), someDigest, 1)
-		m := strings.Replace(string(g.blobs[b.ref.Digest]), b.config.String(), g.add([]byte(config)).String(), 1)
+		m := strings.Replace(string(g.blobs[b.sum()]), b.config.String(), g.add([]byte(config)).String(), 1)
 		ref := b.ref
-		ref.Digest = g.add([]byte(m))
+		ref.Digest = schema.Digest(g.add([]byte(m)))
 		if _, err := newStore(t, g, nil).Ensure(t.Context(), ref); !errors.Is(err, ErrDigest) {
 			t.Errorf("error %v", err)
 		}
@@ -294,7 +297,7 @@ func TestCollect(t *testing.T) {
 		t.Helper()
 		var digests []digest.Digest
 		for _, i := range want {
-			digests = append(digests, images[i].ref.Digest)
+			digests = append(digests, images[i].sum())
 		}
 		slices.Sort(digests)
 		if d := cmp.Diff(digests, s.Images()); d != "" {
@@ -436,7 +439,7 @@ func TestKilled(t *testing.T) {
 			}
 		}
 		for d, k := range s.images {
-			if d != b.ref.Digest || len(k.record.Layers) != 3 {
+			if d != b.sum() || len(k.record.Layers) != 3 {
 				t.Errorf("image %+v", k.record)
 			}
 		}
@@ -454,7 +457,7 @@ func TestKilled(t *testing.T) {
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(s *Store, b built) error{
-		"the record of the image": func(s *Store, b built) error { return os.WriteFile(s.imageFile(b.ref.Digest), []byte("{}"), 0o600) },
+		"the record of the image": func(s *Store, b built) error { return os.WriteFile(s.imageFile(b.sum()), []byte("{}"), 0o600) },
 		"the record of a layer": func(s *Store, b built) error {
 			return os.Truncate(s.path(layersDir, independentName(b.diffs[0]), recordName), 20)
 		},
