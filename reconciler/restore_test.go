@@ -197,6 +197,45 @@ func TestRestoredLateIsScaled(t *testing.T) {
 	}
 }
 
+// A generation whose data comes to be known just after the machines have reported is not
+// taken over any more: its machine was sent that it is to stop, and its room is given away.
+func TestRestoredRoomIsGivenOnce(t *testing.T) {
+	t.Parallel()
+	c := newCell()
+	c.join("m1", 1, 16) // room for one of the tasks
+	c.commit(compiled("c1", crew(service("u", "first", 1, "v1"))...))
+	c.pass(30)
+	docs, taken := maps.Clone(c.docs), c.now
+	second := compiled("c2", crew(service("u", "second", 1, "v1"))...)
+	c.commit(second)
+	c.pass(60)
+	if a, _ := c.find("u/second/0"); a == nil {
+		t.Fatalf("u/second/0 does not run: %v", c.lives())
+	}
+	c.lose(docs, taken)
+	c.join("m1", 1, 16)
+	for c.state.Recovering() {
+		c.pass(1)
+	}
+	for range 5 { // the machine has not got its view yet
+		c.commit(second)
+		c.step()
+		held := map[string]int{}
+		for _, chunk := range c.state.Chunks {
+			for _, r := range chunk.Tasks {
+				held[r.Machine]++
+			}
+		}
+		if held["m1"] > 1 {
+			t.Fatalf("m1 has room for 1 task and has %d", held["m1"])
+		}
+	}
+	c.pass(60)
+	if !c.status().Converged {
+		t.Errorf("not converged: %v", c.status().Waiting)
+	}
+}
+
 // However history and restore mix, no number is given twice, and what ran goes on
 // if its data is known.
 func TestRestoreProperties(t *testing.T) {

@@ -33,7 +33,7 @@ func recovering(f *facts.Facts) (why string, until facts.Until) {
 type restore struct {
 	pass
 	lost   *rescheduler
-	combed map[string]bool // machines without generations of before the restore, see survivors
+	combed map[string]bool // machines whose generations of before the restore were decided upon, see survivors
 }
 
 // survivor is a generation that a machine holds and the state does not know.
@@ -71,8 +71,9 @@ func (s *restore) recover() {
 }
 
 // survivors returns the newest of the unknown generations of each task, sorted by
-// task. A machine that holds none once the cell has settled will never: none are
-// given any more. It is not looked at again.
+// task, of machines that report for the first time. What is not taken over then, its
+// machine is to stop, and its room is given to others: neither can be taken back. A
+// task that is being stopped was decided upon by a master before this one.
 func (s *restore) survivors(restored *schema.Restored) []survivor {
 	newest := map[schema.TaskName]survivor{}
 	for _, machine := range s.Machines() {
@@ -80,19 +81,18 @@ func (s *restore) survivors(restored *schema.Restored) []survivor {
 		if h == nil || s.combed[machine] {
 			continue
 		}
-		none := true
+		s.combed[machine] = true
 		for i := range h.Report.Tasks {
 			t := &h.Report.Tasks[i]
 			if r := s.Task(t.Task); !survives(restored, t) || r != nil && r.Generation >= t.Generation {
 				continue
 			}
-			none = false
+			if t.State == schema.Stopping && !restored.Settled.IsZero() {
+				continue
+			}
 			if t.Generation > newest[t.Task].generation() {
 				newest[t.Task] = survivor{machine, t}
 			}
-		}
-		if none && !restored.Settled.IsZero() {
-			s.combed[machine] = true
 		}
 	}
 	out := make([]survivor, 0, len(newest))
