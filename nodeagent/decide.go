@@ -145,6 +145,7 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 			d.plan.Checks = append(d.plan.Checks, *check)
 		}
 		d.limit(it, c)
+		d.renew(it, c)
 		return
 	}
 	if d.allocs.inside[allocKey{it.task, it.generation}] > 0 {
@@ -209,6 +210,16 @@ func (d *decider) limit(it item, c *Incarnation) {
 		}
 	}
 	d.act(it, Action{Kind: Limit, Incarnation: c.Number, Limits: want})
+}
+
+// renew gives a running incarnation what has changed of what its task is given.
+func (d *decider) renew(it item, c *Incarnation) {
+	if c.PID == 0 || it.assigned == nil {
+		return
+	}
+	if r, ok := c.Given.renewal(&it.assigned.Job.Task); ok {
+		d.act(it, Action{Kind: Renew, Incarnation: c.Number, Assignment: it.assigned, Renewal: r})
+	}
 }
 
 // down decides for a generation that has no process and has not ended: whether

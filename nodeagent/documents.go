@@ -19,6 +19,7 @@ const (
 	EndDocument        DocumentKind = "end"        // of a generation: a *schema.Cause
 	StopDocument       DocumentKind = "stop"       // of an incarnation: a *schema.Cause
 	HealthDocument     DocumentKind = "health"     // of an incarnation: a Probe
+	GivenDocument      DocumentKind = "given"      // of an incarnation: a Given
 	IdleDocument       DocumentKind = "idle"       // of a sticky directory: a time.Time
 )
 
@@ -235,6 +236,9 @@ func (a *Agent) Documents() []Document {
 			if c.Stop != nil {
 				list = append(list, Document{StopDocument, g.ref(), c.Number})
 			}
+			if c.Exit == nil && c.Renewed {
+				list = append(list, Document{GivenDocument, g.ref(), c.Number})
+			}
 			if c.Exit == nil && c.Probe.State != "" {
 				list = append(list, Document{HealthDocument, g.ref(), c.Number})
 			}
@@ -275,6 +279,8 @@ func (a *Agent) Content(d Document) any {
 	case c == nil:
 	case d.Kind == StopDocument && c.Stop != nil:
 		return c.Stop
+	case d.Kind == GivenDocument && c.Exit == nil:
+		return c.Given
 	case d.Kind == HealthDocument && c.Exit == nil:
 		return c.Probe
 	}

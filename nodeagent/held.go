@@ -52,6 +52,8 @@ type Process struct {
 	Limited bool
 	// Limits are those that are in force; zero if that is not known.
 	Limits TaskLimits
+	// Given is what it was started with.
+	Given Given
 }
 
 // Incarnation is one start of a generation.
@@ -79,6 +81,9 @@ type Incarnation struct {
 	// nil before the first, and not written to afterwards.
 	Usage *schema.Usage
 	Bytes int64 // as Held.Bytes, of its own directory
+	// Given is what it has now, Renewed that this is another than it was started with.
+	Given   Given
+	Renewed bool
 	// LimitsTried are those that were last set, at LimitsAt; LimitsNote says
 	// why they are not all in force, "" if they are.
 	LimitsTried TaskLimits

@@ -191,6 +191,10 @@ func (a *Agent) Done(x *Act, err error, now time.Time) {
 	}
 	g.failed, a.acted = nil, true
 	switch x.Kind {
+	case Renew:
+		c := g.last()
+		c.Given, c.Renewed = x.Renewal.Given, true
+		a.write(Document{GivenDocument, ref, c.Number})
 	case Prune:
 		a.unsaved.forget(ref, x.Incarnation)
 		a.removed = true
@@ -253,7 +257,7 @@ func (a *Agent) Started(r Running, out *StartOutcome, now time.Time) *Incarnatio
 	c := g.last()
 	switch {
 	case out.Refused == nil:
-		*c = Incarnation{Number: r.Incarnation, Process: out.Process, Unconfirmed: c.Unconfirmed}
+		*c = Incarnation{Number: r.Incarnation, Process: out.Process, Unconfirmed: c.Unconfirmed, Given: out.Process.Given}
 		g.walk, g.logs = walk{}, ""
 		a.changed(a.conditions.SeeStart("", now))
 		return c

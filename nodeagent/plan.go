@@ -76,6 +76,9 @@ const (
 	// Limit sets Limits on a running incarnation; what cannot be set now is
 	// noted.
 	Limit ActionKind = "limit"
+	// Renew puts what has changed of what the task was given in its place, and then sends
+	// Signals, as Renewal says; what is there already is no error.
+	Renew ActionKind = "renew"
 	// Reap records Exit as the incarnation's: it ended with the machine's
 	// last boot, and nobody saw how.
 	Reap ActionKind = "reap"
@@ -92,12 +95,13 @@ type Action struct {
 	Kind        ActionKind
 	Task        schema.TaskName
 	Generation  uint64
-	Incarnation int                // for Start, Term, Kill, Limit, Reap, Prune
-	Assignment  *schema.Assignment // for Start
+	Incarnation int                // for Start, Term, Kill, Limit, Renew, Reap, Prune
+	Assignment  *schema.Assignment // for Start, Renew
 	Cause       *schema.Cause      // for Term, End
 	Exit        *schema.Exit       // for Reap
 	Unconfirmed bool               // for Start: see Incarnation.Unconfirmed
 	Limits      TaskLimits         // for Limit
+	Renewal     Renewal            // for Renew
 	// Clear says, for Start and End, that the files in the task's work directory
 	// are to be removed first: they are what was too much.
 	Clear bool

@@ -44,6 +44,7 @@ func TestDiff(t *testing.T) {
 		{"the isolation that is the default", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "host"} }, intent.Unchanged, nil},
 		{"network", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "none"} }, intent.Restart, []string{"task.isolation.network: restart"}},
 		{"files", func(j *schema.Job) { j.Task.Files = map[string]schema.TaskFile{"f": {}} }, intent.Restart, []string{"task.files: restart"}},
+		{"a file that says so", func(j *schema.Job) { j.Task.Files = map[string]schema.TaskFile{"f": {OnChange: schema.ChangeNone}} }, intent.InPlace, []string{"task.files: in place"}},
 		{"sticky", func(j *schema.Job) { j.Task.Sticky = schema.StickyHere }, intent.Restart, []string{"task.sticky: restart"}},
 		{"root", func(j *schema.Job) { j.Task.Process.Root = "/x" }, intent.Restart, []string{"task.process.root: restart"}},
 		{"a container for the process", func(j *schema.Job) { j.Task.Container, j.Task.Process = container(), schema.Process{} }, intent.Restart, []string{"task.container: restart", "task.process.command: restart"}},
@@ -181,6 +182,14 @@ func TestDiffAgreesWithRunDigest(t *testing.T) {
 				j.Task.Container.ReadOnly = rapid.Bool().Draw(t, "read-only")
 			}
 			j.Task.Sticky = rapid.SampledFrom([]schema.Sticky{schema.NotSticky, schema.StickyHere, schema.StickyStay}).Draw(t, "sticky")
+			for _, name := range []string{"f", "g"} {
+				if rapid.Bool().Draw(t, name) {
+					j.Task.Files = map[string]schema.TaskFile{name: {
+						Content: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "content"), Signal: rapid.SampledFrom([]string{"", "SIGUSR1"}).Draw(t, "signal"),
+						OnChange: rapid.SampledFrom([]schema.OnChange{"", schema.ChangeRestart, schema.ChangeSignal, schema.ChangeNone}).Draw(t, "on change"),
+					}}
+				}
+			}
 			if rapid.Bool().Draw(t, "env") {
 				j.Task.Env = map[string]string{"A": strings.Repeat("b", rapid.IntRange(1, 2).Draw(t, "b"))}
 			}

@@ -26,6 +26,26 @@ type TaskFile struct {
 	Writable bool `json:"writable"`
 	// Expand replaces $(NAME) in Content as in an environment variable.
 	Expand bool `json:"expand"`
+	// OnChange says what another version of it does to a task that runs, and Signal which
+	// signal that is where it is one; "" is DefaultChangeSignal.
+	OnChange OnChange `json:"onChange,omitempty"`
+	Signal   string   `json:"signal,omitempty"`
+}
+
+// RunFiles returns the files of which another version restarts the task; nil for none.
+func (s *TaskSpec) RunFiles() map[string]TaskFile {
+	var run map[string]TaskFile
+	for name, f := range s.Files {
+		if f.OnChange.InPlace() {
+			continue
+		}
+		if run == nil {
+			run = make(map[string]TaskFile, len(s.Files))
+		}
+		f.OnChange, f.Signal = "", ""
+		run[name] = f
+	}
+	return run
 }
 
 // The attributes with which a machine says what isolation it has; each is "true"

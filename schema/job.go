@@ -174,7 +174,7 @@ func (s *TaskSpec) RunDigest() Digest {
 		Isolation *runIsolation       `json:"isolation,omitempty"`
 		Files     map[string]TaskFile `json:"files,omitempty"`
 		Sticky    bool                `json:"sticky,omitempty"`
-	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.Files, s.Sticky.Has()})
+	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.RunFiles(), s.Sticky.Has()})
 }
 
 // Exceed says of which resources a task may use more than its limit while the

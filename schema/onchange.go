@@ -15,6 +15,18 @@ const (
 // InPlace reports whether a change reaches the task while it runs.
 func (o OnChange) InPlace() bool { return o == ChangeSignal || o == ChangeNone }
 
+// SignalNamed returns the signal that a change is to send, "" for none; name is what was
+// asked for.
+func (o OnChange) SignalNamed(name string) string {
+	switch {
+	case o != ChangeSignal:
+		return ""
+	case name == "":
+		return DefaultChangeSignal
+	}
+	return name
+}
+
 // DefaultChangeSignal is what a task gets when it asks for a signal, and does not
 // say which.
 const DefaultChangeSignal = "SIGHUP"

@@ -16,6 +16,15 @@ func TestOnChange(t *testing.T) {
 			t.Errorf("%q is in place: %v, want %v", o, got, want)
 		}
 	}
+	if got := schema.ChangeSignal.SignalNamed(""); got != schema.DefaultChangeSignal {
+		t.Errorf("sends %s", got)
+	}
+	if got := schema.ChangeSignal.SignalNamed("SIGUSR1"); got != "SIGUSR1" {
+		t.Errorf("sends %s", got)
+	}
+	if got := schema.ChangeNone.SignalNamed("SIGUSR1"); got != "" {
+		t.Errorf("sends %s", got)
+	}
 	signals := schema.ChangeSignals()
 	if !slices.Contains(signals, schema.DefaultChangeSignal) || slices.Contains(signals, "SIGKILL") || slices.Contains(signals, "SIGTERM") {
 		t.Errorf("signals %q", signals)

@@ -106,7 +106,7 @@ func (m *machine) started(r *run, now time.Time) {
 	}
 	a := m.agent.Load()
 	a.core.Started(r.Running, &nodeagent.StartOutcome{
-		Written: true, Tried: true, Process: nodeagent.Process{Boot: m.info.Boot, PID: r.pid, StartedAt: now},
+		Written: true, Tried: true, Process: nodeagent.Process{Boot: m.info.Boot, PID: r.pid, StartedAt: now, Given: nodeagent.GivenOf(&job.Task)},
 	}, now)
 	a.news = true
 }

@@ -194,6 +194,55 @@ func (h *Host) PutFiles(work string, a *schema.Assignment, u *User) error {
 	return root.Close()
 }
 
+// RenewFiles puts the files of the task of a at paths into the work directory of a task
+// that runs, each whole, and removes those that it has no more. The task may do anything
+// there meanwhile: nothing is written outside.
+func (h *Host) RenewFiles(work string, a *schema.Assignment, u *User, paths []string) error {
+	root, err := os.OpenRoot(work)
+	if err != nil {
+		return err
+	}
+	env := a.Environment()
+	for _, name := range paths {
+		f, ok := a.Job.Task.Files[name]
+		if f.Expand {
+			f.Content = schema.Expand(f.Content, env)
+		}
+		if ok {
+			err = h.renewFile(root, work, name, f, u)
+		} else {
+			err = h.clear(root, work, name)
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", name, err), root.Close())
+		}
+	}
+	return root.Close()
+}
+
+// newName is a file of the work directory while it is written.
+const newName = ".muster-new"
+
+// renewFile replaces a file at once for whoever reads it.
+func (h *Host) renewFile(root *os.Root, work, name string, f schema.TaskFile, u *User) error {
+	err := putDir(root, path.Dir(name), u)
+	if err == nil {
+		err = h.clear(root, work, newName)
+	}
+	if err == nil {
+		err = putFile(root, newName, f, u)
+	}
+	if err != nil {
+		return err
+	}
+	if info, err := root.Lstat(name); err == nil && info.IsDir() {
+		if err := h.clear(root, work, name); err != nil {
+			return err
+		}
+	}
+	return root.Rename(newName, name)
+}
+
 // staleName is what an earlier incarnation has put in the place of a file, on its way
 // out.
 const staleName = ".muster-stale"

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -59,6 +60,9 @@ type Spec struct {
 	// Note is what the agent has to say of how the task is held; the keeper does not
 	// read it.
 	Note string `json:"note,omitempty"`
+	// Given is what the task was given that can change while it runs, as the agent keeps
+	// it; the keeper does not read it.
+	Given json.RawMessage `json:"given,omitempty"`
 	// OOMScoreAdj is the task's oom_score_adj, 0 to 1000.
 	OOMScoreAdj int `json:"oomScoreAdj,omitempty"`
 	// Logs bound what is kept of each output; zero is logfile.DefaultLimits.

@@ -165,6 +165,14 @@ func (h *Handle) Term() error { return h.send(unix.SIGTERM) }
 // Kill ends all of the task. It is no error if it has ended.
 func (h *Handle) Kill() error { return h.send(unix.SIGUSR1) }
 
+// Signal sends a signal to the task's main process. It is no error if that has ended.
+func (h *Handle) Signal(sig unix.Signal) error {
+	if err := signalProcess(h.State.Task, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
+}
+
 func (h *Handle) send(sig unix.Signal) error {
 	if h.pid == nil {
 		return nil

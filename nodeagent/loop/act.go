@@ -39,6 +39,10 @@ func (o *owner) do(ctx context.Context, x *nodeagent.Act) error {
 		return o.processes[ref].Signal(x.Kind == nodeagent.Kill)
 	case nodeagent.Limit:
 		o.limit(ctx, x)
+	case nodeagent.Renew:
+		if p := o.processes[ref]; p != nil {
+			return p.Renew(x.Assignment, x.Renewal)
+		}
 	case nodeagent.Reap: // it is gone
 	case nodeagent.End:
 		if x.Clear {

@@ -72,6 +72,19 @@ func (s *story) next() {
 func (s *story) until(want ...string) {
 	s.t.Helper()
 	var got []string
+	if !s.settles(func() bool {
+		r := s.agent.Report()
+		s.check(*r)
+		got = lines(*r)
+		return slices.Equal(got, want)
+	}) {
+		s.t.Fatalf("report (-want +got):\n%s", cmp.Diff(want, got))
+	}
+}
+
+// settles lets the agent work until something is so; false if that takes too long.
+func (s *story) settles(ok func() bool) bool {
+	s.t.Helper()
 	for range 400 {
 		rest()
 		if s.crash.crashed() {
@@ -79,14 +92,12 @@ func (s *story) until(want ...string) {
 			s.connect()
 			continue
 		}
-		r := s.agent.Report()
-		s.check(*r)
-		if got = lines(*r); slices.Equal(got, want) {
-			return
+		if ok() {
+			return true
 		}
 		time.Sleep(250 * time.Millisecond)
 	}
-	s.t.Fatalf("report (-want +got):\n%s", cmp.Diff(want, got))
+	return false
 }
 
 // check compares a report with those before: what was reported dead stays dead.
@@ -107,12 +118,13 @@ func (s *story) assign(view ...schema.Assignment) {
 
 // play runs the whole story.
 func (s *story) play() {
-	web, batch := assignment("web", 0, 1, schema.Service), assignment("batch", 0, 2, schema.Batch)
+	web, batch := withFiles(map[string]schema.TaskFile{"a": {Content: "1", OnChange: schema.ChangeSignal}}), assignment("batch", 0, 2, schema.Batch)
 	s.assign(web, batch)
 	s.until("u/batch/0 g2 running", "u/web/0 g1 running")
 
 	s.kernel.exit("batch/0", schema.Exit{Code: 0})
 	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 running")
+	s.renewWeb(&web, batch)
 
 	s.assign(stopped(web, schema.CauseUpdate), batch)
 	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 dead update")

@@ -28,6 +28,8 @@ func (d *disk) path(x nodeagent.Document) string {
 		return filepath.Join(incarnationDir(dir, x.Incarnation), stopFile)
 	case nodeagent.HealthDocument:
 		return filepath.Join(incarnationDir(dir, x.Incarnation), healthFile)
+	case nodeagent.GivenDocument:
+		return filepath.Join(incarnationDir(dir, x.Incarnation), givenFile)
 	case nodeagent.IdleDocument:
 		return filepath.Join(d.stickyDir(x.Task), idleFile)
 	case nodeagent.ViewDocument:
@@ -183,6 +185,21 @@ func (d *disk) readHealth(dir string) nodeagent.Probe {
 		return nodeagent.Probe{}
 	}
 	return nodeagent.Known(k.State, k.Message)
+}
+
+// givenFile is what an incarnation was given after its start, in its directory.
+const givenFile = "given.json"
+
+// readGiven returns what the incarnation in dir was given after its start; false if that
+// is nothing, or damaged: then it is given all of it again that is not as at its start.
+func (d *disk) readGiven(dir string) (nodeagent.Given, bool, error) {
+	var g nodeagent.Given
+	name := filepath.Join(dir, givenFile)
+	ok, damage, err := d.read(name, &g)
+	if damage != nil {
+		return nil, false, atomicfile.MoveAside(name)
+	}
+	return g, ok, err
 }
 
 // readStop reads why the incarnation in dir was to stop; nil if it was not. Of

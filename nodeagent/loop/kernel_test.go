@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,11 +81,14 @@ type process struct {
 	cpuAt  time.Time
 	usage  schema.Usage
 	line   string // what the task says of itself
+	// signals are those of renewals, and files what those have put in place.
+	signals []string
+	files   map[string]string
 }
 
 func taskDir(dir string) string { return filepath.Dir(filepath.Dir(dir)) }
 
-func (k *kernel) start(dir string) *process {
+func (k *kernel) start(dir string, a *schema.Assignment) *process {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for d, p := range k.procs {
@@ -97,7 +101,7 @@ func (k *kernel) start(dir string) *process {
 	}
 	k.pids++
 	k.starts[taskDir(dir)]++
-	p := &process{kernel: k, dir: dir, ended: make(chan struct{}), is: nodeagent.Process{Boot: k.boot, PID: 100 + k.pids, StartedAt: time.Now(), Note: "fake"}}
+	p := &process{kernel: k, dir: dir, ended: make(chan struct{}), is: nodeagent.Process{Boot: k.boot, PID: 100 + k.pids, StartedAt: time.Now(), Note: "fake", Given: nodeagent.GivenOf(&a.Job.Task)}}
 	p.is.Limited, p.cpuAt = k.limited, time.Now()
 	k.procs[dir] = p
 	return p
@@ -140,7 +144,7 @@ type hand struct {
 	step   func(string)
 }
 
-func (h hand) Start(_ context.Context, dir string, _ *schema.Assignment) (loop.Process, error) {
+func (h hand) Start(_ context.Context, dir string, a *schema.Assignment) (loop.Process, error) {
 	h.step("make incarnation")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -155,7 +159,7 @@ func (h hand) Start(_ context.Context, dir string, _ *schema.Assignment) (loop.P
 	if h.kernel.fault != nil {
 		return nil, h.kernel.fault
 	}
-	p := h.kernel.start(dir)
+	p := h.kernel.start(dir, a)
 	h.step("after start process")
 	return grip{p, h.step}, nil
 }
@@ -247,6 +251,28 @@ func (g grip) Limit(l nodeagent.TaskLimits) error {
 		return errors.New("it keeps what it has")
 	}
 	g.p.is.Limits = l
+	return nil
+}
+
+func (g grip) Renew(a *schema.Assignment, r nodeagent.Renewal) error {
+	g.step("renew")
+	g.p.kernel.mu.Lock()
+	if g.p.kernel.stiff {
+		g.p.kernel.mu.Unlock()
+		return errors.New("no room for the file")
+	}
+	if g.p.files == nil {
+		g.p.files = map[string]string{}
+	}
+	for _, name := range r.Changed {
+		delete(g.p.files, name)
+		if f, ok := a.Job.Task.Files[strings.TrimPrefix(name, "files/")]; ok {
+			g.p.files[name] = f.Content
+		}
+	}
+	g.p.signals = append(g.p.signals, r.Signals...)
+	g.p.kernel.mu.Unlock()
+	g.step("after renew")
 	return nil
 }
 

@@ -239,6 +239,12 @@ func (l *loader) adopt(ctx context.Context, g *loaded, dir string, n int) error 
 		return fmt.Errorf("adopt incarnation %d: %w", n, err)
 	}
 	c := nodeagent.Incarnation{Number: n, Process: p.State(), Stop: stop, Probe: l.disk.readHealth(dir)}
+	if c.Given, c.Renewed, err = l.disk.readGiven(dir); err != nil {
+		return err
+	}
+	if !c.Renewed {
+		c.Given = c.Process.Given
+	}
 	if c.Exit != nil {
 		exit := *c.Exit
 		exit.Incarnation = n

@@ -67,6 +67,19 @@ type Observable interface {
 	Line() string
 }
 
+// Renewable is the part of a Process whose task gets new content while it runs.
+type Renewable interface {
+	// Renew puts what has changed into its place, as a has it, and then sends the
+	// signals to the task's main process. It is no error if that has ended.
+	Renew(a *schema.Assignment, r nodeagent.Renewal) error
+}
+
+// Adjustable is the part of a Process that changes it while it runs.
+type Adjustable interface {
+	Limited
+	Renewable
+}
+
 // Joined is the part of a Process that runs commands beside it.
 type Joined interface {
 	// Exec runs a command and speaks frames over conn, until nothing of the
@@ -85,7 +98,7 @@ type Process interface {
 	Signal(kill bool) error
 	// Wait returns when it has ended and its Exit is known.
 	Wait(ctx context.Context) error
-	Limited
+	Adjustable
 	Joined
 }
 

@@ -122,6 +122,7 @@ func TestContained(t *testing.T) {
 		"Line":         testLine,
 		"OutOfMemory":  testOutOfMemory,
 		"Processes":    testProcesses,
+		"Renew":        testRenew,
 		"Resize":       testResize,
 		"Rlimits":      testRlimits,
 		"Run":          testRun,

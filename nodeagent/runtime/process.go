@@ -3,6 +3,7 @@ package runtime
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
+	"golang.org/x/sys/unix"
 )
 
 // ErrClosed is returned by Wait when the Runtime was closed, and by calls after
@@ -49,7 +51,8 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	p.is = nodeagent.Process{
 		Boot: cmp.Or(h.State.Boot, h.Spec.Boot), PID: h.State.Task.PID, StartedAt: h.State.StartedAt, Note: r.note,
 	}
-	if h.Exit != nil { // known from the start, so that none decides as if it lived
+	_ = json.Unmarshal(h.Spec.Given, &p.is.Given) // without it the task is given all of it again
+	if h.Exit != nil {                            // known from the start, so that none decides as if it lived
 		p.end(*h.Exit)
 	}
 	r.mu.Lock()
@@ -222,6 +225,36 @@ func (p *Process) Limit(l nodeagent.TaskLimits) error {
 	p.is.Limits = now
 	p.mu.Unlock()
 	return err
+}
+
+// Renew gives the running task what has changed of what a has for it, and then sends the
+// signals to its main process. It is no error if that has ended.
+func (p *Process) Renew(a *schema.Assignment, r nodeagent.Renewal) error {
+	if p.alloc != nil {
+		return nil // what runs inside has its own
+	}
+	found, err := p.runtime.places(p.dir, a)
+	if err != nil {
+		return err
+	}
+	local := p.runtime.sees.local(a, found)
+	var files []string
+	for _, name := range r.Changed {
+		if path, ok := strings.CutPrefix(name, nodeagent.GivenFile("")); ok {
+			files = append(files, path)
+		}
+	}
+	if len(files) > 0 {
+		if err := p.runtime.host.RenewFiles(found.Work, local, (*host.User)(p.handle.Spec.User), files); err != nil {
+			return fmt.Errorf("task.files: %w", beyondQuota(p.runtime.host, err))
+		}
+	}
+	for _, name := range r.Signals {
+		if err := p.handle.Signal(unix.SignalNum(name)); err != nil {
+			return fmt.Errorf("send %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // Signal sends SIGTERM to the task's process group or, with kill, SIGKILL to all

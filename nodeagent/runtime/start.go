@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -146,6 +147,9 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	}
 	if err := r.host.PutFiles(p.Work, a, user); err != nil {
 		return nil, fmt.Errorf("task.files: %w", beyondQuota(r.host, err))
+	}
+	if spec.Given, err = json.Marshal(nodeagent.GivenOf(&a.Job.Task)); err != nil {
+		return nil, err
 	}
 	if spec.Rlimits, err = r.rlimits.bound(&a.Job.Task); err != nil {
 		return nil, err

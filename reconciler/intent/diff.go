@@ -90,7 +90,7 @@ func (d *differences) task(o, n *schema.TaskSpec) {
 	d.field(requires(o) != requires(n), "task.isolation.require", Move)
 	d.field(networkOf(o) != networkOf(n), "task.isolation.network", Restart)
 	d.field(hasUser(o) != hasUser(n), "task.isolation.user", Restart)
-	d.field(!maps.Equal(o.Files, n.Files), "task.files", Restart)
+	d.field(!maps.Equal(o.Files, n.Files), "task.files", filesChange(o, n))
 	if o.Sticky.Has() == n.Sticky.Has() {
 		d.field(o.Sticky != n.Sticky, "task.sticky", InPlace)
 	} else {
@@ -100,6 +100,14 @@ func (d *differences) task(o, n *schema.TaskSpec) {
 	d.field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
 	d.container(o.Container, n.Container)
 	d.field(!maps.Equal(o.Env, n.Env), "task.env", Restart)
+}
+
+// filesChange is what a change of the files of a task does.
+func filesChange(o, n *schema.TaskSpec) Change {
+	if maps.Equal(o.RunFiles(), n.RunFiles()) {
+		return InPlace
+	}
+	return Restart
 }
 
 // container finds what differs of a container.

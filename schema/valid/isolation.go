@@ -78,6 +78,8 @@ var filesRule = &Rule{Type: Map, Max: maxFiles, Key: matchFile, Elem: &Rule{
 		{Name: "content", Rule: &Rule{Type: String, Max: maxArgBytes, Match: matchC}, Default: ""},
 		{Name: "writable", Rule: &Rule{Type: Bool}, Default: false},
 		{Name: "expand", Rule: &Rule{Type: Bool}, Default: false},
+		{Name: "onChange", Rule: onChangeRule},
+		{Name: "signal", Rule: changeSignalRule},
 	},
 	Never: map[string]string{
 		"mode": "files are readable by all, and writable by the task with writable: true", "owner": "files belong to the user that the task runs as",
@@ -85,8 +87,36 @@ var filesRule = &Rule{Type: Map, Max: maxFiles, Key: matchFile, Elem: &Rule{
 	Alias: map[string]string{
 		"text": "content", "data": "content", "contents": "content", "value": "content", "template": "content", "perms": "writable",
 		"embedded_tmpl": "content", "interpolate": "expand",
+		"change_mode": "onChange", "changeMode": "onChange", "change_signal": "signal", "reload": "onChange",
 	},
 }}
+
+var onChangeRule = aliased(words(schema.ChangeRestart, schema.ChangeSignal, schema.ChangeNone), map[string]string{
+	"noop": "none", "nothing": "none", "reload": "signal", "hup": "signal", "recreate": "restart",
+})
+
+var changeSignalRule = aliased(words(schema.ChangeSignals()...), signalAliases(schema.ChangeSignals()))
+
+// signalAliases maps the names of signals without SIG, and in small letters, to them.
+func signalAliases(names []string) map[string]string {
+	aliases := map[string]string{}
+	for _, name := range names {
+		short := strings.TrimPrefix(name, "SIG")
+		aliases[short], aliases[strings.ToLower(short)], aliases[strings.ToLower(name)] = name, name, name
+	}
+	return aliases
+}
+
+// changeSignal checks that the signal at path has an effect: what is its struct.
+func (c *check) changeSignal(path []string, what map[string]any) {
+	if _, ok := what["signal"]; !ok || what["onChange"] == string(schema.ChangeSignal) {
+		return
+	}
+	c.add(Problem{
+		Rule: schema.RuleNoEffect, Path: append(path, "signal"), Key: true, Message: `signal has no effect without onChange: "signal"`,
+		Hint: `add onChange: "signal", or remove signal`,
+	})
+}
 
 const fileGrammar = "a path below the work directory, such as etc/app.conf: names of letters, digits and . _ - with / between them"
 
@@ -150,6 +180,7 @@ func (c *check) files(task map[string]any, v variables) {
 		file, _ := files[name].(map[string]any)
 		content, _ := file["content"].(string)
 		total += len(content)
+		c.changeSignal([]string{"task", "files", name}, file)
 		if expand, _ := file["expand"].(bool); expand {
 			c.references([]string{"task", "files", name, "content"}, content, v)
 		}

@@ -45,6 +45,9 @@ func (w *World) storeOne(m *machine, x nodeagent.Document) error {
 		err := w.write(m, file(x.TaskRef, "end.json"), func() { g.end = cause }, func() { g.end = nil })
 		w.moved = w.moved || err == nil
 		return err
+	case nodeagent.Given:
+		was := r.renewed
+		return w.write(m, file(x.TaskRef, "given.json"), func() { r.renewed = c }, func() { r.renewed = was })
 	case nodeagent.Probe:
 		r.probe = c
 	}
@@ -124,7 +127,7 @@ func (w *World) do(m *machine, x *nodeagent.Act) error {
 	case nodeagent.Remove:
 		g := m.disk.find(x.Task, x.Generation)
 		return w.write(m, file(of.TaskRef, ""), func() { m.disk.remove(g) }, func() { m.disk.generations = append(m.disk.generations, g) })
-	case nodeagent.Start, nodeagent.Reap:
+	case nodeagent.Start, nodeagent.Reap, nodeagent.Renew:
 	}
 	return nil
 }
@@ -177,7 +180,7 @@ func (w *World) start(m *machine, x *nodeagent.Act) (out nodeagent.StartOutcome,
 	}
 	out.Tried = true
 	of := schema.TaskRef{Task: x.Task, Generation: x.Generation}
-	r := &run{of: g, number: x.Incarnation, boot: m.bootID(), limits: nodeagent.LimitsOf(x.Assignment.Job)}
+	r := &run{of: g, number: x.Incarnation, boot: m.bootID(), limits: nodeagent.LimitsOf(x.Assignment.Job), given: nodeagent.GivenOf(&x.Assignment.Job.Task)}
 	err = w.write(m, file(of, "state.json"), func() { g.runs = append(g.runs, r); w.begin(m, r) }, func() {
 		g.runs = slices.DeleteFunc(g.runs, func(x *run) bool { return x == r })
 	})

@@ -47,6 +47,8 @@ type run struct {
 	halted      bool                 // it ended with its agent
 	probe       nodeagent.Probe      // as it was last written down
 	limits      nodeagent.TaskLimits // in force
+	given       nodeagent.Given      // when it started
+	renewed     nodeagent.Given      // after that, as it was last written down; nil: never
 
 	// What the world knows of the process.
 	alive  bool
@@ -160,12 +162,21 @@ func (g *generation) held() nodeagent.Held {
 func (r *run) incarnation() nodeagent.Incarnation {
 	return nodeagent.Incarnation{
 		Number: r.number, Process: r.state(), Stop: r.stop, Probe: nodeagent.Known(r.probe.State, r.probe.Message),
+		Given: r.givenNow(), Renewed: r.renewed != nil,
 	}
 }
 
 // state is what the machine says of r.
 func (r *run) state() nodeagent.Process {
 	return nodeagent.Process{
-		Boot: r.boot, PID: r.pid, StartedAt: r.started, Exit: r.exit, EndedItself: r.endedItself, Unseen: r.unseen, Limited: true,
+		Boot: r.boot, PID: r.pid, StartedAt: r.started, Exit: r.exit, EndedItself: r.endedItself, Unseen: r.unseen, Limited: true, Given: r.given,
 	}
+}
+
+// givenNow is what an agent that starts takes for what r has.
+func (r *run) givenNow() nodeagent.Given {
+	if r.renewed != nil {
+		return r.renewed
+	}
+	return r.given
 }

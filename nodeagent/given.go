@@ -1,0 +1,85 @@
+package nodeagent
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Given is what a running task was given that can change without a restart: by its name,
+// which version of it. A name is one of GivenFile.
+type Given map[string]schema.Digest
+
+// GivenFile is the name in Given of the file at path in a task's work directory.
+func GivenFile(path string) string { return "files/" + path }
+
+// changeable is something of a task that can change while it runs.
+type changeable struct {
+	version schema.Digest
+	signal  string // that a change sends; "": none
+}
+
+// changeables returns all of t that can change while it runs, by their names in Given.
+func changeables(t *schema.TaskSpec) map[string]changeable {
+	all := map[string]changeable{}
+	for path, f := range t.Files {
+		if f.OnChange.InPlace() {
+			all[GivenFile(path)] = changeable{
+				version: schema.DigestOf(schema.TaskFile{Content: f.Content, Writable: f.Writable, Expand: f.Expand}),
+				signal:  f.OnChange.SignalNamed(f.Signal),
+			}
+		}
+	}
+	return all
+}
+
+// GivenOf returns what a task is given when it starts; nil for nothing that can change.
+func GivenOf(t *schema.TaskSpec) Given {
+	var g Given
+	for name, x := range changeables(t) {
+		if g == nil {
+			g = Given{}
+		}
+		g[name] = x.version
+	}
+	return g
+}
+
+// Renewal is what of a running task is to be replaced, added and removed.
+type Renewal struct {
+	// Changed are names in Given, sorted; Given is what the task has afterwards.
+	Changed []string
+	Given   Given
+	// Signals are sent to its main process after that, each once, in this order.
+	Signals []string
+}
+
+// renewal returns what is to be done so that a task which has g gets what t says; false if
+// that is nothing.
+func (g Given) renewal(t *schema.TaskSpec) (Renewal, bool) {
+	want := changeables(t)
+	r := Renewal{Given: GivenOf(t)}
+	signals := map[string]bool{}
+	for name, x := range want {
+		if g[name] == x.version {
+			continue
+		}
+		r.Changed = append(r.Changed, name)
+		if x.signal != "" {
+			signals[x.signal] = true
+		}
+	}
+	for name := range g {
+		if _, ok := want[name]; !ok {
+			r.Changed = append(r.Changed, name)
+		}
+	}
+	slices.Sort(r.Changed)
+	r.Signals = slices.SortedFunc(maps.Keys(signals), func(a, b string) int {
+		order := schema.ChangeSignals()
+		return cmp.Compare(slices.Index(order, a), slices.Index(order, b))
+	})
+	return r, len(r.Changed) > 0
+}
