@@ -64,6 +64,7 @@ func TestDiff(t *testing.T) {
 		{"constraints", func(j *schema.Job) { j.Constraints = []schema.Constraint{{Attribute: "a", Operator: "exists"}} }, intent.Move, []string{"constraints: move"}},
 		{"preferences", func(j *schema.Job) { j.Preferences = []schema.Preference{{Weight: 3}} }, intent.InPlace, []string{"preferences: in place"}},
 		{"spread", func(j *schema.Job) { j.Spread = &schema.Spread{By: "zone"} }, intent.InPlace, []string{"spread: in place"}},
+		{"a secret", func(j *schema.Job) { j.Task.Secrets = map[string]schema.TaskSecret{"key": {}} }, intent.Restart, []string{"task.secrets.key: restart"}},
 		{"devices", func(j *schema.Job) { j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}} }, intent.Restart, []string{"task.resources.devices: restart"}},
 		{
 			"the greatest counts, and all are listed",
@@ -141,6 +142,7 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.Prune = new(bool)
 		j.Task.Isolation = &schema.Isolation{Network: schema.HostNetwork}
 		j.Task.Container = container()
+		j.Task.Secrets = secrets("v", "c", "")
 		j.Task.Files, j.Task.Process.Root = map[string]schema.TaskFile{"f": {Content: "c"}}, "/root"
 		return j
 	}
@@ -154,6 +156,42 @@ func TestDiffKnowsAllFields(t *testing.T) {
 	})
 	if diff := cmp.Diff(old, next); diff != "" {
 		t.Errorf("the walk left a change behind:\n%s", diff)
+	}
+}
+
+// secrets returns what a task may know, of a version and a ciphertext.
+func secrets(version, text string, change schema.OnChange) map[string]schema.TaskSecret {
+	return map[string]schema.TaskSecret{"key": {OnChange: change, Sealed: &schema.SealedSecret{Version: version, Age: text}}}
+}
+
+// TestDiffSecrets: what counts is the plaintext, as far as it is known, and what its
+// owner wants when that changes.
+func TestDiffSecrets(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		was, is map[string]schema.TaskSecret
+		want    intent.Change
+	}{
+		{"nothing", secrets("1", "a", ""), secrets("1", "a", ""), intent.Unchanged},
+		{"another ciphertext", secrets("1", "a", ""), secrets("1", "b", ""), intent.InPlace},
+		{"another plaintext", secrets("1", "a", ""), secrets("2", "b", ""), intent.Restart},
+		{"another plaintext, with a signal", secrets("1", "a", schema.ChangeSignal), secrets("2", "b", schema.ChangeSignal), intent.InPlace},
+		{"another plaintext, which the next start finds", secrets("1", "a", schema.ChangeNone), secrets("2", "b", schema.ChangeNone), intent.InPlace},
+		{"what nobody has opened", secrets("", "a", ""), secrets("", "b", ""), intent.Restart},
+		{"a signal from now on", secrets("1", "a", ""), secrets("1", "a", schema.ChangeSignal), intent.Restart},
+		{"none any more", secrets("1", "a", ""), nil, intent.Restart},
+		{"another file", secrets("1", "a", ""), map[string]schema.TaskSecret{"key": {File: "k", Sealed: secrets("1", "a", "")["key"].Sealed}}, intent.Restart},
+		{"its default name", secrets("1", "a", ""), map[string]schema.TaskSecret{"key": {File: "key", Mode: "0400", Sealed: secrets("1", "a", "")["key"].Sealed}}, intent.InPlace},
+	} {
+		old, next := service("u", "web", 3, "v"), service("u", "web", 3, "v")
+		old.Task.Secrets, next.Task.Secrets = tt.was, tt.is
+		if got, _ := intent.Diff(&old, &next); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		if same := old.Task.RunDigest() == next.Task.RunDigest(); same != (tt.want != intent.Restart) {
+			t.Errorf("%s: the run digests are the same: %t", tt.name, same)
+		}
 	}
 }
 

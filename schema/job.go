@@ -98,6 +98,9 @@ type TaskSpec struct { //nolint:recvcheck // a value is written as a pointer to 
 	// Files are put into the task's work directory before each of its starts,
 	// by their path in it.
 	Files map[string]TaskFile `json:"files,omitempty"`
+	// Secrets are what the task may know, by the names of Secrets of the job's user
+	// and cell.
+	Secrets map[string]TaskSecret `json:"secrets,omitempty"`
 	// Sticky gives the task a directory that outlives its generations on the
 	// same machine; it finds it in StickyVariable.
 	Sticky Sticky `json:"sticky,omitempty"`
@@ -166,15 +169,16 @@ func (s *TaskSpec) RunDigest() Digest {
 	resources := s.Resources
 	resources.Resources = Resources{}
 	return DigestOf(struct {
-		Process   Process             `json:"process"`
-		Container *Container          `json:"container,omitempty"`
-		Resources TaskResources       `json:"resources"`
-		Env       map[string]string   `json:"env,omitempty"`
-		Limits    *runLimits          `json:"limits,omitempty"`
-		Isolation *runIsolation       `json:"isolation,omitempty"`
-		Files     map[string]TaskFile `json:"files,omitempty"`
-		Sticky    bool                `json:"sticky,omitempty"`
-	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.RunFiles(), s.Sticky.Has()})
+		Process   Process              `json:"process"`
+		Container *Container           `json:"container,omitempty"`
+		Resources TaskResources        `json:"resources"`
+		Env       map[string]string    `json:"env,omitempty"`
+		Limits    *runLimits           `json:"limits,omitempty"`
+		Isolation *runIsolation        `json:"isolation,omitempty"`
+		Files     map[string]TaskFile  `json:"files,omitempty"`
+		Sticky    bool                 `json:"sticky,omitempty"`
+		Secrets   map[string]runSecret `json:"secrets,omitempty"`
+	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.RunFiles(), s.Sticky.Has(), runSecrets(s.Secrets)})
 }
 
 // Exceed says of which resources a task may use more than its limit while the

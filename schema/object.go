@@ -19,13 +19,14 @@ const (
 	KindPriority Kind = "priority"
 	KindTenant   Kind = "tenant"
 	KindQuota    Kind = "quota"
+	KindSecret   Kind = "secret"
 	KindAllocSet Kind = "allocset"
 	KindJob      Kind = "job"
 )
 
 // Kinds lists the kinds in the order in which they are reported.
 func Kinds() []Kind {
-	return []Kind{KindCell, KindMachine, KindPriority, KindTenant, KindQuota, KindAllocSet, KindJob}
+	return []Kind{KindCell, KindMachine, KindPriority, KindTenant, KindQuota, KindSecret, KindAllocSet, KindJob}
 }
 
 // Definition returns the name of the kind's definition in CUE, such as #Job.
@@ -38,7 +39,7 @@ func (k Kind) Definition() string {
 
 // Admin reports whether k is accepted only from the root package, from cells/
 // and from paths of a tenant with the capability admin.
-func (k Kind) Admin() bool { return k != KindJob && k != KindAllocSet }
+func (k Kind) Admin() bool { return k != KindJob && k != KindAllocSet && k != KindSecret }
 
 // Cell is the policy of one cell.
 type Cell struct {
@@ -51,6 +52,15 @@ type Cell struct {
 	// Lost says how the tasks of lost machines are rescheduled; nil: the
 	// defaults of its fields. See Loss.
 	Lost *LossPolicy `json:"lost,omitempty"`
+	// Secrets says for whom secrets of the cell are sealed; nil: nobody.
+	Secrets *CellSecrets `json:"secrets,omitempty"`
+}
+
+// CellSecrets says for whom secrets are sealed that users edit.
+type CellSecrets struct {
+	// Recipients are age recipients: the cell's, and of people who may read all its
+	// secrets.
+	Recipients []string `json:"recipients"`
 }
 
 // Oversell says how much quota may be sold at a band, in percent of what the
@@ -150,7 +160,7 @@ type Quota struct {
 // local/search/web", "quota search-prod", …
 type ObjectKey struct {
 	Kind Kind `json:"kind"`
-	// Name is a job's or alloc set's BNS name, a machine's cell/name, and else
+	// Name is a job's, alloc set's or secret's cell/user/name, a machine's cell/name, and else
 	// what the object is declared under.
 	Name string `json:"name"`
 }
@@ -204,8 +214,8 @@ func (k *ObjectKey) UnmarshalText(b []byte) error {
 	return fmt.Errorf("object key %q: want kind:name", b)
 }
 
-// Objects is a set of declared objects, each list sorted by name (jobs and alloc
-// sets by cell, user and name, machines by cell and name). It is what `muster render`
+// Objects is a set of declared objects, each list sorted by name (jobs, alloc
+// sets and secrets by cell, user and name, machines by cell and name). It is what `muster render`
 // prints.
 type Objects struct {
 	Cells      []Cell          `json:"cells"`
@@ -213,6 +223,7 @@ type Objects struct {
 	Priorities []NamedPriority `json:"priorities"`
 	Tenants    []Tenant        `json:"tenants"`
 	Quotas     []Quota         `json:"quotas"`
+	Secrets    []Secret        `json:"secrets,omitempty"` // in none of those that were stored before there were any
 	AllocSets  []AllocSet      `json:"allocsets"`
 	Jobs       []Job           `json:"jobs"`
 }
@@ -224,6 +235,7 @@ func (o *Objects) Add(p Objects) {
 	o.Priorities = append(o.Priorities, p.Priorities...)
 	o.Tenants = append(o.Tenants, p.Tenants...)
 	o.Quotas = append(o.Quotas, p.Quotas...)
+	o.Secrets = append(o.Secrets, p.Secrets...)
 	o.AllocSets = append(o.AllocSets, p.AllocSets...)
 	o.Jobs = append(o.Jobs, p.Jobs...)
 }
@@ -245,6 +257,9 @@ func (o *Objects) Each(f func(key ObjectKey, object any)) {
 	for i := range o.Quotas {
 		f(ObjectKey{KindQuota, o.Quotas[i].Name}, &o.Quotas[i])
 	}
+	for i := range o.Secrets {
+		f(ObjectKey{KindSecret, o.Secrets[i].ID()}, &o.Secrets[i])
+	}
 	for i := range o.AllocSets {
 		f(ObjectKey{KindAllocSet, o.AllocSets[i].ID().String()}, &o.AllocSets[i])
 	}
@@ -263,6 +278,9 @@ func (o *Objects) Sort() {
 	o.Priorities = sorted(o.Priorities, func(a, b *NamedPriority) int { return strings.Compare(a.Name, b.Name) })
 	o.Tenants = sorted(o.Tenants, func(a, b *Tenant) int { return strings.Compare(a.Name, b.Name) })
 	o.Quotas = sorted(o.Quotas, func(a, b *Quota) int { return strings.Compare(a.Name, b.Name) })
+	o.Secrets = sorted(o.Secrets, func(a, b *Secret) int {
+		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.User, b.User), strings.Compare(a.Name, b.Name))
+	})
 	o.AllocSets = sorted(o.AllocSets, func(a, b *AllocSet) int { return a.ID().Compare(b.ID()) })
 	o.Jobs = sorted(o.Jobs, func(a, b *Job) int { return a.ID().Compare(b.ID()) })
 }
@@ -289,6 +307,9 @@ type Package struct {
 	// References are the names of objects that may be declared elsewhere,
 	// sorted by From and Field.
 	References []Reference `json:"references,omitempty"`
+	// Opened is what a master says of the package's secrets, beside what is declared: a
+	// Package that was compiled has none of it.
+	Opened map[ObjectKey]Opened `json:"opened,omitempty"`
 }
 
 // Reference is a name in an object that stands for another object. Packages

@@ -188,6 +188,9 @@ type MachineInfo struct {
 	// agent's state directory was made, and is kept there. "" of an agent of an
 	// earlier release.
 	ID string `json:"id,omitempty"`
+	// Recipient is the age recipient of the machine, for which secrets are sealed; "" if it
+	// cannot hold any.
+	Recipient string `json:"recipient,omitempty"`
 	// Link is known when the machine connects, and not stored.
 	Link Connection `json:"-"`
 	// Seen is said when the machine connects, and not stored.

@@ -33,6 +33,7 @@ const (
 	RuleSuspended    Rule = "suspended"     // a cell that is suspended admits nothing
 	RuleTrailer      Rule = "trailer"       // a commit trailer without effect
 	RuleInternal     Rule = "internal"      // a bug in the compiler
+	RuleSecret       Rule = "secret"        // a secret in clear, or one that cannot be opened
 )
 
 // RuleText is a rule with what it stands for.
@@ -71,5 +72,6 @@ func Rules() []RuleText {
 		{RuleSuspended, "a cell that is suspended admits nothing"},
 		{RuleTrailer, "a commit trailer without effect"},
 		{RuleInternal, "a bug in the compiler"},
+		{RuleSecret, "a secret in clear, or one that cannot be opened"},
 	}
 }

@@ -36,7 +36,7 @@ left out has its default, which is in the schema reference.`,
 				printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), c.diagnostics, c.tree.Files)
 				return &failure{code: exitInvalid}
 			}
-			data := schema.Canonical(c.objects)
+			data := schema.Canonical(c.objects.Unsealed())
 			if !cmd.Flags().Changed("pretty") && isTerminal(std.out) || pretty {
 				var b bytes.Buffer
 				if err := json.Indent(&b, data, "", "  "); err != nil {

@@ -1,6 +1,7 @@
 package intent
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -91,6 +92,7 @@ func (d *differences) task(o, n *schema.TaskSpec) {
 	d.field(networkOf(o) != networkOf(n), "task.isolation.network", Restart)
 	d.field(hasUser(o) != hasUser(n), "task.isolation.user", Restart)
 	d.field(!maps.Equal(o.Files, n.Files), "task.files", filesChange(o, n))
+	d.secrets(o.Secrets, n.Secrets)
 	if o.Sticky.Has() == n.Sticky.Has() {
 		d.field(o.Sticky != n.Sticky, "task.sticky", InPlace)
 	} else {
@@ -109,6 +111,27 @@ func filesChange(o, n *schema.TaskSpec) Change {
 	}
 	return Restart
 }
+
+// secrets finds what differs of the secrets of a task. Another ciphertext of the same
+// plaintext is in place; whether it is the same, only a master knows that has opened both.
+func (d *differences) secrets(o, n map[string]schema.TaskSecret) {
+	for name, next := range n {
+		was, had := o[name]
+		change := Restart
+		if had && was.Path(name) == next.Path(name) && was.Env == next.Env && fileMode(&was) == fileMode(&next) &&
+			was.OnChange.InPlace() == next.OnChange.InPlace() && (next.OnChange.InPlace() || was.Content() == next.Content()) {
+			change = InPlace
+		}
+		d.field(!had || Differ(was, next), "task.secrets."+schema.Label(name), change)
+	}
+	for name := range o {
+		if _, has := n[name]; !has {
+			d.field(true, "task.secrets."+schema.Label(name), Restart)
+		}
+	}
+}
+
+func fileMode(s *schema.TaskSecret) string { return cmp.Or(s.Mode, schema.DefaultSecretMode) }
 
 // container finds what differs of a container.
 func (d *differences) container(o, n *schema.Container) {

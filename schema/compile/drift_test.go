@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,8 +20,23 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	schemacue "github.com/musterhq/muster/schema/cue"
+	"github.com/musterhq/muster/schema/sealed"
 	"github.com/musterhq/muster/schema/valid"
 )
+
+// ageFile returns a valid age file.
+func ageFile(t *testing.T) string {
+	t.Helper()
+	_, r, err := sealed.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := sealed.Seal([]byte("x"), []sealed.Recipient{r}, "c/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
 
 // definitions returns the value of the embedded definitions.
 func definitions(t *testing.T) cue.Value {
@@ -64,7 +80,7 @@ func TestDrift(t *testing.T) {
 	types := map[schema.Kind]reflect.Type{
 		schema.KindCell: reflect.TypeFor[schema.Cell](), schema.KindMachine: reflect.TypeFor[schema.Machine](),
 		schema.KindPriority: reflect.TypeFor[schema.NamedPriority](), schema.KindTenant: reflect.TypeFor[schema.Tenant](),
-		schema.KindQuota: reflect.TypeFor[schema.Quota](), schema.KindAllocSet: reflect.TypeFor[schema.AllocSet](), schema.KindJob: reflect.TypeFor[schema.Job](),
+		schema.KindQuota: reflect.TypeFor[schema.Quota](), schema.KindSecret: reflect.TypeFor[schema.Secret](), schema.KindAllocSet: reflect.TypeFor[schema.AllocSet](), schema.KindJob: reflect.TypeFor[schema.Job](),
 	}
 	for _, kind := range schema.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {
@@ -90,6 +106,7 @@ func TestDriftObjects(t *testing.T) {
 	least := map[schema.Kind]string{
 		schema.KindCell: `{}`, schema.KindMachine: `{"cell":"c"}`, schema.KindPriority: `{"value":250}`, schema.KindTenant: `{"paths":["a"]}`,
 		schema.KindQuota:    `{"user":"a","cell":"c","band":"batch"}`,
+		schema.KindSecret:   `{"user":"a","cell":"c","age":` + strconv.Quote(ageFile(t)) + `}`,
 		schema.KindAllocSet: `{"user":"a","cell":"c","resources":{"cpuMilli":1,"ramBytes":1048576,"diskBytes":0}}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]}}}`,
 	}
 	if n := reflect.TypeFor[schema.Objects]().NumField(); n != len(schema.Kinds()) {
@@ -140,6 +157,9 @@ func driftStruct(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflec
 	t.Helper()
 	inGo := goFields(typ)
 	delete(inGo, "name") // the key of the object
+	if typ == reflect.TypeFor[schema.TaskSecret]() {
+		delete(inGo, "sealed") // of the secret that the key names
+	}
 	it, err := v.Fields(cue.Optional(true))
 	if err != nil {
 		t.Fatalf("%s: %v", at, err)

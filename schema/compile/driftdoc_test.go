@@ -16,6 +16,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	schemacue "github.com/musterhq/muster/schema/cue"
+	"github.com/musterhq/muster/schema/sealed"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -164,7 +165,7 @@ func driftComment(t *testing.T, at string, v cue.Value, r *valid.Rule, doc strin
 // pattern that is slow, and an edited copy could not be trusted anyway.
 var unbounded = []string{
 	"#AllocSet.annotations{}", "#Job.annotations{}", "#Job.task.env{}", "#Job.task.files{}.content", "#Job.task.health.exec.command[]", "#Job.task.health.http.headers{}", "#Job.task.health.http.path", "#Job.task.process.command[]", "#Job.task.container.args[]", "#Job.task.container.command[]", "#Job.task.container.workdir",
-	"#Job.task.process.root", "#Machine.match", "#Tenant.paths[]",
+	"#Job.task.process.root", "#Machine.match", "#Secret.age", "#Secret.sops", "#Tenant.paths[]",
 }
 
 // driftLength holds the list above to what CUE takes.
@@ -257,6 +258,11 @@ func sample(r *valid.Rule, text string) string {
 			}
 		}
 		return "{" + b.String() + "}"
+	}
+	if r.Match != nil && r.Match(text) != "" {
+		if _, key, err := sealed.NewIdentity(); err == nil && r.Match(key.String()) == "" {
+			return strconv.Quote(key.String())
+		}
 	}
 	return strconv.Quote(text)
 }

@@ -339,7 +339,7 @@ func (c *collection) object(kind schema.Kind, name string, data any) {
 	}
 	o := object{Kind: kind, Name: name, Data: schema.Canonical(out), Origin: c.from.where.origin(string(kind), name)}
 	for _, r := range valid.References(kind, out) {
-		o.Names = append(o.Names, c.from.where.of(slices.Concat([]string{string(kind), name}, r.Path), false))
+		o.Names = append(o.Names, c.from.where.of(slices.Concat([]string{string(kind), name}, r.Path), r.Key))
 	}
 	c.objects = append(c.objects, o)
 }

@@ -28,7 +28,7 @@ func JSONSchema() ([]byte, error) {
 	properties := map[string]any{}
 	var required []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[schema.Objects]()) {
-		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		key, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		kind := kindOfList(key)
 		if kind == "" {
 			return nil, fmt.Errorf("no kind has the list %q", key)
@@ -36,7 +36,9 @@ func JSONSchema() ([]byte, error) {
 		properties[key] = map[string]any{
 			"type": "array", "items": g.object(kind), "description": fmt.Sprintf("All objects of kind %s, sorted.", kind),
 		}
-		required = append(required, key)
+		if options != "omitempty" {
+			required = append(required, key)
+		}
 	}
 	doc := map[string]any{
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",

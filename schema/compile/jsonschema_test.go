@@ -169,7 +169,11 @@ func (p *jsonProbe) ask(path []string, v any) {
 	if p.kind == schema.KindAllocSet && slices.Equal(path, []string{"spread", "repair"}) {
 		return // true is refused since it has no effect there, which the schema of spread does not know
 	}
-	parsed, err := valid.Parse([]byte(least[p.kind]))
+	least := least[p.kind]
+	if p.kind == schema.KindSecret {
+		least = `{"user":"a","cell":"c","sops":"{}"}`
+	}
+	parsed, err := valid.Parse([]byte(least))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -204,7 +208,7 @@ func (p *jsonProbe) ask(path []string, v any) {
 	}
 	_, problems := valid.Object(p.kind, "x", object)
 	object["name"] = "x"
-	lists := []string{"cells", "machines", "priorities", "tenants", "quotas", "allocsets", "jobs"}
+	lists := []string{"cells", "machines", "priorities", "tenants", "quotas", "secrets", "allocsets", "jobs"}
 	doc := map[string]any{}
 	for i, l := range lists {
 		doc[l] = []any{}
@@ -227,6 +231,8 @@ func between(path []string, v any) bool {
 	at := strings.Join(path, ".")
 	_, isStruct := v.(map[string]any)
 	switch at {
+	case "age", "sops", "secrets.recipients": // they have a format
+		return !strings.HasPrefix(fmt.Sprint(v), "map") || at == "secrets.recipients"
 	case "task.health.http.port", "task.health.tcp.port": // it is declared
 		return s != ""
 	case "match": // it has a grammar

@@ -9,28 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/musterhq/muster/schema"
 )
-
-// Problem is one mistake in the data of an object.
-type Problem struct {
-	// Path leads from the object to the value: field names, map keys and list
-	// indices (as decimal numbers).
-	Path []string
-	// Key says that the name of the field is at fault, not its value.
-	Key bool
-	// Missing says that there is no such value: Path ends where it should be.
-	Missing bool
-	// Constrained says that the value is there and only constrained, not set.
-	Constrained bool
-
-	Rule     schema.Rule
-	Message  string
-	Expected string
-	Hint     string
-}
 
 // Broken stands for a value that has no data. Why says what is wrong with it;
 // if that is "" another error is in its place and nothing more is said.
@@ -80,6 +61,8 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 		if given, isMap := data.(map[string]any); isMap {
 			c.machine(given, out)
 		}
+	case ok && kind == schema.KindSecret:
+		c.all(secretProblems(out))
 	case ok && kind == schema.KindQuota:
 		c.quota(out)
 	case kind == schema.KindPriority:
@@ -120,6 +103,13 @@ func (c *check) add(p Problem) {
 	if len(c.problems) < maxProblems {
 		p.Path = slices.Clone(p.Path) // the caller goes on with the array
 		c.problems = append(c.problems, p)
+	}
+}
+
+// all adds what is wrong with parts that were checked by themselves.
+func (c *check) all(found problems) {
+	for _, p := range found {
+		c.add(p)
 	}
 }
 
@@ -391,20 +381,6 @@ func (c *check) text(path []string, r *Rule, s string) {
 		p.Message, p.Hint = imageProblem(s)
 	}
 	c.add(p)
-}
-
-// short returns s cut to what fits a line, and always valid UTF-8.
-func short(s string) string {
-	const most = 60
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= most {
-		return s
-	}
-	cut := most
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
 }
 
 // describe says in words what v is.

@@ -40,6 +40,8 @@ func Append(o *schema.Objects, kind schema.Kind, data []byte) error {
 		return decode(&o.Tenants, data)
 	case schema.KindQuota:
 		return decode(&o.Quotas, data)
+	case schema.KindSecret:
+		return decode(&o.Secrets, data)
 	case schema.KindAllocSet:
 		return appendAllocSet(&o.AllocSets, data)
 	case schema.KindJob:

@@ -118,6 +118,60 @@ func (c *check) changeSignal(path []string, what map[string]any) {
 	})
 }
 
+// secrets checks how a task gets its secrets.
+func (c *check) secrets(task map[string]any) {
+	c.all(taskSecretProblems(task))
+	secrets, _ := task["secrets"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		if given, ok := secrets[name].(map[string]any); ok {
+			c.changeSignal([]string{"task", "secrets", name}, given)
+		}
+	}
+}
+
+var taskSecretsRule = &Rule{Type: Map, Max: maxSecrets, Key: matchName, KeyRefers: schema.KindSecret, Elem: &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "file", Rule: &Rule{Type: String, Min: 1, Max: maxFileName, Match: matchFile}},
+		{Name: "env", Rule: &Rule{Type: String, Min: 1, Max: 128, Match: matchEnv}},
+		{Name: "mode", Rule: &Rule{Type: String, Min: 1, Max: 4, Match: matchMode}},
+		{Name: "onChange", Rule: onChangeRule},
+		{Name: "signal", Rule: changeSignalRule},
+	},
+	Never: map[string]string{"owner": "files belong to the user that the task runs as", "uid": "files belong to the user that the task runs as", "gid": "files belong to the user that the task runs as"},
+	Alias: map[string]string{
+		"path": "file", "mountPath": "file", "target": "file", "destination": "file", "name": "file", "variable": "env", "envVar": "env",
+		"perms": "mode", "defaultMode": "mode", "change_mode": "onChange", "changeMode": "onChange", "change_signal": "signal",
+	},
+}}
+
+var secretRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "user", Rule: nameRule, Required: true},
+		{Name: "cell", Rule: nameRule, Required: true},
+		{Name: "age", Rule: &Rule{Type: String, Max: maxSealed}},
+		{Name: "sops", Rule: &Rule{Type: String, Max: maxSealed}},
+		{Name: "key", Rule: &Rule{Type: String, Max: maxSecretKey, Match: matchLine}},
+	},
+	Never: map[string]string{
+		"value": "a secret is in the repository as ciphertext only", "data": "a secret is in the repository as ciphertext only",
+		"stringData": "a secret is in the repository as ciphertext only", "content": "a secret is in the repository as ciphertext only",
+		"plaintext": "a secret is in the repository as ciphertext only",
+	},
+	Alias: map[string]string{
+		"owner": "user", "namespace": "user", "encrypted": "age", "encryptedData": "age", "ciphertext": "age", "file": "age", "path": "key", "field": "key",
+	},
+}
+
+var cellSecretsRule = &Rule{
+	Type: Struct,
+	Fields: []Field{{Name: "recipients", Required: true, Rule: &Rule{
+		Type: List, Min: 1, Max: maxList, Unique: true, Elem: &Rule{Type: String, Min: 1, Max: maxPath, Match: matchRecipient},
+	}}},
+	Alias: map[string]string{"keys": "recipients", "recipient": "recipients", "age": "recipients", "publicKeys": "recipients"},
+}
+
 const fileGrammar = "a path below the work directory, such as etc/app.conf: names of letters, digits and . _ - with / between them"
 
 // matchFile takes paths that stay where they begin.

@@ -40,6 +40,7 @@ func (c *check) job(given any, job map[string]any) {
 		c.words([]string{"task", "container", "args"}, container["args"], v)
 	}
 	c.files(task, v)
+	c.secrets(task)
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		v.within = k
 		c.references([]string{"task", "env", k}, env[k], v)

@@ -15,6 +15,7 @@ import (
 // object.
 type Reference struct {
 	Path []string // leads from the object to the name
+	Key  bool     // the name is the last of Path, and not the value there
 	To   schema.ObjectKey
 }
 
@@ -28,7 +29,7 @@ func References(kind schema.Kind, data map[string]any) []Reference {
 		switch v := v.(type) {
 		case string:
 			if r.Refers != "" {
-				out = append(out, Reference{slices.Clone(path), Key(r.Refers, v, data)})
+				out = append(out, Reference{Path: slices.Clone(path), To: Key(r.Refers, v, data)})
 			}
 		case []any:
 			for i, e := range v {
@@ -39,6 +40,9 @@ func References(kind schema.Kind, data map[string]any) []Reference {
 				if f := r.field(k); f != nil {
 					walk(append(path, k), f.Rule, v[k])
 				} else if r.Type == Map {
+					if r.KeyRefers != "" {
+						out = append(out, Reference{Path: append(slices.Clone(path), k), Key: true, To: Key(r.KeyRefers, k, data)})
+					}
 					walk(append(path, k), r.Elem, v[k])
 				}
 			}
@@ -57,7 +61,7 @@ func Key(kind schema.Kind, name string, data map[string]any) schema.ObjectKey {
 		return s
 	}
 	switch kind {
-	case schema.KindJob, schema.KindAllocSet:
+	case schema.KindJob, schema.KindAllocSet, schema.KindSecret:
 		name = schema.JobName{Cell: text("cell"), User: text("user"), Job: name}.String()
 	case schema.KindMachine:
 		name = text("cell") + "/" + name
@@ -72,6 +76,7 @@ type Names struct {
 	beside     map[schema.ObjectKey][]string // names by kind and what is before them, sorted
 	priorities map[string]schema.Priority
 	sets       map[schema.ObjectKey]allocSet
+	secrets    map[schema.ObjectKey]secret
 }
 
 // allocSet is what jobs that name an alloc set need to know of it.
@@ -114,6 +119,9 @@ func NamesOf(packages []*schema.Package) Names {
 	}
 	for _, names := range n.beside {
 		slices.Sort(names)
+	}
+	if wanted[schema.KindSecret] {
+		n.secrets = secretsOf(packages)
 	}
 	if wanted[schema.KindAllocSet] {
 		n.sets = map[schema.ObjectKey]allocSet{}
@@ -167,6 +175,11 @@ func (n Names) Resolve(p *schema.Package) (schema.Objects, map[schema.ObjectKey]
 		}
 		if p := priorities[r.From]; p != nil && r.To.Kind == schema.KindPriority {
 			*p = n.priorities[r.To.Name]
+		}
+		if j := jobs[r.From]; j != nil && r.To.Kind == schema.KindSecret {
+			if d := n.secrets[r.To].give(r, j); d != nil {
+				wrong[r.From] = append(wrong[r.From], *d)
+			}
 		}
 		if j := jobs[r.From]; j != nil && r.To.Kind == schema.KindAllocSet {
 			set := n.sets[r.To]
@@ -238,6 +251,9 @@ func expected(r *Rule, kind schema.Kind, names []string) string {
 
 // declare says how to declare an object that is missing.
 func declare(kind schema.Kind, name string) string {
+	if kind == schema.KindSecret {
+		return fmt.Sprintf("correct the name, or declare it as in secret: %q: muster.#Secret & {user: …, cell: …, age: …}; muster secret edit FILE makes the age file", name)
+	}
 	if kind == schema.KindPriority {
 		return fmt.Sprintf("declare it in the root package or in cells/, as in priority: %q: muster.#Priority & {value: 250}", name)
 	}
@@ -254,6 +270,8 @@ func ruleAt(kind schema.Kind, field string) *Rule {
 		}
 		if f := r.field(name); f != nil {
 			r = f.Rule
+		} else if r.KeyRefers != "" {
+			return &Rule{}
 		} else {
 			r = r.Elem
 		}

@@ -52,7 +52,9 @@ type Rule struct {
 	// name of an object of this kind, which another package may declare. That
 	// it exists is looked for when all packages are there: see Names.
 	Refers schema.Kind
-	Fields []Field // of a Struct
+	// KeyRefers is set when the keys of a Map are names of objects of this kind.
+	KeyRefers schema.Kind
+	Fields    []Field // of a Struct
 	// Later are fields of a Struct that have a meaning which the cell does
 	// not have yet.
 	Later []string

@@ -67,6 +67,8 @@ func Of(k schema.Kind) *Rule {
 		return tenantRule
 	case schema.KindQuota:
 		return quotaRule
+	case schema.KindSecret:
+		return secretRule
 	case schema.KindAllocSet:
 		return allocSetRule
 	case schema.KindJob:
@@ -112,6 +114,7 @@ var cellRule = &Rule{
 		{Name: "quota", Rule: words("on", "off"), Default: "on"},
 		{Name: "oversellPercent", Rule: oversellRule},
 		{Name: "lost", Rule: lostRule},
+		{Name: "secrets", Rule: cellSecretsRule},
 	},
 	Alias: map[string]string{
 		"oversell": "oversellPercent", "overcommit": "oversellPercent", "quotas": "quota", "machines": "objects of kind machine",
@@ -282,6 +285,7 @@ var taskRule = &Rule{
 		{Name: "limits", Rule: limitsRule},
 		{Name: "isolation", Rule: isolationRule},
 		{Name: "files", Rule: filesRule},
+		{Name: "secrets", Rule: taskSecretsRule},
 		{Name: "sticky", Rule: &Rule{Type: Bool, Words: []string{string(schema.StickyStay)}}},
 	},
 	Later: []string{"packages"},
@@ -298,7 +302,7 @@ var taskRule = &Rule{
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "ulimit": "limits", "ulimits": "limits", "rlimits": "limits", "pids_limit": "limits.processes",
 		"log": "logs", "logging": "logs", "logConfig": "logs",
 		"securityContext": "isolation", "sandbox": "isolation", "security": "isolation", "network": "isolation.network",
-		"root": "process.root", "chroot": "process.root", "configMap": "files", "configs": "files", "volumes": "files",
+		"root": "process.root", "chroot": "process.root", "configMap": "files", "configs": "files", "volumes": "files", "secret": "secrets", "vault": "secrets", "secretKeyRef": "secrets", "secretName": "secrets",
 		"stickyDir": "sticky", "ephemeral_disk": "sticky",
 	},
 }

@@ -45,6 +45,11 @@ var layers = []layer{
 		"master, agent and keeper each hold a directory alone: as schema/atomicfile, it lies below both sides",
 	},
 	{
+		"schema/valid",
+		[]string{"schema", "schema/sealed"},
+		"what is no age file is no secret; that can be seen without a key",
+	},
+	{
 		"schema/...",
 		[]string{"schema"},
 		"forms of the schema (CUE, protobuf) are as low as the schema itself",

@@ -134,6 +134,12 @@ var owners = []owner{
 		"the types of an image's documents",
 	},
 	{
+		"filippo.io/age",
+		[]string{"schema/sealed"},
+		nil,
+		"how a secret is sealed is decided in one place, which master, agent and command line share",
+	},
+	{
 		"github.com/google/go-cmp",
 		nil,
 		anywhere,

@@ -1,0 +1,45 @@
+package valid
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Problem is one mistake in the data of an object.
+type Problem struct {
+	// Path leads from the object to the value: field names, map keys and list
+	// indices (as decimal numbers).
+	Path []string
+	// Key says that the name of the field is at fault, not its value.
+	Key bool
+	// Missing says that there is no such value: Path ends where it should be.
+	Missing bool
+	// Constrained says that the value is there and only constrained, not set.
+	Constrained bool
+
+	Rule     schema.Rule
+	Message  string
+	Expected string
+	Hint     string
+}
+
+// problems are mistakes as they are found.
+type problems []Problem
+
+func (p *problems) add(found Problem) { *p = append(*p, found) }
+
+// short returns s cut to what fits a line, and always valid UTF-8.
+func short(s string) string {
+	const most = 60
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
