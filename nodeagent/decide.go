@@ -151,15 +151,26 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 	if d.allocs.inside[allocKey{it.task, it.generation}] > 0 {
 		return // they stop too, and it stays until they have ended
 	}
-	if c.TermAt.IsZero() {
-		d.act(it, Action{Kind: Term, Incarnation: c.Number, Cause: stop})
-		return
-	}
-	grace := time.Duration(it.job().Task.GraceSeconds) * time.Second
+	d.stop(it, c, stop)
+}
+
+// stop takes an incarnation one step further on its way to its end.
+func (d *decider) stop(it item, c *Incarnation, stop *schema.Cause) {
+	grace := it.job().Task.Grace()
 	if stop.Kind == schema.CauseOutOfResources && stop.Resource != schema.MachineCPU {
 		grace = min(grace, evictionGrace)
 	}
-	at := due(d.in.Now, c.TermAt, grace)
+	if c.TermAt.IsZero() {
+		if !d.stopCommand(it, c, stop, grace) {
+			d.act(it, Action{Kind: Term, Incarnation: c.Number, Cause: stop})
+		}
+		return
+	}
+	began := c.TermAt
+	if !c.StoppingAt.IsZero() {
+		began = c.StoppingAt
+	}
+	at := due(d.in.Now, began, grace)
 	if !c.KilledAt.IsZero() {
 		at = due(d.in.Now, c.KilledAt, killAgain)
 	}
@@ -168,6 +179,24 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 		return
 	}
 	d.act(it, Action{Kind: Kill, Incarnation: c.Number})
+}
+
+// stopCommand reports whether the task's stop command is to end before its signal, and
+// begins it.
+func (d *decider) stopCommand(it item, c *Incarnation, stop *schema.Cause, grace time.Duration) bool {
+	command, timeout := it.job().Task.Stop.CommandWithin(grace)
+	if len(command) == 0 || timeout <= 0 || c.PID == 0 || c.StopRan {
+		return false
+	}
+	if c.StoppingAt.IsZero() {
+		a := it.held.Assignment // with the ports that it was given
+		a.Job = it.job()
+		d.act(it, Action{Kind: StopCommand, Incarnation: c.Number, Cause: stop, Command: a.Expand(command), Timeout: timeout})
+		return true
+	}
+	at := due(d.in.Now, c.StoppingAt, timeout)
+	d.wake(at)
+	return at.After(d.in.Now)
 }
 
 // overDisk returns why a task has to stop that is over its own disk limit, nil if

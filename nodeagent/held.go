@@ -69,6 +69,11 @@ type Incarnation struct {
 	// TermAt and KilledAt are when this agent last sent SIGTERM and SIGKILL;
 	// an agent that was restarted has sent neither.
 	TermAt, KilledAt time.Time
+	// StoppingAt is when this agent began its stop command, zero without one; StopRan says
+	// that this has ended, and StopNote how, "" for with 0.
+	StoppingAt time.Time
+	StopRan    bool
+	StopNote   string
 	// Unconfirmed says that this agent started it from the last known assignment,
 	// before a master had confirmed that in the agent's life.
 	Unconfirmed bool

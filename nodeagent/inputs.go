@@ -129,7 +129,7 @@ func (a *Agent) act(x Action, now time.Time) {
 			a.sticky[x.Task] = time.Time{} // the start makes it
 		}
 		g.Clearing, out.InUse, out.Unkept = x.Clear, a.holder(g), a.unkept(x)
-	case Term:
+	case Term, StopCommand:
 		// Who stops it is on disk before the task can see the signal, so that an agent
 		// which comes after knows it. The signal does not wait for a disk that refuses
 		// it: that the exit was not the task's own will its keeper writes down, too.
@@ -180,6 +180,8 @@ func (a *Agent) Done(x *Act, err error, now time.Time) {
 		return
 	}
 	switch x.Kind {
+	case StopCommand:
+		g.last().StoppingAt = now
 	case Term:
 		g.last().TermAt = now
 	case Kill:
@@ -292,6 +294,14 @@ func (a *Agent) Exited(r Running, is Process, now time.Time) *schema.Exit {
 	c.Exit = &exit
 	g.walk.due = time.Time{}
 	return c.Exit
+}
+
+// StopCommandRan takes the end of an incarnation's stop command: note says what went wrong,
+// "" if nothing did.
+func (a *Agent) StopCommandRan(r Running, note string) {
+	if c := a.live(r); c != nil {
+		c.StopRan, c.StopNote = true, note
+	}
 }
 
 // Limited takes the limits of an incarnation that are in force since others were set; err

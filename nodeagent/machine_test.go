@@ -113,6 +113,11 @@ func (m *machine) do(a nodeagent.Action) {
 		m.t.Fatalf("%s of alloc %s generation %d, in which %v run", a.Kind, a.Task, a.Generation, inside)
 	}
 	switch a.Kind {
+	case nodeagent.StopCommand:
+		if c := last(h); c.Stop == nil {
+			c.Stop = a.Cause
+		}
+		last(h).StoppingAt = m.now
 	case nodeagent.Term:
 		if c := last(h); c.Stop == nil {
 			c.Stop = a.Cause

@@ -68,8 +68,11 @@ const (
 	// Start writes the assignment to disk if it is not there, verifies its
 	// ports, and starts Incarnation; of an alloc it makes what holds its tasks.
 	Start ActionKind = "start"
+	// StopCommand records Cause as Term does, and begins to run Command beside the
+	// incarnation, for Timeout at most.
+	StopCommand ActionKind = "stop command"
 	// Term records Cause as the incarnation's Stop if it has none, and then
-	// sends SIGTERM, or removes what was made for an alloc.
+	// sends SIGTERM, or what the task asks for in its place, or removes what was made for an alloc.
 	Term ActionKind = "term"
 	// Kill sends SIGKILL to all of the incarnation.
 	Kill ActionKind = "kill"
@@ -95,9 +98,11 @@ type Action struct {
 	Kind        ActionKind
 	Task        schema.TaskName
 	Generation  uint64
-	Incarnation int                // for Start, Term, Kill, Limit, Renew, Reap, Prune
+	Incarnation int                // for Start, StopCommand, Term, Kill, Limit, Renew, Reap, Prune
 	Assignment  *schema.Assignment // for Start, Renew
-	Cause       *schema.Cause      // for Term, End
+	Cause       *schema.Cause      // for StopCommand, Term, End
+	Command     []string           // for StopCommand, expanded
+	Timeout     time.Duration      // for StopCommand
 	Exit        *schema.Exit       // for Reap
 	Unconfirmed bool               // for Start: see Incarnation.Unconfirmed
 	Limits      TaskLimits         // for Limit

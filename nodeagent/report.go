@@ -112,7 +112,7 @@ func (d *decider) stuck(it item) bool {
 	if c == nil || c.Exit != nil || c.TermAt.IsZero() || c.KilledAt.IsZero() {
 		return false
 	}
-	killed := c.TermAt.Add(time.Duration(it.job().Task.GraceSeconds) * time.Second)
+	killed := c.TermAt.Add(it.job().Task.Grace())
 	return c.KilledAt.Sub(killed) >= stuckAfter
 }
 

@@ -153,6 +153,9 @@ func (h *Held) exit(c *Incarnation, boot string) schema.Exit {
 	switch {
 	case c.Stop != nil:
 		why = "stopped: " + c.Stop.String()
+		if c.StopNote != "" {
+			why += "; its stop command: " + c.StopNote
+		}
 	case c.shutDown(boot):
 		why = "the machine was shut down"
 	default:

@@ -44,6 +44,8 @@ func TestDiff(t *testing.T) {
 		{"the isolation that is the default", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "host"} }, intent.Unchanged, nil},
 		{"network", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "none"} }, intent.Restart, []string{"task.isolation.network: restart"}},
 		{"files", func(j *schema.Job) { j.Task.Files = map[string]schema.TaskFile{"f": {}} }, intent.Restart, []string{"task.files: restart"}},
+		{"a stop command", func(j *schema.Job) { j.Task.Stop = &schema.Stop{Command: []string{"x"}, TimeoutSeconds: 1} }, intent.InPlace, []string{"task.stop.command: in place", "task.stop.timeoutSeconds: in place"}},
+		{"a stop signal", func(j *schema.Job) { j.Task.Stop = &schema.Stop{Signal: "SIGINT"} }, intent.Restart, []string{"task.stop.signal: restart"}},
 		{"a file that says so", func(j *schema.Job) { j.Task.Files = map[string]schema.TaskFile{"f": {OnChange: schema.ChangeNone}} }, intent.InPlace, []string{"task.files: in place"}},
 		{"sticky", func(j *schema.Job) { j.Task.Sticky = schema.StickyHere }, intent.Restart, []string{"task.sticky: restart"}},
 		{"root", func(j *schema.Job) { j.Task.Process.Root = "/x" }, intent.Restart, []string{"task.process.root: restart"}},

@@ -1,5 +1,7 @@
 package schema
 
+import "time"
+
 // JobKind says how long a job's tasks live.
 type JobKind string
 
@@ -89,6 +91,7 @@ type TaskSpec struct { //nolint:recvcheck // a value is written as a pointer to 
 	Env       map[string]string `json:"env,omitempty"`
 	// GraceSeconds is the time from SIGTERM to SIGKILL, 0 to 3600.
 	GraceSeconds int        `json:"graceSeconds"`
+	Stop         *Stop      `json:"stop,omitempty"` // nil: by the signal alone
 	Health       *Health    `json:"health,omitempty"`
 	Restart      *Restart   `json:"restart,omitempty"`   // nil: the defaults of its fields
 	Exceed       *Exceed    `json:"exceed,omitempty"`    // nil: CPU only
@@ -159,6 +162,9 @@ type TaskResources struct {
 	WholeCores bool `json:"wholeCores,omitempty"`
 }
 
+// Grace is the time from the beginning of a stop to SIGKILL.
+func (s *TaskSpec) Grace() time.Duration { return time.Duration(s.GraceSeconds) * time.Second }
+
 // CoreMilli is one whole core in CPUMilli.
 const CoreMilli = 1000
 
@@ -178,7 +184,8 @@ func (s *TaskSpec) RunDigest() Digest {
 		Files     map[string]TaskFile  `json:"files,omitempty"`
 		Sticky    bool                 `json:"sticky,omitempty"`
 		Secrets   map[string]runSecret `json:"secrets,omitempty"`
-	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.RunFiles(), s.Sticky.Has(), runSecrets(s.Secrets)})
+		Signal    string               `json:"stopSignal,omitempty"`
+	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.RunFiles(), s.Sticky.Has(), runSecrets(s.Secrets), s.Stop.SignalName()})
 }
 
 // Exceed says of which resources a task may use more than its limit while the

@@ -47,6 +47,8 @@ func (m *machine) act(a *nodeagent.Act, now time.Time) {
 		r.due = r.starts
 		m.runs = append(m.runs, r)
 	case r == nil: // for what has ended there is nothing to do
+	case a.Kind == nodeagent.StopCommand:
+		m.agent.Load().core.StopCommandRan(r.Running, "")
 	case a.Kind == nodeagent.Term:
 		r.stopping = true
 		r.end(now.Add(m.about(m.group.fleet.cfg.Pattern.Stop)), schema.Exit{Code: -1, Signal: "SIGTERM"})

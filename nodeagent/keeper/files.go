@@ -60,6 +60,9 @@ type Spec struct {
 	// Note is what the agent has to say of how the task is held; the keeper does not
 	// read it.
 	Note string `json:"note,omitempty"`
+	// StopSignal is what the task's process group gets when the keeper gets SIGTERM; 0 is
+	// SIGTERM.
+	StopSignal int `json:"stopSignal,omitempty"`
 	// Given is what the task was given that can change while it runs, as the agent keeps
 	// it; the keeper does not read it.
 	Given json.RawMessage `json:"given,omitempty"`

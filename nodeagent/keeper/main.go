@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -219,7 +221,7 @@ func (h *holder) watch() {
 			h.exit.Term = true
 			// Neither we nor the first process have reaped it yet, so
 			// the group is its own.
-			_ = unix.Kill(-h.main, unix.SIGTERM)
+			_ = unix.Kill(-h.main, h.spec.stopSignal())
 		}
 	}
 }
@@ -324,6 +326,41 @@ const (
 	rtMin = 34
 	rtMax = 64
 )
+
+// stopSignal is what stops the task before SIGKILL.
+func (s *Spec) stopSignal() unix.Signal {
+	if s.StopSignal == 0 {
+		return unix.SIGTERM
+	}
+	return unix.Signal(s.StopSignal)
+}
+
+// StopName names the signal that stops the task before SIGKILL.
+func (s *Spec) StopName() string { return signalName(s.stopSignal()) }
+
+// SignalNamed returns the number of a signal that is named as kill -l does, without SIG too, or by its
+// number; 0 if there is none.
+func SignalNamed(name string) int {
+	if n, err := strconv.Atoi(name); err == nil {
+		if n < 1 || n > rtMax {
+			return 0
+		}
+		return n
+	}
+	name = strings.ToUpper(name)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	if n := unix.SignalNum(name); n != 0 {
+		return int(n)
+	}
+	for n := rtMin; n <= rtMax; n++ {
+		if signalName(syscall.Signal(n)) == name || name == fmt.Sprintf("SIGRTMAX-%d", rtMax-n) {
+			return n
+		}
+	}
+	return 0
+}
 
 // signalName names a signal as signal(7) and the shell's kill -l do.
 func signalName(sig syscall.Signal) string {

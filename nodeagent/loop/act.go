@@ -15,7 +15,7 @@ func (o *owner) act(ctx context.Context, x *nodeagent.Act, recorded bool) {
 	log := o.cfg.Log.With("task", x.Task.Short(), "generation", x.Generation)
 	err := o.do(ctx, x)
 	o.agent.Done(x, err, time.Now())
-	if c := x.Cause; x.Kind == nodeagent.Term && recorded && c.Kind == schema.CauseOutOfResources {
+	if c := x.Cause; (x.Kind == nodeagent.Term || x.Kind == nodeagent.StopCommand) && recorded && c.Kind == schema.CauseOutOfResources {
 		o.metrics.evictions.WithLabelValues(string(c.Resource)).Inc()
 	}
 	if err != nil {
@@ -35,6 +35,8 @@ func (o *owner) do(ctx context.Context, x *nodeagent.Act) error {
 	switch x.Kind {
 	case nodeagent.Start:
 		o.start(ctx, x)
+	case nodeagent.StopCommand:
+		o.stopCommand(ctx, x)
 	case nodeagent.Term, nodeagent.Kill:
 		return o.processes[ref].Signal(x.Kind == nodeagent.Kill)
 	case nodeagent.Limit:
@@ -152,6 +154,24 @@ func (o *owner) limit(ctx context.Context, x *nodeagent.Act) {
 				o.cfg.Log.Warn("limits are not all in force", "task", x.Task.Short(), "generation", x.Generation, "err", err)
 			}
 		})
+	})
+}
+
+// stopCommand runs a task's stop command in a goroutine of its own.
+func (o *owner) stopCommand(ctx context.Context, x *nodeagent.Act) {
+	r := nodeagent.Running{TaskRef: refOf(&x.Action), Incarnation: x.Incarnation}
+	p := o.processes[r.TaskRef]
+	if p == nil {
+		return
+	}
+	o.workers.Go(func() {
+		output, err := p.Run(ctx, x.Command, x.Timeout)
+		note := ""
+		if err != nil {
+			note = printable(err.Error(), messageMax)
+		}
+		o.cfg.Log.Info("stop command ended", "task", x.Task.Short(), "generation", x.Generation, "incarnation", x.Incarnation, "err", err, "output", printable(output, messageMax))
+		o.send(ctx, func() { o.agent.StopCommandRan(r, note) })
 	})
 }
 

@@ -44,7 +44,7 @@ func (p *Process) Run(ctx context.Context, command []string, timeout time.Durati
 	case bounded.Err() != nil:
 		return output, tooLong(timeout)
 	case exit.Code != 0 || exit.Signal != "":
-		return output, errors.New(report(0, exit).String())
+		return output, errors.New(report(0, exit, "").String())
 	}
 	return output, nil
 }

@@ -277,6 +277,11 @@ func (c *containers) contain(x *container, a *schema.Assignment, spec *keeper.Sp
 		return fmt.Errorf("%w: neither the job nor the image %s has a command", ErrCommand, t.Container.Image)
 	}
 	spec.Env = i.environment(a, who.home, x.places.Work)
+	if name := i.Settings.StopSignal; name != "" && spec.StopSignal == 0 {
+		if spec.StopSignal = keeper.SignalNamed(name); spec.StopSignal == 0 {
+			return nodeagent.TaskError(fmt.Errorf("the image asks to be stopped with %.40q, which is no signal: set task.stop.signal", name))
+		}
+	}
 	return nil
 }
 

@@ -126,6 +126,7 @@ func TestContained(t *testing.T) {
 		"Resize":       testResize,
 		"Rlimits":      testRlimits,
 		"Run":          testRun,
+		"StopSignal":   testStopSignal,
 		"Term":         testTerm,
 		"TermThenKill": testTermThenKill,
 		"Usage":        testUsage,

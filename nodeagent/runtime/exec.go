@@ -63,7 +63,7 @@ func (p *Process) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWr
 	exit, err := s.Wait()
 	input.end() // whoever types now types to nobody
 	copying.Wait()
-	end := report(0, exit)
+	end := report(0, exit, "")
 	if err != nil {
 		end.Message = err.Error()
 	}

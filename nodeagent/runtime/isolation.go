@@ -176,7 +176,7 @@ func (p *prober) start(plan func(dir string) (*keeper.Spec, error)) (err error) 
 	exit, err := h.Wait()
 	err = errors.Join(err, h.Close())
 	if err == nil && exit.Code != 0 {
-		err = errors.New("a probe " + report(0, exit).String())
+		err = errors.New("a probe " + report(0, exit, "").String())
 	}
 	return err
 }

@@ -126,21 +126,22 @@ func (r *Runtime) watch(p *Process) {
 // end takes a keeper's word for how it ended. Whoever else may know of p waits for p.mu.
 func (p *Process) end(e keeper.Exit) {
 	number, _ := strconv.Atoi(filepath.Base(p.dir)) // 0 for a directory that is not ours
-	p.is.Exit, p.is.EndedItself, p.is.Terminated, p.is.Unseen = report(number, e), !e.Term && !e.Kill, e.Term, e.Unseen
+	p.is.Exit, p.is.EndedItself, p.is.Terminated, p.is.Unseen = report(number, e, p.handle.Spec.StopName()), !e.Term && !e.Kill, e.Term, e.Unseen
 	if e.Never {
 		p.is.Boot = "" // it belongs to none: an end without blame
 	}
 }
 
-// report puts a keeper's word in the master's terms.
-func report(number int, e keeper.Exit) *schema.Exit {
+// report puts a keeper's word in the master's terms; stop names the signal that it passes
+// on before SIGKILL.
+func report(number int, e keeper.Exit, stop string) *schema.Exit {
 	exit := &schema.Exit{Incarnation: number, Code: e.Code, Signal: e.Signal, OOM: e.OOM, At: e.At}
 	var sent string
 	switch {
 	case e.Term && e.Kill:
-		sent = "SIGTERM was sent, then SIGKILL"
+		sent = stop + " was sent, then SIGKILL"
 	case e.Term:
-		sent = "SIGTERM was sent"
+		sent = stop + " was sent"
 	case e.Kill:
 		sent = "SIGKILL was sent"
 	}

@@ -142,6 +142,9 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 		return nil, err
 	}
 	spec.User = (*keeper.User)(user)
+	if name := a.Job.Task.Stop.SignalName(); name != "" {
+		spec.StopSignal = keeper.SignalNamed(name)
+	}
 	if err := r.host.MakePlaces(p.Places, user, a.Job.Task.Resources.DiskBytes); err != nil {
 		return nil, beyondQuota(r.host, err)
 	}

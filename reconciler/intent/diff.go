@@ -81,6 +81,7 @@ func (d *differences) job(old, next *schema.Job) {
 // task finds the fields that differ of what each task runs.
 func (d *differences) task(o, n *schema.TaskSpec) {
 	d.field(o.GraceSeconds != n.GraceSeconds, "task.graceSeconds", InPlace)
+	d.stop(o.Stop, n.Stop)
 	d.field(Differ(o.Health, n.Health), "task.health", InPlace)
 	d.field(o.Exceeds() != n.Exceeds(), "task.exceed", InPlace)
 	d.field(Differ(o.Logs, n.Logs), "task.logs", InPlace)
@@ -132,6 +133,19 @@ func (d *differences) secrets(o, n map[string]schema.TaskSecret) {
 }
 
 func fileMode(s *schema.TaskSecret) string { return cmp.Or(s.Mode, schema.DefaultSecretMode) }
+
+// stop finds what differs of how a task is stopped.
+func (d *differences) stop(o, n *schema.Stop) {
+	if o == nil {
+		o = &schema.Stop{}
+	}
+	if n == nil {
+		n = &schema.Stop{}
+	}
+	d.field(!slices.Equal(o.Command, n.Command), "task.stop.command", InPlace)
+	d.field(o.TimeoutSeconds != n.TimeoutSeconds, "task.stop.timeoutSeconds", InPlace)
+	d.field(o.Signal != n.Signal, "task.stop.signal", Restart)
+}
 
 // container finds what differs of a container.
 func (d *differences) container(o, n *schema.Container) {

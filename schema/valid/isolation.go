@@ -254,3 +254,46 @@ func (c *check) files(task map[string]any, v variables) {
 		})
 	}
 }
+
+var stopRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "command", Rule: commandRule},
+		{Name: "timeoutSeconds", Rule: integer(Seconds, 1, maxSeconds)},
+		{Name: "signal", Rule: aliased(words(schema.StopSignals()...), signalAliases(schema.StopSignals()))},
+	},
+	Never: map[string]string{"SIGKILL": "a task that is to be killed at once has graceSeconds: 0"},
+	Alias: map[string]string{
+		"exec": "command", "cmd": "command", "preStop": "command", "run": "command", "timeout": "timeoutSeconds", "kill_signal": "signal", "stopSignal": "signal",
+		"graceSeconds": "task.graceSeconds", "grace": "task.graceSeconds", "args": "command",
+	},
+}
+
+// stop checks what ties the fields together that say how a task is stopped.
+func (c *check) stop(task map[string]any, v variables) {
+	stop, ok := task["stop"].(map[string]any)
+	if !ok {
+		return
+	}
+	command, commanded := stop["command"]
+	c.command([]string{"task", "stop", "command"}, command, v)
+	grace, known := wholeNumber(task["graceSeconds"])
+	timeout, timed := wholeNumber(stop["timeoutSeconds"])
+	switch {
+	case timed && !commanded:
+		c.add(Problem{
+			Rule: schema.RuleNoEffect, Path: []string{"task", "stop", "timeoutSeconds"}, Key: true, Message: "timeoutSeconds has no effect without a command",
+			Hint: "add command, or remove timeoutSeconds; graceSeconds of the task is the time until SIGKILL",
+		})
+	case commanded && known && grace == 0:
+		c.add(Problem{
+			Rule: schema.RuleNoEffect, Path: []string{"task", "stop", "command"}, Key: true, Message: "a task with graceSeconds: 0 is killed before the command has run",
+			Hint: "give the task a longer graceSeconds, or remove command",
+		})
+	case timed && known && timeout > grace:
+		c.add(Problem{
+			Rule: schema.RuleOutOfRange, Path: []string{"task", "stop", "timeoutSeconds"}, Message: fmt.Sprintf("%d is out of range", timeout),
+			Expected: fmt.Sprintf("at most graceSeconds, which is %d", grace), Hint: "the command is part of the grace period: give the task a longer graceSeconds",
+		})
+	}
+}

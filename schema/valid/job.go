@@ -39,6 +39,7 @@ func (c *check) job(given any, job map[string]any) {
 		c.command([]string{"task", "container", "command"}, container["command"], v)
 		c.words([]string{"task", "container", "args"}, container["args"], v)
 	}
+	c.stop(task, v)
 	c.files(task, v)
 	c.secrets(task)
 	for _, k := range slices.Sorted(maps.Keys(env)) {

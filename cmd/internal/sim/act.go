@@ -109,6 +109,8 @@ func (w *World) do(m *machine, x *nodeagent.Act) error {
 		}
 		w.checkGrace(m, r)
 		w.exit(m, r, schema.Exit{Code: -1, Signal: "SIGKILL"})
+	case nodeagent.StopCommand:
+		m.agent.core.StopCommandRan(of, "")
 	case nodeagent.Limit:
 		r.limits = x.Limits
 		m.agent.core.Limited(of, x.Limits, nil)
