@@ -20,8 +20,10 @@ var ErrRuntime = errors.New("the container cannot be made")
 
 // Container is a container of an image.
 type Container struct {
-	// Runtime is the path of an OCI runtime with the command line of crun.
-	Runtime string `json:"runtime"`
+	// Runtime is the path of an OCI runtime with the command line of runc, and Options are
+	// what it is given before its command. They say that it is to leave cgroups alone.
+	Runtime string   `json:"runtime"`
+	Options []string `json:"options,omitempty"`
 	// Config is its config.json, in which the root directory is Root, and the user
 	// namespace Path of Users.
 	Config json.RawMessage `json:"config"`
@@ -70,9 +72,13 @@ func Path(dir, name string) string { return filepath.Join(dir, bundleDir, name) 
 // bundleRoom bounds what the bundle takes of memory.
 const bundleRoom = "mode=0711,size=4m"
 
-// hybridUnified is where a machine with cgroups v1 may have the v2 tree. crun runs nothing
-// where that has a controller, even if it is to leave cgroups alone, as here.
-const hybridUnified = "/sys/fs/cgroup/unified"
+// cgroups is where a machine has its cgroups, and hybridUnified where one with cgroups v1 may
+// have the v2 tree. crun runs nothing where that has a controller, even if it is to leave
+// cgroups alone, as here.
+const (
+	cgroups       = "/sys/fs/cgroup"
+	hybridUnified = cgroups + "/unified"
+)
 
 // standardFiles are the descriptors that each process has.
 const standardFiles = 3
@@ -109,6 +115,11 @@ func (c *Container) run(bundle string, fds []uintptr) (int, error) {
 	if err := unix.Unmount(hybridUnified, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return 0, fmt.Errorf("hide %s from the runtime: %w", hybridUnified, err)
 	}
+	// runc leaves cgroups alone where it cannot write to them, and nowhere else.
+	still := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(unix.AT_FDCWD, cgroups, unix.AT_RECURSIVE, &still); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return 0, fmt.Errorf("keep the runtime from %s: %w", cgroups, err)
+	}
 	if err := os.Mkdir(bundle, 0o711); err != nil {
 		return 0, err
 	}
@@ -129,11 +140,10 @@ func (c *Container) run(bundle string, fds []uintptr) (int, error) {
 
 // execute runs the runtime until it has made the container.
 func (c *Container) execute(bundle string, fds []uintptr) (int, error) {
-	args := []string{
-		c.Runtime, "--cgroup-manager=disabled", "--root", filepath.Join(bundle, runtimeDir), "--log", filepath.Join(bundle, logFile),
-		"run", "--detach", "--preserve-fds=" + strconv.Itoa(len(fds)-standardFiles), "--pid-file", filepath.Join(bundle, pidFile),
-		"--bundle", bundle, containerID,
-	}
+	args := append(append([]string{c.Runtime}, c.Options...),
+		"--root", filepath.Join(bundle, runtimeDir), "--log", filepath.Join(bundle, logFile),
+		"run", "--detach", "--preserve-fds="+strconv.Itoa(len(fds)-standardFiles), "--pid-file", filepath.Join(bundle, pidFile),
+		"--bundle", bundle, containerID)
 	pid, err := syscall.ForkExec(c.Runtime, args, &syscall.ProcAttr{
 		Dir: bundle, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Files: fds,
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},

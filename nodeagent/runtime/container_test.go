@@ -77,7 +77,7 @@ func withLayer(t testing.TB, file string) func(*config) {
 	name := filepath.Join(layer, file)
 	err := os.MkdirAll(filepath.Dir(name), 0o755)
 	if err == nil {
-		err = os.Link(file, name)
+		err = copyProgram(file, name)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -135,6 +135,29 @@ func TestContained(t *testing.T) {
 			t.Parallel()
 			m := newContainerMachine(t)
 			m.contained = true
+			test(t, m)
+		})
+	}
+}
+
+// TestContainedByRunc: what makes the container makes no difference.
+func TestContainedByRunc(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(t *testing.T, m *machine){
+		"AllocIPC":     testAllocIPC,
+		"Escape":       testEscape,
+		"ExecTerminal": testExecTerminal,
+		"KeeperKilled": testKeeperKilled,
+		"OutOfMemory":  testOutOfMemory,
+		"Run":          testRun,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newContainerMachine(t)
+			if m.Attributes()[schema.Runc.Attribute()] != "true" {
+				t.Skipf("NOT TESTED: needs runc: %v", m.Notes())
+			}
+			m.contained, m.by = true, schema.Runc
 			test(t, m)
 		})
 	}

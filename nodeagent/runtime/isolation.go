@@ -159,6 +159,11 @@ func (p *prober) start(plan func(dir string) (*keeper.Spec, error)) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	for _, name := range []string{p.place, dir} { // as an incarnation's are: the first process of a container may begin as its user
+		if err := os.Chmod(name, 0o711); err != nil {
+			return err
+		}
+	}
 	spec, err := plan(dir)
 	if err != nil {
 		return err

@@ -139,14 +139,15 @@ type machine struct {
 	dir  string
 	// contained says that what it starts are containers, of what else would be processes.
 	contained bool
-	user      string // of these, "" for one that is not root
+	user      string                  // of these, "" for one that is not root
+	by        schema.ContainerRuntime // that makes them, "" for any
 }
 
 // Start starts a as it shall be run.
 func (m *machine) Start(ctx context.Context, dir string, a *schema.Assignment) (*runtime.Process, error) {
 	if m.contained && a.Job.Kind != schema.Allocs && a.Job.Task.Container == nil {
 		contained(a)
-		a.Job.Task.Container.User = cmp.Or(m.user, a.Job.Task.Container.User)
+		a.Job.Task.Container.User, a.Job.Task.Container.Runtime = cmp.Or(m.user, a.Job.Task.Container.User), m.by
 	}
 	return m.Runtime.Start(ctx, dir, a)
 }
