@@ -9,11 +9,14 @@ import (
 )
 
 // Given is what a running task was given that can change without a restart: by its name,
-// which version of it. A name is one of GivenFile.
+// which version of it. A name is one of GivenFile or GivenSecret.
 type Given map[string]schema.Digest
 
 // GivenFile is the name in Given of the file at path in a task's work directory.
 func GivenFile(path string) string { return "files/" + path }
+
+// GivenSecret is the name in Given of a task's secret.
+func GivenSecret(name string) string { return "secrets/" + name }
 
 // changeable is something of a task that can change while it runs.
 type changeable struct {
@@ -30,6 +33,11 @@ func changeables(t *schema.TaskSpec) map[string]changeable {
 				version: schema.DigestOf(schema.TaskFile{Content: f.Content, Writable: f.Writable, Expand: f.Expand}),
 				signal:  f.OnChange.SignalNamed(f.Signal),
 			}
+		}
+	}
+	for name, s := range t.Secrets {
+		if s.OnChange.InPlace() && s.Sealed != nil {
+			all[GivenSecret(name)] = changeable{version: schema.Digest(s.Sealed.Version), signal: s.OnChange.SignalNamed(s.Signal)}
 		}
 	}
 	return all

@@ -237,6 +237,9 @@ type Assignment struct {
 	Stop       *Cause      `json:"stop,omitempty"`
 	// Bring is an image that the task is to have next, see TaskStatus.Brought; "" for none.
 	Bring string `json:"bring,omitempty"`
+	// Secrets are those of Job, sealed for the machine, by their versions. The agent has
+	// them from its View as it starts the task; they are in no other assignment.
+	Secrets map[string]string `json:"-"`
 	// Local are variables that the machine sets; they are never sent.
 	Local map[string]string `json:"-"`
 }

@@ -52,6 +52,9 @@ func openBeside(dir string, room *forkRoom) (*beside, error) {
 	if b.filter, err = program(b.spec.Filter); err != nil {
 		return nil, err
 	}
+	if b.spec.Env, err = b.spec.environment(); err != nil {
+		return nil, err
+	}
 	// The pidfd comes first: what is found by the pid is the task's if it is
 	// alive afterwards.
 	if b.task, err = openPID(b.state.Task); err != nil {

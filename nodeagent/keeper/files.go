@@ -66,6 +66,11 @@ type Spec struct {
 	// Given is what the task was given that can change while it runs, as the agent keeps
 	// it; the keeper does not read it.
 	Given json.RawMessage `json:"given,omitempty"`
+	// Secrets is a directory in memory, which the keeper removes when the task has ended,
+	// and SecretEnv one in it: the name of each file there is that of a variable of the
+	// task's environment beside Env, and what is in it the value. "" without.
+	Secrets   string `json:"secrets,omitempty"`
+	SecretEnv string `json:"secretEnv,omitempty"`
 	// OOMScoreAdj is the task's oom_score_adj, 0 to 1000.
 	OOMScoreAdj int `json:"oomScoreAdj,omitempty"`
 	// Logs bound what is kept of each output; zero is logfile.DefaultLimits.

@@ -95,7 +95,7 @@ func (h *holder) gather() (*files, error) {
 	}
 	r, w, err := os.Pipe()
 	f.errors = r
-	errs = append(errs, f.add(w, err), f.add(os.Open(filepath.Join(h.dir, SpecFile))), f.addLink(&h.spec))
+	errs = append(errs, f.add(w, err), f.add(h.openSpec()), f.addLink(&h.spec))
 	group := os.DevNull
 	for _, dir := range h.groups {
 		if cgroup.IsUnified(dir) {

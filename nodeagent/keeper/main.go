@@ -299,7 +299,7 @@ func (h *holder) finish(tries int) int {
 	if h.outputs != nil {
 		h.outputs.end()
 	}
-	err := errors.Join(h.writeExit(tries), h.groups.Remove())
+	err := errors.Join(h.spec.dropSecrets(), h.writeExit(tries), h.groups.Remove())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "muster-keeper:", err)
 		return 1

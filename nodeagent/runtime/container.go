@@ -24,6 +24,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/image"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/secrets"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -140,6 +141,7 @@ var baseDirs = []bundle.Directory{
 	{Path: ownWork, Mode: 0o755},
 	{Path: ownSticky, Mode: 0o755},
 	{Path: ownShared, Mode: 0o755},
+	{Path: ownSecrets, Mode: 0o755},
 }
 
 // machineFiles are those of the machine that its network's names are found by.
@@ -242,6 +244,9 @@ func (c *containers) mounts(x *container, files []string) []specs.Mount {
 		if m.source != "" {
 			mounts = append(mounts, bind(m.source, m.target))
 		}
+	}
+	if p.secrets != "" {
+		mounts = append(mounts, bind(secrets.Files(p.secrets), ownSecrets, "ro", "noexec"))
 	}
 	for _, name := range files {
 		mounts = append(mounts, bind(name, name, "ro"))

@@ -199,7 +199,7 @@ func TestContainer(t *testing.T) {
 		{"read-only", schema.Container{ReadOnly: true, Workdir: "/etc"}, "pwd; touch /new 2>&1; touch /tmp/new && echo tmp; touch /muster/work/x && echo work", "/etc\ntouch: /new: Read-only file system\ntmp\nwork\n"},
 		{"working directory", schema.Container{Workdir: "/a/b"}, "pwd", "/a/b\n"},
 		{"first process", schema.Container{}, "test $$$$ -ne 1 && cat /proc/1/cmdline | tr '\\0' ' ' | cut -d' ' -f2", "init\n"},
-		{"nothing of the machine", schema.Container{}, "ls /; ls /muster; mount | grep -c " + m.dir + "; cat /proc/kcore | wc -c", "bin\ndev\netc\nmuster\nproc\nroot\nsys\ntmp\nusr\nalloc\nsticky\nwork\n0\n0\n"},
+		{"nothing of the machine", schema.Container{}, "ls /; ls /muster; mount | grep -c " + m.dir + "; cat /proc/kcore | wc -c", "bin\ndev\netc\nmuster\nproc\nroot\nsys\ntmp\nusr\nalloc\nsecrets\nsticky\nwork\n0\n0\n"},
 		{"no capability outside", schema.Container{}, "grep CapBnd /proc/self/status | cut -f2; mount -t tmpfs x /tmp 2>&1; unshare -U true 2>&1; mknod /tmp/sda b 8 0 2>&1", "00000000000005fb\nmount: permission denied (are you root?)\nunshare: unshare(0x10000000): Operation not permitted\nmknod: /tmp/sda: Operation not permitted\n"},
 	} {
 		a := shell(i, c.script)

@@ -16,6 +16,7 @@ type places struct {
 	host.Places
 	root      string // the task's root directory, links resolved; "" is the machine's
 	container bool   // its root directory is an image
+	secrets   string // what it is given of secrets, in memory; "" without
 }
 
 // apart reports whether the task's root directory is not the machine's.
@@ -31,6 +32,9 @@ func (s *surroundings) local(a *schema.Assignment, p places) *schema.Assignment 
 		if local[schema.AllocDirVariable] = p.Shared; p.apart() {
 			local[schema.AllocDirVariable] = ownShared
 		}
+	}
+	if p.secrets != "" {
+		local[schema.SecretsVariable] = s.secretsIn(p)
 	}
 	b := *a
 	b.Local = local

@@ -117,6 +117,9 @@ func (r *Runtime) watch(p *Process) {
 	if err := r.host.Cgroups().Drop(p.group); err != nil {
 		r.cfg.Log.Warn("cannot give the cores of a task that ended to others", "pid", p.is.PID, "err", err)
 	}
+	if err := r.safe.drop(p.dir); err != nil {
+		r.cfg.Log.Error("cannot remove the secrets of a task that ended", "pid", p.is.PID, "err", err)
+	}
 	p.mu.Lock()
 	p.end(exit)
 	p.mu.Unlock()
@@ -249,6 +252,9 @@ func (p *Process) Renew(a *schema.Assignment, r nodeagent.Renewal) error {
 		if err := p.runtime.host.RenewFiles(found.Work, local, (*host.User)(p.handle.Spec.User), files); err != nil {
 			return fmt.Errorf("task.files: %w", beyondQuota(p.runtime.host, err))
 		}
+	}
+	if err := p.runtime.safe.renew(p.dir, a, r.Changed, (*host.User)(p.handle.Spec.User)); err != nil {
+		return err
 	}
 	for _, name := range r.Signals {
 		if err := p.handle.Signal(unix.SignalNum(name)); err != nil {

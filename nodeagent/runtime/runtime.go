@@ -13,6 +13,8 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/secrets"
+	"github.com/musterhq/muster/schema"
 )
 
 // Config is what a Runtime needs. Host, Keeper and Log must be set.
@@ -30,7 +32,9 @@ type Config struct {
 	Writable []string
 	// Images are those that the machine has; nil: it runs no containers.
 	Images Images
-	Log    *slog.Logger
+	// Secrets are what it has for the secrets of tasks; nil: it runs none that has any.
+	Secrets *secrets.Machine
+	Log     *slog.Logger
 }
 
 // Runtime runs tasks. See the package's comment.
@@ -39,6 +43,7 @@ type Runtime struct {
 	host       *host.Host
 	sees       surroundings
 	containers *containers
+	safe       safe
 	rlimits    rlimits
 	users      bool // tasks run as users of their own
 	ports      bool // and are kept from ports that are not theirs
@@ -65,8 +70,11 @@ func New(cfg Config) (*Runtime, error) {
 	} else if s.IsDir() || s.Mode()&0o111 == 0 {
 		return nil, fmt.Errorf("keeper %s: not executable", cfg.Keeper)
 	}
+	if cfg.Secrets != nil {
+		cfg.Hide = append(slices.Clip(cfg.Hide), cfg.Secrets.Root())
+	}
 	h := cfg.Host
-	r := &Runtime{cfg: cfg, host: h, users: true, ports: true, live: map[*Process]bool{}, done: make(chan struct{})}
+	r := &Runtime{cfg: cfg, host: h, safe: safe{cfg.Secrets}, users: true, ports: true, live: map[*Process]bool{}, done: make(chan struct{})}
 	if r.sees.hidden, err = findHidden(append([]string{h.Dir()}, cfg.Hide...)); err != nil {
 		return nil, err
 	}
@@ -95,6 +103,7 @@ func (r *Runtime) describe() map[string]string {
 	a["isolation.network"] = strconv.FormatBool(can.network)
 	a["isolation.user"] = strconv.FormatBool(can.user)
 	a["isolation.seccomp"] = strconv.FormatBool(can.filter != nil)
+	a[schema.HasSecrets] = strconv.FormatBool(r.cfg.Secrets != nil)
 	a["isolation.capabilities"] = strconv.FormatBool(can.capabilities)
 	for name := range r.containers.runtimes {
 		a[name.Attribute()] = "true"

@@ -28,10 +28,11 @@ const (
 // Where a task with a root directory of its own finds what is its own: the
 // paths of the machine mean nothing there.
 const (
-	ownDir    = "/muster"
-	ownWork   = "/muster/work"
-	ownSticky = "/muster/sticky"
-	ownShared = "/muster/alloc"
+	ownDir     = "/muster"
+	ownWork    = "/muster/work"
+	ownSticky  = "/muster/sticky"
+	ownShared  = "/muster/alloc"
+	ownSecrets = "/muster/secrets"
 )
 
 // surroundings are what tasks can see of the machine.
@@ -144,7 +145,7 @@ func (s *surroundings) overMachine(p places, hidden []string, devices []keeper.M
 	if p.Shared != "" {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.Shared, Target: p.Shared})
 	}
-	return mounts
+	return append(mounts, s.secretsMount(p)...)
 }
 
 // whereReached returns what is covered in place of hidden by a task that is root of
@@ -216,7 +217,7 @@ func (s *surroundings) newRoot(p places, hidden []string) ([]keeper.Mount, error
 	if p.Shared != "" {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.Shared, Target: ownShared})
 	}
-	return mounts, nil
+	return append(mounts, s.secretsMount(p)...), nil
 }
 
 // findWritable returns the real paths of directories that tasks may write to. Those

@@ -56,7 +56,7 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 		if errors.Is(err, bundle.ErrRuntime) { // the runtime was tried: it is what it was given
 			err = nodeagent.TaskError(err)
 		}
-		return nil, errors.Join(fmt.Errorf("start %s: %w%s", a.Task, err, r.explain(spec, a)), r.host.Cgroups().Drop(host.TaskGroup(dir, a)))
+		return nil, errors.Join(fmt.Errorf("start %s: %w%s", a.Task, err, r.explain(spec, a)), r.safe.drop(dir), r.host.Cgroups().Drop(host.TaskGroup(dir, a)))
 	}
 	p, err := r.hold(dir, h)
 	if err == nil && p.group != "" {
@@ -112,7 +112,7 @@ func isPast(dir string) bool {
 }
 
 // prepare makes all that the keeper needs to be there.
-func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error) {
+func (r *Runtime) prepare(dir string, a *schema.Assignment) (spec *keeper.Spec, err error) {
 	contained := a.Job.Task.Container != nil
 	if err := r.able(&a.Job.Task); err != nil {
 		return nil, err
@@ -120,36 +120,39 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if !contained && len(a.Job.Task.Process.Command) == 0 {
 		return nil, fmt.Errorf("%w: it is empty", ErrCommand)
 	}
-	if err := os.Mkdir(dir, 0o711); err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(dir, 0o711); err != nil { // whatever the umask
+	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
 	p, err := r.places(dir, a)
 	if err != nil {
 		return nil, err
 	}
+	user, err := r.user(a.Task.User)
+	if err != nil {
+		return nil, err
+	}
+	if p.secrets, err = r.safe.give(dir, a, user); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.safe.drop(dir))
+		}
+	}()
 	a = r.sees.local(a, p)
-	spec := &keeper.Spec{
+	spec = &keeper.Spec{
 		Boot: r.host.Boot(),
 		Mark: markVariable + "=" + p.Work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores, Filter: r.sees.isolation.filter, Scoped: r.sees.isolation.scoped,
 	}
 	logs, lessLogs := logLimits(&a.Job.Task)
 	spec.Logs = logs
-	user, err := r.user(a.Task.User)
-	if err != nil {
-		return nil, err
-	}
+	spec.Secrets, spec.SecretEnv = p.ofSecrets()
 	spec.User = (*keeper.User)(user)
 	if name := a.Job.Task.Stop.SignalName(); name != "" {
 		spec.StopSignal = keeper.SignalNamed(name)
 	}
-	if err := r.host.MakePlaces(p.Places, user, a.Job.Task.Resources.DiskBytes); err != nil {
-		return nil, beyondQuota(r.host, err)
-	}
-	if err := r.host.PutFiles(p.Work, a, user); err != nil {
-		return nil, fmt.Errorf("task.files: %w", beyondQuota(r.host, err))
+	if err := r.furnish(p, a, user); err != nil {
+		return nil, err
 	}
 	if spec.Given, err = json.Marshal(nodeagent.GivenOf(&a.Job.Task)); err != nil {
 		return nil, err
@@ -170,6 +173,25 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 		return nil, err
 	}
 	return spec, r.group(dir, a, spec, files)
+}
+
+// makeDir makes the directory of an incarnation.
+func makeDir(dir string) error {
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o711) // whatever the umask
+}
+
+// furnish makes the directories of the task of a, with its files.
+func (r *Runtime) furnish(p places, a *schema.Assignment, u *host.User) error {
+	if err := r.host.MakePlaces(p.Places, u, a.Job.Task.Resources.DiskBytes); err != nil {
+		return beyondQuota(r.host, err)
+	}
+	if err := r.host.PutFiles(p.Work, a, u); err != nil {
+		return fmt.Errorf("task.files: %w", beyondQuota(r.host, err))
+	}
+	return nil
 }
 
 // able says what this machine lacks that the task cannot be run without. The

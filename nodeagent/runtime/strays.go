@@ -42,6 +42,9 @@ func (r *Runtime) Sweep(ctx context.Context, tasks string, held []string) (found
 		marks[filepath.Join(filepath.Dir(dir), host.WorkDir)] = true
 		groups[host.TaskGroupIn(dir)], groups[host.AllocGroupIn(filepath.Dir(dir))] = true, true
 	}
+	if err := r.safe.keep(held); err != nil {
+		r.cfg.Log.Error("cannot remove the secrets of tasks that ended", "err", err)
+	}
 	for {
 		stray := r.host.Cgroups().Strays(groups)
 		names := make([]string, 0, len(stray))

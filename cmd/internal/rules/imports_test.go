@@ -246,8 +246,13 @@ var layers = []layer{
 		"it makes images and a registry for tests, as they come from others",
 	},
 	{
+		"nodeagent/secrets",
+		[]string{"schema", "schema/atomicfile", "schema/sealed"},
+		"it opens what was sealed for the machine, and knows neither how tasks are run nor who sent it",
+	},
+	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
+		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "nodeagent/secrets", "schema"},
 		"a runtime starts keepers, on what the host gives to all, of images that are there; it does not know who asked",
 	},
 	{
