@@ -21,6 +21,8 @@ type driver struct {
 	// refuse is what the disk has to say to a write of such a document.
 	refuse map[nodeagent.DocumentKind]error
 	turn   *nodeagent.Turn // the last
+	acted  *nodeagent.Act  // likewise
+	given  nodeagent.Given // what tasks are started with
 }
 
 func newDriver(found nodeagent.Found) *driver {
@@ -70,6 +72,7 @@ func (d *driver) decide() []string {
 
 func (d *driver) act(x *nodeagent.Act) {
 	d.note("%s %s", x.Kind, x.Task.Short())
+	d.acted = x
 	d.agent.Done(x, nil, d.now)
 	switch {
 	case x.Kind != nodeagent.Start:
@@ -78,7 +81,7 @@ func (d *driver) act(x *nodeagent.Act) {
 		cause := schema.Cause{Kind: schema.CauseOutOfResources, Resource: schema.MachineDisk, Message: x.Unkept.Error()}
 		d.agent.Started(incarnationOf(x.Task, x.Generation, x.Incarnation), &nodeagent.StartOutcome{Err: x.Unkept, Refused: &cause}, d.now)
 	default:
-		process := nodeagent.Process{Boot: "boot-1", PID: 7, StartedAt: d.now}
+		process := nodeagent.Process{Boot: "boot-1", PID: 7, StartedAt: d.now, Given: d.given}
 		d.agent.Started(incarnationOf(x.Task, x.Generation, x.Incarnation), &nodeagent.StartOutcome{Written: true, Process: process}, d.now)
 	}
 }

@@ -246,7 +246,7 @@ func (d *decider) renew(it item, c *Incarnation) {
 	if c.PID == 0 || it.assigned == nil {
 		return
 	}
-	if r, ok := c.Given.renewal(&it.assigned.Job.Task); ok {
+	if r, ok := c.Given.renewal(&it.assigned.Job.Task); ok && d.secretMissing(it) == "" {
 		d.act(it, Action{Kind: Renew, Incarnation: c.Number, Assignment: it.assigned, Renewal: r})
 	}
 }
@@ -320,7 +320,7 @@ func (d *decider) start(it item) {
 	if neverTwice {
 		d.plan.Withheld = append(d.plan.Withheld, schema.TaskRef{Task: it.task, Generation: it.generation})
 	}
-	if why != "" || d.blockedBy(it) != "" || d.imageMissing(it) != "" {
+	if why != "" || d.blockedBy(it) != "" || d.imageMissing(it) != "" || d.secretMissing(it) != "" {
 		return
 	}
 	n := 1

@@ -129,6 +129,9 @@ func (a *Agent) act(x Action, now time.Time) {
 			a.sticky[x.Task] = time.Time{} // the start makes it
 		}
 		g.Clearing, out.InUse, out.Unkept = x.Clear, a.holder(g), a.unkept(x)
+		out.Assignment = withSecrets(x.Assignment, a.view)
+	case Renew:
+		out.Assignment = withSecrets(x.Assignment, a.view)
 	case Term, StopCommand:
 		// Who stops it is on disk before the task can see the signal, so that an agent
 		// which comes after knows it. The signal does not wait for a disk that refuses

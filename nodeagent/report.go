@@ -50,6 +50,7 @@ func (d *decider) report(it item, newest uint64) {
 		}
 	}
 	d.reportBrought(it, &s)
+	d.reportRenewal(it, &s)
 	if s.Unconfirmed {
 		s.Note = joined(s.Note, schema.Unconfirmed)
 	}
@@ -82,7 +83,7 @@ func (d *decider) noteWait(it item, s *schema.TaskStatus) {
 	var until time.Time
 	s.Note, s.Withheld, until = d.in.Life.withholds(it, d.in.Now)
 	d.wake(until)
-	s.Note = cmp.Or(s.Note, d.blockedBy(it), d.imageMissing(it))
+	s.Note = cmp.Or(s.Note, d.blockedBy(it), d.imageMissing(it), d.secretMissing(it))
 }
 
 // state returns where a held generation stands.

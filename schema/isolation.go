@@ -85,6 +85,9 @@ func IsolationOf(s *TaskSpec) []string {
 	if i != nil && i.User && !contained {
 		need = append(need, HasUser)
 	}
+	if len(s.Secrets) > 0 {
+		need = append(need, HasSecrets)
+	}
 	return need
 }
 

@@ -18,6 +18,36 @@ type View struct {
 	Version uint64 `json:"version"`
 	// Assignments are all that the machine has, sorted by task and generation.
 	Assignments []Assignment `json:"assignments"`
+	// Secrets are those that the jobs of Assignments name, by their versions, as the machine
+	// was sent them: nobody else can open them. Only an agent's view has any.
+	Secrets map[string]MachineSecret `json:"secrets,omitempty"`
+}
+
+// Needs returns those of secrets that the jobs of v name; nil if that is none.
+func (v *View) Needs(secrets map[string]MachineSecret) map[string]MachineSecret {
+	var need map[string]MachineSecret
+	for _, job := range v.Jobs() {
+		for _, s := range job.Task.Secrets {
+			if s.Sealed == nil {
+				continue
+			}
+			if has, ok := secrets[s.Sealed.Version]; ok {
+				if need == nil {
+					need = map[string]MachineSecret{}
+				}
+				need[s.Sealed.Version] = has
+			}
+		}
+	}
+	return need
+}
+
+// MachineSecret is a secret as it is sent to a machine.
+type MachineSecret struct {
+	// Sealed is an armored age file for the machine alone.
+	Sealed string `json:"sealed,omitempty"`
+	// Refused says why the master could not seal it; "" if it has.
+	Refused string `json:"refused,omitempty"`
 }
 
 // Newer reports whether v replaces o, which may be nil.

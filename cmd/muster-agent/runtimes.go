@@ -3,13 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/machine"
 	"github.com/musterhq/muster/nodeagent/runtime"
+	"github.com/musterhq/muster/nodeagent/secrets"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -20,6 +23,8 @@ import (
 type runtimes struct {
 	*host.Host
 	processes *runtime.Runtime
+	secrets   *secrets.Machine // nil: the machine can hold none
+	notes     []string         // on that
 }
 
 // openRuntimes makes them.
@@ -30,6 +35,8 @@ func openRuntimes(of host.Config, processes runtime.Config) (*runtimes, error) {
 		return nil, err
 	}
 	processes.Host = r.Host
+	r.openSecrets(of.Dir)
+	processes.Secrets = r.secrets
 	if r.processes, err = runtime.New(processes); err != nil {
 		return nil, errors.Join(err, r.Host.Close())
 	}
@@ -41,9 +48,30 @@ func (r *runtimes) machine(facts *machine.Facts) schema.MachineInfo {
 	attributes := maps.Clone(facts.Attributes)
 	maps.Copy(attributes, r.processes.Attributes())
 	return schema.MachineInfo{
-		Boot: r.Boot(), Capacity: r.Capacity(), Devices: facts.Devices, Attributes: attributes,
-		Notes: append(append(r.Lacks().Notes(), r.processes.Notes()...), facts.Notes...),
+		Boot: r.Boot(), Capacity: r.Capacity(), Devices: facts.Devices, Attributes: attributes, Recipient: r.recipient(),
+		Notes: slices.Concat(r.Lacks().Notes(), r.processes.Notes(), r.notes, facts.Notes),
 	}
+}
+
+// openSecrets finds what the machine has for the secrets of tasks.
+func (r *runtimes) openSecrets(dir string) {
+	m, err := secrets.Open(dir)
+	if err != nil {
+		r.notes = append(r.notes, fmt.Sprintf("no secrets: %v: tasks that need any do not run here", err))
+		return
+	}
+	r.secrets = m
+	if note := secrets.Swapped(); note != "" {
+		r.notes = append(r.notes, note)
+	}
+}
+
+// recipient is whom secrets for this machine are sealed for; "" if it can hold none.
+func (r *runtimes) recipient() string {
+	if r.secrets == nil {
+		return ""
+	}
+	return r.secrets.Recipient()
 }
 
 // Start starts the task of a, or makes its alloc.
@@ -80,4 +108,10 @@ func (r *runtimes) Sweep(ctx context.Context, tasks string, held []string) ([]st
 
 // Close lets go of all tasks, which run on, and removes what was made to hold them if
 // there are none.
-func (r *runtimes) Close() error { return errors.Join(r.processes.Close(), r.Host.Close()) }
+func (r *runtimes) Close() error {
+	errs := []error{r.processes.Close(), r.Host.Close()}
+	if r.secrets != nil {
+		errs = append(errs, r.secrets.Close())
+	}
+	return errors.Join(errs...)
+}

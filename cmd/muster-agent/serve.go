@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/musterhq/muster/cmd/internal/nodump"
 	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/link"
@@ -43,6 +44,9 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
+	if err := nodump.Set(); err != nil { // it opens secrets
+		return err
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbagePercent)
 	}

@@ -32,6 +32,8 @@ type session struct {
 	sent  time.Time                     // when the last report was
 	coded encoded                       // the last report
 	jobs  map[schema.Digest]*schema.Job // what the master counts on us to have
+	// secrets are those that it counts on us to have, by their versions.
+	secrets map[string]schema.MachineSecret
 
 	hint   *time.Timer
 	hinted bool      // the timer runs
@@ -59,7 +61,7 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 	s := &session{
 		client: c, link: linkpb.NewLinkClient(conn),
 		in: make(chan *linkpb.MasterMessage), err: make(chan error, 1),
-		jobs: map[schema.Digest]*schema.Job{}, reading: make(chan struct{}, maxLogs), running: make(chan struct{}, maxExecs),
+		jobs: map[schema.Digest]*schema.Job{}, secrets: map[string]schema.MachineSecret{}, reading: make(chan struct{}, maxLogs), running: make(chan struct{}, maxExecs),
 	}
 	if s.stream, err = s.link.Session(ctx); err != nil {
 		return 0, conn.handshakes.explain(c.address(), fmt.Errorf("connect to %s: %w", c.address(), err))
@@ -194,6 +196,9 @@ func (s *session) take(ctx context.Context, m *linkpb.MasterMessage) error {
 		}
 		s.jobs[schema.Digest(m.Data.GetDigest())] = job
 		return nil
+	case *linkpb.MasterMessage_Secret:
+		s.secrets[m.Secret.GetVersion()] = schema.MachineSecret{Sealed: m.Secret.GetSealed(), Refused: m.Secret.GetRefused()}
+		return nil
 	case *linkpb.MasterMessage_View:
 		return s.assign(m.View)
 	case *linkpb.MasterMessage_Pull:
@@ -209,7 +214,7 @@ func (s *session) take(ctx context.Context, m *linkpb.MasterMessage) error {
 	}
 }
 
-// assign hands a view to the agent, and forgets the data it does not refer to.
+// assign hands a view to the agent, and forgets the data and the secrets it does not refer to.
 func (s *session) assign(m *linkpb.View) error {
 	if m.GetEpoch() != s.epoch {
 		return s.refuse(fmt.Errorf("%w: assignments of epoch %d in a session of epoch %d", errRefused, m.GetEpoch(), s.epoch))
@@ -218,11 +223,16 @@ func (s *session) assign(m *linkpb.View) error {
 	if err != nil {
 		return s.refuse(err)
 	}
+	view.Secrets = view.Needs(s.secrets)
 	if err := s.client.cfg.Agent.Assign(view); err != nil {
 		return s.refuse(fmt.Errorf("assignments of version %d: %w", m.GetVersion(), err))
 	}
 	clear(s.jobs)
 	maps.Insert(s.jobs, view.Jobs())
+	s.secrets = maps.Clone(view.Secrets)
+	if s.secrets == nil {
+		s.secrets = map[string]schema.MachineSecret{}
+	}
 	return nil
 }
 

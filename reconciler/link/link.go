@@ -69,6 +69,8 @@ type Config struct {
 	Audit func(schema.Event)
 	// Secure is what a connection over TCP needs; nil when there is none.
 	Secure *Secure
+	// Secrets seals the secrets of jobs for machines; nil: none are sent.
+	Secrets Sealer
 	// Relay and Replica, if set, are served to other masters, and to nobody else.
 	Relay   linkpb.RelayServer
 	Replica linkpb.ReplicaServer

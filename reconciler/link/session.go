@@ -36,6 +36,7 @@ type session struct {
 	done chan struct{}              // closed when the session has ended
 
 	sent    map[schema.Digest]bool // data that the agent has
+	sealed  map[string]bool        // versions of secrets that it has; false: it was refused one
 	report  schema.Report          // the last one; before the first only what the machine is
 	digest  []byte                 // of it; nil before the first
 	reports linkpb.Decoder         // of which report is the last
@@ -345,7 +346,7 @@ func (c *session) used(ctx context.Context, m *linkpb.MachineUsage) error {
 	return nil
 }
 
-// push sends the latest view, after the data in it that the agent lacks. A
+// push sends the latest view, after the data and secrets in it that the agent lacks. A
 // view that cannot be sent is left out, whole: less of it would read as an
 // order to stop the rest.
 func (c *session) push() error {
@@ -363,20 +364,22 @@ func (c *session) push() error {
 			return err
 		}
 	}
-	c.sent = out.refers
+	c.sent, c.sealed = out.refers, out.sealed
 	return nil
 }
 
-// encoded is the messages that carry a view, and the data that it refers to.
+// encoded is the messages that carry a view, and the data and secrets that it refers to.
 type encoded struct {
 	messages []*linkpb.MasterMessage
 	refers   map[schema.Digest]bool
+	sealed   map[string]bool // by versions: false of one that was refused
 }
 
-// encode encodes a view, and the data in it that the agent lacks.
+// encode encodes a view, and the data and secrets in it that the agent lacks.
 func (c *session) encode(v *schema.View) (encoded, error) {
 	out := encoded{refers: make(map[schema.Digest]bool, len(c.sent))}
 	for digest, job := range v.Jobs() {
+		c.seal(&out, job)
 		if out.refers[digest] = true; c.sent[digest] {
 			continue
 		}

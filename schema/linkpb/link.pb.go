@@ -261,6 +261,7 @@ type MasterMessage struct {
 	//	*MasterMessage_Pull
 	//	*MasterMessage_OpenLogs
 	//	*MasterMessage_OpenExec
+	//	*MasterMessage_Secret
 	Message       isMasterMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -357,6 +358,15 @@ func (x *MasterMessage) GetOpenExec() *OpenExec {
 	return nil
 }
 
+func (x *MasterMessage) GetSecret() *Secret {
+	if x != nil {
+		if x, ok := x.Message.(*MasterMessage_Secret); ok {
+			return x.Secret
+		}
+	}
+	return nil
+}
+
 type isMasterMessage_Message interface {
 	isMasterMessage_Message()
 }
@@ -385,6 +395,10 @@ type MasterMessage_OpenExec struct {
 	OpenExec *OpenExec `protobuf:"bytes,90,opt,name=open_exec,json=openExec,proto3,oneof"` // only to an agent that has said exec
 }
 
+type MasterMessage_Secret struct {
+	Secret *Secret `protobuf:"bytes,160,opt,name=secret,proto3,oneof"` // only to a machine that has a recipient
+}
+
 func (*MasterMessage_Welcome) isMasterMessage_Message() {}
 
 func (*MasterMessage_Data) isMasterMessage_Message() {}
@@ -396,6 +410,8 @@ func (*MasterMessage_Pull) isMasterMessage_Message() {}
 func (*MasterMessage_OpenLogs) isMasterMessage_Message() {}
 
 func (*MasterMessage_OpenExec) isMasterMessage_Message() {}
+
+func (*MasterMessage_Secret) isMasterMessage_Message() {}
 
 // Hello is an agent's first message.
 type Hello struct {
@@ -580,6 +596,69 @@ func (x *Data) GetJson() []byte {
 	return nil
 }
 
+// Secret is a version of a secret for this machine, sent before the first View
+// with a job that names it. Both ends keep what the last View needs, and what came
+// after it; one that is refused may be sent again.
+type Secret struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"` // of the job's data
+	Sealed        string                 `protobuf:"bytes,2,opt,name=sealed,proto3" json:"sealed,omitempty"`   // armored age file, for the machine's recipient alone
+	Refused       string                 `protobuf:"bytes,3,opt,name=refused,proto3" json:"refused,omitempty"` // why there is no sealed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Secret) Reset() {
+	*x = Secret{}
+	mi := &file_link_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Secret) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Secret) ProtoMessage() {}
+
+func (x *Secret) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Secret.ProtoReflect.Descriptor instead.
+func (*Secret) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Secret) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Secret) GetSealed() string {
+	if x != nil {
+		return x.Sealed
+	}
+	return ""
+}
+
+func (x *Secret) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
 // View is all that a machine is sent; it replaces the one before.
 type View struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -592,7 +671,7 @@ type View struct {
 
 func (x *View) Reset() {
 	*x = View{}
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +683,7 @@ func (x *View) String() string {
 func (*View) ProtoMessage() {}
 
 func (x *View) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +696,7 @@ func (x *View) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use View.ProtoReflect.Descriptor instead.
 func (*View) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{7}
+	return file_link_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *View) GetEpoch() uint64 {
@@ -658,7 +737,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +749,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +762,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{8}
+	return file_link_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Assignment) GetTask() string {
@@ -754,7 +833,7 @@ type AllocUse struct {
 
 func (x *AllocUse) Reset() {
 	*x = AllocUse{}
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +845,7 @@ func (x *AllocUse) String() string {
 func (*AllocUse) ProtoMessage() {}
 
 func (x *AllocUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +858,7 @@ func (x *AllocUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocUse.ProtoReflect.Descriptor instead.
 func (*AllocUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{9}
+	return file_link_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AllocUse) GetSet() string {
@@ -815,7 +894,7 @@ type Pull struct {
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +906,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +919,7 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{10}
+	return file_link_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Pull) GetKnownDigest() []byte {
@@ -876,7 +955,7 @@ type MasterClock struct {
 
 func (x *MasterClock) Reset() {
 	*x = MasterClock{}
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +967,7 @@ func (x *MasterClock) String() string {
 func (*MasterClock) ProtoMessage() {}
 
 func (x *MasterClock) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +980,7 @@ func (x *MasterClock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterClock.ProtoReflect.Descriptor instead.
 func (*MasterClock) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{11}
+	return file_link_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MasterClock) GetReportSent() *timestamppb.Timestamp {
@@ -940,7 +1019,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1031,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1044,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{12}
+	return file_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Report) GetDigest() []byte {
@@ -1014,7 +1093,7 @@ type MachineUsage struct {
 
 func (x *MachineUsage) Reset() {
 	*x = MachineUsage{}
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1105,7 @@ func (x *MachineUsage) String() string {
 func (*MachineUsage) ProtoMessage() {}
 
 func (x *MachineUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1118,7 @@ func (x *MachineUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineUsage.ProtoReflect.Descriptor instead.
 func (*MachineUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{13}
+	return file_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MachineUsage) GetAt() *timestamppb.Timestamp {
@@ -1130,7 +1209,7 @@ type TaskUsage struct {
 
 func (x *TaskUsage) Reset() {
 	*x = TaskUsage{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1221,7 @@ func (x *TaskUsage) String() string {
 func (*TaskUsage) ProtoMessage() {}
 
 func (x *TaskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1234,7 @@ func (x *TaskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
 func (*TaskUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TaskUsage) GetTask() string {
@@ -1282,7 +1361,7 @@ type Overload struct {
 
 func (x *Overload) Reset() {
 	*x = Overload{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1373,7 @@ func (x *Overload) String() string {
 func (*Overload) ProtoMessage() {}
 
 func (x *Overload) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1386,7 @@ func (x *Overload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overload.ProtoReflect.Descriptor instead.
 func (*Overload) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Overload) GetSince() *timestamppb.Timestamp {
@@ -1342,7 +1421,7 @@ type TaskRef struct {
 
 func (x *TaskRef) Reset() {
 	*x = TaskRef{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1354,7 +1433,7 @@ func (x *TaskRef) String() string {
 func (*TaskRef) ProtoMessage() {}
 
 func (x *TaskRef) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1367,7 +1446,7 @@ func (x *TaskRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRef.ProtoReflect.Descriptor instead.
 func (*TaskRef) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TaskRef) GetTask() string {
@@ -1399,7 +1478,7 @@ type ReportBody struct {
 
 func (x *ReportBody) Reset() {
 	*x = ReportBody{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1490,7 @@ func (x *ReportBody) String() string {
 func (*ReportBody) ProtoMessage() {}
 
 func (x *ReportBody) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1503,7 @@ func (x *ReportBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBody.ProtoReflect.Descriptor instead.
 func (*ReportBody) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReportBody) GetMachine() *MachineInfo {
@@ -1481,7 +1560,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1572,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1585,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Condition) GetKind() string {
@@ -1539,7 +1618,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1630,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1643,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 // Refuse says why the agent ends the session.
@@ -1577,7 +1656,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1668,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1681,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Refuse) GetReason() string {
@@ -1632,7 +1711,7 @@ type OpenLogs struct {
 
 func (x *OpenLogs) Reset() {
 	*x = OpenLogs{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1723,7 @@ func (x *OpenLogs) String() string {
 func (*OpenLogs) ProtoMessage() {}
 
 func (x *OpenLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1736,7 @@ func (x *OpenLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLogs.ProtoReflect.Descriptor instead.
 func (*OpenLogs) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OpenLogs) GetId() string {
@@ -1749,7 +1828,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +1840,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1853,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LogPosition) GetGeneration() uint64 {
@@ -1814,7 +1893,7 @@ type OpenExec struct {
 
 func (x *OpenExec) Reset() {
 	*x = OpenExec{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +1905,7 @@ func (x *OpenExec) String() string {
 func (*OpenExec) ProtoMessage() {}
 
 func (x *OpenExec) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +1918,7 @@ func (x *OpenExec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExec.ProtoReflect.Descriptor instead.
 func (*OpenExec) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *OpenExec) GetId() string {
@@ -1902,7 +1981,7 @@ type ExecChunk struct {
 
 func (x *ExecChunk) Reset() {
 	*x = ExecChunk{}
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +1993,7 @@ func (x *ExecChunk) String() string {
 func (*ExecChunk) ProtoMessage() {}
 
 func (x *ExecChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2006,7 @@ func (x *ExecChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecChunk.ProtoReflect.Descriptor instead.
 func (*ExecChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{24}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ExecChunk) GetId() string {
@@ -1956,7 +2035,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2047,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2060,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{25}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LogChunk) GetId() string {
@@ -2016,7 +2095,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2028,7 +2107,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2041,7 +2120,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LogEnd) GetError() string {
@@ -2067,7 +2146,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2158,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2171,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -2111,14 +2190,15 @@ type MachineInfo struct {
 	// whose store knows of less has lost what it stored.
 	SeenEpoch      uint64 `protobuf:"varint,111,opt,name=seen_epoch,json=seenEpoch,proto3" json:"seen_epoch,omitempty"`
 	SeenGeneration uint64 `protobuf:"varint,112,opt,name=seen_generation,json=seenGeneration,proto3" json:"seen_generation,omitempty"`
-	Id             string `protobuf:"bytes,113,opt,name=id,proto3" json:"id,omitempty"` // of the agent's state directory
+	Id             string `protobuf:"bytes,113,opt,name=id,proto3" json:"id,omitempty"`               // of the agent's state directory
+	Recipient      string `protobuf:"bytes,160,opt,name=recipient,proto3" json:"recipient,omitempty"` // of age, whom secrets are sealed for; empty: it can hold none
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2130,7 +2210,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2143,7 +2223,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{28}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -2230,6 +2310,13 @@ func (x *MachineInfo) GetId() string {
 	return ""
 }
 
+func (x *MachineInfo) GetRecipient() string {
+	if x != nil {
+		return x.Recipient
+	}
+	return ""
+}
+
 // DeviceGroup is a number of equal devices of a machine.
 type DeviceGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2242,7 +2329,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2341,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2354,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{29}
+	return file_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -2303,7 +2390,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2315,7 +2402,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2328,7 +2415,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{30}
+	return file_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -2364,7 +2451,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2463,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2476,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{31}
+	return file_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -2424,7 +2511,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2436,7 +2523,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2449,7 +2536,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{32}
+	return file_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -2499,7 +2586,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2598,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2611,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{33}
+	return file_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -2711,7 +2798,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2810,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2823,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{34}
+	return file_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -2804,7 +2891,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[35]
+	mi := &file_link_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2903,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[35]
+	mi := &file_link_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2916,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{35}
+	return file_link_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Cause) GetKind() string {
@@ -2897,7 +2984,7 @@ type ShardMessage struct {
 
 func (x *ShardMessage) Reset() {
 	*x = ShardMessage{}
-	mi := &file_link_proto_msgTypes[36]
+	mi := &file_link_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2909,7 +2996,7 @@ func (x *ShardMessage) String() string {
 func (*ShardMessage) ProtoMessage() {}
 
 func (x *ShardMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[36]
+	mi := &file_link_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2922,7 +3009,7 @@ func (x *ShardMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardMessage.ProtoReflect.Descriptor instead.
 func (*ShardMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{36}
+	return file_link_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ShardMessage) GetMessage() isShardMessage_Message {
@@ -3015,7 +3102,7 @@ type LeaderMessage struct {
 
 func (x *LeaderMessage) Reset() {
 	*x = LeaderMessage{}
-	mi := &file_link_proto_msgTypes[37]
+	mi := &file_link_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3027,7 +3114,7 @@ func (x *LeaderMessage) String() string {
 func (*LeaderMessage) ProtoMessage() {}
 
 func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[37]
+	mi := &file_link_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3040,7 +3127,7 @@ func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderMessage.ProtoReflect.Descriptor instead.
 func (*LeaderMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{37}
+	return file_link_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LeaderMessage) GetMessage() isLeaderMessage_Message {
@@ -3169,7 +3256,7 @@ type ShardHello struct {
 
 func (x *ShardHello) Reset() {
 	*x = ShardHello{}
-	mi := &file_link_proto_msgTypes[38]
+	mi := &file_link_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3181,7 +3268,7 @@ func (x *ShardHello) String() string {
 func (*ShardHello) ProtoMessage() {}
 
 func (x *ShardHello) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[38]
+	mi := &file_link_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3194,7 +3281,7 @@ func (x *ShardHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardHello.ProtoReflect.Descriptor instead.
 func (*ShardHello) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{38}
+	return file_link_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ShardHello) GetCell() string {
@@ -3215,7 +3302,7 @@ type Attached struct {
 
 func (x *Attached) Reset() {
 	*x = Attached{}
-	mi := &file_link_proto_msgTypes[39]
+	mi := &file_link_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3314,7 @@ func (x *Attached) String() string {
 func (*Attached) ProtoMessage() {}
 
 func (x *Attached) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[39]
+	mi := &file_link_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3327,7 @@ func (x *Attached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attached.ProtoReflect.Descriptor instead.
 func (*Attached) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{39}
+	return file_link_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Attached) GetTerm() uint64 {
@@ -3262,7 +3349,7 @@ type ShardJoin struct {
 
 func (x *ShardJoin) Reset() {
 	*x = ShardJoin{}
-	mi := &file_link_proto_msgTypes[40]
+	mi := &file_link_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3274,7 +3361,7 @@ func (x *ShardJoin) String() string {
 func (*ShardJoin) ProtoMessage() {}
 
 func (x *ShardJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[40]
+	mi := &file_link_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3287,7 +3374,7 @@ func (x *ShardJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardJoin.ProtoReflect.Descriptor instead.
 func (*ShardJoin) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{40}
+	return file_link_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ShardJoin) GetId() uint64 {
@@ -3325,7 +3412,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_link_proto_msgTypes[41]
+	mi := &file_link_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3337,7 +3424,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[41]
+	mi := &file_link_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3350,7 +3437,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{41}
+	return file_link_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Connection) GetFrom() string {
@@ -3403,7 +3490,7 @@ type Joined struct {
 
 func (x *Joined) Reset() {
 	*x = Joined{}
-	mi := &file_link_proto_msgTypes[42]
+	mi := &file_link_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3415,7 +3502,7 @@ func (x *Joined) String() string {
 func (*Joined) ProtoMessage() {}
 
 func (x *Joined) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[42]
+	mi := &file_link_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3428,7 +3515,7 @@ func (x *Joined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Joined.ProtoReflect.Descriptor instead.
 func (*Joined) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{42}
+	return file_link_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Joined) GetId() uint64 {
@@ -3484,7 +3571,7 @@ type SessionUpdates struct {
 
 func (x *SessionUpdates) Reset() {
 	*x = SessionUpdates{}
-	mi := &file_link_proto_msgTypes[43]
+	mi := &file_link_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3496,7 +3583,7 @@ func (x *SessionUpdates) String() string {
 func (*SessionUpdates) ProtoMessage() {}
 
 func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[43]
+	mi := &file_link_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3509,7 +3596,7 @@ func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionUpdates.ProtoReflect.Descriptor instead.
 func (*SessionUpdates) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{43}
+	return file_link_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SessionUpdates) GetUpdates() []*SessionUpdate {
@@ -3535,7 +3622,7 @@ type SessionUpdate struct {
 
 func (x *SessionUpdate) Reset() {
 	*x = SessionUpdate{}
-	mi := &file_link_proto_msgTypes[44]
+	mi := &file_link_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3547,7 +3634,7 @@ func (x *SessionUpdate) String() string {
 func (*SessionUpdate) ProtoMessage() {}
 
 func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[44]
+	mi := &file_link_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3560,7 +3647,7 @@ func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionUpdate.ProtoReflect.Descriptor instead.
 func (*SessionUpdate) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{44}
+	return file_link_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SessionUpdate) GetMachine() string {
@@ -3622,7 +3709,7 @@ type Taken struct {
 
 func (x *Taken) Reset() {
 	*x = Taken{}
-	mi := &file_link_proto_msgTypes[45]
+	mi := &file_link_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3634,7 +3721,7 @@ func (x *Taken) String() string {
 func (*Taken) ProtoMessage() {}
 
 func (x *Taken) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[45]
+	mi := &file_link_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3647,7 +3734,7 @@ func (x *Taken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taken.ProtoReflect.Descriptor instead.
 func (*Taken) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{45}
+	return file_link_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Taken) GetRefused() []*Refusal {
@@ -3668,7 +3755,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_link_proto_msgTypes[46]
+	mi := &file_link_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3680,7 +3767,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[46]
+	mi := &file_link_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3693,7 +3780,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{46}
+	return file_link_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -3723,7 +3810,7 @@ type Views struct {
 
 func (x *Views) Reset() {
 	*x = Views{}
-	mi := &file_link_proto_msgTypes[47]
+	mi := &file_link_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3735,7 +3822,7 @@ func (x *Views) String() string {
 func (*Views) ProtoMessage() {}
 
 func (x *Views) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[47]
+	mi := &file_link_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3748,7 +3835,7 @@ func (x *Views) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Views.ProtoReflect.Descriptor instead.
 func (*Views) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{47}
+	return file_link_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Views) GetForget() bool {
@@ -3783,7 +3870,7 @@ type MachineView struct {
 
 func (x *MachineView) Reset() {
 	*x = MachineView{}
-	mi := &file_link_proto_msgTypes[48]
+	mi := &file_link_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3795,7 +3882,7 @@ func (x *MachineView) String() string {
 func (*MachineView) ProtoMessage() {}
 
 func (x *MachineView) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[48]
+	mi := &file_link_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3808,7 +3895,7 @@ func (x *MachineView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineView.ProtoReflect.Descriptor instead.
 func (*MachineView) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{48}
+	return file_link_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MachineView) GetMachine() string {
@@ -3838,7 +3925,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_link_proto_msgTypes[49]
+	mi := &file_link_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3850,7 +3937,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[49]
+	mi := &file_link_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3863,7 +3950,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{49}
+	return file_link_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Ask) GetId() uint64 {
@@ -3898,7 +3985,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_link_proto_msgTypes[50]
+	mi := &file_link_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3910,7 +3997,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[50]
+	mi := &file_link_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3923,7 +4010,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{50}
+	return file_link_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -3956,7 +4043,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_link_proto_msgTypes[51]
+	mi := &file_link_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +4055,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[51]
+	mi := &file_link_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3981,7 +4068,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{51}
+	return file_link_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Open) GetId() string {
@@ -4052,7 +4139,7 @@ type Drop struct {
 
 func (x *Drop) Reset() {
 	*x = Drop{}
-	mi := &file_link_proto_msgTypes[52]
+	mi := &file_link_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4064,7 +4151,7 @@ func (x *Drop) String() string {
 func (*Drop) ProtoMessage() {}
 
 func (x *Drop) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[52]
+	mi := &file_link_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4077,7 +4164,7 @@ func (x *Drop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drop.ProtoReflect.Descriptor instead.
 func (*Drop) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{52}
+	return file_link_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Drop) GetMachine() string {
@@ -4120,7 +4207,7 @@ type TunnelChunk struct {
 
 func (x *TunnelChunk) Reset() {
 	*x = TunnelChunk{}
-	mi := &file_link_proto_msgTypes[53]
+	mi := &file_link_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4132,7 +4219,7 @@ func (x *TunnelChunk) String() string {
 func (*TunnelChunk) ProtoMessage() {}
 
 func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[53]
+	mi := &file_link_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4145,7 +4232,7 @@ func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelChunk.ProtoReflect.Descriptor instead.
 func (*TunnelChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{53}
+	return file_link_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TunnelChunk) GetId() string {
@@ -4179,7 +4266,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_link_proto_msgTypes[54]
+	mi := &file_link_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4191,7 +4278,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[54]
+	mi := &file_link_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4204,7 +4291,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{54}
+	return file_link_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *FollowRequest) GetCell() string {
@@ -4226,7 +4313,7 @@ type StatePiece struct {
 
 func (x *StatePiece) Reset() {
 	*x = StatePiece{}
-	mi := &file_link_proto_msgTypes[55]
+	mi := &file_link_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4238,7 +4325,7 @@ func (x *StatePiece) String() string {
 func (*StatePiece) ProtoMessage() {}
 
 func (x *StatePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[55]
+	mi := &file_link_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4251,7 +4338,7 @@ func (x *StatePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatePiece.ProtoReflect.Descriptor instead.
 func (*StatePiece) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{55}
+	return file_link_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StatePiece) GetData() []byte {
@@ -4279,7 +4366,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_link_proto_msgTypes[56]
+	mi := &file_link_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4291,7 +4378,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[56]
+	mi := &file_link_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4304,7 +4391,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{56}
+	return file_link_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *EventsRequest) GetCell() string {
@@ -4331,7 +4418,7 @@ type EventBatch struct {
 
 func (x *EventBatch) Reset() {
 	*x = EventBatch{}
-	mi := &file_link_proto_msgTypes[57]
+	mi := &file_link_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4343,7 +4430,7 @@ func (x *EventBatch) String() string {
 func (*EventBatch) ProtoMessage() {}
 
 func (x *EventBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[57]
+	mi := &file_link_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4356,7 +4443,7 @@ func (x *EventBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventBatch.ProtoReflect.Descriptor instead.
 func (*EventBatch) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{57}
+	return file_link_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *EventBatch) GetRecords() [][]byte {
@@ -4376,7 +4463,7 @@ type ForwardChunk struct {
 
 func (x *ForwardChunk) Reset() {
 	*x = ForwardChunk{}
-	mi := &file_link_proto_msgTypes[58]
+	mi := &file_link_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4388,7 +4475,7 @@ func (x *ForwardChunk) String() string {
 func (*ForwardChunk) ProtoMessage() {}
 
 func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[58]
+	mi := &file_link_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4401,7 +4488,7 @@ func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardChunk.ProtoReflect.Descriptor instead.
 func (*ForwardChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{58}
+	return file_link_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ForwardChunk) GetData() []byte {
@@ -4428,14 +4515,15 @@ const file_link_proto_rawDesc = "" +
 	"\x06report\x18\x02 \x01(\v2\x16.muster.link.v1.ReportH\x00R\x06report\x12*\n" +
 	"\x04hint\x18\x03 \x01(\v2\x14.muster.link.v1.HintH\x00R\x04hint\x120\n" +
 	"\x06refuse\x18\x04 \x01(\v2\x16.muster.link.v1.RefuseH\x00R\x06refuseB\t\n" +
-	"\amessage\"\xc5\x02\n" +
+	"\amessage\"\xf8\x02\n" +
 	"\rMasterMessage\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.muster.link.v1.WelcomeH\x00R\awelcome\x12*\n" +
 	"\x04data\x18\x02 \x01(\v2\x14.muster.link.v1.DataH\x00R\x04data\x12*\n" +
 	"\x04view\x18\x03 \x01(\v2\x14.muster.link.v1.ViewH\x00R\x04view\x12*\n" +
 	"\x04pull\x18\x04 \x01(\v2\x14.muster.link.v1.PullH\x00R\x04pull\x127\n" +
 	"\topen_logs\x18\x05 \x01(\v2\x18.muster.link.v1.OpenLogsH\x00R\bopenLogs\x127\n" +
-	"\topen_exec\x18Z \x01(\v2\x18.muster.link.v1.OpenExecH\x00R\bopenExecB\t\n" +
+	"\topen_exec\x18Z \x01(\v2\x18.muster.link.v1.OpenExecH\x00R\bopenExec\x121\n" +
+	"\x06secret\x18\xa0\x01 \x01(\v2\x16.muster.link.v1.SecretH\x00R\x06secretB\t\n" +
 	"\amessage\"\x90\x01\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x125\n" +
@@ -4447,7 +4535,11 @@ const file_link_proto_rawDesc = "" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"2\n" +
 	"\x04Data\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\fR\x04json\"t\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json\"T\n" +
+	"\x06Secret\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
+	"\x06sealed\x18\x02 \x01(\tR\x06sealed\x12\x18\n" +
+	"\arefused\x18\x03 \x01(\tR\arefused\"t\n" +
 	"\x04View\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12<\n" +
@@ -4591,7 +4683,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06LogEnd\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x1b\n" +
 	"\tnot_found\x18\x02 \x01(\bR\bnotFound\"\b\n" +
-	"\x06LogAck\"\xaa\x04\n" +
+	"\x06LogAck\"\xc9\x04\n" +
 	"\vMachineInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\tR\x04boot\x125\n" +
@@ -4607,7 +4699,8 @@ const file_link_proto_rawDesc = "" +
 	"\n" +
 	"seen_epoch\x18o \x01(\x04R\tseenEpoch\x12'\n" +
 	"\x0fseen_generation\x18p \x01(\x04R\x0eseenGeneration\x12\x0e\n" +
-	"\x02id\x18q \x01(\tR\x02id\x1a=\n" +
+	"\x02id\x18q \x01(\tR\x02id\x12\x1d\n" +
+	"\trecipient\x18\xa0\x01 \x01(\tR\trecipient\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
@@ -4802,7 +4895,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -4811,166 +4904,168 @@ var file_link_proto_goTypes = []any{
 	(*Hello)(nil),                 // 4: muster.link.v1.Hello
 	(*Welcome)(nil),               // 5: muster.link.v1.Welcome
 	(*Data)(nil),                  // 6: muster.link.v1.Data
-	(*View)(nil),                  // 7: muster.link.v1.View
-	(*Assignment)(nil),            // 8: muster.link.v1.Assignment
-	(*AllocUse)(nil),              // 9: muster.link.v1.AllocUse
-	(*Pull)(nil),                  // 10: muster.link.v1.Pull
-	(*MasterClock)(nil),           // 11: muster.link.v1.MasterClock
-	(*Report)(nil),                // 12: muster.link.v1.Report
-	(*MachineUsage)(nil),          // 13: muster.link.v1.MachineUsage
-	(*TaskUsage)(nil),             // 14: muster.link.v1.TaskUsage
-	(*Overload)(nil),              // 15: muster.link.v1.Overload
-	(*TaskRef)(nil),               // 16: muster.link.v1.TaskRef
-	(*ReportBody)(nil),            // 17: muster.link.v1.ReportBody
-	(*Condition)(nil),             // 18: muster.link.v1.Condition
-	(*Hint)(nil),                  // 19: muster.link.v1.Hint
-	(*Refuse)(nil),                // 20: muster.link.v1.Refuse
-	(*OpenLogs)(nil),              // 21: muster.link.v1.OpenLogs
-	(*LogPosition)(nil),           // 22: muster.link.v1.LogPosition
-	(*OpenExec)(nil),              // 23: muster.link.v1.OpenExec
-	(*ExecChunk)(nil),             // 24: muster.link.v1.ExecChunk
-	(*LogChunk)(nil),              // 25: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 26: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 27: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 28: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 29: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 30: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 31: muster.link.v1.Resources
-	(*PortRange)(nil),             // 32: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 33: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 34: muster.link.v1.Exit
-	(*Cause)(nil),                 // 35: muster.link.v1.Cause
-	(*ShardMessage)(nil),          // 36: muster.link.v1.ShardMessage
-	(*LeaderMessage)(nil),         // 37: muster.link.v1.LeaderMessage
-	(*ShardHello)(nil),            // 38: muster.link.v1.ShardHello
-	(*Attached)(nil),              // 39: muster.link.v1.Attached
-	(*ShardJoin)(nil),             // 40: muster.link.v1.ShardJoin
-	(*Connection)(nil),            // 41: muster.link.v1.Connection
-	(*Joined)(nil),                // 42: muster.link.v1.Joined
-	(*SessionUpdates)(nil),        // 43: muster.link.v1.SessionUpdates
-	(*SessionUpdate)(nil),         // 44: muster.link.v1.SessionUpdate
-	(*Taken)(nil),                 // 45: muster.link.v1.Taken
-	(*Refusal)(nil),               // 46: muster.link.v1.Refusal
-	(*Views)(nil),                 // 47: muster.link.v1.Views
-	(*MachineView)(nil),           // 48: muster.link.v1.MachineView
-	(*Ask)(nil),                   // 49: muster.link.v1.Ask
-	(*Answer)(nil),                // 50: muster.link.v1.Answer
-	(*Open)(nil),                  // 51: muster.link.v1.Open
-	(*Drop)(nil),                  // 52: muster.link.v1.Drop
-	(*TunnelChunk)(nil),           // 53: muster.link.v1.TunnelChunk
-	(*FollowRequest)(nil),         // 54: muster.link.v1.FollowRequest
-	(*StatePiece)(nil),            // 55: muster.link.v1.StatePiece
-	(*EventsRequest)(nil),         // 56: muster.link.v1.EventsRequest
-	(*EventBatch)(nil),            // 57: muster.link.v1.EventBatch
-	(*ForwardChunk)(nil),          // 58: muster.link.v1.ForwardChunk
-	nil,                           // 59: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 60: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 61: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
+	(*Secret)(nil),                // 7: muster.link.v1.Secret
+	(*View)(nil),                  // 8: muster.link.v1.View
+	(*Assignment)(nil),            // 9: muster.link.v1.Assignment
+	(*AllocUse)(nil),              // 10: muster.link.v1.AllocUse
+	(*Pull)(nil),                  // 11: muster.link.v1.Pull
+	(*MasterClock)(nil),           // 12: muster.link.v1.MasterClock
+	(*Report)(nil),                // 13: muster.link.v1.Report
+	(*MachineUsage)(nil),          // 14: muster.link.v1.MachineUsage
+	(*TaskUsage)(nil),             // 15: muster.link.v1.TaskUsage
+	(*Overload)(nil),              // 16: muster.link.v1.Overload
+	(*TaskRef)(nil),               // 17: muster.link.v1.TaskRef
+	(*ReportBody)(nil),            // 18: muster.link.v1.ReportBody
+	(*Condition)(nil),             // 19: muster.link.v1.Condition
+	(*Hint)(nil),                  // 20: muster.link.v1.Hint
+	(*Refuse)(nil),                // 21: muster.link.v1.Refuse
+	(*OpenLogs)(nil),              // 22: muster.link.v1.OpenLogs
+	(*LogPosition)(nil),           // 23: muster.link.v1.LogPosition
+	(*OpenExec)(nil),              // 24: muster.link.v1.OpenExec
+	(*ExecChunk)(nil),             // 25: muster.link.v1.ExecChunk
+	(*LogChunk)(nil),              // 26: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 27: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 28: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 29: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 30: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 31: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 32: muster.link.v1.Resources
+	(*PortRange)(nil),             // 33: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 34: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 35: muster.link.v1.Exit
+	(*Cause)(nil),                 // 36: muster.link.v1.Cause
+	(*ShardMessage)(nil),          // 37: muster.link.v1.ShardMessage
+	(*LeaderMessage)(nil),         // 38: muster.link.v1.LeaderMessage
+	(*ShardHello)(nil),            // 39: muster.link.v1.ShardHello
+	(*Attached)(nil),              // 40: muster.link.v1.Attached
+	(*ShardJoin)(nil),             // 41: muster.link.v1.ShardJoin
+	(*Connection)(nil),            // 42: muster.link.v1.Connection
+	(*Joined)(nil),                // 43: muster.link.v1.Joined
+	(*SessionUpdates)(nil),        // 44: muster.link.v1.SessionUpdates
+	(*SessionUpdate)(nil),         // 45: muster.link.v1.SessionUpdate
+	(*Taken)(nil),                 // 46: muster.link.v1.Taken
+	(*Refusal)(nil),               // 47: muster.link.v1.Refusal
+	(*Views)(nil),                 // 48: muster.link.v1.Views
+	(*MachineView)(nil),           // 49: muster.link.v1.MachineView
+	(*Ask)(nil),                   // 50: muster.link.v1.Ask
+	(*Answer)(nil),                // 51: muster.link.v1.Answer
+	(*Open)(nil),                  // 52: muster.link.v1.Open
+	(*Drop)(nil),                  // 53: muster.link.v1.Drop
+	(*TunnelChunk)(nil),           // 54: muster.link.v1.TunnelChunk
+	(*FollowRequest)(nil),         // 55: muster.link.v1.FollowRequest
+	(*StatePiece)(nil),            // 56: muster.link.v1.StatePiece
+	(*EventsRequest)(nil),         // 57: muster.link.v1.EventsRequest
+	(*EventBatch)(nil),            // 58: muster.link.v1.EventBatch
+	(*ForwardChunk)(nil),          // 59: muster.link.v1.ForwardChunk
+	nil,                           // 60: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 61: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 62: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 64: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
-	12, // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
-	19, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
-	20, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
+	13, // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
+	20, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
+	21, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
 	5,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
 	6,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
-	7,  // 6: muster.link.v1.MasterMessage.view:type_name -> muster.link.v1.View
-	10, // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
-	21, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	23, // 9: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
-	28, // 10: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
-	8,  // 11: muster.link.v1.View.assignments:type_name -> muster.link.v1.Assignment
-	59, // 12: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	35, // 13: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	30, // 14: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
-	9,  // 15: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
-	11, // 16: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	62, // 17: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	63, // 18: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	62, // 19: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
-	13, // 20: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	62, // 21: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	62, // 22: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
-	14, // 23: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	62, // 24: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	62, // 25: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	62, // 26: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
-	16, // 27: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
-	28, // 28: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	33, // 29: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	15, // 30: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
-	18, // 31: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	62, // 32: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	62, // 33: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
-	22, // 34: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
-	26, // 35: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	31, // 36: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	32, // 37: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	60, // 38: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	29, // 39: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	31, // 40: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	62, // 41: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	61, // 42: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	34, // 43: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	35, // 44: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	30, // 45: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	62, // 46: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
-	9,  // 47: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
-	62, // 48: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	34, // 49: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	62, // 50: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	38, // 51: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
-	40, // 52: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
-	43, // 53: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
-	50, // 54: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
-	39, // 55: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
-	42, // 56: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
-	45, // 57: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
-	47, // 58: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
-	49, // 59: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
-	51, // 60: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
-	52, // 61: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
-	28, // 62: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
-	41, // 63: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
-	62, // 64: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
-	44, // 65: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
-	41, // 66: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
-	12, // 67: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
-	13, // 68: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
-	46, // 69: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
-	6,  // 70: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
-	48, // 71: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
-	7,  // 72: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
-	21, // 73: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
-	23, // 74: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
-	26, // 75: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
-	2,  // 76: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	25, // 77: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	24, // 78: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
-	0,  // 79: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	36, // 80: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
-	53, // 81: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
-	54, // 82: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
-	56, // 83: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
-	58, // 84: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
-	0,  // 85: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 86: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	27, // 87: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	24, // 88: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 89: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	37, // 90: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
-	53, // 91: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
-	55, // 92: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
-	57, // 93: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
-	58, // 94: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
-	1,  // 95: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
-	86, // [86:96] is the sub-list for method output_type
-	76, // [76:86] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	8,  // 6: muster.link.v1.MasterMessage.view:type_name -> muster.link.v1.View
+	11, // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
+	22, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
+	24, // 9: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
+	7,  // 10: muster.link.v1.MasterMessage.secret:type_name -> muster.link.v1.Secret
+	29, // 11: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	9,  // 12: muster.link.v1.View.assignments:type_name -> muster.link.v1.Assignment
+	60, // 13: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	36, // 14: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	31, // 15: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	10, // 16: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
+	12, // 17: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
+	63, // 18: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	64, // 19: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	63, // 20: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	14, // 21: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
+	63, // 22: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	63, // 23: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	15, // 24: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
+	63, // 25: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	63, // 26: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	63, // 27: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	17, // 28: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
+	29, // 29: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	34, // 30: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	16, // 31: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
+	19, // 32: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
+	63, // 33: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	63, // 34: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	23, // 35: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
+	27, // 36: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	32, // 37: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	33, // 38: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	61, // 39: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	30, // 40: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	32, // 41: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	63, // 42: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	62, // 43: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	35, // 44: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	36, // 45: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	31, // 46: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	63, // 47: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	10, // 48: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
+	63, // 49: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	35, // 50: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	63, // 51: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	39, // 52: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
+	41, // 53: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
+	44, // 54: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
+	51, // 55: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
+	40, // 56: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
+	43, // 57: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
+	46, // 58: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
+	48, // 59: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
+	50, // 60: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
+	52, // 61: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
+	53, // 62: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
+	29, // 63: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
+	42, // 64: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
+	63, // 65: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
+	45, // 66: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
+	42, // 67: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
+	13, // 68: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
+	14, // 69: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
+	47, // 70: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
+	6,  // 71: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
+	49, // 72: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
+	8,  // 73: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
+	22, // 74: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
+	24, // 75: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
+	27, // 76: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
+	2,  // 77: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	26, // 78: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	25, // 79: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 80: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	37, // 81: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
+	54, // 82: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
+	55, // 83: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
+	57, // 84: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
+	59, // 85: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
+	0,  // 86: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 87: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	28, // 88: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	25, // 89: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 90: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	38, // 91: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
+	54, // 92: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
+	56, // 93: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
+	58, // 94: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
+	59, // 95: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
+	1,  // 96: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
+	87, // [87:97] is the sub-list for method output_type
+	77, // [77:87] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -4991,16 +5086,17 @@ func file_link_proto_init() {
 		(*MasterMessage_Pull)(nil),
 		(*MasterMessage_OpenLogs)(nil),
 		(*MasterMessage_OpenExec)(nil),
+		(*MasterMessage_Secret)(nil),
 	}
-	file_link_proto_msgTypes[12].OneofWrappers = []any{}
-	file_link_proto_msgTypes[21].OneofWrappers = []any{}
-	file_link_proto_msgTypes[36].OneofWrappers = []any{
+	file_link_proto_msgTypes[13].OneofWrappers = []any{}
+	file_link_proto_msgTypes[22].OneofWrappers = []any{}
+	file_link_proto_msgTypes[37].OneofWrappers = []any{
 		(*ShardMessage_Hello)(nil),
 		(*ShardMessage_Join)(nil),
 		(*ShardMessage_Updates)(nil),
 		(*ShardMessage_Answer)(nil),
 	}
-	file_link_proto_msgTypes[37].OneofWrappers = []any{
+	file_link_proto_msgTypes[38].OneofWrappers = []any{
 		(*LeaderMessage_Attached)(nil),
 		(*LeaderMessage_Joined)(nil),
 		(*LeaderMessage_Taken)(nil),
@@ -5009,7 +5105,7 @@ func file_link_proto_init() {
 		(*LeaderMessage_Open)(nil),
 		(*LeaderMessage_Drop)(nil),
 	}
-	file_link_proto_msgTypes[51].OneofWrappers = []any{
+	file_link_proto_msgTypes[52].OneofWrappers = []any{
 		(*Open_Logs)(nil),
 		(*Open_Exec)(nil),
 	}
@@ -5019,7 +5115,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
