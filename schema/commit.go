@@ -87,6 +87,9 @@ type Compiled struct {
 	// Empty is that the commit holds nothing at all, which is an error among
 	// Diagnostics, and yet may be meant: then AllowPrune says so.
 	Empty bool
+	// VersionKey is the key of the versions of secrets, sealed for the cell's identities: ""
+	// of what no master has taken. See SealedSecret.Version.
+	VersionKey string
 	Trailers
 }
 

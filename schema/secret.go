@@ -26,6 +26,9 @@ func (s *Secret) ID() string { return s.Owner() + "/" + s.Name }
 // Owner returns cell/user: what a sealed secret says of whose it is.
 func (s *Secret) Owner() string { return s.Cell + "/" + s.User }
 
+// Sealed returns the secret as it is in the repository.
+func (s *Secret) Sealed() *SealedSecret { return &SealedSecret{Age: s.Age, SOPS: s.SOPS, Key: s.Key} }
+
 // TaskSecret is how a task gets a secret that its job names.
 type TaskSecret struct {
 	// File is the path of a file in SecretsVariable. "" is the secret's name, unless
@@ -71,7 +74,9 @@ type SealedSecret struct {
 
 // Unsealed returns o with jobs that name their secrets and do not hold them, as they are
 // declared.
-func (o Objects) Unsealed() Objects {
+func (o *Objects) Unsealed() *Objects {
+	out := *o
+	o = &out
 	o.Jobs = slices.Clone(o.Jobs)
 	for i := range o.Jobs {
 		secrets := maps.Clone(o.Jobs[i].Task.Secrets)
@@ -82,6 +87,12 @@ func (o Objects) Unsealed() Objects {
 		o.Jobs[i].Task.Secrets = secrets
 	}
 	return o
+}
+
+// SecretsRecord is what the store keeps of a cell's secrets beside the packages.
+type SecretsRecord struct {
+	// VersionKey is that of Compiled.
+	VersionKey string `json:"versionKey"`
 }
 
 // HasSecrets is the attribute of machines that can hold secrets: "true" or "false".

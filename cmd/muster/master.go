@@ -25,6 +25,7 @@ type masterFlags struct {
 	pki, linkListen                string
 	machineLife                    lifeFlag
 	noExec                         bool
+	secretIdentity                 string
 	lostAfter                      time.Duration
 	socket                         string
 	users                          userFlag
@@ -38,6 +39,7 @@ func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().Var(&f.users, "allow-user", "user of this machine who may use the API, beside root and the master's user: a name, a number, or FIRST-LAST; with the suffix :read-only without changes; may be repeated")
 	f.machineLife = lifeFlag(24 * time.Hour)
 	c.Flags().StringVar(&f.pki, "pki", "", "directory of the cell's certificate authority, created by muster pki init: API and agent link use mutual TLS")
+	c.Flags().StringVar(&f.secretIdentity, "secret-identity", "", "file of age identities that open the cell's secrets, readable by its owner only; muster secret keys --new creates one (default: none, and secrets are not opened)")
 	c.Flags().StringVar(&f.linkListen, "link-listen", "", "listen address for agents on other machines, such as :7421; needs --pki (default: none)")
 	c.Flags().Var(&f.machineLife, "machine-life", "validity of a machine's certificate, which its agent renews after two thirds of it, 5s to 90d")
 	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to poll for new commits; those of a local repository are seen at once")
@@ -90,7 +92,7 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 		return cell.MasterConfig{}, invalid("a job overrides it with its field silence", "--lost-after %s: want 15s to 24h", f.lostAfter)
 	}
 	return cell.MasterConfig{
-		LostAfter: f.lostAfter, PKI: f.pki, LinkListen: f.linkListen, MachineLife: life,
+		LostAfter: f.lostAfter, PKI: f.pki, SecretIdentity: f.secretIdentity, LinkListen: f.linkListen, MachineLife: life,
 		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
 		Exe: exe, Release: version, NoExec: f.noExec, Socket: f.socket, Users: f.users.users,
 		Ready: func(name, address, page string) {

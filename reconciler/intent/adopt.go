@@ -43,9 +43,10 @@ func Adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) A
 	if s.Suspended() {
 		return Adoption{}
 	}
+	c = carried(s, c)
 	out, brings := adopt(s, desired, c, now)
 	writes, events := promote(s, c, brings, now)
-	out.Writes, out.Promoted = append(writes, out.Writes...), events
+	out.Writes, out.Promoted = slices.Concat(versionKey(s, c), writes, out.Writes), events
 	return out
 }
 
@@ -303,6 +304,11 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	for i := range p.Objects.AllocSets {
 		if set := &p.Objects.AllocSets[i]; !cells[set.Cell] {
 			report(schema.ObjectKey{Kind: schema.KindAllocSet, Name: set.ID().String()}, set.Cell)
+		}
+	}
+	for i := range p.Objects.Secrets {
+		if s := &p.Objects.Secrets[i]; !cells[s.Cell] {
+			report(secretKey(s), s.Cell)
 		}
 	}
 	for _, q := range p.Objects.Quotas {

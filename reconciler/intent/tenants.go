@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/sealed"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -118,6 +119,11 @@ func (t Tenants) violations(p *schema.Package) []schema.Diagnostic {
 			t.job(p, p.Objects.AllocSets[i].Job(), owner, &found)
 		}
 	}
+	for i := range p.Objects.Secrets {
+		if len(t) > 0 {
+			t.secret(p, &p.Objects.Secrets[i], owner, &found)
+		}
+	}
 	return found.Fold()
 }
 
@@ -151,37 +157,73 @@ func (t Tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *Fin
 	}
 	key := KeyOf(j)
 	pos, field := p.Origins[key], key.Field()
+	if !t.mayName(claim{p, key, j.User}, owner, found) && owner == nil {
+		return
+	}
+	if d := t.unmonitored(p.Dir, j); d != nil {
+		d.Position, d.Field = pos, field+".priority"
+		found.Add("monitoring", key, *d)
+	}
+}
+
+// secret finds what a secret of p may not be where it is, below owner's paths.
+func (t Tenants) secret(p *schema.Package, s *schema.Secret, owner *tenant, found *Findings) {
+	key := secretKey(s)
+	if !t.mayName(claim{p, key, s.User}, owner, found) || s.Age == "" {
+		return
+	}
+	if h, err := sealed.Inspect(s.Age); err == nil && h.Owner == "" {
+		found.Add("secret", key, schema.Diagnostic{
+			Rule: schema.RuleSecret, Position: p.Origins[key], Field: key.Field() + ".age",
+			Message:  "the age file does not say whose it is, so it may be a copy of another tenant's",
+			Expected: fmt.Sprintf("an age file that is sealed for %s", s.Owner()), Hint: "muster secret rotate writes that into the files that you can open",
+		})
+	}
+}
+
+// claim is an object of a package that names a user.
+type claim struct {
+	p    *schema.Package
+	key  schema.ObjectKey
+	user string
+}
+
+// mayName reports whether an object may name its user, below owner's paths.
+func (t Tenants) mayName(c claim, owner *tenant, found *Findings) bool {
+	p, key, user := c.p, c.key, c.user
+	pos, field, kind := p.Origins[key], key.Field(), "job"
+	if key.Kind == schema.KindSecret {
+		kind = "secret"
+	}
 	if owner == nil {
 		hint := "declare a tenant with this directory, or move the file"
-		if i := slices.IndexFunc(t, func(o tenant) bool { return slices.Contains(o.Users, j.User) }); i >= 0 {
-			hint = fmt.Sprintf("add %q to the paths of %s, which has the user %q, or move the file", p.Dir, &t[i], j.User)
+		if i := slices.IndexFunc(t, func(o tenant) bool { return slices.Contains(o.Users, user) }); i >= 0 {
+			hint = fmt.Sprintf("add %q to the paths of %s, which has the user %q, or move the file", p.Dir, &t[i], user)
 		}
 		found.Add("nobody", key, schema.Diagnostic{
 			Rule: schema.RuleOwnership, Position: pos, Field: field,
 			Message:  fmt.Sprintf("directory %s belongs to no tenant, so no %s may be declared in it", p.Dir, key.Kind),
 			Expected: "a directory below the paths of a tenant", Hint: hint,
 		})
-		return
+		return false
 	}
-	if !slices.Contains(owner.Users, j.User) {
+	if !slices.Contains(owner.Users, user) {
 		d := schema.Diagnostic{
 			Rule: schema.RuleOwnership, Position: pos, Field: field + ".user",
-			Message:  fmt.Sprintf("directory %s belongs to tenant %q, whose jobs may not name the user %q", p.Dir, owner.Name, j.User),
+			Message:  fmt.Sprintf("directory %s belongs to tenant %q, whose %ss may not name the user %q", p.Dir, owner.Name, kind, user),
 			Expected: "one of " + strings.Join(owner.Users, ", "),
-			Hint:     fmt.Sprintf("correct the user, or add %q to the users of %s", j.User, owner),
+			Hint:     fmt.Sprintf("correct the user, or add %q to the users of %s", user, owner),
 		}
-		if near := valid.Nearest(j.User, owner.Users); near != "" {
-			d.Hint = fmt.Sprintf("did you mean %q? Else add %q to the users of %s", near, j.User, owner)
+		if near := valid.Nearest(user, owner.Users); near != "" {
+			d.Hint = fmt.Sprintf("did you mean %q? Else add %q to the users of %s", near, user, owner)
 		}
 		if len(owner.Users) == 0 {
 			d.Expected = "a user of the tenant, which has none"
 		}
-		found.Add("user "+j.User, key, d)
+		found.Add("user "+user, key, d)
+		return false
 	}
-	if d := t.unmonitored(p.Dir, j); d != nil {
-		d.Position, d.Field = pos, field+".priority"
-		found.Add("monitoring", key, *d)
-	}
+	return true
 }
 
 // unmonitored says why a job that dir declares may not be at band monitoring,

@@ -33,10 +33,17 @@ type Compiler interface {
 	Compile(ctx context.Context, tree schema.Tree) (schema.Compiled, error)
 }
 
+// Secrets says what the secrets of a commit hold: see schema.Package.Opened.
+type Secrets interface {
+	// Take does so in c, with the cell's key of versions as it is stored; "" for none yet.
+	Take(c *schema.Compiled, key string)
+}
+
 // Follower carries heads of a repository to a Loop.
 type Follower struct {
 	Source   Source
 	Compiler Compiler
+	Secrets  Secrets // nil: nobody opens any, and their versions are not known
 	Loop     *Loop
 	Log      *slog.Logger
 }
@@ -144,6 +151,13 @@ func (f Follower) compile(ctx context.Context, commit string) error {
 	}
 	if c.Trailers, err = f.trailers(ctx, commit); err != nil {
 		return fmt.Errorf("the trailers up to commit %s: %w", commit, err)
+	}
+	if f.Secrets != nil {
+		key, err := f.Loop.versionKey(ctx)
+		if err != nil {
+			return fmt.Errorf("the secrets of commit %s: %w", commit, err)
+		}
+		f.Secrets.Take(&c, key)
 	}
 	return f.Loop.Adopt(ctx, c)
 }

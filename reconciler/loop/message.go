@@ -174,3 +174,13 @@ type appliedQuestion struct{ reply chan<- string }
 func (m appliedQuestion) answer(o *owner) {
 	m.reply <- o.master.State().Head.Commit
 }
+
+// versionKey returns the key of the versions of secrets, as it is stored.
+func (l *Loop) versionKey(ctx context.Context) (sealed string, err error) {
+	reply := make(chan string, 1)
+	return ask(ctx, l, versionKeyQuestion{reply}, reply)
+}
+
+type versionKeyQuestion struct{ reply chan<- string }
+
+func (m versionKeyQuestion) answer(o *owner) { m.reply <- o.master.State().Secrets.VersionKey }

@@ -27,6 +27,8 @@ const (
 	KeySuspend = "suspend/" // + user/job, or all: schema.Suspension
 	KeyRestart = "restart/" // + user/job or user/job/index: schema.RestartRequest
 
+	KeySecrets = "secrets" // schema.SecretsRecord
+
 	KeyRestored = "restored" // schema.Restored, of a cell that was restored from a snapshot
 )
 
@@ -47,6 +49,8 @@ type State struct {
 	Suspensions map[string]*schema.Suspension
 	// Restarts are those in progress, and those that have failed, by name.
 	Restarts map[string]*schema.RestartRequest
+	// Secrets is empty in a cell that never had any.
+	Secrets schema.SecretsRecord
 	// Restored is nil in a cell that never was.
 	Restored *schema.Restored
 
@@ -169,6 +173,9 @@ func (s *State) apply(w Write) error {
 		}
 		s.Head = h
 		return err
+	case KeySecrets + "/":
+		s.Secrets = schema.SecretsRecord{}
+		return s.decode(w, &s.Secrets)
 	case KeyRestored + "/":
 		s.Restored = new(schema.Restored)
 		return s.decode(w, s.Restored)

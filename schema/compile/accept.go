@@ -89,7 +89,7 @@ func Merge(c schema.Compiled) schema.Objects {
 		all.Add(o)
 	}
 	all.Sort()
-	return all.Unsealed()
+	return *all.Unsealed()
 }
 
 // Diagnostics returns all that is wrong with a commit, sorted by position.

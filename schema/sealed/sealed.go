@@ -110,7 +110,7 @@ func Seal(plaintext []byte, recipients []Recipient, of string) (string, error) {
 }
 
 // Identities are keys that open what was sealed for their recipients.
-type Identities struct {
+type Identities struct { //nolint:recvcheck // a value that is made once
 	keys       []age.Identity
 	recipients []Recipient
 }

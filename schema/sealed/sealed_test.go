@@ -139,7 +139,7 @@ func TestRefused(t *testing.T) {
 	for input, want := range map[string]string{
 		"":                                       "is empty",
 		"hunter2":                                "no age file",
-		"age-encryption.org/v1\n-> X25519 ":      "binary form",
+		"age-encryption.org/v1\n-> X25519":       "binary form",
 		good[:len(good)/2]:                       "damaged",
 		strings.Replace(good, "YWdl", "YWdm", 1): "damaged",
 		locked.String():                          "passphrase",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/sealed"
+	"github.com/musterhq/muster/schema/sops"
 )
 
 const (
@@ -42,7 +43,7 @@ func matchMode(s string) string {
 // secretProblems checks what ties the fields of a secret together, and its ciphertext.
 func secretProblems(out map[string]any) (found problems) {
 	text, isAge := out["age"].(string)
-	_, isSOPS := out["sops"].(string)
+	document, isSOPS := out["sops"].(string)
 	_, keyed := out["key"].(string)
 	const write = `write age: _text @embed(file="NAME.age", type=text), and make the file with muster secret edit NAME.age`
 	switch {
@@ -54,6 +55,11 @@ func secretProblems(out map[string]any) (found problems) {
 		found.add(Problem{Rule: schema.RuleNoEffect, Path: []string{"key"}, Key: true, Message: "an age file holds one secret, and has no keys", Expected: "no key", Hint: "remove key, or use sops"})
 	case isAge:
 		found.age(text, out)
+	default:
+		if err := sops.Inspect(document); err != nil {
+			message, hint := schema.HintOf(err)
+			found.add(Problem{Rule: schema.RuleSecret, Path: []string{"sops"}, Message: message, Expected: "a SOPS file with age recipients", Hint: hint})
+		}
 	}
 	return found
 }

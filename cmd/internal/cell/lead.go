@@ -167,7 +167,7 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 		return led
 	})
 	g.Go(func() error {
-		return loop.Follower{Source: m.repo, Compiler: m.compiler, Loop: l, Log: m.cfg.Log}.Run(ctx)
+		return loop.Follower{Source: m.repo, Compiler: m.compiler, Secrets: m.secrets, Loop: l, Log: m.cfg.Log}.Run(ctx)
 	})
 	g.Go(func() error {
 		select {

@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/reconciler/relay"
 	"github.com/musterhq/muster/reconciler/replica"
+	"github.com/musterhq/muster/reconciler/secrets"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/reconciler/web"
 	"github.com/musterhq/muster/schema"
@@ -51,6 +52,9 @@ type MasterConfig struct {
 	// PKI is the directory of the cell's authority; "" is none, and then nobody
 	// comes from elsewhere.
 	PKI string
+	// SecretIdentity is the file with the identities that open the cell's secrets; "" for
+	// none.
+	SecretIdentity string
 	// LinkListen is the address to which agents come over TLS; "" is none.
 	LinkListen string
 	// MachineLife is the life of a machine's certificate.
@@ -97,6 +101,7 @@ type master struct {
 	cell     string
 	repo     repository
 	compiler *compile.Compiler
+	secrets  *secrets.Opener
 	store    *store.Store
 	events   *events.Log
 	term     *term
@@ -165,6 +170,11 @@ func (m *master) open(ctx context.Context) error {
 	}
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return noDirectory(cfg.DataDir, err)
+	}
+	m.secrets = &secrets.Opener{File: cfg.SecretIdentity}
+	if err := m.secrets.Check(); err != nil {
+		message, hint := schema.HintOf(err)
+		return inputError(cmp.Or(hint, "name a file of age identities, or leave --secret-identity out"), "--secret-identity: %s", message)
 	}
 	m.compiler = compile.New(compile.Config{Exe: cfg.Exe, Args: []string{"compile-child"}, Log: cfg.Log})
 	if m.cell, err = m.findCell(ctx); err != nil {

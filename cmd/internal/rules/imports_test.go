@@ -46,7 +46,7 @@ var layers = []layer{
 	},
 	{
 		"schema/valid",
-		[]string{"schema", "schema/sealed"},
+		[]string{"schema", "schema/sealed", "schema/sops"},
 		"what is no age file is no secret; that can be seen without a key",
 	},
 	{
@@ -70,8 +70,13 @@ var layers = []layer{
 		"what is stored and what is reported know nothing of what is decided by them",
 	},
 	{
+		"reconciler/secrets",
+		[]string{"schema", "schema/sealed", "schema/sops"},
+		"what opens secrets knows ciphertexts and identities, and nothing of what they are for",
+	},
+	{
 		"reconciler/intent",
-		[]string{"reconciler/model", "schema", "schema/valid"},
+		[]string{"reconciler/model", "schema", "schema/sealed", "schema/valid"},
 		"what is wanted depends on commits and on what is stored, and not on what there is room for",
 	},
 	{

@@ -140,6 +140,12 @@ var owners = []owner{
 		"how a secret is sealed is decided in one place, which master, agent and command line share",
 	},
 	{
+		"go.yaml.in/yaml/v3",
+		[]string{"schema/sops"},
+		nil,
+		"config repositories are CUE; only files of SOPS are YAML",
+	},
+	{
 		"github.com/google/go-cmp",
 		nil,
 		anywhere,
