@@ -47,6 +47,8 @@ func (d *disk) store(machine string, x nodeagent.Document, content any) error {
 		return d.writeMemory(machine, c)
 	case *schema.Assignment:
 		return d.writeAssignment(c)
+	case nodeagent.Given:
+		return d.write(d.path(x), givenDocument{c})
 	case nodeagent.Probe:
 		return d.write(d.path(x), knownHealth{c.State, c.Message})
 	case time.Time:
@@ -190,16 +192,22 @@ func (d *disk) readHealth(dir string) nodeagent.Probe {
 // givenFile is what an incarnation was given after its start, in its directory.
 const givenFile = "given.json"
 
+// givenDocument is the content of givenFile. It is no map: that would have the checksum of
+// the document among its keys.
+type givenDocument struct {
+	Given nodeagent.Given `json:"given"`
+}
+
 // readGiven returns what the incarnation in dir was given after its start; false if that
 // is nothing, or damaged: then it is given all of it again that is not as at its start.
 func (d *disk) readGiven(dir string) (nodeagent.Given, bool, error) {
-	var g nodeagent.Given
+	var g givenDocument
 	name := filepath.Join(dir, givenFile)
 	ok, damage, err := d.read(name, &g)
 	if damage != nil {
 		return nil, false, atomicfile.MoveAside(name)
 	}
-	return g, ok, err
+	return g.Given, ok, err
 }
 
 // readStop reads why the incarnation in dir was to stop; nil if it was not. Of

@@ -82,8 +82,9 @@ type process struct {
 	usage  schema.Usage
 	line   string // what the task says of itself
 	// signals are those of renewals, and files what those have put in place.
-	signals []string
-	files   map[string]string
+	signals  []string
+	renewals int // calls of Renew that did so
+	files    map[string]string
 }
 
 func taskDir(dir string) string { return filepath.Dir(filepath.Dir(dir)) }
@@ -271,6 +272,7 @@ func (g grip) Renew(a *schema.Assignment, r nodeagent.Renewal) error {
 		}
 	}
 	g.p.signals = append(g.p.signals, r.Signals...)
+	g.p.renewals++
 	g.p.kernel.mu.Unlock()
 	g.step("after renew")
 	return nil

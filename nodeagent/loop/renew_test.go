@@ -53,6 +53,13 @@ func TestRenew(t *testing.T) {
 		check("two files, one signal", []string{"SIGUSR1"}, after)
 		s.restart()
 		check("a new agent", []string{"SIGUSR1"}, after)
+		s.kernel.set(func(k *kernel) {
+			for _, p := range k.procs {
+				if p.renewals > 1 {
+					s.t.Errorf("%d renewals for one change", p.renewals)
+				}
+			}
+		})
 		quiet.Content = "2"
 		s.kernel.set(func(k *kernel) { k.stiff = true })
 		s.assign(withFiles(map[string]schema.TaskFile{"a": file("2"), "b": file("3"), "quiet": quiet, "fixed": {Content: "1"}}))
