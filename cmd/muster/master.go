@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/cell"
+	"github.com/musterhq/muster/cmd/internal/nodump"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/pki"
@@ -76,6 +77,11 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	log, err := f.logger(std)
 	if err != nil {
 		return cell.MasterConfig{}, err
+	}
+	if f.secretIdentity != "" {
+		if err := nodump.Set(); err != nil {
+			return cell.MasterConfig{}, err
+		}
 	}
 	exe, err := os.Executable()
 	if err != nil {
