@@ -37,7 +37,7 @@ type Agent struct {
 	shutdown bool
 	tasks    []*generation                 // by task and generation
 	sticky   map[schema.TaskName]time.Time // since when each directory is idle
-	images   map[string]ImageState         // of those that are needed
+	images   map[string]ImageState         // of those that are needed, and of packages
 
 	unsaved    unsaved
 	conditions Conditions
@@ -153,8 +153,9 @@ type Turn struct {
 	// Lines says that it is time to read what running tasks say of themselves: Lines
 	// takes that.
 	Lines []Running
-	// Images are those that must stay on this machine, sorted by name, and Bring those of
-	// them that are to be brought here: Brought takes what has come of it.
+	// Images are the images and packages that must stay on this machine, sorted by name (as
+	// TaskSpec.Brings has them), and Bring those of them that are to be brought here: Brought
+	// takes what has come of it.
 	Images, Bring []string
 	// CPU are the incarnations whose use of processors is to be measured: Measured
 	// takes that.

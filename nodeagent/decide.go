@@ -320,7 +320,7 @@ func (d *decider) start(it item) {
 	if neverTwice {
 		d.plan.Withheld = append(d.plan.Withheld, schema.TaskRef{Task: it.task, Generation: it.generation})
 	}
-	if why != "" || d.blockedBy(it) != "" || d.imageMissing(it) != "" || d.secretMissing(it) != "" {
+	if why != "" || d.blockedBy(it) != "" || d.unbrought(it) != "" || d.secretMissing(it) != "" {
 		return
 	}
 	n := 1

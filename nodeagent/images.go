@@ -9,17 +9,17 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// An image is brought to the machine before anything is started or stopped for it: what
-// runs goes on while the next version's image comes.
+// Images and packages are brought to the machine before anything is started or stopped for
+// them: what runs goes on while those of the next version come.
 
-// The time from a failure to bring an image to the next attempt: doubled with each failure
-// in a row.
+// The time from a failure to bring one to the next attempt: doubled with each failure in a
+// row.
 const (
 	imageDelay    = time.Second
 	imageMaxDelay = 5 * time.Minute
 )
 
-// ImageState says how an image stands on this machine that tasks need.
+// ImageState says how an image or a package stands on this machine that tasks need.
 type ImageState struct {
 	Ready bool
 	// Failed says why the last attempt to bring it has failed, "" after none.
@@ -31,26 +31,32 @@ type ImageState struct {
 	next     time.Time
 }
 
-// imageMissing says what a task waits for whose image is not here, "" for nothing.
-func (d *decider) imageMissing(it item) string { return d.missing(it.job().Task.Image()) }
+// unbrought says what a task waits for whose image or packages are not here, "" for nothing.
+func (d *decider) unbrought(it item) string { return d.missing(it.job().Task.Brings()) }
 
-// missing says of an image that it is not here, and why; "" if it is, or there is none.
-func (d *decider) missing(name string) string {
-	if name == "" {
-		return ""
+// missing says of what is to be brought that it is not here, and why; "" if all is. What has
+// failed comes first.
+func (d *decider) missing(names []string) string {
+	coming := ""
+	for _, name := range names {
+		what, does := "image", "pulled"
+		if _, _, ok := schema.SplitSource(name); ok {
+			what, does = "package", "fetched"
+		}
+		switch s := d.in.Images[name]; {
+		case s.Ready:
+		case s.Failed != "":
+			return fmt.Sprintf("its %s cannot be %s, and is tried again: %s", what, does, s.Failed)
+		case coming == "":
+			coming = fmt.Sprintf("its %s is being %s: %s", what, does, name)
+		}
 	}
-	switch s := d.in.Images[name]; {
-	case s.Ready:
-		return ""
-	case s.Failed != "":
-		return fmt.Sprintf("its image cannot be pulled, and is tried again: %s", s.Failed)
-	}
-	return "its image is being pulled: " + name
+	return coming
 }
 
-// reportBrought says how the image stands that a task is to have next.
+// reportBrought says how that stands that a task is to have next.
 func (d *decider) reportBrought(it item, s *schema.TaskStatus) {
-	if it.assigned == nil || it.assigned.Bring == "" {
+	if it.assigned == nil || len(it.assigned.Bring) == 0 {
 		return
 	}
 	if why := d.missing(it.assigned.Bring); why != "" {
@@ -60,30 +66,33 @@ func (d *decider) reportBrought(it item, s *schema.TaskStatus) {
 	s.Brought = it.assigned.Bring
 }
 
-// imagesNeeded returns the images of what this machine shall run or runs, sorted: they
-// must stay.
+// imagesNeeded returns the images and packages of what this machine shall run or runs, sorted:
+// they must stay.
 func (a *Agent) imagesNeeded() []string {
 	need := map[string]bool{}
+	add := func(names []string) {
+		for _, name := range names {
+			need[name] = true
+		}
+	}
 	if a.view != nil {
 		for i := range a.view.Assignments {
 			x := &a.view.Assignments[i]
-			if image := x.Job.Task.Image(); image != "" && x.Stop == nil {
-				need[image] = true
+			if x.Stop == nil {
+				add(x.Job.Task.Brings())
 			}
-			if x.Bring != "" {
-				need[x.Bring] = true
-			}
+			add(x.Bring)
 		}
 	}
 	for _, g := range a.tasks {
-		if j := g.Assignment.Job; j != nil && j.Task.Image() != "" && g.Alive() {
-			need[j.Task.Image()] = true
+		if j := g.Assignment.Job; j != nil && g.Alive() {
+			add(j.Task.Brings())
 		}
 	}
 	return slices.Sorted(maps.Keys(need))
 }
 
-// needImages says which images must be here, and which are to be brought now.
+// needImages says what must be here, and what is to be brought now.
 func (a *Agent) needImages(t *Turn, now time.Time) {
 	t.Images = a.imagesNeeded()
 	maps.DeleteFunc(a.images, func(name string, s ImageState) bool {
@@ -104,8 +113,8 @@ func (a *Agent) needImages(t *Turn, now time.Time) {
 	}
 }
 
-// Brought takes what has come of bringing an image: err says why it is not here, and after
-// when whoever was asked for it wants to be asked again, zero if that was not said.
+// Brought takes what has come of bringing an image or a package: err says why it is not here,
+// and after when whoever was asked for it wants to be asked again, zero if that was not said.
 func (a *Agent) Brought(name string, err error, after, now time.Time) {
 	s := a.images[name]
 	if s.coming = false; err == nil {

@@ -97,21 +97,70 @@ func TestImageOfTheNextVersion(t *testing.T) {
 	d.decide()
 	d.agent.Brought("x", nil, time.Time{}, d.now)
 	d.want(t, "it is here", "start u/a/0")
-	a.Bring = "y"
+	a.Bring = []string{"y"}
 	d.assign(t, 2, a)
 	d.decide()
 	status := func() schema.TaskStatus { return d.turn.Report.Tasks[0] }
-	if s := status(); !slices.Equal(d.turn.Bring, []string{"y"}) || !slices.Equal(d.turn.Images, []string{"x", "y"}) || s.State != schema.Running || s.Brought != "" || s.Note != "next version: its image is being pulled: y" {
+	if s := status(); !slices.Equal(d.turn.Bring, []string{"y"}) || !slices.Equal(d.turn.Images, []string{"x", "y"}) || s.State != schema.Running || len(s.Brought) > 0 || s.Note != "next version: its image is being pulled: y" {
 		t.Errorf("bring %v of %v, reported %+v", d.turn.Bring, d.turn.Images, s)
 	}
 	d.agent.Brought("y", errors.New("no such host"), time.Time{}, d.now)
 	d.decide()
-	if s := status(); s.Brought != "" || !strings.HasSuffix(s.Note, "no such host") {
+	if s := status(); len(s.Brought) > 0 || !strings.HasSuffix(s.Note, "no such host") {
 		t.Errorf("reported %+v, want why the image is not there", s)
 	}
 	d.agent.Brought("y", nil, time.Time{}, d.now)
 	d.decide()
-	if s := status(); s.Brought != "y" || s.Note != "" || s.State != schema.Running {
+	if s := status(); !slices.Equal(s.Brought, a.Bring) || s.Note != "" || s.State != schema.Running {
 		t.Errorf("reported %+v, want that the image is there", s)
+	}
+}
+
+// TestPackagesComeFirst: a task waits for its image and for each of its packages, says what
+// for, and what has failed first; its packages stay while it runs.
+func TestPackagesComeFirst(t *testing.T) {
+	t.Parallel()
+	d := newDriver(nodeagent.Found{})
+	a := container("a", 1, "x")
+	a.Job.Task.Packages = []schema.TaskPackage{{Name: "p", From: "https://h/p", Digest: "d"}, {Name: "q", From: "oci://h/q", Digest: "e"}, {Name: "again", From: "https://h/p", Digest: "d"}}
+	d.assign(t, 1, a)
+	d.decide()
+	names := []string{"https://h/p@d", "oci://h/q@e", "x"}
+	if !slices.Equal(d.turn.Bring, names) || !slices.Equal(d.turn.Images, names) {
+		t.Errorf("bring %v of %v, want %v", d.turn.Bring, d.turn.Images, names)
+	}
+	note := func(want string) {
+		t.Helper()
+		d.decide()
+		if s := d.turn.Report.Tasks[0]; s.State != schema.Starting || s.Note != want {
+			t.Errorf("reported %+v, want it starting, with %q", s, want)
+		}
+	}
+	note("its image is being pulled: x")
+	d.agent.Brought("x", nil, time.Time{}, d.now)
+	note("its package is being fetched: https://h/p@d")
+	d.agent.Brought("oci://h/q@e", errors.New("wrong digest"), time.Time{}, d.now)
+	note("its package cannot be fetched, and is tried again: wrong digest")
+	d.agent.Brought("https://h/p@d", nil, time.Time{}, d.now)
+	note("its package cannot be fetched, and is tried again: wrong digest")
+	d.now = d.agent.Wake()
+	d.decide()
+	d.agent.Brought("oci://h/q@e", nil, time.Time{}, d.now)
+	d.want(t, "all is here", "start u/a/0")
+	d.decide()
+	if !slices.Equal(d.turn.Images, names) {
+		t.Errorf("%v stay, want %v", d.turn.Images, names)
+	}
+	b := a
+	b.Bring = []string{"https://h/new@f", "x"}
+	d.assign(t, 2, b)
+	d.decide()
+	if s := d.turn.Report.Tasks[0]; len(s.Brought) > 0 || s.Note != "next version: its package is being fetched: https://h/new@f" {
+		t.Errorf("reported %+v, want the next package to be awaited", s)
+	}
+	d.agent.Brought("https://h/new@f", nil, time.Time{}, d.now)
+	d.decide()
+	if s := d.turn.Report.Tasks[0]; !slices.Equal(s.Brought, b.Bring) || s.Note != "" {
+		t.Errorf("reported %+v, want %v to be there", s, b.Bring)
 	}
 }

@@ -20,7 +20,7 @@ type Input struct {
 	Capacity schema.Resources
 	// Sticky are the sticky directories that are here, in any order.
 	Sticky []Sticky
-	// Images says how images stand here that tasks need.
+	// Images says how images and packages stand here that tasks need.
 	Images map[string]ImageState
 	// Shutdown stops all tasks without ending their generations: the next
 	// agent starts them again.

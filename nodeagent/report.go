@@ -83,7 +83,7 @@ func (d *decider) noteWait(it item, s *schema.TaskStatus) {
 	var until time.Time
 	s.Note, s.Withheld, until = d.in.Life.withholds(it, d.in.Now)
 	d.wake(until)
-	s.Note = cmp.Or(s.Note, d.blockedBy(it), d.imageMissing(it), d.secretMissing(it))
+	s.Note = cmp.Or(s.Note, d.blockedBy(it), d.unbrought(it), d.secretMissing(it))
 }
 
 // state returns where a held generation stands.

@@ -281,8 +281,8 @@ func (c *cell) obey(a *agent, view []schema.Assignment) {
 		if strings.HasPrefix(s.Note, schema.NoteNext) {
 			s.Note = ""
 		}
-		if a.offline && v.Bring != "" {
-			s.Brought, s.Note = "", schema.NoteNext+"its image cannot be pulled"
+		if a.offline && len(v.Bring) > 0 {
+			s.Brought, s.Note = nil, schema.NoteNext+"its image cannot be pulled"
 		}
 		command := strings.Join(v.Job.Task.Process.Command, " ")
 		switch {

@@ -145,6 +145,8 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.Task.Isolation = &schema.Isolation{Network: schema.HostNetwork}
 		j.Task.Container = container()
 		j.Task.Secrets = secrets("v", "c", "")
+		j.Task.Packages = []schema.TaskPackage{{Name: "p", Digest: "d", From: "https://h/p", Path: "/p"}}
+		j.Task.Volumes = map[string]schema.TaskVolume{"v": {Path: "/v", TmpBytes: 1}}
 		j.Task.Files, j.Task.Process.Root = map[string]schema.TaskFile{"f": {Content: "c"}}, "/root"
 		return j
 	}

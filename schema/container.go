@@ -1,5 +1,7 @@
 package schema
 
+import "slices"
+
 // Container is a command run in an image, with the image's files as its root
 // directory. As in Kubernetes, Command replaces the entrypoint of the image and
 // Args its default arguments, which a Command alone removes; $(NAME) is expanded
@@ -49,4 +51,19 @@ func (s *TaskSpec) Image() string {
 		return ""
 	}
 	return s.Container.Image
+}
+
+// Brings returns what must be on a machine before the task is started there: its image, and
+// the sources of its packages, each once.
+func (s *TaskSpec) Brings() []string {
+	var out []string
+	if image := s.Image(); image != "" {
+		out = append(out, image)
+	}
+	for i := range s.Packages {
+		if name := s.Packages[i].Source(); !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
 }

@@ -1,5 +1,10 @@
 package schema
 
+import (
+	"maps"
+	"slices"
+)
+
 // Isolation says how far a task is kept from its machine and from other tasks.
 type Isolation struct {
 	// Require keeps the task from machines that lack any of IsolationOf.
@@ -87,6 +92,27 @@ func IsolationOf(s *TaskSpec) []string {
 	}
 	if len(s.Secrets) > 0 {
 		need = append(need, HasSecrets)
+	}
+	return append(need, mountsOf(s)...)
+}
+
+// mountsOf is IsolationOf for what a task has at paths that it says.
+func mountsOf(s *TaskSpec) []string {
+	var need []string
+	if len(s.Packages) > 0 {
+		need = append(need, HasPackages)
+	}
+	if len(s.Volumes) > 0 {
+		need = append(need, HasVolumes)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Volumes)) {
+		if v := s.Volumes[name]; v.Shared != "" {
+			has, writable := VolumeAttribute(v.Shared)
+			if !v.ReadOnly {
+				has = writable
+			}
+			need = append(need, has)
+		}
 	}
 	return need
 }

@@ -107,6 +107,9 @@ type TaskSpec struct { //nolint:recvcheck // a value is written as a pointer to 
 	// Sticky gives the task a directory that outlives its generations on the
 	// same machine; it finds it in StickyVariable.
 	Sticky Sticky `json:"sticky,omitempty"`
+	// Packages are archives, unpacked, and Volumes directories, by their names.
+	Packages []TaskPackage         `json:"packages,omitempty"`
+	Volumes  map[string]TaskVolume `json:"volumes,omitempty"`
 }
 
 // MarshalJSON leaves out the Process of a container. Any other is written, though it
@@ -175,18 +178,36 @@ func (s *TaskSpec) RunDigest() Digest {
 	resources := s.Resources
 	resources.Resources = Resources{}
 	return DigestOf(struct {
-		Process   Process              `json:"process"`
-		Container *Container           `json:"container,omitempty"`
-		Resources TaskResources        `json:"resources"`
-		Env       map[string]string    `json:"env,omitempty"`
-		Limits    *runLimits           `json:"limits,omitempty"`
-		Isolation *runIsolation        `json:"isolation,omitempty"`
-		Files     map[string]TaskFile  `json:"files,omitempty"`
-		Sticky    bool                 `json:"sticky,omitempty"`
-		Secrets   map[string]runSecret `json:"secrets,omitempty"`
-		Signal    string               `json:"stopSignal,omitempty"`
-	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.RunFiles(), s.Sticky.Has(), runSecrets(s.Secrets), s.Stop.SignalName()})
+		Process   Process               `json:"process"`
+		Container *Container            `json:"container,omitempty"`
+		Resources TaskResources         `json:"resources"`
+		Env       map[string]string     `json:"env,omitempty"`
+		Limits    *runLimits            `json:"limits,omitempty"`
+		Isolation *runIsolation         `json:"isolation,omitempty"`
+		Files     map[string]TaskFile   `json:"files,omitempty"`
+		Sticky    bool                  `json:"sticky,omitempty"`
+		Packages  map[string]Digest     `json:"packages,omitempty"`
+		Volumes   map[string]TaskVolume `json:"volumes,omitempty"`
+		Secrets   map[string]runSecret  `json:"secrets,omitempty"`
+		Signal    string                `json:"stopSignal,omitempty"`
+	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.RunFiles(), s.Sticky.Has(), s.PackagePaths(), s.Volumes, runSecrets(s.Secrets), s.Stop.SignalName()})
 }
+
+// PackagePaths returns what the task finds at which path, whatever it is called and
+// wherever it comes from; nil without packages.
+func (s *TaskSpec) PackagePaths() map[string]Digest {
+	if len(s.Packages) == 0 {
+		return nil
+	}
+	paths := make(map[string]Digest, len(s.Packages))
+	for i := range s.Packages {
+		paths[s.Packages[i].Path] = s.Packages[i].Digest
+	}
+	return paths
+}
+
+// Mounts reports whether the task has anything at paths that it says.
+func (s *TaskSpec) Mounts() bool { return len(s.Packages)+len(s.Volumes) > 0 }
 
 // Exceed says of which resources a task may use more than its limit while the
 // machine has some that nobody else was promised.

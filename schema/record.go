@@ -98,9 +98,9 @@ type TaskRecord struct {
 	// Stop, when set, says that the machine shall stop Generation and why.
 	// The record keeps Machine until the machine has said that it is dead.
 	Stop *Cause `json:"stop,omitempty"`
-	// Bring is the image of the version that the task is to have next, for its machine to pull
-	// before Stop is set; "" for none.
-	Bring string    `json:"bring,omitempty"`
+	// Bring are the image and the packages of the version that the task is to have next (see
+	// TaskSpec.Brings), for its machine to pull before Stop is set.
+	Bring []string  `json:"bring,omitempty"`
 	At    time.Time `json:"at,omitzero"` // when Generation was decided
 
 	// Done is the exit of a batch task that finished; it is never run again.
@@ -235,8 +235,8 @@ type Assignment struct {
 	Devices    []DeviceUse `json:"devices,omitempty"`
 	Alloc      *AllocUse   `json:"alloc,omitempty"` // that it runs in
 	Stop       *Cause      `json:"stop,omitempty"`
-	// Bring is an image that the task is to have next, see TaskStatus.Brought; "" for none.
-	Bring string `json:"bring,omitempty"`
+	// Bring is what the task is to have next, see TaskStatus.Brought.
+	Bring []string `json:"bring,omitempty"`
 	// Secrets are those of Job, sealed for the machine, by their versions. The agent has
 	// them from its View as it starts the task; they are in no other assignment.
 	Secrets map[string]string `json:"-"`

@@ -85,8 +85,8 @@ type TaskStatus struct {
 	// one that it runs in: what a master must know that has lost the assignment.
 	Data  Digest    `json:"data,omitempty"`
 	Alloc *AllocUse `json:"alloc,omitempty"`
-	// Brought is the Bring of its assignment, once that image is on the machine.
-	Brought string `json:"brought,omitempty"`
+	// Brought is the Bring of its assignment, once all of that is on the machine.
+	Brought []string `json:"brought,omitempty"`
 }
 
 // Same reports whether two statuses say the same.
@@ -97,7 +97,7 @@ func (t *TaskStatus) Same(o *TaskStatus) bool {
 		t.OOMKills == o.OOMKills && t.Failures == o.Failures && t.RestartAt.Equal(o.RestartAt) &&
 		slices.EqualFunc(t.Exits, o.Exits, func(a, b Exit) bool { return sameExit(&a, &b) }) && sameCause(t.End, o.End) &&
 		t.Note == o.Note && t.Withheld == o.Withheld && t.Stuck == o.Stuck && t.Unconfirmed == o.Unconfirmed &&
-		t.Data == o.Data && t.Brought == o.Brought && (t.Alloc == o.Alloc || t.Alloc != nil && o.Alloc != nil && *t.Alloc == *o.Alloc)
+		t.Data == o.Data && slices.Equal(t.Brought, o.Brought) && (t.Alloc == o.Alloc || t.Alloc != nil && o.Alloc != nil && *t.Alloc == *o.Alloc)
 }
 
 // NoteStuck is the Note of a task that is Stuck.
@@ -110,7 +110,7 @@ const NoteWithheld = "it must never run twice: waiting for a master to confirm i
 // Unconfirmed is in the Note of a task of which TaskStatus.Unconfirmed is said.
 const Unconfirmed = "started from the last known assignment: no master had confirmed it since the agent started"
 
-// NoteNext begins what the Note of a task says of the image that it is to have next.
+// NoteNext begins what the Note of a task says of what it is to have next.
 const NoteNext = "next version: "
 
 // MaxLine is the longest line that a task can say of itself, in bytes.

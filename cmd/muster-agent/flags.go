@@ -31,6 +31,7 @@ type flags struct {
 	cgroupParent                 string
 	metricsListen                string
 	hide, writable               []string
+	volumes                      volumes
 	closedPorts                  []int
 	images                       imageFlags
 	noExec                       bool
@@ -65,6 +66,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.cgroupParent, "cgroup-parent", "", "parent cgroup of the tasks, such as /muster; created if needed (default the agent's own)")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback listen address for /metrics, such as 127.0.0.1:9101 (default none)")
 	set.StringArrayVar(&f.writable, "writable", nil, "absolute path of a directory of the machine that tasks may write to, subject to file permissions; all others are read-only for them; may be repeated")
+	set.Var(&f.volumes, "volume", "directory of this machine that jobs may ask for by a name, such as models=/srv/models, or models=/srv/models:ro for one that no task may write to; may be repeated")
 	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that is hidden from tasks, beside the state directory and the master's socket; may be repeated")
 	set.IntSliceVar(&f.closedPorts, "close-port", nil, "port to which tasks with isolation.require cannot connect, at any address: that of the master's API; may be repeated. Those of --master always are")
 	set.StringArrayVar(&f.images.mirrors, "registry-mirror", nil, "host to pull images of a registry from before the registry itself is asked, such as docker.io=mirror.example.com; may be repeated")

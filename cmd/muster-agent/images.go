@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/image"
+	"github.com/musterhq/muster/schema"
 )
 
 // imagesDir is where the state directory has the images.
@@ -28,7 +29,8 @@ const (
 	diskFullUntil = 80 // until no more is in use
 )
 
-// images are those of the machine, in the words of the loop and of the runtime.
+// images are those of the machine and its packages, in the words of the loop and of the
+// runtime.
 type images struct {
 	store *image.Store
 	dir   string
@@ -36,7 +38,7 @@ type images struct {
 	log   *slog.Logger
 
 	mu   sync.Mutex        // guards kept
-	kept map[string]func() // what lets an image go, by its name
+	kept map[string]func() // what lets one go, by its name
 }
 
 // imageFlags are about images.
@@ -72,24 +74,38 @@ func (i *images) Find(name string) (image.Image, bool) {
 	return i.store.Find(ref)
 }
 
-// Bring returns when an image is here.
-func (i *images) Bring(ctx context.Context, name string) (time.Time, error) {
-	ref, err := image.ParseReference(name)
-	if err != nil {
-		return time.Time{}, err
+// FindPackage returns the directory of a package that is here as a whole.
+func (i *images) FindPackage(source string) (dir string, ok bool) {
+	_, sum, ok := schema.SplitSource(source)
+	if !ok {
+		return "", false
 	}
-	_, err = i.store.Ensure(ctx, ref)
-	after, _ := image.After(err)
+	archive, ok := i.store.FindArchive(sum)
+	return archive.Dir, ok
+}
+
+// Bring returns when an image or a package is here.
+func (i *images) Bring(ctx context.Context, name string) (after time.Time, err error) {
+	if from, sum, ok := schema.SplitSource(name); ok {
+		_, err = i.store.EnsureArchive(ctx, from, sum)
+	} else {
+		var ref schema.ImageRef
+		if ref, err = image.ParseReference(name); err != nil {
+			return time.Time{}, err
+		}
+		_, err = i.store.Ensure(ctx, ref)
+	}
+	after, _ = image.After(err)
 	return after, err
 }
 
-// Keep says which images must stay.
+// Keep says which images and packages must stay.
 func (i *images) Keep(names []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, name := range names {
-		if ref, err := image.ParseReference(name); err == nil && i.kept[name] == nil {
-			i.kept[name] = i.store.Hold(ref.Digest)
+		if sum := schema.Content(name); i.kept[name] == nil && sum != "" {
+			i.kept[name] = i.store.Hold(sum)
 		}
 	}
 	for name, release := range i.kept {

@@ -190,6 +190,9 @@ func printComparison(w io.Writer, d *difference) {
 			rows = append(rows, []string{"    " + f.Field, valueOf(f.Field, f.Old) + " → " + valueOf(f.Field, f.New), string(f.Change)})
 		}
 		_ = table(w, rows) // w is written to with Fprintf too, and nobody reads what broke
+		if len(o.Lost) > 0 {
+			fmt.Fprintf(w, "    a task that moves starts without %s\n", strings.Join(o.Lost, ", "))
+		}
 	}
 	for _, s := range d.Skipped {
 		fmt.Fprintf(w, "%s %s is not compared: it has errors\n", p.Paint(screen.Red, "?"), s)

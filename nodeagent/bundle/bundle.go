@@ -36,6 +36,9 @@ type Container struct {
 	// directory has whatever the image has there: what is mounted needs them.
 	Base  []Directory `json:"base,omitempty"`
 	Empty []string    `json:"empty,omitempty"`
+	// Packages are directories of the machine that are mounted as Package names them, read-only
+	// and with their files given to the container's users.
+	Packages []string `json:"packages,omitempty"`
 	// Users and Groups map those of the container to the machine's.
 	Users  Map `json:"users"`
 	Groups Map `json:"groups"`
@@ -44,7 +47,9 @@ type Container struct {
 // Directory is one of a root directory. Path begins with "/".
 type Directory struct {
 	Path string      `json:"path"`
-	Mode os.FileMode `json:"mode"` // its permissions, and os.ModeSticky
+	Mode os.FileMode `json:"mode"`          // its permissions, and os.ModeSticky
+	UID  int         `json:"uid,omitempty"` // of the container
+	GID  int         `json:"gid,omitempty"`
 }
 
 // The names in a bundle.
@@ -68,6 +73,9 @@ const (
 
 // Path returns where name of the bundle is for an incarnation's directory.
 func Path(dir, name string) string { return filepath.Join(dir, bundleDir, name) }
+
+// Package returns the name in a bundle of the package with that index.
+func Package(index int) string { return "package" + strconv.Itoa(index) }
 
 // bundleRoom bounds what the bundle takes of memory.
 const bundleRoom = "mode=0711,size=4m"

@@ -40,6 +40,14 @@ func (c *Container) mountRoot() error {
 		}
 		lower = ":" + name + lower
 	}
+	for i, dir := range c.Packages {
+		if err := os.Mkdir(Package(i), 0o711); err != nil {
+			return err
+		}
+		if err := moveLayer(dir, Package(i), users); err != nil {
+			return fmt.Errorf("package %s: %w", dir, err)
+		}
+	}
 	options := "lowerdir=" + baseLayer + lower
 	if c.Writable != "" {
 		// By a name of ours: the machine's may have what divides options.
@@ -69,9 +77,9 @@ func (c *Container) mountRoot() error {
 // the users of a disk's files does so for those in memory.
 func (c *Container) makeBase() error {
 	uid, gid := c.Users.Of(0), c.Groups.Of(0)
-	for _, dir := range append([]Directory{{"", 0o755}}, c.Base...) {
+	for _, dir := range append([]Directory{{Mode: 0o755}}, c.Base...) {
 		name := filepath.Join(baseLayer, dir.Path)
-		if err := errors.Join(os.Mkdir(name, 0o755), os.Chmod(name, dir.Mode), os.Chown(name, uid, gid)); err != nil {
+		if err := errors.Join(os.Mkdir(name, 0o755), os.Chmod(name, dir.Mode), os.Chown(name, c.Users.Of(dir.UID), c.Groups.Of(dir.GID))); err != nil {
 			return err
 		}
 	}

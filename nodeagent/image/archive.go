@@ -10,6 +10,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // Archive is a tar archive of the store, unpacked.
@@ -22,23 +24,34 @@ type Archive struct {
 // EnsureArchive returns the content of a tar archive, which may be compressed with gzip
 // or zstd, downloaded first if the store does not have it. from is https://HOST/PATH
 // (also http, for hosts that are configured as insecure) or oci://REGISTRY/NAME, a
-// repository of which the archive is a blob; sum is the sha256 of the file.
+// repository of which the archive is a blob; digestOf is the sha256 of the file.
 //
 // It is as Ensure: idempotent, shared by callers, with its errors, and with the limits
 // of one image. Names of whiteouts are names like others in it, and directories without
 // an entry are of root with mode 0755 and the time 0.
-func (s *Store) EnsureArchive(ctx context.Context, from string, sum digest.Digest) (Archive, error) {
+func (s *Store) EnsureArchive(ctx context.Context, from string, digestOf schema.Digest) (Archive, error) {
+	sum := digest.Digest(digestOf)
 	where, err := s.archiveFrom(from, sum)
 	if err != nil {
 		return Archive{}, err
 	}
-	if r, ok := s.have(sum); ok && r.Archive {
-		return s.archive(r), nil
+	if a, ok := s.FindArchive(digestOf); ok {
+		return a, nil
 	}
 	a, _, err := s.fetch.do(ctx, from+"@"+sum.String(), func(ctx context.Context) (Archive, error) {
 		return s.pullArchive(ctx, where, sum)
 	})
 	return a, err
+}
+
+// FindArchive returns an archive that the store has, and notes that it is used; false if it
+// would have to be downloaded.
+func (s *Store) FindArchive(digestOf schema.Digest) (Archive, bool) {
+	r, ok := s.have(digest.Digest(digestOf))
+	if !ok || !r.Archive {
+		return Archive{}, false
+	}
+	return s.archive(r), true
 }
 
 // archiveFrom reads where an archive comes from.

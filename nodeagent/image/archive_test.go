@@ -23,7 +23,7 @@ func TestArchive(t *testing.T) {
 	insecure := func(c *Config) { c.Insecure = []string{g.host()} }
 	for _, from := range []string{g.URL + "/files/" + sum.String(), "oci://" + g.host() + "/tools"} {
 		s := newStore(t, g, nil)
-		a, err := s.EnsureArchive(t.Context(), from, sum)
+		a, err := s.EnsureArchive(t.Context(), from, schema.Digest(sum))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestArchive(t *testing.T) {
 		_, _ = w.Write(packed[:20])
 		panic(http.ErrAbortHandler)
 	})
-	if _, err := s.EnsureArchive(t.Context(), first, sum); !errors.Is(err, ErrUnavailable) {
+	if _, err := s.EnsureArchive(t.Context(), first, schema.Digest(sum)); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("longer than it is: %v", err)
 	}
 	g.answer(func(w http.ResponseWriter, _ *http.Request) bool {
@@ -50,12 +50,12 @@ func TestArchive(t *testing.T) {
 		_, _ = w.Write(packed[20:])
 		return true
 	})
-	if _, err := s.EnsureArchive(t.Context(), first, sum); err != nil {
+	if _, err := s.EnsureArchive(t.Context(), first, schema.Digest(sum)); err != nil {
 		t.Errorf("without a length: %v", err)
 	}
 	g.Close()
 	for range 2 {
-		a, err := s.EnsureArchive(t.Context(), first, sum)
+		a, err := s.EnsureArchive(t.Context(), first, schema.Digest(sum))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestArchiveRefused(t *testing.T) {
 		"oci://tools":                    "no registry",
 		"oci://example.com/A":            "upper-case",
 	} {
-		_, err := s.EnsureArchive(t.Context(), from, someDigest)
+		_, err := s.EnsureArchive(t.Context(), from, schema.Digest(someDigest))
 		if !errors.Is(err, ErrReference) || !strings.Contains(err.Error(), why) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, want %q", from, err, why)
 		}

@@ -12,7 +12,7 @@ import (
 // or that of the context, or one of the machine's disk.
 var (
 	// ErrReference: what was asked for is no reference by digest.
-	ErrReference = errors.New("not a reference of an image")
+	ErrReference = errors.New("not a reference by digest")
 	// ErrUnavailable: no registry that may have it answers: down, refused, unknown
 	// host, a 5xx status, or 429. See After.
 	ErrUnavailable = errors.New("registry unavailable")
@@ -25,9 +25,9 @@ var (
 	// ErrDigest: what the registry sent is not what its digest says.
 	ErrDigest = errors.New("wrong digest")
 	// ErrNoSpace: the disk is full, or the store has reached Config.MaxBytes.
-	ErrNoSpace = errors.New("no space for the image")
+	ErrNoSpace = errors.New("no space in the store of images")
 	// ErrInvalid: the image breaks a rule of its format or a limit of the store.
-	ErrInvalid = errors.New("invalid image")
+	ErrInvalid = errors.New("invalid image or archive")
 	// ErrPlatform: the image is not made for Config.Platform.
 	ErrPlatform = errors.New("image not made for this platform")
 	// ErrMediaType: the image has a form that the store does not read.

@@ -125,6 +125,9 @@ type Mount struct {
 	Nodes bool `json:"nodes,omitempty"`
 	// ReadOnly holds from the end of the last step on.
 	ReadOnly bool `json:"readOnly,omitempty"`
+	// Plain makes device files and setuid programs of a Bind plain files, and keeps to
+	// itself what is mounted there later, on either side.
+	Plain bool `json:"plain,omitempty"`
 }
 
 // MountKind is what is mounted.

@@ -85,6 +85,12 @@ func (s *Sandbox) open() ([]int, error) {
 			return nil, &fs.PathError{Op: "open", Path: m.Source, Err: err}
 		}
 		fds[i] = fd
+		if m.Plain {
+			plain := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+			if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &plain); err != nil {
+				return nil, fmt.Errorf("take device files and setuid programs of %s for plain files: %w", m.Source, err)
+			}
+		}
 		if m.ReadOnly {
 			if err := readOnly(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE); err != nil {
 				return nil, err

@@ -11,18 +11,18 @@ import (
 	"github.com/musterhq/muster/nodeagent"
 )
 
-// The images that are brought at once, which share what there is of network, processor and
-// memory: from one registry, so that one that does not answer keeps no image of another
-// waiting, and in all.
+// The images and packages that are brought at once, which share what there is of network,
+// processor and memory: from one registry or server, so that one that does not answer keeps
+// nothing of another waiting, and in all.
 const (
 	registryImages = 2
 	parallelImages = 8
 )
 
-// errNoImages is why no image is brought to a machine that runs no containers.
-var errNoImages = errors.New("this machine runs no containers")
+// errNoImages is why nothing is brought to a machine without a store for it.
+var errNoImages = errors.New("this machine has no store of images and packages")
 
-// bringer brings images. It belongs to Run's goroutine.
+// bringer brings images and packages. It belongs to Run's goroutine.
 type bringer struct {
 	loop   *Loop
 	images Images // nil: none are brought
@@ -36,7 +36,7 @@ func newBringer(l *Loop) *bringer {
 	return &bringer{loop: l, images: l.cfg.Images, log: l.cfg.Log, of: map[string]chan struct{}{}, free: make(chan struct{}, parallelImages)}
 }
 
-// turn says which images stay, and begins to bring those that are missing; done is called
+// turn says which of them stay, and begins to bring those that are missing; done is called
 // by Run's goroutine with what has come of each.
 func (b *bringer) turn(ctx context.Context, t *nodeagent.Turn, done func(name string, after time.Time, err error)) {
 	if b.images != nil && !slices.Equal(t.Images, b.kept) {
@@ -44,11 +44,11 @@ func (b *bringer) turn(ctx context.Context, t *nodeagent.Turn, done func(name st
 		b.images.Keep(t.Images)
 	}
 	for _, name := range t.Bring {
-		registry, _, _ := strings.Cut(name, "/")
-		of := b.of[registry]
+		server := serverOf(name)
+		of := b.of[server]
 		if of == nil {
 			of = make(chan struct{}, registryImages)
-			b.of[registry] = of
+			b.of[server] = of
 		}
 		b.loop.workers.Go(func() {
 			if after, err := b.bring(ctx, of, name); ctx.Err() == nil {
@@ -58,7 +58,16 @@ func (b *bringer) turn(ctx context.Context, t *nodeagent.Turn, done func(name st
 	}
 }
 
-// bring returns when an image is here; of has the tokens of its registry.
+// serverOf returns the registry of an image, or the host of a package.
+func serverOf(name string) string {
+	if _, rest, ok := strings.Cut(name, "://"); ok {
+		name = rest
+	}
+	server, _, _ := strings.Cut(name, "/")
+	return server
+}
+
+// bring returns when an image or a package is here; of has the tokens of its server.
 func (b *bringer) bring(ctx context.Context, of chan struct{}, name string) (after time.Time, err error) {
 	if b.images == nil {
 		return time.Time{}, errNoImages
@@ -73,7 +82,7 @@ func (b *bringer) bring(ctx context.Context, of chan struct{}, name string) (aft
 	}
 	began := time.Now()
 	if after, err = b.images.Bring(ctx, name); err != nil {
-		b.log.Warn("cannot pull an image", "image", name, "err", err)
+		b.log.Warn("cannot pull an image or a package", "image", name, "err", err)
 		return after, err
 	}
 	b.log.Info("image is here", "image", name, "seconds", time.Since(began).Round(time.Millisecond).Seconds())

@@ -25,12 +25,13 @@ type Runtime interface {
 	Remains(dir string) []string
 }
 
-// Images brings images to the machine. Its methods may be called from any goroutine.
+// Images brings images and packages to the machine, by the names that TaskSpec.Brings has for
+// them. Its methods may be called from any goroutine.
 type Images interface {
-	// Bring returns when an image is here as a whole. After an error, at is when to try
+	// Bring returns when one is here as a whole. After an error, at is when to try
 	// again if whoever was asked for it has said so, and else zero.
 	Bring(ctx context.Context, name string) (at time.Time, err error)
-	// Keep says which images must stay until the next call; others may be removed.
+	// Keep says which must stay until the next call; others may be removed.
 	Keep(names []string)
 }
 

@@ -28,10 +28,13 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Images are those that this machine has. Its method may be called from any goroutine.
+// Images are those that this machine has, and its packages. Its methods may be called from any goroutine.
 type Images interface {
 	// Find returns an image that is here as a whole; false if it is not.
 	Find(reference string) (image.Image, bool)
+	// FindPackage returns the directory of a package that is here as a whole, by its
+	// Source; false if it is not.
+	FindPackage(source string) (dir string, ok bool)
 }
 
 // ociRuntime is a program that runs containers: its name, and what has it leave cgroups
@@ -168,9 +171,13 @@ var initCapabilities = []string{
 // make plans the container x.
 func (c *containers) make(x *container) (*keeper.Container, error) {
 	first := c.cfg.Host.FirstID(x.user.UID)
+	packages, base, own, err := ofContainer(x.dir, x.layers, x.places.own)
+	if err != nil {
+		return nil, err
+	}
 	k := &keeper.Container{
 		Container: bundle.Container{
-			Runtime: x.runtime.path, Options: []string{x.runtime.option}, Layers: x.layers, Writable: x.writable, Base: baseDirs,
+			Runtime: x.runtime.path, Options: []string{x.runtime.option}, Layers: x.layers, Writable: x.writable, Base: base, Packages: packages,
 			Users: bundle.Map{Inside: x.inside.user, Outside: x.user.UID, First: first}, Groups: bundle.Map{Inside: x.inside.group, Outside: x.user.GID, First: first},
 		},
 		Capabilities: kept, IPC: x.places.IPC.Namespace, Terminals: c.sees.isolation.terminals, Network: x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork,
@@ -183,7 +190,7 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 	args, env := keeper.Init(x.dir)
 	env = append(env[:len(env):len(env)], "HOME=/") // else the runtime looks it up in the image, and waits there for who writes to a fifo
 	config := &specs.Spec{
-		Version: ociVersion, Root: &specs.Root{Path: bundle.Root, Readonly: x.writable == ""}, Mounts: c.mounts(x, k.Empty),
+		Version: ociVersion, Root: &specs.Root{Path: bundle.Root, Readonly: x.writable == ""}, Mounts: append(c.mounts(x, k.Empty), own...),
 		Process: &specs.Process{Cwd: "/", Args: args, Env: env, Capabilities: &specs.LinuxCapabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities}},
 		Linux: &specs.Linux{
 			Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.UserNamespace, Path: bundle.Path(x.dir, bundle.Users)}},
@@ -203,7 +210,6 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 		}
 		config.Linux.Devices = append(config.Linux.Devices, specs.LinuxDevice{Path: d.Path, Type: kind, Major: int64(unix.Major(d.Number)), Minor: int64(unix.Minor(d.Number))})
 	}
-	var err error
 	k.Config, err = json.Marshal(config)
 	return k, err
 }

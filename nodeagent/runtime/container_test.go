@@ -23,6 +23,12 @@ func (i images) Find(reference string) (image.Image, bool) {
 	return found, ok
 }
 
+// FindPackage takes the digest of a package for its directory: see packageOf.
+func (i images) FindPackage(source string) (string, bool) {
+	_, dir, ok := schema.SplitSource(source)
+	return string(dir), ok
+}
+
 // busyboxImage is the image of contained tasks.
 const busyboxImage = "test/busybox"
 
@@ -121,6 +127,7 @@ func TestContained(t *testing.T) {
 		"KeeperKilled": testKeeperKilled,
 		"Line":         testLine,
 		"OutOfMemory":  testOutOfMemory,
+		"Packages":     testPackages,
 		"Processes":    testProcesses,
 		"Renew":        testRenew,
 		"Resize":       testResize,
@@ -130,10 +137,11 @@ func TestContained(t *testing.T) {
 		"Term":         testTerm,
 		"TermThenKill": testTermThenKill,
 		"Usage":        testUsage,
+		"Volumes":      testVolumes,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newContainerMachine(t)
+			m := newContainerMachine(t, withVolumes(t))
 			m.contained = true
 			test(t, m)
 		})

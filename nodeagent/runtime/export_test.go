@@ -41,3 +41,6 @@ var LogLimits = logLimits
 
 // Denied are the system calls that no task may make, whatever the arguments.
 var Denied = denied
+
+// VolumePath returns the directory of a shared volume.
+func (r *Runtime) VolumePath(name string) string { return r.stock.volumes[name].Path }

@@ -17,6 +17,8 @@ type places struct {
 	root      string // the task's root directory, links resolved; "" is the machine's
 	container bool   // its root directory is an image
 	secrets   string // what it is given of secrets, in memory; "" without
+	machines  bool   // root is the machine's own, put together anew
+	own       []mounted
 }
 
 // apart reports whether the task's root directory is not the machine's.

@@ -30,7 +30,10 @@ type Config struct {
 	// their users may; all others are read-only for them, where there are mount
 	// namespaces.
 	Writable []string
-	// Images are those that the machine has; nil: it runs no containers.
+	// Volumes are directories of the machine that tasks may ask for, by their names.
+	Volumes map[string]Volume
+	// Images are the images and packages that the machine has; nil: it runs no containers,
+	// and has no packages.
 	Images Images
 	// Secrets are what it has for the secrets of tasks; nil: it runs none that has any.
 	Secrets *secrets.Machine
@@ -42,6 +45,7 @@ type Runtime struct {
 	cfg        Config
 	host       *host.Host
 	sees       surroundings
+	stock      stock
 	containers *containers
 	safe       safe
 	rlimits    rlimits
@@ -81,6 +85,10 @@ func New(cfg Config) (*Runtime, error) {
 	if r.sees.writable, err = r.sees.findWritable(cfg.Writable); err != nil {
 		return nil, err
 	}
+	r.stock.images = cfg.Images
+	if r.stock.volumes, err = r.sees.findVolumes(cfg.Volumes); err != nil {
+		return nil, err
+	}
 	var lacks host.Lacks
 	r.containers = &containers{cfg: &r.cfg, sees: &r.sees}
 	if r.sees.isolation, err = findIsolation(&cfg, r.containers, &lacks); err != nil {
@@ -113,6 +121,9 @@ func (r *Runtime) describe() map[string]string {
 	}
 	if r.rlimits.processes {
 		a["isolation."+host.Processes] = "true"
+	}
+	if can.namespaces {
+		r.stock.describe(a)
 	}
 	return a
 }

@@ -178,25 +178,15 @@ var replaced = []string{procDir, sysDir, tmpDir, ownDir, devDir}
 // only, and beside them what each task needs. So nothing is ever made in the
 // task's own, and what is not there is no fault.
 func (s *surroundings) newRoot(p places, hidden []string) ([]keeper.Mount, error) {
-	entries, err := os.ReadDir(p.root)
+	open, err := s.opens(p.root, p.own)
 	if err != nil {
 		return nil, err
 	}
-	mounts := []keeper.Mount{{Kind: keeper.Tmpfs, Target: "/", Data: "mode=0755,size=1m", ReadOnly: true}}
-	for _, e := range entries {
-		target, source := "/"+e.Name(), filepath.Join(p.root, e.Name())
-		switch {
-		case slices.Contains(replaced, target):
-		case e.Type()&fs.ModeSymlink != 0:
-			text, err := os.Readlink(source)
-			if err != nil {
-				return nil, err
-			}
-			mounts = append(mounts, keeper.Mount{Kind: keeper.Link, Target: target, Data: text})
-		case e.IsDir() || e.Type().IsRegular():
-			mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: source, Target: target, ReadOnly: true})
-		}
+	entries, err := open.entries(p.root, "/")
+	if err != nil {
+		return nil, err
 	}
+	mounts := append([]keeper.Mount{{Kind: keeper.Tmpfs, Target: "/", Data: "mode=0755,size=1m", ReadOnly: true}}, entries...)
 	for _, h := range hidden {
 		if rel, err := filepath.Rel(p.root, h); err == nil && rel != "." && filepath.IsLocal(rel) {
 			if top, _, _ := strings.Cut(rel, "/"); slices.Contains(replaced, "/"+top) {
@@ -217,7 +207,23 @@ func (s *surroundings) newRoot(p places, hidden []string) ([]keeper.Mount, error
 	if p.Shared != "" {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.Shared, Target: ownShared})
 	}
-	return append(mounts, s.secretsMount(p)...), nil
+	if p.machines {
+		mounts = append(mounts, s.machineOwn(p)...)
+	}
+	return slices.Concat(mounts, s.secretsMount(p), ofProcess(p.own)), nil
+}
+
+// machineOwn is what a task finds in the machine's own root directory that it does not find
+// in others.
+func (s *surroundings) machineOwn(p places) []keeper.Mount {
+	var mounts []keeper.Mount
+	if info, err := os.Lstat(varTmpDir); err == nil && info.IsDir() && !s.within(varTmpDir) {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.Tmp, Target: varTmpDir})
+	}
+	for _, dir := range s.writable {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: dir, Target: dir})
+	}
+	return mounts
 }
 
 // findWritable returns the real paths of directories that tasks may write to. Those

@@ -215,6 +215,13 @@ func (r *Runtime) places(dir string, a *schema.Assignment) (places, error) {
 	if root := a.Job.Task.Process.Root; root != "" && err == nil {
 		p.root, err = r.sees.findRoot(root)
 	}
+	if err != nil || !a.Job.Task.Mounts() {
+		return p, err
+	}
+	if !p.apart() { // where something is mounted that the machine has no directory for
+		p.root, p.machines = "/", true
+	}
+	p.own, err = r.stock.own(&a.Job.Task)
 	return p, err
 }
 

@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
@@ -39,7 +40,7 @@ func (s *rollouts) rollOut(job schema.JobName) {
 	forward := false
 	for i := 0; i < len(tasks) && !forward; i++ {
 		t := &tasks[i]
-		forward = t.Machine != "" && (t.Bring != "" || t.Data != r.digest && !r.paused || s.RestartFor(job, t) != nil)
+		forward = t.Machine != "" && (len(t.Bring) > 0 || t.Data != r.digest && !r.paused || s.RestartFor(job, t) != nil)
 	}
 	if !forward {
 		return // there is nothing to bring forward
@@ -61,8 +62,8 @@ func (s *rollouts) rollOut(job schema.JobName) {
 	s.renewAll(&r)
 }
 
-// renewAll stops as many of a job's tasks as may be at once, and has the images come of as
-// many that are next.
+// renewAll stops as many of a job's tasks as may be at once, and has the images and packages
+// come of as many that are next.
 func (s *rollouts) renewAll(r *rollout) {
 	parallel := max(1, r.want.Update.MaxParallel)
 	for _, t := range r.sick {
@@ -73,9 +74,9 @@ func (s *rollouts) renewAll(r *rollout) {
 		}
 		r.moving++ // one that stays is down all the same, and takes its part of the budget
 	}
-	image, ahead := r.want.Task.Image(), 0 // tasks whose next image is there, or on its way
+	brings, ahead := len(r.want.Task.Brings()) > 0, 0 // tasks for which that is there, or on its way
 	for _, t := range r.well {
-		if ahead >= parallel || r.moving >= parallel && image == "" {
+		if ahead >= parallel || r.moving >= parallel && !brings {
 			return
 		}
 		data, cause := s.renewal(r, t)
@@ -120,9 +121,9 @@ func (s *rollouts) rollAssigned(r *rollout, t *schema.TaskRecord) {
 	case t.Stop != nil:
 		r.moving++
 	case t.Data == r.digest && s.RestartFor(r.job, t) == nil:
-		if t.Bring != "" { // it has what it was to have next, or keeps what it has
+		if len(t.Bring) > 0 { // it has what it was to have next, or keeps what it has
 			x := *t
-			x.Bring = ""
+			x.Bring = nil
 			s.Set(r.job, x)
 		}
 		healthy, until := s.Healthy(said, r.want)
@@ -152,29 +153,42 @@ func (s *rollouts) renewal(r *rollout, t *schema.TaskRecord) (schema.Digest, sch
 	return "", schema.Cause{}
 }
 
-// bring has the machine of a task that works pull the image of the data that it is to have
-// next, if that is another than it has: it is stopped when the image is there. It says what
-// is waited for, "" for nothing.
+// bring has the machine of a task that works pull the image and the packages of the data that
+// it is to have next, those that it does not have: it is stopped when they are there. It says
+// what is waited for, "" for nothing.
 func (s *rollouts) bring(job schema.JobName, t *schema.TaskRecord, data schema.Digest) (why string) {
-	image := s.Data(data).Task.Image()
-	machine := s.Base.Machines[t.Machine]
-	if image == "" || image == s.Data(t.Data).Task.Image() || machine == nil || machine.Attributes[schema.HasContainers] != "true" {
+	next, has := &s.Data(data).Task, s.Data(t.Data).Task.Brings()
+	bring := slices.DeleteFunc(next.Brings(), func(name string) bool { return slices.Contains(has, name) })
+	if len(bring) == 0 || !s.couldRun(t.Machine, next) {
 		return ""
 	}
 	said := s.Said(job, t)
-	if said.Brought == image {
+	if slices.Equal(said.Brought, bring) {
 		return ""
 	}
-	if t.Bring != image {
+	if !slices.Equal(t.Bring, bring) {
 		x := *t
-		x.Bring = image
+		x.Bring = bring
 		s.Set(job, x)
 	}
-	why = fmt.Sprintf("%s runs on until machine %s has the image of the new version", job.Task(t.Index).Short(), t.Machine)
+	what := "image"
+	if !slices.Contains(bring, next.Image()) {
+		what = "packages"
+	} else if len(bring) > 1 {
+		what = "image and the packages"
+	}
+	why = fmt.Sprintf("%s runs on until machine %s has the %s of the new version", job.Task(t.Index).Short(), t.Machine, what)
 	if said.Note != "" {
 		why += ": " + strings.Replace(said.Note, schema.NoteNext, "", 1)
 	}
 	return why
+}
+
+// couldRun reports whether a machine has what a task cannot be run without: else it moves,
+// and nothing is to be brought there.
+func (s *rollouts) couldRun(name string, task *schema.TaskSpec) bool {
+	machine := s.Base.Machines[name]
+	return machine != nil && !slices.ContainsFunc(schema.IsolationOf(task), func(a string) bool { return machine.Attributes[a] != "true" })
 }
 
 // waitsFor says why a task that works may not be stopped for one with the given data

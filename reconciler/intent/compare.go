@@ -56,6 +56,8 @@ type ObjectChange struct {
 	Change Change          `json:"change,omitempty"`
 	Origin schema.Position `json:"origin"` // where it is declared; of a removed one, was
 	Fields []ValueChange   `json:"fields,omitempty"`
+	// Lost is what tasks that move do not find where they are then: see Change.
+	Lost []string `json:"lost,omitempty"`
 	// Start, Stop and Restart count the tasks of a job.
 	Start   int `json:"start,omitempty"`
 	Stop    int `json:"stop,omitempty"`
@@ -213,6 +215,9 @@ func compareObject(key schema.ObjectKey, was, is declaredObject) ObjectChange {
 		o.Start, o.Stop = max(0, next.Tasks-old.Tasks), max(0, old.Tasks-next.Tasks)
 		if order[o.Change] > order[Resize] {
 			o.Restart = min(old.Tasks, next.Tasks)
+		}
+		if slices.ContainsFunc(words, func(f FieldChange) bool { return f.Change == Move }) && old.Kind != schema.System {
+			o.Lost = lostByMove(&old.Task)
 		}
 	}
 	if m, ok := was.value.(*schema.Machine); ok {

@@ -99,6 +99,7 @@ func (d *differences) task(o, n *schema.TaskSpec) {
 	} else {
 		d.field(true, "task.sticky", Restart)
 	}
+	d.mounts(o, n)
 	d.field(o.Process.Root != n.Process.Root, "task.process.root", Restart)
 	d.field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
 	d.container(o.Container, n.Container)
@@ -145,6 +146,17 @@ func (d *differences) stop(o, n *schema.Stop) {
 	d.field(!slices.Equal(o.Command, n.Command), "task.stop.command", InPlace)
 	d.field(o.TimeoutSeconds != n.TimeoutSeconds, "task.stop.timeoutSeconds", InPlace)
 	d.field(o.Signal != n.Signal, "task.stop.signal", Restart)
+}
+
+// mounts finds what differs of packages and volumes. What a package is called, and where it
+// comes from, is nothing to a task that has it.
+func (d *differences) mounts(o, n *schema.TaskSpec) {
+	if maps.Equal(o.PackagePaths(), n.PackagePaths()) {
+		d.field(!slices.Equal(o.Packages, n.Packages), "task.packages", InPlace)
+	} else {
+		d.field(true, "task.packages", Restart)
+	}
+	d.field(!maps.Equal(o.Volumes, n.Volumes), "task.volumes", Restart)
 }
 
 // container finds what differs of a container.

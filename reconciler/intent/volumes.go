@@ -2,14 +2,56 @@ package intent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/musterhq/muster/schema"
 )
 
+// lostByMove says what a task does not find any more when it runs on another machine: its
+// sticky directory, and volumes by their names, sorted. One that nobody of the job writes to
+// is the same wherever it is.
+func lostByMove(t *schema.TaskSpec) []string {
+	var out []string
+	if t.Sticky.Has() {
+		out = append(out, "the sticky directory")
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Volumes)) {
+		switch v := t.Volumes[name]; {
+		case v.Shared == "":
+			out = append(out, fmt.Sprintf("volume %s (memory)", name))
+		case !v.ReadOnly:
+			out = append(out, fmt.Sprintf("volume %s (%s of the machine)", name, v.Shared))
+		}
+	}
+	return out
+}
+
+// leavesVolumes warns of a machine object of which the tasks move away, where jobs of its
+// cell write to volumes of machines: elsewhere they find those of another machine.
+func leavesVolumes(m *schema.Machine, warning schema.Diagnostic, does string, jobs []*schema.Job) []schema.Diagnostic {
+	var move []string
+	for _, j := range jobs {
+		if j.Cell != m.Cell || j.Kind == schema.System || j.Tasks == 0 {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(j.Task.Volumes)) {
+			if v := j.Task.Volumes[name]; v.Shared != "" && !v.ReadOnly {
+				move = append(move, fmt.Sprintf("%s (volume %s)", j.ID().Short(), name))
+			}
+		}
+	}
+	if len(move) == 0 {
+		return nil
+	}
+	warning.Message = fmt.Sprintf("%s %s moves tasks away from directories that the machine shares: what of %s runs there would find those of another machine", does, m.Name, shownOf(move))
+	warning.Hint = "copy what they keep first; `muster status machine` shows what runs there"
+	return []schema.Diagnostic{warning}
+}
+
 // leavesSticky warns of a machine object of which the tasks move away, where jobs of
-// its cell keep something in sticky directories: nothing copies these. Those that
+// its cell keep something in sticky directories or volumes: nothing copies these. Those that
 // stay with theirs hold the drain. Which tasks are on the machine only the master
 // knows.
 func leavesSticky(m *schema.Machine, origin schema.Position, jobs []*schema.Job) []schema.Diagnostic {
@@ -31,7 +73,7 @@ func leavesSticky(m *schema.Machine, origin schema.Position, jobs []*schema.Job)
 		does, field = "giving up", "gone"
 	}
 	warning := schema.Diagnostic{Severity: schema.Warning, Rule: schema.RuleSticky, Position: origin, Field: schema.ObjectKey{Kind: schema.KindMachine, Name: m.Name}.Field() + "." + field}
-	var out []schema.Diagnostic
+	out := leavesVolumes(m, warning, does, jobs)
 	if len(move) > 0 {
 		w := warning
 		w.Message = fmt.Sprintf("%s %s moves tasks away from their sticky directories: what of %s runs there would start empty elsewhere", does, m.Name, shownOf(move))

@@ -125,7 +125,7 @@ func EachTask(was, is *schema.Chunk, f func(was, is *schema.TaskRecord)) {
 // SameAssignment reports whether two records of a task assign the same, to the same
 // machine, if to any: see SameView.
 func SameAssignment(a, b *schema.TaskRecord) bool {
-	return a.Machine == b.Machine && a.Generation == b.Generation && a.Data == b.Data && (a.Stop == nil) == (b.Stop == nil) && a.Bring == b.Bring
+	return a.Machine == b.Machine && a.Generation == b.Generation && a.Data == b.Data && (a.Stop == nil) == (b.Stop == nil) && slices.Equal(a.Bring, b.Bring)
 }
 
 // View returns the view of a machine, which has not been sent: all its assignments, sorted
@@ -169,6 +169,6 @@ func assignment(s *State, c *schema.Chunk, r *schema.TaskRecord) schema.Assignme
 // and ports are chosen once per generation.
 func SameView(a, b schema.View) bool {
 	return slices.EqualFunc(a.Assignments, b.Assignments, func(x, y schema.Assignment) bool {
-		return x.Generation == y.Generation && x.Data == y.Data && (x.Stop == nil) == (y.Stop == nil) && x.Bring == y.Bring
+		return x.Generation == y.Generation && x.Data == y.Data && (x.Stop == nil) == (y.Stop == nil) && slices.Equal(x.Bring, y.Bring)
 	})
 }

@@ -156,7 +156,9 @@ func TestDriftObjects(t *testing.T) {
 func driftStruct(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect.Type) {
 	t.Helper()
 	inGo := goFields(typ)
-	delete(inGo, "name") // the key of the object
+	if !slices.ContainsFunc(r.Fields, func(f valid.Field) bool { return f.Name == "name" }) {
+		delete(inGo, "name") // the key of the object
+	}
 	if typ == reflect.TypeFor[schema.TaskSecret]() {
 		delete(inGo, "sealed") // of the secret that the key names
 	}
@@ -336,7 +338,7 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 		case valid.Int:
 			good, bad = `1`, `"x"`
 		case valid.Struct:
-			good = `{}`
+			good = sample(r.Elem, "x")
 		}
 		for _, k := range []string{"a", "A_b", "a-b", "-a", "a/b", "", "1a", "MUSTER_X", "muster/x", "machine", "a b", strings.Repeat("a", 63), strings.Repeat("a", 130)} {
 			probe(fmt.Sprintf("{%q: %s}", k, good), r.Key(k) == "")

@@ -730,7 +730,7 @@ type Assignment struct {
 	Stop          *Cause                 `protobuf:"bytes,5,opt,name=stop,proto3" json:"stop,omitempty"`
 	Devices       []*DeviceUse           `protobuf:"bytes,6,rep,name=devices,proto3" json:"devices,omitempty"`
 	Alloc         *AllocUse              `protobuf:"bytes,50,opt,name=alloc,proto3" json:"alloc,omitempty"`  // that the task runs in
-	Bring         string                 `protobuf:"bytes,120,opt,name=bring,proto3" json:"bring,omitempty"` // an image that the task is to have next
+	Bring         []string               `protobuf:"bytes,120,rep,name=bring,proto3" json:"bring,omitempty"` // what the task is to have next
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -814,11 +814,11 @@ func (x *Assignment) GetAlloc() *AllocUse {
 	return nil
 }
 
-func (x *Assignment) GetBring() string {
+func (x *Assignment) GetBring() []string {
 	if x != nil {
 		return x.Bring
 	}
-	return ""
+	return nil
 }
 
 // AllocUse is a generation of an alloc of the task's user and cell.
@@ -2579,7 +2579,7 @@ type TaskStatus struct {
 	Withheld      bool                   `protobuf:"varint,88,opt,name=withheld,proto3" json:"withheld,omitempty"`                 // not started until one has, since it must never run twice
 	Stuck         bool                   `protobuf:"varint,89,opt,name=stuck,proto3" json:"stuck,omitempty"`                       // SIGKILL does not end it
 	Unchecked     bool                   `protobuf:"varint,90,opt,name=unchecked,proto3" json:"unchecked,omitempty"`               // the last health checks could not be made
-	Brought       string                 `protobuf:"bytes,120,opt,name=brought,proto3" json:"brought,omitempty"`                   // the image to bring, once it is there
+	Brought       []string               `protobuf:"bytes,120,rep,name=brought,proto3" json:"brought,omitempty"`                   // what to bring, once all of it is there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2775,11 +2775,11 @@ func (x *TaskStatus) GetUnchecked() bool {
 	return false
 }
 
-func (x *TaskStatus) GetBrought() string {
+func (x *TaskStatus) GetBrought() []string {
 	if x != nil {
 		return x.Brought
 	}
-	return ""
+	return nil
 }
 
 // Exit is the end of one incarnation.
@@ -4555,7 +4555,7 @@ const file_link_proto_rawDesc = "" +
 	"\x04stop\x18\x05 \x01(\v2\x15.muster.link.v1.CauseR\x04stop\x123\n" +
 	"\adevices\x18\x06 \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x12.\n" +
 	"\x05alloc\x182 \x01(\v2\x18.muster.link.v1.AllocUseR\x05alloc\x12\x14\n" +
-	"\x05bring\x18x \x01(\tR\x05bring\x1a8\n" +
+	"\x05bring\x18x \x03(\tR\x05bring\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -4750,7 +4750,7 @@ const file_link_proto_rawDesc = "" +
 	"\bwithheld\x18X \x01(\bR\bwithheld\x12\x14\n" +
 	"\x05stuck\x18Y \x01(\bR\x05stuck\x12\x1c\n" +
 	"\tunchecked\x18Z \x01(\bR\tunchecked\x12\x18\n" +
-	"\abrought\x18x \x01(\tR\abrought\x1a8\n" +
+	"\abrought\x18x \x03(\tR\abrought\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -3,7 +3,9 @@ package valid
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -68,7 +70,7 @@ var containerRule = &Rule{
 		"readonly": "readOnly", "read_only": "readOnly", "readonly_rootfs": "readOnly", "readOnlyRootFilesystem": "readOnly",
 		"runtimeClassName": "runtime", "runtimeClass": "runtime", "oci_runtime": "runtime",
 		"env": "task.env", "environment": "task.env", "ports": "task.resources.ports", "resources": "task.resources", "network_mode": "task.isolation.network",
-		"volumes": "task.files", "volumeMounts": "task.files", "mounts": "task.files",
+		"volumes": "task.volumes", "volumeMounts": "task.volumes", "mounts": "task.volumes", "mount": "task.volumes", "tmpfs": "task.volumes",
 	},
 }
 
@@ -296,4 +298,193 @@ func (c *check) stop(task map[string]any, v variables) {
 			Expected: fmt.Sprintf("at most graceSeconds, which is %d", grace), Hint: "the command is part of the grace period: give the task a longer graceSeconds",
 		})
 	}
+}
+
+const (
+	maxMounts   = 32
+	maxFrom     = 2048
+	minTmpBytes = 4096
+	digestLen   = len("sha256:") + 64
+)
+
+var packagesRule = &Rule{Type: List, Max: maxMounts, Elem: &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "name", Required: true, Rule: nameRule},
+		{Name: "digest", Required: true, Rule: &Rule{Type: String, Min: 1, Max: int64(digestLen), Match: matchDigest}},
+		{Name: "from", Required: true, Rule: &Rule{Type: String, Min: 1, Max: maxFrom, Match: matchFrom}},
+		{Name: "path", Required: true, Rule: &Rule{Type: String, Min: 1, Max: maxPath, Match: matchMount}},
+	},
+	Never: map[string]string{
+		"mode": "files have the permissions that the archive says", "owner": "files have the owners that the archive says",
+		"readOnly": "a package is always read-only",
+	},
+	Alias: map[string]string{
+		"sha256": "digest", "checksum": "digest", "hash": "digest", "sum": "digest", "options": "digest", "url": "from", "source": "from", "src": "from", "image": "from",
+		"destination": "path", "target": "path", "mountPath": "path", "dir": "path", "to": "path",
+	},
+}}
+
+var volumesRule = &Rule{Type: Map, Max: maxMounts, Key: matchName, Elem: &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "path", Required: true, Rule: &Rule{Type: String, Min: 1, Max: maxPath, Match: matchVolume}},
+		{Name: "tmpBytes", Rule: integer(Bytes, minTmpBytes, maxRAMBytes)},
+		{Name: "shared", Rule: nameRule},
+		{Name: "readOnly", Rule: &Rule{Type: Bool}},
+	},
+	Never: map[string]string{
+		"csi": "CSI plugins are not supported yet", "plugin": "CSI plugins are not supported yet", "persistentVolumeClaim": "CSI plugins are not supported yet",
+		"nfs":              "a task cannot mount file systems: mount it on the machine, and share it with muster-agent --volume",
+		"mountPropagation": "what is mounted in a volume later is never seen elsewhere", "propagation": "what is mounted in a volume later is never seen elsewhere",
+	},
+	Alias: map[string]string{
+		"mountPath": "path", "destination": "path", "target": "path", "dir": "path", "mount": "path",
+		"tmp": "tmpBytes", "size": "tmpBytes", "sizeBytes": "tmpBytes", "sizeLimit": "tmpBytes", "emptyDir": "tmpBytes", "tmpfs": "tmpBytes", "memory": "tmpBytes",
+		"host": "shared", "hostPath": "shared", "source": "shared", "name": "shared", "bind": "shared", "local": "shared", "volume": "shared",
+		"read_only": "readOnly", "readonly": "readOnly", "ro": "readOnly", "sticky": "task.sticky",
+	},
+}}
+
+var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+func matchDigest(s string) string {
+	if !digestForm.MatchString(s) {
+		return "sha256: and 64 digits of 0-9 and a-f"
+	}
+	return ""
+}
+
+const fromGrammar = "https://HOST/PATH, or oci://REGISTRY/NAME"
+
+// matchFrom takes what a machine can fetch an archive from.
+func matchFrom(s string) string {
+	if name, ok := strings.CutPrefix(s, "oci://"); ok {
+		if r, err := schema.ParseImageTag(name); err != nil || r.Tag != "" || r.Digest != "" {
+			return fromGrammar
+		}
+		return ""
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.Fragment != "" || u.Path == "" || matchLine(s) != "" {
+		return fromGrammar
+	}
+	return ""
+}
+
+const mountGrammar = "an absolute path, without . or .. in it and without a slash at its end, that is not / nor in /proc, /sys, /dev, /tmp or /muster"
+
+// ownDirs are those in a task's root directory in which nothing can be mounted.
+var ownDirs = append(slices.Clone(kernelDirs), "/tmp", "/muster")
+
+func matchMount(s string) string {
+	if matchDir(s) != "" || s == "/" || slices.ContainsFunc(ownDirs, func(dir string) bool { return within(s, dir) }) {
+		return mountGrammar
+	}
+	return ""
+}
+
+// matchVolume is matchMount for what may be all of /tmp.
+func matchVolume(s string) string {
+	if s == "/tmp" {
+		return ""
+	}
+	return matchMount(s)
+}
+
+// within reports whether path is dir or lies in it.
+func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+// mounts checks what ties together what a task has at paths of its own.
+func (c *check) mounts(task map[string]any) {
+	m := mountCheck{check: c, names: map[string]bool{}}
+	packages, _ := task["packages"].([]any)
+	for i, x := range packages {
+		p, _ := x.(map[string]any)
+		m.pack([]string{"task", "packages", fmt.Sprint(i)}, p)
+	}
+	volumes, _ := task["volumes"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(volumes)) {
+		v, _ := volumes[name].(map[string]any)
+		m.volume([]string{"task", "volumes", name}, v)
+	}
+	resources, _ := task["resources"].(map[string]any)
+	if ram, ok := wholeNumber(resources["ramBytes"]); ok && m.memory > max(ram, mib) {
+		c.add(Problem{
+			Rule: schema.RuleOutOfRange, Path: []string{"task", "volumes"}, Message: fmt.Sprintf("the volumes of memory have %d bytes together", m.memory),
+			Expected: fmt.Sprintf("at most ramBytes, which is %d", ram), Hint: "they count as the task's memory: raise resources.ramBytes",
+		})
+	}
+	isolation, _ := task["isolation"].(map[string]any)
+	if _, process := task["process"]; process && len(packages) > 0 && isolation["user"] == true {
+		c.add(Problem{
+			Rule: schema.RuleNoEffect, Path: []string{"task", "packages"}, Message: "a process with isolation.user cannot have packages: this is not supported yet",
+			Expected: "a container, or no isolation.user",
+		})
+	}
+}
+
+// mountCheck is what was found so far of one task.
+type mountCheck struct {
+	*check
+	names  map[string]bool // of packages
+	taken  []taken
+	memory int64 // of volumes, in bytes
+}
+
+// taken is a path of a task.
+type taken struct{ path, of string }
+
+func (m *mountCheck) pack(at []string, p map[string]any) {
+	name, _ := p["name"].(string)
+	if m.names[name] {
+		m.add(Problem{Rule: schema.RuleInvalidValue, Path: append(at, "name"), Message: fmt.Sprintf("there are two packages called %q", short(name)), Expected: "each name once"})
+	}
+	m.names[name] = true
+	m.take(append(at, "path"), p["path"], "the package "+name)
+}
+
+func (m *mountCheck) volume(at []string, v map[string]any) {
+	m.take(append(at, "path"), v["path"], "the volume "+at[len(at)-1])
+	size, memory := wholeNumber(v["tmpBytes"])
+	_, shared := v["shared"].(string)
+	m.memory += size
+	path, _ := v["path"].(string)
+	switch {
+	case memory == shared && !memory && !m.plain(v): // what was meant is said of another field
+	case memory == shared:
+		m.add(Problem{
+			Rule: schema.RuleMissingField, Path: at, Key: true, Message: fmt.Sprintf("volume %q has %s tmpBytes and shared", at[len(at)-1], map[bool]string{true: "both", false: "neither of"}[memory]),
+			Expected: "one of tmpBytes, shared", Hint: `write tmpBytes: 64Mi for one in memory, or shared: "NAME" for a directory of the machine`,
+		})
+	case memory && v["readOnly"] == true:
+		m.add(Problem{Rule: schema.RuleNoEffect, Path: append(at, "readOnly"), Message: "a volume of memory that nobody can write to is empty for ever", Expected: "false"})
+	case shared && path == "/tmp":
+		m.add(Problem{Rule: schema.RuleInvalidValue, Path: append(at, "path"), Message: "/tmp is the task's own: no directory of the machine can be there", Expected: mountGrammar})
+	}
+}
+
+// plain reports whether a volume has no fields but its own.
+func (m *mountCheck) plain(v map[string]any) bool {
+	for name := range v {
+		if !volumesRule.Elem.Has(name) {
+			return false
+		}
+	}
+	return true
+}
+
+// take notes a path, which no other may be in.
+func (m *mountCheck) take(at []string, value any, of string) {
+	path, _ := value.(string)
+	if path == "" {
+		return
+	}
+	for _, t := range m.taken {
+		if within(path, t.path) || within(t.path, path) {
+			m.add(Problem{Rule: schema.RuleInvalidValue, Path: at, Message: fmt.Sprintf("%s and %s, where %s is, overlap", short(path), short(t.path), t.of), Expected: "a path that is not in another, and has no other in it"})
+			break
+		}
+	}
+	m.taken = append(m.taken, taken{path, of})
 }

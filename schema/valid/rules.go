@@ -288,8 +288,9 @@ var taskRule = &Rule{
 		{Name: "files", Rule: filesRule},
 		{Name: "secrets", Rule: taskSecretsRule},
 		{Name: "sticky", Rule: &Rule{Type: Bool, Words: []string{string(schema.StickyStay)}}},
+		{Name: "packages", Rule: packagesRule},
+		{Name: "volumes", Rule: volumesRule},
 	},
-	Later: []string{"packages"},
 	Alias: map[string]string{
 		"burst": "exceed", "burstable": "exceed", "memory_max": "exceed.ram", "memory_hard_limit": "exceed.ram", "cpu_hard_limit": "exceed.cpu",
 		"wholeCores": "resources.wholeCores", "appclass": "appclass of the job",
@@ -304,7 +305,7 @@ var taskRule = &Rule{
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "ulimit": "limits", "ulimits": "limits", "rlimits": "limits", "pids_limit": "limits.processes",
 		"log": "logs", "logging": "logs", "logConfig": "logs",
 		"securityContext": "isolation", "sandbox": "isolation", "security": "isolation", "network": "isolation.network",
-		"root": "process.root", "chroot": "process.root", "configMap": "files", "configs": "files", "volumes": "files", "secret": "secrets", "vault": "secrets", "secretKeyRef": "secrets", "secretName": "secrets",
+		"root": "process.root", "chroot": "process.root", "configMap": "files", "configs": "files", "volume": "volumes", "volumeMounts": "volumes", "volume_mount": "volumes", "mounts": "volumes", "tmpfs": "volumes", "artifact": "packages", "artifacts": "packages", "secret": "secrets", "vault": "secrets", "secretKeyRef": "secrets", "secretName": "secrets",
 		"stickyDir": "sticky", "ephemeral_disk": "sticky",
 	},
 }
