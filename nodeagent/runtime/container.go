@@ -28,15 +28,6 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Images are those that this machine has, and its packages. Its methods may be called from any goroutine.
-type Images interface {
-	// Find returns an image that is here as a whole; false if it is not.
-	Find(reference string) (image.Image, bool)
-	// FindPackage returns the directory of a package that is here as a whole, by its
-	// Source; false if it is not.
-	FindPackage(source string) (dir string, ok bool)
-}
-
 // ociRuntime is a program that runs containers: its name, and what has it leave cgroups
 // alone.
 type ociRuntime struct {
@@ -171,7 +162,7 @@ var initCapabilities = []string{
 // make plans the container x.
 func (c *containers) make(x *container) (*keeper.Container, error) {
 	first := c.cfg.Host.FirstID(x.user.UID)
-	packages, base, own, err := ofContainer(x.dir, x.layers, x.places.own)
+	packages, base, own, err := ofContainer(x.dir, x.layers, x.places.own, baseDirs)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,6 @@ import (
 // devDir is where each task has its own, and mqueueDir what is in it of its ipc
 // namespace.
 const (
-	devDir    = "/dev"
 	mqueueDir = "/dev/mqueue"
 	ptsDir    = "/dev/pts"
 	ptmxName  = "/dev/ptmx"

@@ -18,9 +18,19 @@ import (
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/bundle"
+	"github.com/musterhq/muster/nodeagent/image"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
 )
+
+// Images are those that this machine has, and its packages. Its methods may be called from any goroutine.
+type Images interface {
+	// Find returns an image that is here as a whole; false if it is not.
+	Find(reference string) (image.Image, bool)
+	// FindPackage returns the directory of a package that is here as a whole, by its
+	// Source; false if it is not.
+	FindPackage(source string) (dir string, ok bool)
+}
 
 // Volume is a directory of the machine that tasks may be given.
 type Volume struct {
@@ -74,28 +84,6 @@ func (s *stock) own(t *schema.TaskSpec) ([]mounted, error) {
 	return out, nil
 }
 
-// findVolumes returns the real directories of the machine's shared volumes.
-func (s *surroundings) findVolumes(given map[string]Volume) (map[string]Volume, error) {
-	found := map[string]Volume{}
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		v := given[name]
-		real, err := filepath.EvalSymlinks(v.Path)
-		if err != nil {
-			return nil, fmt.Errorf("shared volume %s: %w", name, err)
-		}
-		if info, err := os.Stat(real); err != nil || !info.IsDir() {
-			return nil, errors.Join(fmt.Errorf("shared volume %s: %s is not a directory", name, v.Path), err)
-		}
-		for _, kept := range append([]string{procDir, sysDir, devDir}, s.hidden...) {
-			if below(real, kept) || below(kept, real) {
-				return nil, fmt.Errorf("shared volume %s: tasks must not see %s, and %s has it", name, kept, v.Path)
-			}
-		}
-		found[name] = Volume{real, v.ReadOnly}
-	}
-	return found, nil
-}
-
 // describe says which volumes the machine has, and whether it has packages.
 func (s *stock) describe(a map[string]string) {
 	a[schema.HasVolumes] = "true"
@@ -136,16 +124,16 @@ const maxOpened = 512
 // is to be made: they are put together anew of what they have.
 type opened map[string]bool
 
-// opens finds them. Links on the way are refused: where they lead the root directory of the
+// opens finds them; nothing is made in what is hidden. Links on the way are refused: where they lead the root directory of the
 // task may have something else.
-func (s *surroundings) opens(root string, own []mounted) (opened, error) {
+func opens(root string, own []mounted, hidden []string) (opened, error) {
 	open := opened{}
 	for _, o := range own {
 		at := "/"
 		for name := range strings.SplitSeq(strings.TrimPrefix(o.target, "/"), "/") {
 			within := at
 			at = path.Join(at, name)
-			if slices.Contains(replaced, at) || slices.Contains(s.hidden, filepath.Join(root, at)) {
+			if slices.Contains(replaced, at) || slices.Contains(hidden, filepath.Join(root, at)) {
 				break
 			}
 			info, err := os.Lstat(filepath.Join(root, at))
@@ -200,11 +188,11 @@ func (open opened) entries(dir, target string) ([]keeper.Mount, error) {
 }
 
 // ofContainer plans what a container has at paths of its own: directories that its root
-// directory must have, and mounts. Packages are those that the bundle is to mount, in the
+// directory must have beside those that it has, and mounts. Packages are those that the bundle is to mount, in the
 // order of their names there.
-func ofContainer(dir string, layers []string, own []mounted) (packages []string, base []bundle.Directory, mounts []specs.Mount, err error) {
+func ofContainer(dir string, layers []string, own []mounted, has []bundle.Directory) (packages []string, base []bundle.Directory, mounts []specs.Mount, err error) {
 	i := merged(layers)
-	base = slices.Clone(baseDirs)
+	base = slices.Clone(has)
 	for _, o := range own {
 		if base, err = i.makeWay(o, base); err != nil {
 			return nil, nil, nil, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,27 +13,6 @@ import (
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
-)
-
-// Directories that each task has of its own, where the machine has them.
-const (
-	tmpDir      = "/tmp"
-	varTmpDir   = "/var/tmp"
-	shmDir      = "/dev/shm"
-	procDir     = "/proc"
-	sysDir      = "/sys"
-	cgroupMount = "/sys/fs/cgroup"
-	pressureDir = "/proc/pressure"
-)
-
-// Where a task with a root directory of its own finds what is its own: the
-// paths of the machine mean nothing there.
-const (
-	ownDir     = "/muster"
-	ownWork    = "/muster/work"
-	ownSticky  = "/muster/sticky"
-	ownShared  = "/muster/alloc"
-	ownSecrets = "/muster/secrets"
 )
 
 // surroundings are what tasks can see of the machine.
@@ -65,11 +45,6 @@ func (s *surroundings) inside(p places) (work, sticky, tmp string) {
 // within reports whether something that tasks may not see lies in dir.
 func (s *surroundings) within(dir string) bool {
 	return slices.ContainsFunc(s.hidden, func(h string) bool { return below(h, dir) })
-}
-
-// below reports whether path is dir or lies in it.
-func below(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // sandbox plans what a task sees; nil where the machine has no namespaces.
@@ -171,14 +146,33 @@ func hide(target string) keeper.Mount {
 	return keeper.Mount{Kind: keeper.Tmpfs, Target: target, Data: "mode=0711," + hiddenSize, ReadOnly: true}
 }
 
-// replaced are the entries of a task's own root directory that it does not see.
-var replaced = []string{procDir, sysDir, tmpDir, ownDir, devDir}
+// findVolumes returns the real directories of the machine's shared volumes.
+func (s *surroundings) findVolumes(given map[string]Volume) (map[string]Volume, error) {
+	found := map[string]Volume{}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		v := given[name]
+		real, err := filepath.EvalSymlinks(v.Path)
+		if err != nil {
+			return nil, fmt.Errorf("shared volume %s: %w", name, err)
+		}
+		if info, err := os.Stat(real); err != nil || !info.IsDir() {
+			return nil, errors.Join(fmt.Errorf("shared volume %s: %s is not a directory", name, v.Path), err)
+		}
+		for _, kept := range append([]string{procDir, sysDir, devDir}, s.hidden...) {
+			if below(real, kept) || below(kept, real) {
+				return nil, fmt.Errorf("shared volume %s: tasks must not see %s, and %s has it", name, kept, v.Path)
+			}
+		}
+		found[name] = Volume{real, v.ReadOnly}
+	}
+	return found, nil
+}
 
 // newRoot puts a root directory together: the entries of the task's own, read-
 // only, and beside them what each task needs. So nothing is ever made in the
 // task's own, and what is not there is no fault.
 func (s *surroundings) newRoot(p places, hidden []string) ([]keeper.Mount, error) {
-	open, err := s.opens(p.root, p.own)
+	open, err := opens(p.root, p.own, s.hidden)
 	if err != nil {
 		return nil, err
 	}
