@@ -118,6 +118,12 @@ func newSecretCell(t *testing.T) *secretCell {
 	c.until("the master answers", func(*status.Status) string { return "" })
 	c.startSecretAgent()
 	c.joined()
+	memory := c.memory().Root()
+	t.Cleanup(func() { // of tasks that were killed with the agent, if the test has failed
+		if t.Failed() {
+			_ = os.RemoveAll(memory)
+		}
+	})
 	return c
 }
 
