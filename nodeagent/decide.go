@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -138,7 +139,7 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 		stop = c.Stop // what was to stop once, stops
 	}
 	if stop == nil {
-		stop = cmp.Or(d.evicted[it.held.ref()], d.overDisk(it, c), d.unhealthy(it, c))
+		stop = cmp.Or(d.evicted[it.held.ref()], d.overDisk(it, c), d.unhealthy(it, c), d.overtime(it, c))
 	}
 	if stop == nil {
 		if check := it.check(c); check != nil {
@@ -185,7 +186,7 @@ func (d *decider) stop(it item, c *Incarnation, stop *schema.Cause) {
 // begins it.
 func (d *decider) stopCommand(it item, c *Incarnation, stop *schema.Cause, grace time.Duration) bool {
 	command, timeout := it.job().Task.Stop.CommandWithin(grace)
-	if len(command) == 0 || timeout <= 0 || c.PID == 0 || c.StopRan {
+	if len(command) == 0 || timeout <= 0 || c.PID == 0 || c.Step > 0 || c.StopRan {
 		return false
 	}
 	if c.StoppingAt.IsZero() {
@@ -223,6 +224,23 @@ func (d *decider) unhealthy(it item, c *Incarnation) *schema.Cause {
 	return &cause
 }
 
+// overtime returns why what runs before a task is to be stopped that takes too long, nil
+// if it does not.
+func (d *decider) overtime(it item, c *Incarnation) *schema.Cause {
+	before := it.job().Task.Before
+	if c.Step == 0 || c.Step > len(before) || c.PID == 0 || before[c.Step-1].TimeoutSeconds == 0 {
+		return nil
+	}
+	b := &before[c.Step-1]
+	if at := due(d.in.Now, c.StartedAt, b.Timeout()); at.After(d.in.Now) {
+		d.wake(at)
+		return nil
+	}
+	cause := d.in.cause(it.generation)
+	cause.Kind, cause.Message = schema.CauseFailed, fmt.Sprintf("it has not ended within %d s", b.TimeoutSeconds)
+	return &cause
+}
+
 // limit keeps a running incarnation at the limits that it shall have.
 func (d *decider) limit(it item, c *Incarnation) {
 	if c.PID == 0 || !c.Limited {
@@ -243,7 +261,7 @@ func (d *decider) limit(it item, c *Incarnation) {
 
 // renew gives a running incarnation what has changed of what its task is given.
 func (d *decider) renew(it item, c *Incarnation) {
-	if c.PID == 0 || it.assigned == nil {
+	if c.PID == 0 || it.assigned == nil || c.Step > 0 { // the task itself has the newest from its start
 		return
 	}
 	if r, ok := c.Given.renewal(&it.assigned.Job.Task); ok && d.secretMissing(it) == "" {
@@ -328,8 +346,10 @@ func (d *decider) start(it item) {
 		n = it.held.last().Number + 1
 	}
 	a := Action{Kind: Start, Incarnation: n, Assignment: it.assigned, Unconfirmed: d.in.Life.Confirmed.IsZero()}
+	steps := len(it.job().Task.Before)
+	a.Step = min(1, steps)
 	if it.held != nil {
-		a.Clear = clears(it.held.last())
+		a.Clear, a.Step = clears(it.held.last()), it.held.nextStep(steps, d.in.Boot)
 	}
 	d.act(it, a)
 }

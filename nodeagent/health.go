@@ -121,7 +121,7 @@ func (p Probe) Wait(h *schema.Health) time.Duration {
 // check returns the health check of a running incarnation, nil if it has none.
 func (it item) check(c *Incarnation) *Check {
 	health := it.job().Task.Health
-	if c.PID == 0 || health == nil {
+	if c.PID == 0 || health == nil || c.Step > 0 {
 		return nil
 	}
 	if _, ok := it.held.Assignment.Ports.Get(health.Port()); health.Port() != "" && !ok {

@@ -36,6 +36,8 @@ type Held struct {
 // Process is what the machine says of an incarnation: whoever runs it fills it in, whole,
 // and the agent takes it as it is.
 type Process struct {
+	// Step says which of the task's Before it is, from 1; 0 is the task itself.
+	Step      int
 	Boot      string       // the boot id of the machine under which it was started
 	PID       int          // of the task; 0 while it starts, and of an alloc
 	StartedAt time.Time    // of the task; zero while it starts
@@ -86,6 +88,8 @@ type Incarnation struct {
 	// nil before the first, and not written to afterwards.
 	Usage *schema.Usage
 	Bytes int64 // as Held.Bytes, of its own directory
+	// Step says which of the task's Before it is, from 1; 0 is the task itself.
+	Step int
 	// Given is what it has now, Renewed that this is another than it was started with.
 	Given   Given
 	Renewed bool
@@ -121,6 +125,25 @@ func (h *Held) last() *Incarnation {
 func (h *Held) Alive() bool {
 	c := h.last()
 	return h.End == nil && c != nil && c.Exit == nil
+}
+
+// passed reports whether it is one of what runs before a task, and has ended well.
+func (c *Incarnation) passed() bool {
+	return c.Step > 0 && c.Exit != nil && c.Exit.Code == 0 && c.Stop == nil && !c.keeperEnded()
+}
+
+// nextStep returns which of the task's Before is to be started next, from 1; 0 is the task
+// itself. They begin again with the first unless the one before has just passed.
+func (h *Held) nextStep(steps int, boot string) int {
+	switch c := h.last(); {
+	case steps == 0:
+		return 0
+	case c == nil || !c.passed() || c.Boot != boot:
+		return 1
+	case c.Step < steps:
+		return c.Step + 1
+	}
+	return 0
 }
 
 // blameless reports whether the incarnation ended for a reason that is not the

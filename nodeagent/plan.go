@@ -104,6 +104,7 @@ type Action struct {
 	Command     []string           // for StopCommand, expanded
 	Timeout     time.Duration      // for StopCommand
 	Exit        *schema.Exit       // for Reap
+	Step        int                // for Start: see Process.Step
 	Unconfirmed bool               // for Start: see Incarnation.Unconfirmed
 	Limits      TaskLimits         // for Limit
 	Renewal     Renewal            // for Renew

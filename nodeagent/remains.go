@@ -137,7 +137,7 @@ func remainsOf(items []item, boot string) []Remains {
 		switch {
 		case h == nil:
 		case h.End == nil:
-			all = append(all, spent(h, it.job().Task.RestartPolicy())...)
+			all = append(all, spent(h, &it.job().Task)...)
 		case it.assigned == nil:
 			all = append(all, Remains{TaskRef: h.ref(), Ended: h.End.At, Failed: h.failed(boot), Bytes: h.Bytes})
 		}
@@ -183,9 +183,9 @@ func collectNow(in collecting) collection {
 
 // spent returns the remains of incarnations of a generation that goes on: all
 // but the newest, by which failures are counted, and the last of which may run.
-func spent(h *Held, policy schema.Restart) []Remains {
+func spent(h *Held, task *schema.TaskSpec) []Remains {
 	var out []Remains
-	for i := range h.Incarnations[:max(0, len(h.Incarnations)-counted(policy))] {
+	for i := range h.Incarnations[:max(0, len(h.Incarnations)-counted(task))] {
 		c := &h.Incarnations[i]
 		if c.Exit != nil {
 			out = append(out, Remains{

@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -39,8 +40,7 @@ func (d *decider) report(it item, newest uint64) {
 			still, until := d.in.Life.unconfirmed(c, d.in.Now)
 			s.Unconfirmed = still
 			d.wake(until)
-			s.PID, s.StartedAt, s.Line = c.PID, c.StartedAt, c.Line
-			it.reportHealth(c, &s)
+			it.reportProcess(c, &s)
 			if c.Usage != nil {
 				s.OOMKills = c.Usage.OOMKills
 			}
@@ -61,6 +61,18 @@ func (d *decider) report(it item, newest uint64) {
 		d.reportWait(it, &s)
 	}
 	d.plan.Tasks = append(d.plan.Tasks, s)
+}
+
+// reportProcess reports what runs: the task, or what comes before it.
+func (it item) reportProcess(c *Incarnation, s *schema.TaskStatus) {
+	s.Line = c.Line
+	switch {
+	case c.Step == 0:
+		s.PID, s.StartedAt = c.PID, c.StartedAt
+		it.reportHealth(c, s)
+	case s.State == schema.Starting:
+		s.Note = joined(fmt.Sprintf("%s runs, which has %d (incarnation %d)", stepName(c.Step), len(it.job().Task.Before), c.Number), s.Note)
+	}
 }
 
 // reportUnheld adds the entry of an assignment that never started here.
@@ -99,6 +111,8 @@ func (d *decider) state(it item, newest uint64) schema.TaskState {
 		return schema.Waiting
 	case h.Alive() && (stop != nil || c.Stop != nil):
 		return schema.Stopping
+	case h.Alive() && c.Step > 0:
+		return schema.Starting
 	case h.Alive() && (c.PID != 0 || it.isAlloc() && !c.StartedAt.IsZero()):
 		return schema.Running
 	case h.Alive() || c == nil:

@@ -14,10 +14,10 @@ import (
 func failures(h *Held, boot string, policy schema.Restart) (n int, first time.Time) {
 	for i := range h.Incarnations {
 		c := &h.Incarnations[i]
-		if c.Exit == nil || c.blameless(boot) {
+		if c.Exit == nil || c.passed() || c.blameless(boot) {
 			continue
 		}
-		if !c.StartedAt.IsZero() && c.Exit.At.Sub(c.StartedAt) >= policy.Window() {
+		if c.Step == 0 && !c.StartedAt.IsZero() && c.Exit.At.Sub(c.StartedAt) >= policy.Window() {
 			n = 0
 		}
 		if n == 0 {
@@ -53,7 +53,7 @@ func nextStart(h *Held, job *schema.Job, now time.Time, boot string) time.Time {
 	if c != nil && c.keeperEnded() && !c.shutDown(boot) { // at once, but not for ever as fast as it can
 		return due(now, c.Exit.At, Backoff(policy, h.Assignment.Task, keepersEnded(h)-1))
 	}
-	if c == nil || c.blameless(boot) {
+	if c == nil || c.passed() || c.blameless(boot) {
 		return now
 	}
 	n, _ := failures(h, boot, policy)
@@ -73,7 +73,7 @@ func keepersEnded(h *Held) int {
 // usedUp says in words that the restarts of h are used up, "" if they are not.
 func usedUp(h *Held, policy schema.Restart, boot string) string {
 	c := h.last()
-	if c == nil || c.blameless(boot) {
+	if c == nil || c.passed() || c.blameless(boot) {
 		return ""
 	}
 	n, first := failures(h, boot, policy)
@@ -100,7 +100,9 @@ func span(d time.Duration) string {
 
 // counted is how many of the newest incarnations of a generation its failures
 // are counted by, with one that may run.
-func counted(policy schema.Restart) int { return policy.Attempts + 2 }
+func counted(task *schema.TaskSpec) int {
+	return (task.RestartPolicy().Attempts + 2) * (len(task.Before) + 1)
+}
 
 // due returns from+d, or now if from lies in the future: the clock was set back
 // since, and waiting for it to catch up could take for ever.
@@ -125,7 +127,7 @@ func earlier(a, b time.Time) time.Time {
 func finished(h *Held, kind schema.JobKind) bool {
 	c := h.last()
 	switch {
-	case kind != schema.Batch || c == nil || c.Exit == nil || c.Exit.Code != 0:
+	case kind != schema.Batch || c == nil || c.Step > 0 || c.Exit == nil || c.Exit.Code != 0:
 		return false
 	case c.Stop == nil:
 		return !c.Terminated
@@ -137,7 +139,7 @@ func finished(h *Held, kind schema.JobKind) bool {
 func exits(h *Held, boot string) []schema.Exit {
 	var list []schema.Exit
 	for i := range h.Incarnations {
-		if c := &h.Incarnations[i]; c.Exit != nil {
+		if c := &h.Incarnations[i]; c.Exit != nil && !c.passed() {
 			e := h.exit(c, boot)
 			e.Blameless = c.blameless(boot)
 			list = append(list, e)
@@ -146,9 +148,15 @@ func exits(h *Held, boot string) []schema.Exit {
 	return list[max(0, len(list)-schema.MaxCauses):]
 }
 
+// stepName names one of what runs before a task.
+func stepName(step int) string { return fmt.Sprintf("before[%d] of the task", step-1) }
+
 // exit returns how c, which has ended, did, and why it was stopped.
 func (h *Held) exit(c *Incarnation, boot string) schema.Exit {
 	e := *c.Exit
+	if c.Step > 0 {
+		e.Message = joined(stepName(c.Step), e.Message)
+	}
 	var why string
 	switch {
 	case c.Stop != nil:

@@ -44,6 +44,7 @@ func TestDiff(t *testing.T) {
 		{"the isolation that is the default", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "host"} }, intent.Unchanged, nil},
 		{"network", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "none"} }, intent.Restart, []string{"task.isolation.network: restart"}},
 		{"files", func(j *schema.Job) { j.Task.Files = map[string]schema.TaskFile{"f": {}} }, intent.Restart, []string{"task.files: restart"}},
+		{"before", func(j *schema.Job) { j.Task.Before = []schema.Before{{TimeoutSeconds: 1}} }, intent.Restart, []string{"task.before: restart"}},
 		{"a stop command", func(j *schema.Job) { j.Task.Stop = &schema.Stop{Command: []string{"x"}, TimeoutSeconds: 1} }, intent.InPlace, []string{"task.stop.command: in place", "task.stop.timeoutSeconds: in place"}},
 		{"a stop signal", func(j *schema.Job) { j.Task.Stop = &schema.Stop{Signal: "SIGINT"} }, intent.Restart, []string{"task.stop.signal: restart"}},
 		{"a file that says so", func(j *schema.Job) { j.Task.Files = map[string]schema.TaskFile{"f": {OnChange: schema.ChangeNone}} }, intent.InPlace, []string{"task.files: in place"}},
@@ -144,6 +145,8 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.Prune = new(bool)
 		j.Task.Isolation = &schema.Isolation{Network: schema.HostNetwork}
 		j.Task.Container = container()
+		j.Task.Before = []schema.Before{{TimeoutSeconds: 1}}
+		j.Task.Stop = &schema.Stop{Command: []string{"x"}, TimeoutSeconds: 1, Signal: "SIGINT"}
 		j.Task.Secrets = secrets("v", "c", "")
 		j.Task.Packages = []schema.TaskPackage{{Name: "p", Digest: "d", From: "https://h/p", Path: "/p"}}
 		j.Task.Volumes = map[string]schema.TaskVolume{"v": {Path: "/v", TmpBytes: 1}}
@@ -220,6 +223,8 @@ func TestDiffAgreesWithRunDigest(t *testing.T) {
 			}
 			if rapid.Bool().Draw(t, "contained") {
 				j.Task.Container = container()
+				j.Task.Before = []schema.Before{{TimeoutSeconds: 1}}
+				j.Task.Stop = &schema.Stop{Command: []string{"x"}, TimeoutSeconds: 1, Signal: "SIGINT"}
 				j.Task.Container.Image = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "image")
 				j.Task.Container.ReadOnly = rapid.Bool().Draw(t, "read-only")
 			}

@@ -53,12 +53,17 @@ func (s *TaskSpec) Image() string {
 	return s.Container.Image
 }
 
-// Brings returns what must be on a machine before the task is started there: its image, and
-// the sources of its packages, each once.
+// Brings returns what must be on a machine before the task is started there: its image, those
+// of its Before, and the sources of its packages, each once.
 func (s *TaskSpec) Brings() []string {
 	var out []string
 	if image := s.Image(); image != "" {
 		out = append(out, image)
+	}
+	for i := range s.Before {
+		if c := s.Before[i].Container; c != nil && !slices.Contains(out, c.Image) {
+			out = append(out, c.Image)
+		}
 	}
 	for i := range s.Packages {
 		if name := s.Packages[i].Source(); !slices.Contains(out, name) {

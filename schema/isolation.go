@@ -79,6 +79,11 @@ func IsolationOf(s *TaskSpec) []string {
 	if contained {
 		need = append(need, s.Container.Runtime.Attribute())
 	}
+	for i := range s.Before {
+		if c := s.Before[i].Container; c != nil && !slices.Contains(need, c.Runtime.Attribute()) {
+			need = append(need, c.Runtime.Attribute())
+		}
+	}
 	if i != nil && i.Require {
 		need = append(need, HasUsers, HasNamespaces, HasSeccomp, HasCapabilities, HasCPU, HasMemory, HasPIDs, HasPorts)
 	} else if !contained && (s.Process.Root != "" || i != nil && (i.Network == NoNetwork || i.User)) {

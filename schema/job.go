@@ -89,6 +89,8 @@ type TaskSpec struct { //nolint:recvcheck // a value is written as a pointer to 
 	Container *Container        `json:"container,omitempty"`
 	Resources TaskResources     `json:"resources"`
 	Env       map[string]string `json:"env,omitempty"`
+	// Before run to completion before the task, in order, at each of its starts.
+	Before []Before `json:"before,omitempty"`
 	// GraceSeconds is the time from SIGTERM to SIGKILL, 0 to 3600.
 	GraceSeconds int        `json:"graceSeconds"`
 	Stop         *Stop      `json:"stop,omitempty"` // nil: by the signal alone
@@ -148,6 +150,22 @@ type Process struct {
 	Root string `json:"root,omitempty"`
 }
 
+// Before is one of the commands that run to completion before a task, in order. It has
+// all that the task has: limits, environment, files, directories.
+type Before struct {
+	// Process or Container is what is run.
+	Process   *Process   `json:"process,omitempty"`
+	Container *Container `json:"container,omitempty"`
+	// TimeoutSeconds is how long it may run, 1 to 86400; 0 is no bound.
+	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
+}
+
+// MaxBefore is the most commands that a task can have before it.
+const MaxBefore = 16
+
+// Timeout is how long b may run; 0 is no bound.
+func (b *Before) Timeout() time.Duration { return time.Duration(b.TimeoutSeconds) * time.Second }
+
 // TaskResources is the limit of one task: what it may use at most.
 type TaskResources struct {
 	Resources
@@ -190,7 +208,8 @@ func (s *TaskSpec) RunDigest() Digest {
 		Volumes   map[string]TaskVolume `json:"volumes,omitempty"`
 		Secrets   map[string]runSecret  `json:"secrets,omitempty"`
 		Signal    string                `json:"stopSignal,omitempty"`
-	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.RunFiles(), s.Sticky.Has(), s.PackagePaths(), s.Volumes, runSecrets(s.Secrets), s.Stop.SignalName()})
+		Before    []Before              `json:"before,omitempty"`
+	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.RunFiles(), s.Sticky.Has(), s.PackagePaths(), s.Volumes, runSecrets(s.Secrets), s.Stop.SignalName(), s.Before})
 }
 
 // PackagePaths returns what the task finds at which path, whatever it is called and

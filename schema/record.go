@@ -242,4 +242,25 @@ type Assignment struct {
 	Secrets map[string]string `json:"-"`
 	// Local are variables that the machine sets; they are never sent.
 	Local map[string]string `json:"-"`
+	// Step says which of the job's Before is run, from 1, by an agent that starts it; 0 is
+	// the task itself. It is never sent.
+	Step int `json:"-"`
+}
+
+// ForStep returns a as what runs in a step: with 0 the task itself, and else the step-th
+// of its Before in the task's place.
+func (a *Assignment) ForStep(step int) *Assignment {
+	out := *a
+	out.Step = step
+	if step == 0 {
+		return &out
+	}
+	job, b := *a.Job, a.Job.Task.Before[step-1]
+	job.Task.Process, job.Task.Container = Process{}, b.Container
+	if b.Process != nil {
+		job.Task.Process = *b.Process
+	}
+	job.Task.Stop = nil
+	out.Job = &job
+	return &out
 }

@@ -13,6 +13,7 @@ import (
 type run struct {
 	nodeagent.Running
 	assignment schema.Assignment
+	step       int // of the task's Before, from 1; 0 is the task itself
 	pid        int // 0 while it starts, and of an alloc
 	started    time.Time
 	stopping   bool // it has got a signal
@@ -42,7 +43,7 @@ func (m *machine) act(a *nodeagent.Act, now time.Time) {
 	r := m.find(ref)
 	switch {
 	case a.Kind == nodeagent.Start:
-		r = &run{Running: nodeagent.Running{TaskRef: ref, Incarnation: a.Incarnation}, assignment: *a.Assignment}
+		r = &run{Running: nodeagent.Running{TaskRef: ref, Incarnation: a.Incarnation}, assignment: *a.Assignment, step: a.Step}
 		r.starts = now.Add(m.about(m.group.fleet.cfg.Pattern.Start))
 		r.due = r.starts
 		m.runs = append(m.runs, r)
@@ -103,7 +104,10 @@ func (m *machine) started(r *run, now time.Time) {
 			r.end(at, schema.Exit{Code: 1})
 		}
 	}
-	if job.Kind == schema.Batch {
+	switch {
+	case r.step > 0:
+		r.end(now.Add(m.about(p.Start)), schema.Exit{Code: 0})
+	case job.Kind == schema.Batch:
 		r.end(now.Add(m.about(p.Batch)), schema.Exit{Code: 0})
 	}
 	a := m.agent.Load()

@@ -60,6 +60,9 @@ type Spec struct {
 	// Note is what the agent has to say of how the task is held; the keeper does not
 	// read it.
 	Note string `json:"note,omitempty"`
+	// Step says which of what runs before the task this is, 0 the task itself; the keeper
+	// does not read it.
+	Step int `json:"step,omitempty"`
 	// StopSignal is what the task's process group gets when the keeper gets SIGTERM; 0 is
 	// SIGTERM.
 	StopSignal int `json:"stopSignal,omitempty"`

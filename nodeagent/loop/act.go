@@ -78,7 +78,7 @@ func refOf(x *nodeagent.Action) schema.TaskRef {
 // start begins a start in a goroutine of its own.
 func (o *owner) start(ctx context.Context, x *nodeagent.Act) {
 	began := time.Now()
-	if x.Incarnation > 1 {
+	if goesOn := x.Step > 1 || x.Step == 0 && len(x.Assignment.Job.Task.Before) > 0; x.Incarnation > 1 && !goesOn {
 		o.metrics.restarts.Inc()
 	}
 	o.workers.Go(func() {

@@ -117,6 +117,7 @@ func TestContained(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(t *testing.T, m *machine){
 		"AllocIPC":     testAllocIPC,
+		"Before":       testBefore,
 		"Escape":       testEscape,
 		"ExecInGroup":  testExecInGroup,
 		"ExecTerminal": testExecTerminal,

@@ -171,11 +171,19 @@ func (s *rollouts) bring(job schema.JobName, t *schema.TaskRecord, data schema.D
 		x.Bring = bring
 		s.Set(job, x)
 	}
-	what := "image"
-	if !slices.Contains(bring, next.Image()) {
+	what, packages := "image", 0
+	for _, name := range bring {
+		if _, _, ok := schema.SplitSource(name); ok {
+			packages++
+		}
+	}
+	switch {
+	case packages == len(bring):
 		what = "packages"
-	} else if len(bring) > 1 {
+	case packages > 0:
 		what = "image and the packages"
+	case len(bring) > 1:
+		what = "images"
 	}
 	why = fmt.Sprintf("%s runs on until machine %s has the %s of the new version", job.Task(t.Index).Short(), t.Machine, what)
 	if said.Note != "" {

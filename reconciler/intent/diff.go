@@ -103,6 +103,7 @@ func (d *differences) task(o, n *schema.TaskSpec) {
 	d.field(o.Process.Root != n.Process.Root, "task.process.root", Restart)
 	d.field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
 	d.container(o.Container, n.Container)
+	d.field(Differ(o.Before, n.Before), "task.before", Restart)
 	d.field(!maps.Equal(o.Env, n.Env), "task.env", Restart)
 }
 

@@ -203,7 +203,7 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	}
 	t.PID, t.StartedAt, t.Incarnation, t.Health = status.PID, status.StartedAt, status.Incarnation, status.Health
 	t.HealthMessage, t.Line, t.RestartAt = status.HealthMessage, status.Line, status.RestartAt
-	t.Restarts += max(0, status.Incarnation-1)
+	t.Restarts += max(0, status.Incarnation-1) / (1 + len(d.in.State.Data[r.Data].Task.Before)) // each of which is an incarnation, too
 	for _, e := range status.Exits {
 		t.History = append(t.History, fmt.Sprintf("%s generation %d incarnation %d on %s: %s", e.At.UTC().Format(time.RFC3339), r.Generation, e.Incarnation, r.Machine, e))
 	}

@@ -7,6 +7,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/schema"
@@ -487,4 +488,54 @@ func (m *mountCheck) take(at []string, value any, of string) {
 		}
 	}
 	m.taken = append(m.taken, taken{path, of})
+}
+
+// maxBeforeSeconds is the longest that a command before a task may be given.
+const maxBeforeSeconds = 86400
+
+var beforeRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "process", Rule: processRule},
+		{Name: "container", Rule: containerRule},
+		{Name: "timeoutSeconds", Rule: integer(Seconds, 1, maxBeforeSeconds)},
+	},
+	Never: map[string]string{
+		"name": "commands before a task are named by their place in the list", "resources": "a command before a task has the limits of the task",
+		"env": "a command before a task has the environment of the task", "restart": "when a command before a task fails, the task's restart policy decides",
+	},
+	Alias: map[string]string{
+		"command": "process.command", "exec": "process.command", "image": "container.image", "args": "container.args", "timeout": "timeoutSeconds",
+	},
+}
+
+// before checks what runs before a task.
+func (c *check) before(task map[string]any, v variables) {
+	list, _ := task["before"].([]any)
+	for i, x := range list {
+		b, ok := x.(map[string]any)
+		if !ok {
+			continue
+		}
+		at := []string{"task", "before", strconv.Itoa(i)}
+		process, isProcess := b["process"].(map[string]any)
+		container, isContainer := b["container"].(map[string]any)
+		switch {
+		case isProcess && isContainer:
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: append(at, "container"), Key: true, Message: `what has "process" cannot also have "container"`,
+				Expected: "one of process, container", Hint: "write one after the other in the list",
+			})
+		case !isProcess && !isContainer && !c.found(at...):
+			c.add(Problem{
+				Rule: schema.RuleMissingField, Path: at, Message: "does not say what to run", Expected: "one of process, container",
+				Hint: `write {process: command: ["…"]}, or {container: image: "…"}`,
+			})
+		case isProcess:
+			c.command(append(at, "process", "command"), process["command"], v)
+		case isContainer:
+			c.command(append(at, "container", "command"), container["command"], v)
+			c.words(append(at, "container", "args"), container["args"], v)
+		}
+	}
 }

@@ -40,6 +40,7 @@ func (c *check) job(given any, job map[string]any) {
 		c.command([]string{"task", "container", "command"}, container["command"], v)
 		c.words([]string{"task", "container", "args"}, container["args"], v)
 	}
+	c.before(task, v)
 	c.stop(task, v)
 	c.files(task, v)
 	c.secrets(task)

@@ -272,6 +272,7 @@ var taskRule = &Rule{
 	Fields: []Field{
 		{Name: "process", Rule: processRule},
 		{Name: "container", Rule: containerRule},
+		{Name: "before", Rule: &Rule{Type: List, Max: schema.MaxBefore, Elem: beforeRule}},
 		{Name: "resources", Rule: resourcesRule, Default: map[string]any{}},
 		{Name: "env", Rule: &Rule{
 			Type: Map, Max: maxEnv, Key: matchEnv, Total: maxEnvBytes, Instead: elsewhere,
@@ -297,6 +298,7 @@ var taskRule = &Rule{
 		"environment": "env", "command": "process.command", "cmd": "process.command", "args": "process.command",
 		"devices": "resources.devices", "constraints": "constraints of the job", "image": "container.image", "ports": "resources.ports", "cpuMilli": "resources.cpuMilli",
 		"ramBytes": "resources.ramBytes", "diskBytes": "resources.diskBytes", "grace": "graceSeconds",
+		"initContainers": "before", "init": "before", "prestart": "before", "preStart": "before", "initContainer": "before",
 		"kill_signal": "stop.signal", "stopSignal": "stop.signal", "stop_signal": "stop.signal", "preStop": "stop.command", "lifecycle": "stop",
 		"kill_timeout": "graceSeconds", "terminationGracePeriodSeconds": "graceSeconds", "check": "health",
 		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health", "startupProbe": "health", "containers": "container", "docker": "container", "oci": "container", "pod": "container",

@@ -47,6 +47,7 @@ type run struct {
 	halted      bool                 // it ended with its agent
 	probe       nodeagent.Probe      // as it was last written down
 	limits      nodeagent.TaskLimits // in force
+	step        int                  // of the task's Before, from 1; 0 is the task itself
 	given       nodeagent.Given      // when it started
 	renewed     nodeagent.Given      // after that, as it was last written down; nil: never
 
@@ -162,7 +163,7 @@ func (g *generation) held() nodeagent.Held {
 func (r *run) incarnation() nodeagent.Incarnation {
 	return nodeagent.Incarnation{
 		Number: r.number, Process: r.state(), Stop: r.stop, Probe: nodeagent.Known(r.probe.State, r.probe.Message),
-		Given: r.givenNow(), Renewed: r.renewed != nil,
+		Step: r.step, Given: r.givenNow(), Renewed: r.renewed != nil,
 	}
 }
 
