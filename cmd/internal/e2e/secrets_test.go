@@ -19,6 +19,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/secrets"
@@ -94,22 +95,38 @@ func newTap(t *testing.T, path, to string) *tap {
 	return w
 }
 
+// secretive are the secrets of a team, sealed for an identity that masters have.
+type secretive struct {
+	t        *testing.T
+	identity string // a file
+	to       sealed.Recipient
+	age      map[string]string // by the names of secrets
+}
+
+func newSecretive(t *testing.T) *secretive {
+	t.Helper()
+	secret, to, err := sealed.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &secretive{t, filepath.Join(t.TempDir(), "identity"), to, map[string]string{}}
+	if err := os.WriteFile(s.identity, []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // secretCell is a cell whose master opens secrets, and whose link is listened to.
 type secretCell struct {
 	*cell
-	tap  *tap
-	to   sealed.Recipient
-	team map[string]string // age files, by the names of secrets
+	*secretive
+	tap *tap
 }
 
 func newSecretCell(t *testing.T) *secretCell {
 	t.Helper()
-	c := &secretCell{cell: prepare(t), team: map[string]string{}}
-	secret, to, err := sealed.NewIdentity()
-	c.must(err)
-	identity := filepath.Join(t.TempDir(), "identity")
-	c.must(os.WriteFile(identity, []byte(secret+"\n"), 0o600))
-	c.to, c.follows = to, append(c.follows, "--secret-identity", identity)
+	c := &secretCell{cell: prepare(t), secretive: newSecretive(t)}
+	c.follows = append(c.follows, "--secret-identity", c.identity)
 	c.initRepo()
 	c.must(os.Mkdir(c.path("link"), 0o700))
 	c.must(os.Mkdir(c.path("tap"), 0o700))
@@ -129,7 +146,7 @@ func newSecretCell(t *testing.T) *secretCell {
 
 // startSecretAgent starts an agent that is connected through the tap.
 func (c *secretCell) startSecretAgent() {
-	c.t.Helper()
+	c.cell.t.Helper()
 	a, err := launch(c.path("agent.log"), filepath.Join(c.bin, "muster-agent"),
 		"--cell", cellName, "--master", "unix:"+c.path("tap", "agent.sock"), "--name", machine, "--state-dir", c.state, "--writable", c.path("journals"))
 	c.must(err)
@@ -137,11 +154,13 @@ func (c *secretCell) startSecretAgent() {
 }
 
 // seal makes plain a secret of the team.
-func (c *secretCell) seal(name, plain string) {
-	c.t.Helper()
-	text, err := sealed.Seal([]byte(plain), []sealed.Recipient{c.to}, cellName+"/crew")
-	c.must(err)
-	c.team[name] = text
+func (s *secretive) seal(name, plain string) {
+	s.t.Helper()
+	text, err := sealed.Seal([]byte(plain), []sealed.Recipient{s.to}, cellName+"/crew")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.age[name] = text
 }
 
 // secretScript shows what a task has without saying it.
@@ -153,17 +172,19 @@ const secretScript = `
 
 // jobs returns the team's package: two jobs that know the password, of which one is
 // restarted by a change of it, and one that knows nothing.
-func (c *secretCell) jobs() []byte {
-	c.t.Helper()
+func (s *secretive) jobs() []byte {
+	s.t.Helper()
 	text := func(v any) string {
 		b, err := json.Marshal(v)
-		c.must(err)
+		if err != nil {
+			s.t.Fatal(err)
+		}
 		return string(b)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "package crew\n\nimport \"%s/muster\"\n", module)
 	for _, name := range []string{"password", "token"} {
-		fmt.Fprintf(&b, "\nsecret: %s: muster.#Secret & {user: \"crew\", cell: %q, age: %s}\n", name, cellName, text(c.team[name]))
+		fmt.Fprintf(&b, "\nsecret: %s: muster.#Secret & {user: \"crew\", cell: %q, age: %s}\n", name, cellName, text(s.age[name]))
 	}
 	for name, of := range map[string]string{
 		"restarts": `password: {}, token: env: "TOKEN"`,
@@ -186,7 +207,7 @@ job: %s: muster.#Job & {
 
 // commitJobs commits them, and waits for the cell.
 func (c *secretCell) commitJobs(message string) string {
-	c.t.Helper()
+	c.cell.t.Helper()
 	hash := c.commit(message, map[string][]byte{teamFile: c.jobs()})
 	c.converge(hash)
 	return hash
@@ -194,7 +215,7 @@ func (c *secretCell) commitJobs(message string) string {
 
 // sees waits until the log of a task has a line.
 func (c *secretCell) sees(job, line string) {
-	c.t.Helper()
+	c.cell.t.Helper()
 	var said string
 	c.check(eventually(func() error {
 		if said = c.says("logs", "crew/"+job+"/0"); strings.Contains(said, line+"\n") {
@@ -286,10 +307,10 @@ func TestSecrets(t *testing.T) {
 
 // killNewest kills the keeper of the newest generation of a job's first task.
 func (c *secretCell) killNewest(job string) {
-	c.t.Helper()
+	c.cell.t.Helper()
 	files, err := filepath.Glob(filepath.Join(c.state, "tasks", cellName, "crew", job, "0", "*", "1", keeper.StateFile))
 	if err != nil || len(files) == 0 {
-		c.t.Fatalf("no state of a keeper of %s: %v", job, err)
+		c.cell.t.Fatalf("no state of a keeper of %s: %v", job, err)
 	}
 	slices.SortFunc(files, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 	b, err := os.ReadFile(files[len(files)-1])
@@ -307,7 +328,7 @@ func short(plain string) string {
 
 // memory is where the agent keeps what its tasks were given.
 func (c *secretCell) memory() *secrets.Machine {
-	c.t.Helper()
+	c.cell.t.Helper()
 	m, err := secrets.Open(c.state)
 	c.must(err)
 	return m
@@ -315,25 +336,14 @@ func (c *secretCell) memory() *secrets.Machine {
 
 // silent searches all that the cell has written, said and shown for the marks.
 func (c *secretCell) silent(since string) {
-	c.t.Helper()
-	files := 0
-	c.must(filepath.WalkDir(c.dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return ignoreGone(err)
-		}
-		b, err := os.ReadFile(name)
-		files++
-		if found := leaked(b); len(found) > 0 {
-			c.t.Errorf("%s has %q in clear", name, found)
-		}
-		return ignoreGone(err)
-	}))
+	c.cell.t.Helper()
+	files := silentIn(c.cell.t, c.dir)
 	c.tap.mu.Lock()
 	if found := leaked(c.tap.said.Bytes()); len(found) > 0 {
-		c.t.Errorf("the link has carried %q in clear", found)
+		c.cell.t.Errorf("the link has carried %q in clear", found)
 	}
 	if n := c.tap.said.Len(); n < 1000 || files < 20 {
-		c.t.Errorf("%d bytes and %d files were searched: fewer than there are", n, files)
+		c.cell.t.Errorf("%d bytes and %d files were searched: fewer than there are", n, files)
 	}
 	c.tap.mu.Unlock()
 	for _, args := range [][]string{
@@ -350,10 +360,10 @@ func (c *secretCell) silent(since string) {
 		cmd.Env, cmd.Dir = append(os.Environ(), "MUSTER_MASTER="+c.url), c.repo
 		b, err := cmd.CombinedOutput()
 		if len(b) < 40 || bytes.Contains(b, []byte("unknown flag")) { // of a job that is gone it says so
-			c.t.Errorf("muster %s says nothing: %v, %q", strings.Join(args, " "), err, b)
+			c.cell.t.Errorf("muster %s says nothing: %v, %q", strings.Join(args, " "), err, b)
 		}
 		if found := leaked(b); len(found) > 0 {
-			c.t.Errorf("muster %s says %q in clear", strings.Join(args, " "), found)
+			c.cell.t.Errorf("muster %s says %q in clear", strings.Join(args, " "), found)
 		}
 	}
 	list, err := ofCell(c.dir)
@@ -364,9 +374,28 @@ func (c *secretCell) silent(since string) {
 			text += p.environ()
 		}
 		if found := leaked([]byte(text)); len(found) > 0 {
-			c.t.Errorf("process %d, %s, shows %q", p.pid, p.words(), found)
+			c.cell.t.Errorf("process %d, %s, shows %q", p.pid, p.words(), found)
 		}
 	}
+}
+
+// silentIn searches the files below dir for the marks, and returns how many there are.
+func silentIn(t *testing.T, dir string) (files int) {
+	t.Helper()
+	if err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return ignoreGone(err)
+		}
+		b, err := os.ReadFile(name)
+		files++
+		if found := leaked(b); len(found) > 0 {
+			t.Errorf("%s has %q in clear", name, found)
+		}
+		return ignoreGone(err)
+	}); err != nil {
+		t.Error(err)
+	}
+	return files
 }
 
 func ignoreGone(err error) error {
@@ -378,12 +407,40 @@ func ignoreGone(err error) error {
 
 // noCores wants that no core file of a process is written.
 func (c *secretCell) noCores(pid int) {
-	c.t.Helper()
+	c.cell.t.Helper()
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "limits"))
 	c.must(err)
 	for line := range strings.Lines(string(b)) {
 		if limit, ok := strings.CutPrefix(line, "Max core file size"); ok && strings.Fields(limit)[0] != "0" && strings.Fields(limit)[0] != "1" {
-			c.t.Errorf("process %d may write a core file: %s", pid, line)
+			c.cell.t.Errorf("process %d may write a core file: %s", pid, line)
+		}
+	}
+}
+
+// TestSecretsOfReplica: a machine whose master does not lead gets its secrets from that one, and
+// neither the masters nor their store have them in clear.
+func TestSecretsOfReplica(t *testing.T) {
+	t.Parallel()
+	s := newSecretive(t)
+	p := newSeveral(t, 2, 2*time.Second, "--secret-identity", s.identity)
+	leads, others := p.leader()
+	p.startAgentOf(others[0])
+	s.seal("password", marks[0])
+	s.seal("token", marks[2])
+	commit := p.commit("two secrets", map[string][]byte{teamFile: s.jobs()})
+	p.await(leads, "the cell converges", func(now *status.Status) string { return notYet(now, commit) })
+	want := "start " + short(marks[0]) + " " + short(marks[2]) + " 400\n"
+	if err := eventually(func() error {
+		if out := p.muster(p.urls[leads], "logs", "crew/restarts/0"); !bytes.Contains(out, []byte(want)) {
+			return fmt.Errorf("the task says %q, want %q", out, want)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	for _, dir := range []string{p.dir, filepath.Dir(p.etcd.Certs)} {
+		if n := silentIn(t, dir); n < 5 {
+			t.Errorf("%s has %d files: fewer than there are", dir, n)
 		}
 	}
 }
