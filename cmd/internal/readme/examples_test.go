@@ -23,10 +23,12 @@ var update = flag.Bool("update", false, "write the definitions of the examples")
 const examplesDir = "examples"
 
 // What the page of an example may name: the port of a cell, where that has to be found
-// from the repository, and the registry of its images. A test takes others.
+// from the repository, the registry of its images, and the port of a server of its files.
+// A test takes others.
 const (
 	fixedPort     = "7420"
 	fixedRegistry = "127.0.0.1:5000"
+	fixedFiles    = "8437"
 )
 
 // containerPrograms are those that the page of an example with a registry needs.
@@ -85,7 +87,7 @@ func testExample(t *testing.T, bin, name string) {
 	if strings.Contains(string(page), fixedRegistry) {
 		needContainers(t)
 	}
-	other := strings.NewReplacer(fixedPort, freePort(t), fixedRegistry, "127.0.0.1:"+freePort(t))
+	other := strings.NewReplacer(fixedPort, freePort(t), fixedRegistry, "127.0.0.1:"+freePort(t), fixedFiles, freePort(t))
 	replacePorts(t, copied, other)
 	commits := 0
 	for i, b := range blocks {
