@@ -79,7 +79,7 @@ func hintsIn(text string) (out []hint) {
 // prose are the words that follow the name of a program where that is its name.
 var prose = map[string]string{
 	"muster": "acts and at binaries built called can cell chooses comes compiles config decides demands does evaluates exits finds for from gives has imports in is it itself " +
-		"follows join kept keeps knows learns makes may measured must needs never not of on or process reads refuses repository restart runs says shows " +
+		"follows join kept keeps knows learns makes may measured must needs never not of on or process reads refuses repository restart runs says secrets shows " +
 		"stops stores string takes tells that the to too uses was with without write writes wrote",
 	"muster-agent": "and as does ends has in is it of on or process runs says starts version without",
 	"git": "add alone and branch branches checkout clone commit config cherry-pick checkout-index daemon describe diff fetch first format-patch fsck gc has hash-object http-backend init is log merge mv prune push rebase reflog remote reset " +

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -171,7 +172,11 @@ func (p *jsonProbe) ask(path []string, v any) {
 	}
 	least := least[p.kind]
 	if p.kind == schema.KindSecret {
-		least = `{"user":"a","cell":"c","sops":"{}"}`
+		file, err := os.ReadFile("../sops/testdata/yaml.enc")
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		least = fmt.Sprintf(`{"user":"a","cell":"c","sops":%s}`, schema.Canonical(string(file)))
 	}
 	parsed, err := valid.Parse([]byte(least))
 	if err != nil {
@@ -231,6 +236,8 @@ func between(path []string, v any) bool {
 	at := strings.Join(path, ".")
 	_, isStruct := v.(map[string]any)
 	switch at {
+	case "task.stop.timeoutSeconds": // it bears on a command
+		return true
 	case "age", "sops", "secrets.recipients": // they have a format
 		return !strings.HasPrefix(fmt.Sprint(v), "map") || at == "secrets.recipients"
 	case "task.health.http.port", "task.health.tcp.port": // it is declared

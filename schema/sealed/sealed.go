@@ -225,7 +225,7 @@ func Inspect(text string) (Header, error) {
 		_, err = io.Copy(io.Discard, armor.NewReader(strings.NewReader(text)))
 	}
 	if err != nil {
-		return Header{}, schema.Hintf("take it from git again, or: "+how, "the age file is damaged: %w", err)
+		return Header{}, schema.Hintf("restore it, or: "+how, "the age file is damaged: %w", err)
 	}
 	var h Header
 	for line := range strings.Lines(string(header)) {

@@ -117,7 +117,7 @@ func decrypt(text string, open Opener) (*file, error) {
 	}
 	mac, err := d.value(f.meta.MAC, at.Format(time.RFC3339))
 	if got := fmt.Sprintf("%X", d.sum.Sum(nil)); err != nil || subtle.ConstantTimeCompare([]byte(got), []byte(fmt.Sprint(mac))) != 1 {
-		return nil, schema.Hintf("take it from git again; SOPS files are edited with sops FILE", "the SOPS file was changed without its key: its MAC is another one")
+		return nil, schema.Hintf("restore it; SOPS files are edited with sops FILE", "the SOPS file was changed without its key: its MAC is another one")
 	}
 	return f, nil
 }

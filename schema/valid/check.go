@@ -42,6 +42,9 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 		c.add(p)
 		return nil, c.problems
 	}
+	if found := plainSecrets(data); len(found) > 0 {
+		return nil, found // nothing else: a message may quote the value
+	}
 	out, ok := c.value(nil, r, data).(map[string]any)
 	switch {
 	case ok && kind == schema.KindJob:
