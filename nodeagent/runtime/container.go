@@ -162,13 +162,13 @@ var initCapabilities = []string{
 // make plans the container x.
 func (c *containers) make(x *container) (*keeper.Container, error) {
 	first := c.cfg.Host.FirstID(x.user.UID)
-	packages, base, own, err := ofContainer(x.dir, x.layers, x.places.own, baseDirs)
+	own, err := ofContainer(x.dir, x.layers, x.places.own, baseDirs)
 	if err != nil {
 		return nil, err
 	}
 	k := &keeper.Container{
 		Container: bundle.Container{
-			Runtime: x.runtime.path, Options: []string{x.runtime.option}, Layers: x.layers, Writable: x.writable, Base: base, Packages: packages,
+			Runtime: x.runtime.path, Options: []string{x.runtime.option}, Layers: x.layers, Writable: x.writable, Base: own.base, Packages: own.packages,
 			Users: bundle.Map{Inside: x.inside.user, Outside: x.user.UID, First: first}, Groups: bundle.Map{Inside: x.inside.group, Outside: x.user.GID, First: first},
 		},
 		Capabilities: kept, IPC: x.places.IPC.Namespace, Terminals: c.sees.isolation.terminals, Network: x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork,
@@ -181,7 +181,7 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 	args, env := keeper.Init(x.dir)
 	env = append(env[:len(env):len(env)], "HOME=/") // else the runtime looks it up in the image, and waits there for who writes to a fifo
 	config := &specs.Spec{
-		Version: ociVersion, Root: &specs.Root{Path: bundle.Root, Readonly: x.writable == ""}, Mounts: append(c.mounts(x, k.Empty), own...),
+		Version: ociVersion, Root: &specs.Root{Path: bundle.Root, Readonly: x.writable == ""}, Mounts: append(c.mounts(x, k.Empty), own.mounts...),
 		Process: &specs.Process{Cwd: "/", Args: args, Env: env, Capabilities: &specs.LinuxCapabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities}},
 		Linux: &specs.Linux{
 			Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.UserNamespace, Path: bundle.Path(x.dir, bundle.Users)}},

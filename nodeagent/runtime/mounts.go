@@ -187,30 +187,36 @@ func (open opened) entries(dir, target string) ([]keeper.Mount, error) {
 	return mounts, nil
 }
 
-// ofContainer plans what a container has at paths of its own: directories that its root
-// directory must have beside those that it has, and mounts. Packages are those that the bundle is to mount, in the
-// order of their names there.
-func ofContainer(dir string, layers []string, own []mounted, has []bundle.Directory) (packages []string, base []bundle.Directory, mounts []specs.Mount, err error) {
-	i := merged(layers)
-	base = slices.Clone(has)
+// containerMounts are what a container has at paths of its own.
+type containerMounts struct {
+	packages []string           // that the bundle is to mount, in the order of their names there
+	base     []bundle.Directory // that its root directory must have
+	mounts   []specs.Mount
+}
+
+// ofContainer plans them; has are directories that its root directory has anyway, which
+// come first in base.
+func ofContainer(dir string, layers []string, own []mounted, has []bundle.Directory) (containerMounts, error) {
+	i, c := merged(layers), containerMounts{base: slices.Clone(has)}
 	for _, o := range own {
-		if base, err = i.makeWay(o, base); err != nil {
-			return nil, nil, nil, err
+		var err error
+		if c.base, err = i.makeWay(o, c.base); err != nil {
+			return c, err
 		}
 		m := specs.Mount{Destination: o.target, Type: "bind", Source: o.source, Options: []string{"rbind", "rprivate", "nosuid", "nodev"}}
 		switch {
 		case o.packed:
-			m.Source = bundle.Path(dir, bundle.Package(len(packages)))
-			packages = append(packages, o.source)
+			m.Source = bundle.Path(dir, bundle.Package(len(c.packages)))
+			c.packages = append(c.packages, o.source)
 			m.Options = append(m.Options, "ro")
 		case o.source == "":
 			m = specs.Mount{Destination: o.target, Type: "tmpfs", Source: "tmpfs", Options: append([]string{"nosuid", "nodev"}, memoryOptions(o.bytes)...)}
 		case o.readOnly:
 			m.Options = append(m.Options, "rro")
 		}
-		mounts = append(mounts, m)
+		c.mounts = append(c.mounts, m)
 	}
-	return packages, base, mounts, nil
+	return c, nil
 }
 
 // merged are directories as overlayfs merges them, the lowest first.

@@ -417,7 +417,8 @@ func (c *check) mounts(task map[string]any) {
 		})
 	}
 	isolation, _ := task["isolation"].(map[string]any)
-	if _, process := task["process"]; process && len(packages) > 0 && isolation["user"] == true {
+	user, _ := isolation["user"].(bool)
+	if _, process := task["process"]; process && len(packages) > 0 && user {
 		c.add(Problem{
 			Rule: schema.RuleNoEffect, Path: []string{"task", "packages"}, Message: "a process with isolation.user cannot have packages: this is not supported yet",
 			Expected: "a container, or no isolation.user",
@@ -451,6 +452,7 @@ func (m *mountCheck) volume(at []string, v map[string]any) {
 	_, shared := v["shared"].(string)
 	m.memory += size
 	path, _ := v["path"].(string)
+	readOnly, _ := v["readOnly"].(bool)
 	switch {
 	case memory == shared && !memory && !m.plain(v): // what was meant is said of another field
 	case memory == shared:
@@ -458,7 +460,7 @@ func (m *mountCheck) volume(at []string, v map[string]any) {
 			Rule: schema.RuleMissingField, Path: at, Key: true, Message: fmt.Sprintf("volume %q has %s tmpBytes and shared", at[len(at)-1], map[bool]string{true: "both", false: "neither of"}[memory]),
 			Expected: "one of tmpBytes, shared", Hint: `write tmpBytes: 64Mi for one in memory, or shared: "NAME" for a directory of the machine`,
 		})
-	case memory && v["readOnly"] == true:
+	case memory && readOnly:
 		m.add(Problem{Rule: schema.RuleNoEffect, Path: append(at, "readOnly"), Message: "a volume of memory that nobody can write to is empty for ever", Expected: "false"})
 	case shared && path == "/tmp":
 		m.add(Problem{Rule: schema.RuleInvalidValue, Path: append(at, "path"), Message: "/tmp is the task's own: no directory of the machine can be there", Expected: mountGrammar})
