@@ -71,6 +71,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.IntSliceVar(&f.closedPorts, "close-port", nil, "port to which tasks with isolation.require cannot connect, at any address: that of the master's API; may be repeated. Those of --master always are")
 	set.StringArrayVar(&f.images.mirrors, "registry-mirror", nil, "host to pull images of a registry from before the registry itself is asked, such as docker.io=mirror.example.com; may be repeated")
 	set.StringArrayVar(&f.images.insecure, "insecure-registry", nil, "registry, as HOST[:PORT], that may be used without TLS; those on a loopback address always may; may be repeated")
+	set.StringVar(&f.images.authFile, "registry-auth-file", "", "file with users and passwords for registries and mirrors, as docker login writes it; no other user may read it (default none)")
 	set.DurationVar(&f.images.age, "image-age", 7*24*time.Hour, "time after which an image is removed that no task has needed")
 	set.BoolVar(&f.noExec, "no-exec", false, "disable muster exec on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -45,7 +46,21 @@ type images struct {
 type imageFlags struct {
 	mirrors  []string
 	insecure []string
+	authFile string // "": none
 	age      time.Duration
+}
+
+// logins reads the file of logins. It is read for each registry that asks for a user, so
+// that a password can be exchanged at any time.
+func (f *imageFlags) logins() (*image.Logins, error) {
+	info, err := os.Stat(f.authFile)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s: others may read or change it (mode %04o): chmod 600 %[1]s", f.authFile, info.Mode().Perm())
+	}
+	return image.ReadLogins(f.authFile)
 }
 
 // openImages opens the images of the state directory dir.
@@ -57,6 +72,16 @@ func openImages(dir string, f *imageFlags, log *slog.Logger) (*images, error) {
 	for _, m := range f.mirrors {
 		registry, mirror, _ := strings.Cut(m, "=")
 		cfg.Mirrors[registry] = append(cfg.Mirrors[registry], mirror)
+	}
+	if f.authFile != "" {
+		cfg.Credentials = func(registry string) (user, password string, ok bool) {
+			l, err := f.logins()
+			if err != nil {
+				log.Warn("cannot read the logins for registries", "err", err)
+				return "", "", false
+			}
+			return l.Of(registry)
+		}
 	}
 	store, err := image.Open(cfg)
 	if err != nil {
@@ -158,6 +183,11 @@ func (f *imageFlags) check() error {
 	for _, m := range f.mirrors {
 		if registry, mirror, ok := strings.Cut(m, "="); !ok || registry == "" || mirror == "" {
 			return usageError{fmt.Errorf("--registry-mirror %q: want REGISTRY=HOST[:PORT]", m), "such as --registry-mirror docker.io=mirror.example.com"}
+		}
+	}
+	if f.authFile != "" {
+		if _, err := f.logins(); err != nil {
+			return usageError{fmt.Errorf("--registry-auth-file: %w", err), "it has the form that docker login and podman login write: {\"auths\": {\"registry.example.com\": {\"auth\": \"…\"}}}"}
 		}
 	}
 	if f.age <= 0 {

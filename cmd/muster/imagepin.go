@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -51,7 +52,7 @@ $DOCKER_CONFIG/config.json, or in ~/.docker/config.json.`,
 				return err
 			}
 			p := &pinning{
-				Images: []pinned{}, tags: image.NewTags(image.Config{InsecureLoopback: true, Insecure: insecure, Credentials: logins.of}),
+				Images: []pinned{}, tags: image.NewTags(image.Config{InsecureLoopback: true, Insecure: insecure, Credentials: logins.Of}),
 				check: check, missing: missing, timeout: timeout,
 			}
 			if err := p.run(cmd.Context(), args); err != nil {
@@ -330,4 +331,20 @@ func (p *pinning) verdict() error {
 		return nil
 	}
 	return &failure{code: code}
+}
+
+// readLogins reads the file that docker login writes; none if there is no such file.
+func readLogins() (*image.Logins, error) {
+	dir := os.Getenv("DOCKER_CONFIG")
+	if home, err := os.UserHomeDir(); dir == "" && err == nil {
+		dir = filepath.Join(home, ".docker")
+	}
+	l, err := image.ReadLogins(filepath.Join(dir, "config.json"))
+	switch {
+	case dir == "" || errors.Is(err, fs.ErrNotExist):
+		return &image.Logins{}, nil
+	case err != nil:
+		return nil, &failure{code: exitInvalid, err: err, hint: "DOCKER_CONFIG names another directory than ~/.docker"}
+	}
+	return l, nil
 }

@@ -164,16 +164,3 @@ func TestImagePinMistakes(t *testing.T) {
 		t.Errorf("exit %d: %s", code, errs)
 	}
 }
-
-func TestLogins(t *testing.T) {
-	t.Parallel()
-	l := &logins{}
-	if err := json.Unmarshal([]byte(`{"auths": {"https://index.docker.io/v1/": {"auth": "aHViOnA="}, "quay.io": {"auth": "cXVheTpw"}, "bad": {"auth": "="}, "helper": {}}}`), l); err != nil {
-		t.Fatal(err)
-	}
-	for registry, want := range map[string]string{"docker.io": "hub", "quay.io": "quay", "bad": "", "helper": "", "other": ""} {
-		if user, _, ok := l.of(registry); user != want || ok != (want != "") {
-			t.Errorf("%s: user %q, %t", registry, user, ok)
-		}
-	}
-}

@@ -24,6 +24,7 @@ type Registry struct {
 	ended  chan error // what server.Serve returned
 	blobs  map[string][]byte
 	faults map[string]http.HandlerFunc
+	login  [2]string // user and password; zero: none is asked for
 }
 
 // NewRegistry starts a registry that has no images.
@@ -86,6 +87,13 @@ func (g *Registry) Fault(repository string, f http.HandlerFunc) {
 	g.faults[repository] = f
 }
 
+// Require lets the registry answer who has the password alone.
+func (g *Registry) Require(user, password string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.login = [2]string{user, password}
+}
+
 // ServeHTTP implements http.Handler.
 func (g *Registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/v2/")
@@ -97,10 +105,15 @@ func (g *Registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			fault = f
 		}
 	}
+	login := g.login
 	g.mu.Unlock()
+	user, password, _ := r.BasicAuth()
 	switch {
 	case fault != nil:
 		fault(w, r)
+	case login != [2]string{user, password} && login != [2]string{}:
+		w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+		http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`, http.StatusUnauthorized)
 	case !ok:
 		http.Error(w, `{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}`, http.StatusNotFound)
 	default:
