@@ -1,7 +1,6 @@
 package git
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -227,7 +226,7 @@ func (t *trees) use(d *dir) {
 func (d *dir) sum() {
 	d.nFiles, d.nRest, d.nOdd = len(d.files), len(d.rest), len(d.odd)
 	for _, f := range d.files {
-		d.embeds = d.embeds || bytes.Contains(f.data, []byte("@embed"))
+		d.embeds = d.embeds || schema.Embeds(f.data)
 	}
 	for _, c := range d.dirs {
 		d.nFiles = min(over, d.nFiles+c.nFiles)

@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -104,6 +103,6 @@ func (t *workTree) read(rel string, limit int64) error {
 	}
 	sum := sha256.Sum256(data)
 	t.files[rel] = schema.File{Hash: "sha256:" + hex.EncodeToString(sum[:]), Data: data}
-	t.embeds = t.embeds || bytes.Contains(data, []byte("@embed"))
+	t.embeds = t.embeds || schema.Embeds(data)
 	return nil
 }

@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"bytes"
 	"fmt"
 	"path"
 	"strconv"
@@ -44,7 +43,7 @@ func scan(data []byte, limit int) (h *header) {
 			h.imports = append(h.imports, importSpec{p, spec.Path.Pos().Line(), spec.Path.Pos().Column()})
 		}
 	}
-	h.embeds = bytes.Contains(data, []byte("@embed")) || bytes.Contains(data, []byte("@extern"))
+	h.embeds = schema.Embeds(data)
 	if h.pkg == "" && err == nil {
 		h.err = fault(1, 1, schema.RuleRepository, "the file has no package clause, so CUE would ignore it")
 		h.err.Hint = "begin it with the line: package " + packageHint
