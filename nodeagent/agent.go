@@ -33,6 +33,7 @@ type Agent struct {
 
 	epoch    uint64 // the highest that it was welcomed with
 	view     *schema.View
+	versions Versions // of what view has
 	life     Life
 	shutdown bool
 	tasks    []*generation                 // by task and generation
@@ -47,8 +48,7 @@ type Agent struct {
 	throttling throttling
 	pressure   MachinePressure
 	usage      *schema.MachineUsage // the newest sample; nil before the first
-	removed    bool                 // something was removed since the disk was measured
-	removing   bool                 // and may be on the disk still
+	removals   removals
 
 	phase    phase
 	pending  Ready // to be handed out
@@ -57,6 +57,12 @@ type Agent struct {
 	wake     time.Time
 	withheld map[schema.TaskRef]bool // as of the newest plan
 	report   *schema.Report          // the newest
+}
+
+// removals are what was removed from the disk.
+type removals struct {
+	unmeasured bool // something was, since the disk was measured
+	going      bool // and may be there still
 }
 
 // AgentConfig is what an Agent is made with.
@@ -317,8 +323,8 @@ func (a *Agent) next(now time.Time) {
 		a.writeAgain(now)
 		a.lookAround(now)
 	case deciding:
-		if a.removed && !a.pressure.Room.At.IsZero() {
-			a.removed, a.pending.Room = false, true
+		if a.removals.unmeasured && !a.pressure.Room.At.IsZero() {
+			a.removals.unmeasured, a.pending.Room = false, true
 			return
 		}
 		a.plan, a.acted, a.phase = Decide(a.input(now)), false, acting
@@ -404,7 +410,7 @@ func (a *Agent) input(now time.Time) Input {
 	return Input{
 		Machine: a.info.Name, Boot: a.info.Boot, Now: now, Life: a.life,
 		View: a.view, Held: held, Sticky: sticky, Shutdown: a.shutdown, Capacity: a.cfg.Machine.Capacity,
-		Images: maps.Clone(a.images), Pressure: a.pressure, Limits: a.cfg.Limits, Removing: a.removing,
+		Images: maps.Clone(a.images), Pressure: a.pressure, Limits: a.cfg.Limits, Removing: a.removals.going, Versions: &a.versions,
 	}
 }
 

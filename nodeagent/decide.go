@@ -264,7 +264,7 @@ func (d *decider) renew(it item, c *Incarnation) {
 	if c.PID == 0 || it.assigned == nil || c.Step > 0 { // the task itself has the newest from its start
 		return
 	}
-	if r, ok := c.Given.renewal(&it.assigned.Job.Task); ok && d.secretMissing(it) == "" {
+	if r, ok := c.Given.renewal(d.in.Versions.changeables(it.assigned)); ok && d.secretMissing(it) == "" {
 		d.act(it, Action{Kind: Renew, Incarnation: c.Number, Assignment: it.assigned, Renewal: r})
 	}
 }

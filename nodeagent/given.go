@@ -24,6 +24,32 @@ type changeable struct {
 	signal  string // that a change sends; "": none
 }
 
+// Versions keeps what of tasks can change while they run, by the digest of their job's data:
+// the content of files is hashed for it. Its zero value has nothing yet.
+type Versions struct {
+	of map[schema.Digest]map[string]changeable
+}
+
+// changeables returns what changeables does of the task of a; v may be nil.
+func (v *Versions) changeables(a *schema.Assignment) map[string]changeable {
+	t := &a.Job.Task
+	if len(t.Files) == 0 && len(t.Secrets) == 0 {
+		return nil
+	}
+	if v == nil {
+		return changeables(t)
+	}
+	all, ok := v.of[a.Data]
+	if !ok {
+		all = changeables(t)
+		if v.of == nil {
+			v.of = map[schema.Digest]map[string]changeable{}
+		}
+		v.of[a.Data] = all
+	}
+	return all
+}
+
 // changeables returns all of t that can change while it runs, by their names in Given.
 func changeables(t *schema.TaskSpec) map[string]changeable {
 	all := map[string]changeable{}
@@ -44,9 +70,11 @@ func changeables(t *schema.TaskSpec) map[string]changeable {
 }
 
 // GivenOf returns what a task is given when it starts; nil for nothing that can change.
-func GivenOf(t *schema.TaskSpec) Given {
+func GivenOf(t *schema.TaskSpec) Given { return givenOf(changeables(t)) }
+
+func givenOf(all map[string]changeable) Given {
 	var g Given
-	for name, x := range changeables(t) {
+	for name, x := range all {
 		if g == nil {
 			g = Given{}
 		}
@@ -64,11 +92,10 @@ type Renewal struct {
 	Signals []string
 }
 
-// renewal returns what is to be done so that a task which has g gets what t says; false if
-// that is nothing.
-func (g Given) renewal(t *schema.TaskSpec) (Renewal, bool) {
-	want := changeables(t)
-	r := Renewal{Given: GivenOf(t)}
+// renewal returns what is to be done so that a task which has g gets what it is to have;
+// false if that is nothing.
+func (g Given) renewal(want map[string]changeable) (Renewal, bool) {
+	var r Renewal
 	signals := map[string]bool{}
 	for name, x := range want {
 		if g[name] == x.version {
@@ -84,10 +111,14 @@ func (g Given) renewal(t *schema.TaskSpec) (Renewal, bool) {
 			r.Changed = append(r.Changed, name)
 		}
 	}
+	if len(r.Changed) == 0 {
+		return r, false
+	}
 	slices.Sort(r.Changed)
+	r.Given = givenOf(want)
 	r.Signals = slices.SortedFunc(maps.Keys(signals), func(a, b string) int {
 		order := schema.ChangeSignals()
 		return cmp.Compare(slices.Index(order, a), slices.Index(order, b))
 	})
-	return r, len(r.Changed) > 0
+	return r, true
 }

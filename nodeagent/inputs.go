@@ -56,7 +56,7 @@ func (a *Agent) Assign(v *schema.View, now time.Time) error {
 	case !v.Newer(a.view):
 		return fmt.Errorf("assignments of version %d: this agent has version %d", v.Version, a.view.Version)
 	}
-	a.epoch, a.view = max(v.Epoch, a.epoch), v
+	a.epoch, a.view, a.versions = max(v.Epoch, a.epoch), v, Versions{}
 	a.write(Document{Kind: ViewDocument})
 	if a.life.Confirmed.IsZero() {
 		a.life.Confirmed = now
@@ -202,11 +202,11 @@ func (a *Agent) Done(x *Act, err error, now time.Time) {
 		a.write(Document{GivenDocument, ref, c.Number})
 	case Prune:
 		a.unsaved.forget(ref, x.Incarnation)
-		a.removed = true
+		a.removals.unmeasured = true
 	case Remove:
 		a.unsaved.forget(ref, 0)
 		a.drop(ref)
-		a.removed = true
+		a.removals.unmeasured = true
 	}
 }
 
@@ -220,7 +220,7 @@ func (a *Agent) StickyDone(x StickyAction, there bool, err error, now time.Time)
 	switch {
 	case x.Kind == Drop:
 		delete(a.sticky, x.Task)
-		a.removed = true
+		a.removals.unmeasured = true
 	case !there: // its start has failed before
 		delete(a.sticky, x.Task)
 	case x.Kind == Leave:
@@ -363,7 +363,7 @@ func (a *Agent) Cleared(r schema.TaskRef) {
 }
 
 func (a *Agent) cleared(g *generation) {
-	g.Clearing, g.walk.due, a.removed = false, time.Time{}, true
+	g.Clearing, g.walk.due, a.removals.unmeasured = false, time.Time{}, true
 }
 
 // rereadAfter is the time between two attempts at an unreadable directory.

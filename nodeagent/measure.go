@@ -263,10 +263,10 @@ func (a *Agent) Room(room *schema.MachineUsage) {
 }
 
 // Removing says that what was removed is still being taken off the disk.
-func (a *Agent) Removing() { a.removing = true }
+func (a *Agent) Removing() { a.removals.going = true }
 
 // Emptied says that it is off the disk, but for what still is not.
-func (a *Agent) Emptied(still bool) { a.removing, a.removed = still, true }
+func (a *Agent) Emptied(still bool) { a.removals.going, a.removals.unmeasured = still, true }
 
 // walk is what is known of a generation's disk.
 type walk struct {

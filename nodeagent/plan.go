@@ -22,6 +22,9 @@ type Input struct {
 	Sticky []Sticky
 	// Images says how images and packages stand here that tasks need.
 	Images map[string]ImageState
+	// Versions is what was found out before, of data that View has, and is added to; nil:
+	// nothing.
+	Versions *Versions
 	// Shutdown stops all tasks without ending their generations: the next
 	// agent starts them again.
 	Shutdown bool

@@ -28,7 +28,7 @@ func (d *decider) reportRenewal(it item, s *schema.TaskStatus) {
 	if s.State != schema.Running || it.assigned == nil {
 		return
 	}
-	if _, changes := it.held.last().Given.renewal(&it.job().Task); !changes {
+	if _, changes := it.held.last().Given.renewal(d.in.Versions.changeables(it.assigned)); !changes {
 		return
 	}
 	if why := d.secretMissing(it); why != "" {
