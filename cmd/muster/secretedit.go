@@ -104,7 +104,19 @@ func (e *secretEdit) run(ctx context.Context, std stdio) error {
 		return err
 	}
 	fmt.Fprintf(std.err, "%s: sealed for %s, %s\n", e.path, of, schema.Count(len(recipients), "recipient"))
+	if old == nil {
+		e.sayDeclaration(std, of)
+	}
 	return nil
+}
+
+// sayDeclaration says how a new file is declared.
+func (e *secretEdit) sayDeclaration(std stdio, of string) {
+	cell, user, _ := strings.Cut(of, "/")
+	file := filepath.Base(e.path)
+	name := strings.TrimSuffix(file, filepath.Ext(file))
+	fmt.Fprintf(std.err, "declare it in a CUE file in the same directory, with @extern(embed) above its package clause:\n")
+	fmt.Fprintf(std.err, "secret: %s: muster.#Secret & {user: %q, cell: %q, age: _ @embed(file=%q, type=text)}\n", schema.Label(name), user, cell, file)
 }
 
 // owner returns whose the secret is: by the flags, by what the file says, or by the object
