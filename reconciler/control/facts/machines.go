@@ -27,7 +27,8 @@ type Facts struct {
 
 	down   map[schema.JobName]*downTasks // see Down
 	hosted map[schema.JobName][]schema.JobName
-	asOf   int // of the records of jobs that hosted is of
+	asOf   int                     // of the records of jobs that hosted is of
+	diffs  map[versions]difference // see Diff
 }
 
 // Silent is a machine that gets no tasks, since it says nothing, or is being forgotten.
@@ -56,6 +57,7 @@ func New(v View, desired *intent.Desired, observed *model.Observed, now time.Tim
 		View: v, Clock: Clock{now}, Desired: desired, Observed: observed, known: known,
 		Suspended: v.Base.SuspendedJobs(), Asked: v.Base.RestartsByJob(),
 		silent: make(map[string]*Silent, len(known.down)), down: map[schema.JobName]*downTasks{},
+		diffs: map[versions]difference{},
 	}
 	if len(known.silences) > 0 {
 		f.surveyed = f.At(known.silences[0].at)

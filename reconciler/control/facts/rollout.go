@@ -120,7 +120,7 @@ func (f *Facts) HasBase(r *schema.JobRecord, want *schema.Job) bool {
 	if base == nil || base.Kind != want.Kind || base.AllocSet != want.AllocSet {
 		return false
 	}
-	change, _ := intent.Diff(base, want)
+	change, _ := f.Diff(base, want)
 	return change == intent.Restart // what applies in place would do so at once
 }
 

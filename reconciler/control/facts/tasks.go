@@ -120,12 +120,33 @@ func WaitsForHome(machine string) string {
 	return fmt.Sprintf("waits for machine %s, which has its sticky directory", machine)
 }
 
+// versions are two versions of a job, by where they are in memory: each step asks of the
+// same two for each task of a rollout.
+type versions struct{ old, next *schema.Job }
+
+// difference is what intent.Diff returns.
+type difference struct {
+	change intent.Change
+	fields []intent.FieldChange
+}
+
+// Diff is intent.Diff of two versions, which is found out once. The fields are not to be
+// written to.
+func (f *Facts) Diff(old, next *schema.Job) (intent.Change, []intent.FieldChange) {
+	d, ok := f.diffs[versions{old, next}]
+	if !ok {
+		d.change, d.fields = intent.Diff(old, next)
+		f.diffs[versions{old, next}] = d
+	}
+	return d.change, d.fields
+}
+
 // UpdateCause returns why a task is stopped for the admitted version.
 func (f *Facts) UpdateCause(job schema.JobName, t *schema.TaskRecord) schema.Cause {
 	record := f.Job(job)
 	was, is := f.Data(t.Data), f.Data(record.Admitted)
 	message := "restarts with the new version"
-	change, _ := intent.Diff(was, is)
+	change, _ := f.Diff(was, is)
 	switch {
 	case was.Kind == schema.Allocs:
 		message = "replaced by an alloc of the new version"

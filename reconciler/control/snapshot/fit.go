@@ -29,7 +29,7 @@ func (c *Cell) Eligible(want *schema.Job) []string {
 // a machine can go on as it is when want is its data. For a task without one
 // only what a new process would change counts.
 func (c *Cell) InPlace(digest schema.Digest, want *schema.Job, at On) bool {
-	change, fields := intent.Diff(c.facts.Data(digest), want)
+	change, fields := c.facts.Diff(c.facts.Data(digest), want)
 	if change == intent.Restart {
 		return false
 	}
