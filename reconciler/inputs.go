@@ -95,6 +95,9 @@ func (m *Master) UpdateSession(w *model.SessionUpdate, now time.Time) error {
 	if w.Usage != nil {
 		m.Usage(w.Epoch, w.Usage, now)
 	}
+	if w.Content != nil {
+		m.observed.ChangeContent(w.Machine, w.Content)
+	}
 	return nil
 }
 

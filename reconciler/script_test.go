@@ -130,6 +130,13 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		port, _ := strconv.Atoi(args[1])
 		c.agent(args[0]).busy = append(c.agent(args[0]).busy, port)
 		return ""
+	case "holds": // MACHINE [DIGEST...]: images and packages
+		var digests []schema.Digest
+		for _, d := range args[1:] {
+			digests = append(digests, schema.Digest(d))
+		}
+		c.observed.ChangeContent(args[0], &schema.ContentChange{Whole: true, Added: digests})
+		return ""
 	case "condition": // MACHINE [KIND...]: those it reports from now on
 		c.agent(args[0]).conditions = nil
 		for _, k := range args[1:] {

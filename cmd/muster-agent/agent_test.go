@@ -96,6 +96,8 @@ func (m *master) Report(_ context.Context, _ string, _ uint64, r schema.Report) 
 	return nil
 }
 
+func (*master) Content(string, uint64, []schema.Digest) {}
+
 func (*master) Usage(context.Context, uint64, *schema.MachineUsage) error { return nil }
 
 func (*master) Leave(string, uint64) {}

@@ -124,6 +124,9 @@ func (i *images) Bring(ctx context.Context, name string) (after time.Time, err e
 	return after, err
 }
 
+// content returns what is reported of what the machine holds.
+func (i *images) content() []schema.Digest { return i.store.Content(schema.MaxContent) }
+
 // Keep says which images and packages must stay.
 func (i *images) Keep(names []string) {
 	i.mu.Lock()

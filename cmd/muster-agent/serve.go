@@ -184,7 +184,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if a.loop, err = loop.New(ctx, cfg); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
-	dial := link.Config{Cell: a.cell, Dial: f.dial[0], Others: f.dial[1:], Agent: a.loop, Usage: a.loop.Usage, Log: cfg.Log, Clock: a.loop.Clock}
+	dial := link.Config{Cell: a.cell, Dial: f.dial[0], Others: f.dial[1:], Agent: a.loop, Usage: a.loop.Usage, Content: a.images.content, Log: cfg.Log, Clock: a.loop.Clock}
 	if id != nil {
 		dial.Identity = id
 	}

@@ -94,6 +94,7 @@ func (s *Store) forget(d digest.Digest) error {
 		return fmt.Errorf("collect image %s: %w", d, err)
 	}
 	delete(s.images, d)
+	s.content = nil
 	// Else a power loss could bring it back without its layers; Open would find that.
 	if err := atomicfile.SyncDir(s.path(imagesDir)); err != nil {
 		return fmt.Errorf("collect image %s: %w", d, err)
@@ -148,6 +149,24 @@ func (s *Store) Images() []digest.Digest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.images))
+}
+
+// Content returns what Images does, sorted, but only the so many that were used last. It is not
+// written to, and another slice if it is anything else.
+func (s *Store) Content(most int) []schema.Digest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.content == nil {
+		all := slices.SortedFunc(maps.Keys(s.images), func(a, b digest.Digest) int {
+			return cmp.Or(s.images[b].used.Compare(s.images[a].used), cmp.Compare(a, b))
+		})
+		s.content = make([]schema.Digest, 0, min(most, len(all)))
+		for _, d := range all[:min(most, len(all))] {
+			s.content = append(s.content, schema.Digest(d))
+		}
+		slices.Sort(s.content)
+	}
+	return s.content
 }
 
 // Layers returns the digests of the layers that the store has, of their tars (diff

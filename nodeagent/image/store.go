@@ -20,6 +20,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/trash"
+	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
 )
 
@@ -82,6 +83,8 @@ type Store struct {
 	images map[digest.Digest]*kept
 	layers map[string]*layer
 	holds  map[digest.Digest]int
+	// content is what Content returned last, nil if that is no longer so.
+	content []schema.Digest
 }
 
 // kept is an image of the store.
@@ -302,6 +305,7 @@ func (s *Store) writeImage(r imageRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.images[r.Digest] = &kept{record: r}
+	s.content = nil
 	s.use(s.images[r.Digest])
 	return nil
 }

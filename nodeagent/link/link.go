@@ -108,7 +108,11 @@ type Config struct {
 	Agent Agent
 	// Usage, if set, returns the newest sample of what machine and tasks use, nil
 	// before the first. It must not block; what it returns is not written to.
-	Usage   func() *schema.MachineUsage
+	Usage func() *schema.MachineUsage
+	// Content, if set, returns what the machine holds of images and packages, sorted, at most
+	// schema.MaxContent. It must not block; what it returns is not written to, and has
+	// another first element or length if it is anything else.
+	Content func() []schema.Digest
 	Log     *slog.Logger
 	Backoff Backoff
 	// Clock, if set, is called with each pull: by how much the master's clock is
@@ -134,6 +138,9 @@ type Client struct {
 
 // New returns a client that has not dialled yet.
 func New(cfg Config) *Client {
+	if cfg.Content == nil {
+		cfg.Content = func() []schema.Digest { return nil }
+	}
 	if cfg.Usage == nil {
 		cfg.Usage = func() *schema.MachineUsage { return nil }
 	}

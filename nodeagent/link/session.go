@@ -35,6 +35,9 @@ type session struct {
 	// secrets are those that it counts on us to have, by their versions.
 	secrets map[string]schema.MachineSecret
 
+	content []schema.Digest // as it was sent last
+	mark    []byte          // of it
+
 	hint   *time.Timer
 	hinted bool      // the timer runs
 	last   time.Time // when a hint was sent
@@ -284,11 +287,35 @@ func (s *session) report(m *linkpb.Pull) error {
 			answer.Usage = usage
 		}
 	}
+	if m.KnownContent != nil {
+		if c := s.changed(m.GetKnownContent()); c != nil && proto.Size(message)+proto.Size(c)+usageHeader <= linkpb.MaxMessage {
+			answer.Content = c
+		}
+	}
 	if n > linkpb.MaxMessage {
 		return s.refuse(fmt.Errorf("%w: the report on %d tasks has %d bytes: the link carries at most %d",
 			errRefused, len(r.of.Tasks), n, linkpb.MaxMessage))
 	}
 	return s.send(message)
+}
+
+// changed returns what the machine holds beside what the master knows, whose mark is known;
+// nil if it knows all.
+func (s *session) changed(known []byte) *linkpb.ContentChange {
+	was, mark := s.content, s.mark
+	if is := s.client.cfg.Content(); len(is) != len(was) || len(is) > 0 && &is[0] != &was[0] {
+		s.content, s.mark = is, linkpb.MarkContent(is)
+	}
+	if bytes.Equal(known, s.mark) {
+		return nil
+	}
+	change := schema.ContentChange{Whole: true, Added: s.content}
+	if bytes.Equal(known, mark) {
+		change = schema.ChangeOfContent(was, s.content)
+	}
+	m := linkpb.EncodeContent(&change)
+	m.Mark = s.mark
+	return m
 }
 
 // planHint starts the timer of the next hint, which later ones share.

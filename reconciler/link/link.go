@@ -48,6 +48,10 @@ type Master interface {
 	// Usage takes what a machine and its tasks use, some seconds after the last;
 	// u is not to be written to. It is no news: nothing is decided by it.
 	Usage(ctx context.Context, epoch uint64, u *schema.MachineUsage) error
+	// Content takes what a machine holds of images and packages, sorted: after the first
+	// report of a session, if it holds any, and when that has changed. It is not to be
+	// written to, must not block, and is no news.
+	Content(machine string, epoch uint64, content []schema.Digest)
 	// Leave says that the session with that epoch has ended; there are no more
 	// reports of it. A newer session may have joined before.
 	Leave(machine string, epoch uint64)
@@ -89,7 +93,8 @@ type Server struct {
 	logs     openings[*openLog]
 	execs    openings[*execConn]
 
-	data encodedData
+	data    encodedData
+	digests linkpb.Digests
 
 	whole, repeated atomic.Int64 // reports, see Counts
 

@@ -40,6 +40,8 @@ func (master) Join(context.Context, schema.MachineInfo) (uint64, error) { return
 
 func (master) Report(context.Context, string, uint64, schema.Report) error { return nil }
 
+func (master) Content(string, uint64, []schema.Digest) {}
+
 func (master) Usage(context.Context, uint64, *schema.MachineUsage) error { return nil }
 
 func (master) Leave(string, uint64) {}

@@ -43,10 +43,12 @@ type session struct {
 	clock   *linkpb.Report         // the last one, for what it says of the agent's clock
 	came    time.Time              // when it did
 
-	pull    *time.Timer // when to ask next
-	pulling bool        // asked, not answered
-	hinted  bool        // a hint came while asking
-	usageAt time.Time   // when usage was asked for last
+	pull    *time.Timer     // when to ask next
+	pulling bool            // asked, not answered
+	hinted  bool            // a hint came while asking
+	usageAt time.Time       // when usage was asked for last
+	content []schema.Digest // that the machine holds
+	mark    []byte          // of it; never nil, which would be not to ask
 
 	callers []chan<- struct{} // of call, that have no answer yet
 }
@@ -108,7 +110,7 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 		return s.refused(info.Name, err)
 	}
 	c := &session{
-		server: s, stream: stream, machine: info.Name, epoch: epoch, report: schema.Report{Machine: info}, life: h.GetLife(), exec: h.GetExec(), end: end,
+		server: s, stream: stream, machine: info.Name, epoch: epoch, report: schema.Report{Machine: info}, life: h.GetLife(), exec: h.GetExec(), end: end, mark: []byte{},
 		wake: make(chan struct{}, 1), open: make(chan *linkpb.MasterMessage), call: make(chan chan<- struct{}), done: make(chan struct{}),
 	}
 	defer s.cfg.Master.Leave(c.machine, c.epoch)
@@ -280,7 +282,7 @@ func (c *session) ask() error {
 	}
 	c.pulling, c.hinted = true, false
 	now := time.Now()
-	pull := &linkpb.Pull{KnownDigest: c.digest, Clock: linkpb.EncodeClock(c.clock, now.Sub(c.came), now)}
+	pull := &linkpb.Pull{KnownDigest: c.digest, KnownContent: c.mark, Clock: linkpb.EncodeClock(c.clock, now.Sub(c.came), now)}
 	if now.Sub(c.usageAt) >= c.server.pace.Load().usage {
 		pull.Usage, c.usageAt = true, now
 	}
@@ -320,6 +322,7 @@ func (c *session) receive(ctx context.Context, m *linkpb.Report) error {
 	if err := c.used(ctx, m.GetUsage()); err != nil {
 		return err
 	}
+	c.holds(m.GetContent())
 	c.pulling = false
 	if c.hinted {
 		return c.ask()
@@ -344,6 +347,32 @@ func (c *session) used(ctx context.Context, m *linkpb.MachineUsage) error {
 		return status.Errorf(codes.Unavailable, "usage of machine %s: %v", c.machine, err)
 	}
 	return nil
+}
+
+// holds hands to the master what the machine holds now. What cannot be, or is not what the
+// agent says that it is, is left out, and the whole is asked for.
+func (c *session) holds(m *linkpb.ContentChange) {
+	if m == nil {
+		return
+	}
+	change, err := c.server.digests.DecodeContent(m)
+	content, ok := change.Apply(c.content)
+	switch {
+	case err != nil:
+	case !ok:
+		err = fmt.Errorf("more than %d images and packages", schema.MaxContent)
+	case !bytes.Equal(linkpb.MarkContent(content), m.GetMark()):
+		err = errors.New("it is not what the change leads to")
+	}
+	if err != nil {
+		c.server.cfg.Log.Warn("what a machine holds is left out", "machine", c.machine, "err", err)
+		content = nil
+	}
+	if len(content) == 0 && len(c.content) == 0 {
+		return
+	}
+	c.content, c.mark = content, append([]byte{}, linkpb.MarkContent(content)...)
+	c.server.cfg.Master.Content(c.machine, c.epoch, content)
 }
 
 // push sends the latest view, after the data and secrets in it that the agent lacks. A

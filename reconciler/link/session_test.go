@@ -44,6 +44,8 @@ func (c *counter) Report(context.Context, string, uint64, schema.Report) error {
 	return nil
 }
 
+func (*counter) Content(string, uint64, []schema.Digest) {}
+
 func (*counter) Usage(context.Context, uint64, *schema.MachineUsage) error { return nil }
 
 func (c *counter) Leave(string, uint64) {

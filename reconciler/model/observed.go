@@ -42,8 +42,9 @@ type Observed struct {
 	changed  Log[string] // machines that have said more than that all is as before, or were dismissed
 	news     uint64      // counts the reports that did not only repeat
 	usage    map[string]Sample
-	refused  map[string]string // why machines may not join
-	joins    map[string]joins  // of machines without a report since
+	contents map[string]content // by machine
+	refused  map[string]string  // why machines may not join
+	joins    map[string]joins   // of machines without a report since
 	// contested are the agents that were refused last the names of machines.
 	contested map[string]contested
 }
@@ -58,7 +59,8 @@ func (o *Observed) Snapshot() *Observed {
 		reports = append(reports, *h)
 		out.machines[name] = &reports[len(reports)-1]
 	}
-	out.usage, out.refused, out.joins, out.contested = maps.Clone(o.usage), maps.Clone(o.refused), maps.Clone(o.joins), maps.Clone(o.contested)
+	out.usage, out.contents, out.refused = maps.Clone(o.usage), maps.Clone(o.contents), maps.Clone(o.refused)
+	out.joins, out.contested = maps.Clone(o.joins), maps.Clone(o.contested)
 	return &out
 }
 
@@ -72,6 +74,8 @@ type joins struct {
 // one; a machine that joins again and again and never reports is as silent as one that does
 // not join.
 func (o *Observed) Join(machine string, now time.Time) {
+	delete(o.contents, machine) // it says anew what it holds
+	o.changed.Add(machine, len(o.machines))
 	if j, ok := o.joins[machine]; ok {
 		j.again = true
 		o.joins[machine] = j
@@ -143,7 +147,7 @@ func (o *Observed) Refusals() []string {
 func NewObserved(now time.Time) *Observed {
 	return &Observed{
 		LostAfter: DefaultLostAfter, since: now, lastStep: now,
-		machines: map[string]*LastReport{}, usage: map[string]Sample{}, refused: map[string]string{}, joins: map[string]joins{}, contested: map[string]contested{},
+		machines: map[string]*LastReport{}, usage: map[string]Sample{}, contents: map[string]content{}, refused: map[string]string{}, joins: map[string]joins{}, contested: map[string]contested{},
 	}
 }
 

@@ -16,5 +16,6 @@ type SessionUpdate struct {
 	Report   *schema.Report
 	Reported bool
 	Usage    *schema.MachineUsage
-	Left     bool // the session has ended
+	Content  *schema.ContentChange // of what this master has of the session; nil: none
+	Left     bool                  // the session has ended
 }

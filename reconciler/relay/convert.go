@@ -44,10 +44,13 @@ func encodeUpdate(w *model.SessionUpdate) (*linkpb.SessionUpdate, error) {
 	if w.Usage != nil {
 		m.Usage = linkpb.EncodeUsage(w.Usage)
 	}
+	if w.Content != nil {
+		m.Content = linkpb.EncodeContent(w.Content)
+	}
 	return m, nil
 }
 
-func decodeUpdate(m *linkpb.SessionUpdate) (model.SessionUpdate, error) {
+func decodeUpdate(m *linkpb.SessionUpdate, digests *linkpb.Digests) (model.SessionUpdate, error) {
 	w := model.SessionUpdate{Machine: m.GetMachine(), Epoch: m.GetEpoch(), Reported: m.GetReported(), Left: m.GetLeft()}
 	if m.GetResume() != nil {
 		link := decodeLink(m.GetResume())
@@ -69,6 +72,13 @@ func decodeUpdate(m *linkpb.SessionUpdate) (model.SessionUpdate, error) {
 			return w, err
 		}
 		w.Usage = &u
+	}
+	if m.GetContent() != nil {
+		c, err := digests.DecodeContent(m.GetContent())
+		if err != nil {
+			return w, err
+		}
+		w.Content = &c
 	}
 	return w, nil
 }

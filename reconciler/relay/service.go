@@ -35,6 +35,7 @@ type Service struct {
 	linkpb.UnimplementedRelayServer
 	cfg     ServiceConfig
 	tunnels tunnels
+	digests linkpb.Digests
 
 	mu  sync.Mutex // guards hub
 	hub *Hub
@@ -239,7 +240,7 @@ func (r *replica) updates(a *attachment, m *linkpb.SessionUpdates) error {
 	unread := map[int]error{}
 	for i, x := range m.GetUpdates() {
 		var err error
-		if updates[i], err = decodeUpdate(x); err != nil {
+		if updates[i], err = decodeUpdate(x, &r.service.digests); err != nil {
 			unread[i] = err
 			updates[i] = model.SessionUpdate{Machine: x.GetMachine(), Epoch: x.GetEpoch(), Left: true}
 		}

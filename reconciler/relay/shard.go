@@ -447,6 +447,13 @@ func (s *Shard) Usage(_ context.Context, epoch uint64, u *schema.MachineUsage) e
 	return nil
 }
 
+// Content takes what a machine holds of images and packages, which the leader has soon.
+func (s *Shard) Content(machine string, epoch uint64, content []schema.Digest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions.Holds(machine, epoch, content)
+}
+
 // Leave says that a session has ended.
 func (s *Shard) Leave(machine string, epoch uint64) {
 	s.mu.Lock()

@@ -29,6 +29,10 @@ type session struct {
 
 	report *schema.Report // the last; nil before the first
 	usage  *schema.MachineUsage
+	// content is what the machine holds, and contentKnown what the leader knows of that;
+	// contentSent says that it knows, which a new one does not.
+	content, contentKnown []schema.Digest
+	contentSent           bool
 
 	view schema.View // the newest, with the version that it has in this session; 0 before the first
 }
@@ -60,7 +64,7 @@ func (s *Sessions) Attach() {
 	s.closed = nil
 	for _, machine := range slices.Sorted(maps.Keys(s.all)) {
 		x := s.all[machine]
-		x.known, x.reportKnown = false, false
+		x.known, x.reportKnown, x.contentSent = false, false, false
 		s.enqueue(x, true)
 	}
 }
@@ -110,6 +114,14 @@ func (s *Sessions) Report(machine string, epoch uint64, r schema.Report) bool {
 func (s *Sessions) Used(epoch uint64, u *schema.MachineUsage) {
 	if x := s.find(u.Machine, epoch); x != nil {
 		x.usage = u
+		s.enqueue(x, false)
+	}
+}
+
+// Holds takes what a machine holds of images and packages, sorted, which is not written to.
+func (s *Sessions) Holds(machine string, epoch uint64, content []schema.Digest) {
+	if x := s.find(machine, epoch); x != nil {
+		x.content = content
 		s.enqueue(x, false)
 	}
 }
@@ -164,8 +176,26 @@ func (x *session) update() model.SessionUpdate {
 	if !x.reportKnown {
 		w.Report = x.report
 	}
+	w.Content = x.changed()
 	x.known, x.reportKnown, x.reported, x.usage = true, x.report != nil, false, nil
 	return w
+}
+
+// changed returns what the leader does not know of what the machine holds, nil if it knows.
+func (x *session) changed() *schema.ContentChange {
+	var c schema.ContentChange
+	switch {
+	case !x.contentSent && len(x.content) == 0:
+		return nil // of an agent that does not say, or has nothing yet
+	case !x.contentSent:
+		c = schema.ContentChange{Whole: true, Added: x.content}
+	case slices.Equal(x.content, x.contentKnown):
+		return nil
+	default:
+		c = schema.ChangeOfContent(x.contentKnown, x.content)
+	}
+	x.contentSent, x.contentKnown = true, x.content
+	return &c
 }
 
 func (s *Sessions) enqueue(x *session, urgent bool) {

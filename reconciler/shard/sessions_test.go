@@ -173,3 +173,20 @@ func TestMost(t *testing.T) {
 		t.Errorf("the rest: %+v, urgent %v", got, s.Urgent())
 	}
 }
+
+// TestContent: a leader is sent what has changed of what a machine holds, and another
+// leader is sent all.
+func TestContent(t *testing.T) {
+	s := shard.New()
+	s.Open("m", 3, schema.Connection{}, true)
+	s.Holds("m", 3, []schema.Digest{"a", "b"})
+	next(t, s, model.SessionUpdate{Machine: "m", Epoch: 3, Content: &schema.ContentChange{Whole: true, Added: []schema.Digest{"a", "b"}}})
+	s.Holds("m", 3, []schema.Digest{"a"})
+	s.Holds("m", 3, []schema.Digest{"b", "c"})
+	next(t, s, model.SessionUpdate{Machine: "m", Epoch: 3, Content: &schema.ContentChange{Added: []schema.Digest{"c"}, Removed: []schema.Digest{"a"}}})
+	s.Holds("m", 2, nil) // of a session that is over
+	s.Attach()
+	next(t, s, model.SessionUpdate{Machine: "m", Epoch: 3, Resume: &schema.Connection{}, Content: &schema.ContentChange{Whole: true, Added: []schema.Digest{"b", "c"}}})
+	s.Holds("m", 3, nil)
+	next(t, s, model.SessionUpdate{Machine: "m", Epoch: 3, Content: &schema.ContentChange{Removed: []schema.Digest{"b", "c"}}})
+}

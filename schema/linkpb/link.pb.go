@@ -884,10 +884,13 @@ func (x *AllocUse) GetGeneration() uint64 {
 
 // Pull asks for a report.
 type Pull struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	KnownDigest   []byte                 `protobuf:"bytes,1,opt,name=known_digest,json=knownDigest,proto3" json:"known_digest,omitempty"` // of the last report the master has; may be empty
-	Usage         bool                   `protobuf:"varint,70,opt,name=usage,proto3" json:"usage,omitempty"`                              // send usage too; an older agent sends none
-	Clock         *MasterClock           `protobuf:"bytes,110,opt,name=clock,proto3" json:"clock,omitempty"`                              // absent before the first report
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	KnownDigest []byte                 `protobuf:"bytes,1,opt,name=known_digest,json=knownDigest,proto3" json:"known_digest,omitempty"` // of the last report the master has; may be empty
+	Usage       bool                   `protobuf:"varint,70,opt,name=usage,proto3" json:"usage,omitempty"`                              // send usage too; an older agent sends none
+	Clock       *MasterClock           `protobuf:"bytes,110,opt,name=clock,proto3" json:"clock,omitempty"`                              // absent before the first report
+	// The mark of the machine's content that the master has, empty if it has none;
+	// absent of a master that does not ask.
+	KnownContent  []byte `protobuf:"bytes,161,opt,name=known_content,json=knownContent,proto3,oneof" json:"known_content,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -939,6 +942,13 @@ func (x *Pull) GetUsage() bool {
 func (x *Pull) GetClock() *MasterClock {
 	if x != nil {
 		return x.Clock
+	}
+	return nil
+}
+
+func (x *Pull) GetKnownContent() []byte {
+	if x != nil {
+		return x.KnownContent
 	}
 	return nil
 }
@@ -1011,8 +1021,9 @@ type Report struct {
 	// body is an encoded ReportBody: bytes, so that the digest is of exactly
 	// what is sent. It is left out when digest is the one the master knows.
 	Body          []byte                 `protobuf:"bytes,2,opt,name=body,proto3,oneof" json:"body,omitempty"`
-	Usage         *MachineUsage          `protobuf:"bytes,70,opt,name=usage,proto3" json:"usage,omitempty"` // if the Pull asked for it; outside of the digest
-	Sent          *timestamppb.Timestamp `protobuf:"bytes,110,opt,name=sent,proto3" json:"sent,omitempty"`  // the agent's clock
+	Usage         *MachineUsage          `protobuf:"bytes,70,opt,name=usage,proto3" json:"usage,omitempty"`      // if the Pull asked for it; outside of the digest
+	Sent          *timestamppb.Timestamp `protobuf:"bytes,110,opt,name=sent,proto3" json:"sent,omitempty"`       // the agent's clock
+	Content       *ContentChange         `protobuf:"bytes,161,opt,name=content,proto3" json:"content,omitempty"` // if it has another mark than that of the Pull; outside of the digest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1075,6 +1086,83 @@ func (x *Report) GetSent() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Report) GetContent() *ContentChange {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+// ContentChange is what a machine holds, whole and ready, of images and packages, beside
+// what it said before. A digest is the 32 bytes of its SHA-256.
+type ContentChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mark          []byte                 `protobuf:"bytes,1,opt,name=mark,proto3" json:"mark,omitempty"`    // of all that it holds now: the first 8 bytes of a SHA-256
+	Whole         bool                   `protobuf:"varint,2,opt,name=whole,proto3" json:"whole,omitempty"` // what it said before does not count
+	Added         [][]byte               `protobuf:"bytes,3,rep,name=added,proto3" json:"added,omitempty"`
+	Removed       [][]byte               `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContentChange) Reset() {
+	*x = ContentChange{}
+	mi := &file_link_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContentChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContentChange) ProtoMessage() {}
+
+func (x *ContentChange) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContentChange.ProtoReflect.Descriptor instead.
+func (*ContentChange) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ContentChange) GetMark() []byte {
+	if x != nil {
+		return x.Mark
+	}
+	return nil
+}
+
+func (x *ContentChange) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *ContentChange) GetAdded() [][]byte {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+func (x *ContentChange) GetRemoved() [][]byte {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
 // MachineUsage is what a machine and its tasks use.
 type MachineUsage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1093,7 +1181,7 @@ type MachineUsage struct {
 
 func (x *MachineUsage) Reset() {
 	*x = MachineUsage{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1193,7 @@ func (x *MachineUsage) String() string {
 func (*MachineUsage) ProtoMessage() {}
 
 func (x *MachineUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1206,7 @@ func (x *MachineUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineUsage.ProtoReflect.Descriptor instead.
 func (*MachineUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MachineUsage) GetAt() *timestamppb.Timestamp {
@@ -1209,7 +1297,7 @@ type TaskUsage struct {
 
 func (x *TaskUsage) Reset() {
 	*x = TaskUsage{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1309,7 @@ func (x *TaskUsage) String() string {
 func (*TaskUsage) ProtoMessage() {}
 
 func (x *TaskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1322,7 @@ func (x *TaskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
 func (*TaskUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TaskUsage) GetTask() string {
@@ -1361,7 +1449,7 @@ type Overload struct {
 
 func (x *Overload) Reset() {
 	*x = Overload{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1461,7 @@ func (x *Overload) String() string {
 func (*Overload) ProtoMessage() {}
 
 func (x *Overload) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1474,7 @@ func (x *Overload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overload.ProtoReflect.Descriptor instead.
 func (*Overload) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Overload) GetSince() *timestamppb.Timestamp {
@@ -1421,7 +1509,7 @@ type TaskRef struct {
 
 func (x *TaskRef) Reset() {
 	*x = TaskRef{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1521,7 @@ func (x *TaskRef) String() string {
 func (*TaskRef) ProtoMessage() {}
 
 func (x *TaskRef) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1534,7 @@ func (x *TaskRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRef.ProtoReflect.Descriptor instead.
 func (*TaskRef) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TaskRef) GetTask() string {
@@ -1478,7 +1566,7 @@ type ReportBody struct {
 
 func (x *ReportBody) Reset() {
 	*x = ReportBody{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1578,7 @@ func (x *ReportBody) String() string {
 func (*ReportBody) ProtoMessage() {}
 
 func (x *ReportBody) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1591,7 @@ func (x *ReportBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBody.ProtoReflect.Descriptor instead.
 func (*ReportBody) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportBody) GetMachine() *MachineInfo {
@@ -1560,7 +1648,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1660,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1673,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Condition) GetKind() string {
@@ -1618,7 +1706,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1718,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1731,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 // Refuse says why the agent ends the session.
@@ -1656,7 +1744,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1756,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1769,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Refuse) GetReason() string {
@@ -1711,7 +1799,7 @@ type OpenLogs struct {
 
 func (x *OpenLogs) Reset() {
 	*x = OpenLogs{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1811,7 @@ func (x *OpenLogs) String() string {
 func (*OpenLogs) ProtoMessage() {}
 
 func (x *OpenLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1824,7 @@ func (x *OpenLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLogs.ProtoReflect.Descriptor instead.
 func (*OpenLogs) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *OpenLogs) GetId() string {
@@ -1828,7 +1916,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1928,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1941,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LogPosition) GetGeneration() uint64 {
@@ -1893,7 +1981,7 @@ type OpenExec struct {
 
 func (x *OpenExec) Reset() {
 	*x = OpenExec{}
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +1993,7 @@ func (x *OpenExec) String() string {
 func (*OpenExec) ProtoMessage() {}
 
 func (x *OpenExec) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2006,7 @@ func (x *OpenExec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExec.ProtoReflect.Descriptor instead.
 func (*OpenExec) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{24}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *OpenExec) GetId() string {
@@ -1981,7 +2069,7 @@ type ExecChunk struct {
 
 func (x *ExecChunk) Reset() {
 	*x = ExecChunk{}
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2081,7 @@ func (x *ExecChunk) String() string {
 func (*ExecChunk) ProtoMessage() {}
 
 func (x *ExecChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2094,7 @@ func (x *ExecChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecChunk.ProtoReflect.Descriptor instead.
 func (*ExecChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{25}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExecChunk) GetId() string {
@@ -2035,7 +2123,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2135,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2148,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LogChunk) GetId() string {
@@ -2095,7 +2183,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2195,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2208,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LogEnd) GetError() string {
@@ -2146,7 +2234,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2246,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2259,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{28}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -2198,7 +2286,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2298,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2311,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{29}
+	return file_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -2329,7 +2417,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2429,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2442,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{30}
+	return file_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -2390,7 +2478,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2490,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2503,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{31}
+	return file_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -2451,7 +2539,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2463,7 +2551,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2476,7 +2564,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{32}
+	return file_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -2511,7 +2599,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2611,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2624,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{33}
+	return file_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -2586,7 +2674,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2686,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2699,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{34}
+	return file_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -2798,7 +2886,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[35]
+	mi := &file_link_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2810,7 +2898,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[35]
+	mi := &file_link_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2823,7 +2911,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{35}
+	return file_link_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -2891,7 +2979,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[36]
+	mi := &file_link_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +2991,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[36]
+	mi := &file_link_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3004,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{36}
+	return file_link_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Cause) GetKind() string {
@@ -2984,7 +3072,7 @@ type ShardMessage struct {
 
 func (x *ShardMessage) Reset() {
 	*x = ShardMessage{}
-	mi := &file_link_proto_msgTypes[37]
+	mi := &file_link_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3084,7 @@ func (x *ShardMessage) String() string {
 func (*ShardMessage) ProtoMessage() {}
 
 func (x *ShardMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[37]
+	mi := &file_link_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3097,7 @@ func (x *ShardMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardMessage.ProtoReflect.Descriptor instead.
 func (*ShardMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{37}
+	return file_link_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ShardMessage) GetMessage() isShardMessage_Message {
@@ -3102,7 +3190,7 @@ type LeaderMessage struct {
 
 func (x *LeaderMessage) Reset() {
 	*x = LeaderMessage{}
-	mi := &file_link_proto_msgTypes[38]
+	mi := &file_link_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3202,7 @@ func (x *LeaderMessage) String() string {
 func (*LeaderMessage) ProtoMessage() {}
 
 func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[38]
+	mi := &file_link_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3215,7 @@ func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderMessage.ProtoReflect.Descriptor instead.
 func (*LeaderMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{38}
+	return file_link_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LeaderMessage) GetMessage() isLeaderMessage_Message {
@@ -3256,7 +3344,7 @@ type ShardHello struct {
 
 func (x *ShardHello) Reset() {
 	*x = ShardHello{}
-	mi := &file_link_proto_msgTypes[39]
+	mi := &file_link_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3356,7 @@ func (x *ShardHello) String() string {
 func (*ShardHello) ProtoMessage() {}
 
 func (x *ShardHello) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[39]
+	mi := &file_link_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3369,7 @@ func (x *ShardHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardHello.ProtoReflect.Descriptor instead.
 func (*ShardHello) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{39}
+	return file_link_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ShardHello) GetCell() string {
@@ -3302,7 +3390,7 @@ type Attached struct {
 
 func (x *Attached) Reset() {
 	*x = Attached{}
-	mi := &file_link_proto_msgTypes[40]
+	mi := &file_link_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3314,7 +3402,7 @@ func (x *Attached) String() string {
 func (*Attached) ProtoMessage() {}
 
 func (x *Attached) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[40]
+	mi := &file_link_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3327,7 +3415,7 @@ func (x *Attached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attached.ProtoReflect.Descriptor instead.
 func (*Attached) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{40}
+	return file_link_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Attached) GetTerm() uint64 {
@@ -3349,7 +3437,7 @@ type ShardJoin struct {
 
 func (x *ShardJoin) Reset() {
 	*x = ShardJoin{}
-	mi := &file_link_proto_msgTypes[41]
+	mi := &file_link_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3361,7 +3449,7 @@ func (x *ShardJoin) String() string {
 func (*ShardJoin) ProtoMessage() {}
 
 func (x *ShardJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[41]
+	mi := &file_link_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3374,7 +3462,7 @@ func (x *ShardJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardJoin.ProtoReflect.Descriptor instead.
 func (*ShardJoin) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{41}
+	return file_link_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ShardJoin) GetId() uint64 {
@@ -3412,7 +3500,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_link_proto_msgTypes[42]
+	mi := &file_link_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3424,7 +3512,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[42]
+	mi := &file_link_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3437,7 +3525,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{42}
+	return file_link_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Connection) GetFrom() string {
@@ -3490,7 +3578,7 @@ type Joined struct {
 
 func (x *Joined) Reset() {
 	*x = Joined{}
-	mi := &file_link_proto_msgTypes[43]
+	mi := &file_link_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3502,7 +3590,7 @@ func (x *Joined) String() string {
 func (*Joined) ProtoMessage() {}
 
 func (x *Joined) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[43]
+	mi := &file_link_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3515,7 +3603,7 @@ func (x *Joined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Joined.ProtoReflect.Descriptor instead.
 func (*Joined) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{43}
+	return file_link_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Joined) GetId() uint64 {
@@ -3571,7 +3659,7 @@ type SessionUpdates struct {
 
 func (x *SessionUpdates) Reset() {
 	*x = SessionUpdates{}
-	mi := &file_link_proto_msgTypes[44]
+	mi := &file_link_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3583,7 +3671,7 @@ func (x *SessionUpdates) String() string {
 func (*SessionUpdates) ProtoMessage() {}
 
 func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[44]
+	mi := &file_link_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3596,7 +3684,7 @@ func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionUpdates.ProtoReflect.Descriptor instead.
 func (*SessionUpdates) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{44}
+	return file_link_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SessionUpdates) GetUpdates() []*SessionUpdate {
@@ -3615,14 +3703,15 @@ type SessionUpdate struct {
 	Report        *Report                `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"`      // with its body
 	Reported      bool                   `protobuf:"varint,5,opt,name=reported,proto3" json:"reported,omitempty"` // the machine has reported; without report, the same as before
 	Usage         *MachineUsage          `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
-	Left          bool                   `protobuf:"varint,7,opt,name=left,proto3" json:"left,omitempty"` // the session has ended
+	Left          bool                   `protobuf:"varint,7,opt,name=left,proto3" json:"left,omitempty"`      // the session has ended
+	Content       *ContentChange         `protobuf:"bytes,8,opt,name=content,proto3" json:"content,omitempty"` // without its mark
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionUpdate) Reset() {
 	*x = SessionUpdate{}
-	mi := &file_link_proto_msgTypes[45]
+	mi := &file_link_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3634,7 +3723,7 @@ func (x *SessionUpdate) String() string {
 func (*SessionUpdate) ProtoMessage() {}
 
 func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[45]
+	mi := &file_link_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3647,7 +3736,7 @@ func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionUpdate.ProtoReflect.Descriptor instead.
 func (*SessionUpdate) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{45}
+	return file_link_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SessionUpdate) GetMachine() string {
@@ -3699,6 +3788,13 @@ func (x *SessionUpdate) GetLeft() bool {
 	return false
 }
 
+func (x *SessionUpdate) GetContent() *ContentChange {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
 // Taken answers SessionUpdates.
 type Taken struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3709,7 +3805,7 @@ type Taken struct {
 
 func (x *Taken) Reset() {
 	*x = Taken{}
-	mi := &file_link_proto_msgTypes[46]
+	mi := &file_link_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3721,7 +3817,7 @@ func (x *Taken) String() string {
 func (*Taken) ProtoMessage() {}
 
 func (x *Taken) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[46]
+	mi := &file_link_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3734,7 +3830,7 @@ func (x *Taken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taken.ProtoReflect.Descriptor instead.
 func (*Taken) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{46}
+	return file_link_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Taken) GetRefused() []*Refusal {
@@ -3755,7 +3851,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_link_proto_msgTypes[47]
+	mi := &file_link_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3767,7 +3863,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[47]
+	mi := &file_link_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3780,7 +3876,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{47}
+	return file_link_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -3810,7 +3906,7 @@ type Views struct {
 
 func (x *Views) Reset() {
 	*x = Views{}
-	mi := &file_link_proto_msgTypes[48]
+	mi := &file_link_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3822,7 +3918,7 @@ func (x *Views) String() string {
 func (*Views) ProtoMessage() {}
 
 func (x *Views) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[48]
+	mi := &file_link_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3835,7 +3931,7 @@ func (x *Views) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Views.ProtoReflect.Descriptor instead.
 func (*Views) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{48}
+	return file_link_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Views) GetForget() bool {
@@ -3870,7 +3966,7 @@ type MachineView struct {
 
 func (x *MachineView) Reset() {
 	*x = MachineView{}
-	mi := &file_link_proto_msgTypes[49]
+	mi := &file_link_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3882,7 +3978,7 @@ func (x *MachineView) String() string {
 func (*MachineView) ProtoMessage() {}
 
 func (x *MachineView) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[49]
+	mi := &file_link_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3895,7 +3991,7 @@ func (x *MachineView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineView.ProtoReflect.Descriptor instead.
 func (*MachineView) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{49}
+	return file_link_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MachineView) GetMachine() string {
@@ -3925,7 +4021,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_link_proto_msgTypes[50]
+	mi := &file_link_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3937,7 +4033,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[50]
+	mi := &file_link_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3950,7 +4046,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{50}
+	return file_link_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Ask) GetId() uint64 {
@@ -3985,7 +4081,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_link_proto_msgTypes[51]
+	mi := &file_link_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3997,7 +4093,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[51]
+	mi := &file_link_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4010,7 +4106,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{51}
+	return file_link_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -4043,7 +4139,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_link_proto_msgTypes[52]
+	mi := &file_link_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4055,7 +4151,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[52]
+	mi := &file_link_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4068,7 +4164,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{52}
+	return file_link_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Open) GetId() string {
@@ -4139,7 +4235,7 @@ type Drop struct {
 
 func (x *Drop) Reset() {
 	*x = Drop{}
-	mi := &file_link_proto_msgTypes[53]
+	mi := &file_link_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4151,7 +4247,7 @@ func (x *Drop) String() string {
 func (*Drop) ProtoMessage() {}
 
 func (x *Drop) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[53]
+	mi := &file_link_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4164,7 +4260,7 @@ func (x *Drop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drop.ProtoReflect.Descriptor instead.
 func (*Drop) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{53}
+	return file_link_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Drop) GetMachine() string {
@@ -4207,7 +4303,7 @@ type TunnelChunk struct {
 
 func (x *TunnelChunk) Reset() {
 	*x = TunnelChunk{}
-	mi := &file_link_proto_msgTypes[54]
+	mi := &file_link_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4315,7 @@ func (x *TunnelChunk) String() string {
 func (*TunnelChunk) ProtoMessage() {}
 
 func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[54]
+	mi := &file_link_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4328,7 @@ func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelChunk.ProtoReflect.Descriptor instead.
 func (*TunnelChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{54}
+	return file_link_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TunnelChunk) GetId() string {
@@ -4266,7 +4362,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_link_proto_msgTypes[55]
+	mi := &file_link_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4278,7 +4374,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[55]
+	mi := &file_link_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4291,7 +4387,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{55}
+	return file_link_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *FollowRequest) GetCell() string {
@@ -4313,7 +4409,7 @@ type StatePiece struct {
 
 func (x *StatePiece) Reset() {
 	*x = StatePiece{}
-	mi := &file_link_proto_msgTypes[56]
+	mi := &file_link_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4325,7 +4421,7 @@ func (x *StatePiece) String() string {
 func (*StatePiece) ProtoMessage() {}
 
 func (x *StatePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[56]
+	mi := &file_link_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4338,7 +4434,7 @@ func (x *StatePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatePiece.ProtoReflect.Descriptor instead.
 func (*StatePiece) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{56}
+	return file_link_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StatePiece) GetData() []byte {
@@ -4366,7 +4462,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_link_proto_msgTypes[57]
+	mi := &file_link_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4378,7 +4474,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[57]
+	mi := &file_link_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4391,7 +4487,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{57}
+	return file_link_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *EventsRequest) GetCell() string {
@@ -4418,7 +4514,7 @@ type EventBatch struct {
 
 func (x *EventBatch) Reset() {
 	*x = EventBatch{}
-	mi := &file_link_proto_msgTypes[58]
+	mi := &file_link_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4430,7 +4526,7 @@ func (x *EventBatch) String() string {
 func (*EventBatch) ProtoMessage() {}
 
 func (x *EventBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[58]
+	mi := &file_link_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4443,7 +4539,7 @@ func (x *EventBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventBatch.ProtoReflect.Descriptor instead.
 func (*EventBatch) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{58}
+	return file_link_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *EventBatch) GetRecords() [][]byte {
@@ -4463,7 +4559,7 @@ type ForwardChunk struct {
 
 func (x *ForwardChunk) Reset() {
 	*x = ForwardChunk{}
-	mi := &file_link_proto_msgTypes[59]
+	mi := &file_link_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4475,7 +4571,7 @@ func (x *ForwardChunk) String() string {
 func (*ForwardChunk) ProtoMessage() {}
 
 func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[59]
+	mi := &file_link_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4488,7 +4584,7 @@ func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardChunk.ProtoReflect.Descriptor instead.
 func (*ForwardChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{59}
+	return file_link_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ForwardChunk) GetData() []byte {
@@ -4565,22 +4661,30 @@ const file_link_proto_rawDesc = "" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"r\n" +
+	"generation\"\xaf\x01\n" +
 	"\x04Pull\x12!\n" +
 	"\fknown_digest\x18\x01 \x01(\fR\vknownDigest\x12\x14\n" +
 	"\x05usage\x18F \x01(\bR\x05usage\x121\n" +
-	"\x05clock\x18n \x01(\v2\x1b.muster.link.v1.MasterClockR\x05clock\"\xa7\x01\n" +
+	"\x05clock\x18n \x01(\v2\x1b.muster.link.v1.MasterClockR\x05clock\x12)\n" +
+	"\rknown_content\x18\xa1\x01 \x01(\fH\x00R\fknownContent\x88\x01\x01B\x10\n" +
+	"\x0e_known_content\"\xa7\x01\n" +
 	"\vMasterClock\x12;\n" +
 	"\vreport_sent\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"reportSent\x12-\n" +
 	"\x04held\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04held\x12,\n" +
-	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"\xa6\x01\n" +
+	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"\xe0\x01\n" +
 	"\x06Report\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x17\n" +
 	"\x04body\x18\x02 \x01(\fH\x00R\x04body\x88\x01\x01\x122\n" +
 	"\x05usage\x18F \x01(\v2\x1c.muster.link.v1.MachineUsageR\x05usage\x12.\n" +
-	"\x04sent\x18n \x01(\v2\x1a.google.protobuf.TimestampR\x04sentB\a\n" +
-	"\x05_body\"\xca\x02\n" +
+	"\x04sent\x18n \x01(\v2\x1a.google.protobuf.TimestampR\x04sent\x128\n" +
+	"\acontent\x18\xa1\x01 \x01(\v2\x1d.muster.link.v1.ContentChangeR\acontentB\a\n" +
+	"\x05_body\"i\n" +
+	"\rContentChange\x12\x12\n" +
+	"\x04mark\x18\x01 \x01(\fR\x04mark\x12\x14\n" +
+	"\x05whole\x18\x02 \x01(\bR\x05whole\x12\x14\n" +
+	"\x05added\x18\x03 \x03(\fR\x05added\x12\x18\n" +
+	"\aremoved\x18\x04 \x03(\fR\aremoved\"\xca\x02\n" +
 	"\fMachineUsage\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1b\n" +
 	"\tcpu_milli\x18\x02 \x01(\x03R\bcpuMilli\x12\x1b\n" +
@@ -4812,7 +4916,7 @@ const file_link_proto_rawDesc = "" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x16\n" +
 	"\x06denied\x18\x06 \x01(\bR\x06denied\"I\n" +
 	"\x0eSessionUpdates\x127\n" +
-	"\aupdates\x18\x01 \x03(\v2\x1d.muster.link.v1.SessionUpdateR\aupdates\"\x87\x02\n" +
+	"\aupdates\x18\x01 \x03(\v2\x1d.muster.link.v1.SessionUpdateR\aupdates\"\xc0\x02\n" +
 	"\rSessionUpdate\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x122\n" +
@@ -4820,7 +4924,8 @@ const file_link_proto_rawDesc = "" +
 	"\x06report\x18\x04 \x01(\v2\x16.muster.link.v1.ReportR\x06report\x12\x1a\n" +
 	"\breported\x18\x05 \x01(\bR\breported\x122\n" +
 	"\x05usage\x18\x06 \x01(\v2\x1c.muster.link.v1.MachineUsageR\x05usage\x12\x12\n" +
-	"\x04left\x18\a \x01(\bR\x04left\":\n" +
+	"\x04left\x18\a \x01(\bR\x04left\x127\n" +
+	"\acontent\x18\b \x01(\v2\x1d.muster.link.v1.ContentChangeR\acontent\":\n" +
 	"\x05Taken\x121\n" +
 	"\arefused\x18\x01 \x03(\v2\x17.muster.link.v1.RefusalR\arefused\"7\n" +
 	"\aRefusal\x12\x14\n" +
@@ -4895,7 +5000,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -4911,161 +5016,164 @@ var file_link_proto_goTypes = []any{
 	(*Pull)(nil),                  // 11: muster.link.v1.Pull
 	(*MasterClock)(nil),           // 12: muster.link.v1.MasterClock
 	(*Report)(nil),                // 13: muster.link.v1.Report
-	(*MachineUsage)(nil),          // 14: muster.link.v1.MachineUsage
-	(*TaskUsage)(nil),             // 15: muster.link.v1.TaskUsage
-	(*Overload)(nil),              // 16: muster.link.v1.Overload
-	(*TaskRef)(nil),               // 17: muster.link.v1.TaskRef
-	(*ReportBody)(nil),            // 18: muster.link.v1.ReportBody
-	(*Condition)(nil),             // 19: muster.link.v1.Condition
-	(*Hint)(nil),                  // 20: muster.link.v1.Hint
-	(*Refuse)(nil),                // 21: muster.link.v1.Refuse
-	(*OpenLogs)(nil),              // 22: muster.link.v1.OpenLogs
-	(*LogPosition)(nil),           // 23: muster.link.v1.LogPosition
-	(*OpenExec)(nil),              // 24: muster.link.v1.OpenExec
-	(*ExecChunk)(nil),             // 25: muster.link.v1.ExecChunk
-	(*LogChunk)(nil),              // 26: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 27: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 28: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 29: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 30: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 31: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 32: muster.link.v1.Resources
-	(*PortRange)(nil),             // 33: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 34: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 35: muster.link.v1.Exit
-	(*Cause)(nil),                 // 36: muster.link.v1.Cause
-	(*ShardMessage)(nil),          // 37: muster.link.v1.ShardMessage
-	(*LeaderMessage)(nil),         // 38: muster.link.v1.LeaderMessage
-	(*ShardHello)(nil),            // 39: muster.link.v1.ShardHello
-	(*Attached)(nil),              // 40: muster.link.v1.Attached
-	(*ShardJoin)(nil),             // 41: muster.link.v1.ShardJoin
-	(*Connection)(nil),            // 42: muster.link.v1.Connection
-	(*Joined)(nil),                // 43: muster.link.v1.Joined
-	(*SessionUpdates)(nil),        // 44: muster.link.v1.SessionUpdates
-	(*SessionUpdate)(nil),         // 45: muster.link.v1.SessionUpdate
-	(*Taken)(nil),                 // 46: muster.link.v1.Taken
-	(*Refusal)(nil),               // 47: muster.link.v1.Refusal
-	(*Views)(nil),                 // 48: muster.link.v1.Views
-	(*MachineView)(nil),           // 49: muster.link.v1.MachineView
-	(*Ask)(nil),                   // 50: muster.link.v1.Ask
-	(*Answer)(nil),                // 51: muster.link.v1.Answer
-	(*Open)(nil),                  // 52: muster.link.v1.Open
-	(*Drop)(nil),                  // 53: muster.link.v1.Drop
-	(*TunnelChunk)(nil),           // 54: muster.link.v1.TunnelChunk
-	(*FollowRequest)(nil),         // 55: muster.link.v1.FollowRequest
-	(*StatePiece)(nil),            // 56: muster.link.v1.StatePiece
-	(*EventsRequest)(nil),         // 57: muster.link.v1.EventsRequest
-	(*EventBatch)(nil),            // 58: muster.link.v1.EventBatch
-	(*ForwardChunk)(nil),          // 59: muster.link.v1.ForwardChunk
-	nil,                           // 60: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 61: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 62: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 64: google.protobuf.Duration
+	(*ContentChange)(nil),         // 14: muster.link.v1.ContentChange
+	(*MachineUsage)(nil),          // 15: muster.link.v1.MachineUsage
+	(*TaskUsage)(nil),             // 16: muster.link.v1.TaskUsage
+	(*Overload)(nil),              // 17: muster.link.v1.Overload
+	(*TaskRef)(nil),               // 18: muster.link.v1.TaskRef
+	(*ReportBody)(nil),            // 19: muster.link.v1.ReportBody
+	(*Condition)(nil),             // 20: muster.link.v1.Condition
+	(*Hint)(nil),                  // 21: muster.link.v1.Hint
+	(*Refuse)(nil),                // 22: muster.link.v1.Refuse
+	(*OpenLogs)(nil),              // 23: muster.link.v1.OpenLogs
+	(*LogPosition)(nil),           // 24: muster.link.v1.LogPosition
+	(*OpenExec)(nil),              // 25: muster.link.v1.OpenExec
+	(*ExecChunk)(nil),             // 26: muster.link.v1.ExecChunk
+	(*LogChunk)(nil),              // 27: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 28: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 29: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 30: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 31: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 32: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 33: muster.link.v1.Resources
+	(*PortRange)(nil),             // 34: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 35: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 36: muster.link.v1.Exit
+	(*Cause)(nil),                 // 37: muster.link.v1.Cause
+	(*ShardMessage)(nil),          // 38: muster.link.v1.ShardMessage
+	(*LeaderMessage)(nil),         // 39: muster.link.v1.LeaderMessage
+	(*ShardHello)(nil),            // 40: muster.link.v1.ShardHello
+	(*Attached)(nil),              // 41: muster.link.v1.Attached
+	(*ShardJoin)(nil),             // 42: muster.link.v1.ShardJoin
+	(*Connection)(nil),            // 43: muster.link.v1.Connection
+	(*Joined)(nil),                // 44: muster.link.v1.Joined
+	(*SessionUpdates)(nil),        // 45: muster.link.v1.SessionUpdates
+	(*SessionUpdate)(nil),         // 46: muster.link.v1.SessionUpdate
+	(*Taken)(nil),                 // 47: muster.link.v1.Taken
+	(*Refusal)(nil),               // 48: muster.link.v1.Refusal
+	(*Views)(nil),                 // 49: muster.link.v1.Views
+	(*MachineView)(nil),           // 50: muster.link.v1.MachineView
+	(*Ask)(nil),                   // 51: muster.link.v1.Ask
+	(*Answer)(nil),                // 52: muster.link.v1.Answer
+	(*Open)(nil),                  // 53: muster.link.v1.Open
+	(*Drop)(nil),                  // 54: muster.link.v1.Drop
+	(*TunnelChunk)(nil),           // 55: muster.link.v1.TunnelChunk
+	(*FollowRequest)(nil),         // 56: muster.link.v1.FollowRequest
+	(*StatePiece)(nil),            // 57: muster.link.v1.StatePiece
+	(*EventsRequest)(nil),         // 58: muster.link.v1.EventsRequest
+	(*EventBatch)(nil),            // 59: muster.link.v1.EventBatch
+	(*ForwardChunk)(nil),          // 60: muster.link.v1.ForwardChunk
+	nil,                           // 61: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 62: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 63: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
 	13, // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
-	20, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
-	21, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
+	21, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
+	22, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
 	5,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
 	6,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
 	8,  // 6: muster.link.v1.MasterMessage.view:type_name -> muster.link.v1.View
 	11, // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
-	22, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	24, // 9: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
+	23, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
+	25, // 9: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
 	7,  // 10: muster.link.v1.MasterMessage.secret:type_name -> muster.link.v1.Secret
-	29, // 11: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	30, // 11: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	9,  // 12: muster.link.v1.View.assignments:type_name -> muster.link.v1.Assignment
-	60, // 13: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	36, // 14: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	31, // 15: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	61, // 13: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	37, // 14: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	32, // 15: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
 	10, // 16: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
 	12, // 17: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	63, // 18: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	64, // 19: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	63, // 20: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
-	14, // 21: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	63, // 22: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	63, // 23: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
-	15, // 24: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	63, // 25: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	63, // 26: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	63, // 27: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
-	17, // 28: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
-	29, // 29: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	34, // 30: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	16, // 31: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
-	19, // 32: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	63, // 33: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	63, // 34: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
-	23, // 35: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
-	27, // 36: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	32, // 37: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	33, // 38: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	61, // 39: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	30, // 40: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	32, // 41: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	63, // 42: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	62, // 43: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	35, // 44: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	36, // 45: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	31, // 46: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	63, // 47: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
-	10, // 48: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
-	63, // 49: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	35, // 50: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	63, // 51: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	39, // 52: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
-	41, // 53: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
-	44, // 54: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
-	51, // 55: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
-	40, // 56: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
-	43, // 57: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
-	46, // 58: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
-	48, // 59: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
-	50, // 60: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
-	52, // 61: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
-	53, // 62: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
-	29, // 63: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
-	42, // 64: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
-	63, // 65: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
-	45, // 66: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
-	42, // 67: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
-	13, // 68: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
-	14, // 69: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
-	47, // 70: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
-	6,  // 71: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
-	49, // 72: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
-	8,  // 73: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
-	22, // 74: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
-	24, // 75: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
-	27, // 76: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
-	2,  // 77: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	26, // 78: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	25, // 79: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
-	0,  // 80: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	37, // 81: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
-	54, // 82: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
-	55, // 83: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
-	57, // 84: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
-	59, // 85: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
-	0,  // 86: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 87: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	28, // 88: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	25, // 89: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 90: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	38, // 91: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
-	54, // 92: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
-	56, // 93: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
-	58, // 94: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
-	59, // 95: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
-	1,  // 96: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
-	87, // [87:97] is the sub-list for method output_type
-	77, // [77:87] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	64, // 18: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	65, // 19: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	64, // 20: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	15, // 21: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
+	64, // 22: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	14, // 23: muster.link.v1.Report.content:type_name -> muster.link.v1.ContentChange
+	64, // 24: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	16, // 25: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
+	64, // 26: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	64, // 27: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	64, // 28: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	18, // 29: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
+	30, // 30: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	35, // 31: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	17, // 32: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
+	20, // 33: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
+	64, // 34: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	64, // 35: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	24, // 36: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
+	28, // 37: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	33, // 38: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	34, // 39: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	62, // 40: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	31, // 41: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	33, // 42: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	64, // 43: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	63, // 44: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	36, // 45: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	37, // 46: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	32, // 47: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	64, // 48: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	10, // 49: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
+	64, // 50: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	36, // 51: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	64, // 52: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	40, // 53: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
+	42, // 54: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
+	45, // 55: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
+	52, // 56: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
+	41, // 57: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
+	44, // 58: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
+	47, // 59: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
+	49, // 60: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
+	51, // 61: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
+	53, // 62: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
+	54, // 63: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
+	30, // 64: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
+	43, // 65: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
+	64, // 66: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
+	46, // 67: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
+	43, // 68: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
+	13, // 69: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
+	15, // 70: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
+	14, // 71: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
+	48, // 72: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
+	6,  // 73: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
+	50, // 74: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
+	8,  // 75: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
+	23, // 76: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
+	25, // 77: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
+	28, // 78: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
+	2,  // 79: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	27, // 80: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	26, // 81: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 82: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	38, // 83: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
+	55, // 84: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
+	56, // 85: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
+	58, // 86: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
+	60, // 87: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
+	0,  // 88: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 89: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	29, // 90: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	26, // 91: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 92: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	39, // 93: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
+	55, // 94: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
+	57, // 95: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
+	59, // 96: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
+	60, // 97: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
+	1,  // 98: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
+	89, // [89:99] is the sub-list for method output_type
+	79, // [79:89] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -5088,15 +5196,16 @@ func file_link_proto_init() {
 		(*MasterMessage_OpenExec)(nil),
 		(*MasterMessage_Secret)(nil),
 	}
+	file_link_proto_msgTypes[11].OneofWrappers = []any{}
 	file_link_proto_msgTypes[13].OneofWrappers = []any{}
-	file_link_proto_msgTypes[22].OneofWrappers = []any{}
-	file_link_proto_msgTypes[37].OneofWrappers = []any{
+	file_link_proto_msgTypes[23].OneofWrappers = []any{}
+	file_link_proto_msgTypes[38].OneofWrappers = []any{
 		(*ShardMessage_Hello)(nil),
 		(*ShardMessage_Join)(nil),
 		(*ShardMessage_Updates)(nil),
 		(*ShardMessage_Answer)(nil),
 	}
-	file_link_proto_msgTypes[38].OneofWrappers = []any{
+	file_link_proto_msgTypes[39].OneofWrappers = []any{
 		(*LeaderMessage_Attached)(nil),
 		(*LeaderMessage_Joined)(nil),
 		(*LeaderMessage_Taken)(nil),
@@ -5105,7 +5214,7 @@ func file_link_proto_init() {
 		(*LeaderMessage_Open)(nil),
 		(*LeaderMessage_Drop)(nil),
 	}
-	file_link_proto_msgTypes[52].OneofWrappers = []any{
+	file_link_proto_msgTypes[53].OneofWrappers = []any{
 		(*Open_Logs)(nil),
 		(*Open_Exec)(nil),
 	}
@@ -5115,7 +5224,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   63,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -68,6 +68,7 @@ type master struct {
 	refuse  error  // of Join
 	from    string // of the last Join
 	usage   []*schema.MachineUsage
+	content []schema.Digest
 	again   func() // pushes the view of m1 in its newest session
 }
 
@@ -119,6 +120,18 @@ func (m *master) Usage(_ context.Context, _ uint64, u *schema.MachineUsage) erro
 	defer m.mu.Unlock()
 	m.usage = append(m.usage, u)
 	return nil
+}
+
+func (m *master) Content(_ string, _ uint64, content []schema.Digest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.content = content
+}
+
+func (m *master) held() []schema.Digest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.content
 }
 
 func (m *master) samples() []*schema.MachineUsage {

@@ -72,6 +72,7 @@ func (c *Cell) exchangeDrafted() {
 type seenMachine struct {
 	record  *schema.MachineRecord
 	report  uint64 // number of its last, 0 if there is none: one that is over is not kept
+	content uint64 // number of what it holds
 	desired *intent.Desired
 	up      bool
 	again   time.Time // when a port of it may be tried again, zero if never
@@ -176,7 +177,7 @@ func (m *Kept) keepChunk(name model.ChunkName, chunk *schema.Chunk) {
 // updateMachine takes over what changed of a machine.
 func (c *Cell) updateMachine(name string) {
 	was := c.kept.machines[name]
-	if was.record == c.facts.Base.Machines[name] && was.report == c.reportOf(name) && was.up == c.facts.IsUp(name) &&
+	if was.record == c.facts.Base.Machines[name] && was.report == c.reportOf(name) && was.content == c.contentOf(name) && was.up == c.facts.IsUp(name) &&
 		len(was.machine.BusyDevices) == 0 && // which are free, or a task's, by what becomes of records
 		was.desired == c.facts.Desired && (was.again.IsZero() || c.facts.Now.Before(was.again)) {
 		c.until = c.until.Or(c.facts.At(was.again))
@@ -236,7 +237,7 @@ func (c *Cell) Leave() {
 // seen looks at a machine.
 func (c *Cell) seen(name string) seenMachine {
 	out := seenMachine{
-		record: c.facts.Base.Machines[name], report: c.reportOf(name), desired: c.facts.Desired, up: c.facts.IsUp(name),
+		record: c.facts.Base.Machines[name], report: c.reportOf(name), content: c.contentOf(name), desired: c.facts.Desired, up: c.facts.IsUp(name),
 	}
 	out.machine, out.again = c.machineOf(name)
 	return out
@@ -248,6 +249,12 @@ func (c *Cell) reportOf(name string) uint64 {
 		return h.Number
 	}
 	return 0
+}
+
+// contentOf returns the number of what a machine holds, 0 if it has not said.
+func (c *Cell) contentOf(name string) uint64 {
+	_, number := c.facts.Observed.Content(name)
+	return number
 }
 
 // machineOf returns a machine as placement sees it, and when a port of it may be
@@ -265,6 +272,7 @@ func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
 	for _, condition := range c.facts.Observed.Conditions(name) {
 		m.Conditions = append(m.Conditions, condition.Kind)
 	}
+	m.Packages, _ = c.facts.Observed.Content(name)
 	m.BusyPorts, again = c.facts.Observed.BusyPorts(name, c.facts.Now)
 	c.until = c.until.Or(c.facts.At(again))
 	m.BusyDevices = c.busyDevices(name)

@@ -17,6 +17,10 @@ type Placing struct {
 	// RunnerUp is the best of the other machines that have room. Among racks the
 	// job is spread first, so it may score higher.
 	RunnerUp *placement.Score `json:"runnerUp,omitempty"`
+	// Brings is how many images and packages the task needs, and BringsWeight what it is
+	// worth that a machine holds all of them; zero if it needs none.
+	Brings       int     `json:"brings,omitempty"`
+	BringsWeight float32 `json:"bringsWeight,omitempty"`
 	// Verdict is that of the machine that was asked about.
 	Verdict *MachineVerdict `json:"verdict,omitempty"`
 }
@@ -48,7 +52,10 @@ func PlacingOf(f *facts.Facts, task schema.TaskName, machine string, seed uint64
 	if t != nil && t.Machine != "" {
 		snapshot.RemoveTask(task, t.Machine, 0)
 	}
-	p := &Placing{}
+	p := &Placing{Brings: len(a.Packages)}
+	if p.Brings > 0 {
+		p.BringsWeight = placement.DefaultWeights().Packages
+	}
 	best := placement.Place(snapshot, []placement.Ask{a}, seed)[0] // it also learns what scores depend on
 	snapshot.RemoveTask(task, best.Machine, 0)
 	if t != nil && t.Machine != "" {
@@ -97,6 +104,13 @@ func (p *Placing) Lines() []string {
 	}
 	if p.RunnerUp != nil {
 		out = append(out, "best other machine: "+scoreText(p.RunnerUp))
+	}
+	if p.Brings > 0 && (p.Score != nil || p.RunnerUp != nil) {
+		what := "image or package"
+		if p.Brings > 1 {
+			what = fmt.Sprintf("%d images and packages", p.Brings)
+		}
+		out = append(out, fmt.Sprintf("packages: -%.3f times the share that the machine lacks of the %s that the task needs", p.BringsWeight, what))
 	}
 	if v := p.Verdict; v != nil {
 		s := fmt.Sprintf("machine %s %s", v.Machine, v.Reason.One())

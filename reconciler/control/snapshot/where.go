@@ -31,6 +31,9 @@ func where(a *placement.Ask, job *schema.Job) {
 	if job.Task.Resources.WholeCores {
 		a.Constraints = append(a.Constraints, placement.Constraint{Attribute: schema.AttributeCPUSet, Op: placement.OpIn, Values: []string{"true"}})
 	}
+	for _, name := range job.Task.Brings() {
+		a.Packages = append(a.Packages, string(schema.Content(name)))
+	}
 	devices := job.Task.Resources.Devices
 	for _, kind := range slices.Sorted(maps.Keys(devices)) {
 		d := devices[kind]
