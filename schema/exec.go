@@ -6,17 +6,63 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // ExecRequest asks for a command to be run beside a running task: in its
-// namespaces and cgroup, as its user, with its environment.
+// namespaces and cgroup, as its user, with its environment; or for files to be copied.
 type ExecRequest struct {
 	Task    TaskName
-	Command []string // at least one; $(NAME) is not expanded
+	Command []string  // at least one, none with Copy; $(NAME) is not expanded
+	Copy    *ExecCopy // nil: none
 	// TTY gives the command a terminal, of Rows and Columns, of the kind Term.
 	TTY           bool
 	Rows, Columns int // 0 to 65535
 	Term          string
+}
+
+// ExecCopy is a copy of files, which are the output or the input as package
+// archive has them. What
+// could not be copied is said on stderr, a line each. The exit code is 0 then if all was
+// copied that has a content, CopiedInPart if not, and NotCopied if the last line says what
+// has ended it.
+type ExecCopy struct {
+	Direction CopyDirection
+	// Path is one of the task, from its working directory on.
+	Path string
+	// Name is, of a CopyIn, that of what is copied: it has it in Path, if that is a
+	// directory. "": the content of what is copied, a directory, goes into Path.
+	Name string
+}
+
+// CopyDirection says which way files are copied.
+type CopyDirection string
+
+// The exit codes of a copy.
+const (
+	CopiedInPart = 1
+	NotCopied    = 2
+)
+
+// The directions. CopyTar is into the task, of what is in no order of directories, and Path
+// is a directory that is there.
+const (
+	CopyOut CopyDirection = "out"
+	CopyIn  CopyDirection = "in"
+	CopyTar CopyDirection = "tar"
+)
+
+// check errs when the copy cannot be one.
+func (c *ExecCopy) check() error {
+	switch {
+	case c.Direction != CopyOut && c.Direction != CopyIn && c.Direction != CopyTar:
+		return fmt.Errorf("copy %q: want %s, %s or %s", c.Direction, CopyOut, CopyIn, CopyTar)
+	case c.Path == "" || len(c.Path) > maxExecPath || strings.ContainsRune(c.Path, 0):
+		return fmt.Errorf("path %.40q of %d bytes: want 1 to %d, none of them zero", c.Path, len(c.Path), maxExecPath)
+	case c.Name == "." || c.Name == ".." || len(c.Name) > maxExecName || strings.ContainsAny(c.Name, "/\x00"):
+		return fmt.Errorf("name %.40q: want the name of a file, of at most %d bytes", c.Name, maxExecName)
+	}
+	return nil
 }
 
 // Bounds of an ExecRequest.
@@ -24,10 +70,18 @@ const (
 	MaxExecArgs  = 1000
 	MaxExecBytes = 64 << 10 // of the command with its arguments
 	maxTerm      = 100
+	maxExecPath  = 4095 // the kernel's
+	maxExecName  = 255  // likewise
 )
 
 // Check errs when the request cannot be one.
 func (r *ExecRequest) Check() error {
+	if r.Copy != nil {
+		if len(r.Command) > 0 || r.TTY {
+			return errors.New("a copy has no command and no terminal")
+		}
+		return r.Copy.check()
+	}
 	bytes := 0
 	for _, a := range r.Command {
 		bytes += len(a) + 1

@@ -128,6 +128,7 @@ type order struct {
 	env     []string // all of it
 	std     [3]uintptr
 	tty     bool
+	program int    // a file to execute in place of command[0]; 0: none
 	group   string // a cgroup below one of the task's, in place of that; "": none
 }
 
@@ -247,8 +248,11 @@ func (o *opened) close() { closeAll(o.fds) }
 
 // entry gathers what the child needs.
 func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
-	paths := pathsOf(o.command[0], o.env)
-	if len(paths) == 0 {
+	var paths []string
+	if o.program == 0 {
+		paths = pathsOf(o.command[0], o.env)
+	}
+	if len(paths) == 0 && o.program == 0 {
 		return nil, nil, commandError{fmt.Errorf("exec %s: there is no PATH to find it in", o.command[0]), true}
 	}
 	score, limits := strconv.Itoa(b.spec.OOMScoreAdj), b.spec.Rlimits.list()
@@ -258,7 +262,7 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 		return nil, nil, err
 	}
 	e := &put(b.room, []entry{{
-		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty, scope: b.scope, unbound: b.unbound && b.rooms&unix.CLONE_NEWUSER == 0,
+		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty, program: uintptr(o.program), scope: b.scope, unbound: b.unbound && b.rooms&unix.CLONE_NEWUSER == 0,
 		keeps: uintptr(b.spec.keeps()), score: put(b.room, []byte(score)), limits: put(b.room, limits), contained: b.spec.Container != nil,
 		scratch: scratch{how: workdirHow, kept: capabilitySets(b.spec.keeps()), zero: [1]byte{'0'}, page: uintptr(os.Getpagesize() - 1)},
 	}})[0]

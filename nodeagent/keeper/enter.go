@@ -25,6 +25,8 @@ type entry struct {
 	std    [3]uintptr
 	tty    bool    // std[0] is a terminal, which becomes the controlling one
 	report uintptr // where its records go
+	// program is a file to be executed, where there are no paths; 0: none.
+	program uintptr
 	// What is written to its oom_score_adj, and where that is.
 	score     []byte
 	scoreFile *byte
@@ -48,6 +50,7 @@ type entry struct {
 // garbage collector.
 type scratch struct {
 	page    uintptr   // the size of one, less 1
+	empty   [1]byte   // a path
 	zero    [1]byte   // what a process writes to be in a cgroup itself
 	placed  bool      // in group
 	at      [2]uint64 // a time of zero
@@ -406,6 +409,11 @@ func (e *entry) execute() syscall.Errno {
 		return unix.ESRCH // who has started it has died before
 	}
 	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&e.signals)), 0, unsafe.Sizeof(e.signals), 0, 0)
+	if e.program != 0 {
+		e.record.step = 'y'
+		_, _, errno := syscall.RawSyscall6(unix.SYS_EXECVEAT, e.program, uintptr(unsafe.Pointer(&e.empty[0])), uintptr(unsafe.Pointer(e.argv)), uintptr(unsafe.Pointer(e.envp)), unix.AT_EMPTY_PATH, 0)
+		return errno
+	}
 	e.record.step = executing
 	var missing syscall.Errno
 	for i := range e.paths {
@@ -431,5 +439,5 @@ const executing = 'x'
 var steps = map[byte]string{
 	'v': "not to be looked into", 'n': "enter a namespace", 'f': "fork in the pid namespace", 'j': "join the cgroup", 'c': "enter the working directory",
 	'l': "set a limit", 'd': "hand on a descriptor", 's': "begin a session", 't': "take the terminal", 'w': "no_new_privs", 'a': "landlock", 'm': "seccomp",
-	'u': "become the task's user", 'k': "drop the capabilities", 'h': "follow the keeper", executing: "execute the command",
+	'u': "become the task's user", 'k': "drop the capabilities", 'h': "follow the keeper", 'y': "execute what copies", executing: "execute the command",
 }

@@ -18,7 +18,10 @@ import (
 // user, with its environment.
 type Exec struct {
 	Command []string
-	Env     []string // replaces variables of the task's, NAME=value
+	// Copy, in place of Command, has a program of ours copy files, as an archive on Stdio:
+	// a CopyOut, CopyIn or CopyTar, the path, and the name of what is copied in.
+	Copy []string
+	Env  []string // replaces variables of the task's, NAME=value
 	// Stdio are the command's standard descriptors, which stay the caller's.
 	// With TTY they are one terminal, which becomes the controlling one.
 	Stdio [3]*os.File
@@ -67,7 +70,7 @@ func StartExec(ctx context.Context, exe, dir string, e Exec) (*Session, error) {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", exe, err), s.control.Close())
 	}
 	_ = peer.Close()
-	first, stop, err := s.begin(ctx, call{Command: e.Command, Env: e.Env, TTY: e.TTY})
+	first, stop, err := s.begin(ctx, call{Command: e.Command, Copy: e.Copy, Env: e.Env, TTY: e.TTY})
 	if err == nil && !first.Started {
 		err = errors.New(first.Error)
 		switch {

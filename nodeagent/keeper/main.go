@@ -31,6 +31,7 @@ const (
 	// checksArg is of what runs checks, with the agent's state directory; see
 	// checks.go.
 	checksArg = "checks"
+	copyArg   = "copy" // what copies files, inside a task; see copy.go
 )
 
 // readyFD is where a keeper answers its agent; see answer.
@@ -58,6 +59,8 @@ func Main(args []string) int {
 		return hold(args[1])
 	case args[0] == checksArg:
 		return serveChecks()
+	case args[0] == copyArg:
+		return copyFiles(args[1], args[2], args[3])
 	}
 	return keep(args[0])
 }
@@ -70,6 +73,8 @@ func IsCall(args []string) bool {
 		return filepath.IsAbs(args[0])
 	case 2:
 		return slices.Contains([]string{stageArg, initArg, execArg, checksArg}, args[0]) && filepath.IsAbs(args[1])
+	case 4:
+		return args[0] == copyArg
 	}
 	return false
 }

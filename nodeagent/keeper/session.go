@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,7 @@ const hangupGrace = 2 * time.Second
 // call is what the agent sends: first Command, later signals.
 type call struct {
 	Command []string `json:"command,omitempty"`
+	Copy    []string `json:"copy,omitempty"` // see Exec
 	// Env replaces variables of the task's environment, NAME=value.
 	Env []string `json:"env,omitempty"`
 	// TTY makes descriptor 0, a terminal, the controlling one.
@@ -122,7 +124,7 @@ func (s *session) listen() {
 
 // begin starts the command.
 func (s *session) begin(c call) error {
-	if len(c.Command) == 0 {
+	if len(c.Command) == 0 && len(c.Copy) == 0 {
 		return errors.New("no command")
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -133,6 +135,14 @@ func (s *session) begin(c call) error {
 		return err
 	}
 	o := order{command: c.Command, env: replace(s.beside.spec.Env, c.Env), std: [3]uintptr{0, 1, 2}, tty: c.TTY}
+	if len(c.Copy) > 0 {
+		// The task's environment has words for the Go runtime, or may have.
+		o.command, o.env = append([]string{"muster-cp", copyArg}, c.Copy...), slices.Clone(environment)
+		if o.program, err = ownProgram(); err != nil {
+			return err
+		}
+		defer unix.Close(o.program)
+	}
 	if s.group = s.beside.makeGroup("exec-" + strconv.Itoa(os.Getpid())); s.group == "" {
 		s.mark, s.since = sessionMark+"="+strconv.Itoa(os.Getpid()), startNow()
 		o.env = append(o.env, s.mark)

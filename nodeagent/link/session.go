@@ -163,7 +163,7 @@ func (s *session) hello(ctx context.Context) error {
 	for _, t := range cfg.Agent.Report().Tasks {
 		info.Seen.Generation = max(info.Seen.Generation, t.Generation)
 	}
-	hello := &linkpb.Hello{Cell: cfg.Cell, Machine: linkpb.EncodeMachine(&info), Yield: s.client.yield, Life: s.client.life, Exec: true}
+	hello := &linkpb.Hello{Cell: cfg.Cell, Machine: linkpb.EncodeMachine(&info), Yield: s.client.yield, Life: s.client.life, Exec: true, Copy: true}
 	if err := s.send(&linkpb.AgentMessage{Message: &linkpb.AgentMessage_Hello{Hello: hello}}); err != nil {
 		return err
 	}

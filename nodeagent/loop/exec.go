@@ -21,6 +21,9 @@ var errNoExec = errors.New("this machine runs no commands beside tasks: its agen
 // written, which says how it ended or why it was not run.
 func (l *Loop) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) {
 	log := l.cfg.Log.With("task", r.Task.Short(), "command", r.Command)
+	if r.Copy != nil {
+		log = log.With("copy", r.Copy.Direction, "path", r.Copy.Path)
+	}
 	of, p, err := l.beginExec(ctx, r)
 	if err == nil {
 		log.Info("exec")

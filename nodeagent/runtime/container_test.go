@@ -118,6 +118,7 @@ func TestContained(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, m *machine){
 		"AllocIPC":     testAllocIPC,
 		"Before":       testBefore,
+		"Copy":         testCopy,
 		"Escape":       testEscape,
 		"ExecInGroup":  testExecInGroup,
 		"ExecTerminal": testExecTerminal,
@@ -154,6 +155,7 @@ func TestContainedByRunc(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(t *testing.T, m *machine){
 		"AllocIPC":     testAllocIPC,
+		"Copy":         testCopy,
 		"Escape":       testEscape,
 		"ExecTerminal": testExecTerminal,
 		"KeeperKilled": testKeeperKilled,

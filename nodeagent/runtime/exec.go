@@ -37,6 +37,9 @@ func (p *Process) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWr
 	}
 	defer std.close()
 	e := keeper.Exec{Command: r.Command, Stdio: std.theirs, TTY: r.TTY}
+	if c := r.Copy; c != nil {
+		e.Copy = []string{string(c.Direction), c.Path, c.Name}
+	}
 	if r.TTY && r.Term != "" {
 		e.Env = []string{"TERM=" + r.Term}
 	}

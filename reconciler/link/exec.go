@@ -17,6 +17,9 @@ import (
 // ErrNoExec says that a machine's agent is of a version that does not know exec.
 var ErrNoExec = errors.New("its agent is of a version without exec")
 
+// ErrNoCopy says that it knows exec, and no copies.
+var ErrNoCopy = errors.New("its agent is of a version without muster cp")
+
 // execChunk is how much is sent to an agent at once.
 const execChunk = 32 << 10
 
@@ -37,14 +40,17 @@ func (c *execConn) Close() error {
 // frames, to be closed: of a schema.ExecFrames when read, and as
 // AppendExecFrame makes them when written to. Whoever is slow on one end slows
 // the other. The error is ErrNotConnected when the machine has no session, and
-// ErrNoExec when its agent is too old.
+// ErrNoExec or ErrNoCopy when its agent is too old.
 func (s *Server) Exec(ctx context.Context, machine string, r schema.ExecRequest) (io.ReadWriteCloser, error) {
 	c := s.session(machine)
 	if c == nil {
 		return nil, fmt.Errorf("machine %s: %w", machine, ErrNotConnected)
 	}
-	if !c.exec {
+	if !c.knows.exec {
 		return nil, fmt.Errorf("machine %s: %w", machine, ErrNoExec)
+	}
+	if r.Copy != nil && !c.knows.copy {
+		return nil, fmt.Errorf("machine %s: %w", machine, ErrNoCopy)
 	}
 	conn, err := s.execs.ask(ctx, c, func(id string) *linkpb.MasterMessage {
 		return &linkpb.MasterMessage{Message: &linkpb.MasterMessage_OpenExec{OpenExec: linkpb.EncodeExecRequest(id, &r)}}

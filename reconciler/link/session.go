@@ -18,6 +18,9 @@ import (
 	"github.com/musterhq/muster/schema/linkpb"
 )
 
+// abilities are what older agents have not.
+type abilities struct{ exec, copy bool }
+
 // session is one machine's connection. Its fields belong to the goroutine of
 // Session, but for those that others are said to use.
 type session struct {
@@ -25,8 +28,8 @@ type session struct {
 	stream  linkpb.Link_SessionServer
 	machine string
 	epoch   uint64
-	life    string // of the agent's process; "" of an earlier release
-	exec    bool   // the agent knows how
+	life    string    // of the agent's process; "" of an earlier release
+	knows   abilities // what the agent has said that it knows
 
 	end  context.CancelCauseFunc    // anyone: ends the session; the agent gets the cause
 	wake chan struct{}              // anyone: the server has a newer view
@@ -110,7 +113,7 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 		return s.refused(info.Name, err)
 	}
 	c := &session{
-		server: s, stream: stream, machine: info.Name, epoch: epoch, report: schema.Report{Machine: info}, life: h.GetLife(), exec: h.GetExec(), end: end, mark: []byte{},
+		server: s, stream: stream, machine: info.Name, epoch: epoch, report: schema.Report{Machine: info}, life: h.GetLife(), knows: abilities{h.GetExec(), h.GetCopy()}, end: end, mark: []byte{},
 		wake: make(chan struct{}, 1), open: make(chan *linkpb.MasterMessage), call: make(chan chan<- struct{}), done: make(chan struct{}),
 	}
 	defer s.cfg.Master.Leave(c.machine, c.epoch)

@@ -84,13 +84,18 @@ func splice(ctx context.Context, c client, agent io.ReadWriteCloser) {
 
 // audit writes down who runs what.
 func (s *Server) audit(r *http.Request, machine string, want *schema.ExecRequest) {
-	command := fmt.Sprintf("%q", want.Command)
+	command := fmt.Sprintf("runs %q", want.Command)
+	if c := want.Copy; c != nil && c.Direction == schema.CopyOut {
+		command = fmt.Sprintf("copies %q from it", c.Path)
+	} else if c != nil {
+		command = fmt.Sprintf("copies files to %q", c.Path)
+	}
 	if len(command) > maxAudited {
 		command = strings.ToValidUTF8(command[:maxAudited], "") + "…"
 	}
 	s.cfg.Audit(schema.Event{
 		At: time.Now(), Kind: schema.EventExec, Task: want.Task.Short(), Machine: machine,
-		Message: s.caller(r) + " runs " + command,
+		Message: s.caller(r) + " " + command,
 	})
 }
 
@@ -98,6 +103,9 @@ func (s *Server) execRequest(r *http.Request) (schema.ExecRequest, error) {
 	q := query{r.URL.Query(), nil}
 	want := schema.ExecRequest{
 		Command: q.Values["command"], TTY: q.flag("tty"), Rows: q.number("rows", 0), Columns: q.number("columns", 0), Term: q.Get("term"),
+	}
+	if direction := q.Get("copy"); direction != "" {
+		want.Copy = &schema.ExecCopy{Direction: schema.CopyDirection(direction), Path: q.Get("path"), Name: q.Get("name")}
 	}
 	if q.err != nil {
 		return want, q.err

@@ -272,7 +272,7 @@ func (s *Server) routes() http.Handler {
 	led(http.MethodGet, "/v1/logs", s.logs, "follow", "framed", "from", "generation", "incarnation", "previous", "since", "stream", "tail", "task")
 	led(http.MethodGet, "/v1/commit", s.commit, "name")
 	led(http.MethodPost, "/v1/reconcile", s.reconcile)
-	led(http.MethodPost, "/v1/exec", s.exec, "columns", "command", "rows", "task", "term", "tty")
+	led(http.MethodPost, "/v1/exec", s.exec, "columns", "command", "copy", "name", "path", "rows", "task", "term", "tty")
 	led(http.MethodPost, "/v1/suspend", s.suspend, "for", "name", "reason")
 	led(http.MethodPost, "/v1/resume", s.resume, "name")
 	led(http.MethodPost, "/v1/restart", s.restart, "cancel", "name", "reason")

@@ -9,6 +9,9 @@ func EncodeExecRequest(id string, r *schema.ExecRequest) *OpenExec {
 	for _, a := range r.Command {
 		m.Command = append(m.Command, []byte(a)) // an argument need not be UTF-8
 	}
+	if c := r.Copy; c != nil {
+		m.Copy = &ExecCopy{Direction: string(c.Direction), Path: []byte(c.Path), Name: []byte(c.Name)}
+	}
 	return m
 }
 
@@ -22,6 +25,9 @@ func DecodeExecRequest(m *OpenExec) (schema.ExecRequest, error) {
 	r := schema.ExecRequest{Task: task, TTY: m.GetTty(), Rows: int(m.GetRows()), Columns: int(m.GetColumns()), Term: m.GetTerm()}
 	for _, a := range m.GetCommand() {
 		r.Command = append(r.Command, string(a))
+	}
+	if c := m.GetCopy(); c != nil {
+		r.Copy = &schema.ExecCopy{Direction: schema.CopyDirection(c.GetDirection()), Path: string(c.GetPath()), Name: string(c.GetName())}
 	}
 	return r, r.Check()
 }

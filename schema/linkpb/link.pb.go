@@ -426,7 +426,9 @@ type Hello struct {
 	Life string `protobuf:"bytes,113,opt,name=life,proto3" json:"life,omitempty"`
 	// exec says that the agent knows OpenExec; whether it grants it is another
 	// question.
-	Exec          bool `protobuf:"varint,90,opt,name=exec,proto3" json:"exec,omitempty"`
+	Exec bool `protobuf:"varint,90,opt,name=exec,proto3" json:"exec,omitempty"`
+	// copy says that it also knows the copy of an OpenExec.
+	Copy          bool `protobuf:"varint,170,opt,name=copy,proto3" json:"copy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -492,6 +494,13 @@ func (x *Hello) GetLife() string {
 func (x *Hello) GetExec() bool {
 	if x != nil {
 		return x.Exec
+	}
+	return false
+}
+
+func (x *Hello) GetCopy() bool {
+	if x != nil {
+		return x.Copy
 	}
 	return false
 }
@@ -1975,6 +1984,7 @@ type OpenExec struct {
 	Rows          uint32                 `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"`
 	Columns       uint32                 `protobuf:"varint,6,opt,name=columns,proto3" json:"columns,omitempty"`
 	Term          string                 `protobuf:"bytes,7,opt,name=term,proto3" json:"term,omitempty"`
+	Copy          *ExecCopy              `protobuf:"bytes,170,opt,name=copy,proto3" json:"copy,omitempty"` // in place of a command, only to an agent that has said copy
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2058,6 +2068,74 @@ func (x *OpenExec) GetTerm() string {
 	return ""
 }
 
+func (x *OpenExec) GetCopy() *ExecCopy {
+	if x != nil {
+		return x.Copy
+	}
+	return nil
+}
+
+// ExecCopy is a schema.ExecCopy.
+type ExecCopy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Direction     string                 `protobuf:"bytes,1,opt,name=direction,proto3" json:"direction,omitempty"`
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Name          []byte                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecCopy) Reset() {
+	*x = ExecCopy{}
+	mi := &file_link_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecCopy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecCopy) ProtoMessage() {}
+
+func (x *ExecCopy) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecCopy.ProtoReflect.Descriptor instead.
+func (*ExecCopy) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ExecCopy) GetDirection() string {
+	if x != nil {
+		return x.Direction
+	}
+	return ""
+}
+
+func (x *ExecCopy) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *ExecCopy) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
 // ExecChunk is a piece of a session.
 type ExecChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2069,7 +2147,7 @@ type ExecChunk struct {
 
 func (x *ExecChunk) Reset() {
 	*x = ExecChunk{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2159,7 @@ func (x *ExecChunk) String() string {
 func (*ExecChunk) ProtoMessage() {}
 
 func (x *ExecChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2172,7 @@ func (x *ExecChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecChunk.ProtoReflect.Descriptor instead.
 func (*ExecChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExecChunk) GetId() string {
@@ -2123,7 +2201,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2135,7 +2213,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2148,7 +2226,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LogChunk) GetId() string {
@@ -2183,7 +2261,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2273,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2286,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{28}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LogEnd) GetError() string {
@@ -2234,7 +2312,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2246,7 +2324,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2259,7 +2337,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{29}
+	return file_link_proto_rawDescGZIP(), []int{30}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -2286,7 +2364,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2376,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2389,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{30}
+	return file_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -2417,7 +2495,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2507,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2520,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{31}
+	return file_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -2478,7 +2556,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2568,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2581,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{32}
+	return file_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -2539,7 +2617,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2551,7 +2629,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2564,7 +2642,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{33}
+	return file_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -2599,7 +2677,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2611,7 +2689,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2624,7 +2702,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{34}
+	return file_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -2674,7 +2752,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[35]
+	mi := &file_link_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2764,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[35]
+	mi := &file_link_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2777,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{35}
+	return file_link_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -2886,7 +2964,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[36]
+	mi := &file_link_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +2976,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[36]
+	mi := &file_link_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +2989,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{36}
+	return file_link_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -2979,7 +3057,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[37]
+	mi := &file_link_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2991,7 +3069,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[37]
+	mi := &file_link_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3004,7 +3082,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{37}
+	return file_link_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Cause) GetKind() string {
@@ -3072,7 +3150,7 @@ type ShardMessage struct {
 
 func (x *ShardMessage) Reset() {
 	*x = ShardMessage{}
-	mi := &file_link_proto_msgTypes[38]
+	mi := &file_link_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3162,7 @@ func (x *ShardMessage) String() string {
 func (*ShardMessage) ProtoMessage() {}
 
 func (x *ShardMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[38]
+	mi := &file_link_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3175,7 @@ func (x *ShardMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardMessage.ProtoReflect.Descriptor instead.
 func (*ShardMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{38}
+	return file_link_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ShardMessage) GetMessage() isShardMessage_Message {
@@ -3190,7 +3268,7 @@ type LeaderMessage struct {
 
 func (x *LeaderMessage) Reset() {
 	*x = LeaderMessage{}
-	mi := &file_link_proto_msgTypes[39]
+	mi := &file_link_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3280,7 @@ func (x *LeaderMessage) String() string {
 func (*LeaderMessage) ProtoMessage() {}
 
 func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[39]
+	mi := &file_link_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3293,7 @@ func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderMessage.ProtoReflect.Descriptor instead.
 func (*LeaderMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{39}
+	return file_link_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *LeaderMessage) GetMessage() isLeaderMessage_Message {
@@ -3344,7 +3422,7 @@ type ShardHello struct {
 
 func (x *ShardHello) Reset() {
 	*x = ShardHello{}
-	mi := &file_link_proto_msgTypes[40]
+	mi := &file_link_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3356,7 +3434,7 @@ func (x *ShardHello) String() string {
 func (*ShardHello) ProtoMessage() {}
 
 func (x *ShardHello) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[40]
+	mi := &file_link_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3369,7 +3447,7 @@ func (x *ShardHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardHello.ProtoReflect.Descriptor instead.
 func (*ShardHello) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{40}
+	return file_link_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ShardHello) GetCell() string {
@@ -3390,7 +3468,7 @@ type Attached struct {
 
 func (x *Attached) Reset() {
 	*x = Attached{}
-	mi := &file_link_proto_msgTypes[41]
+	mi := &file_link_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3480,7 @@ func (x *Attached) String() string {
 func (*Attached) ProtoMessage() {}
 
 func (x *Attached) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[41]
+	mi := &file_link_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3493,7 @@ func (x *Attached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attached.ProtoReflect.Descriptor instead.
 func (*Attached) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{41}
+	return file_link_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Attached) GetTerm() uint64 {
@@ -3437,7 +3515,7 @@ type ShardJoin struct {
 
 func (x *ShardJoin) Reset() {
 	*x = ShardJoin{}
-	mi := &file_link_proto_msgTypes[42]
+	mi := &file_link_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3449,7 +3527,7 @@ func (x *ShardJoin) String() string {
 func (*ShardJoin) ProtoMessage() {}
 
 func (x *ShardJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[42]
+	mi := &file_link_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3462,7 +3540,7 @@ func (x *ShardJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardJoin.ProtoReflect.Descriptor instead.
 func (*ShardJoin) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{42}
+	return file_link_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ShardJoin) GetId() uint64 {
@@ -3500,7 +3578,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_link_proto_msgTypes[43]
+	mi := &file_link_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +3590,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[43]
+	mi := &file_link_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +3603,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{43}
+	return file_link_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Connection) GetFrom() string {
@@ -3578,7 +3656,7 @@ type Joined struct {
 
 func (x *Joined) Reset() {
 	*x = Joined{}
-	mi := &file_link_proto_msgTypes[44]
+	mi := &file_link_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3590,7 +3668,7 @@ func (x *Joined) String() string {
 func (*Joined) ProtoMessage() {}
 
 func (x *Joined) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[44]
+	mi := &file_link_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3603,7 +3681,7 @@ func (x *Joined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Joined.ProtoReflect.Descriptor instead.
 func (*Joined) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{44}
+	return file_link_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Joined) GetId() uint64 {
@@ -3659,7 +3737,7 @@ type SessionUpdates struct {
 
 func (x *SessionUpdates) Reset() {
 	*x = SessionUpdates{}
-	mi := &file_link_proto_msgTypes[45]
+	mi := &file_link_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3671,7 +3749,7 @@ func (x *SessionUpdates) String() string {
 func (*SessionUpdates) ProtoMessage() {}
 
 func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[45]
+	mi := &file_link_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3684,7 +3762,7 @@ func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionUpdates.ProtoReflect.Descriptor instead.
 func (*SessionUpdates) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{45}
+	return file_link_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SessionUpdates) GetUpdates() []*SessionUpdate {
@@ -3711,7 +3789,7 @@ type SessionUpdate struct {
 
 func (x *SessionUpdate) Reset() {
 	*x = SessionUpdate{}
-	mi := &file_link_proto_msgTypes[46]
+	mi := &file_link_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3723,7 +3801,7 @@ func (x *SessionUpdate) String() string {
 func (*SessionUpdate) ProtoMessage() {}
 
 func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[46]
+	mi := &file_link_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3736,7 +3814,7 @@ func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionUpdate.ProtoReflect.Descriptor instead.
 func (*SessionUpdate) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{46}
+	return file_link_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SessionUpdate) GetMachine() string {
@@ -3805,7 +3883,7 @@ type Taken struct {
 
 func (x *Taken) Reset() {
 	*x = Taken{}
-	mi := &file_link_proto_msgTypes[47]
+	mi := &file_link_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3817,7 +3895,7 @@ func (x *Taken) String() string {
 func (*Taken) ProtoMessage() {}
 
 func (x *Taken) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[47]
+	mi := &file_link_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3830,7 +3908,7 @@ func (x *Taken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taken.ProtoReflect.Descriptor instead.
 func (*Taken) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{47}
+	return file_link_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Taken) GetRefused() []*Refusal {
@@ -3851,7 +3929,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_link_proto_msgTypes[48]
+	mi := &file_link_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3863,7 +3941,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[48]
+	mi := &file_link_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3876,7 +3954,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{48}
+	return file_link_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -3906,7 +3984,7 @@ type Views struct {
 
 func (x *Views) Reset() {
 	*x = Views{}
-	mi := &file_link_proto_msgTypes[49]
+	mi := &file_link_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3918,7 +3996,7 @@ func (x *Views) String() string {
 func (*Views) ProtoMessage() {}
 
 func (x *Views) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[49]
+	mi := &file_link_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3931,7 +4009,7 @@ func (x *Views) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Views.ProtoReflect.Descriptor instead.
 func (*Views) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{49}
+	return file_link_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Views) GetForget() bool {
@@ -3966,7 +4044,7 @@ type MachineView struct {
 
 func (x *MachineView) Reset() {
 	*x = MachineView{}
-	mi := &file_link_proto_msgTypes[50]
+	mi := &file_link_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3978,7 +4056,7 @@ func (x *MachineView) String() string {
 func (*MachineView) ProtoMessage() {}
 
 func (x *MachineView) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[50]
+	mi := &file_link_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3991,7 +4069,7 @@ func (x *MachineView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineView.ProtoReflect.Descriptor instead.
 func (*MachineView) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{50}
+	return file_link_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MachineView) GetMachine() string {
@@ -4021,7 +4099,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_link_proto_msgTypes[51]
+	mi := &file_link_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4033,7 +4111,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[51]
+	mi := &file_link_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4046,7 +4124,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{51}
+	return file_link_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Ask) GetId() uint64 {
@@ -4081,7 +4159,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_link_proto_msgTypes[52]
+	mi := &file_link_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4093,7 +4171,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[52]
+	mi := &file_link_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4106,7 +4184,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{52}
+	return file_link_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -4139,7 +4217,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_link_proto_msgTypes[53]
+	mi := &file_link_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4151,7 +4229,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[53]
+	mi := &file_link_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4164,7 +4242,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{53}
+	return file_link_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Open) GetId() string {
@@ -4235,7 +4313,7 @@ type Drop struct {
 
 func (x *Drop) Reset() {
 	*x = Drop{}
-	mi := &file_link_proto_msgTypes[54]
+	mi := &file_link_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4247,7 +4325,7 @@ func (x *Drop) String() string {
 func (*Drop) ProtoMessage() {}
 
 func (x *Drop) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[54]
+	mi := &file_link_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4260,7 +4338,7 @@ func (x *Drop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drop.ProtoReflect.Descriptor instead.
 func (*Drop) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{54}
+	return file_link_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Drop) GetMachine() string {
@@ -4303,7 +4381,7 @@ type TunnelChunk struct {
 
 func (x *TunnelChunk) Reset() {
 	*x = TunnelChunk{}
-	mi := &file_link_proto_msgTypes[55]
+	mi := &file_link_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4315,7 +4393,7 @@ func (x *TunnelChunk) String() string {
 func (*TunnelChunk) ProtoMessage() {}
 
 func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[55]
+	mi := &file_link_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4328,7 +4406,7 @@ func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelChunk.ProtoReflect.Descriptor instead.
 func (*TunnelChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{55}
+	return file_link_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TunnelChunk) GetId() string {
@@ -4362,7 +4440,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_link_proto_msgTypes[56]
+	mi := &file_link_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4374,7 +4452,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[56]
+	mi := &file_link_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4387,7 +4465,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{56}
+	return file_link_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *FollowRequest) GetCell() string {
@@ -4409,7 +4487,7 @@ type StatePiece struct {
 
 func (x *StatePiece) Reset() {
 	*x = StatePiece{}
-	mi := &file_link_proto_msgTypes[57]
+	mi := &file_link_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4421,7 +4499,7 @@ func (x *StatePiece) String() string {
 func (*StatePiece) ProtoMessage() {}
 
 func (x *StatePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[57]
+	mi := &file_link_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4434,7 +4512,7 @@ func (x *StatePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatePiece.ProtoReflect.Descriptor instead.
 func (*StatePiece) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{57}
+	return file_link_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StatePiece) GetData() []byte {
@@ -4462,7 +4540,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_link_proto_msgTypes[58]
+	mi := &file_link_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4474,7 +4552,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[58]
+	mi := &file_link_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4487,7 +4565,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{58}
+	return file_link_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *EventsRequest) GetCell() string {
@@ -4514,7 +4592,7 @@ type EventBatch struct {
 
 func (x *EventBatch) Reset() {
 	*x = EventBatch{}
-	mi := &file_link_proto_msgTypes[59]
+	mi := &file_link_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4526,7 +4604,7 @@ func (x *EventBatch) String() string {
 func (*EventBatch) ProtoMessage() {}
 
 func (x *EventBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[59]
+	mi := &file_link_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4539,7 +4617,7 @@ func (x *EventBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventBatch.ProtoReflect.Descriptor instead.
 func (*EventBatch) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{59}
+	return file_link_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *EventBatch) GetRecords() [][]byte {
@@ -4559,7 +4637,7 @@ type ForwardChunk struct {
 
 func (x *ForwardChunk) Reset() {
 	*x = ForwardChunk{}
-	mi := &file_link_proto_msgTypes[60]
+	mi := &file_link_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4571,7 +4649,7 @@ func (x *ForwardChunk) String() string {
 func (*ForwardChunk) ProtoMessage() {}
 
 func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[60]
+	mi := &file_link_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4584,7 +4662,7 @@ func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardChunk.ProtoReflect.Descriptor instead.
 func (*ForwardChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{60}
+	return file_link_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ForwardChunk) GetData() []byte {
@@ -4620,13 +4698,14 @@ const file_link_proto_rawDesc = "" +
 	"\topen_logs\x18\x05 \x01(\v2\x18.muster.link.v1.OpenLogsH\x00R\bopenLogs\x127\n" +
 	"\topen_exec\x18Z \x01(\v2\x18.muster.link.v1.OpenExecH\x00R\bopenExec\x121\n" +
 	"\x06secret\x18\xa0\x01 \x01(\v2\x16.muster.link.v1.SecretH\x00R\x06secretB\t\n" +
-	"\amessage\"\x90\x01\n" +
+	"\amessage\"\xa5\x01\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x125\n" +
 	"\amachine\x18\x02 \x01(\v2\x1b.muster.link.v1.MachineInfoR\amachine\x12\x14\n" +
 	"\x05yield\x18\x03 \x01(\bR\x05yield\x12\x12\n" +
 	"\x04life\x18q \x01(\tR\x04life\x12\x12\n" +
-	"\x04exec\x18Z \x01(\bR\x04exec\"\x1f\n" +
+	"\x04exec\x18Z \x01(\bR\x04exec\x12\x13\n" +
+	"\x04copy\x18\xaa\x01 \x01(\bR\x04copy\"\x1f\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"2\n" +
 	"\x04Data\x12\x16\n" +
@@ -4768,7 +4847,7 @@ const file_link_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x03R\x06offset\"\x9c\x01\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\"\xcb\x01\n" +
 	"\bOpenExec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x18\n" +
@@ -4776,7 +4855,12 @@ const file_link_proto_rawDesc = "" +
 	"\x03tty\x18\x04 \x01(\bR\x03tty\x12\x12\n" +
 	"\x04rows\x18\x05 \x01(\rR\x04rows\x12\x18\n" +
 	"\acolumns\x18\x06 \x01(\rR\acolumns\x12\x12\n" +
-	"\x04term\x18\a \x01(\tR\x04term\"/\n" +
+	"\x04term\x18\a \x01(\tR\x04term\x12-\n" +
+	"\x04copy\x18\xaa\x01 \x01(\v2\x18.muster.link.v1.ExecCopyR\x04copy\"P\n" +
+	"\bExecCopy\x12\x1c\n" +
+	"\tdirection\x18\x01 \x01(\tR\tdirection\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\fR\x04name\"/\n" +
 	"\tExecChunk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"X\n" +
@@ -5000,7 +5084,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -5028,46 +5112,47 @@ var file_link_proto_goTypes = []any{
 	(*OpenLogs)(nil),              // 23: muster.link.v1.OpenLogs
 	(*LogPosition)(nil),           // 24: muster.link.v1.LogPosition
 	(*OpenExec)(nil),              // 25: muster.link.v1.OpenExec
-	(*ExecChunk)(nil),             // 26: muster.link.v1.ExecChunk
-	(*LogChunk)(nil),              // 27: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 28: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 29: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 30: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 31: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 32: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 33: muster.link.v1.Resources
-	(*PortRange)(nil),             // 34: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 35: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 36: muster.link.v1.Exit
-	(*Cause)(nil),                 // 37: muster.link.v1.Cause
-	(*ShardMessage)(nil),          // 38: muster.link.v1.ShardMessage
-	(*LeaderMessage)(nil),         // 39: muster.link.v1.LeaderMessage
-	(*ShardHello)(nil),            // 40: muster.link.v1.ShardHello
-	(*Attached)(nil),              // 41: muster.link.v1.Attached
-	(*ShardJoin)(nil),             // 42: muster.link.v1.ShardJoin
-	(*Connection)(nil),            // 43: muster.link.v1.Connection
-	(*Joined)(nil),                // 44: muster.link.v1.Joined
-	(*SessionUpdates)(nil),        // 45: muster.link.v1.SessionUpdates
-	(*SessionUpdate)(nil),         // 46: muster.link.v1.SessionUpdate
-	(*Taken)(nil),                 // 47: muster.link.v1.Taken
-	(*Refusal)(nil),               // 48: muster.link.v1.Refusal
-	(*Views)(nil),                 // 49: muster.link.v1.Views
-	(*MachineView)(nil),           // 50: muster.link.v1.MachineView
-	(*Ask)(nil),                   // 51: muster.link.v1.Ask
-	(*Answer)(nil),                // 52: muster.link.v1.Answer
-	(*Open)(nil),                  // 53: muster.link.v1.Open
-	(*Drop)(nil),                  // 54: muster.link.v1.Drop
-	(*TunnelChunk)(nil),           // 55: muster.link.v1.TunnelChunk
-	(*FollowRequest)(nil),         // 56: muster.link.v1.FollowRequest
-	(*StatePiece)(nil),            // 57: muster.link.v1.StatePiece
-	(*EventsRequest)(nil),         // 58: muster.link.v1.EventsRequest
-	(*EventBatch)(nil),            // 59: muster.link.v1.EventBatch
-	(*ForwardChunk)(nil),          // 60: muster.link.v1.ForwardChunk
-	nil,                           // 61: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 62: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 63: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
+	(*ExecCopy)(nil),              // 26: muster.link.v1.ExecCopy
+	(*ExecChunk)(nil),             // 27: muster.link.v1.ExecChunk
+	(*LogChunk)(nil),              // 28: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 29: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 30: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 31: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 32: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 33: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 34: muster.link.v1.Resources
+	(*PortRange)(nil),             // 35: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 36: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 37: muster.link.v1.Exit
+	(*Cause)(nil),                 // 38: muster.link.v1.Cause
+	(*ShardMessage)(nil),          // 39: muster.link.v1.ShardMessage
+	(*LeaderMessage)(nil),         // 40: muster.link.v1.LeaderMessage
+	(*ShardHello)(nil),            // 41: muster.link.v1.ShardHello
+	(*Attached)(nil),              // 42: muster.link.v1.Attached
+	(*ShardJoin)(nil),             // 43: muster.link.v1.ShardJoin
+	(*Connection)(nil),            // 44: muster.link.v1.Connection
+	(*Joined)(nil),                // 45: muster.link.v1.Joined
+	(*SessionUpdates)(nil),        // 46: muster.link.v1.SessionUpdates
+	(*SessionUpdate)(nil),         // 47: muster.link.v1.SessionUpdate
+	(*Taken)(nil),                 // 48: muster.link.v1.Taken
+	(*Refusal)(nil),               // 49: muster.link.v1.Refusal
+	(*Views)(nil),                 // 50: muster.link.v1.Views
+	(*MachineView)(nil),           // 51: muster.link.v1.MachineView
+	(*Ask)(nil),                   // 52: muster.link.v1.Ask
+	(*Answer)(nil),                // 53: muster.link.v1.Answer
+	(*Open)(nil),                  // 54: muster.link.v1.Open
+	(*Drop)(nil),                  // 55: muster.link.v1.Drop
+	(*TunnelChunk)(nil),           // 56: muster.link.v1.TunnelChunk
+	(*FollowRequest)(nil),         // 57: muster.link.v1.FollowRequest
+	(*StatePiece)(nil),            // 58: muster.link.v1.StatePiece
+	(*EventsRequest)(nil),         // 59: muster.link.v1.EventsRequest
+	(*EventBatch)(nil),            // 60: muster.link.v1.EventBatch
+	(*ForwardChunk)(nil),          // 61: muster.link.v1.ForwardChunk
+	nil,                           // 62: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 63: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 64: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 65: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 66: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
@@ -5081,99 +5166,100 @@ var file_link_proto_depIdxs = []int32{
 	23, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
 	25, // 9: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
 	7,  // 10: muster.link.v1.MasterMessage.secret:type_name -> muster.link.v1.Secret
-	30, // 11: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	31, // 11: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	9,  // 12: muster.link.v1.View.assignments:type_name -> muster.link.v1.Assignment
-	61, // 13: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	37, // 14: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	32, // 15: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	62, // 13: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	38, // 14: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	33, // 15: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
 	10, // 16: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
 	12, // 17: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	64, // 18: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	65, // 19: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	64, // 20: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	65, // 18: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	66, // 19: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	65, // 20: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
 	15, // 21: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	64, // 22: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	65, // 22: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
 	14, // 23: muster.link.v1.Report.content:type_name -> muster.link.v1.ContentChange
-	64, // 24: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	65, // 24: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
 	16, // 25: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	64, // 26: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	64, // 27: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	64, // 28: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	65, // 26: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	65, // 27: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	65, // 28: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
 	18, // 29: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
-	30, // 30: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	35, // 31: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	31, // 30: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	36, // 31: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
 	17, // 32: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
 	20, // 33: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	64, // 34: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	64, // 35: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	65, // 34: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	65, // 35: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
 	24, // 36: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
-	28, // 37: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	33, // 38: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	34, // 39: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	62, // 40: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	31, // 41: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	33, // 42: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	64, // 43: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	63, // 44: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	36, // 45: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	37, // 46: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	32, // 47: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	64, // 48: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
-	10, // 49: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
-	64, // 50: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	36, // 51: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	64, // 52: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	40, // 53: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
-	42, // 54: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
-	45, // 55: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
-	52, // 56: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
-	41, // 57: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
-	44, // 58: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
-	47, // 59: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
-	49, // 60: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
-	51, // 61: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
-	53, // 62: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
-	54, // 63: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
-	30, // 64: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
-	43, // 65: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
-	64, // 66: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
-	46, // 67: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
-	43, // 68: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
-	13, // 69: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
-	15, // 70: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
-	14, // 71: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
-	48, // 72: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
-	6,  // 73: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
-	50, // 74: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
-	8,  // 75: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
-	23, // 76: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
-	25, // 77: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
-	28, // 78: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
-	2,  // 79: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	27, // 80: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	26, // 81: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
-	0,  // 82: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	38, // 83: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
-	55, // 84: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
-	56, // 85: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
-	58, // 86: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
-	60, // 87: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
-	0,  // 88: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 89: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	29, // 90: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	26, // 91: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 92: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	39, // 93: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
-	55, // 94: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
-	57, // 95: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
-	59, // 96: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
-	60, // 97: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
-	1,  // 98: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
-	89, // [89:99] is the sub-list for method output_type
-	79, // [79:89] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	26, // 37: muster.link.v1.OpenExec.copy:type_name -> muster.link.v1.ExecCopy
+	29, // 38: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	34, // 39: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	35, // 40: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	63, // 41: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	32, // 42: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	34, // 43: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	65, // 44: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	64, // 45: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	37, // 46: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	38, // 47: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	33, // 48: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	65, // 49: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	10, // 50: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
+	65, // 51: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	37, // 52: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	65, // 53: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	41, // 54: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
+	43, // 55: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
+	46, // 56: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
+	53, // 57: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
+	42, // 58: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
+	45, // 59: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
+	48, // 60: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
+	50, // 61: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
+	52, // 62: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
+	54, // 63: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
+	55, // 64: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
+	31, // 65: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
+	44, // 66: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
+	65, // 67: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
+	47, // 68: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
+	44, // 69: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
+	13, // 70: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
+	15, // 71: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
+	14, // 72: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
+	49, // 73: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
+	6,  // 74: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
+	51, // 75: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
+	8,  // 76: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
+	23, // 77: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
+	25, // 78: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
+	29, // 79: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
+	2,  // 80: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	28, // 81: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	27, // 82: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 83: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	39, // 84: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
+	56, // 85: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
+	57, // 86: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
+	59, // 87: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
+	61, // 88: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
+	0,  // 89: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 90: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	30, // 91: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	27, // 92: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 93: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	40, // 94: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
+	56, // 95: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
+	58, // 96: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
+	60, // 97: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
+	61, // 98: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
+	1,  // 99: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
+	90, // [90:100] is the sub-list for method output_type
+	80, // [80:90] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -5199,13 +5285,13 @@ func file_link_proto_init() {
 	file_link_proto_msgTypes[11].OneofWrappers = []any{}
 	file_link_proto_msgTypes[13].OneofWrappers = []any{}
 	file_link_proto_msgTypes[23].OneofWrappers = []any{}
-	file_link_proto_msgTypes[38].OneofWrappers = []any{
+	file_link_proto_msgTypes[39].OneofWrappers = []any{
 		(*ShardMessage_Hello)(nil),
 		(*ShardMessage_Join)(nil),
 		(*ShardMessage_Updates)(nil),
 		(*ShardMessage_Answer)(nil),
 	}
-	file_link_proto_msgTypes[39].OneofWrappers = []any{
+	file_link_proto_msgTypes[40].OneofWrappers = []any{
 		(*LeaderMessage_Attached)(nil),
 		(*LeaderMessage_Joined)(nil),
 		(*LeaderMessage_Taken)(nil),
@@ -5214,7 +5300,7 @@ func file_link_proto_init() {
 		(*LeaderMessage_Open)(nil),
 		(*LeaderMessage_Drop)(nil),
 	}
-	file_link_proto_msgTypes[53].OneofWrappers = []any{
+	file_link_proto_msgTypes[54].OneofWrappers = []any{
 		(*Open_Logs)(nil),
 		(*Open_Exec)(nil),
 	}
@@ -5224,7 +5310,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   64,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

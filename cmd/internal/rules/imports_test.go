@@ -40,6 +40,10 @@ var layers = []layer{
 			"so it lies below both, and imports nothing",
 	},
 	{
+		"schema/archive", nil,
+		"files are copied between the command line and a program inside a task, and neither side imports the other: it lies below both",
+	},
+	{
 		"schema/filelock",
 		[]string{"schema/atomicfile"},
 		"master, agent and keeper each hold a directory alone: as schema/atomicfile, it lies below both sides",
@@ -224,7 +228,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/keeper",
-		[]string{"nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/logfile", "schema/atomicfile", "schema/filelock"},
+		[]string{"nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/logfile", "schema/archive", "schema/atomicfile", "schema/filelock"},
 		"one keeper runs per task: each package it links costs memory a hundred times per machine",
 	},
 	{

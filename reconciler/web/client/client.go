@@ -407,6 +407,11 @@ func (c *Client) Exec(ctx context.Context, task string, r schema.ExecRequest) (i
 		v.Set("columns", strconv.Itoa(r.Columns))
 		v.Set("term", r.Term)
 	}
+	if r.Copy != nil {
+		v.Set("copy", string(r.Copy.Direction))
+		v.Set("path", r.Copy.Path)
+		v.Set("name", r.Copy.Name)
+	}
 	resp, err := c.send(ctx, http.MethodPost, "/v1/exec", v, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"muster-exec"}})
 	if err != nil {
 		return nil, err
