@@ -163,6 +163,9 @@ type Turn struct {
 	// TaskSpec.Brings has them), and Bring those of them that are to be brought here: Brought
 	// takes what has come of it.
 	Images, Bring []string
+	// From says of each of Bring where it may come from: see Sources. Of what the master
+	// says nothing there is nothing.
+	From map[string]Sources
 	// CPU are the incarnations whose use of processors is to be measured: Measured
 	// takes that.
 	CPU []CPUUse

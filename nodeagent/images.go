@@ -29,6 +29,7 @@ type ImageState struct {
 	coming   bool
 	failures int
 	next     time.Time
+	from     Sources // of the last attempt
 }
 
 // unbrought says what a task waits for whose image or packages are not here, "" for nothing.
@@ -101,15 +102,23 @@ func (a *Agent) needImages(t *Turn, now time.Time) {
 	})
 	for _, name := range t.Images {
 		s := a.images[name]
-		switch {
-		case s.Ready || s.coming:
-		case s.next.After(now):
-			a.wakeBy(s.next)
-		default:
-			s.coming = true
-			t.Bring = append(t.Bring, name)
-			a.images[name] = s
+		if s.Ready || s.coming {
+			continue
 		}
+		from := sources(a.view, name)
+		if s.next.After(now) && slices.EqualFunc(from, s.from, Source.equal) { // another login may let us in now
+			a.wakeBy(s.next)
+			continue
+		}
+		s.coming, s.from = true, from
+		t.Bring = append(t.Bring, name)
+		if len(from) > 0 {
+			if t.From == nil {
+				t.From = map[string]Sources{}
+			}
+			t.From[name] = from
+		}
+		a.images[name] = s
 	}
 }
 

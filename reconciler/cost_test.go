@@ -40,7 +40,7 @@ var costs = []struct {
 		c.round(t)
 	}},
 	{"the view of a machine", same, "", func(t *testing.T, c *cell) {
-		if view := model.View(c.state, c.first()).Assignments; len(view) != 10 {
+		if view := model.View(c.state, c.first(), nil).Assignments; len(view) != 10 {
 			t.Fatalf("it holds %d tasks", len(view))
 		}
 	}},

@@ -57,6 +57,8 @@ type Master struct {
 	pushed  map[string]schema.View // last view that each was sent
 	unsent  map[string]struct{}    // machines whose view may be another than they were sent
 	viewSeq uint64
+	// registries is what views say of them; nil before the first.
+	registries *model.Registries
 
 	version uint64 // counts rounds: what a Status is a function of
 }
@@ -244,10 +246,17 @@ func (m *Master) next(now time.Time) {
 }
 
 // push returns the views of the connected machines that do not have theirs, by name.
-// It looks only at machines that have joined, or of which a chunk was written.
+// It looks only at machines that have joined, or of which a chunk was written, and at all when
+// something has changed that is said of registries.
 func (m *Master) push() []View {
 	if m.state.Recovering() {
 		return nil
+	}
+	var news bool
+	if m.registries, news = model.RegistriesOf(m.state, m.registries); news {
+		for machine := range m.epochs {
+			m.unsent[machine] = struct{}{}
+		}
 	}
 	var out []View
 	for _, machine := range slices.Sorted(maps.Keys(m.unsent)) {
@@ -259,7 +268,7 @@ func (m *Master) push() []View {
 		if !connected {
 			continue // it gets its view when it joins
 		}
-		view := model.View(m.state, machine)
+		view := model.View(m.state, machine, m.registries)
 		if had, ok := m.pushed[machine]; ok && model.SameView(had, view) {
 			continue
 		}

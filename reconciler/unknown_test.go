@@ -153,7 +153,7 @@ func TestDataOfLaterRelease(t *testing.T) {
 	c.commit(compiled("c1", good(pkg(".", newQuota("q", "u", 10))), good(pkg("u", service("u", "web", 1, "v1")))))
 	c.exchange()
 	c.step()
-	want := model.View(c.state, "m1").Assignments[0].Data
+	want := model.View(c.state, "m1", nil).Assignments[0].Data
 	// What refers to the data does so by its own digest.
 	docs := map[string][]byte{}
 	var old, its string
@@ -172,7 +172,7 @@ func TestDataOfLaterRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := model.View(s, "m1").Assignments[0]
+	a := model.View(s, "m1", nil).Assignments[0]
 	if a.Data != want || schema.DigestOf(a.Job) != a.Data {
 		t.Errorf("the machine is sent data %s, whose digest is %s: want %s", a.Data, schema.DigestOf(a.Job), want)
 	}

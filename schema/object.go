@@ -54,6 +54,17 @@ type Cell struct {
 	Lost *LossPolicy `json:"lost,omitempty"`
 	// Secrets says for whom secrets of the cell are sealed; nil: nobody.
 	Secrets *CellSecrets `json:"secrets,omitempty"`
+	// Registries is what is to be known of registries, by HOST[:PORT].
+	Registries map[string]CellRegistry `json:"registries,omitempty"`
+}
+
+// CellRegistry is what a cell says of a registry of images, or of a server of packages.
+type CellRegistry struct {
+	// Mirrors are hosts that are asked before it, in this order: HOST[:PORT].
+	Mirrors []string `json:"mirrors,omitempty"`
+	// Login is a secret, as USER/NAME, with which it is asked for jobs of users who have
+	// none for it; "" is none.
+	Login string `json:"login,omitempty"`
 }
 
 // CellSecrets says for whom secrets are sealed that users edit.

@@ -18,6 +18,9 @@ type Secret struct {
 	// Key is the path of one value in the document of SOPS, such as db.password; "" is
 	// the whole document.
 	Key string `json:"key,omitempty"`
+	// Registry is the registry, as HOST[:PORT], that is asked with the secret for what jobs of
+	// the user need; "" if it is no login.
+	Registry string `json:"registry,omitempty"`
 }
 
 // ID returns the secret's full name, cell/user/name.

@@ -18,26 +18,35 @@ type View struct {
 	Version uint64 `json:"version"`
 	// Assignments are all that the machine has, sorted by task and generation.
 	Assignments []Assignment `json:"assignments"`
-	// Secrets are those that the jobs of Assignments name, by their versions, as the machine
-	// was sent them: nobody else can open them. Only an agent's view has any.
+	// Secrets are those that the jobs of Assignments name and those of Registries, by their
+	// versions, as the machine was sent them: nobody else can open them. Only an agent's view
+	// has any.
 	Secrets map[string]MachineSecret `json:"secrets,omitempty"`
+	// Registries are those that what Assignments need may come from, sorted by name, as far
+	// as the cell says something of them.
+	Registries []Registry `json:"registries,omitempty"`
 }
 
-// Needs returns those of secrets that the jobs of v name; nil if that is none.
+// Needs returns those of secrets that the jobs of v name, or its registries; nil if that is none.
 func (v *View) Needs(secrets map[string]MachineSecret) map[string]MachineSecret {
 	var need map[string]MachineSecret
+	add := func(s *SealedSecret) {
+		if has, ok := secrets[s.Version]; ok {
+			if need == nil {
+				need = map[string]MachineSecret{}
+			}
+			need[s.Version] = has
+		}
+	}
 	for _, job := range v.Jobs() {
 		for _, s := range job.Task.Secrets {
-			if s.Sealed == nil {
-				continue
-			}
-			if has, ok := secrets[s.Sealed.Version]; ok {
-				if need == nil {
-					need = map[string]MachineSecret{}
-				}
-				need[s.Sealed.Version] = has
+			if s.Sealed != nil {
+				add(s.Sealed)
 			}
 		}
+	}
+	for _, s := range v.Logins {
+		add(s)
 	}
 	return need
 }

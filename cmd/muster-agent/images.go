@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/image"
 	"github.com/musterhq/muster/schema"
 )
@@ -37,6 +39,9 @@ type images struct {
 	dir   string
 	age   time.Duration // that one may have since its last use
 	log   *slog.Logger
+	// open opens what is sealed for this machine; nil: it can hold no secrets. It is set
+	// before the first call of Bring.
+	open func(sealed string) ([]byte, error)
 
 	mu   sync.Mutex        // guards kept
 	kept map[string]func() // what lets one go, by its name
@@ -110,15 +115,16 @@ func (i *images) FindPackage(source string) (dir string, ok bool) {
 }
 
 // Bring returns when an image or a package is here.
-func (i *images) Bring(ctx context.Context, name string) (after time.Time, err error) {
-	if from, sum, ok := schema.SplitSource(name); ok {
-		_, err = i.store.EnsureArchive(ctx, from, sum)
+func (i *images) Bring(ctx context.Context, name string, from nodeagent.Sources) (after time.Time, err error) {
+	by := i.access(from)
+	if url, sum, ok := schema.SplitSource(name); ok {
+		_, err = i.store.EnsureArchiveBy(ctx, url, sum, by)
 	} else {
 		var ref schema.ImageRef
 		if ref, err = image.ParseReference(name); err != nil {
 			return time.Time{}, err
 		}
-		_, err = i.store.Ensure(ctx, ref)
+		_, err = i.store.EnsureBy(ctx, ref, by)
 	}
 	after, _ = image.After(err)
 	return after, err
@@ -126,6 +132,36 @@ func (i *images) Bring(ctx context.Context, name string) (after time.Time, err e
 
 // content returns what is reported of what the machine holds.
 func (i *images) content() []schema.Digest { return i.store.Content(schema.MaxContent) }
+
+// access returns how registries are reached as the master says.
+func (i *images) access(from nodeagent.Sources) image.Access {
+	by := image.Access{Mirrors: map[string][]string{}, Logins: map[string][]image.Login{}}
+	for _, s := range from {
+		by.Mirrors[s.Name] = s.Mirrors
+		for _, l := range s.Logins {
+			login, err := i.login(&l, s.Name)
+			login.Of, login.Err = "secret "+l.Secret, err
+			by.Logins[s.Name] = append(by.Logins[s.Name], login)
+		}
+	}
+	return by
+}
+
+// login opens a login for a registry.
+func (i *images) login(l *nodeagent.Login, registry string) (image.Login, error) {
+	switch {
+	case l.Sealed == "":
+		return image.Login{}, errors.New(l.Trouble)
+	case i.open == nil:
+		return image.Login{}, errors.New("this machine can hold no secrets")
+	}
+	plain, err := i.open(l.Sealed)
+	if err != nil {
+		return image.Login{}, err
+	}
+	defer clear(plain)
+	return image.ParseLogin(plain, registry)
+}
 
 // Keep says which images and packages must stay.
 func (i *images) Keep(names []string) {

@@ -49,11 +49,11 @@ func TestRegistryAuthFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := images.Bring(t.Context(), name); !errors.Is(err, image.ErrUnauthorized) || strings.Contains(err.Error(), "wrong") {
+	if _, err := images.Bring(t.Context(), name, nil); !errors.Is(err, image.ErrUnauthorized) || strings.Contains(err.Error(), "wrong") {
 		t.Errorf("with a wrong password: %v", err)
 	}
 	write("first", 0o600)
-	if _, err := images.Bring(t.Context(), name); err != nil {
+	if _, err := images.Bring(t.Context(), name, nil); err != nil {
 		t.Errorf("after the password was corrected: %v", err)
 	}
 }

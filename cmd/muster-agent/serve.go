@@ -167,6 +167,9 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	}); err != nil {
 		return nil, err
 	}
+	if m := a.tasks.secrets; m != nil {
+		a.images.open = m.Open
+	}
 	a.found = a.tasks.machine(&facts)
 	info, err := f.machine(a.found)
 	if err != nil {

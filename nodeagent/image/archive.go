@@ -30,8 +30,13 @@ type Archive struct {
 // of one image. Names of whiteouts are names like others in it, and directories without
 // an entry are of root with mode 0755 and the time 0.
 func (s *Store) EnsureArchive(ctx context.Context, from string, digestOf schema.Digest) (Archive, error) {
+	return s.EnsureArchiveBy(ctx, from, digestOf, Access{})
+}
+
+// EnsureArchiveBy is EnsureArchive with a way to reach servers, as EnsureBy.
+func (s *Store) EnsureArchiveBy(ctx context.Context, from string, digestOf schema.Digest, by Access) (Archive, error) {
 	sum := digest.Digest(digestOf)
-	where, err := s.archiveFrom(from, sum)
+	where, err := s.archiveFrom(from, sum, by)
 	if err != nil {
 		return Archive{}, err
 	}
@@ -55,13 +60,13 @@ func (s *Store) FindArchive(digestOf schema.Digest) (Archive, bool) {
 }
 
 // archiveFrom reads where an archive comes from.
-func (s *Store) archiveFrom(from string, sum digest.Digest) (repository, error) {
+func (s *Store) archiveFrom(from string, sum digest.Digest, by Access) (repository, error) {
 	if name, ok := strings.CutPrefix(from, "oci://"); ok {
 		ref, err := ParseReference(name + "@" + sum.String())
 		if err != nil {
 			return repository{}, err
 		}
-		return repository{client: s.client, hosts: s.client.hosts(ref.Registry), name: ref.Name}, nil
+		return repository{client: s.client, hosts: s.client.hosts(ref.Registry, by), name: ref.Name}, nil
 	}
 	bad := func(format string, args ...any) (repository, error) {
 		return repository{}, fmt.Errorf("%w: archive %.300q: %s", ErrReference, from, fmt.Sprintf(format, args...))
@@ -77,7 +82,7 @@ func (s *Store) archiveFrom(from string, sum digest.Digest) (repository, error) 
 	case !digestForm.MatchString(sum.String()):
 		return bad("%.100q is no digest of the form sha256: and 64 hexadecimal digits in lower case", sum)
 	}
-	h := host{registry: u.Host, url: u.Scheme + "://" + u.Host, insecure: s.client.plain(u.Host)}
+	h := host{registry: u.Host, url: u.Scheme + "://" + u.Host, insecure: s.client.plain(u.Host), logins: by.Logins[u.Host]}
 	return repository{client: s.client, hosts: []host{h}, name: u.Host + u.Path, exact: u}, nil
 }
 

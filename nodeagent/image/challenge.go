@@ -69,30 +69,36 @@ type grant struct {
 	until  time.Time // zero: for ever
 }
 
+// grantKey is what a grant is for.
+type grantKey struct{ host, repo, user, password string }
+
+// asking is who asks for what of a host.
+type asking struct {
+	repo string
+	as   *Login // of nobody without a User
+}
+
 // authorize answers the challenges of a host for a repository.
-func (c *client) authorize(ctx context.Context, h host, repo string, header http.Header) (grant, error) {
-	user, password, ok := c.credentials(h.registry)
-	basic := ""
-	if ok {
-		r := http.Request{Header: http.Header{}}
-		r.SetBasicAuth(user, password)
-		basic = r.Header.Get("Authorization")
+func (c *client) authorize(ctx context.Context, h host, a asking, header http.Header) (grant, error) {
+	if a.as.Err != nil {
+		return grant{}, fail(ErrUnauthorized, h.registry, "it wants credentials, and %s cannot be used: %w", a.as.Of, a.as.Err)
 	}
+	ok := a.as.User != ""
 	all := challenges(header)
 	for _, ch := range all {
 		if ch.scheme == "bearer" {
-			return c.token(ctx, h, repo, ch, basic)
+			return c.token(ctx, h, a, ch)
 		}
 	}
 	for _, ch := range all {
 		if ch.scheme == "basic" && ok {
-			return grant{header: basic}, nil
+			return grant{header: a.as.basic()}, nil
 		}
 	}
 	if !ok {
 		return grant{}, fail(ErrUnauthorized, h.registry, "it wants credentials, and none are configured for it")
 	}
-	return grant{}, fail(ErrUnauthorized, h.registry, "it refuses the credentials of %q, or accepts neither Bearer nor Basic", user)
+	return grant{}, fail(ErrUnauthorized, h.registry, "it refuses the credentials of %q%s, or accepts neither Bearer nor Basic", a.as.User, a.as.name())
 }
 
 // largestToken bounds the answer of a token server, in bytes.
@@ -101,7 +107,7 @@ const largestToken = 1 << 20
 // token gets a token from the server that a challenge names. The credentials of the
 // registry are sent to that server, as the protocol wants, but over https only, and
 // never to where it redirects.
-func (c *client) token(ctx context.Context, h host, repo string, ch challenge, basic string) (grant, error) {
+func (c *client) token(ctx context.Context, h host, a asking, ch challenge) (grant, error) {
 	realm, err := url.Parse(ch.params["realm"])
 	if err != nil || realm.Host == "" || realm.Scheme != "https" && (realm.Scheme != "http" || !h.insecure) {
 		return grant{}, fail(ErrUnauthorized, h.registry, "its token server %.200q is no https URL", ch.params["realm"])
@@ -112,13 +118,13 @@ func (c *client) token(ctx context.Context, h host, repo string, ch challenge, b
 	}
 	scope := ch.params["scope"]
 	if scope == "" {
-		scope = "repository:" + repo + ":pull"
+		scope = "repository:" + a.repo + ":pull"
 	}
 	q.Set("scope", scope)
 	realm.RawQuery = q.Encode()
 	header := http.Header{}
-	if basic != "" {
-		header.Set("Authorization", basic)
+	if a.as.User != "" {
+		header.Set("Authorization", a.as.basic())
 	}
 	of := fmt.Sprintf("%s, token server %s", h.registry, realm.Host)
 	res, err := c.follow(ctx, request{of: of, url: realm, header: header, insecure: h.insecure})
@@ -126,7 +132,7 @@ func (c *client) token(ctx context.Context, h host, repo string, ch challenge, b
 		return grant{}, err
 	}
 	defer res.Body.Close()
-	if err := c.refused(of, res); err != nil {
+	if err := c.refused(of, a.as, res); err != nil {
 		return grant{}, err
 	}
 	var t struct {

@@ -27,15 +27,15 @@ type client struct {
 	stall       time.Duration
 	now         func() time.Time
 
-	mu     sync.Mutex       // guards what follows
-	grants map[string]grant // by host and repository
+	mu     sync.Mutex // guards what follows
+	grants map[grantKey]grant
 }
 
 // newClient returns a client as the fields of cfg say that are about registries.
 func newClient(cfg *Config) *client {
 	c := &client{
 		transport: cfg.Transport, credentials: cfg.Credentials, insecure: map[string]bool{}, loopback: cfg.InsecureLoopback,
-		mirrors: cfg.Mirrors, stall: cmp.Or(cfg.Stall, defaultStall), now: cfg.Now, grants: map[string]grant{},
+		mirrors: cfg.Mirrors, stall: cmp.Or(cfg.Stall, defaultStall), now: cfg.Now, grants: map[grantKey]grant{},
 	}
 	if c.transport == nil {
 		c.transport = http.DefaultTransport
@@ -57,14 +57,19 @@ type host struct {
 	registry string // as it is configured: its credentials are for it alone
 	url      string // scheme and address
 	insecure bool   // http is good enough
+	logins   []Login
 }
 
 // hosts returns who may have the images of a registry, in the order in which they are
 // asked: its mirrors, and itself.
-func (c *client) hosts(registry string) []host {
+func (c *client) hosts(registry string, by Access) []host {
+	mirrors := c.mirrors[registry]
+	if len(mirrors) == 0 {
+		mirrors = by.Mirrors[registry]
+	}
 	var out []host
-	for _, name := range append(append([]string{}, c.mirrors[registry]...), registry) {
-		h := host{registry: name, insecure: c.plain(name)}
+	for _, name := range append(append([]string{}, mirrors...), registry) {
+		h := host{registry: name, insecure: c.plain(name), logins: by.Logins[name]}
 		scheme, address := "https", name
 		if h.insecure {
 			scheme = "http"
@@ -208,6 +213,32 @@ type ask struct {
 
 // get asks a host for something of a repository. The answer's status is 200 or 206.
 func (c *client) get(ctx context.Context, h host, a ask) (*http.Response, error) {
+	logins := c.loginsOf(h)
+	var refused []string
+	for i := range logins {
+		res, err := c.getAs(ctx, h, a, &logins[i])
+		if i == len(logins)-1 || !errors.Is(err, ErrUnauthorized) {
+			return res, after(refused, err)
+		}
+		refused = append(refused, err.Error())
+	}
+	return nil, nil // there is at least one
+}
+
+// loginsOf returns the logins for a host, in the order in which they are tried; one of
+// nobody if there are none.
+func (c *client) loginsOf(h host) []Login {
+	if user, password, ok := c.credentials(h.registry); ok {
+		return []Login{{User: user, Password: password}}
+	}
+	if len(h.logins) > 0 {
+		return h.logins
+	}
+	return []Login{{}}
+}
+
+// getAs is get with one login.
+func (c *client) getAs(ctx context.Context, h host, a ask, l *Login) (*http.Response, error) {
 	u, of := a.exact, a.repo
 	if u == nil {
 		var err error
@@ -217,7 +248,7 @@ func (c *client) get(ctx context.Context, h host, a ask) (*http.Response, error)
 			return nil, fail(ErrReference, of, "%w", err)
 		}
 	}
-	key := h.url + " " + a.repo
+	key := grantKey{h.url, a.repo, l.User, l.Password}
 	for try := 0; ; try++ {
 		c.mu.Lock()
 		g, ok := c.grants[key]
@@ -232,7 +263,7 @@ func (c *client) get(ctx context.Context, h host, a ask) (*http.Response, error)
 		}
 		if res.StatusCode == http.StatusUnauthorized && try == 0 && res.Request.URL.Host == u.Host {
 			_ = res.Body.Close()
-			if g, err = c.authorize(ctx, h, a.repo, res.Header); err != nil {
+			if g, err = c.authorize(ctx, h, asking{a.repo, l}, res.Header); err != nil {
 				return nil, err
 			}
 			c.mu.Lock()
@@ -240,7 +271,7 @@ func (c *client) get(ctx context.Context, h host, a ask) (*http.Response, error)
 			c.mu.Unlock()
 			continue
 		}
-		if err := c.refused(of, res); err != nil {
+		if err := c.refused(of, l, res); err != nil {
 			_ = res.Body.Close()
 			return nil, err
 		}
@@ -251,8 +282,9 @@ func (c *client) get(ctx context.Context, h host, a ask) (*http.Response, error)
 // longestRefusal bounds what is read of an answer that refuses, in bytes.
 const longestRefusal = 4096
 
-// refused returns what a status means that gives nothing, and nil for one that does.
-func (c *client) refused(of string, res *http.Response) error {
+// refused returns what a status means that gives nothing, and nil for one that does; as is who
+// has asked.
+func (c *client) refused(of string, as *Login, res *http.Response) error {
 	if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusPartialContent {
 		return nil
 	}
@@ -265,6 +297,9 @@ func (c *client) refused(of string, res *http.Response) error {
 	}
 	b, _ := io.ReadAll(io.LimitReader(res.Body, longestRefusal)) // the status says enough
 	f.why = fmt.Errorf("status %d%s", res.StatusCode, said(b))
+	if errors.Is(f.kind, ErrUnauthorized) && as.User != "" {
+		f.why = fmt.Errorf("it refuses the credentials of %q%s: %w", as.User, as.name(), f.why)
+	}
 	if !f.after.IsZero() {
 		f.why = fmt.Errorf("%w; it wants to be asked again at %s", f.why, f.after.UTC().Format(time.RFC3339))
 	}

@@ -48,6 +48,12 @@ type Root struct {
 //
 // An image that nobody holds may be collected at once: see Hold.
 func (s *Store) Ensure(ctx context.Context, ref schema.ImageRef) (Image, error) {
+	return s.EnsureBy(ctx, ref, Access{})
+}
+
+// EnsureBy is Ensure with a way to reach registries. Callers that share a pull share that of
+// the first.
+func (s *Store) EnsureBy(ctx context.Context, ref schema.ImageRef, by Access) (Image, error) {
 	if _, err := ParseReference(ref.String()); err != nil {
 		return Image{}, err
 	}
@@ -55,7 +61,7 @@ func (s *Store) Ensure(ctx context.Context, ref schema.ImageRef) (Image, error) 
 		return s.image(r), nil
 	}
 	img, _, err := s.pulls.do(ctx, repositoryOf(ref)+"@"+string(ref.Digest), func(ctx context.Context) (Image, error) {
-		return s.pullImage(ctx, ref)
+		return s.pullImage(ctx, ref, by)
 	})
 	return img, err
 }
@@ -103,8 +109,8 @@ func (s *Store) image(r imageRecord) Image {
 }
 
 // pullImage is Ensure for one that the store does not have.
-func (s *Store) pullImage(ctx context.Context, ref schema.ImageRef) (Image, error) {
-	from := repository{client: s.client, hosts: s.client.hosts(ref.Registry), name: ref.Name}
+func (s *Store) pullImage(ctx context.Context, ref schema.ImageRef, by Access) (Image, error) {
+	from := repository{client: s.client, hosts: s.client.hosts(ref.Registry, by), name: ref.Name}
 	of := ref.String()
 	sum, m, err := s.manifest(ctx, from, ref)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // Logins are what docker login stores in its config.json, and others in files of the same
 // form: users and passwords by registry. A Logins is not written to after ReadLogins.
 type Logins struct {
-	auths map[string]login
+	Auths map[string]login `json:"auths"` // by registry
 }
 
 // login is the entry of a registry: base64 of user:password, or both in clear.
@@ -29,13 +29,11 @@ func ReadLogins(file string) (*Logins, error) {
 	if err != nil {
 		return nil, err
 	}
-	var l struct {
-		Auths map[string]login `json:"auths"`
-	}
+	var l Logins
 	if err := json.Unmarshal(b, &l); err != nil {
 		return nil, fmt.Errorf("%s: want JSON as docker login writes it: %w", file, err)
 	}
-	return &Logins{l.Auths}, nil
+	return &l, nil
 }
 
 // Of returns the user and password for a registry; false if there are none. It is a
@@ -46,7 +44,7 @@ func (l *Logins) Of(registry string) (user, password string, ok bool) {
 		names = append(names, "index.docker.io", "https://index.docker.io/v1/")
 	}
 	for _, name := range names {
-		entry := l.auths[name]
+		entry := l.Auths[name]
 		if entry.Username != "" && entry.Password != "" {
 			return entry.Username, entry.Password, true
 		}

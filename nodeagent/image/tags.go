@@ -34,7 +34,7 @@ func (t *Tags) Digest(ctx context.Context, ref schema.ImageRef) (schema.Digest, 
 	}
 	registry, name := onHub(ref.Registry, ref.Name)
 	a := ask{method: http.MethodHead, repo: name, path: "manifests/" + ref.Tag, header: http.Header{"Accept": {manifestTypes}}}
-	h := t.client.hosts(registry)[0]
+	h := t.client.hosts(registry, Access{})[0]
 	// Registries count a GET as a pull, and allow few of them. Who pulls the digest
 	// verifies it, so the header is as good as the manifest.
 	res, err := t.client.get(ctx, h, a)

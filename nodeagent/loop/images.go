@@ -5,10 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
 )
 
 // The images and packages that are brought at once, which share what there is of network,
@@ -44,31 +44,28 @@ func (b *bringer) turn(ctx context.Context, t *nodeagent.Turn, done func(name st
 		b.images.Keep(t.Images)
 	}
 	for _, name := range t.Bring {
-		server := serverOf(name)
-		of := b.of[server]
+		server := schema.RegistryOf(name)
+		of, from := b.of[server], t.From[name]
 		if of == nil {
 			of = make(chan struct{}, registryImages)
 			b.of[server] = of
 		}
 		b.loop.workers.Go(func() {
-			if after, err := b.bring(ctx, of, name); ctx.Err() == nil {
+			if after, err := b.bring(ctx, of, arrival{name, from}); ctx.Err() == nil {
 				b.loop.send(ctx, func() { done(name, after, err) })
 			}
 		})
 	}
 }
 
-// serverOf returns the registry of an image, or the host of a package.
-func serverOf(name string) string {
-	if _, rest, ok := strings.Cut(name, "://"); ok {
-		name = rest
-	}
-	server, _, _ := strings.Cut(name, "/")
-	return server
+// arrival is what is to be brought, and what the master says of where it may come from.
+type arrival struct {
+	name string
+	from nodeagent.Sources
 }
 
 // bring returns when an image or a package is here; of has the tokens of its server.
-func (b *bringer) bring(ctx context.Context, of chan struct{}, name string) (after time.Time, err error) {
+func (b *bringer) bring(ctx context.Context, of chan struct{}, x arrival) (after time.Time, err error) {
 	if b.images == nil {
 		return time.Time{}, errNoImages
 	}
@@ -81,10 +78,10 @@ func (b *bringer) bring(ctx context.Context, of chan struct{}, name string) (aft
 		}
 	}
 	began := time.Now()
-	if after, err = b.images.Bring(ctx, name); err != nil {
-		b.log.Warn("cannot pull an image or a package", "image", name, "err", err)
+	if after, err = b.images.Bring(ctx, x.name, x.from); err != nil {
+		b.log.Warn("cannot pull an image or a package", "image", x.name, "err", err)
 		return after, err
 	}
-	b.log.Info("image is here", "image", name, "seconds", time.Since(began).Round(time.Millisecond).Seconds())
+	b.log.Info("image is here", "image", x.name, "seconds", time.Since(began).Round(time.Millisecond).Seconds())
 	return after, nil
 }

@@ -28,9 +28,10 @@ type Runtime interface {
 // Images brings images and packages to the machine, by the names that TaskSpec.Brings has for
 // them. Its methods may be called from any goroutine.
 type Images interface {
-	// Bring returns when one is here as a whole. After an error, at is when to try
-	// again if whoever was asked for it has said so, and else zero.
-	Bring(ctx context.Context, name string) (at time.Time, err error)
+	// Bring returns when one is here as a whole; from is what the master says of where it
+	// may come from. After an error, at is when to try again if whoever was asked for it has
+	// said so, and else zero.
+	Bring(ctx context.Context, name string, from nodeagent.Sources) (at time.Time, err error)
 	// Keep says which must stay until the next call; others may be removed.
 	Keep(names []string)
 }

@@ -61,6 +61,18 @@ func identity(name string) ([]byte, error) {
 // Recipient is whom secrets for this machine are sealed for.
 func (m *Machine) Recipient() string { return m.keys.Recipients()[0].String() }
 
+// Open returns what is in an armored age file for this machine. The error has nothing of it.
+func (m *Machine) Open(text string) ([]byte, error) {
+	plain, err := m.keys.Open(text)
+	switch {
+	case errors.Is(err, sealed.ErrNotFor):
+		return nil, errors.New("it cannot be opened by this machine: it was sealed for another key than the one in " + identityFile + "; the master seals it anew at the agent's next connection")
+	case err != nil:
+		return nil, fmt.Errorf("it cannot be opened by this machine: %w", err)
+	}
+	return plain, nil
+}
+
 // Of opens secrets of the task of a, by their names: the ciphertexts are in a.Secrets, by
 // their versions. An error says of which secret it is, and nothing of what is in it.
 func (m *Machine) Of(a *schema.Assignment, names []string, owner *User) (*Given, error) {
@@ -83,12 +95,9 @@ func (m *Machine) add(to *Given, name string, s *schema.TaskSecret, from map[str
 	if version == "" || from[version] == "" {
 		return errors.New("the master has not sent it to this machine")
 	}
-	plain, err := m.keys.Open(from[version])
-	switch {
-	case errors.Is(err, sealed.ErrNotFor):
-		return errors.New("it cannot be opened by this machine: it was sealed for another key than the one in " + identityFile + "; the master seals it anew at the agent's next connection")
-	case err != nil:
-		return fmt.Errorf("it cannot be opened by this machine: %w", err)
+	plain, err := m.Open(from[version])
+	if err != nil {
+		return err
 	}
 	if path := s.Path(name); path != "" {
 		mode, err := mode(s.Mode)

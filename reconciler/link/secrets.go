@@ -2,8 +2,6 @@ package link
 
 import (
 	"errors"
-	"maps"
-	"slices"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/linkpb"
@@ -19,39 +17,33 @@ type Sealer interface {
 // errNoSealer is why a machine is not given a secret.
 var errNoSealer = errors.New("this master has no identity that opens the cell's secrets: muster master --secret-identity FILE")
 
-// seal adds the secrets of job that the agent lacks. Nobody else can open what is sent, and
-// no machine is sent what no job of its own names. One without a recipient may be of an
-// earlier release, which would not know the message: it gets none.
-func (c *session) seal(out *encoded, job *schema.Job) {
-	if c.report.Machine.Recipient == "" {
+// seal adds a secret if the agent lacks it; of says what it is for. Nobody else can open what
+// is sent, and no machine is sent what nothing of its own needs. One without a recipient may be
+// of an earlier release, which would not know the message: it gets none.
+func (c *session) seal(out *encoded, s *schema.SealedSecret, of ...any) {
+	if s == nil || s.Version == "" || c.report.Machine.Recipient == "" {
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(job.Task.Secrets)) {
-		s := job.Task.Secrets[name].Sealed
-		if s == nil || s.Version == "" {
-			continue
-		}
-		if _, done := out.sealed[s.Version]; done {
-			continue
-		}
-		if out.sealed == nil {
-			out.sealed = map[string]bool{}
-		}
-		has, said := c.sealed[s.Version]
-		if out.sealed[s.Version] = has; has {
-			continue
-		}
-		m := &linkpb.Secret{Version: s.Version}
-		text, err := c.sealFor(s)
-		if err != nil {
-			m.Refused = refusal(err)
-		}
-		if err != nil && !said {
-			c.server.cfg.Log.Warn("a secret is not sent", "machine", c.machine, "job", job.ID(), "secret", name, "err", err)
-		}
-		m.Sealed, out.sealed[s.Version] = text, err == nil
-		out.messages = append(out.messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_Secret{Secret: m}})
+	if _, done := out.sealed[s.Version]; done {
+		return
 	}
+	if out.sealed == nil {
+		out.sealed = map[string]bool{}
+	}
+	has, said := c.sealed[s.Version]
+	if out.sealed[s.Version] = has; has {
+		return
+	}
+	m := &linkpb.Secret{Version: s.Version}
+	text, err := c.sealFor(s)
+	if err != nil {
+		m.Refused = refusal(err)
+	}
+	if err != nil && !said {
+		c.server.cfg.Log.Warn("a secret is not sent", append(of, "machine", c.machine, "err", err)...)
+	}
+	m.Sealed, out.sealed[s.Version] = text, err == nil
+	out.messages = append(out.messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_Secret{Secret: m}})
 }
 
 func (c *session) sealFor(s *schema.SealedSecret) (string, error) {

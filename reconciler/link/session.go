@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -410,8 +412,13 @@ type encoded struct {
 // encode encodes a view, and the data and secrets in it that the agent lacks.
 func (c *session) encode(v *schema.View) (encoded, error) {
 	out := encoded{refers: make(map[schema.Digest]bool, len(c.sent))}
+	for name, s := range v.Logins {
+		c.seal(&out, s, "login", name)
+	}
 	for digest, job := range v.Jobs() {
-		c.seal(&out, job)
+		for _, name := range slices.Sorted(maps.Keys(job.Task.Secrets)) {
+			c.seal(&out, job.Task.Secrets[name].Sealed, "job", job.ID(), "secret", name)
+		}
 		if out.refers[digest] = true; c.sent[digest] {
 			continue
 		}
@@ -421,7 +428,7 @@ func (c *session) encode(v *schema.View) (encoded, error) {
 		}
 		out.messages = append(out.messages, data)
 	}
-	out.messages = append(out.messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_View{View: linkpb.EncodeView(v)}})
+	out.messages = append(out.messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_View{View: linkpb.EncodeView(v.Unsealed())}})
 	for _, m := range out.messages {
 		if n := proto.Size(m); n > linkpb.MaxMessage {
 			return out, fmt.Errorf("view of machine %s: %d bytes in one message: the link carries at most %d",

@@ -122,7 +122,7 @@ func (r *rig) traced() []string {
 // Push implements loop.Pusher. Whatever a machine is sent must be what the
 // store holds at that moment.
 func (r *rig) Push(machine string, view schema.View) {
-	stored := model.View(r.stored(), machine)
+	stored := model.View(r.stored(), machine, nil)
 	stored.Epoch, stored.Version = view.Epoch, view.Version
 	if diff := cmp.Diff(stored, view); diff != "" {
 		r.t.Errorf("view %d of %s is not what is stored: %s", view.Version, machine, diff)

@@ -130,9 +130,10 @@ func SameAssignment(a, b *schema.TaskRecord) bool {
 
 // View returns the view of a machine, which has not been sent: all its assignments, sorted
 // by task, but for those whose data cannot be sent: no machine can have any of these, and
-// with one of them it would get none of the others. It costs what the machine holds, and
-// not what the cell does.
-func View(s *State, machine string) schema.View {
+// with one of them it would get none of the others. With them is what registries, which may be
+// nil, says of where to get what they need. It costs what the machine holds, and not what the
+// cell does.
+func View(s *State, machine string, registries *Registries) schema.View {
 	var view schema.View
 	view.Assignments = slices.Grow(view.Assignments, len(s.holders[machine])) // most have one task of a job
 	for _, name := range s.holders[machine] {
@@ -143,14 +144,16 @@ func View(s *State, machine string) schema.View {
 			}
 		}
 	}
+	view.Registries = registries.For(view.Assignments)
 	return view
 }
 
 // Views returns the view of each machine that has assignments.
 func Views(s *State) map[string]schema.View {
 	views := make(map[string]schema.View, len(s.holders))
+	registries, _ := RegistriesOf(s, nil)
 	for machine := range s.holders {
-		views[machine] = View(s, machine)
+		views[machine] = View(s, machine, registries)
 	}
 	return views
 }
@@ -170,5 +173,5 @@ func assignment(s *State, c *schema.Chunk, r *schema.TaskRecord) schema.Assignme
 func SameView(a, b schema.View) bool {
 	return slices.EqualFunc(a.Assignments, b.Assignments, func(x, y schema.Assignment) bool {
 		return x.Generation == y.Generation && x.Data == y.Data && (x.Stop == nil) == (y.Stop == nil) && slices.Equal(x.Bring, y.Bring)
-	})
+	}) && slices.EqualFunc(a.Registries, b.Registries, func(x, y schema.Registry) bool { return x.Equal(&y) })
 }

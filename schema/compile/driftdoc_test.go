@@ -76,7 +76,7 @@ func driftWide(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect.
 	case valid.Map:
 		var most strings.Builder
 		for i := range r.Max {
-			fmt.Fprintf(&most, "k%d: %s, ", i, sample(r.Elem, "x"))
+			fmt.Fprintf(&most, "%q: %s, ", sampleKey(r, fmt.Sprint("k", i)), sample(r.Elem, "x"))
 		}
 		if !takes(v, "{"+most.String()+"}") {
 			t.Errorf("%s: the rules take %d entries, CUE does not", at, r.Max)
@@ -87,9 +87,18 @@ func driftWide(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect.
 				break
 			}
 		}
-		elem := v.Unify(cuecontext.New().CompileString(`{k: _}`)).LookupPath(cue.ParsePath("k"))
+		k := strconv.Quote(sampleKey(r, "k"))
+		elem := v.Unify(cuecontext.New().CompileString("{" + k + ": _}")).LookupPath(cue.ParsePath(k))
 		driftValue(t, at+"{}", elem, r.Elem, typ.Elem())
 	}
+}
+
+// sampleKey returns a key that a map takes: k, or a host of that name.
+func sampleKey(r *valid.Rule, k string) string {
+	if r.Key(k) != "" {
+		k += ".example"
+	}
+	return k
 }
 
 // wordsOf returns the strings that a disjunction names.
@@ -260,7 +269,7 @@ func sample(r *valid.Rule, text string) string {
 		return "{" + b.String() + "}"
 	}
 	if r.Match != nil && r.Match(text) != "" {
-		for _, s := range []string{"/" + text, "https://" + text + "/x", "sha256:" + strings.Repeat("0", 64)} {
+		for _, s := range []string{"/" + text, text + ".example", "https://" + text + "/x", "sha256:" + strings.Repeat("0", 64)} {
 			if r.Match(s) == "" {
 				text = s
 				break

@@ -6,6 +6,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -94,7 +95,8 @@ func referenceRows(t *testing.T, b *strings.Builder, at string, v cue.Value, r *
 		case f.Rule.Type == valid.List && elem.Type == valid.Struct:
 			referenceRows(t, b, at+name+"[].", it.Value().LookupPath(cue.MakePath(cue.AnyIndex)), elem)
 		case f.Rule.Type == valid.Map && elem.Type == valid.Struct:
-			entry := it.Value().Unify(cuecontext.New().CompileString("{name: _}")).LookupPath(cue.ParsePath("name"))
+			k := strconv.Quote(sampleKey(f.Rule, "name"))
+			entry := it.Value().Unify(cuecontext.New().CompileString("{" + k + ": _}")).LookupPath(cue.ParsePath(k))
 			referenceRows(t, b, at+name+".NAME.", entry, elem)
 		}
 	}

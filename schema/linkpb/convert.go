@@ -60,6 +60,9 @@ func EncodeView(v *schema.View) *View {
 	for i := range v.Assignments {
 		m.Assignments[i] = encodeAssignment(&v.Assignments[i])
 	}
+	if len(v.Registries) > 0 {
+		m.Registries = schema.Canonical(v.Registries)
+	}
 	return m
 }
 
@@ -73,6 +76,11 @@ func DecodeView(m *View, data map[schema.Digest]*schema.Job) (schema.View, error
 			return schema.View{}, err
 		}
 		v.Assignments[i] = a
+	}
+	if b := m.GetRegistries(); len(b) > 0 {
+		if err := json.Unmarshal(b, &v.Registries); err != nil {
+			return schema.View{}, fmt.Errorf("registries of a view: %w", err)
+		}
 	}
 	return v, nil
 }

@@ -172,6 +172,9 @@ func TestViewRoundTrip(t *testing.T) {
 				Ports: drawPorts(t), Stop: drawCause(t),
 			})
 		}
+		if rapid.Bool().Draw(t, "registries") {
+			want.Registries = []schema.Registry{{Name: "r.example", Mirrors: []string{"m.example"}, Logins: []schema.RegistryLogin{{User: "u", Secret: "u/pull", Sealed: &schema.SealedSecret{Version: "v", Age: "a"}}}}}
+		}
 		b, err := proto.Marshal(EncodeView(&want))
 		if err != nil {
 			t.Fatal(err)

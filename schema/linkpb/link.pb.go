@@ -674,6 +674,7 @@ type View struct {
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // that of Welcome
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	Assignments   []*Assignment          `protobuf:"bytes,3,rep,name=assignments,proto3" json:"assignments,omitempty"` // sorted by task and generation
+	Registries    []byte                 `protobuf:"bytes,170,opt,name=registries,proto3" json:"registries,omitempty"` // canonical JSON of a list of schema.Registry; empty: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -725,6 +726,13 @@ func (x *View) GetVersion() uint64 {
 func (x *View) GetAssignments() []*Assignment {
 	if x != nil {
 		return x.Assignments
+	}
+	return nil
+}
+
+func (x *View) GetRegistries() []byte {
+	if x != nil {
+		return x.Registries
 	}
 	return nil
 }
@@ -4714,11 +4722,14 @@ const file_link_proto_rawDesc = "" +
 	"\x06Secret\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06sealed\x18\x02 \x01(\tR\x06sealed\x12\x18\n" +
-	"\arefused\x18\x03 \x01(\tR\arefused\"t\n" +
+	"\arefused\x18\x03 \x01(\tR\arefused\"\x95\x01\n" +
 	"\x04View\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12<\n" +
-	"\vassignments\x18\x03 \x03(\v2\x1a.muster.link.v1.AssignmentR\vassignments\"\xf1\x02\n" +
+	"\vassignments\x18\x03 \x03(\v2\x1a.muster.link.v1.AssignmentR\vassignments\x12\x1f\n" +
+	"\n" +
+	"registries\x18\xaa\x01 \x01(\fR\n" +
+	"registries\"\xf1\x02\n" +
 	"\n" +
 	"Assignment\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +

@@ -156,6 +156,7 @@ var secretRule = &Rule{
 		{Name: "age", Rule: &Rule{Type: String, Max: maxSealed}},
 		{Name: "sops", Rule: &Rule{Type: String, Max: maxSealed}},
 		{Name: "key", Rule: &Rule{Type: String, Max: maxSecretKey, Match: matchLine}},
+		{Name: "registry", Rule: registryRule},
 	},
 	Never: map[string]string{
 		"value": "a secret is in the repository as ciphertext only", "data": "a secret is in the repository as ciphertext only",
@@ -173,6 +174,48 @@ var cellSecretsRule = &Rule{
 		Type: List, Min: 1, Max: maxList, Unique: true, Elem: &Rule{Type: String, Min: 1, Max: maxPath, Match: matchRecipient},
 	}}},
 	Alias: map[string]string{"keys": "recipients", "recipient": "recipients", "age": "recipients", "publicKeys": "recipients"},
+}
+
+const (
+	maxRegistry = 255
+	maxLogin    = 2*schema.MaxNameLen + 1
+)
+
+const registryGrammar = "a host name in lower case or an address, with :PORT if that is not 443, such as registry.example.com"
+
+var registryRule = &Rule{Type: String, Min: 1, Max: maxRegistry, Match: matchRegistry}
+
+var cellRegistriesRule = &Rule{Type: Map, Max: maxList, Key: matchRegistry, Elem: &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "mirrors", Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: registryRule}},
+		{Name: "login", Rule: &Rule{Type: String, Min: 1, Max: maxLogin, Match: matchLogin}},
+	},
+	Never: map[string]string{
+		"password": "a login is a secret, which login names", "auth": "a login is a secret, which login names", "username": "a login is a secret, which login names",
+		"insecure": "whether an agent speaks http is decided on its machine: --insecure-registry", "plainHTTP": "whether an agent speaks http is decided on its machine: --insecure-registry",
+	},
+	Alias: map[string]string{"secret": "login", "credentials": "login", "pullSecret": "login", "mirror": "mirrors", "endpoint": "mirrors", "endpoints": "mirrors"},
+}}
+
+func matchRegistry(s string) string {
+	if err := schema.CheckRegistry(s); err != nil {
+		_, hint := schema.HintOf(err)
+		if name, ok := strings.CutPrefix(hint, "write "); ok {
+			return name + ": " + registryGrammar
+		}
+		return registryGrammar
+	}
+	return ""
+}
+
+// matchLogin takes the name of a secret with its user.
+func matchLogin(s string) string {
+	user, name, ok := strings.Cut(s, "/")
+	if !ok || schema.CheckName(user) != nil || schema.CheckName(name) != nil {
+		return `a user and the name of one of their secrets, as in "ops/pull"`
+	}
+	return ""
 }
 
 const fileGrammar = "a path below the work directory, such as etc/app.conf: names of letters, digits and . _ - with / between them"

@@ -115,8 +115,10 @@ var cellRule = &Rule{
 		{Name: "oversellPercent", Rule: oversellRule},
 		{Name: "lost", Rule: lostRule},
 		{Name: "secrets", Rule: cellSecretsRule},
+		{Name: "registries", Rule: cellRegistriesRule},
 	},
 	Alias: map[string]string{
+		"registry": "registries", "mirrors": "registries", "imagePullSecrets": "registries", "registryMirrors": "registries",
 		"oversell": "oversellPercent", "overcommit": "oversellPercent", "quotas": "quota", "machines": "objects of kind machine",
 		"nodes": "objects of kind machine", "priorities": "objects of kind priority",
 		"loss": "lost", "failure": "lost", "unreachable": "lost", "silence": "lost",
