@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -187,7 +188,11 @@ func printComparison(w io.Writer, d *difference) {
 		fmt.Fprintf(w, "%s  (%s)\n", line, o.Origin)
 		rows := make([][]string, 0, len(o.Fields))
 		for _, f := range o.Fields {
-			rows = append(rows, []string{"    " + f.Field, valueOf(f.Field, f.Old) + " → " + valueOf(f.Field, f.New), string(f.Change)})
+			values := valueOf(f.Field, f.Old) + " → " + valueOf(f.Field, f.New)
+			if bytes.Equal(f.Old, f.New) { // another ciphertext for the same
+				values = "sealed again for " + valueOf(f.Field, f.New)
+			}
+			rows = append(rows, []string{"    " + f.Field, values, string(f.Change)})
 		}
 		_ = table(w, rows) // w is written to with Fprintf too, and nobody reads what broke
 		if len(o.Lost) > 0 {

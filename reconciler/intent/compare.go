@@ -2,6 +2,7 @@ package intent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"path"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/sealed"
 )
 
 // Comparison is how the data of one commit differs from that of another: what
@@ -64,7 +66,8 @@ type ObjectChange struct {
 	Restart int `json:"restart,omitempty"`
 }
 
-// ValueChange is one field that differs, with its values as JSON.
+// ValueChange is one field that differs, with its values as JSON. In place of a ciphertext is for
+// whom it is sealed: Old and New are the same if that is.
 type ValueChange struct {
 	FieldChange
 	Old json.RawMessage `json:"old,omitempty"` // absent if the field was
@@ -269,6 +272,9 @@ func compareFields(was, is any, words []FieldChange) []ValueChange {
 			continue
 		}
 		v := ValueChange{FieldChange{path, InPlace}, old[path], next[path]}
+		if ciphertext(was, path) {
+			v.Old, v.New = sealedWords(v.Old), sealedWords(v.New)
+		}
 		for _, w := range words {
 			if path == w.Field || strings.HasPrefix(path, w.Field+".") {
 				v.Change = w.Change
@@ -294,4 +300,24 @@ func flatten(out map[string]json.RawMessage, path string, doc json.RawMessage) {
 		}
 		flatten(out, at, value)
 	}
+}
+
+// ciphertext reports whether a path in the data of an object leads to a secret as it is sealed.
+func ciphertext(object any, path string) bool {
+	_, secret := object.(*schema.Secret)
+	field := path[strings.LastIndexByte(path, '.')+1:]
+	return (secret || strings.Contains(path, ".sealed.")) && (field == "age" || field == "sops")
+}
+
+// sealedWords says for whom a secret is sealed, as JSON; nil for none.
+func sealedWords(value json.RawMessage) json.RawMessage {
+	var text string
+	if value == nil || json.Unmarshal(value, &text) != nil {
+		return value
+	}
+	words := "a SOPS file"
+	if h, err := sealed.Inspect(text); err == nil {
+		words = cmp.Or(h.Owner, "nobody") + ", " + schema.Count(len(h.Recipients), "recipient")
+	}
+	return schema.Canonical(words)
 }
