@@ -54,9 +54,11 @@ type Directory struct {
 
 // The names in a bundle.
 const (
-	// Root is the root directory, and Users a file that holds the user namespace.
+	// Root is the root directory, Users a file that holds the user namespace, and First the
+	// program of the first process.
 	Root  = "rootfs"
 	Users = "users"
+	First = "first"
 
 	bundleDir   = "bundle" // in the incarnation's directory
 	configFile  = "config.json"
@@ -88,16 +90,17 @@ const (
 	hybridUnified = cgroups + "/unified"
 )
 
-// standardFiles are the descriptors that each process has.
-const standardFiles = 3
+// firstFD is where the first process has the end of a pipe to read.
+const firstFD = 3
 
-// Start makes the container, with fds from descriptor 0 on, and returns the pid of its
-// first process. It is a child of who reaps the caller's orphans. dir is a directory of
-// the caller's; other users must pass through it.
+// Start makes the container, and returns the pid of its first process, a child of who reaps
+// the caller's orphans. It lives until nobody has an end of the pipe alive to write to, of
+// which it gets the other end. program is a descriptor of what is executed as Runtime; 0: the
+// file of that name. dir is a directory of the caller's; other users must pass through it.
 //
 // The caller's goroutine must be locked to its thread, which is in a mount namespace of
 // its own meanwhile; that ends with the container's.
-func (c *Container) Start(dir string, fds []uintptr) (pid int, err error) {
+func (c *Container) Start(dir string, alive uintptr, program int) (pid int, err error) {
 	here, err := os.Open("/proc/thread-self/ns/mnt")
 	if err != nil {
 		return 0, err
@@ -106,7 +109,7 @@ func (c *Container) Start(dir string, fds []uintptr) (pid int, err error) {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return 0, fmt.Errorf("mount namespace: %w", err)
 	}
-	if pid, err = c.run(filepath.Join(dir, bundleDir), fds); err != nil {
+	if pid, err = c.run(filepath.Join(dir, bundleDir), alive, program); err != nil {
 		err = fmt.Errorf("container: %w", err)
 	}
 	back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNS)
@@ -115,7 +118,7 @@ func (c *Container) Start(dir string, fds []uintptr) (pid int, err error) {
 }
 
 // run makes the bundle and has the runtime run it. All mounts are of this mount namespace.
-func (c *Container) run(bundle string, fds []uintptr) (int, error) {
+func (c *Container) run(bundle string, alive uintptr, program int) (int, error) {
 	// What the machine unmounts goes here too, or its devices would stay busy.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return 0, fmt.Errorf("keep mounts to itself: %w", err)
@@ -140,20 +143,32 @@ func (c *Container) run(bundle string, fds []uintptr) (int, error) {
 	if err := c.mountRoot(); err != nil {
 		return 0, err
 	}
+	if err := writeFirst(First); err != nil {
+		return 0, fmt.Errorf("first process: %w", err)
+	}
 	if err := os.WriteFile(configFile, c.Config, 0o600); err != nil {
 		return 0, err
 	}
-	return c.execute(bundle, fds)
+	return c.execute(bundle, alive, program)
 }
 
 // execute runs the runtime until it has made the container.
-func (c *Container) execute(bundle string, fds []uintptr) (int, error) {
+func (c *Container) execute(bundle string, alive uintptr, program int) (int, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
 	args := append(append([]string{c.Runtime}, c.Options...),
 		"--root", filepath.Join(bundle, runtimeDir), "--log", filepath.Join(bundle, logFile),
-		"run", "--detach", "--preserve-fds="+strconv.Itoa(len(fds)-standardFiles), "--pid-file", filepath.Join(bundle, pidFile),
+		"run", "--detach", "--preserve-fds=1", "--pid-file", filepath.Join(bundle, pidFile),
 		"--bundle", bundle, containerID)
-	pid, err := syscall.ForkExec(c.Runtime, args, &syscall.ProcAttr{
-		Dir: bundle, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Files: fds,
+	exe := c.Runtime
+	if program > 0 {
+		exe = "/proc/self/fd/" + strconv.Itoa(program)
+	}
+	pid, err := syscall.ForkExec(exe, args, &syscall.ProcAttr{
+		Dir: bundle, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), firstFD: alive},
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -70,10 +69,7 @@ func (c *Container) userNamespace() (*os.File, error) {
 	if err := setEffective(c.Users.Outside); err != nil {
 		return nil, fmt.Errorf("user namespace: %w", err)
 	}
-	// The process is stopped at its exec, before it has done anything.
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{"muster-keeper"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER, Ptrace: true, Pdeathsig: syscall.SIGKILL,
-	}})
+	pid, err := forkIdle()
 	if back := setEffective(0); back != nil || err != nil {
 		return nil, fmt.Errorf("user namespace: %w", errors.Join(err, back))
 	}

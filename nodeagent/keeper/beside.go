@@ -130,6 +130,7 @@ type order struct {
 	tty     bool
 	program int    // a file to execute in place of command[0]; 0: none
 	group   string // a cgroup below one of the task's, in place of that; "": none
+	main    bool   // it is the task itself, in a container
 }
 
 // attempt is a command that is being started.
@@ -139,6 +140,7 @@ type attempt struct {
 	nested  bool
 	name    string   // of the program, as it was asked for
 	paths   []string // where it is looked for
+	workdir string   // which is the command's fault; "" if it is not
 	pid     int      // of the command, 0 while that is not known
 	failed  error
 }
@@ -167,6 +169,9 @@ func (b *beside) start(o *order) (*attempt, error) {
 		return nil, fmt.Errorf("fork: %w", err)
 	}
 	a := &attempt{records: pipe[0], child: child, nested: e.nested(), name: o.command[0], paths: paths}
+	if o.main {
+		a.workdir = b.spec.Dir
+	}
 	if !a.nested {
 		a.pid = child
 	}
@@ -209,6 +214,9 @@ func (a *attempt) take() (done bool) {
 // failure is the error that a record reports.
 func (a *attempt) failure(r record) error {
 	errno := syscall.Errno(r.errno)
+	if r.step == entering && a.workdir != "" {
+		return commandError{fmt.Errorf("working directory %s: %w", a.workdir, errno), false}
+	}
 	if r.step != executing {
 		return fmt.Errorf("%s: %w", steps[r.step], errno)
 	}
@@ -246,6 +254,13 @@ func (o *opened) open(path string, flags int) (uintptr, error) {
 
 func (o *opened) close() { closeAll(o.fds) }
 
+// closeAll closes descriptors.
+func closeAll(fds []uintptr) {
+	for _, fd := range fds {
+		_ = unix.Close(int(fd))
+	}
+}
+
 // entry gathers what the child needs.
 func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 	var paths []string
@@ -257,22 +272,23 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 	}
 	score, limits := strconv.Itoa(b.spec.OOMScoreAdj), b.spec.Rlimits.list()
 	size := roomOf(entryRoom+len(limits)*int(unsafe.Sizeof(limit{}))+len(b.filter)*instruction+len(b.spec.Cgroups)*int(unsafe.Sizeof(uintptr(0))),
-		[]string{score, scoreFile, b.spec.Dir}, paths, o.command, o.env)
+		[]string{score, scoreFile}, b.way(), paths, o.command, o.env)
 	if err := b.room.reset(size); err != nil {
 		return nil, nil, err
 	}
 	e := &put(b.room, []entry{{
 		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty, program: uintptr(o.program), scope: b.scope, unbound: b.unbound && b.rooms&unix.CLONE_NEWUSER == 0,
-		keeps: uintptr(b.spec.keeps()), score: put(b.room, []byte(score)), limits: put(b.room, limits), contained: b.spec.Container != nil,
-		scratch: scratch{how: workdirHow, kept: capabilitySets(b.spec.keeps()), zero: [1]byte{'0'}, page: uintptr(os.Getpagesize() - 1)},
+		keeps: uintptr(b.spec.keeps()), score: put(b.room, []byte(score)), limits: put(b.room, limits), approach: approach{contained: b.spec.Container != nil, main: o.main},
+		scratch: scratch{how: workdirHow, lo: loopbackUp, kept: capabilitySets(b.spec.keeps()), zero: [1]byte{'0'}, page: uintptr(os.Getpagesize() - 1)},
 	}})[0]
-	if b.rooms&unix.CLONE_NEWPID != 0 && b.rooms&unix.CLONE_NEWUSER == 0 {
+	if b.rooms&unix.CLONE_NEWPID != 0 && (b.rooms&unix.CLONE_NEWUSER == 0 || e.contained) { // only root has containers
 		var err error
 		if e.home, err = open.open("/proc/self/ns/pid", unix.O_RDONLY); err != nil {
 			return nil, nil, err
 		}
 		e.rooms &^= unix.CLONE_NEWPID
-		// The child is seen by the task from its first moment.
+	}
+	if e.home != 0 && !o.main { // the child is seen by the task from its first moment
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 			return nil, nil, fmt.Errorf("not dumpable: %w", err)
 		}
@@ -296,10 +312,12 @@ func (e *entry) strings(b *beside, paths []string, o *order) error {
 	var errs [5]error
 	var argv, envp []*byte
 	e.scoreFile, errs[0] = b.room.text(scoreFile)
-	e.dir, errs[1] = b.room.text(b.spec.Dir)
 	argv, errs[2] = b.room.texts(o.command)
 	envp, errs[3] = b.room.texts(o.env)
 	e.paths, errs[4] = b.room.texts(paths)
+	way := b.way()
+	e.way, errs[1] = b.room.texts(way)
+	e.way = e.way[:len(way)]
 	for _, err := range errs {
 		if err != nil {
 			return commandError{fmt.Errorf("exec %q: %w", o.command[0], err), false}
@@ -307,6 +325,14 @@ func (e *entry) strings(b *beside, paths []string, o *order) error {
 	}
 	e.argv, e.envp, e.paths = &argv[0], &envp[0], e.paths[:len(paths)]
 	return nil
+}
+
+// way returns how the task's directory is entered.
+func (b *beside) way() []string {
+	if b.spec.Container == nil {
+		return []string{b.spec.Dir}
+	}
+	return append([]string{"/"}, strings.FieldsFunc(b.spec.Dir, func(r rune) bool { return r == '/' })...)
 }
 
 // groups opens what the child needs to be in the cgroups. They are opened here, for

@@ -87,7 +87,7 @@ type check struct {
 func serveChecks() int {
 	unignoreSignals() // the commands are forked right from here
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTERM)
-	if err := closeInherited(); err != nil {
+	if err := closeInherited(readyFD); err != nil {
 		return 1
 	}
 	unix.CloseOnExec(controlFD)

@@ -1,10 +1,15 @@
 package keeper
 
-import "github.com/musterhq/muster/nodeagent/bundle"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/bundle"
+)
 
 // Container is what a task has in place of a Sandbox that runs an image. An OCI runtime
-// makes its namespaces and its root directory; its first process is our init, which does
-// there what it does in a Sandbox. So it is held, limited and entered as every task is.
+// makes its namespaces and its root directory, with a first process of ours that reaps. The
+// keeper forks the task there, as it does commands beside a task. So it is held, limited and
+// entered as every task is.
 //
 // Spec.User is that of the machine as which the task's main process runs, and Command and
 // Dir are the container's.
@@ -38,4 +43,16 @@ func (s *Spec) keeps() uint64 {
 		return c.Capabilities
 	}
 	return 0
+}
+
+// rooms are the namespaces that a runtime makes for it, as flags of setns.
+func (c *Container) rooms() int {
+	rooms := unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS
+	if c.IPC == "" {
+		rooms |= unix.CLONE_NEWIPC
+	}
+	if c.Network {
+		rooms |= unix.CLONE_NEWNET
+	}
+	return rooms
 }

@@ -62,35 +62,13 @@ func copyFiles(direction, path, name string) int {
 // change: the file itself, through /proc, could be written to by a task whose user is its
 // owner.
 func ownProgram() (int, error) {
-	exe, err := os.Open("/proc/self/exe")
+	program, err := Sealed("/proc/self/exe")
 	if err != nil {
 		return 0, err
 	}
-	defer exe.Close()
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate("muster-cp", flags|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // older than Linux 6.3
-		fd, err = unix.MemfdCreate("muster-cp", flags)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("memory for what copies: %w", err)
-	}
-	program := os.NewFile(uintptr(fd), "muster-cp")
 	defer program.Close()
-	if _, err = program.ReadFrom(exe); err != nil {
-		return 0, fmt.Errorf("memory for what copies: %w", err)
-	}
-	err = errors.Join(program.Chmod(0o555), seal(fd))
-	if err != nil {
-		return 0, fmt.Errorf("seal what copies: %w", err)
-	}
-	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, beyondStandard)
+	return unix.FcntlInt(program.Fd(), unix.F_DUPFD_CLOEXEC, beyondStandard)
 }
 
 // beyondStandard is the least descriptor that is none of the standard three.
 const beyondStandard = 3
-
-func seal(fd int) error {
-	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
-	return err
-}

@@ -13,6 +13,12 @@
 // child; it makes them ready, starts the task's main process, reaps orphans, and reports
 // to the keeper how the main process ended. All pids on disk are the machine's.
 //
+// A task with a Container has what an OCI runtime makes, see package bundle. The keeper forks
+// its main process right into that, see container.go.
+//
+// A keeper gets ready while its agent makes the task's cgroups; it starts the task when the
+// agent says so, and never if the agent dies before (Launch, Begin).
+//
 // Commands beside a task are forked right into its namespaces and cgroups, see
 // enter.go. Health checks of all tasks are run by one process of the machine (Checker),
 // others by one each (StartExec).

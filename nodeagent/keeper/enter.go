@@ -30,8 +30,6 @@ type entry struct {
 	// What is written to its oom_score_adj, and where that is.
 	score     []byte
 	scoreFile *byte
-	dir       *byte
-	contained bool // the way to dir is the task's
 	limits    []limit
 	unbound   bool    // its bounding set is empty from the fork on
 	keeps     uintptr // capabilities, as bits
@@ -43,7 +41,15 @@ type entry struct {
 	argv      **byte
 	envp      **byte
 
+	approach
 	scratch
+}
+
+// approach is how the working directory is entered.
+type approach struct {
+	way       []*byte // to it: each directory in the one before, or all at once
+	contained bool    // the way is the task's: each directory is entered without following links of /proc
+	main      bool    // it is the task itself: the directories are made, and lo is brought up
 }
 
 // scratch is what the child needs room for. It writes no pointers: that could need the
@@ -62,6 +68,14 @@ type scratch struct {
 	refused syscall.Errno // of the first path that is there
 	record  record
 	how     unix.OpenHow
+	lo      interfaceFlags
+}
+
+// interfaceFlags is the kernel's struct ifreq with flags.
+type interfaceFlags struct {
+	name  [unix.IFNAMSIZ]byte
+	flags uint16
+	_     [22]byte
 }
 
 // limit is a resource limit as the kernel takes it.
@@ -272,29 +286,85 @@ func (e *entry) join() syscall.Errno {
 			return errno
 		}
 	}
-	e.record.step = 'c' // as our user: a directory above may be closed to the task's
-	if errno := e.enterDir(); errno != 0 {
-		return errno
+	if e.main && e.rooms&unix.CLONE_NEWNET != 0 {
+		e.record.step = 'o'
+		if errno := e.bringUp(); errno != 0 {
+			return errno
+		}
 	}
 	_, _, _ = syscall.RawSyscall(unix.SYS_UMASK, 0o022, 0, 0)
-	return 0
+	e.record.step = entering // as our user: a directory above may be closed to the task's
+	return e.enterDir()
 }
 
-// enterDir is Spec.enterDir.
+// enterDir enters the working directory. The way to that of a container is the image's, or
+// what the task has made of it: a link of /proc/self/fd in it would lead to what this process
+// has open of the machine.
 //
 //go:noinline
 //go:norace
 //go:nosplit
 func (e *entry) enterDir() syscall.Errno {
 	if !e.contained {
-		_, _, errno := syscall.RawSyscall(unix.SYS_CHDIR, uintptr(unsafe.Pointer(e.dir)), 0, 0)
+		_, _, errno := syscall.RawSyscall(unix.SYS_CHDIR, uintptr(unsafe.Pointer(e.way[0])), 0, 0)
 		return errno
 	}
-	fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT2, ^uintptr(99), uintptr(unsafe.Pointer(e.dir)), uintptr(unsafe.Pointer(&e.how)), unsafe.Sizeof(e.how), 0, 0) // AT_FDCWD
+	if e.main { // as root of the container
+		if errno := e.become(0, 0); errno != 0 {
+			return errno
+		}
+	}
+	for i := range e.way {
+		var refused syscall.Errno
+		if e.main {
+			_, _, refused = syscall.RawSyscall(unix.SYS_MKDIRAT, ^uintptr(99), uintptr(unsafe.Pointer(e.way[i])), 0o755) // AT_FDCWD
+		}
+		fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT2, ^uintptr(99), uintptr(unsafe.Pointer(e.way[i])), uintptr(unsafe.Pointer(&e.how)), unsafe.Sizeof(e.how), 0, 0)
+		if errno == unix.ENOENT && refused != 0 && refused != unix.EEXIST {
+			errno = refused
+		}
+		if errno != 0 {
+			return errno
+		}
+		_, _, errno = syscall.RawSyscall(unix.SYS_FCHDIR, fd, 0, 0)
+		_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, fd, 0, 0)
+		if errno != 0 {
+			return errno
+		}
+	}
+	return 0
+}
+
+// workdirHow opens the working directory of a container.
+var workdirHow = unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+
+// become changes user and group.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) become(uid, gid uintptr) syscall.Errno {
+	if _, _, errno := syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESGID, gid, gid, gid); errno != 0 {
+		return errno
+	}
+	_, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid)
+	return errno
+}
+
+// bringUp brings up lo.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) bringUp() syscall.Errno {
+	fd, _, errno := syscall.RawSyscall(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if errno != 0 {
 		return errno
 	}
-	_, _, errno = syscall.RawSyscall(unix.SYS_FCHDIR, fd, 0, 0)
+	_, _, errno = syscall.RawSyscall(unix.SYS_IOCTL, fd, unix.SIOCSIFFLAGS, uintptr(unsafe.Pointer(&e.lo)))
 	_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, fd, 0, 0)
 	return errno
 }
@@ -374,13 +444,7 @@ func (e *entry) disarm() syscall.Errno {
 	}
 	e.record.step = 'u'
 	if e.switches {
-		if _, _, errno := syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
-			return errno
-		}
-		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESGID, e.gid, e.gid, e.gid); errno != 0 {
-			return errno
-		}
-		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, e.uid, e.uid, e.uid); errno != 0 {
+		if errno := e.become(e.uid, e.gid); errno != 0 {
 			return errno
 		}
 	}
@@ -432,12 +496,18 @@ func (e *entry) execute() syscall.Errno {
 	return missing
 }
 
-// executing is the step of a record that is the command's fault.
-const executing = 'x'
+// The steps of a record that are the fault of the command, or of its working directory.
+const (
+	executing = 'x'
+	entering  = 'c'
+)
+
+// loopbackUp brings up lo.
+var loopbackUp = interfaceFlags{name: [unix.IFNAMSIZ]byte{'l', 'o'}, flags: unix.IFF_UP}
 
 // steps names those of the child.
 var steps = map[byte]string{
-	'v': "not to be looked into", 'n': "enter a namespace", 'f': "fork in the pid namespace", 'j': "join the cgroup", 'c': "enter the working directory",
+	'o': "bring up lo", 'v': "not to be looked into", 'n': "enter a namespace", 'f': "fork in the pid namespace", 'j': "join the cgroup", entering: "enter the working directory",
 	'l': "set a limit", 'd': "hand on a descriptor", 's': "begin a session", 't': "take the terminal", 'w': "no_new_privs", 'a': "landlock", 'm': "seccomp",
 	'u': "become the task's user", 'k': "drop the capabilities", 'h': "follow the keeper", 'y': "execute what copies", executing: "execute the command",
 }

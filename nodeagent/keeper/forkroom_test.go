@@ -24,7 +24,7 @@ func TestEntryInRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		for what, at := range map[string]unsafe.Pointer{
-			"entry": unsafe.Pointer(e), "score": unsafe.Pointer(&e.score[0]), "directory": unsafe.Pointer(e.dir), "limits": unsafe.Pointer(&e.limits[0]),
+			"entry": unsafe.Pointer(e), "score": unsafe.Pointer(&e.score[0]), "directory": unsafe.Pointer(e.way[0]), "limits": unsafe.Pointer(&e.limits[0]),
 			"filter": unsafe.Pointer(e.filter), "program": unsafe.Pointer(e.filter.Filter), "path": unsafe.Pointer(e.paths[1]), "paths": unsafe.Pointer(&e.paths[0]),
 			"arguments": unsafe.Pointer(e.argv), "environment": unsafe.Pointer(e.envp), "score's file": unsafe.Pointer(e.scoreFile),
 		} {

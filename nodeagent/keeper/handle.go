@@ -2,21 +2,15 @@ package keeper
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/nodeagent/bundle"
 	"github.com/musterhq/muster/nodeagent/cgroup"
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema/filelock"
@@ -58,97 +52,6 @@ type Known struct {
 // anything that spec names is made: whatever happens then, it is known what to
 // look for.
 func Prepare(dir string, spec *Spec) error { return writeNow(dir, SpecFile, spec) }
-
-// Start starts exe as the keeper of dir, which holds spec, and returns when the
-// task runs. After an error nothing of it runs or is left but the directory,
-// which holds its Exit.
-func Start(ctx context.Context, exe, dir string, spec *Spec) (*Handle, error) {
-	h := &Handle{dir: dir, known: Known{Boot: spec.Boot}, Spec: *spec}
-	ready, err := h.launch(exe)
-	if err != nil {
-		return nil, errors.Join(err, Abandon(dir, spec))
-	}
-	defer ready.Close()
-	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	b, err := io.ReadAll(ready)
-	var a answer
-	if err == nil && len(b) == 0 {
-		err = errors.New("it was killed, or has crashed")
-	} else if err == nil {
-		err = json.Unmarshal(b, &a)
-	}
-	switch {
-	case ctx.Err() != nil:
-		err = context.Cause(ctx)
-	case err != nil:
-		return nil, errors.Join(fmt.Errorf("no answer from the keeper: %w", err), h.abort(""))
-	case a.Command:
-		err = fmt.Errorf("%w: %s", ErrCommand, a.Error)
-	case a.Container:
-		_, why, _ := strings.Cut(a.Error, bundle.ErrRuntime.Error()+": ")
-		err = fmt.Errorf("%w: %s", bundle.ErrRuntime, why)
-	case a.State == nil:
-		err = errors.New(a.Error)
-	default:
-		h.State = *a.State
-		return h, nil
-	}
-	return nil, errors.Join(err, h.abort(notStarted+err.Error()))
-}
-
-// launch starts the keeper and returns the reading end of its ready pipe.
-func (h *Handle) launch(exe string) (*os.File, error) {
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
-	log, err := os.OpenFile(filepath.Join(h.dir, panicFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	ready, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer w.Close()
-	fd := -1
-	pid, err := syscall.ForkExec(exe, []string{exe, h.dir}, &syscall.ProcAttr{
-		Dir:   "/",
-		Env:   []string{"GOMAXPROCS=1", repairVariable}, // it waits: more threads would only cost memory
-		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), w.Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &fd},
-	})
-	if err != nil {
-		_ = ready.Close()
-		return nil, fmt.Errorf("start keeper %s: %w", exe, err)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil { // so that Go's poller takes it
-		_ = unix.Kill(pid, unix.SIGKILL)
-		_, _ = unix.Wait4(pid, nil, 0, nil)
-		return nil, errors.Join(fmt.Errorf("pidfd of the keeper, for which Linux 5.4 is needed: %w", err), ready.Close())
-	}
-	h.pid = os.NewFile(uintptr(fd), "pidfd")
-	return ready, nil
-}
-
-// abort ends a start that failed, and leaves a verdict in the directory: the
-// keeper's or, if it could not write one, why, or else what can be found out.
-func (h *Handle) abort(why string) error {
-	_ = h.send(unix.SIGKILL)
-	_, err := h.end(why)
-	return errors.Join(err, h.Clean(), h.Close())
-}
-
-// Abandon gives up dir, whose keeper was never started, and removes what spec
-// names.
-func Abandon(dir string, spec *Spec) error {
-	h := &Handle{dir: dir, known: Known{Boot: spec.Boot}, Spec: *spec}
-	_, err := h.resolveExit("")
-	return errors.Join(err, cgroup.Dirs(spec.Cgroups).Remove())
-}
 
 // Close gives up the Handle and ends its calls of Wait. The incarnation goes on.
 func (h *Handle) Close() error {
@@ -331,7 +234,7 @@ func (h *Handle) endOrphan(began bool, lost *durable.Damage) (Exit, error) {
 	restarted := cmp.Or(spec.Boot, state.Boot, h.known.Boot) != h.known.Boot
 	switch {
 	case !began && (spec.Boot == h.known.Boot || spec.Boot == ""):
-		exit.Never, exit.Message = true, "it was never started"
+		exit.Never, exit.Message = true, neverStarted
 	case restarted:
 		exit.Message = "the machine was restarted"
 	case lost != nil:

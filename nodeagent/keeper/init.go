@@ -46,21 +46,10 @@ func prepare(dir string) (int, error) {
 		return 0, err
 	}
 	fds := handedOn(len(spec.Cgroups))
-	if spec.Container != nil {
-		if err := awaitKeeper(); err != nil {
-			return 0, err
-		}
-	}
 	if err := followKeeper(); err != nil {
 		return 0, err
 	}
-	switch {
-	case spec.Container == nil:
-		err = spec.Sandbox.make()
-	case spec.Container.Network:
-		err = loopback()
-	}
-	if err != nil {
+	if err := spec.Sandbox.make(); err != nil {
 		return 0, fmt.Errorf("sandbox: %w", err)
 	}
 	// Where the task has our user, it may not look into us. An exec makes the
@@ -181,32 +170,4 @@ func encodeStatus(code, status int32) []byte {
 
 func decodeStatus(b []byte) syscall.WaitStatus {
 	return syscall.WaitStatus(binary.NativeEndian.Uint32(b))
-}
-
-// InitPath is where a container must have this program.
-const InitPath = "/dev/.muster-init"
-
-// Init returns the command line and the environment of the first process of the container
-// of the incarnation in dir, which is user 0 there.
-func Init(dir string) (args, env []string) { return []string{InitPath, initArg, dir}, environment }
-
-// goAhead is what the keeper writes to linkFD when it is the parent of a container's first
-// process.
-const goAhead = 'g'
-
-// awaitKeeper returns when the keeper is our parent: until then that was the runtime.
-func awaitKeeper() error {
-	b := make([]byte, 8)
-	for {
-		n, err := unix.Read(linkFD, b)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return fmt.Errorf("wait for the keeper: %w", err)
-		case n != 1 || b[0] != goAhead:
-			return errors.New("the keeper has died")
-		}
-		return nil
-	}
 }

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -44,6 +45,15 @@ func testSpec(t *testing.T, script string) *Spec {
 	}
 }
 
+// launchNow is Launch and Begin.
+func launchNow(ctx context.Context, exe, dir string, spec *Spec) (*Handle, error) {
+	s, err := Launch(exe, dir, spec, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.Begin(ctx)
+}
+
 func start(t *testing.T, dir string, spec *Spec) *Handle {
 	t.Helper()
 	if err := Prepare(dir, spec); err != nil {
@@ -53,7 +63,7 @@ func start(t *testing.T, dir string, spec *Spec) *Handle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := Start(t.Context(), exe, dir, spec)
+	h, err := launchNow(t.Context(), exe, dir, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +79,46 @@ func start(t *testing.T, dir string, spec *Spec) *Handle {
 		}
 	})
 	return h
+}
+
+// TestDropped: a keeper that is ready when its agent gives up, or dies, runs nothing, and says
+// that it has not.
+func TestDropped(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, drop := range map[string]func(s *Starting) error{
+		"gives up": func(s *Starting) error { return s.Drop(t.Context()) },
+		"dies": func(s *Starting) error {
+			err := s.ready.Close()
+			return errors.Join(err, s.h.await(), s.h.Close())
+		},
+	} {
+		spec := testSpec(t, "echo it ran >ran")
+		dir := spec.Dir
+		if err := Prepare(dir, spec); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Launch(exe, dir, spec, nil)
+		if err == nil {
+			err = drop(s)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := Open(t.Context(), dir, Known{Boot: spec.Boot})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Exit == nil || !h.Exit.Never {
+			t.Errorf("the agent %s: %+v, want an end of what never was", name, h.Exit)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
+			t.Errorf("the agent %s: the task ran", name)
+		}
+	}
 }
 
 // TestNoGroup: all descendants are found without a cgroup, in whatever session,

@@ -1,12 +1,12 @@
 package keeper
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/musterhq/muster/nodeagent/cgroup"
@@ -115,6 +115,33 @@ func (h *holder) gather() (*files, error) {
 	return f, nil
 }
 
+// openSpec opens the Spec as the task's own processes are handed it: where a secret is in
+// the environment, a file that is in memory alone.
+func (h *holder) openSpec() (*os.File, error) {
+	if h.spec.SecretEnv == "" {
+		return os.Open(filepath.Join(h.dir, SpecFile))
+	}
+	handed := h.spec
+	var err error
+	if handed.Env, err = h.spec.environment(); err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(&handed)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate(SpecFile, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("secrets of the environment: %w", os.NewSyscallError("memfd_create", err))
+	}
+	f := os.NewFile(uintptr(fd), SpecFile)
+	if _, err := f.Write(b); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("secrets of the environment: %w", err)
+	}
+	return f, nil
+}
+
 // socketPair makes a pair of sockets; the first end gets the credentials of each writer.
 func socketPair() (end, peer *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -128,25 +155,24 @@ func socketPair() (end, peer *os.File, err error) {
 // fork starts the stage, below a first process if the task has a pid namespace,
 // and waits until it has become the command.
 func (h *holder) fork() error {
+	if h.spec.Container != nil {
+		return h.contain()
+	}
+	if err := h.await(); err != nil {
+		return err
+	}
 	f, err := h.gather()
 	if err != nil {
 		return err
 	}
 	defer f.errors.Close()
-	switch {
-	case h.spec.Container != nil:
-		go h.hurryJoin()
-		h.first, err = h.startContainer(f.fds)
-	case h.spec.Sandbox != nil:
+	if h.spec.Sandbox != nil {
 		h.first, err = h.startFirst(f.fds)
-	default:
+	} else {
 		h.main, err = startStage(h.dir, f.fds, &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL})
 	}
 	f.close()
 	h.outputs.begin()
-	if err == nil && h.spec.Container != nil {
-		_, err = f.link.Write([]byte{goAhead})
-	}
 	if err != nil {
 		return fmt.Errorf("fork: %w", err)
 	}
@@ -159,24 +185,6 @@ func (h *holder) fork() error {
 	h.mainEnds = make(chan mainEnd, 1)
 	go listen(f.link, h.mainEnds)
 	return nil
-}
-
-// hurryJoin moves this process to where it is, in the v2 hierarchy. The kernel takes 10 to
-// 15 ms to make ready for a move, and then moves the next process at once: by the time the
-// stage of a container joins, which cannot be forked in its cgroup, that is over.
-func (h *holder) hurryJoin() {
-	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return
-	}
-	for line := range strings.Lines(string(own)) {
-		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-			if ok && cgroup.IsUnified(top) {
-				_ = os.WriteFile(filepath.Join(top, path, "cgroup.procs"), []byte("0"), 0) // without it a start takes longer
-			}
-		}
-	}
 }
 
 // environment is that of the keeper's own processes: they wait, and more
@@ -209,17 +217,6 @@ func startStage(dir string, fds []uintptr, sys *syscall.SysProcAttr) (int, error
 func onUnified(fd uintptr) bool {
 	var s unix.Statfs_t
 	return unix.Fstatfs(int(fd), &s) == nil && s.Type == unix.CGROUP2_SUPER_MAGIC
-}
-
-// startContainer has the first process of a container made.
-func (h *holder) startContainer(fds []uintptr) (int, error) {
-	c := h.spec.Container
-	if c.IPC != "" {
-		if err := joinIPC(c.IPC); err != nil {
-			return 0, err
-		}
-	}
-	return c.Start(h.dir, fds)
 }
 
 // startFirst forks the first process of the task's namespaces. It is not in the
@@ -305,7 +302,7 @@ func listen(link *os.File, to chan<- mainEnd) {
 	b := make([]byte, 8)
 	n, err := link.Read(b)
 	if err != nil || n != 4 {
-		to <- mainEnd{syscall.WaitStatus(unix.SIGKILL), "the first process of its pid namespace was killed, and the task with it"}
+		to <- mainEnd{syscall.WaitStatus(unix.SIGKILL), firstKilled}
 		return
 	}
 	to <- mainEnd{status: decodeStatus(b)}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -34,8 +35,12 @@ const (
 	copyArg   = "copy" // what copies files, inside a task; see copy.go
 )
 
-// readyFD is where a keeper answers its agent; see answer.
-const readyFD = 3
+// readyFD is where a keeper answers its agent, see answer; and runtimeFD is the program of an
+// OCI runtime, or /dev/null.
+const (
+	readyFD   = 3
+	runtimeFD = 4
+)
 
 // Usage says how Main is called.
 const Usage = `muster-keeper holds one task for muster-agent, which starts it.
@@ -88,6 +93,10 @@ type holder struct {
 	ended    chan os.Signal // SIGCHLD; one that is pending stands for all
 	control  chan os.Signal // SIGTERM, SIGUSR1, SIGUSR2
 	lock     *filelock.Lock
+	ready    *os.File // of the agent, until it is answered
+	paired   bool     // there is runtimeFD, and ready says when to begin; an agent of an earlier release says nothing
+	awaited  bool     // the agent was waited for, with awaitErr
+	awaitErr error
 	state    State
 	main     int          // pid of the task's main process; 0 when it has ended
 	first    int          // pid of its pid namespace's first process; 0 without, and when it was reaped
@@ -105,9 +114,12 @@ func keep(dir string) int {
 	// Not ignored, which the task would inherit.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE)
 	unix.CloseOnExec(readyFD)
-	ready := os.NewFile(readyFD, "ready")
+	if h.paired = isSocket(readyFD); h.paired {
+		unix.CloseOnExec(runtimeFD)
+	}
+	h.ready = os.NewFile(readyFD, "ready")
 	if err := h.begin(); err != nil {
-		reply(ready, answer{Error: err.Error()})
+		h.reply(answer{Error: err.Error()})
 		return 1
 	}
 	defer runtime.KeepAlive(h.lock)
@@ -115,13 +127,17 @@ func keep(dir string) int {
 	if err != nil {
 		a := answer{Error: err.Error()}
 		a.Command, a.Container = errors.As(err, new(commandError)), errors.Is(err, bundle.ErrRuntime)
+		h.exit = Exit{Code: -1, Message: notStarted + err.Error()}
+		if h.await() != nil {
+			h.exit.Never, h.exit.Message = true, neverStarted
+		}
 		h.sweep()
-		h.exit = Exit{Code: -1, At: time.Now(), Message: notStarted + err.Error()}
+		h.exit.At = time.Now()
 		status := h.finish(1) // if that fails, the agent, which waits, writes it
-		reply(ready, a)
+		h.reply(a)
 		return status
 	}
-	reply(ready, answer{State: state})
+	h.reply(answer{State: state})
 	releaseProgramPages()
 	h.watch()
 	h.sweep()
@@ -133,17 +149,41 @@ func keep(dir string) int {
 }
 
 // reply answers the agent, which may be gone.
-func reply(ready *os.File, a answer) {
+func (h *holder) reply(a answer) {
 	b, err := json.Marshal(a)
 	if err == nil {
-		_, _ = ready.Write(b)
+		_, _ = h.ready.Write(b)
 	}
-	_ = ready.Close()
+	_ = h.ready.Close()
+}
+
+// isSocket reports whether fd is a socket.
+func isSocket(fd int) bool {
+	_, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	return err == nil
+}
+
+// await returns when the agent has made all that the Spec names, which it does while this
+// process gets ready. The error says that it did not, or was killed: it makes nothing more.
+func (h *holder) await() error {
+	if h.awaited || !h.paired {
+		return h.awaitErr
+	}
+	h.awaited = true
+	b := make([]byte, 1)
+	if _, err := io.ReadFull(h.ready, b); err != nil {
+		h.awaitErr = fmt.Errorf("the agent gave it up: %w", err)
+	}
+	return h.awaitErr
 }
 
 // begin takes the lock and makes sure that nobody was here before.
 func (h *holder) begin() (err error) {
-	if err := closeInherited(); err != nil {
+	last := readyFD
+	if h.paired {
+		last = runtimeFD
+	}
+	if err := closeInherited(last); err != nil {
 		return err
 	}
 	if h.lock, err = claim(h.dir); err != nil {
@@ -242,6 +282,23 @@ func (h *holder) setMainEnd(e mainEnd) {
 	}
 }
 
+// noteSignal notes where the signal is from that has ended the main process.
+func (h *holder) noteSignal(sig syscall.Signal) {
+	if sig == unix.SIGTERM {
+		h.noteTerm()
+	}
+	if sig != unix.SIGKILL || h.exit.Kill || h.first == 0 {
+		return
+	}
+	if p, err := find(h.first); err == nil && (p.exiting || p.zombie) {
+		h.exit.Message = firstKilled
+	}
+}
+
+// firstKilled is the message of an end by the kernel, which does not let a pid namespace
+// live on without its first process.
+const firstKilled = "the first process of its pid namespace was killed, and the task with it"
+
 // noteTerm notes a SIGTERM that has come already: a machine that is shut down sends it to
 // keeper and task at once, and the task may end before the keeper has passed it on.
 func (h *holder) noteTerm() {
@@ -269,6 +326,9 @@ func (h *holder) reap() (left bool) {
 		case pid == h.main:
 			h.main, h.status = 0, status
 			h.exit.At = time.Now()
+			if status.Signaled() {
+				h.noteSignal(status.Signal())
+			}
 		}
 	}
 }
@@ -381,6 +441,9 @@ func signalName(sig syscall.Signal) string {
 	}
 	return fmt.Sprintf("signal %d", sig)
 }
+
+// neverStarted is the message of what nobody tried to run.
+const neverStarted = "it was never started"
 
 // notStarted begins the message of an end before the command ran.
 const notStarted = "could not be started: "

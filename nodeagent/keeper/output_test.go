@@ -254,7 +254,7 @@ func BenchmarkFlood(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				h, err := Start(b.Context(), exe, dir, spec)
+				h, err := launchNow(b.Context(), exe, dir, spec)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -49,7 +49,7 @@ func tryStart(t *testing.T, dir string, spec *Spec) error {
 	if err := Prepare(dir, spec); err != nil {
 		t.Fatal(err)
 	}
-	h, err := Start(t.Context(), "/proc/self/exe", dir, spec)
+	h, err := launchNow(t.Context(), "/proc/self/exe", dir, spec)
 	if err != nil {
 		return err
 	}

@@ -16,13 +16,18 @@ import (
 // process is a line of the process table.
 type process struct {
 	Identity
-	parent int
-	zombie bool
-	kernel bool // a thread of the kernel's, which has no environment
+	parent  int
+	zombie  bool
+	exiting bool // it ends, and does nothing more
+	kernel  bool // a thread of the kernel's, which has no environment
 }
 
-// kernelThread is the flag of a thread of the kernel's (PF_KTHREAD of linux/sched.h).
-const kernelThread = 0x0020_0000
+// The flags of a thread of the kernel's, and of a process that ends (PF_KTHREAD and
+// PF_EXITING of linux/sched.h).
+const (
+	kernelThread = 0x0020_0000
+	isExiting    = 0x0000_0004
+)
 
 // find reads /proc/PID/stat.
 func find(pid int) (process, error) {
@@ -45,7 +50,7 @@ func parseStat(pid int, b []byte) (process, error) {
 	p.parent, err[0] = strconv.Atoi(string(f[1]))
 	p.Start, err[1] = strconv.ParseUint(string(f[19]), 10, 64)
 	flags, failed := strconv.ParseUint(string(f[6]), 10, 64)
-	p.kernel, err[2] = flags&kernelThread != 0, failed
+	p.kernel, p.exiting, err[2] = flags&kernelThread != 0, flags&isExiting != 0, failed
 	for _, e := range err {
 		if e != nil {
 			return process{}, fmt.Errorf("/proc/%d/stat: %w", pid, e)

@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent/cgroup"
@@ -158,22 +157,6 @@ func (s *session) begin(c call) error {
 	return a.failed
 }
 
-// replace returns env with the variables of more.
-func replace(env, more []string) []string {
-	out := make([]string, 0, len(env)+len(more))
-	for _, e := range env {
-		name, _, _ := strings.Cut(e, "=")
-		kept := true
-		for _, m := range more {
-			kept = kept && !strings.HasPrefix(m, name+"=")
-		}
-		if kept {
-			out = append(out, e)
-		}
-	}
-	return append(out, more...)
-}
-
 // watch obeys the agent until the command has ended. When the agent or the task
 // goes, so does the session.
 func (s *session) watch() {
@@ -241,10 +224,4 @@ func (s *session) clear() {
 		time.Sleep(time.Millisecond) // they need not be children, whose end is reported
 	}
 	_ = s.groups.Remove() // the keeper does when the task ends
-}
-
-func closeAll(fds []uintptr) {
-	for _, fd := range fds {
-		_ = unix.Close(int(fd))
-	}
 }

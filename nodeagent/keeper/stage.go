@@ -11,35 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commandError is the fault of the task's command, not of the machine: it is not
-// there, or it is refused.
-type commandError struct {
-	error
-	missing bool
-}
-
-// commandPrefix marks a commandError on errorFD, missingPrefix one that is missing.
-const (
-	commandPrefix = "command: "
-	missingPrefix = "missing: "
-)
-
-// text returns what is written to errorFD.
-func (e commandError) text() string {
-	if e.missing {
-		return commandPrefix + missingPrefix + e.Error()
-	}
-	return commandPrefix + e.Error()
-}
-
-// commandErrorOf returns the commandError that a text of errorFD is; false if it is
-// none.
-func commandErrorOf(text string) (commandError, bool) {
-	text, ok := strings.CutPrefix(text, commandPrefix)
-	text, missing := strings.CutPrefix(text, missingPrefix)
-	return commandError{errors.New(text), missing}, ok
-}
-
 // stage is the task's process from its start to the exec of its command. It
 // returns only when that has failed, or is not wanted. The kernel kills it when
 // the keeper dies.
@@ -76,7 +47,7 @@ func become() error {
 	// an adjustment that is refused changes nothing that is promised.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(spec.OOMScoreAdj)), 0)
 	closeAll(fds[groupFD:])
-	if err := spec.enterDir(); err != nil {
+	if err := os.Chdir(spec.Dir); err != nil { // as the keeper's user: a directory above may be closed to the task's
 		return err
 	}
 	unix.Umask(0o022)
@@ -98,30 +69,6 @@ func become() error {
 	}
 	return execute(spec.Command, spec.Env)
 }
-
-// enterDir enters the working directory, as the keeper's user: a directory above may be
-// closed to the task's. That of a container is made if it is not there, as other runtimes of
-// images do. Its path is the image's: a link of /proc/self/fd in it would lead to what this
-// process has open of the machine.
-func (s *Spec) enterDir() error {
-	if s.Container == nil {
-		return os.Chdir(s.Dir)
-	}
-	err := os.MkdirAll(s.Dir, 0o755)
-	if err == nil {
-		var fd int
-		if fd, err = unix.Openat2(unix.AT_FDCWD, s.Dir, &workdirHow); err == nil {
-			err = errors.Join(unix.Fchdir(fd), unix.Close(fd))
-		}
-	}
-	if err != nil {
-		return commandError{fmt.Errorf("working directory %s: %w", s.Dir, err), false}
-	}
-	return nil
-}
-
-// workdirHow opens the working directory of a container.
-var workdirHow = unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
 
 // execute replaces the process by command, found as a shell would. It returns
 // only when that has failed.

@@ -52,7 +52,10 @@ type containers struct {
 }
 
 // program is an ociRuntime of this machine.
-type program struct{ path, option string }
+type program struct {
+	path, option string
+	sealed       *sealed
+}
 
 // find finds out what runs containers, by trying.
 func (c *containers) find(p *prober) {
@@ -75,7 +78,7 @@ func (c *containers) find(p *prober) {
 			missing = append(missing, string(r.name))
 			continue
 		}
-		found := program{path, r.option}
+		found := program{path, r.option, &sealed{path: path}}
 		if err == nil {
 			err = c.try(p, found)
 		}
@@ -101,7 +104,7 @@ func (c *containers) try(p *prober, by program) error {
 	}
 	u := keeper.User{UID: schema.FirstTaskUser, GID: schema.FirstTaskUser}
 	x := container{runtime: by, layers: []string{layer}, user: u}
-	return p.start(func(dir string) (*keeper.Spec, error) {
+	return p.start(by.sealed.open(), func(dir string) (*keeper.Spec, error) {
 		x.dir = dir
 		k, err := c.make(&x)
 		return &keeper.Spec{Container: k, User: &u, Filter: p.can.filter}, err
@@ -153,11 +156,9 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/pressure", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// initCapabilities are those of our init: what it hands on, and what it needs itself.
-var initCapabilities = []string{
-	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE",
-	"CAP_NET_ADMIN", "CAP_SYS_ADMIN",
-}
+// initCapabilities is one of the first process that no task has: who has not all of those of
+// a process may not look into it.
+var initCapabilities = []string{"CAP_SYS_ADMIN"}
 
 // make plans the container x.
 func (c *containers) make(x *container) (*keeper.Container, error) {
@@ -178,11 +179,10 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 			k.Empty = append(k.Empty, name)
 		}
 	}
-	args, env := keeper.Init(x.dir)
-	env = append(env[:len(env):len(env)], "HOME=/") // else the runtime looks it up in the image, and waits there for who writes to a fifo
+	env := []string{"HOME=/"} // else the runtime looks it up in the image, and waits there for who writes to a fifo
 	config := &specs.Spec{
 		Version: ociVersion, Root: &specs.Root{Path: bundle.Root, Readonly: x.writable == ""}, Mounts: append(c.mounts(x, k.Empty), own.mounts...),
-		Process: &specs.Process{Cwd: "/", Args: args, Env: env, Capabilities: &specs.LinuxCapabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities}},
+		Process: &specs.Process{Cwd: "/", Args: keeper.Init(x.dir), Env: env, Capabilities: &specs.LinuxCapabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities}},
 		Linux: &specs.Linux{
 			Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.UserNamespace, Path: bundle.Path(x.dir, bundle.Users)}},
 			UIDMappings: mappings(k.Users), GIDMappings: mappings(k.Groups), MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths,
@@ -222,7 +222,7 @@ func (c *containers) mounts(x *container, files []string) []specs.Mount {
 		{Destination: procDir, Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: devDir, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "mode=755", "size=64k", "ro"}},
 		{Destination: sysDir, Type: "bind", Source: sysDir, Options: []string{"rbind", "rro", "nosuid", "noexec", "nodev"}},
-		bind(c.cfg.Keeper, keeper.InitPath, "ro"),
+		bind(bundle.Path(x.dir, bundle.First), keeper.InitPath, "ro"),
 	}
 	if c.sees.isolation.terminals {
 		mounts = append(mounts, specs.Mount{Destination: ptsDir, Type: "devpts", Source: "devpts", Options: []string{
@@ -254,6 +254,15 @@ func (c *containers) mounts(x *container, files []string) []specs.Mount {
 // bind mounts what the machine has at source.
 func bind(source, target string, options ...string) specs.Mount {
 	return specs.Mount{Destination: target, Type: "bind", Source: source, Options: append([]string{"bind", "nosuid", "nodev"}, options...)}
+}
+
+// sealed returns the runtime of the container of t as it is executed; nil if that is from
+// where it is, or t has none.
+func (c *containers) sealed(t *schema.TaskSpec) *os.File {
+	if t.Container == nil {
+		return nil
+	}
+	return c.runtimes[t.Container.Runtime].sealed.open()
 }
 
 // contain plans the container of the task of a, as which spec then runs. x says where, as

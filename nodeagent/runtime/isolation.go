@@ -149,11 +149,11 @@ func (p *prober) try(s *keeper.Sandbox, filter []byte) error {
 }
 
 func (p *prober) probe(s *keeper.Sandbox, filter []byte) (err error) {
-	return p.start(func(string) (*keeper.Spec, error) { return &keeper.Spec{Sandbox: s, Filter: filter}, nil })
+	return p.start(nil, func(string) (*keeper.Spec, error) { return &keeper.Spec{Sandbox: s, Filter: filter}, nil })
 }
 
-// start starts an incarnation that runs no command.
-func (p *prober) start(plan func(dir string) (*keeper.Spec, error)) (err error) {
+// start starts an incarnation that runs no command, in a container if there is a runtime.
+func (p *prober) start(runtime *os.File, plan func(dir string) (*keeper.Spec, error)) (err error) {
 	dir, err := os.MkdirTemp(p.place, "")
 	if err != nil {
 		return err
@@ -174,7 +174,11 @@ func (p *prober) start(plan func(dir string) (*keeper.Spec, error)) (err error) 
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), probeFor)
 	defer cancel()
-	h, err := keeper.Start(ctx, p.cfg.Keeper, dir, spec)
+	s, err := keeper.Launch(p.cfg.Keeper, dir, spec, runtime)
+	if err != nil {
+		return err
+	}
+	h, err := s.Begin(ctx)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", a.Task, err)
 	}
-	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
+	h, err := r.launch(ctx, dir, a, spec)
 	if err != nil {
 		if errors.Is(err, bundle.ErrRuntime) { // the runtime was tried: it is what it was given
 			err = nodeagent.TaskError(err)
@@ -172,7 +172,7 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (spec *keeper.Spec, 
 	if err != nil {
 		return nil, err
 	}
-	return spec, r.group(dir, a, spec, files)
+	return spec, nil
 }
 
 // makeDir makes the directory of an incarnation.
@@ -225,13 +225,26 @@ func (r *Runtime) places(dir string, a *schema.Assignment) (places, error) {
 	return p, err
 }
 
-// group makes the cgroup of spec, once spec is on disk.
-func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec, devices []host.Device) error {
-	name, cgroups := host.TaskGroup(dir, a), r.host.Cgroups()
-	spec.Cgroups = cgroups.Dirs(name)
+// launch starts a keeper of spec, and makes the cgroup while that gets ready.
+func (r *Runtime) launch(ctx context.Context, dir string, a *schema.Assignment, spec *keeper.Spec) (*keeper.Handle, error) {
+	spec.Cgroups = r.host.Cgroups().Dirs(host.TaskGroup(dir, a))
 	if err := keeper.Prepare(dir, spec); err != nil {
-		return err
+		return nil, err
 	}
+	s, err := keeper.Launch(r.cfg.Keeper, dir, spec, r.containers.sealed(&a.Job.Task))
+	if err != nil {
+		return nil, err
+	}
+	if err := r.group(dir, a, spec); err != nil {
+		return nil, errors.Join(err, s.Drop(ctx))
+	}
+	return s.Begin(ctx)
+}
+
+// group makes the cgroup of spec.
+func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec) error {
+	devices, _ := r.host.Devices(a.Devices)
+	name, cgroups := host.TaskGroup(dir, a), r.host.Cgroups()
 	err := cgroups.Make(name, a, devices)
 	if err == nil {
 		err = cgroups.Own(name, (*host.User)(spec.User))
@@ -239,10 +252,7 @@ func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec, dev
 	if err == nil && r.ports {
 		err = cgroups.GuardPorts(name, a)
 	}
-	if err != nil {
-		return errors.Join(err, keeper.Abandon(dir, spec), cgroups.Drop(name))
-	}
-	return nil
+	return err
 }
 
 // user returns the user that an owner's tasks run as; nil is the agent's own.
