@@ -3,6 +3,8 @@ package schema
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,4 +122,13 @@ func isPlain[S string | []byte](name S) bool {
 		}
 	}
 	return true
+}
+
+// CheckAddress errs unless s is an IP address, in its canonical form, of one machine.
+func CheckAddress(s string) error {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.String() != s || a.Zone() != "" || a.Is4In6() || a.IsUnspecified() || a.IsMulticast() {
+		return fmt.Errorf("%.80q: want the IP address of one machine, such as 10.1.2.3 or 2001:db8::7", s)
+	}
+	return nil
 }

@@ -191,6 +191,9 @@ type MachineInfo struct {
 	// Recipient is the age recipient of the machine, for which secrets are sealed; "" if it
 	// cannot hold any.
 	Recipient string `json:"recipient,omitempty"`
+	// Address is the IP address at which other machines reach the tasks of this one, as
+	// CheckAddress takes it; "" of an agent of an earlier release.
+	Address string `json:"address,omitempty"`
 	// Link is known when the machine connects, and not stored.
 	Link Connection `json:"-"`
 	// Seen is said when the machine connects, and not stored.

@@ -28,6 +28,7 @@ type flags struct {
 	devicesFile                  string
 	deviceNodes                  deviceNodes
 	usage                        usageFlags
+	address                      string
 	cgroupParent                 string
 	metricsListen                string
 	hide, writable               []string
@@ -51,6 +52,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.stateDir, "state-dir", "", "directory for the tasks and the agent's state")
 	set.StringVar(&f.name, "name", "", "name of this machine (default what the join token or the certificate says, else the host's name)")
 	set.Var((*portRange)(&f.ports), "ports", "range of ports for tasks")
+	set.StringVar(&f.address, "address", "", "IP address at which other machines reach the tasks of this one (default the one from which it connects to the master)")
 	set.Var((*positive)(&f.capacity.CPUMilli), "cpu-milli", "CPU for tasks, in thousandths of a core (default all but the reserve)")
 	set.Var((*positive)(&f.capacity.RAMBytes), "ram-bytes", "memory for tasks, in bytes (default all but the reserve)")
 	set.Var((*positive)(&f.capacity.DiskBytes), "disk-bytes", "disk space for tasks, in bytes (default the state directory's file system but the reserve)")
@@ -89,6 +91,11 @@ func (f *flags) check() error {
 	}
 	if err := f.checkNames(); err != nil {
 		return err
+	}
+	if f.address != "" {
+		if err := schema.CheckAddress(f.address); err != nil {
+			return usageError{fmt.Errorf("--address: %w", err), "such as 10.1.2.3"}
+		}
 	}
 	if err := checkPaths("--writable", f.writable); err != nil {
 		return err
@@ -224,7 +231,7 @@ func checkLoopback(addr string) error {
 
 // machine puts what was typed in place of what was found.
 func (f *flags) machine(found schema.MachineInfo) (schema.MachineInfo, error) {
-	found.Ports, found.AgentVersion = f.ports, version
+	found.Ports, found.AgentVersion, found.Address = f.ports, version, f.address
 	if err := f.given(&found); err != nil {
 		return found, err
 	}

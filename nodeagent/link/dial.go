@@ -44,6 +44,24 @@ func newConn(address string, cfg *tls.Config) (*grpc.ClientConn, *handshakes, er
 	return conn, shake, err
 }
 
+// addressTowards returns the address of this machine from which it connects to a master:
+// others reach it there unless there is something between that says otherwise. It is a
+// loopback address towards a socket, and "" while there is no route.
+func addressTowards(ctx context.Context, master string, tcp bool) string {
+	if !tcp {
+		return "127.0.0.1"
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout) // names are looked up
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "udp", master) // which sends nothing
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = c.Close() }() // nothing was written
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("").String()
+}
+
 // handshakes remembers why the last handshake failed: in gRPC's own words it is
 // hard to find.
 type handshakes struct {

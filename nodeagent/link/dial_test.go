@@ -88,3 +88,22 @@ func listenAs(t *testing.T, uid int, path string) (stop func()) {
 	}
 	return func() { _ = unix.Close(fd) }
 }
+
+// TestAddressTowards: a machine is reached where it connects to the master from.
+func TestAddressTowards(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		master string
+		tcp    bool
+		want   string
+	}{
+		{"/run/muster/agent.sock", false, "127.0.0.1"},
+		{"127.0.0.7:7421", true, "127.0.0.1"},
+		{"[::1]:7421", true, "::1"},
+		{"127.0.0.1", true, ""}, // without a port, as one that cannot be looked up
+	} {
+		if got := addressTowards(t.Context(), c.master, c.tcp); got != c.want {
+			t.Errorf("towards %s: %q, want %q", c.master, got, c.want)
+		}
+	}
+}

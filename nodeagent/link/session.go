@@ -159,6 +159,9 @@ func ended(err error) error {
 func (s *session) hello(ctx context.Context) error {
 	cfg := s.client.cfg
 	info := cfg.Agent.Info()
+	if info.Address == "" {
+		info.Address = addressTowards(ctx, s.client.address(), cfg.Identity != nil)
+	}
 	info.Seen.Epoch = max(info.Seen.Epoch, s.client.epoch)
 	for _, t := range cfg.Agent.Report().Tasks {
 		info.Seen.Generation = max(info.Seen.Generation, t.Generation)

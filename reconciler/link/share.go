@@ -58,6 +58,7 @@ func shareMachine(m, known *schema.MachineInfo) {
 	shareString(&m.Boot, known.Boot)
 	shareString(&m.AgentVersion, known.AgentVersion)
 	shareString(&m.ID, known.ID)
+	shareString(&m.Address, known.Address)
 	if slices.Equal(m.Devices, known.Devices) {
 		m.Devices = known.Devices
 	}

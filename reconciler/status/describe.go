@@ -148,6 +148,9 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 		t.History = append(t.History, fmt.Sprintf("%s generation %d on %s: %s", c.At.UTC().Format(time.RFC3339), c.Generation, c.Machine, c))
 	}
 	if r.Machine != "" {
+		if m := d.in.State.Machines[r.Machine]; m != nil {
+			t.Address = m.Address
+		}
 		data := d.in.State.Data[r.Data]
 		uses := schema.Resources{}
 		if r.Alloc != nil {
@@ -302,7 +305,7 @@ func (d *describer) describeMachine(name string, basis machineBasis) *machinePar
 	d.waitGone(name)
 	conflict := d.in.Observed.NameConflict(name, d.in.Now)
 	m := &machinePart{basis: basis, MachineStatus: MachineStatus{
-		Name: name, Health: string(basis.health), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: basis.load.used, Tasks: basis.load.tasks,
+		Name: name, Health: string(basis.health), Address: r.Address, Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: basis.load.used, Tasks: basis.load.tasks,
 		Cordoned: spec.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), conflict...), Devices: r.Devices, Attributes: spec.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
 	}}
 	m.cacheable = m.Draining == nil && spec.Gone == nil && len(conflict) == 0 && len(d.alone[name]) == 0

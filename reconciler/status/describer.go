@@ -59,6 +59,7 @@ type machineState struct {
 	report   uint64 // 0: none
 	health   model.Health
 	draining bool
+	address  string
 }
 
 // machinePart is the status of a machine.
@@ -211,6 +212,9 @@ func (d *describer) stateOf(name string) machineState {
 	s := machineState{health: d.facts().Health(name), draining: d.in.Last.Draining[name] != nil}
 	if h := d.in.Observed.Last(name); h != nil {
 		s.report = h.Number
+	}
+	if r := d.in.State.Machines[name]; r != nil {
+		s.address = r.Address
 	}
 	return s
 }

@@ -187,8 +187,10 @@ type Rejection struct {
 
 // MachineStatus is one machine.
 type MachineStatus struct {
-	Name     string           `json:"name"`
-	Health   string           `json:"health"`   // up, silent, lost
+	Name   string `json:"name"`
+	Health string `json:"health"` // up, silent, lost
+	// Address is the IP address at which its tasks are reached; "" if that is not known.
+	Address  string           `json:"address,omitempty"`
 	Capacity schema.Resources `json:"capacity"` // for tasks
 	// Reserved is kept for the system, beside Capacity.
 	Reserved schema.Resources     `json:"reserved,omitzero"`
@@ -209,9 +211,12 @@ type MachineStatus struct {
 
 // TaskStatus is one task that exists or should.
 type TaskStatus struct {
-	Name      string             `json:"name"` // user/job/index
-	State     TaskState          `json:"state"`
-	Machine   string             `json:"machine"`
+	Name    string    `json:"name"` // user/job/index
+	State   TaskState `json:"state"`
+	Machine string    `json:"machine"`
+	// Address is the IP address of its machine, at which its ports are reached; "" if that
+	// is not known.
+	Address   string             `json:"address,omitempty"`
 	PID       int                `json:"pid"`
 	StartedAt time.Time          `json:"startedAt,omitzero"`
 	Restarts  int                `json:"restarts"` // incarnations beyond the first, and generations that failed

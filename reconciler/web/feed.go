@@ -208,6 +208,20 @@ func (d *delta) compare(was, is *status.Snapshot) int {
 	return d.size()
 }
 
+// endpoints are the changes of endpoints: those of tasks that others see.
+func (d *delta) endpoints() []change[status.Endpoint] {
+	var out []change[status.Endpoint]
+	for i := range d.tasks {
+		c := &d.tasks[i]
+		was, is := status.EndpointOf(c.wasOf, c.was), status.EndpointOf(c.isOf, c.is)
+		if was == nil && is == nil || was != nil && is != nil && was.Equal(is) {
+			continue
+		}
+		out = append(out, change[status.Endpoint]{was: was, is: is, wasOf: c.wasOf, isOf: c.isOf})
+	}
+	return out
+}
+
 // clone returns a copy of x, which keeps nothing beside it in memory.
 func clone[T any](x *T) *T {
 	if x == nil {

@@ -50,7 +50,7 @@ type handler = func(http.ResponseWriter, *http.Request) error
 func always(status.Group) error { return nil }
 
 // filters are the parameters of their own that lists have, by path.
-var filters = map[string][]string{"/v1/jobs": {"waiting"}, "/v1/tasks": {"state"}, "/v1/machines": {"health"}}
+var filters = map[string][]string{"/v1/jobs": {"waiting"}, "/v1/tasks": {"state"}, "/v1/machines": {"health"}, "/v1/endpoints": {"ready"}}
 
 // lists are the handlers of all lists of a cell, by path.
 func lists(x *watches) map[string]handler {
@@ -93,6 +93,16 @@ func lists(x *watches) map[string]handler {
 			func(d *delta) []change[status.MachineStatus] { return d.machines },
 			func(g status.Group, _ *status.JobStatus, m *status.MachineStatus) bool { return g.PicksMachine(m) },
 			always,
+		}.handler(x),
+		"/v1/endpoints": listing[status.Endpoint]{
+			(*status.Snapshot).Endpoints,
+			func(e *status.Endpoint) string { return e.Name },
+			func(q *query) func(*status.Endpoint) bool {
+				ready := q.flag("ready")
+				return func(e *status.Endpoint) bool { return !ready || e.Ready }
+			},
+			(*delta).endpoints,
+			status.Group.PicksEndpoint, always,
 		}.handler(x),
 	}
 }

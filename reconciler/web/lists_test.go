@@ -51,6 +51,9 @@ func TestLists(t *testing.T) {
 		"/v1/machines?health=up&fields=name,capacity":  "m1",
 		"/v1/tasks?continue=search/web/9":              "",
 		"/v1/tasks?name=search/web&continue=search/ix": "search/web/0 search/web/1",
+		"/v1/endpoints":                                "search/web/0",
+		"/v1/endpoints?name=search/index":              "",
+		"/v1/endpoints?ready=1":                        "", // its machine has no address
 	} {
 		if names, p := list(t, h, target); strings.Join(names, " ") != want || p.Version != 1 {
 			t.Errorf("%s: %q of version %d, want %q", target, names, p.Version, want)
@@ -67,6 +70,9 @@ func TestLists(t *testing.T) {
 		"/v1/jobs?fields=name,nice": "name labels",
 		"/v1/jobs?name=search/none": "no job",
 		"/v1/jobs?selector=a%20b":   "a b",
+		"/v1/endpoints?ready=maybe": "maybe",
+		"/v1/http_sd?name=no/such":  "no job",
+		"/v1/http_sd?ready=1":       "ready",
 	} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, web.As(0, httptest.NewRequest(http.MethodGet, "http://localhost"+target, nil)))

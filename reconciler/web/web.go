@@ -267,6 +267,7 @@ func (s *Server) routes() http.Handler {
 	for path, f := range lists(s.watches) {
 		read(path, f, append([]string{"continue", "fields", "limit", "name", "selector", "version", "watch"}, filters[path]...)...)
 	}
+	read("/v1/http_sd", targets(s.watches.feed.cell), "name", "port", "selector")
 	mux.Handle("/v1/usage", other.byLeader(compressed(answer(http.MethodGet, s.usage, []string{"name", "selector"}))))
 	led(http.MethodGet, "/v1/why", s.why, "index", "job", "machine")
 	led(http.MethodGet, "/v1/logs", s.logs, "follow", "framed", "from", "generation", "incarnation", "previous", "since", "stream", "tail", "task")
@@ -285,7 +286,7 @@ func (s *Server) routes() http.Handler {
 		return nil
 	})
 	here("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, jobs, tasks, machines, usage, why, events, logs, commit, exec, reconcile, suspend, resume, restart, forget and page"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, jobs, tasks, machines, endpoints, http_sd, usage, why, events, logs, commit, exec, reconcile, suspend, resume, restart, forget and page"}
 	})
 	return mux
 }

@@ -198,7 +198,7 @@ func EncodeMachine(i *schema.MachineInfo) *MachineInfo {
 		Capacity:   &Resources{CpuMilli: i.Capacity.CPUMilli, RamBytes: i.Capacity.RAMBytes, DiskBytes: i.Capacity.DiskBytes},
 		Ports:      &PortRange{First: uint32(i.Ports.First), Last: uint32(i.Ports.Last)},
 		Attributes: i.Attributes, Notes: i.Notes, AgentVersion: i.AgentVersion,
-		SeenEpoch: i.Seen.Epoch, SeenGeneration: i.Seen.Generation, Id: i.ID, Recipient: i.Recipient,
+		SeenEpoch: i.Seen.Epoch, SeenGeneration: i.Seen.Generation, Id: i.ID, Recipient: i.Recipient, Address: i.Address,
 	}
 	if r := i.Reserved; r != (schema.Resources{}) {
 		m.Reserved = &Resources{CpuMilli: r.CPUMilli, RamBytes: r.RAMBytes, DiskBytes: r.DiskBytes}
@@ -227,6 +227,11 @@ func DecodeMachine(m *MachineInfo) (schema.MachineInfo, error) {
 	if err != nil {
 		return schema.MachineInfo{}, fmt.Errorf("machine %s: %w", m.GetName(), err)
 	}
+	if m.GetAddress() != "" {
+		if err := schema.CheckAddress(m.GetAddress()); err != nil {
+			return schema.MachineInfo{}, fmt.Errorf("machine %s: %w", m.GetName(), err)
+		}
+	}
 	c, r := m.GetCapacity(), m.GetReserved()
 	return schema.MachineInfo{
 		Name: m.GetName(), Boot: m.GetBoot(),
@@ -234,7 +239,7 @@ func DecodeMachine(m *MachineInfo) (schema.MachineInfo, error) {
 		Reserved:   schema.Resources{CPUMilli: r.GetCpuMilli(), RAMBytes: r.GetRamBytes(), DiskBytes: r.GetDiskBytes()},
 		Ports:      schema.PortRange{First: first, Last: last},
 		Devices:    devices,
-		Attributes: m.GetAttributes(), Notes: m.GetNotes(), AgentVersion: m.GetAgentVersion(), ID: m.GetId(), Recipient: m.GetRecipient(),
+		Attributes: m.GetAttributes(), Notes: m.GetNotes(), AgentVersion: m.GetAgentVersion(), ID: m.GetId(), Recipient: m.GetRecipient(), Address: m.GetAddress(),
 		Seen: schema.Seen{Epoch: m.GetSeenEpoch(), Generation: m.GetSeenGeneration()},
 	}, nil
 }

@@ -83,7 +83,7 @@ func drawMachine(t *rapid.T) schema.MachineInfo {
 		Capacity:   schema.Resources{CPUMilli: amount.Draw(t, "cpu"), RAMBytes: amount.Draw(t, "ram"), DiskBytes: amount.Draw(t, "disk")},
 		Reserved:   schema.Resources{CPUMilli: amount.Draw(t, "kept"), RAMBytes: amount.Draw(t, "kept")},
 		Ports:      schema.PortRange{First: rapid.IntRange(0, 65535).Draw(t, "first"), Last: rapid.IntRange(0, 65535).Draw(t, "last")},
-		Attributes: drawMap(t, rapid.MapOf(rapid.String(), rapid.String()), "attributes"), AgentVersion: drawText(t, "version"), ID: drawText(t, "id"),
+		Attributes: drawMap(t, rapid.MapOf(rapid.String(), rapid.String()), "attributes"), AgentVersion: drawText(t, "version"), ID: drawText(t, "id"), Address: rapid.SampledFrom([]string{"", "10.1.2.3", "2001:db8::7"}).Draw(t, "address"),
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "notes") {
 		i.Notes = append(i.Notes, drawText(t, "note"))

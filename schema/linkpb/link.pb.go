@@ -2366,6 +2366,7 @@ type MachineInfo struct {
 	SeenGeneration uint64 `protobuf:"varint,112,opt,name=seen_generation,json=seenGeneration,proto3" json:"seen_generation,omitempty"`
 	Id             string `protobuf:"bytes,113,opt,name=id,proto3" json:"id,omitempty"`               // of the agent's state directory
 	Recipient      string `protobuf:"bytes,160,opt,name=recipient,proto3" json:"recipient,omitempty"` // of age, whom secrets are sealed for; empty: it can hold none
+	Address        string `protobuf:"bytes,170,opt,name=address,proto3" json:"address,omitempty"`     // IP address at which others reach its tasks
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2487,6 +2488,13 @@ func (x *MachineInfo) GetId() string {
 func (x *MachineInfo) GetRecipient() string {
 	if x != nil {
 		return x.Recipient
+	}
+	return ""
+}
+
+func (x *MachineInfo) GetAddress() string {
+	if x != nil {
+		return x.Address
 	}
 	return ""
 }
@@ -4882,7 +4890,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06LogEnd\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x1b\n" +
 	"\tnot_found\x18\x02 \x01(\bR\bnotFound\"\b\n" +
-	"\x06LogAck\"\xc9\x04\n" +
+	"\x06LogAck\"\xe4\x04\n" +
 	"\vMachineInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\tR\x04boot\x125\n" +
@@ -4899,7 +4907,8 @@ const file_link_proto_rawDesc = "" +
 	"seen_epoch\x18o \x01(\x04R\tseenEpoch\x12'\n" +
 	"\x0fseen_generation\x18p \x01(\x04R\x0eseenGeneration\x12\x0e\n" +
 	"\x02id\x18q \x01(\tR\x02id\x12\x1d\n" +
-	"\trecipient\x18\xa0\x01 \x01(\tR\trecipient\x1a=\n" +
+	"\trecipient\x18\xa0\x01 \x01(\tR\trecipient\x12\x19\n" +
+	"\aaddress\x18\xaa\x01 \x01(\tR\aaddress\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +

@@ -191,6 +191,32 @@ func (c *Client) Usage(ctx context.Context, g status.Group) (*status.Usage, erro
 	return ask[status.Usage](ctx, c, http.MethodGet, "/v1/usage", groupValues(g))
 }
 
+// Endpoints returns the endpoints of a part of the cell, by name; with ready those alone
+// that are. It asks for them in pages, so that an endpoint that comes or goes meanwhile may be
+// there or not.
+func (c *Client) Endpoints(ctx context.Context, g status.Group, ready bool) ([]status.Endpoint, error) {
+	v := groupValues(g)
+	v.Set("limit", "1000")
+	if ready {
+		v.Set("ready", "1")
+	}
+	all := []status.Endpoint{}
+	for {
+		p, err := ask[struct {
+			Items    []status.Endpoint `json:"items"`
+			Continue string            `json:"continue"`
+		}](ctx, c, http.MethodGet, "/v1/endpoints", v)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p.Items...)
+		if p.Continue == "" {
+			return all, nil
+		}
+		v.Set("continue", p.Continue)
+	}
+}
+
 // Status returns the status of the cell, or of the part of it that q names, and
 // its version, which is the cell's.
 func (c *Client) Status(ctx context.Context, q StatusQuery) (*status.Status, uint64, error) {
