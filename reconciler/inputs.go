@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control"
@@ -107,6 +108,41 @@ func (m *Master) Usage(epoch uint64, u *schema.MachineUsage, now time.Time) {
 	if have, ok := m.epochs[u.Machine]; ok && have == epoch {
 		m.observed.AddUsage(u, now)
 	}
+}
+
+// Sources says from where a machine gets what it is to bring. There is nothing to decide, and
+// nothing to store.
+func (m *Master) Sources(q *schema.SourceQuestion, now time.Time) schema.SourceAnswer {
+	return m.desk.Answer(q, holdings{m, now}, now)
+}
+
+// holdings is what the machines hold that are up.
+type holdings struct {
+	of  *Master
+	now time.Time
+}
+
+// Holders implements sources.Cell.
+func (h holdings) Holders(d schema.Digest) []string { return h.of.observed.Holders(d) }
+
+// Address implements sources.Cell.
+func (h holdings) Address(machine string) string {
+	last := h.of.observed.Last(machine)
+	if _, up := h.of.observed.UpUntil(machine, h.now); !up || last == nil {
+		return ""
+	}
+	shares := last.Report.Machine.Shares
+	if !strings.HasPrefix(shares, ":") {
+		return shares
+	}
+	r := h.of.state.Machines[machine]
+	switch {
+	case r == nil || r.Address == "":
+		return ""
+	case strings.Contains(r.Address, ":"): // IPv6
+		return "[" + r.Address + "]" + shares
+	}
+	return r.Address + shares
 }
 
 // Leave says that a machine's connection of the given epoch has ended.

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/sources"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
@@ -59,6 +60,8 @@ type Master struct {
 	viewSeq uint64
 	// registries is what views say of them; nil before the first.
 	registries *model.Registries
+
+	desk sources.Desk
 
 	version uint64 // counts rounds: what a Status is a function of
 }

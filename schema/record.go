@@ -194,6 +194,9 @@ type MachineInfo struct {
 	// Address is the IP address at which other machines reach the tasks of this one, as
 	// CheckAddress takes it; "" of an agent of an earlier release.
 	Address string `json:"address,omitempty"`
+	// Shares is where other machines of the cell get what this one holds of images and
+	// packages: IP:PORT, or :PORT at Address; "" if it gives them nothing.
+	Shares string `json:"shares,omitempty"`
 	// Link is known when the machine connects, and not stored.
 	Link Connection `json:"-"`
 	// Seen is said when the machine connects, and not stored.

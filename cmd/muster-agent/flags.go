@@ -74,6 +74,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringArrayVar(&f.images.mirrors, "registry-mirror", nil, "host to pull images of a registry from before the registry itself is asked, such as docker.io=mirror.example.com; may be repeated")
 	set.StringArrayVar(&f.images.insecure, "insecure-registry", nil, "registry, as HOST[:PORT], that may be used without TLS; those on a loopback address always may; may be repeated")
 	set.StringVar(&f.images.authFile, "registry-auth-file", "", "file with users and passwords for registries and mirrors, as docker login writes it; no other user may read it (default none)")
+	set.StringVar(&f.images.listen, "peer-listen", "", "address, as IP:PORT or :PORT, at which other machines of the cell get the images and packages that this one has, over TLS (default none)")
 	set.DurationVar(&f.images.age, "image-age", 7*24*time.Hour, "time after which an image is removed that no task has needed")
 	set.BoolVar(&f.noExec, "no-exec", false, "disable muster exec on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -178,6 +179,10 @@ func (f *flags) checkMaster() error {
 // closed returns the ports that are closed to tasks that require isolation.
 func (f *flags) closed() []int {
 	ports := slices.Clone(f.closedPorts)
+	if _, port, err := net.SplitHostPort(f.images.listen); err == nil {
+		n, _ := strconv.Atoi(port) // checked before
+		ports = append(ports, n)
+	}
 	if f.remote {
 		for _, address := range f.dial {
 			_, port, _ := net.SplitHostPort(address) // checked before

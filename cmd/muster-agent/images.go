@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -53,6 +56,7 @@ type imageFlags struct {
 	insecure []string
 	authFile string // "": none
 	age      time.Duration
+	listen   string // "": nothing is given to other machines
 }
 
 // logins reads the file of logins. It is read for each registry that asks for a user, so
@@ -68,11 +72,11 @@ func (f *imageFlags) logins() (*image.Logins, error) {
 	return image.ReadLogins(f.authFile)
 }
 
-// openImages opens the images of the state directory dir.
-func openImages(dir string, f *imageFlags, log *slog.Logger) (*images, error) {
+// openImages opens the images of the state directory dir. peers may be nil.
+func openImages(dir string, f *imageFlags, peers image.Peers, log *slog.Logger) (*images, error) {
 	cfg := image.Config{
 		Dir: filepath.Join(dir, imagesDir), Platform: image.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}, Log: log,
-		Insecure: f.insecure, InsecureLoopback: true, Mirrors: map[string][]string{},
+		Insecure: f.insecure, InsecureLoopback: true, Mirrors: map[string][]string{}, Peers: peers, Share: f.listen != "",
 	}
 	for _, m := range f.mirrors {
 		registry, mirror, _ := strings.Cut(m, "=")
@@ -227,6 +231,13 @@ func (f *imageFlags) check() error {
 	if f.authFile != "" {
 		if _, err := f.logins(); err != nil {
 			return usageError{fmt.Errorf("--registry-auth-file: %w", err), "it has the form that docker login and podman login write: {\"auths\": {\"registry.example.com\": {\"auth\": \"…\"}}}"}
+		}
+	}
+	if f.listen != "" {
+		host, port, err := net.SplitHostPort(f.listen)
+		n, portErr := strconv.ParseUint(port, 10, 16)
+		if _, ipErr := netip.ParseAddr(host); err != nil || portErr != nil || n == 0 || host != "" && ipErr != nil {
+			return usageError{fmt.Errorf("--peer-listen %q: want IP:PORT or :PORT", f.listen), "such as --peer-listen :7423"}
 		}
 	}
 	if f.age <= 0 {

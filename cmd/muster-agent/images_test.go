@@ -45,7 +45,7 @@ func TestRegistryAuthFile(t *testing.T) {
 	if err := f.check(); err != nil {
 		t.Fatal(err)
 	}
-	images, err := openImages(t.TempDir(), f, slog.New(slog.DiscardHandler))
+	images, err := openImages(t.TempDir(), f, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,6 +81,9 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 		"cpu_milli", info.Capacity.CPUMilli, "ram_bytes", info.Capacity.RAMBytes, "disk_bytes", info.Capacity.DiskBytes, "notes", info.Notes)
 	manager.notify("READY=1") // what ran before is adopted
 	parts := []func(context.Context) error{a.loop.Run, a.link.Run, a.images.run}
+	if a.sharing.listener != nil {
+		parts = append(parts, a.sharing.serve)
+	}
 	if f.labelsFile != "" {
 		parts = append(parts, func(ctx context.Context) error { return a.watchLabels(ctx, f, log) })
 	}
@@ -107,12 +110,14 @@ func badState(err error) error {
 
 // agent is a machine's tasks, the loop that owns them, and its link.
 type agent struct {
-	cell   string
-	tasks  *runtimes
-	images *images
-	found  schema.MachineInfo // before what was typed is put in
-	loop   *loop.Loop
-	link   *link.Client
+	cell    string
+	tasks   *runtimes
+	images  *images
+	sharing *sharing
+	id      *credential.Store  // nil: the master is behind a socket
+	found   schema.MachineInfo // before what was typed is put in
+	loop    *loop.Loop
+	link    *link.Client
 }
 
 // run runs the parts of the agent until a signal comes or one of them ends, and
@@ -145,7 +150,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if err != nil {
 		return nil, err
 	}
-	if id != nil {
+	if a.id = id; id != nil {
 		a.cell, f.name = id.Name().Cell, id.Name().Name
 		if err := cfg.Metrics.Register(credential.NewMetrics(id)); err != nil {
 			return nil, err
@@ -156,7 +161,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if err != nil {
 		return nil, err
 	}
-	if a.images, err = openImages(dir, &f.images, cfg.Log); err != nil {
+	if err := a.openImages(ctx, f, dir, &cfg); err != nil {
 		return nil, err
 	}
 	if a.tasks, err = openRuntimes(host.Config{
@@ -171,6 +176,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 		a.images.open = m.Open
 	}
 	a.found = a.tasks.machine(&facts)
+	a.found.Shares = a.sharing.address
 	info, err := f.machine(a.found)
 	if err != nil {
 		return nil, errors.Join(err, a.tasks.Close())

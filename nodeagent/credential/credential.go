@@ -214,6 +214,51 @@ func (s *Store) Connect(host string) (*tls.Config, error) {
 	}), nil
 }
 
+// Peer returns the configuration of a connection to another machine of the cell, on which the
+// machine shows its certificate: at each handshake the newest.
+func (s *Store) Peer(machine string) *tls.Config {
+	return identity.PeerTLS(identity.Client{
+		Cell: s.name.Cell, Host: machine, Now: s.cfg.Now,
+		Authorities: func() []*x509.Certificate {
+			all, _ := s.trusted() // without any, nobody is believed
+			return all
+		},
+		Certificate: s.shown,
+	})
+}
+
+// Serve returns the configuration of a server for other machines of the cell. Whoever has another
+// certificate of the cell gets a connection, too, and nothing over it: see Welcome.
+func (s *Store) Serve() *tls.Config {
+	return identity.ServerTLS(identity.Server{Certificate: s.shown, Authorities: s.trusted, Now: s.cfg.Now})
+}
+
+// Welcome returns which machine of the cell is at the other end of a connection of Serve. It errs
+// with identity.ErrRefused if that is none.
+func (s *Store) Welcome(state *tls.ConnectionState) (machine string, err error) {
+	p, err := identity.PeerOf(state, s.name.Cell)
+	switch {
+	case err != nil:
+		return "", err
+	case p == nil || p.Role != identity.Machine:
+		return "", fmt.Errorf("%w: this is for machines of cell %s", identity.ErrRefused, s.name.Cell)
+	}
+	return p.Name.Name, nil
+}
+
+// shown returns the certificate, if it can be used.
+func (s *Store) shown() (*tls.Certificate, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pair, s.usable()
+}
+
+func (s *Store) trusted() ([]*x509.Certificate, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.authorities, nil
+}
+
 // usable errs unless there is a certificate that is valid now.
 func (s *Store) usable() error {
 	if s.pair == nil {

@@ -96,7 +96,13 @@ func (s *Store) archive(r imageRecord) Archive {
 func (s *Store) pullArchive(ctx context.Context, from repository, sum digest.Digest) (Archive, error) {
 	name := archiveName(sum)
 	if !s.pinName(name) {
-		if err := s.unpackArchive(ctx, from, sum); err != nil {
+		from.search = s.search(sum)
+		stop := from.search.keep(ctx)
+		err := s.unpackArchive(ctx, from, sum)
+		for err != nil && suspect(err) && from.search.blame(sum) {
+			err = s.unpackArchive(ctx, from, sum)
+		}
+		if stop(err); err != nil {
 			return Archive{}, err
 		}
 		if !s.pinName(name) {

@@ -21,6 +21,7 @@ type repository struct {
 	hosts  []host // asked in this order
 	name   string
 	exact  *url.URL // if set, what is pulled is there, and in no registry
+	search *search  // for other machines that have it; nil: only the hosts are asked
 }
 
 // get asks a host for what has a path in the repository.
@@ -104,6 +105,7 @@ type blob struct {
 	came   int64 // over this connection
 	resume int64 // how often it was asked for again
 	others []string
+	peer   bool // body is another machine's
 }
 
 // read is io.Reader's Read. Errors are those of Ensure.
@@ -138,6 +140,10 @@ func (b *blob) receive(p []byte) (int, error) {
 		p = p[:min(int64(len(p)), b.size-b.offset)]
 	}
 	n, err := b.body.Read(p)
+	if !b.peer {
+		b.client.traffic.Add(int64(n))
+		b.search.progress(n)
+	}
 	b.offset += int64(n)
 	b.came += int64(n)
 	if b.size < 0 && errors.Is(err, io.EOF) {
@@ -153,8 +159,23 @@ func (b *blob) of() string {
 	return b.hosts[0].registry + "/" + b.name + ", blob " + b.sum.String()
 }
 
-// open asks the first host for what was not read yet.
+// open asks other machines, or else the first host, for what was not read yet.
 func (b *blob) open(ctx context.Context) error {
+	other, err := b.search.open(ctx, b.sum, b.offset, b.size)
+	if err != nil {
+		return err
+	}
+	if b.peer = other != nil; b.peer {
+		if b.body, b.came = other, 0; b.size < 0 {
+			b.size = other.size
+		}
+		return nil
+	}
+	return b.openHost(ctx)
+}
+
+// openHost is open for a host.
+func (b *blob) openHost(ctx context.Context) error {
 	header := http.Header{}
 	if b.offset > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", b.offset))
@@ -203,6 +224,9 @@ func (b *blob) broken(ctx context.Context, err error) error {
 	err = b.meaning(ctx, err)
 	if !elsewhere(err) {
 		return err
+	}
+	if b.peer { // which is not asked again
+		return nil
 	}
 	if b.came > 0 && b.resume < mostResumes+b.offset/resumeBytes {
 		b.resume++

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,6 +27,7 @@ type client struct {
 	mirrors     map[string][]string
 	stall       time.Duration
 	now         func() time.Time
+	traffic     atomic.Int64 // bytes of blobs
 
 	mu     sync.Mutex // guards what follows
 	grants map[grantKey]grant

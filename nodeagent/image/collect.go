@@ -60,7 +60,10 @@ func (s *Store) Collect(now time.Time, limits Limits) (Collected, error) {
 	defer s.mu.Unlock()
 	var out Collected
 	old := func(used time.Time) bool { return limits.Age > 0 && now.Sub(used) > limits.Age }
-	large := func() bool { return limits.Bytes > 0 && s.bytes.Load() > limits.Bytes }
+	out.Bytes += s.copies.collect(func(used time.Time, bytes int64) bool {
+		return old(used) || limits.Bytes > 0 && s.bytes.Load()+bytes > limits.Bytes
+	})
+	large := func() bool { return limits.Bytes > 0 && s.bytes.Load()+s.copies.all() > limits.Bytes }
 
 	// What is of no image is what an interrupted pull has left.
 	if err := s.sweep(&out, func(l *layer) bool { return old(l.used) || large() }); err != nil {
@@ -130,7 +133,7 @@ func (s *Store) sweep(out *Collected, may func(*layer) bool) error {
 
 // Usage is what a store has.
 type Usage struct {
-	Bytes  int64 // of the layers, about, with those that are being unpacked
+	Bytes  int64 // of the layers, about, with those that are being unpacked, and of copies
 	Images int   // digests by which an image can be asked for
 	Layers int
 	Held   int // digests
@@ -140,7 +143,7 @@ type Usage struct {
 func (s *Store) Usage() Usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Usage{Bytes: s.bytes.Load(), Images: len(s.images), Layers: len(s.layers), Held: len(s.holds)}
+	return Usage{Bytes: s.bytes.Load() + s.copies.all(), Images: len(s.images), Layers: len(s.layers), Held: len(s.holds)}
 }
 
 // Images returns the digests by which images and archives can be had without a
@@ -182,4 +185,25 @@ func (s *Store) Layers() []digest.Digest {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// Traffic is how many bytes of blobs have come from where.
+type Traffic struct {
+	Peers int64 // other machines
+	Hosts int64 // registries, their mirrors, and the servers of packages
+}
+
+// Traffic returns what has come so far, whole or not.
+func (s *Store) Traffic() Traffic {
+	return Traffic{Peers: s.fromPeers.Load(), Hosts: s.client.traffic.Load()}
+}
+
+// Copy opens the copy of a blob, to be closed. If there is none, file is nil: done is closed
+// when the blob has come, or the attempt has failed, and came is how many bytes have; done is nil
+// if it does not come.
+func (s *Store) Copy(sum schema.Digest) (file *os.File, came int64, done <-chan struct{}) {
+	if s.copies.dir == "" {
+		return nil, 0, nil
+	}
+	return s.copies.find(digest.Digest(sum), s.cfg.Now())
 }

@@ -110,7 +110,15 @@ func (s *Store) image(r imageRecord) Image {
 
 // pullImage is Ensure for one that the store does not have.
 func (s *Store) pullImage(ctx context.Context, ref schema.ImageRef, by Access) (Image, error) {
-	from := repository{client: s.client, hosts: s.client.hosts(ref.Registry, by), name: ref.Name}
+	from := repository{client: s.client, hosts: s.client.hosts(ref.Registry, by), name: ref.Name, search: s.search(digest.Digest(ref.Digest))}
+	stop := from.search.keep(ctx)
+	img, err := s.pullFrom(ctx, ref, from)
+	stop(err)
+	return img, err
+}
+
+// pullFrom pulls an image.
+func (s *Store) pullFrom(ctx context.Context, ref schema.ImageRef, from repository) (Image, error) {
 	of := ref.String()
 	sum, m, err := s.manifest(ctx, from, ref)
 	if err != nil {
@@ -124,7 +132,7 @@ func (s *Store) pullImage(ctx context.Context, ref schema.ImageRef, by Access) (
 	if !digestForm.MatchString(m.Config.Digest.String()) || m.Config.Size > largestConfig {
 		return Image{}, fail(ErrInvalid, of, "its configuration has %d bytes and the digest %.80q; at most %d and sha256 are taken", m.Config.Size, m.Config.Digest, int64(largestConfig))
 	}
-	b, err := from.small(ctx, "blobs", m.Config.Digest, largestConfig)
+	b, err := s.small(ctx, from, "blobs", m.Config.Digest, largestConfig)
 	if err != nil {
 		return Image{}, err
 	}
@@ -160,7 +168,7 @@ func (s *Store) pullImage(ctx context.Context, ref schema.ImageRef, by Access) (
 func (s *Store) manifest(ctx context.Context, from repository, ref schema.ImageRef) (digest.Digest, *v1.Manifest, error) {
 	sum, of := digest.Digest(ref.Digest), ref.String()
 	for nested := false; ; nested = true {
-		b, err := from.small(ctx, "manifests", sum, largestManifest)
+		b, err := s.small(ctx, from, "manifests", sum, largestManifest)
 		if err != nil {
 			return "", nil, err
 		}
@@ -182,6 +190,30 @@ func (s *Store) manifest(ctx context.Context, from repository, ref schema.ImageR
 			return "", nil, fail(ErrInvalid, of, "its index has the digest %.80q, which is not sha256", sum)
 		}
 	}
+}
+
+// search returns what looks for an image or an archive at other machines; nil if there are none.
+func (s *Store) search(content digest.Digest) *search {
+	if s.cfg.Peers == nil {
+		return nil
+	}
+	return (&search{peers: s.cfg.Peers, content: content, now: s.cfg.Now, slow: s.client.stall, traffic: &s.fromPeers}).begin()
+}
+
+// small returns a manifest or a configuration of at most limit bytes: the copy that is here, that
+// of another machine, or what a host has.
+func (s *Store) small(ctx context.Context, from repository, path string, sum digest.Digest, limit int64) ([]byte, error) {
+	if b, ok := s.copies.read(sum, limit); ok {
+		return b, nil
+	}
+	b, err := from.search.small(ctx, sum, limit)
+	if err == nil && b == nil {
+		b, err = from.small(ctx, path, sum, limit)
+	}
+	if err == nil {
+		s.copies.add(sum, b, s.cfg.Now())
+	}
+	return b, err
 }
 
 // assemble sets what an image is made of from its layers, lowest first.

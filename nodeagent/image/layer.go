@@ -80,7 +80,10 @@ func (s *Store) unpin(names []string) {
 func (s *Store) pull(ctx context.Context, from repository, l layerOf, b *budget) (*staged, error) {
 	var others []string
 	for {
-		st, err := s.pullFrom(ctx, from, l, b)
+		st, err := s.pullLayer(ctx, from, l, b)
+		if err != nil && suspect(err) && from.search.blame(l.sum) {
+			continue // without those who sent it
+		}
 		if err == nil || !errors.Is(err, ErrDigest) || len(from.hosts) == 1 {
 			return st, after(others, err)
 		}
@@ -89,7 +92,7 @@ func (s *Store) pull(ctx context.Context, from repository, l layerOf, b *budget)
 	}
 }
 
-func (s *Store) pullFrom(ctx context.Context, from repository, l layerOf, b *budget) (*staged, error) {
+func (s *Store) pullLayer(ctx context.Context, from repository, l layerOf, b *budget) (*staged, error) {
 	of := from.name + ", layer " + l.sum.String()
 	dir, err := os.MkdirTemp(s.path(tempDir), "layer-")
 	if err != nil {
@@ -101,7 +104,7 @@ func (s *Store) pullFrom(ctx context.Context, from repository, l layerOf, b *bud
 		u.tree.close()
 	}
 	if err != nil {
-		s.bytes.Add(-u.bytes)
+		b.giveBack(u.bytes, u.entries)
 		return nil, errors.Join(err, s.bin.Put(dir))
 	}
 	return &staged{dir: dir, u: u}, nil
@@ -145,7 +148,13 @@ func (s *Store) stream(ctx context.Context, from repository, l layerOf, u *unpac
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	net := &blob{repository: from, sum: l.sum, size: l.size, limit: s.cfg.MaxImageBytes}
-	packed := newSummed(readFunc(func(p []byte) (int, error) { return net.read(ctx, p) }))
+	whole, kept := false, s.copies.begin(l.sum)
+	defer func() { kept.end(whole, s.cfg.Now()) }()
+	packed := newSummed(readFunc(func(p []byte) (int, error) {
+		n, err := net.read(ctx, p)
+		kept.write(p[:n])
+		return n, err
+	}))
 	first := newAhead(packed)
 	defer func() { // in this order: nobody uses the connection any more
 		cancel()
@@ -175,6 +184,8 @@ func (s *Store) stream(ctx context.Context, from repository, l layerOf, u *unpac
 	if got := packed.sum(); got != l.sum {
 		return fail(ErrDigest, u.of, "what came has the digest %s", got)
 	}
+	whole = true
+	from.search.trust(l.sum) // whatever is wrong with it
 	return err
 }
 

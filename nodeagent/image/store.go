@@ -46,6 +46,11 @@ type Config struct {
 	// Nil: none.
 	Credentials func(registry string) (user, password string, ok bool)
 
+	// Peers are other machines that may have what is to be pulled; nil: none. Share says that
+	// they may have what is pulled here: a copy of it is kept as it came, for Copy.
+	Peers Peers
+	Share bool
+
 	// Limits; zero is the default.
 	MaxImageBytes int64         // of one image, unpacked; 32 GiB
 	MaxEntries    int64         // of one image: files, directories, …; 2,000,000
@@ -70,14 +75,16 @@ const (
 // Store is a content-addressed store of images on one machine. Its methods may be
 // called from any goroutine.
 type Store struct {
-	cfg    Config
-	client *client
-	bin    *trash.Bin
-	docs   durable.Documents
-	pulls  flights[Image]
-	fetch  flights[Archive]
-	unpack flights[*staged]
-	bytes  atomic.Int64 // of layers, with those that are being unpacked
+	cfg       Config
+	client    *client
+	bin       *trash.Bin
+	docs      durable.Documents
+	pulls     flights[Image]
+	fetch     flights[Archive]
+	unpack    flights[*staged]
+	bytes     atomic.Int64 // of layers, with those that are being unpacked
+	copies    copies
+	fromPeers atomic.Int64 // bytes of blobs that other machines have sent
 
 	mu     sync.Mutex // guards what follows; what is done meanwhile takes a rename and the sync of a directory at most
 	images map[digest.Digest]*kept
@@ -104,6 +111,7 @@ type layer struct {
 const (
 	layersDir = "layers"
 	imagesDir = "images"
+	copiesDir = "blobs"
 	tempDir   = "unpacking" // what is here is not whole
 	trashDir  = "trash"
 )
@@ -190,6 +198,16 @@ func (s *Store) directories() error {
 	}
 	for _, name := range []string{layersDir, imagesDir, tempDir} {
 		if err := os.Mkdir(s.path(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if !s.cfg.Share {
+		if err := os.RemoveAll(s.path(copiesDir)); err != nil { // of an agent that did
+			return err
+		}
+	} else {
+		s.copies.dir, s.copies.temp = s.path(copiesDir), s.path(tempDir)
+		if err := s.copies.open(); err != nil {
 			return err
 		}
 	}
@@ -366,6 +384,13 @@ func (b *budget) take(n int64) error {
 		return fail(ErrInvalid, b.of, "it has more entries than Config.MaxEntries")
 	}
 	return nil
+}
+
+// giveBack takes back what was taken for something that is not kept.
+func (b *budget) giveBack(bytes, entries int64) {
+	b.store.Add(-bytes)
+	b.bytes.Add(bytes)
+	b.entries.Add(entries)
 }
 
 // grow notes bytes.

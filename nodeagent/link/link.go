@@ -16,10 +16,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/linkpb"
 )
 
 const (
 	helloTimeout     = 60 * time.Second // the master stores the epoch before it answers
+	sourcesTimeout   = 5 * time.Second  // for an answer, without which registries are asked
 	refuseTimeout    = time.Second      // for the master to take a Refuse
 	settled          = time.Second      // a session of that age resets the back-off
 	hintDelay        = 20 * time.Millisecond
@@ -129,11 +131,12 @@ type Client struct {
 	masters []string // in the order in which they are tried
 	at      int      // index of the one to try next
 
-	linked atomic.Bool
-	epoch  uint64 // the highest welcome
-	yield  bool   // superseded: ask for the name only if it is free
-	life   string // distinguishes this process from others
-	denied bool   // the master refuses our certificate
+	linked  atomic.Bool
+	session atomic.Pointer[session] // that was welcomed; nil: none
+	epoch   uint64                  // the highest welcome
+	yield   bool                    // superseded: ask for the name only if it is free
+	life    string                  // distinguishes this process from others
+	denied  bool                    // the master refuses our certificate
 }
 
 // New returns a client that has not dialled yet.
@@ -189,6 +192,35 @@ var (
 
 // Linked reports whether a master has welcomed the machine and is still there.
 func (c *Client) Linked() bool { return c.linked.Load() }
+
+var errNotLinked = errors.New("no master is connected")
+
+// Sources asks the master from where this machine gets an image or a package. It may be called
+// from any goroutine, and errs while no master is connected, when the session ends, and when the
+// master knows no such question.
+func (c *Client) Sources(ctx context.Context, q schema.SourceQuestion) (schema.SourceAnswer, error) {
+	s := c.session.Load()
+	if s == nil {
+		return schema.SourceAnswer{}, errNotLinked
+	}
+	ctx, cancel := context.WithTimeout(ctx, sourcesTimeout)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() { // the connection may be that of others, too, and outlast the session
+		select {
+		case <-s.ended:
+			cancel()
+		case <-stop:
+		}
+	}()
+	q.Machine = c.cfg.Agent.Info().Name
+	a, err := s.link.Sources(ctx, linkpb.EncodeQuestion(&q))
+	if err != nil {
+		return schema.SourceAnswer{}, fmt.Errorf("ask the master: %s", status.Convert(err).Message())
+	}
+	return linkpb.DecodeAnswer(a), nil
+}
 
 // errRefused marks what only time or an operator can resolve.
 var errRefused = errors.New("refused")

@@ -43,6 +43,7 @@ type session struct {
 	last   time.Time // when a hint was sent
 
 	logs    sync.WaitGroup // and what renews the certificate, and looks for the first choice
+	ended   chan struct{}  // closed when the session has
 	reading chan struct{}  // holds one for each open log
 	running chan struct{}  // holds one for each open session of exec
 }
@@ -64,7 +65,7 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 	s := &session{
 		client: c, link: linkpb.NewLinkClient(conn),
 		in: make(chan *linkpb.MasterMessage), err: make(chan error, 1),
-		jobs: map[schema.Digest]*schema.Job{}, secrets: map[string]schema.MachineSecret{}, reading: make(chan struct{}, maxLogs), running: make(chan struct{}, maxExecs),
+		ended: make(chan struct{}), jobs: map[schema.Digest]*schema.Job{}, secrets: map[string]schema.MachineSecret{}, reading: make(chan struct{}, maxLogs), running: make(chan struct{}, maxExecs),
 	}
 	if s.stream, err = s.link.Session(ctx); err != nil {
 		return 0, conn.handshakes.explain(c.address(), fmt.Errorf("connect to %s: %w", c.address(), err))
@@ -79,6 +80,7 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 		held = time.Since(start)
 	}
 	cancel()
+	close(s.ended)
 	<-received
 	s.logs.Wait()
 	return held, conn.handshakes.explain(c.address(), err)
@@ -111,6 +113,8 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 	welcomed = time.Now()
 	s.client.linked.Store(true)
 	defer s.client.linked.Store(false)
+	s.client.session.Store(s)
+	defer s.client.session.Store(nil)
 	s.client.cfg.Log.Info("linked to the master", "machine", s.client.cfg.Agent.Info().Name, "epoch", s.epoch)
 	if s.client.cfg.Identity != nil {
 		s.logs.Go(func() { s.renew(ctx) })

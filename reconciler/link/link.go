@@ -75,9 +75,16 @@ type Config struct {
 	Secure *Secure
 	// Secrets seals the secrets of jobs for machines; nil: none are sent.
 	Secrets Sealer
+	// Sources says from where machines get images and packages; nil: nobody does.
+	Sources Sourcer
 	// Relay and Replica, if set, are served to other masters, and to nobody else.
 	Relay   linkpb.RelayServer
 	Replica linkpb.ReplicaServer
+}
+
+// Sourcer says from where a machine gets an image or a package. It errs while nobody leads.
+type Sourcer interface {
+	Sources(ctx context.Context, q schema.SourceQuestion) (schema.SourceAnswer, error)
 }
 
 // Secure is how machines elsewhere are known.

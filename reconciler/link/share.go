@@ -59,6 +59,7 @@ func shareMachine(m, known *schema.MachineInfo) {
 	shareString(&m.AgentVersion, known.AgentVersion)
 	shareString(&m.ID, known.ID)
 	shareString(&m.Address, known.Address)
+	shareString(&m.Shares, known.Shares)
 	if slices.Equal(m.Devices, known.Devices) {
 		m.Devices = known.Devices
 	}

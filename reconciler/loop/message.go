@@ -163,6 +163,21 @@ func (m locateQuestion) answer(o *owner) {
 	m.reply <- o.master.State().Locate(m.task, m.from)
 }
 
+// Sources says from where a machine gets an image or a package.
+func (l *Loop) Sources(ctx context.Context, q schema.SourceQuestion) (schema.SourceAnswer, error) {
+	reply := make(chan schema.SourceAnswer, 1)
+	return ask(ctx, l, sourceQuestion{q, reply}, reply)
+}
+
+type sourceQuestion struct {
+	schema.SourceQuestion
+	reply chan<- schema.SourceAnswer
+}
+
+func (m sourceQuestion) answer(o *owner) {
+	m.reply <- o.master.Sources(&m.SourceQuestion, o.cfg.Now())
+}
+
 // Applied returns the commit whose data is in the store, "" before the first.
 func (l *Loop) Applied(ctx context.Context) (commit string, err error) {
 	reply := make(chan string, 1)

@@ -66,7 +66,7 @@ func (o *Observed) Dismiss(machine string) {
 	o.changed.Add(machine, len(o.machines))
 	delete(o.machines, machine)
 	delete(o.usage, machine)
-	delete(o.contents, machine)
+	o.forgetContent(machine)
 	delete(o.refused, machine)
 	delete(o.contested, machine)
 	delete(o.joins, machine)

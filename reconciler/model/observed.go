@@ -42,9 +42,10 @@ type Observed struct {
 	changed  Log[string] // machines that have said more than that all is as before, or were dismissed
 	news     uint64      // counts the reports that did not only repeat
 	usage    map[string]Sample
-	contents map[string]content // by machine
-	refused  map[string]string  // why machines may not join
-	joins    map[string]joins   // of machines without a report since
+	contents map[string]content         // by machine
+	holders  map[schema.Digest][]string // of what is in contents
+	refused  map[string]string          // why machines may not join
+	joins    map[string]joins           // of machines without a report since
 	// contested are the agents that were refused last the names of machines.
 	contested map[string]contested
 }
@@ -60,6 +61,7 @@ func (o *Observed) Snapshot() *Observed {
 		out.machines[name] = &reports[len(reports)-1]
 	}
 	out.usage, out.contents, out.refused = maps.Clone(o.usage), maps.Clone(o.contents), maps.Clone(o.refused)
+	out.holders = nil
 	out.joins, out.contested = maps.Clone(o.joins), maps.Clone(o.contested)
 	return &out
 }
@@ -74,7 +76,7 @@ type joins struct {
 // one; a machine that joins again and again and never reports is as silent as one that does
 // not join.
 func (o *Observed) Join(machine string, now time.Time) {
-	delete(o.contents, machine) // it says anew what it holds
+	o.forgetContent(machine) // it says anew what it holds
 	o.changed.Add(machine, len(o.machines))
 	if j, ok := o.joins[machine]; ok {
 		j.again = true
@@ -147,7 +149,7 @@ func (o *Observed) Refusals() []string {
 func NewObserved(now time.Time) *Observed {
 	return &Observed{
 		LostAfter: DefaultLostAfter, since: now, lastStep: now,
-		machines: map[string]*LastReport{}, usage: map[string]Sample{}, contents: map[string]content{}, refused: map[string]string{}, joins: map[string]joins{}, contested: map[string]contested{},
+		machines: map[string]*LastReport{}, usage: map[string]Sample{}, contents: map[string]content{}, holders: map[schema.Digest][]string{}, refused: map[string]string{}, joins: map[string]joins{}, contested: map[string]contested{},
 	}
 }
 

@@ -281,6 +281,27 @@ func (c *Copy) Join(ctx context.Context, token string, request []byte) (*x509.Ce
 	return x509.ParseCertificate(m.GetCertificate())
 }
 
+// Sources asks the leader from where a machine gets an image or a package.
+func (c *Copy) Sources(ctx context.Context, q schema.SourceQuestion) (schema.SourceAnswer, error) {
+	leader, during, err := c.present()
+	if err != nil {
+		return schema.SourceAnswer{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(during, cancel)
+	defer stop()
+	stream, err := leader.Sources(ctx, linkpb.EncodeQuestion(&q))
+	if err != nil {
+		return schema.SourceAnswer{}, err
+	}
+	m, err := stream.Recv()
+	if err != nil {
+		return schema.SourceAnswer{}, fmt.Errorf("the master that leads: %s", grpcstatus.Convert(err).Message())
+	}
+	return linkpb.DecodeAnswer(m), nil
+}
+
 // CatchUp waits until the state is at least as new as the leader's is now, so that a client
 // that has changed something sees the change here; until ctx ends, or the leader changes.
 func (c *Copy) CatchUp(ctx context.Context) error {

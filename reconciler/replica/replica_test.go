@@ -58,6 +58,10 @@ func (c *cell) publish(version uint64, jobs ...string) {
 	c.newer = make(chan struct{})
 }
 
+func (*cell) Sources(_ context.Context, q schema.SourceQuestion) (schema.SourceAnswer, error) {
+	return schema.SourceAnswer{Registry: true, Peers: []schema.SourcePeer{{Machine: q.Machine, Address: string(q.Content), Holds: true}}}, nil
+}
+
 func (c *cell) Snapshot(context.Context) (*status.Snapshot, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

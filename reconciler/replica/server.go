@@ -35,6 +35,8 @@ const (
 // State is the cell, as package web has it.
 type State interface {
 	Snapshot(ctx context.Context) (s *status.Snapshot, newer <-chan struct{}, err error)
+	// Sources says from where a machine gets an image or a package.
+	Sources(ctx context.Context, q schema.SourceQuestion) (schema.SourceAnswer, error)
 }
 
 // History is the cell's events.
@@ -218,6 +220,24 @@ func encodeEvents(records []schema.EventRecord) (*linkpb.EventBatch, error) {
 		m.Records = append(m.Records, b)
 	}
 	return m, nil
+}
+
+// Sources says from where a machine of another master gets an image or a package.
+func (s *Server) Sources(r *linkpb.SourcesRequest, stream linkpb.Replica_SourcesServer) error {
+	ctx, end, err := s.term(stream.Context(), s.cfg.Cell)
+	if err != nil {
+		return err
+	}
+	defer end()
+	q, err := linkpb.DecodeQuestion(r)
+	if err != nil {
+		return grpcstatus.Error(codes.InvalidArgument, err.Error())
+	}
+	a, err := s.cfg.State.Sources(ctx, q)
+	if err != nil {
+		return grpcstatus.Error(codes.Unavailable, err.Error())
+	}
+	return stream.Send(linkpb.EncodeAnswer(&a))
 }
 
 // Certify gives a machine that joins at another master its certificate.

@@ -122,6 +122,16 @@ func Replace(from, to string) error {
 	return err
 }
 
+// Place closes a file that was written, and gives it its name, in a directory of the same file
+// system, when the disk has its content. It does not wait for the disk to have the name. After an
+// error the file is closed, and keeps the name that it had.
+func Place(f *os.File, name string) error {
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return os.Rename(f.Name(), name)
+}
+
 // SyncDir waits until the disk has the names of a directory as they are.
 func SyncDir(name string) error {
 	f, err := os.Open(name)

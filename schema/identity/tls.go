@@ -116,6 +116,34 @@ func ClientTLS(c Client) *tls.Config {
 	return cfg
 }
 
+// PeerTLS returns the configuration of a client of another machine, whose name c.Host is. A
+// machine has one certificate, that it shows as client and as server.
+func PeerTLS(c Client) *tls.Config {
+	cfg := ClientTLS(c)
+	now := c.Now
+	if now == nil {
+		now = time.Now
+	}
+	cfg.VerifyConnection = func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) == 0 {
+			return fmt.Errorf("machine %s shows no certificate", c.Host)
+		}
+		leaf := state.PeerCertificates[0]
+		if err := check(leaf, c.Authorities(), x509.ExtKeyUsageClientAuth, now()); err != nil {
+			return fmt.Errorf("certificate of machine %s: %w", c.Host, err)
+		}
+		name, err := Of(leaf)
+		if err != nil {
+			return fmt.Errorf("certificate of machine %s: %w", c.Host, err)
+		}
+		if want := (Name{Cell: c.Cell, Role: Machine, Name: c.Host}); name != want {
+			return fmt.Errorf("it is %s of cell %s, not machine %s of cell %s", name, name.Cell, c.Host, c.Cell)
+		}
+		return nil
+	}
+	return cfg
+}
+
 // verify errs unless the other end is the master.
 func (c Client) verify(state tls.ConnectionState) error {
 	chain := state.PeerCertificates

@@ -198,7 +198,7 @@ func EncodeMachine(i *schema.MachineInfo) *MachineInfo {
 		Capacity:   &Resources{CpuMilli: i.Capacity.CPUMilli, RamBytes: i.Capacity.RAMBytes, DiskBytes: i.Capacity.DiskBytes},
 		Ports:      &PortRange{First: uint32(i.Ports.First), Last: uint32(i.Ports.Last)},
 		Attributes: i.Attributes, Notes: i.Notes, AgentVersion: i.AgentVersion,
-		SeenEpoch: i.Seen.Epoch, SeenGeneration: i.Seen.Generation, Id: i.ID, Recipient: i.Recipient, Address: i.Address,
+		SeenEpoch: i.Seen.Epoch, SeenGeneration: i.Seen.Generation, Id: i.ID, Recipient: i.Recipient, Address: i.Address, Shares: i.Shares,
 	}
 	if r := i.Reserved; r != (schema.Resources{}) {
 		m.Reserved = &Resources{CpuMilli: r.CPUMilli, RamBytes: r.RAMBytes, DiskBytes: r.DiskBytes}
@@ -239,7 +239,7 @@ func DecodeMachine(m *MachineInfo) (schema.MachineInfo, error) {
 		Reserved:   schema.Resources{CPUMilli: r.GetCpuMilli(), RAMBytes: r.GetRamBytes(), DiskBytes: r.GetDiskBytes()},
 		Ports:      schema.PortRange{First: first, Last: last},
 		Devices:    devices,
-		Attributes: m.GetAttributes(), Notes: m.GetNotes(), AgentVersion: m.GetAgentVersion(), ID: m.GetId(), Recipient: m.GetRecipient(), Address: m.GetAddress(),
+		Attributes: m.GetAttributes(), Notes: m.GetNotes(), AgentVersion: m.GetAgentVersion(), ID: m.GetId(), Recipient: m.GetRecipient(), Address: m.GetAddress(), Shares: m.GetShares(),
 		Seen: schema.Seen{Epoch: m.GetSeenEpoch(), Generation: m.GetSeenGeneration()},
 	}, nil
 }

@@ -135,6 +135,197 @@ func (x *CertifyResponse) GetAuthorities() [][]byte {
 	return nil
 }
 
+// SourcesRequest asks where an image or a package is to be had.
+type SourcesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Machine       string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	Content       string                 `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`  // digest
+	Without       []string               `protobuf:"bytes,3,rep,name=without,proto3" json:"without,omitempty"`  // machines that do not give it
+	Stalled       bool                   `protobuf:"varint,4,opt,name=stalled,proto3" json:"stalled,omitempty"` // nothing has come for long
+	Ended         bool                   `protobuf:"varint,5,opt,name=ended,proto3" json:"ended,omitempty"`     // the machine has given up, for now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourcesRequest) Reset() {
+	*x = SourcesRequest{}
+	mi := &file_link_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourcesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourcesRequest) ProtoMessage() {}
+
+func (x *SourcesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourcesRequest.ProtoReflect.Descriptor instead.
+func (*SourcesRequest) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SourcesRequest) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *SourcesRequest) GetContent() string {
+	if x != nil {
+		return x.Content
+	}
+	return ""
+}
+
+func (x *SourcesRequest) GetWithout() []string {
+	if x != nil {
+		return x.Without
+	}
+	return nil
+}
+
+func (x *SourcesRequest) GetStalled() bool {
+	if x != nil {
+		return x.Stalled
+	}
+	return false
+}
+
+func (x *SourcesRequest) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
+}
+
+// SourcesResponse says where.
+type SourcesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Registry      bool                   `protobuf:"varint,1,opt,name=registry,proto3" json:"registry,omitempty"` // where it comes from may be asked, too
+	Peers         []*SourcePeer          `protobuf:"bytes,2,rep,name=peers,proto3" json:"peers,omitempty"`        // in the order in which they are asked
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourcesResponse) Reset() {
+	*x = SourcesResponse{}
+	mi := &file_link_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourcesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourcesResponse) ProtoMessage() {}
+
+func (x *SourcesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourcesResponse.ProtoReflect.Descriptor instead.
+func (*SourcesResponse) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SourcesResponse) GetRegistry() bool {
+	if x != nil {
+		return x.Registry
+	}
+	return false
+}
+
+func (x *SourcesResponse) GetPeers() []*SourcePeer {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+// SourcePeer is a machine that has it, or is getting it.
+type SourcePeer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Machine       string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"` // HOST:PORT
+	Holds         bool                   `protobuf:"varint,3,opt,name=holds,proto3" json:"holds,omitempty"`    // it has said that it has all of it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourcePeer) Reset() {
+	*x = SourcePeer{}
+	mi := &file_link_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourcePeer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourcePeer) ProtoMessage() {}
+
+func (x *SourcePeer) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourcePeer.ProtoReflect.Descriptor instead.
+func (*SourcePeer) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SourcePeer) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *SourcePeer) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SourcePeer) GetHolds() bool {
+	if x != nil {
+		return x.Holds
+	}
+	return false
+}
+
 // AgentMessage is what an agent says in a session.
 type AgentMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -151,7 +342,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_link_proto_msgTypes[2]
+	mi := &file_link_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -163,7 +354,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[2]
+	mi := &file_link_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -176,7 +367,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{2}
+	return file_link_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AgentMessage) GetMessage() isAgentMessage_Message {
@@ -269,7 +460,7 @@ type MasterMessage struct {
 
 func (x *MasterMessage) Reset() {
 	*x = MasterMessage{}
-	mi := &file_link_proto_msgTypes[3]
+	mi := &file_link_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -281,7 +472,7 @@ func (x *MasterMessage) String() string {
 func (*MasterMessage) ProtoMessage() {}
 
 func (x *MasterMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[3]
+	mi := &file_link_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -294,7 +485,7 @@ func (x *MasterMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterMessage.ProtoReflect.Descriptor instead.
 func (*MasterMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{3}
+	return file_link_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MasterMessage) GetMessage() isMasterMessage_Message {
@@ -435,7 +626,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_link_proto_msgTypes[4]
+	mi := &file_link_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +638,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[4]
+	mi := &file_link_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +651,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{4}
+	return file_link_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Hello) GetCell() string {
@@ -515,7 +706,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_link_proto_msgTypes[5]
+	mi := &file_link_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -527,7 +718,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[5]
+	mi := &file_link_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -540,7 +731,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{5}
+	return file_link_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -563,7 +754,7 @@ type Data struct {
 
 func (x *Data) Reset() {
 	*x = Data{}
-	mi := &file_link_proto_msgTypes[6]
+	mi := &file_link_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +766,7 @@ func (x *Data) String() string {
 func (*Data) ProtoMessage() {}
 
 func (x *Data) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[6]
+	mi := &file_link_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +779,7 @@ func (x *Data) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Data.ProtoReflect.Descriptor instead.
 func (*Data) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{6}
+	return file_link_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Data) GetDigest() string {
@@ -619,7 +810,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +822,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +835,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{7}
+	return file_link_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Secret) GetVersion() string {
@@ -681,7 +872,7 @@ type View struct {
 
 func (x *View) Reset() {
 	*x = View{}
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +884,7 @@ func (x *View) String() string {
 func (*View) ProtoMessage() {}
 
 func (x *View) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +897,7 @@ func (x *View) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use View.ProtoReflect.Descriptor instead.
 func (*View) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{8}
+	return file_link_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *View) GetEpoch() uint64 {
@@ -754,7 +945,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +957,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +970,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{9}
+	return file_link_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Assignment) GetTask() string {
@@ -850,7 +1041,7 @@ type AllocUse struct {
 
 func (x *AllocUse) Reset() {
 	*x = AllocUse{}
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +1053,7 @@ func (x *AllocUse) String() string {
 func (*AllocUse) ProtoMessage() {}
 
 func (x *AllocUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +1066,7 @@ func (x *AllocUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocUse.ProtoReflect.Descriptor instead.
 func (*AllocUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{10}
+	return file_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AllocUse) GetSet() string {
@@ -914,7 +1105,7 @@ type Pull struct {
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1117,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1130,7 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{11}
+	return file_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Pull) GetKnownDigest() []byte {
@@ -982,7 +1173,7 @@ type MasterClock struct {
 
 func (x *MasterClock) Reset() {
 	*x = MasterClock{}
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1185,7 @@ func (x *MasterClock) String() string {
 func (*MasterClock) ProtoMessage() {}
 
 func (x *MasterClock) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1198,7 @@ func (x *MasterClock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterClock.ProtoReflect.Descriptor instead.
 func (*MasterClock) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{12}
+	return file_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MasterClock) GetReportSent() *timestamppb.Timestamp {
@@ -1047,7 +1238,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1250,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1263,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{13}
+	return file_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Report) GetDigest() []byte {
@@ -1124,7 +1315,7 @@ type ContentChange struct {
 
 func (x *ContentChange) Reset() {
 	*x = ContentChange{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1327,7 @@ func (x *ContentChange) String() string {
 func (*ContentChange) ProtoMessage() {}
 
 func (x *ContentChange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1340,7 @@ func (x *ContentChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentChange.ProtoReflect.Descriptor instead.
 func (*ContentChange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ContentChange) GetMark() []byte {
@@ -1198,7 +1389,7 @@ type MachineUsage struct {
 
 func (x *MachineUsage) Reset() {
 	*x = MachineUsage{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1401,7 @@ func (x *MachineUsage) String() string {
 func (*MachineUsage) ProtoMessage() {}
 
 func (x *MachineUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1414,7 @@ func (x *MachineUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineUsage.ProtoReflect.Descriptor instead.
 func (*MachineUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MachineUsage) GetAt() *timestamppb.Timestamp {
@@ -1314,7 +1505,7 @@ type TaskUsage struct {
 
 func (x *TaskUsage) Reset() {
 	*x = TaskUsage{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1517,7 @@ func (x *TaskUsage) String() string {
 func (*TaskUsage) ProtoMessage() {}
 
 func (x *TaskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1530,7 @@ func (x *TaskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
 func (*TaskUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TaskUsage) GetTask() string {
@@ -1466,7 +1657,7 @@ type Overload struct {
 
 func (x *Overload) Reset() {
 	*x = Overload{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1669,7 @@ func (x *Overload) String() string {
 func (*Overload) ProtoMessage() {}
 
 func (x *Overload) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1682,7 @@ func (x *Overload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overload.ProtoReflect.Descriptor instead.
 func (*Overload) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Overload) GetSince() *timestamppb.Timestamp {
@@ -1526,7 +1717,7 @@ type TaskRef struct {
 
 func (x *TaskRef) Reset() {
 	*x = TaskRef{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1729,7 @@ func (x *TaskRef) String() string {
 func (*TaskRef) ProtoMessage() {}
 
 func (x *TaskRef) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1742,7 @@ func (x *TaskRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRef.ProtoReflect.Descriptor instead.
 func (*TaskRef) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TaskRef) GetTask() string {
@@ -1583,7 +1774,7 @@ type ReportBody struct {
 
 func (x *ReportBody) Reset() {
 	*x = ReportBody{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1786,7 @@ func (x *ReportBody) String() string {
 func (*ReportBody) ProtoMessage() {}
 
 func (x *ReportBody) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1799,7 @@ func (x *ReportBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBody.ProtoReflect.Descriptor instead.
 func (*ReportBody) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReportBody) GetMachine() *MachineInfo {
@@ -1665,7 +1856,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1868,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1881,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Condition) GetKind() string {
@@ -1723,7 +1914,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1926,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1939,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 // Refuse says why the agent ends the session.
@@ -1761,7 +1952,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1964,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1977,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Refuse) GetReason() string {
@@ -1816,7 +2007,7 @@ type OpenLogs struct {
 
 func (x *OpenLogs) Reset() {
 	*x = OpenLogs{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +2019,7 @@ func (x *OpenLogs) String() string {
 func (*OpenLogs) ProtoMessage() {}
 
 func (x *OpenLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +2032,7 @@ func (x *OpenLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLogs.ProtoReflect.Descriptor instead.
 func (*OpenLogs) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OpenLogs) GetId() string {
@@ -1933,7 +2124,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2136,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2149,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{24}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LogPosition) GetGeneration() uint64 {
@@ -1999,7 +2190,7 @@ type OpenExec struct {
 
 func (x *OpenExec) Reset() {
 	*x = OpenExec{}
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +2202,7 @@ func (x *OpenExec) String() string {
 func (*OpenExec) ProtoMessage() {}
 
 func (x *OpenExec) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,7 +2215,7 @@ func (x *OpenExec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExec.ProtoReflect.Descriptor instead.
 func (*OpenExec) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{25}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OpenExec) GetId() string {
@@ -2095,7 +2286,7 @@ type ExecCopy struct {
 
 func (x *ExecCopy) Reset() {
 	*x = ExecCopy{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2298,7 @@ func (x *ExecCopy) String() string {
 func (*ExecCopy) ProtoMessage() {}
 
 func (x *ExecCopy) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2311,7 @@ func (x *ExecCopy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecCopy.ProtoReflect.Descriptor instead.
 func (*ExecCopy) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExecCopy) GetDirection() string {
@@ -2155,7 +2346,7 @@ type ExecChunk struct {
 
 func (x *ExecChunk) Reset() {
 	*x = ExecChunk{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2358,7 @@ func (x *ExecChunk) String() string {
 func (*ExecChunk) ProtoMessage() {}
 
 func (x *ExecChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2371,7 @@ func (x *ExecChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecChunk.ProtoReflect.Descriptor instead.
 func (*ExecChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExecChunk) GetId() string {
@@ -2209,7 +2400,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2412,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2425,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{28}
+	return file_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LogChunk) GetId() string {
@@ -2269,7 +2460,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2472,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2485,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{29}
+	return file_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LogEnd) GetError() string {
@@ -2320,7 +2511,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2523,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2536,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{30}
+	return file_link_proto_rawDescGZIP(), []int{33}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -2366,6 +2557,7 @@ type MachineInfo struct {
 	SeenGeneration uint64 `protobuf:"varint,112,opt,name=seen_generation,json=seenGeneration,proto3" json:"seen_generation,omitempty"`
 	Id             string `protobuf:"bytes,113,opt,name=id,proto3" json:"id,omitempty"`               // of the agent's state directory
 	Recipient      string `protobuf:"bytes,160,opt,name=recipient,proto3" json:"recipient,omitempty"` // of age, whom secrets are sealed for; empty: it can hold none
+	Shares         string `protobuf:"bytes,161,opt,name=shares,proto3" json:"shares,omitempty"`       // IP:PORT, or :PORT at address, where others get images and packages
 	Address        string `protobuf:"bytes,170,opt,name=address,proto3" json:"address,omitempty"`     // IP address at which others reach its tasks
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2373,7 +2565,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2385,7 +2577,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2398,7 +2590,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{31}
+	return file_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -2492,6 +2684,13 @@ func (x *MachineInfo) GetRecipient() string {
 	return ""
 }
 
+func (x *MachineInfo) GetShares() string {
+	if x != nil {
+		return x.Shares
+	}
+	return ""
+}
+
 func (x *MachineInfo) GetAddress() string {
 	if x != nil {
 		return x.Address
@@ -2511,7 +2710,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2722,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2735,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{32}
+	return file_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -2572,7 +2771,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2783,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2796,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{33}
+	return file_link_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -2633,7 +2832,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2844,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2857,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{34}
+	return file_link_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -2693,7 +2892,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[35]
+	mi := &file_link_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2705,7 +2904,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[35]
+	mi := &file_link_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2718,7 +2917,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{35}
+	return file_link_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -2768,7 +2967,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[36]
+	mi := &file_link_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2780,7 +2979,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[36]
+	mi := &file_link_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2793,7 +2992,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{36}
+	return file_link_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -2980,7 +3179,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[37]
+	mi := &file_link_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3191,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[37]
+	mi := &file_link_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3204,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{37}
+	return file_link_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -3073,7 +3272,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[38]
+	mi := &file_link_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3284,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[38]
+	mi := &file_link_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3297,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{38}
+	return file_link_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Cause) GetKind() string {
@@ -3166,7 +3365,7 @@ type ShardMessage struct {
 
 func (x *ShardMessage) Reset() {
 	*x = ShardMessage{}
-	mi := &file_link_proto_msgTypes[39]
+	mi := &file_link_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3377,7 @@ func (x *ShardMessage) String() string {
 func (*ShardMessage) ProtoMessage() {}
 
 func (x *ShardMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[39]
+	mi := &file_link_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3390,7 @@ func (x *ShardMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardMessage.ProtoReflect.Descriptor instead.
 func (*ShardMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{39}
+	return file_link_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ShardMessage) GetMessage() isShardMessage_Message {
@@ -3284,7 +3483,7 @@ type LeaderMessage struct {
 
 func (x *LeaderMessage) Reset() {
 	*x = LeaderMessage{}
-	mi := &file_link_proto_msgTypes[40]
+	mi := &file_link_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3495,7 @@ func (x *LeaderMessage) String() string {
 func (*LeaderMessage) ProtoMessage() {}
 
 func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[40]
+	mi := &file_link_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3508,7 @@ func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderMessage.ProtoReflect.Descriptor instead.
 func (*LeaderMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{40}
+	return file_link_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LeaderMessage) GetMessage() isLeaderMessage_Message {
@@ -3438,7 +3637,7 @@ type ShardHello struct {
 
 func (x *ShardHello) Reset() {
 	*x = ShardHello{}
-	mi := &file_link_proto_msgTypes[41]
+	mi := &file_link_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3450,7 +3649,7 @@ func (x *ShardHello) String() string {
 func (*ShardHello) ProtoMessage() {}
 
 func (x *ShardHello) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[41]
+	mi := &file_link_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3463,7 +3662,7 @@ func (x *ShardHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardHello.ProtoReflect.Descriptor instead.
 func (*ShardHello) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{41}
+	return file_link_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ShardHello) GetCell() string {
@@ -3484,7 +3683,7 @@ type Attached struct {
 
 func (x *Attached) Reset() {
 	*x = Attached{}
-	mi := &file_link_proto_msgTypes[42]
+	mi := &file_link_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3496,7 +3695,7 @@ func (x *Attached) String() string {
 func (*Attached) ProtoMessage() {}
 
 func (x *Attached) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[42]
+	mi := &file_link_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3509,7 +3708,7 @@ func (x *Attached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attached.ProtoReflect.Descriptor instead.
 func (*Attached) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{42}
+	return file_link_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Attached) GetTerm() uint64 {
@@ -3531,7 +3730,7 @@ type ShardJoin struct {
 
 func (x *ShardJoin) Reset() {
 	*x = ShardJoin{}
-	mi := &file_link_proto_msgTypes[43]
+	mi := &file_link_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3543,7 +3742,7 @@ func (x *ShardJoin) String() string {
 func (*ShardJoin) ProtoMessage() {}
 
 func (x *ShardJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[43]
+	mi := &file_link_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3556,7 +3755,7 @@ func (x *ShardJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardJoin.ProtoReflect.Descriptor instead.
 func (*ShardJoin) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{43}
+	return file_link_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ShardJoin) GetId() uint64 {
@@ -3594,7 +3793,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_link_proto_msgTypes[44]
+	mi := &file_link_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3606,7 +3805,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[44]
+	mi := &file_link_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3619,7 +3818,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{44}
+	return file_link_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Connection) GetFrom() string {
@@ -3672,7 +3871,7 @@ type Joined struct {
 
 func (x *Joined) Reset() {
 	*x = Joined{}
-	mi := &file_link_proto_msgTypes[45]
+	mi := &file_link_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3684,7 +3883,7 @@ func (x *Joined) String() string {
 func (*Joined) ProtoMessage() {}
 
 func (x *Joined) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[45]
+	mi := &file_link_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3697,7 +3896,7 @@ func (x *Joined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Joined.ProtoReflect.Descriptor instead.
 func (*Joined) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{45}
+	return file_link_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Joined) GetId() uint64 {
@@ -3753,7 +3952,7 @@ type SessionUpdates struct {
 
 func (x *SessionUpdates) Reset() {
 	*x = SessionUpdates{}
-	mi := &file_link_proto_msgTypes[46]
+	mi := &file_link_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3765,7 +3964,7 @@ func (x *SessionUpdates) String() string {
 func (*SessionUpdates) ProtoMessage() {}
 
 func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[46]
+	mi := &file_link_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3778,7 +3977,7 @@ func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionUpdates.ProtoReflect.Descriptor instead.
 func (*SessionUpdates) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{46}
+	return file_link_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SessionUpdates) GetUpdates() []*SessionUpdate {
@@ -3805,7 +4004,7 @@ type SessionUpdate struct {
 
 func (x *SessionUpdate) Reset() {
 	*x = SessionUpdate{}
-	mi := &file_link_proto_msgTypes[47]
+	mi := &file_link_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3817,7 +4016,7 @@ func (x *SessionUpdate) String() string {
 func (*SessionUpdate) ProtoMessage() {}
 
 func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[47]
+	mi := &file_link_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3830,7 +4029,7 @@ func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionUpdate.ProtoReflect.Descriptor instead.
 func (*SessionUpdate) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{47}
+	return file_link_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SessionUpdate) GetMachine() string {
@@ -3899,7 +4098,7 @@ type Taken struct {
 
 func (x *Taken) Reset() {
 	*x = Taken{}
-	mi := &file_link_proto_msgTypes[48]
+	mi := &file_link_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3911,7 +4110,7 @@ func (x *Taken) String() string {
 func (*Taken) ProtoMessage() {}
 
 func (x *Taken) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[48]
+	mi := &file_link_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3924,7 +4123,7 @@ func (x *Taken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taken.ProtoReflect.Descriptor instead.
 func (*Taken) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{48}
+	return file_link_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Taken) GetRefused() []*Refusal {
@@ -3945,7 +4144,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_link_proto_msgTypes[49]
+	mi := &file_link_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3957,7 +4156,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[49]
+	mi := &file_link_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3970,7 +4169,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{49}
+	return file_link_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -4000,7 +4199,7 @@ type Views struct {
 
 func (x *Views) Reset() {
 	*x = Views{}
-	mi := &file_link_proto_msgTypes[50]
+	mi := &file_link_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4012,7 +4211,7 @@ func (x *Views) String() string {
 func (*Views) ProtoMessage() {}
 
 func (x *Views) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[50]
+	mi := &file_link_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4025,7 +4224,7 @@ func (x *Views) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Views.ProtoReflect.Descriptor instead.
 func (*Views) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{50}
+	return file_link_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Views) GetForget() bool {
@@ -4060,7 +4259,7 @@ type MachineView struct {
 
 func (x *MachineView) Reset() {
 	*x = MachineView{}
-	mi := &file_link_proto_msgTypes[51]
+	mi := &file_link_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +4271,7 @@ func (x *MachineView) String() string {
 func (*MachineView) ProtoMessage() {}
 
 func (x *MachineView) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[51]
+	mi := &file_link_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4284,7 @@ func (x *MachineView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineView.ProtoReflect.Descriptor instead.
 func (*MachineView) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{51}
+	return file_link_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MachineView) GetMachine() string {
@@ -4115,7 +4314,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_link_proto_msgTypes[52]
+	mi := &file_link_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4127,7 +4326,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[52]
+	mi := &file_link_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4140,7 +4339,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{52}
+	return file_link_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Ask) GetId() uint64 {
@@ -4175,7 +4374,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_link_proto_msgTypes[53]
+	mi := &file_link_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4187,7 +4386,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[53]
+	mi := &file_link_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4200,7 +4399,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{53}
+	return file_link_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -4233,7 +4432,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_link_proto_msgTypes[54]
+	mi := &file_link_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4245,7 +4444,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[54]
+	mi := &file_link_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4258,7 +4457,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{54}
+	return file_link_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Open) GetId() string {
@@ -4329,7 +4528,7 @@ type Drop struct {
 
 func (x *Drop) Reset() {
 	*x = Drop{}
-	mi := &file_link_proto_msgTypes[55]
+	mi := &file_link_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4341,7 +4540,7 @@ func (x *Drop) String() string {
 func (*Drop) ProtoMessage() {}
 
 func (x *Drop) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[55]
+	mi := &file_link_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4354,7 +4553,7 @@ func (x *Drop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drop.ProtoReflect.Descriptor instead.
 func (*Drop) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{55}
+	return file_link_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Drop) GetMachine() string {
@@ -4397,7 +4596,7 @@ type TunnelChunk struct {
 
 func (x *TunnelChunk) Reset() {
 	*x = TunnelChunk{}
-	mi := &file_link_proto_msgTypes[56]
+	mi := &file_link_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4409,7 +4608,7 @@ func (x *TunnelChunk) String() string {
 func (*TunnelChunk) ProtoMessage() {}
 
 func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[56]
+	mi := &file_link_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4422,7 +4621,7 @@ func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelChunk.ProtoReflect.Descriptor instead.
 func (*TunnelChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{56}
+	return file_link_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *TunnelChunk) GetId() string {
@@ -4456,7 +4655,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_link_proto_msgTypes[57]
+	mi := &file_link_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4468,7 +4667,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[57]
+	mi := &file_link_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4481,7 +4680,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{57}
+	return file_link_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *FollowRequest) GetCell() string {
@@ -4503,7 +4702,7 @@ type StatePiece struct {
 
 func (x *StatePiece) Reset() {
 	*x = StatePiece{}
-	mi := &file_link_proto_msgTypes[58]
+	mi := &file_link_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4515,7 +4714,7 @@ func (x *StatePiece) String() string {
 func (*StatePiece) ProtoMessage() {}
 
 func (x *StatePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[58]
+	mi := &file_link_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4528,7 +4727,7 @@ func (x *StatePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatePiece.ProtoReflect.Descriptor instead.
 func (*StatePiece) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{58}
+	return file_link_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StatePiece) GetData() []byte {
@@ -4556,7 +4755,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_link_proto_msgTypes[59]
+	mi := &file_link_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4568,7 +4767,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[59]
+	mi := &file_link_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4581,7 +4780,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{59}
+	return file_link_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *EventsRequest) GetCell() string {
@@ -4608,7 +4807,7 @@ type EventBatch struct {
 
 func (x *EventBatch) Reset() {
 	*x = EventBatch{}
-	mi := &file_link_proto_msgTypes[60]
+	mi := &file_link_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4620,7 +4819,7 @@ func (x *EventBatch) String() string {
 func (*EventBatch) ProtoMessage() {}
 
 func (x *EventBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[60]
+	mi := &file_link_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4633,7 +4832,7 @@ func (x *EventBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventBatch.ProtoReflect.Descriptor instead.
 func (*EventBatch) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{60}
+	return file_link_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *EventBatch) GetRecords() [][]byte {
@@ -4653,7 +4852,7 @@ type ForwardChunk struct {
 
 func (x *ForwardChunk) Reset() {
 	*x = ForwardChunk{}
-	mi := &file_link_proto_msgTypes[61]
+	mi := &file_link_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4665,7 +4864,7 @@ func (x *ForwardChunk) String() string {
 func (*ForwardChunk) ProtoMessage() {}
 
 func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[61]
+	mi := &file_link_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4678,7 +4877,7 @@ func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardChunk.ProtoReflect.Descriptor instead.
 func (*ForwardChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{61}
+	return file_link_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ForwardChunk) GetData() []byte {
@@ -4699,7 +4898,21 @@ const file_link_proto_rawDesc = "" +
 	"\arequest\x18\x02 \x01(\fR\arequest\"U\n" +
 	"\x0fCertifyResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12 \n" +
-	"\vauthorities\x18\x02 \x03(\fR\vauthorities\"\xd8\x01\n" +
+	"\vauthorities\x18\x02 \x03(\fR\vauthorities\"\x8e\x01\n" +
+	"\x0eSourcesRequest\x12\x18\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\x12\x18\n" +
+	"\acontent\x18\x02 \x01(\tR\acontent\x12\x18\n" +
+	"\awithout\x18\x03 \x03(\tR\awithout\x12\x18\n" +
+	"\astalled\x18\x04 \x01(\bR\astalled\x12\x14\n" +
+	"\x05ended\x18\x05 \x01(\bR\x05ended\"_\n" +
+	"\x0fSourcesResponse\x12\x1a\n" +
+	"\bregistry\x18\x01 \x01(\bR\bregistry\x120\n" +
+	"\x05peers\x18\x02 \x03(\v2\x1a.muster.link.v1.SourcePeerR\x05peers\"V\n" +
+	"\n" +
+	"SourcePeer\x12\x18\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05holds\x18\x03 \x01(\bR\x05holds\"\xd8\x01\n" +
 	"\fAgentMessage\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.muster.link.v1.HelloH\x00R\x05hello\x120\n" +
 	"\x06report\x18\x02 \x01(\v2\x16.muster.link.v1.ReportH\x00R\x06report\x12*\n" +
@@ -4890,7 +5103,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06LogEnd\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x1b\n" +
 	"\tnot_found\x18\x02 \x01(\bR\bnotFound\"\b\n" +
-	"\x06LogAck\"\xe4\x04\n" +
+	"\x06LogAck\"\xfd\x04\n" +
 	"\vMachineInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\tR\x04boot\x125\n" +
@@ -4907,7 +5120,8 @@ const file_link_proto_rawDesc = "" +
 	"seen_epoch\x18o \x01(\x04R\tseenEpoch\x12'\n" +
 	"\x0fseen_generation\x18p \x01(\x04R\x0eseenGeneration\x12\x0e\n" +
 	"\x02id\x18q \x01(\tR\x02id\x12\x1d\n" +
-	"\trecipient\x18\xa0\x01 \x01(\tR\trecipient\x12\x19\n" +
+	"\trecipient\x18\xa0\x01 \x01(\tR\trecipient\x12\x17\n" +
+	"\x06shares\x18\xa1\x01 \x01(\tR\x06shares\x12\x19\n" +
 	"\aaddress\x18\xaa\x01 \x01(\tR\aaddress\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -5077,20 +5291,22 @@ const file_link_proto_rawDesc = "" +
 	"EventBatch\x12\x18\n" +
 	"\arecords\x18\x01 \x03(\fR\arecords\"\"\n" +
 	"\fForwardChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data2\x9e\x02\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data2\xea\x02\n" +
 	"\x04Link\x12J\n" +
 	"\aSession\x12\x1c.muster.link.v1.AgentMessage\x1a\x1d.muster.link.v1.MasterMessage(\x010\x01\x12<\n" +
 	"\x04Logs\x12\x18.muster.link.v1.LogChunk\x1a\x16.muster.link.v1.LogAck(\x010\x01\x12@\n" +
 	"\x04Exec\x12\x19.muster.link.v1.ExecChunk\x1a\x19.muster.link.v1.ExecChunk(\x010\x01\x12J\n" +
-	"\aCertify\x12\x1e.muster.link.v1.CertifyRequest\x1a\x1f.muster.link.v1.CertifyResponse2\x9a\x01\n" +
+	"\aCertify\x12\x1e.muster.link.v1.CertifyRequest\x1a\x1f.muster.link.v1.CertifyResponse\x12J\n" +
+	"\aSources\x12\x1e.muster.link.v1.SourcesRequest\x1a\x1f.muster.link.v1.SourcesResponse2\x9a\x01\n" +
 	"\x05Relay\x12I\n" +
 	"\x06Attach\x12\x1c.muster.link.v1.ShardMessage\x1a\x1d.muster.link.v1.LeaderMessage(\x010\x01\x12F\n" +
-	"\x06Tunnel\x12\x1b.muster.link.v1.TunnelChunk\x1a\x1b.muster.link.v1.TunnelChunk(\x010\x012\xb0\x02\n" +
+	"\x06Tunnel\x12\x1b.muster.link.v1.TunnelChunk\x1a\x1b.muster.link.v1.TunnelChunk(\x010\x012\xfe\x02\n" +
 	"\aReplica\x12E\n" +
 	"\x06Follow\x12\x1d.muster.link.v1.FollowRequest\x1a\x1a.muster.link.v1.StatePiece0\x01\x12E\n" +
 	"\x06Events\x12\x1d.muster.link.v1.EventsRequest\x1a\x1a.muster.link.v1.EventBatch0\x01\x12I\n" +
 	"\aForward\x12\x1c.muster.link.v1.ForwardChunk\x1a\x1c.muster.link.v1.ForwardChunk(\x010\x01\x12L\n" +
-	"\aCertify\x12\x1e.muster.link.v1.CertifyRequest\x1a\x1f.muster.link.v1.CertifyResponse0\x01B*Z(github.com/musterhq/muster/schema/linkpbb\x06proto3"
+	"\aCertify\x12\x1e.muster.link.v1.CertifyRequest\x1a\x1f.muster.link.v1.CertifyResponse0\x01\x12L\n" +
+	"\aSources\x12\x1e.muster.link.v1.SourcesRequest\x1a\x1f.muster.link.v1.SourcesResponse0\x01B*Z(github.com/musterhq/muster/schema/linkpbb\x06proto3"
 
 var (
 	file_link_proto_rawDescOnce sync.Once
@@ -5104,182 +5320,190 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
-	(*AgentMessage)(nil),          // 2: muster.link.v1.AgentMessage
-	(*MasterMessage)(nil),         // 3: muster.link.v1.MasterMessage
-	(*Hello)(nil),                 // 4: muster.link.v1.Hello
-	(*Welcome)(nil),               // 5: muster.link.v1.Welcome
-	(*Data)(nil),                  // 6: muster.link.v1.Data
-	(*Secret)(nil),                // 7: muster.link.v1.Secret
-	(*View)(nil),                  // 8: muster.link.v1.View
-	(*Assignment)(nil),            // 9: muster.link.v1.Assignment
-	(*AllocUse)(nil),              // 10: muster.link.v1.AllocUse
-	(*Pull)(nil),                  // 11: muster.link.v1.Pull
-	(*MasterClock)(nil),           // 12: muster.link.v1.MasterClock
-	(*Report)(nil),                // 13: muster.link.v1.Report
-	(*ContentChange)(nil),         // 14: muster.link.v1.ContentChange
-	(*MachineUsage)(nil),          // 15: muster.link.v1.MachineUsage
-	(*TaskUsage)(nil),             // 16: muster.link.v1.TaskUsage
-	(*Overload)(nil),              // 17: muster.link.v1.Overload
-	(*TaskRef)(nil),               // 18: muster.link.v1.TaskRef
-	(*ReportBody)(nil),            // 19: muster.link.v1.ReportBody
-	(*Condition)(nil),             // 20: muster.link.v1.Condition
-	(*Hint)(nil),                  // 21: muster.link.v1.Hint
-	(*Refuse)(nil),                // 22: muster.link.v1.Refuse
-	(*OpenLogs)(nil),              // 23: muster.link.v1.OpenLogs
-	(*LogPosition)(nil),           // 24: muster.link.v1.LogPosition
-	(*OpenExec)(nil),              // 25: muster.link.v1.OpenExec
-	(*ExecCopy)(nil),              // 26: muster.link.v1.ExecCopy
-	(*ExecChunk)(nil),             // 27: muster.link.v1.ExecChunk
-	(*LogChunk)(nil),              // 28: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 29: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 30: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 31: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 32: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 33: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 34: muster.link.v1.Resources
-	(*PortRange)(nil),             // 35: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 36: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 37: muster.link.v1.Exit
-	(*Cause)(nil),                 // 38: muster.link.v1.Cause
-	(*ShardMessage)(nil),          // 39: muster.link.v1.ShardMessage
-	(*LeaderMessage)(nil),         // 40: muster.link.v1.LeaderMessage
-	(*ShardHello)(nil),            // 41: muster.link.v1.ShardHello
-	(*Attached)(nil),              // 42: muster.link.v1.Attached
-	(*ShardJoin)(nil),             // 43: muster.link.v1.ShardJoin
-	(*Connection)(nil),            // 44: muster.link.v1.Connection
-	(*Joined)(nil),                // 45: muster.link.v1.Joined
-	(*SessionUpdates)(nil),        // 46: muster.link.v1.SessionUpdates
-	(*SessionUpdate)(nil),         // 47: muster.link.v1.SessionUpdate
-	(*Taken)(nil),                 // 48: muster.link.v1.Taken
-	(*Refusal)(nil),               // 49: muster.link.v1.Refusal
-	(*Views)(nil),                 // 50: muster.link.v1.Views
-	(*MachineView)(nil),           // 51: muster.link.v1.MachineView
-	(*Ask)(nil),                   // 52: muster.link.v1.Ask
-	(*Answer)(nil),                // 53: muster.link.v1.Answer
-	(*Open)(nil),                  // 54: muster.link.v1.Open
-	(*Drop)(nil),                  // 55: muster.link.v1.Drop
-	(*TunnelChunk)(nil),           // 56: muster.link.v1.TunnelChunk
-	(*FollowRequest)(nil),         // 57: muster.link.v1.FollowRequest
-	(*StatePiece)(nil),            // 58: muster.link.v1.StatePiece
-	(*EventsRequest)(nil),         // 59: muster.link.v1.EventsRequest
-	(*EventBatch)(nil),            // 60: muster.link.v1.EventBatch
-	(*ForwardChunk)(nil),          // 61: muster.link.v1.ForwardChunk
-	nil,                           // 62: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 63: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 64: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 65: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 66: google.protobuf.Duration
+	(*SourcesRequest)(nil),        // 2: muster.link.v1.SourcesRequest
+	(*SourcesResponse)(nil),       // 3: muster.link.v1.SourcesResponse
+	(*SourcePeer)(nil),            // 4: muster.link.v1.SourcePeer
+	(*AgentMessage)(nil),          // 5: muster.link.v1.AgentMessage
+	(*MasterMessage)(nil),         // 6: muster.link.v1.MasterMessage
+	(*Hello)(nil),                 // 7: muster.link.v1.Hello
+	(*Welcome)(nil),               // 8: muster.link.v1.Welcome
+	(*Data)(nil),                  // 9: muster.link.v1.Data
+	(*Secret)(nil),                // 10: muster.link.v1.Secret
+	(*View)(nil),                  // 11: muster.link.v1.View
+	(*Assignment)(nil),            // 12: muster.link.v1.Assignment
+	(*AllocUse)(nil),              // 13: muster.link.v1.AllocUse
+	(*Pull)(nil),                  // 14: muster.link.v1.Pull
+	(*MasterClock)(nil),           // 15: muster.link.v1.MasterClock
+	(*Report)(nil),                // 16: muster.link.v1.Report
+	(*ContentChange)(nil),         // 17: muster.link.v1.ContentChange
+	(*MachineUsage)(nil),          // 18: muster.link.v1.MachineUsage
+	(*TaskUsage)(nil),             // 19: muster.link.v1.TaskUsage
+	(*Overload)(nil),              // 20: muster.link.v1.Overload
+	(*TaskRef)(nil),               // 21: muster.link.v1.TaskRef
+	(*ReportBody)(nil),            // 22: muster.link.v1.ReportBody
+	(*Condition)(nil),             // 23: muster.link.v1.Condition
+	(*Hint)(nil),                  // 24: muster.link.v1.Hint
+	(*Refuse)(nil),                // 25: muster.link.v1.Refuse
+	(*OpenLogs)(nil),              // 26: muster.link.v1.OpenLogs
+	(*LogPosition)(nil),           // 27: muster.link.v1.LogPosition
+	(*OpenExec)(nil),              // 28: muster.link.v1.OpenExec
+	(*ExecCopy)(nil),              // 29: muster.link.v1.ExecCopy
+	(*ExecChunk)(nil),             // 30: muster.link.v1.ExecChunk
+	(*LogChunk)(nil),              // 31: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 32: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 33: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 34: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 35: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 36: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 37: muster.link.v1.Resources
+	(*PortRange)(nil),             // 38: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 39: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 40: muster.link.v1.Exit
+	(*Cause)(nil),                 // 41: muster.link.v1.Cause
+	(*ShardMessage)(nil),          // 42: muster.link.v1.ShardMessage
+	(*LeaderMessage)(nil),         // 43: muster.link.v1.LeaderMessage
+	(*ShardHello)(nil),            // 44: muster.link.v1.ShardHello
+	(*Attached)(nil),              // 45: muster.link.v1.Attached
+	(*ShardJoin)(nil),             // 46: muster.link.v1.ShardJoin
+	(*Connection)(nil),            // 47: muster.link.v1.Connection
+	(*Joined)(nil),                // 48: muster.link.v1.Joined
+	(*SessionUpdates)(nil),        // 49: muster.link.v1.SessionUpdates
+	(*SessionUpdate)(nil),         // 50: muster.link.v1.SessionUpdate
+	(*Taken)(nil),                 // 51: muster.link.v1.Taken
+	(*Refusal)(nil),               // 52: muster.link.v1.Refusal
+	(*Views)(nil),                 // 53: muster.link.v1.Views
+	(*MachineView)(nil),           // 54: muster.link.v1.MachineView
+	(*Ask)(nil),                   // 55: muster.link.v1.Ask
+	(*Answer)(nil),                // 56: muster.link.v1.Answer
+	(*Open)(nil),                  // 57: muster.link.v1.Open
+	(*Drop)(nil),                  // 58: muster.link.v1.Drop
+	(*TunnelChunk)(nil),           // 59: muster.link.v1.TunnelChunk
+	(*FollowRequest)(nil),         // 60: muster.link.v1.FollowRequest
+	(*StatePiece)(nil),            // 61: muster.link.v1.StatePiece
+	(*EventsRequest)(nil),         // 62: muster.link.v1.EventsRequest
+	(*EventBatch)(nil),            // 63: muster.link.v1.EventBatch
+	(*ForwardChunk)(nil),          // 64: muster.link.v1.ForwardChunk
+	nil,                           // 65: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 66: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 67: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 68: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 69: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
-	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
-	13, // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
-	21, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
-	22, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
-	5,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
-	6,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
-	8,  // 6: muster.link.v1.MasterMessage.view:type_name -> muster.link.v1.View
-	11, // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
-	23, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	25, // 9: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
-	7,  // 10: muster.link.v1.MasterMessage.secret:type_name -> muster.link.v1.Secret
-	31, // 11: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
-	9,  // 12: muster.link.v1.View.assignments:type_name -> muster.link.v1.Assignment
-	62, // 13: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	38, // 14: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	33, // 15: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
-	10, // 16: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
-	12, // 17: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	65, // 18: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	66, // 19: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	65, // 20: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
-	15, // 21: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	65, // 22: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	14, // 23: muster.link.v1.Report.content:type_name -> muster.link.v1.ContentChange
-	65, // 24: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
-	16, // 25: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	65, // 26: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	65, // 27: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	65, // 28: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
-	18, // 29: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
-	31, // 30: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	36, // 31: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	17, // 32: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
-	20, // 33: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	65, // 34: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	65, // 35: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
-	24, // 36: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
-	26, // 37: muster.link.v1.OpenExec.copy:type_name -> muster.link.v1.ExecCopy
-	29, // 38: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	34, // 39: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	35, // 40: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	63, // 41: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	32, // 42: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	34, // 43: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	65, // 44: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	64, // 45: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	37, // 46: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	38, // 47: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	33, // 48: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	65, // 49: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
-	10, // 50: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
-	65, // 51: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	37, // 52: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	65, // 53: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	41, // 54: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
-	43, // 55: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
-	46, // 56: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
-	53, // 57: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
-	42, // 58: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
-	45, // 59: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
-	48, // 60: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
-	50, // 61: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
-	52, // 62: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
-	54, // 63: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
-	55, // 64: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
-	31, // 65: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
-	44, // 66: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
-	65, // 67: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
-	47, // 68: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
-	44, // 69: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
-	13, // 70: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
-	15, // 71: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
-	14, // 72: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
-	49, // 73: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
-	6,  // 74: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
-	51, // 75: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
-	8,  // 76: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
-	23, // 77: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
-	25, // 78: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
-	29, // 79: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
-	2,  // 80: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	28, // 81: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	27, // 82: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
-	0,  // 83: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	39, // 84: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
-	56, // 85: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
-	57, // 86: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
-	59, // 87: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
-	61, // 88: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
-	0,  // 89: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 90: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	30, // 91: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	27, // 92: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 93: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	40, // 94: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
-	56, // 95: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
-	58, // 96: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
-	60, // 97: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
-	61, // 98: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
-	1,  // 99: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
-	90, // [90:100] is the sub-list for method output_type
-	80, // [80:90] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	4,  // 0: muster.link.v1.SourcesResponse.peers:type_name -> muster.link.v1.SourcePeer
+	7,  // 1: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
+	16, // 2: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
+	24, // 3: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
+	25, // 4: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
+	8,  // 5: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
+	9,  // 6: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
+	11, // 7: muster.link.v1.MasterMessage.view:type_name -> muster.link.v1.View
+	14, // 8: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
+	26, // 9: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
+	28, // 10: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
+	10, // 11: muster.link.v1.MasterMessage.secret:type_name -> muster.link.v1.Secret
+	34, // 12: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	12, // 13: muster.link.v1.View.assignments:type_name -> muster.link.v1.Assignment
+	65, // 14: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	41, // 15: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	36, // 16: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	13, // 17: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
+	15, // 18: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
+	68, // 19: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	69, // 20: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	68, // 21: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	18, // 22: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
+	68, // 23: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	17, // 24: muster.link.v1.Report.content:type_name -> muster.link.v1.ContentChange
+	68, // 25: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	19, // 26: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
+	68, // 27: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	68, // 28: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	68, // 29: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	21, // 30: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
+	34, // 31: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	39, // 32: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	20, // 33: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
+	23, // 34: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
+	68, // 35: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	68, // 36: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	27, // 37: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
+	29, // 38: muster.link.v1.OpenExec.copy:type_name -> muster.link.v1.ExecCopy
+	32, // 39: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	37, // 40: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	38, // 41: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	66, // 42: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	35, // 43: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	37, // 44: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	68, // 45: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	67, // 46: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	40, // 47: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	41, // 48: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	36, // 49: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	68, // 50: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	13, // 51: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
+	68, // 52: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	40, // 53: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	68, // 54: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	44, // 55: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
+	46, // 56: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
+	49, // 57: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
+	56, // 58: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
+	45, // 59: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
+	48, // 60: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
+	51, // 61: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
+	53, // 62: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
+	55, // 63: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
+	57, // 64: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
+	58, // 65: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
+	34, // 66: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
+	47, // 67: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
+	68, // 68: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
+	50, // 69: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
+	47, // 70: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
+	16, // 71: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
+	18, // 72: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
+	17, // 73: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
+	52, // 74: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
+	9,  // 75: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
+	54, // 76: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
+	11, // 77: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
+	26, // 78: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
+	28, // 79: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
+	32, // 80: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
+	5,  // 81: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	31, // 82: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	30, // 83: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 84: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	2,  // 85: muster.link.v1.Link.Sources:input_type -> muster.link.v1.SourcesRequest
+	42, // 86: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
+	59, // 87: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
+	60, // 88: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
+	62, // 89: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
+	64, // 90: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
+	0,  // 91: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
+	2,  // 92: muster.link.v1.Replica.Sources:input_type -> muster.link.v1.SourcesRequest
+	6,  // 93: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	33, // 94: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	30, // 95: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 96: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	3,  // 97: muster.link.v1.Link.Sources:output_type -> muster.link.v1.SourcesResponse
+	43, // 98: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
+	59, // 99: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
+	61, // 100: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
+	63, // 101: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
+	64, // 102: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
+	1,  // 103: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
+	3,  // 104: muster.link.v1.Replica.Sources:output_type -> muster.link.v1.SourcesResponse
+	93, // [93:105] is the sub-list for method output_type
+	81, // [81:93] is the sub-list for method input_type
+	81, // [81:81] is the sub-list for extension type_name
+	81, // [81:81] is the sub-list for extension extendee
+	0,  // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -5287,13 +5511,13 @@ func file_link_proto_init() {
 	if File_link_proto != nil {
 		return
 	}
-	file_link_proto_msgTypes[2].OneofWrappers = []any{
+	file_link_proto_msgTypes[5].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Report)(nil),
 		(*AgentMessage_Hint)(nil),
 		(*AgentMessage_Refuse)(nil),
 	}
-	file_link_proto_msgTypes[3].OneofWrappers = []any{
+	file_link_proto_msgTypes[6].OneofWrappers = []any{
 		(*MasterMessage_Welcome)(nil),
 		(*MasterMessage_Data)(nil),
 		(*MasterMessage_View)(nil),
@@ -5302,16 +5526,16 @@ func file_link_proto_init() {
 		(*MasterMessage_OpenExec)(nil),
 		(*MasterMessage_Secret)(nil),
 	}
-	file_link_proto_msgTypes[11].OneofWrappers = []any{}
-	file_link_proto_msgTypes[13].OneofWrappers = []any{}
-	file_link_proto_msgTypes[23].OneofWrappers = []any{}
-	file_link_proto_msgTypes[39].OneofWrappers = []any{
+	file_link_proto_msgTypes[14].OneofWrappers = []any{}
+	file_link_proto_msgTypes[16].OneofWrappers = []any{}
+	file_link_proto_msgTypes[26].OneofWrappers = []any{}
+	file_link_proto_msgTypes[42].OneofWrappers = []any{
 		(*ShardMessage_Hello)(nil),
 		(*ShardMessage_Join)(nil),
 		(*ShardMessage_Updates)(nil),
 		(*ShardMessage_Answer)(nil),
 	}
-	file_link_proto_msgTypes[40].OneofWrappers = []any{
+	file_link_proto_msgTypes[43].OneofWrappers = []any{
 		(*LeaderMessage_Attached)(nil),
 		(*LeaderMessage_Joined)(nil),
 		(*LeaderMessage_Taken)(nil),
@@ -5320,7 +5544,7 @@ func file_link_proto_init() {
 		(*LeaderMessage_Open)(nil),
 		(*LeaderMessage_Drop)(nil),
 	}
-	file_link_proto_msgTypes[54].OneofWrappers = []any{
+	file_link_proto_msgTypes[57].OneofWrappers = []any{
 		(*Open_Logs)(nil),
 		(*Open_Exec)(nil),
 	}
@@ -5330,7 +5554,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   65,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

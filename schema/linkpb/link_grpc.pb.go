@@ -29,6 +29,7 @@ const (
 	Link_Logs_FullMethodName    = "/muster.link.v1.Link/Logs"
 	Link_Exec_FullMethodName    = "/muster.link.v1.Link/Exec"
 	Link_Certify_FullMethodName = "/muster.link.v1.Link/Certify"
+	Link_Sources_FullMethodName = "/muster.link.v1.Link/Sources"
 )
 
 // LinkClient is the client API for Link service.
@@ -56,6 +57,9 @@ type LinkClient interface {
 	// connection with the last one. It is served over TLS only.
 	// PERMISSION_DENIED is final: to ask the same again does not help.
 	Certify(ctx context.Context, in *CertifyRequest, opts ...grpc.CallOption) (*CertifyResponse, error)
+	// Sources says from where a machine gets an image or a package that it is to
+	// bring. The agent asks again every few seconds until it has all of it.
+	Sources(ctx context.Context, in *SourcesRequest, opts ...grpc.CallOption) (*SourcesResponse, error)
 }
 
 type linkClient struct {
@@ -115,6 +119,16 @@ func (c *linkClient) Certify(ctx context.Context, in *CertifyRequest, opts ...gr
 	return out, nil
 }
 
+func (c *linkClient) Sources(ctx context.Context, in *SourcesRequest, opts ...grpc.CallOption) (*SourcesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SourcesResponse)
+	err := c.cc.Invoke(ctx, Link_Sources_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LinkServer is the server API for Link service.
 // All implementations must embed UnimplementedLinkServer
 // for forward compatibility.
@@ -140,6 +154,9 @@ type LinkServer interface {
 	// connection with the last one. It is served over TLS only.
 	// PERMISSION_DENIED is final: to ask the same again does not help.
 	Certify(context.Context, *CertifyRequest) (*CertifyResponse, error)
+	// Sources says from where a machine gets an image or a package that it is to
+	// bring. The agent asks again every few seconds until it has all of it.
+	Sources(context.Context, *SourcesRequest) (*SourcesResponse, error)
 	mustEmbedUnimplementedLinkServer()
 }
 
@@ -161,6 +178,9 @@ func (UnimplementedLinkServer) Exec(grpc.BidiStreamingServer[ExecChunk, ExecChun
 }
 func (UnimplementedLinkServer) Certify(context.Context, *CertifyRequest) (*CertifyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Certify not implemented")
+}
+func (UnimplementedLinkServer) Sources(context.Context, *SourcesRequest) (*SourcesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Sources not implemented")
 }
 func (UnimplementedLinkServer) mustEmbedUnimplementedLinkServer() {}
 func (UnimplementedLinkServer) testEmbeddedByValue()              {}
@@ -222,6 +242,24 @@ func _Link_Certify_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Link_Sources_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SourcesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LinkServer).Sources(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Link_Sources_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LinkServer).Sources(ctx, req.(*SourcesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Link_ServiceDesc is the grpc.ServiceDesc for Link service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -232,6 +270,10 @@ var Link_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Certify",
 			Handler:    _Link_Certify_Handler,
+		},
+		{
+			MethodName: "Sources",
+			Handler:    _Link_Sources_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
@@ -408,6 +450,7 @@ const (
 	Replica_Events_FullMethodName  = "/muster.link.v1.Replica/Events"
 	Replica_Forward_FullMethodName = "/muster.link.v1.Replica/Forward"
 	Replica_Certify_FullMethodName = "/muster.link.v1.Replica/Certify"
+	Replica_Sources_FullMethodName = "/muster.link.v1.Replica/Sources"
 )
 
 // ReplicaClient is the client API for Replica service.
@@ -427,6 +470,8 @@ type ReplicaClient interface {
 	Forward(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ForwardChunk, ForwardChunk], error)
 	// Certify is the Link's, for a machine that joins with a token: one answer.
 	Certify(ctx context.Context, in *CertifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CertifyResponse], error)
+	// Sources is the Link's, for the machine that the request names: one answer.
+	Sources(ctx context.Context, in *SourcesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SourcesResponse], error)
 }
 
 type replicaClient struct {
@@ -507,6 +552,25 @@ func (c *replicaClient) Certify(ctx context.Context, in *CertifyRequest, opts ..
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Replica_CertifyClient = grpc.ServerStreamingClient[CertifyResponse]
 
+func (c *replicaClient) Sources(ctx context.Context, in *SourcesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SourcesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Replica_ServiceDesc.Streams[4], Replica_Sources_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SourcesRequest, SourcesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Replica_SourcesClient = grpc.ServerStreamingClient[SourcesResponse]
+
 // ReplicaServer is the server API for Replica service.
 // All implementations must embed UnimplementedReplicaServer
 // for forward compatibility.
@@ -524,6 +588,8 @@ type ReplicaServer interface {
 	Forward(grpc.BidiStreamingServer[ForwardChunk, ForwardChunk]) error
 	// Certify is the Link's, for a machine that joins with a token: one answer.
 	Certify(*CertifyRequest, grpc.ServerStreamingServer[CertifyResponse]) error
+	// Sources is the Link's, for the machine that the request names: one answer.
+	Sources(*SourcesRequest, grpc.ServerStreamingServer[SourcesResponse]) error
 	mustEmbedUnimplementedReplicaServer()
 }
 
@@ -545,6 +611,9 @@ func (UnimplementedReplicaServer) Forward(grpc.BidiStreamingServer[ForwardChunk,
 }
 func (UnimplementedReplicaServer) Certify(*CertifyRequest, grpc.ServerStreamingServer[CertifyResponse]) error {
 	return status.Error(codes.Unimplemented, "method Certify not implemented")
+}
+func (UnimplementedReplicaServer) Sources(*SourcesRequest, grpc.ServerStreamingServer[SourcesResponse]) error {
+	return status.Error(codes.Unimplemented, "method Sources not implemented")
 }
 func (UnimplementedReplicaServer) mustEmbedUnimplementedReplicaServer() {}
 func (UnimplementedReplicaServer) testEmbeddedByValue()                 {}
@@ -607,6 +676,17 @@ func _Replica_Certify_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Replica_CertifyServer = grpc.ServerStreamingServer[CertifyResponse]
 
+func _Replica_Sources_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SourcesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ReplicaServer).Sources(m, &grpc.GenericServerStream[SourcesRequest, SourcesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Replica_SourcesServer = grpc.ServerStreamingServer[SourcesResponse]
+
 // Replica_ServiceDesc is the grpc.ServiceDesc for Replica service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -634,6 +714,11 @@ var Replica_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Certify",
 			Handler:       _Replica_Certify_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Sources",
+			Handler:       _Replica_Sources_Handler,
 			ServerStreams: true,
 		},
 	},

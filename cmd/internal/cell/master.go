@@ -234,7 +234,7 @@ func (m *master) wire() {
 	})
 	m.replicas = replica.NewServer(replica.ServerConfig{Cell: m.cell, State: m.term, Events: m.events, Join: m.joins()})
 	m.relay = relay.NewService(relay.ServiceConfig{Cell: m.cell, Log: m.cfg.Log})
-	m.link = link.New(link.Config{Cell: m.cell, Master: m.shard, Log: m.cfg.Log, Audit: m.audit, Secure: linkSecure, Secrets: m.secrets, Relay: m.relay, Replica: m.replicas})
+	m.link = link.New(link.Config{Cell: m.cell, Master: m.shard, Log: m.cfg.Log, Audit: m.audit, Secure: linkSecure, Secrets: m.secrets, Sources: m.term, Relay: m.relay, Replica: m.replicas})
 	agents.Server, m.term.link = m.link, m.link.Counts
 	m.metrics = web.NewMetrics(m.term)
 	registry := prometheus.NewRegistry()

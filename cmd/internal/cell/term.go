@@ -144,6 +144,15 @@ func with[T any](t *term, f func(*loop.Loop) (T, error)) (T, error) {
 	return v, err
 }
 
+// Sources says from where a machine gets an image or a package: the loop does, or the master that
+// leads.
+func (t *term) Sources(ctx context.Context, q schema.SourceQuestion) (schema.SourceAnswer, error) {
+	if _, err := t.leading(); err != nil {
+		return t.copy.Sources(ctx, q)
+	}
+	return with(t, func(l *loop.Loop) (schema.SourceAnswer, error) { return l.Sources(ctx, q) })
+}
+
 // Snapshot returns the cell as the loop describes it; while another master leads, as that
 // has pushed it; and while neither is so, as it was known last, with the reason.
 func (t *term) Snapshot(ctx context.Context) (*status.Snapshot, <-chan struct{}, error) {

@@ -32,7 +32,7 @@ func TestContent(t *testing.T) {
 	hold := func(is []schema.Digest) {
 		t.Helper()
 		content.Store(&is)
-		eventually(t, fmt.Sprintf("%d digests at the master", len(is)), func() bool { return slices.Equal(m.held(), is) })
+		eventually(t, fmt.Sprintf("%d digests at the master", len(is)), func() bool { return slices.Equal(m.said(), is) })
 	}
 	first := digests(0, schema.MaxContent)
 	content.Store(&first)
@@ -46,5 +46,5 @@ func TestContent(t *testing.T) {
 	stop()
 	m.Content("m1", 1, nil)
 	run(t, path, cfg)
-	eventually(t, "the content of a new session", func() bool { return slices.Equal(m.held(), again) })
+	eventually(t, "the content of a new session", func() bool { return slices.Equal(m.said(), again) })
 }

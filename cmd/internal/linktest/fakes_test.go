@@ -18,6 +18,7 @@ import (
 	agentlink "github.com/musterhq/muster/nodeagent/link"
 	masterlink "github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/local"
+	"github.com/musterhq/muster/reconciler/sources"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -68,7 +69,9 @@ type master struct {
 	refuse  error  // of Join
 	from    string // of the last Join
 	usage   []*schema.MachineUsage
-	content []schema.Digest
+	content []schema.Digest            // that was said last
+	held    map[string][]schema.Digest // by machine
+	desk    sources.Desk
 	again   func() // pushes the view of m1 in its newest session
 }
 
@@ -122,13 +125,47 @@ func (m *master) Usage(_ context.Context, _ uint64, u *schema.MachineUsage) erro
 	return nil
 }
 
-func (m *master) Content(_ string, _ uint64, content []schema.Digest) {
+func (m *master) Content(machine string, _ uint64, content []schema.Digest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.content = content
+	if m.held == nil {
+		m.held = map[string][]schema.Digest{}
+	}
+	m.held[machine] = content
 }
 
-func (m *master) held() []schema.Digest {
+// Sources answers as a master does that leads.
+func (m *master) Sources(_ context.Context, q schema.SourceQuestion) (schema.SourceAnswer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.desk.Answer(&q, holdings{m}, time.Now()), nil
+}
+
+// holdings is what machines hold; the mutex is held.
+type holdings struct{ *master }
+
+func (m holdings) Holders(d schema.Digest) []string {
+	var out []string
+	for machine, content := range m.held {
+		if slices.Contains(content, d) {
+			out = append(out, machine)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (m holdings) Address(machine string) string {
+	for i := len(m.reports) - 1; i >= 0; i-- {
+		if r := &m.reports[i]; r.Machine.Name == machine {
+			return r.Machine.Shares
+		}
+	}
+	return ""
+}
+
+func (m *master) said() []schema.Digest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.content

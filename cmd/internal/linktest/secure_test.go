@@ -29,6 +29,7 @@ type secure struct {
 	addr   string // of the master, kept over restarts
 	m      *master
 	said   journal
+	stall  time.Duration // of stores; 0: as they have it
 }
 
 func newSecure(t *testing.T, life time.Duration) *secure {
@@ -66,7 +67,7 @@ func (c *secure) serve() (s *masterlink.Server, stop func()) {
 	}
 	c.addr = l.Addr().String()
 	s = masterlink.New(masterlink.Config{
-		Cell: "c", Master: c.m, PullEvery: 10 * time.Millisecond, Log: c.said.log(),
+		Cell: "c", Master: c.m, Sources: c.m, PullEvery: 10 * time.Millisecond, Log: c.said.log(),
 		Secure: &masterlink.Secure{TLS: authority.TLS(true, "h2"), Authority: authority},
 	})
 	return s, background(c.t, func(ctx context.Context) error { return s.Serve(ctx, l) })

@@ -16,6 +16,7 @@ import (
 
 	wired "github.com/musterhq/muster/cmd/internal/cell"
 	"github.com/musterhq/muster/nodeagent/credential"
+	"github.com/musterhq/muster/nodeagent/image/peer"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/pki"
@@ -43,6 +44,11 @@ func TestMetrics(t *testing.T) {
 	own := credential.NewMetrics(&credential.Store{})
 	agent.types = gathered(t, own)
 	agent.MustRegister(own)
+	none := func() int64 { return 0 }
+	for _, m := range peer.NewMetrics(peer.Traffic{FromHosts: none, FromMachines: none, Sent: none}) {
+		maps.Copy(agent.types, gathered(t, m))
+		agent.MustRegister(m)
+	}
 	_, err := loop.New(t.Context(), loop.Config{
 		Cell: "local", Machine: schema.MachineInfo{Name: "m"}, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Metrics: &agent,
 	})

@@ -115,7 +115,7 @@ var layers = []layer{
 	},
 	{
 		"reconciler",
-		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/status", "schema"},
+		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/sources", "reconciler/status", "schema"},
 		"a core that imports an adapter can no longer be simulated; what the names in a commit stand for is a rule of the schema",
 	},
 	{
@@ -131,6 +131,11 @@ var layers = []layer{
 		"reconciler/shard",
 		[]string{"reconciler/model", "schema"},
 		"which sessions there are, and what the leader is to learn of them, depends on no connection",
+	},
+	{
+		"reconciler/sources",
+		[]string{"schema"},
+		"who is to ask whom depends on what machines hold, and on nothing of the master",
 	},
 	{
 		"reconciler/relay",
@@ -212,6 +217,11 @@ var layers = []layer{
 	{
 		"nodeagent/trash", nil,
 		"it removes trees and knows nothing of tasks",
+	},
+	{
+		"nodeagent/image/peer",
+		[]string{"nodeagent/image", "schema"},
+		"it carries blobs between stores, and knows a machine by what its certificate says alone",
 	},
 	{
 		"nodeagent/image",

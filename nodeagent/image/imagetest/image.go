@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"runtime"
@@ -95,8 +97,38 @@ func Busybox(t testing.TB, files map[string]string) Layer {
 	return Layer{diff: digest.FromBytes(out.Bytes()), packed: packed.Bytes()}
 }
 
+// Random makes a layer of one file with so many bytes that cannot be compressed, other ones for each
+// seed.
+func Random(t testing.TB, seed uint64, size int) Layer {
+	t.Helper()
+	content := make([]byte, size)
+	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // not a secret
+	for i := range content {
+		content[i] = byte(random.Uint32())
+	}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	err := w.WriteHeader(&tar.Header{Name: fmt.Sprint("file", seed), Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(size)})
+	if err == nil {
+		_, err = w.Write(content)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Layer{diff: digest.FromBytes(out.Bytes()), packed: out.Bytes()} // how it is packed is seen in its bytes
+}
+
 // Of makes an image of one layer. Images with other settings are others, and share it.
 func Of(t testing.TB, l Layer, s Settings) Image {
+	t.Helper()
+	return OfLayers(t, s, l)
+}
+
+// OfLayers makes an image of layers, lowest first.
+func OfLayers(t testing.TB, s Settings, layers ...Layer) Image {
 	t.Helper()
 	i := Image{Blobs: map[digest.Digest][]byte{}}
 	put := func(kind string, b []byte) v1.Descriptor {
@@ -105,14 +137,19 @@ func Of(t testing.TB, l Layer, s Settings) Image {
 		return v1.Descriptor{MediaType: kind, Digest: d, Size: int64(len(b))}
 	}
 	c := v1.Image{Platform: v1.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}, Config: v1.ImageConfig{Entrypoint: s.Entrypoint, Cmd: s.Command, Env: s.Env}}
-	c.RootFS = v1.RootFS{Type: "layers", DiffIDs: []digest.Digest{l.diff}}
+	c.RootFS.Type = "layers"
+	var all []v1.Descriptor
+	for _, l := range layers {
+		c.RootFS.DiffIDs = append(c.RootFS.DiffIDs, l.diff)
+		all = append(all, put(v1.MediaTypeImageLayerGzip, l.packed))
+	}
 	config, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := v1.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest,
-		Config: put(v1.MediaTypeImageConfig, config), Layers: []v1.Descriptor{put(v1.MediaTypeImageLayerGzip, l.packed)},
+		Config: put(v1.MediaTypeImageConfig, config), Layers: all,
 	}
 	if i.Manifest, err = json.Marshal(m); err != nil {
 		t.Fatal(err)

@@ -24,13 +24,15 @@ type Registry struct {
 	ended  chan error // what server.Serve returned
 	blobs  map[string][]byte
 	faults map[string]http.HandlerFunc
-	login  [2]string // user and password; zero: none is asked for
+	asked  map[string]int // how often for what
+	delay  time.Duration  // of each answer
+	login  [2]string      // user and password; zero: none is asked for
 }
 
 // NewRegistry starts a registry that has no images.
 func NewRegistry(t testing.TB) *Registry {
 	t.Helper()
-	g := &Registry{t: t, addr: "127.0.0.1:0", blobs: map[string][]byte{}, faults: map[string]http.HandlerFunc{}}
+	g := &Registry{t: t, addr: "127.0.0.1:0", blobs: map[string][]byte{}, faults: map[string]http.HandlerFunc{}, asked: map[string]int{}}
 	g.Up()
 	t.Cleanup(g.Down)
 	return g
@@ -87,6 +89,24 @@ func (g *Registry) Fault(repository string, f http.HandlerFunc) {
 	g.faults[repository] = f
 }
 
+// Delay lets each answer wait for so long.
+func (g *Registry) Delay(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.delay = d
+}
+
+// Most returns how often that was asked for that was asked for most.
+func (g *Registry) Most() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	most := 0
+	for _, n := range g.asked {
+		most = max(most, n)
+	}
+	return most
+}
+
 // Require lets the registry answer who has the password alone.
 func (g *Registry) Require(user, password string) {
 	g.mu.Lock()
@@ -105,8 +125,15 @@ func (g *Registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			fault = f
 		}
 	}
-	login := g.login
+	login, delay := g.login, g.delay
+	g.asked[path]++
 	g.mu.Unlock()
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-r.Context().Done():
+		}
+	}
 	user, password, _ := r.BasicAuth()
 	switch {
 	case fault != nil:

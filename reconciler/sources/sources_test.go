@@ -1,0 +1,117 @@
+package sources
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// machines are a cell: where each gives others what it holds, and who holds the content.
+type machines struct {
+	address map[string]string
+	holders []string
+}
+
+func (m *machines) Holders(schema.Digest) []string { return m.holders }
+func (m *machines) Address(machine string) string  { return m.address[machine] }
+
+// of returns a cell of so many machines that all share.
+func of(n int) *machines {
+	m := &machines{address: map[string]string{}}
+	for i := range n {
+		m.address[fmt.Sprint("m", i)] = fmt.Sprintf("10.0.0.%d:1", i)
+	}
+	return m
+}
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func asks(machine string) *schema.SourceQuestion {
+	return &schema.SourceQuestion{Machine: machine, Content: "sha256:c"}
+}
+
+// granted returns who of n machines may ask the registry.
+func granted(d *Desk, cell Cell, n int, now time.Time) []string {
+	var out []string
+	for i := range n {
+		if machine := fmt.Sprint("m", i); d.Answer(asks(machine), cell, now).Registry {
+			out = append(out, machine)
+		}
+	}
+	return out
+}
+
+// Two of many machines go to the registry, as long as they go on asking.
+func TestFirst(t *testing.T) {
+	t.Parallel()
+	d, cell := &Desk{}, of(1000)
+	for i := range 3 {
+		now := noon.Add(time.Duration(i) * 10 * time.Second)
+		if got := granted(d, cell, 1000, now); !slices.Equal(got, []string{"m0", "m1"}) {
+			t.Fatalf("the registry is asked by %v", got)
+		}
+	}
+	a := d.Answer(asks("m7"), cell, noon.Add(20*time.Second))
+	if len(a.Peers) != mostPeers || a.Peers[0].Machine != "m0" || a.Peers[1].Machine != "m1" || a.Peers[2].Holds {
+		t.Errorf("m7 is sent to %v", a.Peers)
+	}
+	// One has given up, and one is gone: others take their places.
+	gone := asks("m0")
+	gone.Ended = true
+	d.Answer(gone, cell, noon.Add(20*time.Second))
+	later := noon.Add(20*time.Second + forget)
+	for i := 2; i < 10; i++ {
+		d.Answer(asks(fmt.Sprint("m", i)), cell, noon.Add(30*time.Second))
+	}
+	delete(cell.address, "m1")
+	if a := d.Answer(asks("m5"), cell, later); !a.Registry {
+		t.Errorf("nobody follows those that are gone: %v", a)
+	}
+	d.Answer(asks("x"), cell, later.Add(time.Hour))
+	if len(d.wanted) != 1 || len(d.wanted["sha256:c"].all) != 1 {
+		t.Errorf("an hour later %d machines are remembered", len(d.wanted["sha256:c"].all))
+	}
+}
+
+// Who holds it is asked, and the registry only if nobody gives it.
+func TestHolders(t *testing.T) {
+	t.Parallel()
+	d, cell := &Desk{}, of(100)
+	cell.holders = []string{"m3", "m4", "closed"}
+	q := asks("m0")
+	a := d.Answer(q, cell, noon)
+	if a.Registry || len(a.Peers) != 2 || !a.Peers[0].Holds {
+		t.Fatalf("there are two that hold it: %+v", a)
+	}
+	q.Without = []string{"m3", "m4"}
+	if a = d.Answer(q, cell, noon); !a.Registry {
+		t.Errorf("nobody gives it: %+v", a)
+	}
+	if a = d.Answer(asks("m9"), cell, noon); a.Registry || len(a.Peers) != 3 || a.Peers[2].Machine != "m0" {
+		t.Errorf("another one has not asked them yet: %+v", a)
+	}
+	q = asks("m9")
+	q.Stalled = true
+	if a = d.Answer(q, cell, noon); !a.Registry || len(a.Peers) == 0 {
+		t.Errorf("it has waited for long: %+v", a)
+	}
+}
+
+// Machines that give others nothing do not wait for each other, but for one that does.
+func TestNobodyShares(t *testing.T) {
+	t.Parallel()
+	d, cell := &Desk{}, &machines{}
+	if got := granted(d, cell, 5, noon); len(got) != 5 {
+		t.Fatalf("the registry is asked by %v", got)
+	}
+	cell.address = map[string]string{"m7": "10.0.0.7:1"}
+	if !d.Answer(asks("m7"), cell, noon).Registry {
+		t.Error("the first that shares may not ask the registry")
+	}
+	if a := d.Answer(asks("m8"), cell, noon); a.Registry || len(a.Peers) != 1 {
+		t.Errorf("one that shares is fetching it: %+v", a)
+	}
+}
