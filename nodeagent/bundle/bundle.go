@@ -90,17 +90,20 @@ const (
 	hybridUnified = cgroups + "/unified"
 )
 
-// firstFD is where the first process has the end of a pipe to read.
+// firstFD is where the first process has its end of a socket.
 const firstFD = 3
 
 // Start makes the container, and returns the pid of its first process, a child of who reaps
-// the caller's orphans. It lives until nobody has an end of the pipe alive to write to, of
-// which it gets the other end. program is a descriptor of what is executed as Runtime; 0: the
-// file of that name. dir is a directory of the caller's; other users must pass through it.
+// the caller's orphans. alive is its end of a pair of sockets: it writes a byte when it is there,
+// after Start perhaps, and lives until the other end is closed. program is a descriptor of what is executed as Runtime; 0: the
+// file of that name. meanwhile is called while the runtime runs: what it costs takes no time.
+// dir is a directory of the caller's; other users must pass through it.
+//
+// The caller reaps all its children, in its own time.
 //
 // The caller's goroutine must be locked to its thread, which is in a mount namespace of
 // its own meanwhile; that ends with the container's.
-func (c *Container) Start(dir string, alive uintptr, program int) (pid int, err error) {
+func (c *Container) Start(dir string, alive uintptr, program int, meanwhile func() error) (pid int, err error) {
 	here, err := os.Open("/proc/thread-self/ns/mnt")
 	if err != nil {
 		return 0, err
@@ -109,7 +112,7 @@ func (c *Container) Start(dir string, alive uintptr, program int) (pid int, err 
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return 0, fmt.Errorf("mount namespace: %w", err)
 	}
-	if pid, err = c.run(filepath.Join(dir, bundleDir), alive, program); err != nil {
+	if pid, err = c.run(filepath.Join(dir, bundleDir), alive, program, meanwhile); err != nil {
 		err = fmt.Errorf("container: %w", err)
 	}
 	back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNS)
@@ -118,12 +121,13 @@ func (c *Container) Start(dir string, alive uintptr, program int) (pid int, err 
 }
 
 // run makes the bundle and has the runtime run it. All mounts are of this mount namespace.
-func (c *Container) run(bundle string, alive uintptr, program int) (int, error) {
+func (c *Container) run(bundle string, alive uintptr, program int, meanwhile func() error) (int, error) {
 	// What the machine unmounts goes here too, or its devices would stay busy.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return 0, fmt.Errorf("keep mounts to itself: %w", err)
 	}
-	if err := unix.Unmount(hybridUnified, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	// It is covered, since the kernel takes a millisecond to unmount.
+	if err := unix.Mount("tmpfs", hybridUnified, "tmpfs", unix.MS_RDONLY, "size=4k"); err != nil && !errors.Is(err, unix.ENOENT) {
 		return 0, fmt.Errorf("hide %s from the runtime: %w", hybridUnified, err)
 	}
 	// runc leaves cgroups alone where it cannot write to them, and nowhere else.
@@ -149,10 +153,22 @@ func (c *Container) run(bundle string, alive uintptr, program int) (int, error) 
 	if err := os.WriteFile(configFile, c.Config, 0o600); err != nil {
 		return 0, err
 	}
-	return c.execute(bundle, alive, program)
+	pid, err := c.execute(bundle, alive, program)
+	if err != nil {
+		return 0, err
+	}
+	busy := meanwhile()
+	if status := reap(pid); status != 0 {
+		return 0, fmt.Errorf("%w: %s: %s", ErrRuntime, filepath.Base(c.Runtime), complaint(status))
+	}
+	text, err := os.ReadFile(pidFile)
+	if err := errors.Join(busy, err); err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// execute runs the runtime until it has made the container.
+// execute starts the runtime, which ends when it has made the container.
 func (c *Container) execute(bundle string, alive uintptr, program int) (int, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -174,14 +190,7 @@ func (c *Container) execute(bundle string, alive uintptr, program int) (int, err
 	if err != nil {
 		return 0, fmt.Errorf("start %s: %w", c.Runtime, err)
 	}
-	if status := reap(pid); status != 0 {
-		return 0, fmt.Errorf("%w: %s: %s", ErrRuntime, filepath.Base(c.Runtime), complaint(status))
-	}
-	b, err := os.ReadFile(pidFile)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(string(b)))
+	return pid, nil
 }
 
 // complaint is what the runtime has written to its log, or else how it ended.

@@ -14,8 +14,8 @@ import (
 // it the kernel ends all else in its pid namespace. So the task's main process is an
 // ordinary one: to a first process the kernel delivers no signal that it does not handle.
 //
-// It ignores SIGCHLD, so the kernel reaps for it; and it reads the pipe at firstFD, of
-// which the keeper has the other end, until that is closed. It takes no room worth
+// It ignores SIGCHLD, so the kernel reaps for it; and it writes a byte to the socket at firstFD,
+// and then reads there until the keeper's end is closed. It takes no room worth
 // mentioning and begins at once, which a program with Go's runtime does not: so it is a few
 // instructions, which first has, in a file of the bundle.
 

@@ -14,23 +14,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFirst: the first process lives until nobody can write to its pipe, whatever it is sent
-// of signals that it may ignore, and takes the end of orphans.
+// TestFirst: the first process lives until the other end of its socket is closed, and the
+// kernel reaps for it.
 func TestFirst(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "first")
 	if err := writeFirst(name); err != nil {
 		t.Skipf("NOT TESTED: %v", err)
 	}
-	r, w, err := os.Pipe()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	r, w := os.NewFile(uintptr(fds[0]), "its end"), os.NewFile(uintptr(fds[1]), "ours")
 	c := exec.Command(name)
 	c.ExtraFiles = []*os.File{r}
-	if err := c.Start(); err != nil {
+	if err := errors.Join(c.Start(), r.Close()); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := w.Read(make([]byte, 1)); err != nil {
+		t.Errorf("it says nothing: %v", err)
 	}
 	status := func(field string) string {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.Process.Pid))
@@ -60,6 +63,6 @@ func TestFirst(t *testing.T) {
 	}
 	var exit *exec.ExitError
 	if err := exec.Command(name).Run(); errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled() {
-		t.Errorf("without a pipe: %v", err)
+		t.Errorf("without a socket: %v", err)
 	}
 }

@@ -73,10 +73,7 @@ func (c *Container) userNamespace() (*os.File, error) {
 	if back := setEffective(0); back != nil || err != nil {
 		return nil, fmt.Errorf("user namespace: %w", errors.Join(err, back))
 	}
-	defer func() {
-		_ = unix.Kill(pid, unix.SIGKILL)
-		reap(pid)
-	}()
+	defer func() { _ = unix.Kill(pid, unix.SIGKILL) }() // the caller reaps all its children; to wait for the end takes a while
 	proc := "/proc/" + strconv.Itoa(pid)
 	if err := errors.Join(c.Users.write(proc+"/uid_map"), c.Groups.write(proc+"/gid_map"), os.WriteFile(Users, nil, 0o600)); err != nil {
 		return nil, fmt.Errorf("user namespace: %w", err)

@@ -21,7 +21,7 @@ func Init(dir string) []string { return []string{InitPath, initArg, dir} }
 func (h *holder) contain() error {
 	command := h.spec.Command
 	if h.spec.Probe {
-		command = Init(h.dir) // without a pipe it ends at once
+		command = Init(h.dir) // without a socket it ends at once
 	}
 	if len(command) == 0 {
 		return errors.New("no command")
@@ -30,13 +30,10 @@ func (h *holder) contain() error {
 	if err != nil {
 		return err
 	}
-	if h.outputs, err = h.openOutputs(); err != nil {
-		return err
-	}
-	defer h.outputs.begin() // it closes our ends of the task's
 	if err := h.startContainer(); err != nil {
 		return err
 	}
+	defer h.outputs.begin() // it closes our ends of the task's
 	if err := h.await(); err != nil {
 		return err
 	}
@@ -72,11 +69,10 @@ func (h *holder) startContainer() error {
 			return err
 		}
 	}
-	var alive [2]int
-	if err := unix.Pipe2(alive[:], unix.O_CLOEXEC); err != nil {
-		return fmt.Errorf("pipe: %w", err)
+	alive, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socketpair: %w", err)
 	}
-	var err error
 	program := 0
 	if h.paired {
 		defer unix.Close(runtimeFD)
@@ -84,8 +80,25 @@ func (h *holder) startContainer() error {
 			program = runtimeFD
 		}
 	}
-	h.first, err = c.Start(h.dir, uintptr(alive[0]), program)
-	return errors.Join(err, unix.Close(alive[0])) // alive[1] is open for as long as this process lives
+	h.first, err = c.Start(h.dir, uintptr(alive[0]), program, func() error {
+		outputs, err := h.openOutputs()
+		h.outputs = outputs
+		return errors.Join(err, h.reserve())
+	})
+	if err := errors.Join(err, unix.Close(alive[0])); err != nil {
+		return err
+	}
+	n, err := 0, error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Read(alive[1], make([]byte, 1)) // which is open for as long as this process lives
+	}
+	if err == nil && n == 0 {
+		err = errors.New("it was killed")
+	}
+	if err != nil {
+		return fmt.Errorf("the first process of the container: %w", err)
+	}
+	return nil
 }
 
 // isSealed reports whether fd is a file in memory that nobody can change.

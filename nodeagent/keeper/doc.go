@@ -16,8 +16,9 @@
 // A task with a Container has what an OCI runtime makes, see package bundle. The keeper forks
 // its main process right into that, see container.go.
 //
-// A keeper gets ready while its agent makes the task's cgroups; it starts the task when the
-// agent says so, and never if the agent dies before (Launch, Begin).
+// A keeper gets ready while its agent makes what the task needs (Launch); with the Spec it
+// begins with what needs no cgroups (Prepare), and it starts the task when the agent says that
+// they are there (Begin). If the agent dies before, the task was never started.
 //
 // Commands beside a task are forked right into its namespaces and cgroups, see
 // enter.go. Health checks of all tasks are run by one process of the machine (Checker),

@@ -50,7 +50,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Mkdir(next, 0o700); err != nil {
 		t.Skipf("no room for a directory: %v", err)
 	}
-	if err := Prepare(next, testSpec(t, "exit 0")); !errors.Is(err, unix.ENOSPC) {
+	if err := (&Starting{h: &Handle{dir: next}}).Prepare(testSpec(t, "exit 0")); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("prepared on a full disk: %v", err)
 	}
 }

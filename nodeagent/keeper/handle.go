@@ -48,11 +48,6 @@ type Known struct {
 	Past bool
 }
 
-// Prepare writes spec to dir, which must be there and empty. It comes before
-// anything that spec names is made: whatever happens then, it is known what to
-// look for.
-func Prepare(dir string, spec *Spec) error { return writeNow(dir, SpecFile, spec) }
-
 // Close gives up the Handle and ends its calls of Wait. The incarnation goes on.
 func (h *Handle) Close() error {
 	if h.pid == nil || h.closed.Swap(true) {

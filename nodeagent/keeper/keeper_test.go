@@ -47,18 +47,18 @@ func testSpec(t *testing.T, script string) *Spec {
 
 // launchNow is Launch and Begin.
 func launchNow(ctx context.Context, exe, dir string, spec *Spec) (*Handle, error) {
-	s, err := Launch(exe, dir, spec, nil)
+	s, err := Launch(exe, dir, nil)
 	if err != nil {
 		return nil, err
+	}
+	if err := s.Prepare(spec); err != nil {
+		return nil, errors.Join(err, s.Drop(ctx))
 	}
 	return s.Begin(ctx)
 }
 
 func start(t *testing.T, dir string, spec *Spec) *Handle {
 	t.Helper()
-	if err := Prepare(dir, spec); err != nil {
-		t.Fatal(err)
-	}
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -89,21 +89,22 @@ func TestDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, drop := range map[string]func(s *Starting) error{
-		"gives up": func(s *Starting) error { return s.Drop(t.Context()) },
-		"dies": func(s *Starting) error {
-			err := s.ready.Close()
-			return errors.Join(err, s.h.await(), s.h.Close())
-		},
+	drop := func(s *Starting) error { return s.Drop(t.Context()) }
+	die := func(s *Starting) error { return errors.Join(s.ready.Close(), s.h.await(), s.h.Close()) }
+	for name, c := range map[string]struct {
+		drop     func(s *Starting) error
+		prepared bool
+	}{
+		"gives up": {drop, true}, "dies": {die, true}, "gives up before the spec": {drop, false}, "dies before the spec": {die, false},
 	} {
 		spec := testSpec(t, "echo it ran >ran")
 		dir := spec.Dir
-		if err := Prepare(dir, spec); err != nil {
-			t.Fatal(err)
+		s, err := Launch(exe, dir, nil)
+		if err == nil && c.prepared {
+			err = s.Prepare(spec)
 		}
-		s, err := Launch(exe, dir, spec, nil)
 		if err == nil {
-			err = drop(s)
+			err = c.drop(s)
 		}
 		if err != nil {
 			t.Fatal(err)

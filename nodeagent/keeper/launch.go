@@ -161,6 +161,9 @@ func (h *holder) fork() error {
 	if err := h.await(); err != nil {
 		return err
 	}
+	if err := h.reserve(); err != nil {
+		return err
+	}
 	f, err := h.gather()
 	if err != nil {
 		return err

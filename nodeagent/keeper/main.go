@@ -95,8 +95,8 @@ type holder struct {
 	lock     *filelock.Lock
 	ready    *os.File // of the agent, until it is answered
 	paired   bool     // there is runtimeFD, and ready says when to begin; an agent of an earlier release says nothing
-	awaited  bool     // the agent was waited for, with awaitErr
-	awaitErr error
+	received int      // how often the agent went on
+	dropped  bool     // it gave up, or died
 	state    State
 	main     int          // pid of the task's main process; 0 when it has ended
 	first    int          // pid of its pid namespace's first process; 0 without, and when it was reaped
@@ -118,17 +118,21 @@ func keep(dir string) int {
 		unix.CloseOnExec(runtimeFD)
 	}
 	h.ready = os.NewFile(readyFD, "ready")
-	if err := h.begin(); err != nil {
+	defer runtime.KeepAlive(h)
+	switch err := h.begin(); {
+	case errors.Is(err, errDropped):
+		h.exit = Exit{Code: -1, At: time.Now(), Never: true, Message: neverStarted}
+		return h.finish(1)
+	case err != nil:
 		h.reply(answer{Error: err.Error()})
 		return 1
 	}
-	defer runtime.KeepAlive(h.lock)
 	state, err := h.start()
 	if err != nil {
 		a := answer{Error: err.Error()}
 		a.Command, a.Container = errors.As(err, new(commandError)), errors.Is(err, bundle.ErrRuntime)
 		h.exit = Exit{Code: -1, Message: notStarted + err.Error()}
-		if h.await() != nil {
+		if !h.awaitAll() {
 			h.exit.Never, h.exit.Message = true, neverStarted
 		}
 		h.sweep()
@@ -163,19 +167,35 @@ func isSocket(fd int) bool {
 	return err == nil
 }
 
-// await returns when the agent has made all that the Spec names, which it does while this
-// process gets ready. The error says that it did not, or was killed: it makes nothing more.
+// errDropped is the error of a task that its agent gave up before it began, or that has died:
+// it makes nothing more.
+var errDropped = errors.New("the agent gave it up")
+
+// await returns when the agent goes on: when the Spec is there, and then, when all that it
+// names is, which the agent makes while this process gets ready.
 func (h *holder) await() error {
-	if h.awaited || !h.paired {
-		return h.awaitErr
+	if h.dropped || !h.paired {
+		return nil
 	}
-	h.awaited = true
 	b := make([]byte, 1)
 	if _, err := io.ReadFull(h.ready, b); err != nil {
-		h.awaitErr = fmt.Errorf("the agent gave it up: %w", err)
+		h.dropped = true
+		return fmt.Errorf("%w: %w", errDropped, err)
 	}
-	return h.awaitErr
+	h.received++
+	return nil
 }
+
+// awaitAll returns when the agent makes nothing more, and reports whether all is there.
+func (h *holder) awaitAll() bool {
+	for h.paired && !h.dropped && h.received < goAheads {
+		_ = h.await()
+	}
+	return !h.dropped
+}
+
+// goAheads is how often the agent says that it goes on.
+const goAheads = 2
 
 // begin takes the lock and makes sure that nobody was here before.
 func (h *holder) begin() (err error) {
@@ -194,6 +214,9 @@ func (h *holder) begin() (err error) {
 			return fmt.Errorf("%s: %s is there: it was run or given up before", h.dir, name)
 		}
 	}
+	if err := h.await(); err != nil {
+		return err
+	}
 	// An agent of an earlier release writes no checksum.
 	ok, err := read(durable.Documents{Old: true}, h.dir, SpecFile, &h.spec)
 	if err != nil {
@@ -203,13 +226,15 @@ func (h *holder) begin() (err error) {
 		return fmt.Errorf("%s: no %s", h.dir, SpecFile)
 	}
 	h.groups = h.spec.Cgroups
-	if err := atomicfile.Reserve(filepath.Join(h.dir, ExitFile), exitRoom, 0o600); err != nil {
-		return err
-	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("subreaper: %w", err)
 	}
 	return nil
+}
+
+// reserve has room on disk for the end.
+func (h *holder) reserve() error {
+	return atomicfile.Reserve(filepath.Join(h.dir, ExitFile), exitRoom, 0o600)
 }
 
 // start starts the task and returns when its command runs and that is on disk.

@@ -247,9 +247,6 @@ func BenchmarkFlood(b *testing.B) {
 					Boot: boot, Dir: dir, Env: []string{"PATH=" + os.Getenv("PATH")}, Mark: "MARK=" + dir,
 					Command: []string{"sh", "-c", fmt.Sprintf("yes 'a line of a log that is as long as lines are, more or less' | head -c %d%s", size, way.to)},
 				}
-				if err := Prepare(dir, spec); err != nil {
-					b.Fatal(err)
-				}
 				exe, err := os.Executable()
 				if err != nil {
 					b.Fatal(err)

@@ -46,9 +46,6 @@ func TestFewFiles(t *testing.T) {
 // tryStart starts a task that may be refused, and waits for its end if it is not.
 func tryStart(t *testing.T, dir string, spec *Spec) error {
 	t.Helper()
-	if err := Prepare(dir, spec); err != nil {
-		t.Fatal(err)
-	}
 	h, err := launchNow(t.Context(), "/proc/self/exe", dir, spec)
 	if err != nil {
 		return err

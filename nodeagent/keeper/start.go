@@ -18,27 +18,38 @@ import (
 	"github.com/musterhq/muster/nodeagent/cgroup"
 )
 
-// Starting is an incarnation whose keeper gets ready. One of its methods must be called,
-// once.
+// Starting is an incarnation whose keeper gets ready. Begin or Drop must be called, once.
 type Starting struct {
 	h     *Handle
 	ready *os.File // a socket of which the keeper has the other end
 }
 
-// Launch starts exe as the keeper of dir, which holds spec. What spec names of cgroups need
-// not be there yet: the caller makes it while the keeper gets ready. runtime, if it is not nil,
-// is what is executed as the Container's runtime, sealed in memory. After an error nothing is
-// left but the directory, which holds its Exit.
-func Launch(exe, dir string, spec *Spec, runtime *os.File) (*Starting, error) {
-	h := &Handle{dir: dir, known: Known{Boot: spec.Boot}, Spec: *spec}
+// Launch starts exe as the keeper of dir, which is empty. What the task needs need not be there
+// yet: the caller makes it while the keeper gets ready. runtime, if it is not nil, is what is
+// executed as the Container's runtime, sealed in memory. After an error nothing is left but the
+// directory, which holds its Exit.
+func Launch(exe, dir string, runtime *os.File) (*Starting, error) {
+	h := &Handle{dir: dir}
 	ready, err := h.launch(exe, runtime)
 	if err != nil {
-		return nil, errors.Join(err, Abandon(dir, spec))
+		return nil, errors.Join(err, Abandon(dir, &Spec{}))
 	}
 	return &Starting{h, ready}, nil
 }
 
-// Begin has the keeper start the task, and returns when that runs. After an error nothing of
+// Prepare writes spec to the directory, for which all is there but its cgroups: then the keeper
+// begins with what needs none. It comes before anything that spec names is made: whatever
+// happens then, it is known what to look for.
+func (s *Starting) Prepare(spec *Spec) error {
+	s.h.Spec, s.h.known.Boot = *spec, spec.Boot
+	if err := writeNow(s.h.dir, SpecFile, spec); err != nil {
+		return err
+	}
+	_, _ = s.ready.Write([]byte{goAhead}) // a keeper that has failed says so to Begin
+	return nil
+}
+
+// Begin has the keeper start the task, after Prepare, and returns when that runs. After an error nothing of
 // it runs or is left but the directory, which holds its Exit.
 func (s *Starting) Begin(ctx context.Context) (*Handle, error) {
 	h := s.h
@@ -85,7 +96,7 @@ func (s *Starting) Drop(ctx context.Context) error {
 	return errors.Join(err, werr, s.h.Clean(), s.h.Close())
 }
 
-// goAhead is sent to the keeper when all that its Spec names is there.
+// goAhead is sent to the keeper when its Spec is there, and when all that this names is.
 const goAhead = 'g'
 
 // launch starts the keeper and returns our end of the socket by which it answers.

@@ -36,9 +36,12 @@ func BenchmarkContainer(b *testing.B) {
 	m := newContainerMachine(b)
 	bare := newBare(b, m)
 	var ours, theirs []time.Duration
+	var busy [2]int64 // processor time with the end of each, ours and theirs
+	used := func() int64 { return usedBy(b, unix.RUSAGE_SELF) + usedBy(b, unix.RUSAGE_CHILDREN) }
 	for i := 0; b.Loop(); i++ {
 		a := sleeper(1 + i)
 		dir := place(b, m.dir, a, 1)
+		before := used()
 		begin := time.Now()
 		p, err := m.Start(b.Context(), dir, a)
 		ours = append(ours, time.Since(begin))
@@ -47,10 +50,14 @@ func BenchmarkContainer(b *testing.B) {
 		}
 		b.StopTimer()
 		end(b, p)
+		between := used()
 		theirs = append(theirs, bare.run(b, 1)...)
+		busy[0], busy[1] = busy[0]+between-before, busy[1]+used()-between
 		b.StartTimer()
 	}
 	report(b, ours, theirs, 0.5)
+	b.ReportMetric(float64(busy[0])/float64(len(ours))/1e6, "start-cpu-ms")
+	b.ReportMetric(float64(busy[1])/float64(len(ours))/1e6, "runtime-cpu-ms")
 }
 
 // BenchmarkHundredContainers starts 100 at once: the time to the last one, and that of the
@@ -67,7 +74,7 @@ func BenchmarkHundredContainers(b *testing.B) {
 		_, processes := startMany(b, m, tasks)
 		ours = append(ours, time.Since(begin))
 		for pid, command := range processesOf(m.dir) {
-			if strings.Contains(command, "muster-keeper") {
+			if strings.Contains(command, "muster-keeper") || strings.Contains(command, keeper.InitPath) {
 				own = append(own, private(b, pid))
 			}
 		}

@@ -262,7 +262,10 @@ func (c *containers) sealed(t *schema.TaskSpec) *os.File {
 	if t.Container == nil {
 		return nil
 	}
-	return c.runtimes[t.Container.Runtime].sealed.open()
+	if by, ok := c.runtimes[t.Container.Runtime]; ok {
+		return by.sealed.open()
+	}
+	return nil
 }
 
 // contain plans the container of the task of a, as which spec then runs. x says where, as

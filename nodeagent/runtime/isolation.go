@@ -169,14 +169,14 @@ func (p *prober) start(runtime *os.File, plan func(dir string) (*keeper.Spec, er
 		return err
 	}
 	spec.Boot, spec.Dir, spec.Probe, spec.Scoped, spec.Mark = p.cfg.Host.Boot(), "/", true, p.can.scoped, markVariable+"="+dir
-	if err := keeper.Prepare(dir, spec); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), probeFor)
 	defer cancel()
-	s, err := keeper.Launch(p.cfg.Keeper, dir, spec, runtime)
+	s, err := keeper.Launch(p.cfg.Keeper, dir, runtime)
 	if err != nil {
 		return err
+	}
+	if err := s.Prepare(spec); err != nil {
+		return errors.Join(err, s.Drop(ctx))
 	}
 	h, err := s.Begin(ctx)
 	if err != nil {

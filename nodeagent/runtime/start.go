@@ -47,11 +47,15 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 		}
 		return p, nil
 	}
-	spec, err := r.prepare(dir, a)
+	s, err := r.launch(dir, a)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", a.Task, err)
 	}
-	h, err := r.launch(ctx, dir, a, spec)
+	spec, err := r.prepare(dir, a)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", a.Task, err), s.Drop(ctx))
+	}
+	h, err := r.begin(ctx, s, start{dir, a, spec})
 	if err != nil {
 		if errors.Is(err, bundle.ErrRuntime) { // the runtime was tried: it is what it was given
 			err = nodeagent.TaskError(err)
@@ -114,15 +118,6 @@ func isPast(dir string) bool {
 // prepare makes all that the keeper needs to be there.
 func (r *Runtime) prepare(dir string, a *schema.Assignment) (spec *keeper.Spec, err error) {
 	contained := a.Job.Task.Container != nil
-	if err := r.able(&a.Job.Task); err != nil {
-		return nil, err
-	}
-	if !contained && len(a.Job.Task.Process.Command) == 0 {
-		return nil, fmt.Errorf("%w: it is empty", ErrCommand)
-	}
-	if err := makeDir(dir); err != nil {
-		return nil, err
-	}
 	p, err := r.places(dir, a)
 	if err != nil {
 		return nil, err
@@ -225,17 +220,36 @@ func (r *Runtime) places(dir string, a *schema.Assignment) (places, error) {
 	return p, err
 }
 
-// launch starts a keeper of spec, and makes the cgroup while that gets ready.
-func (r *Runtime) launch(ctx context.Context, dir string, a *schema.Assignment, spec *keeper.Spec) (*keeper.Handle, error) {
-	spec.Cgroups = r.host.Cgroups().Dirs(host.TaskGroup(dir, a))
-	if err := keeper.Prepare(dir, spec); err != nil {
+// launch starts the keeper of the task of a in dir, which it makes.
+func (r *Runtime) launch(dir string, a *schema.Assignment) (*keeper.Starting, error) {
+	t := &a.Job.Task
+	if err := r.able(t); err != nil {
 		return nil, err
 	}
-	s, err := keeper.Launch(r.cfg.Keeper, dir, spec, r.containers.sealed(&a.Job.Task))
+	if t.Container == nil && len(t.Process.Command) == 0 {
+		return nil, fmt.Errorf("%w: it is empty", ErrCommand)
+	}
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	return keeper.Launch(r.cfg.Keeper, dir, r.containers.sealed(t))
+}
+
+// start is a start whose keeper gets ready.
+type start struct {
+	dir  string
+	of   *schema.Assignment
+	spec *keeper.Spec
+}
+
+// begin makes the cgroup while the keeper does what needs none, and has the task started.
+func (r *Runtime) begin(ctx context.Context, s *keeper.Starting, of start) (*keeper.Handle, error) {
+	of.spec.Cgroups = r.host.Cgroups().Dirs(host.TaskGroup(of.dir, of.of))
+	err := s.Prepare(of.spec)
+	if err == nil {
+		err = r.group(of.dir, of.of, of.spec)
+	}
 	if err != nil {
-		return nil, err
-	}
-	if err := r.group(dir, a, spec); err != nil {
 		return nil, errors.Join(err, s.Drop(ctx))
 	}
 	return s.Begin(ctx)
