@@ -95,15 +95,17 @@ type eventOutput struct {
 // ctx ends.
 func printEvents(ctx context.Context, std stdio, cl *client.Client, o eventOutput) error {
 	if o.follow {
+		ctx, stop := whileRead(ctx, std.out)
+		defer stop()
 		for e, err := range cl.EventChanges(ctx, o.query, patient(std)) {
-			if err != nil {
-				return err
+			if err == nil {
+				err = printEvent(std, o.format, e)
 			}
-			if err := printEvent(std, o.format, e); err != nil {
-				return err
+			if err != nil {
+				return unread(ctx, err)
 			}
 		}
-		return nil
+		return unread(ctx, nil)
 	}
 	records, err := cl.Events(ctx, o.query, 0)
 	for i := range records {

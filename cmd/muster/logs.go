@@ -78,15 +78,13 @@ when the command starts, at most 100.`,
 			if err != nil {
 				return err
 			}
+			ctx, stop := whileRead(cmd.Context(), std.out)
+			defer stop()
 			std.out, std.err = tamed(std.out), tamed(std.err)
 			if index >= 0 && l.selector.Empty() {
-				return copyTask(cmd.Context(), cl, f.logs(args, streams), std)
+				return unread(ctx, copyTask(ctx, cl, f.logs(args, streams), std))
 			}
-			s, _, err := cl.Status(cmd.Context(), client.StatusQuery{Group: l.group(args)})
-			if err != nil {
-				return err
-			}
-			return copyLogs(cmd.Context(), cl, f.logs(placed(s), streams), std)
+			return unread(ctx, f.copyGroup(ctx, cl, client.StatusQuery{Group: l.group(args)}, streams, std))
 		},
 	}
 	m.add(c)
@@ -139,6 +137,15 @@ func (f *logFlags) parse(now time.Time) ([]schema.LogStream, error) {
 		return []schema.LogStream{schema.Stderr}, nil
 	}
 	return []schema.LogStream{stream}, nil
+}
+
+// copyGroup writes the logs of the tasks of jobs.
+func (f *logFlags) copyGroup(ctx context.Context, cl *client.Client, q client.StatusQuery, streams []schema.LogStream, std stdio) error {
+	s, _, err := cl.Status(ctx, q)
+	if err != nil {
+		return err
+	}
+	return copyLogs(ctx, cl, f.logs(placed(s), streams), std)
 }
 
 // placed returns the tasks that have been on a machine.
