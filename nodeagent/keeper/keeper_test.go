@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -79,6 +80,43 @@ func start(t *testing.T, dir string, spec *Spec) *Handle {
 		}
 	})
 	return h
+}
+
+// TestOlderAgent: an agent that was not restarted since a new keeper was installed has the spec
+// on disk before, and says nothing.
+func TestOlderAgent(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := testSpec(t, "exit 7")
+	ready, w, err := os.Pipe()
+	if err == nil {
+		err = writeNow(spec.Dir, SpecFile, spec)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(exe, spec.Dir)
+	c.ExtraFiles = []*os.File{readyFD - 3: w}
+	if err := errors.Join(c.Start(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var a answer
+	if err := json.NewDecoder(ready).Decode(&a); err != nil || a.State == nil {
+		t.Errorf("it answers %+v, %v", a, err)
+	}
+	if err := errors.Join(ready.Close(), c.Wait()); err != nil {
+		t.Error(err)
+	}
+	h, err := Open(t.Context(), spec.Dir, Known{Boot: boot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Exit == nil || h.Exit.Code != 7 {
+		t.Errorf("exit %+v, want 7", h.Exit)
+	}
 }
 
 // TestDropped: a keeper that is ready when its agent gives up, or dies, runs nothing, and says

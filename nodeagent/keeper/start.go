@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -25,12 +26,12 @@ type Starting struct {
 }
 
 // Launch starts exe as the keeper of dir, which is empty. What the task needs need not be there
-// yet: the caller makes it while the keeper gets ready. runtime, if it is not nil, is what is
+// yet: the caller makes it while the keeper gets ready. program, if it is not nil, is what is
 // executed as the Container's runtime, sealed in memory. After an error nothing is left but the
 // directory, which holds its Exit.
-func Launch(exe, dir string, runtime *os.File) (*Starting, error) {
+func Launch(exe, dir string, program *os.File) (*Starting, error) {
 	h := &Handle{dir: dir}
-	ready, err := h.launch(exe, runtime)
+	ready, err := h.launch(exe, program)
 	if err != nil {
 		return nil, errors.Join(err, Abandon(dir, &Spec{}))
 	}
@@ -49,8 +50,8 @@ func (s *Starting) Prepare(spec *Spec) error {
 	return nil
 }
 
-// Begin has the keeper start the task, after Prepare, and returns when that runs. After an error nothing of
-// it runs or is left but the directory, which holds its Exit.
+// Begin has the keeper start the task, after Prepare, and returns when that runs. After an
+// error nothing of it runs or is left but the directory, which holds its Exit.
 func (s *Starting) Begin(ctx context.Context) (*Handle, error) {
 	h := s.h
 	defer s.ready.Close()
@@ -132,6 +133,7 @@ func (h *Handle) launch(exe string, program *os.File) (*os.File, error) {
 		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), readyFD: w.Fd(), runtimeFD: program.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &fd},
 	})
+	runtime.KeepAlive(program)
 	if err != nil {
 		_ = ready.Close()
 		return nil, fmt.Errorf("start keeper %s: %w", exe, err)
