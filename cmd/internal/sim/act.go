@@ -32,6 +32,7 @@ func (w *World) storeOne(m *machine, x nodeagent.Document) error {
 	case nodeagent.Memory:
 		wasEpoch, wasView := d.epoch, d.view
 		d.refusedView = c.View
+		w.checkHeld(m, c.View)
 		return w.write(m, "view.json", func() { d.epoch, d.view, d.refusedView = c.Epoch, c.View, nil }, func() { d.epoch, d.view = wasEpoch, wasView })
 	case *schema.Assignment:
 		_, err := w.keep(m, c)
@@ -129,7 +130,9 @@ func (w *World) do(m *machine, x *nodeagent.Act) error {
 	case nodeagent.Remove:
 		g := m.disk.find(x.Task, x.Generation)
 		return w.write(m, file(of.TaskRef, ""), func() { m.disk.remove(g) }, func() { m.disk.generations = append(m.disk.generations, g) })
-	case nodeagent.Start, nodeagent.Reap, nodeagent.Renew:
+	case nodeagent.Renew:
+		w.give(m, x, r)
+	case nodeagent.Start, nodeagent.Reap:
 	}
 	return nil
 }
@@ -183,6 +186,7 @@ func (w *World) start(m *machine, x *nodeagent.Act) (out nodeagent.StartOutcome,
 	out.Tried = true
 	of := schema.TaskRef{Task: x.Task, Generation: x.Generation}
 	r := &run{of: g, number: x.Incarnation, boot: m.bootID(), limits: nodeagent.LimitsOf(x.Assignment.Job), given: nodeagent.GivenOf(&x.Assignment.Job.Task), step: x.Step}
+	w.give(m, x, r)
 	err = w.write(m, file(of, "state.json"), func() { g.runs = append(g.runs, r); w.begin(m, r) }, func() {
 		g.runs = slices.DeleteFunc(g.runs, func(x *run) bool { return x == r })
 	})

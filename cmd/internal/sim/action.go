@@ -263,6 +263,9 @@ func (w *World) settledDown() error {
 	if err := w.beside(); err != nil {
 		return err
 	}
+	if err := w.current(); err != nil {
+		return err
+	}
 	return w.quiet()
 }
 

@@ -25,6 +25,7 @@ type agent struct {
 	report  *schema.Report // the last that was sent
 	fresh   bool           // there may be something else to say
 	said    time.Time
+	coming  map[string]time.Time // what is being brought, and until when
 }
 
 // startAgent starts an agent on what the disk has.
@@ -37,7 +38,7 @@ func (w *World) startAgent(m *machine) {
 		found.Tasks = append(found.Tasks, nodeagent.FoundTask{Held: g.held(), Written: true})
 	}
 	cfg := nodeagent.AgentConfig{Cell: cellName, Machine: m.info(), LookEvery: lookEvery}
-	m.agent = &agent{core: nodeagent.NewAgent(cfg, found, m.clock.read(w.now)), news: true}
+	m.agent = &agent{core: nodeagent.NewAgent(cfg, found, m.clock.read(w.now)), news: true, coming: map[string]time.Time{}}
 }
 
 // turnAgent lets an agent receive what has happened, decide, and act.
@@ -50,6 +51,7 @@ func (w *World) turnAgent(m *machine) {
 		return
 	}
 	w.learn(m)
+	w.brought(m)
 	for w.ask(m); a.news || !w.now.Before(a.wake); w.ask(m) {
 		a.news = false
 		a.core.Decide()
@@ -106,10 +108,7 @@ func (w *World) measure(m *machine, t *nodeagent.Turn) {
 		a.core.Scanned(slices.Sorted(maps.Keys(m.foreign)))
 		a.news = true
 	}
-	for _, name := range t.Bring {
-		a.core.Brought(name, nil, time.Time{}, m.clock.read(w.now))
-		a.news = true
-	}
+	w.bring(m, t)
 	if len(t.Lines) > 0 {
 		a.core.Lines(t.Lines, make([]string, len(t.Lines)))
 	}

@@ -50,6 +50,7 @@ type run struct {
 	step        int                  // of the task's Before, from 1; 0 is the task itself
 	given       nodeagent.Given      // when it started
 	renewed     nodeagent.Given      // after that, as it was last written down; nil: never
+	secrets     map[string]string    // versions of those that it has, by their names
 
 	// What the world knows of the process.
 	alive  bool

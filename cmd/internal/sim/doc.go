@@ -8,9 +8,10 @@
 // that jump, stores and repositories that are slow, gone or set back, masters
 // that are stopped, or replaced without their knowledge and go on, releases that
 // follow each other, and machines that restart, fill up, are in trouble, overloaded,
-// lost, forgotten, replaced or asked for their name. Out: what happened, and an error for the
-// first invariant that does not hold (see check.go, oracle.go and, for which promise of the
-// pages each holds, promises_test.go). The same seed
+// slow to bring packages, refused secrets, lost, forgotten, replaced or asked for their
+// name. Out: what happened, and an error for the first invariant that does not hold (see
+// check.go, oracle.go and, for which promise of the pages each holds,
+// promises_test.go). The same seed
 // gives the same history, byte for byte. A World belongs to one goroutine.
 //
 // A master here steps only when there is news or its time has come, and is held

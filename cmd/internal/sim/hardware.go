@@ -55,6 +55,7 @@ func (w *World) replace(m *machine) bool {
 	w.Reboot(m.name)
 	m.drawn++
 	m.named = ""
+	clear(m.content)
 	m.disk = disk{fates: map[int]writeOutcome{}, unsynced: map[string]func(){}, refused: map[string]bool{}, writes: m.disk.writes}
 	return true
 }

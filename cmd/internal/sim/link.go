@@ -69,7 +69,9 @@ func (w *World) toMachine(m *machine, l message) {
 }
 
 // sendView puts a view on its way to a machine.
-func (w *World) sendView(m *machine, v schema.View) { w.toMachine(m, message{epoch: v.Epoch, view: v}) }
+func (w *World) sendView(m *machine, v schema.View) {
+	w.toMachine(m, message{epoch: v.Epoch, view: w.seal(m, v)})
+}
 
 // toMaster puts a message of an agent on its way.
 func (w *World) toMaster(m *machine, l message) {

@@ -30,11 +30,14 @@ type machine struct {
 	alive []*run // processes, in the order in which they started
 	link  link
 
-	agent   *agent    // nil while it is down
-	began   time.Time // when it last started
-	agentAt time.Time // when it starts again
-	stopped time.Time // until then the agent is stopped (SIGSTOP)
-	crashIn int       // the agent dies after this many actions; 0 never
+	agent   *agent          // nil while it is down
+	began   time.Time       // when it last started
+	agentAt time.Time       // when it starts again
+	stopped time.Time       // until then the agent is stopped (SIGSTOP)
+	crashIn int             // the agent dies after this many actions; 0 never
+	content map[string]bool // what was brought, and is kept
+	had     map[string]bool // what was ever brought
+	refused uint64          // the last session in which it was refused a secret; 0: none
 
 	stranger   time.Time // until then another machine says that it is this one
 	strange    int       // how many have
@@ -52,7 +55,7 @@ type machine struct {
 
 func newMachine(index int) *machine {
 	return &machine{
-		index: index, name: fmt.Sprintf("m%d", index), boot: 1, foreign: map[int]bool{}, troubles: map[schema.ConditionKind]time.Time{},
+		index: index, name: fmt.Sprintf("m%d", index), boot: 1, foreign: map[int]bool{}, content: map[string]bool{}, had: map[string]bool{}, troubles: map[schema.ConditionKind]time.Time{},
 		disk: disk{fates: map[int]writeOutcome{}, unsynced: map[string]func(){}, refused: map[string]bool{}},
 	}
 }
@@ -70,7 +73,7 @@ func (m *machine) info() schema.MachineInfo {
 		Name: m.name, ID: m.id(), Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000*size + 30, RAMBytes: size * 8 << 30, DiskBytes: size * 64 << 30},
 		Ports:      schema.PortRange{First: 20000, Last: 20099},
 		Devices:    []schema.DeviceGroup{{Kind: "gpu", Count: 2}},
-		Attributes: map[string]string{"rack": m.rack()},
+		Attributes: map[string]string{"rack": m.rack(), schema.HasSecrets: "true", schema.HasPackages: "true"},
 	}
 }
 

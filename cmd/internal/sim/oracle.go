@@ -263,6 +263,7 @@ func (w *World) checkEvents(events []schema.Event, before snap, now time.Time) {
 	}
 	w.checkCauses(before)
 	w.checkBudget(before, now)
+	w.checkBroughtFirst(before)
 	for _, e := range events {
 		if e.Kind == schema.EventUpdate || e.Kind == schema.EventSubmit {
 			maps.DeleteFunc(w.oracle.failed, func(t schema.TaskName, _ failure) bool { return t.Short() == e.Job || t.JobName.Short() == e.Job })

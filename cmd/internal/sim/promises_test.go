@@ -40,6 +40,11 @@ var promises = map[string][]promise{
 		{sentence: "The demo verifies each step, and removes everything at the end.", none: outside + "cmd/internal/demo does, as a test"},
 	},
 	"docs/concepts.md": {
+		{sentence: "update stops a task only when its machine has the new image", oracles: []string{"checkBroughtFirst", "checkGiven"}, mutants: []string{"update-before-bring", "package-not-awaited"}},
+		{sentence: "Another plaintext is a new version of the jobs that name it, which is rolled out as any other, or does what `onChange` says.", oracles: []string{"current"}, mutants: []string{"secret-no-restart", "secret-never-renewed"}},
+		{sentence: "A machine is sent a secret only while a task of its own names it", oracles: []string{"checkHeld"}, mutants: []string{"secrets-of-others"}},
+		{sentence: "A task whose secrets are not on its machine is `starting`", oracles: []string{"checkGiven"}, mutants: []string{"secret-not-awaited"}},
+		{sentence: "A machine is sent the logins for what its own tasks need", oracles: []string{"checkViews"}, mutants: []string{"logins-of-others", "logins-of-before"}},
 		{sentence: "a cordoned machine gets no new tasks, and its tasks keep running", oracles: []string{"checkCordons"}, mutants: []string{"cordon-ignored"}},
 		{sentence: "A machine keeps its index for as long as the cell knows it", oracles: []string{"checkSystemIndices", "checkForgotten"}, mutants: []string{"system-index", "forgotten-index"}},
 		{sentence: "a new machine gets the lowest index that is free", oracles: []string{"checkLowest"}, mutants: []string{"forgotten-index", "system-highest"}},

@@ -54,12 +54,12 @@ var templates = []template{
 		case 3:
 			j.Disruption = &schema.Disruption{PerHour: 6}
 		}
-		addJob(p, j)
+		addJob(p, secretive(p, j, d.shift/2%3, ""))
 	}},
 	{"api", 3, 9, func(p *schema.Package, d declared) {
 		j := cautious(Service("api", d.tasks, d.argument()), d.shift)
 		j.Priority, j.Update.MaxParallel = d.priority(210), 1
-		addJob(p, j)
+		addJob(p, packaged(j, d.version%4))
 	}},
 	{"low", 3, 9, func(p *schema.Package, d declared) {
 		j := Service("low", d.tasks, d.argument())
@@ -70,7 +70,7 @@ var templates = []template{
 		if d.shift%6 == 5 {
 			j.Constraints = []schema.Constraint{{Attribute: "tier", Operator: schema.Equal, Value: "a"}}
 		}
-		addJob(p, j)
+		addJob(p, secretive(p, j, d.shift%5, schema.ChangeSignal))
 	}},
 	{"once", 2, 4, func(p *schema.Package, d declared) {
 		j := Service("once", d.tasks, d.argument())
@@ -154,6 +154,7 @@ func newRepository(jobs string) *repository {
 // first, so that growth meets a quota; or so many percent of that.
 func randomRoot(percent map[string]int) *schema.Package {
 	p := Root(20, users...)
+	p.Objects.Cells[0].Registries = map[string]schema.CellRegistry{packageServer: {Mirrors: []string{packageMirror}}}
 	for _, u := range users {
 		p.Objects.Quotas = append(p.Objects.Quotas, schema.Quota{
 			Name: u + "-batch", User: u, Cell: cellName, Band: schema.BandBatch,
@@ -202,6 +203,9 @@ func (r *repository) write(user string) {
 			if d.there {
 				templates[i].add(p, d)
 			}
+		}
+		if i := slices.Index(users, user); i < 2 {
+			addLogin(p, []string{packageServer, packageMirror}[i], r.jobs[user][0].shift%4)
 		}
 		r.packages[dir] = p
 	}

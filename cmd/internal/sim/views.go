@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -12,6 +13,7 @@ import (
 type sentView struct {
 	epoch, version uint64
 	tasks          []sentTask // by generation
+	logins         string     // as loginsIn has them
 }
 
 // sentTask is what a view says of a task, but for why it is to stop: that may change later.
@@ -22,10 +24,11 @@ type sentTask struct {
 	stops      bool
 	alloc      schema.AllocUse
 	holds      string // of ports and devices
+	brings     string // that it is to have next
 }
 
 func sentOf(a *schema.Assignment) sentTask {
-	t := sentTask{task: a.Task, generation: a.Generation, data: a.Data, stops: a.Stop != nil}
+	t := sentTask{task: a.Task, generation: a.Generation, data: a.Data, stops: a.Stop != nil, brings: strings.Join(a.Bring, " ")}
 	if a.Alloc != nil {
 		t.alloc = *a.Alloc
 	}
@@ -45,7 +48,7 @@ func byGeneration(tasks []sentTask) []sentTask {
 // before all have reported.
 func (w *World) checkView(machine string, v *schema.View) {
 	m := w.master
-	is, was := sentView{epoch: v.Epoch, version: v.Version}, m.sent[machine]
+	is, was := sentView{epoch: v.Epoch, version: v.Version, logins: loginsIn(v)}, m.sent[machine]
 	for i := range v.Assignments {
 		is.tasks = append(is.tasks, sentOf(&v.Assignments[i]))
 	}
@@ -56,7 +59,7 @@ func (w *World) checkView(machine string, v *schema.View) {
 		w.violate("machine %s is sent a view in session %d, and has session %d", machine, v.Epoch, m.epochs[machine])
 	case m.version >= v.Version:
 		w.violate("machine %s is sent view %d after view %d", machine, v.Version, m.version)
-	case was.epoch == v.Epoch && slices.Equal(was.tasks, is.tasks):
+	case was.epoch == v.Epoch && slices.Equal(was.tasks, is.tasks) && was.logins == is.logins:
 		w.violate("machine %s is sent a view that says what the one before said", machine)
 	case m.state.Recovering():
 		w.violate("machine %s is sent a view, and the machines of the restored cell have not reported", machine)
@@ -75,7 +78,7 @@ func (w *World) checkViews() {
 		for i := range c.Tasks {
 			if t := &c.Tasks[i]; t.Machine != "" {
 				stored[t.Machine] = append(stored[t.Machine], sentOf(&schema.Assignment{
-					Task: name.Job.Task(t.Index), Generation: t.Generation, Data: w.runDigest(t.Data), Stop: t.Stop, Ports: t.Ports, Devices: t.Devices, Alloc: t.Alloc,
+					Task: name.Job.Task(t.Index), Generation: t.Generation, Data: w.runDigest(t.Data), Stop: t.Stop, Ports: t.Ports, Devices: t.Devices, Alloc: t.Alloc, Bring: t.Bring,
 				}))
 			}
 		}
@@ -89,6 +92,8 @@ func (w *World) checkViews() {
 			w.violate("machine %s was not sent what is stored of it: nothing yet, and the store has\n%+v", machine, want)
 		case !slices.Equal(has.tasks, want):
 			w.violate("machine %s was not sent what is stored of it: it was sent\n%+v\nand the store has\n%+v", machine, has.tasks, want)
+		case has.logins != w.loginsFor(machine):
+			w.violate("machine %s was sent the logins %q, and is to have %q", machine, has.logins, w.loginsFor(machine))
 		}
 	}
 }

@@ -87,6 +87,7 @@ type World struct {
 	repo       *repository     // what random commits change
 	head       schema.Compiled // the repository's newest commit
 	past       []schema.Compiled
+	versions   map[string]bool // of secrets, that there were
 
 	history  strings.Builder
 	broken   error    // the first invariant that did not hold
@@ -107,7 +108,7 @@ func New(cfg Config) *World {
 		cfg.Mutant = &Mutant{}
 	}
 	w := &World{
-		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs), changes: changes(), byName: map[string]*machine{}, doFault: faults(), txns: map[int]store.Fate{}, effects: map[ActionKind]int{},
+		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs), changes: changes(), byName: map[string]*machine{}, doFault: faults(), txns: map[int]store.Fate{}, effects: map[ActionKind]int{}, versions: map[string]bool{},
 	}
 	w.memory.Hook(w.transaction)
 	for i := range cfg.Machines {
@@ -153,6 +154,7 @@ func (w *World) Commit(packages map[string]*schema.Package) {
 	w.head = compiled(fmt.Sprintf("%040d", len(w.past)+1), packages)
 	w.past = append(w.past, w.head)
 	w.oracle.committed(w.head)
+	w.takeVersions(&w.head)
 	w.note("commit %d of %d packages", len(w.past), len(packages))
 }
 
@@ -176,6 +178,7 @@ func (w *World) Turn() error {
 	w.turnRelease()
 	w.keepSnapshot()
 	for _, m := range w.machines {
+		w.sealAgain(m)
 		w.turnMachine(m)
 	}
 	w.check()
