@@ -6,8 +6,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Sources is what the master says of the registry that an image or a package comes from, and of
-// its mirrors, sorted by name.
+// Sources is what the master says of the registry that an image or a package comes from, which is
+// the first, and of its mirrors.
 type Sources []Source
 
 // Source is what is known of one of them.
@@ -35,9 +35,8 @@ func (s Source) equal(o Source) bool {
 }
 
 // sources returns what v, which may be nil, says of where something may come from that tasks
-// here need. Those of one user are
-// not let in by the login of another: first are those of the users who need it, and then that
-// of all.
+// here need. Those of one user are not let in by the login of another: first are the logins of
+// the users who need it, and then that of all.
 func sources(v *schema.View, name string) Sources {
 	if v == nil || len(v.Registries) == 0 {
 		return nil
