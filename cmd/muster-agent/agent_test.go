@@ -161,7 +161,7 @@ func newCellPulling(t testing.TB, every time.Duration) *cell {
 		}
 	}
 	c := &cell{t: t, dir: dir, master: &master{}}
-	c.master.server = link.New(link.Config{Cell: "local", Master: c.master, PullEvery: every, Log: slog.New(slog.DiscardHandler)})
+	c.master.server = link.New(link.Config{Cell: "local", Master: c.master, PullEvery: every, Secrets: sealer{}, Log: slog.New(slog.DiscardHandler)})
 	if err := os.Mkdir(c.path("link"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,9 @@ import (
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/image/imagetest"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/secrets"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/sealed"
 )
 
 var (
@@ -41,6 +43,7 @@ const taskScript = `#!/bin/sh
 journal=$1 generation=$2
 exec 9>>"$journal.lock"
 flock -n 9 || echo "double $generation" >>"$journal"
+[ "$(cat "$MUSTER_SECRETS_DIR/key")" = "known to tasks" ] || echo "secretless $generation" >>"$journal"
 n=$(grep -c "^start $generation " "$journal")
 echo "start $generation $n" >>"$journal"
 case $3 in
@@ -99,7 +102,8 @@ type killing struct {
 
 // Agent and keepers are killed at random moments while tasks of all kinds begin
 // and end. No generation is doubled, none is lost, and what is reported of how tasks
-// ended is what they themselves wrote down.
+// ended is what they themselves wrote down. None runs without its secret, of which nothing is
+// left.
 func TestRandomKills(t *testing.T) {
 	t.Parallel()
 	h := newKilling(t, *kills)
@@ -129,6 +133,17 @@ func TestRandomKillsContained(t *testing.T) {
 	}
 }
 
+// sealer gives machines the secret of all tasks.
+type sealer struct{}
+
+func (sealer) SealFor(_ *schema.SealedSecret, recipient string) (string, error) {
+	r, err := sealed.ParseRecipient(recipient)
+	if err != nil {
+		return "", err
+	}
+	return sealed.Seal([]byte("known to tasks"), []sealed.Recipient{r}, "")
+}
+
 // newKilling makes a cell whose parts are killed at so many moments.
 func newKilling(t *testing.T, moments int) *killing {
 	seed := *killSeed
@@ -152,6 +167,10 @@ func (h *killing) run() {
 	if h.linked(); h.image != "" && h.master.attributes()[schema.HasContainers] != "true" {
 		h.signal(syscall.SIGINT)
 		t.Skipf("NOT TESTED: needs a runtime of containers: %s", h.stderr)
+	}
+	if h.master.attributes()[schema.HasSecrets] != "true" {
+		h.signal(syscall.SIGINT)
+		t.Skipf("NOT TESTED: needs a file system in memory: %s", h.stderr)
 	}
 	h.assign()
 	h.until("a task runs", func(list []schema.TaskStatus) bool { // a pull that is killed begins again
@@ -219,11 +238,30 @@ func (h *killing) rest() {
 		}
 	}
 	h.checkJournals()
+	h.checkMemory()
 	if code := h.signal(syscall.SIGINT); code != 0 {
 		h.t.Errorf("SIGINT: exit %d\n%s", code, h.stderr)
 	}
 	if left := h.processes(); len(left) > 0 {
 		h.t.Errorf("left behind: %q", left)
+	}
+}
+
+// checkMemory wants that no secret is left of tasks that have ended, whoever was killed.
+func (h *killing) checkMemory() {
+	h.t.Helper()
+	m, err := secrets.Open(h.path("state"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var left []fs.DirEntry
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if left, err = os.ReadDir(m.Root()); err != nil || len(left) == 0 {
+			break
+		}
+	}
+	if len(left) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		h.t.Errorf("in memory there is left: %v, %v", left, err)
 	}
 }
 
@@ -267,6 +305,7 @@ func (h *killing) assignment(s *slot) schema.Assignment {
 			}},
 			Resources:    schema.TaskResources{Resources: schema.Resources{CPUMilli: 10, RAMBytes: 64 << 20, DiskBytes: 1 << 20}},
 			GraceSeconds: 5,
+			Secrets:      map[string]schema.TaskSecret{"key": {Sealed: &schema.SealedSecret{Version: "one"}}},
 		},
 	}
 	if h.image != "" {
