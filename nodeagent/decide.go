@@ -162,7 +162,7 @@ func (d *decider) stop(it item, c *Incarnation, stop *schema.Cause) {
 		grace = min(grace, evictionGrace)
 	}
 	if c.TermAt.IsZero() {
-		if !d.stopCommand(it, c, stop, grace) {
+		if !d.beforeSignal(it, c, stop, grace) {
 			d.act(it, Action{Kind: Term, Incarnation: c.Number, Cause: stop})
 		}
 		return
@@ -182,22 +182,43 @@ func (d *decider) stop(it item, c *Incarnation, stop *schema.Cause) {
 	d.act(it, Action{Kind: Kill, Incarnation: c.Number})
 }
 
-// stopCommand reports whether the task's stop command is to end before its signal, and
-// begins it.
-func (d *decider) stopCommand(it item, c *Incarnation, stop *schema.Cause, grace time.Duration) bool {
+// beforeSignal reports whether the signal has to wait, for the task's stop command or its
+// delay, and begins them.
+func (d *decider) beforeSignal(it item, c *Incarnation, stop *schema.Cause, grace time.Duration) bool {
 	command, timeout := it.job().Task.Stop.CommandWithin(grace)
-	if len(command) == 0 || timeout <= 0 || c.PID == 0 || c.Step > 0 || c.StopRan {
+	wait := timeout
+	if c.StopRan {
+		wait = 0
+	}
+	if serves(stop) {
+		wait = max(wait, it.job().Task.Stop.Delay(grace))
+	}
+	if wait <= 0 || c.PID == 0 || c.Step > 0 {
 		return false
 	}
-	if c.StoppingAt.IsZero() {
+	if !c.StoppingAt.IsZero() {
+		at := due(d.in.Now, c.StoppingAt, wait)
+		d.wake(at)
+		return at.After(d.in.Now)
+	}
+	x := Action{Kind: Delay, Incarnation: c.Number, Cause: stop}
+	if len(command) > 0 {
 		a := it.held.Assignment // with the ports that it was given
 		a.Job = it.job()
-		d.act(it, Action{Kind: StopCommand, Incarnation: c.Number, Cause: stop, Command: a.Expand(command), Timeout: timeout})
-		return true
+		x.Kind, x.Command, x.Timeout = StopCommand, a.Expand(command), timeout
 	}
-	at := due(d.in.Now, c.StoppingAt, timeout)
-	d.wake(at)
-	return at.After(d.in.Now)
+	d.act(it, x)
+	return true
+}
+
+// serves reports whether requests may still be on their way to a task that is stopped for
+// such a cause, and will not be once this is known.
+func serves(stop *schema.Cause) bool {
+	switch stop.Kind {
+	case schema.CauseUnhealthy, schema.CauseOutOfResources, schema.CauseShutdown:
+		return false
+	}
+	return true
 }
 
 // overDisk returns why a task has to stop that is over its own disk limit, nil if

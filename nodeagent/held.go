@@ -71,7 +71,7 @@ type Incarnation struct {
 	// TermAt and KilledAt are when this agent last sent SIGTERM and SIGKILL;
 	// an agent that was restarted has sent neither.
 	TermAt, KilledAt time.Time
-	// StoppingAt is when this agent began its stop command, zero without one; StopRan says
+	// StoppingAt is when this agent began its stop command or delay, zero without one; StopRan says
 	// that this has ended, and StopNote how, "" for with 0.
 	StoppingAt time.Time
 	StopRan    bool

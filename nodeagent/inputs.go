@@ -132,7 +132,7 @@ func (a *Agent) act(x Action, now time.Time) {
 		out.Assignment = withSecrets(x.Assignment, a.view)
 	case Renew:
 		out.Assignment = withSecrets(x.Assignment, a.view)
-	case Term, StopCommand:
+	case Term, StopCommand, Delay:
 		// Who stops it is on disk before the task can see the signal, so that an agent
 		// which comes after knows it. The signal does not wait for a disk that refuses
 		// it: that the exit was not the task's own will its keeper writes down, too.
@@ -183,7 +183,7 @@ func (a *Agent) Done(x *Act, err error, now time.Time) {
 		return
 	}
 	switch x.Kind {
-	case StopCommand:
+	case StopCommand, Delay:
 		g.last().StoppingAt = now
 	case Term:
 		g.last().TermAt = now

@@ -113,7 +113,7 @@ func (m *machine) do(a nodeagent.Action) {
 		m.t.Fatalf("%s of alloc %s generation %d, in which %v run", a.Kind, a.Task, a.Generation, inside)
 	}
 	switch a.Kind {
-	case nodeagent.StopCommand:
+	case nodeagent.StopCommand, nodeagent.Delay:
 		if c := last(h); c.Stop == nil {
 			c.Stop = a.Cause
 		}

@@ -74,6 +74,8 @@ const (
 	// StopCommand records Cause as Term does, and begins to run Command beside the
 	// incarnation, for Timeout at most.
 	StopCommand ActionKind = "stop command"
+	// Delay records Cause as Term does, and nothing else: the signal comes later.
+	Delay ActionKind = "delay stop"
 	// Term records Cause as the incarnation's Stop if it has none, and then
 	// sends SIGTERM, or what the task asks for in its place, or removes what was made for an alloc.
 	Term ActionKind = "term"
@@ -101,9 +103,9 @@ type Action struct {
 	Kind        ActionKind
 	Task        schema.TaskName
 	Generation  uint64
-	Incarnation int                // for Start, StopCommand, Term, Kill, Limit, Renew, Reap, Prune
+	Incarnation int                // for Start, StopCommand, Delay, Term, Kill, Limit, Renew, Reap, Prune
 	Assignment  *schema.Assignment // for Start, Renew
-	Cause       *schema.Cause      // for StopCommand, Term, End
+	Cause       *schema.Cause      // for StopCommand, Delay, Term, End
 	Command     []string           // for StopCommand, expanded
 	Timeout     time.Duration      // for StopCommand
 	Exit        *schema.Exit       // for Reap

@@ -13,6 +13,8 @@ type Stop struct {
 	// TimeoutSeconds is how long the signal waits for Command, 1 to the grace period; 0 is
 	// the grace period.
 	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
+	// DelaySeconds is how long the signal waits in any case, 1 to the grace period; 0: not.
+	DelaySeconds int `json:"delaySeconds,omitempty"`
 	// Signal is one of StopSignals; "" is what the task's image says, and else SIGTERM.
 	Signal string `json:"signal,omitempty"`
 }
@@ -32,6 +34,14 @@ func (s *Stop) CommandWithin(grace time.Duration) (command []string, timeout tim
 		return s.Command, min(t, grace)
 	}
 	return s.Command, grace
+}
+
+// Delay returns how long the signal waits in any case, in such a grace period. s may be nil.
+func (s *Stop) Delay(grace time.Duration) time.Duration {
+	if s == nil {
+		return 0
+	}
+	return min(time.Duration(s.DelaySeconds)*time.Second, grace)
 }
 
 // SignalName returns the signal that the job asks for, "" for none. s may be nil.

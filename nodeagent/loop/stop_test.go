@@ -85,6 +85,61 @@ func TestStopCommandHangs(t *testing.T) {
 	})
 }
 
+// TestStopDelay: a task gets its signal when its delay is over, and also its stop command
+// if it has one; one that is evicted gets it at once.
+func TestStopDelay(t *testing.T) {
+	for name, c := range map[string]struct {
+		command  []string
+		takes    time.Duration // the command
+		kind     schema.CauseKind
+		unsigned time.Duration // until when there is no signal; a second later there is one
+	}{
+		"alone":                  {nil, 0, schema.CauseRemoved, 4 * time.Second},
+		"with a short command":   {[]string{"/bin/leave"}, time.Second, schema.CauseUpdate, 4 * time.Second},
+		"with a longer command":  {[]string{"/bin/leave"}, 6 * time.Second, schema.CauseUpdate, 5500 * time.Millisecond},
+		"evicted, and not alone": {nil, 0, schema.CauseOutOfResources, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(s *story) {
+				s.kernel.answer = func() (string, error) {
+					s.kernel.mu.Unlock()
+					defer s.kernel.mu.Lock()
+					time.Sleep(c.takes)
+					return "", nil
+				}
+				s.kernel.stubborn = true
+				web := assignment("web", 0, 1, schema.Service)
+				web.Job.Task.GraceSeconds = 10
+				web.Job.Task.Stop = &schema.Stop{Command: c.command, DelaySeconds: 5}
+				web.Data = schema.DigestOf(web.Job)
+				s.assign(web)
+				s.until("u/web/0 g1 running")
+				at := time.Now()
+				s.assign(stopped(web, c.kind))
+				rest()
+				if got := lines(*s.agent.Report()); got[0] != "u/web/0 g1 stopping" {
+					s.t.Errorf("while it is delayed: %v", got)
+				}
+				time.Sleep(c.unsigned)
+				rest()
+				if terms := s.terms(); terms != 0 && c.unsigned > 0 {
+					s.t.Errorf("%d SIGTERM after %v, want none yet", terms, c.unsigned)
+				}
+				time.Sleep(1100 * time.Millisecond)
+				rest()
+				if terms := s.terms(); terms != 1 {
+					s.t.Errorf("%d SIGTERM a second later, want one", terms)
+				}
+				s.until("u/web/0 g1 dead " + string(c.kind))
+				if took := time.Since(at); took > 11*time.Second {
+					s.t.Errorf("killed after %v, want the grace period, 10 s", took)
+				}
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
 // terms counts the SIGTERM that were sent.
 func (s *story) terms() int {
 	s.kernel.mu.Lock()

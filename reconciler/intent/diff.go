@@ -146,6 +146,7 @@ func (d *differences) stop(o, n *schema.Stop) {
 	}
 	d.field(!slices.Equal(o.Command, n.Command), "task.stop.command", InPlace)
 	d.field(o.TimeoutSeconds != n.TimeoutSeconds, "task.stop.timeoutSeconds", InPlace)
+	d.field(o.DelaySeconds != n.DelaySeconds, "task.stop.delaySeconds", InPlace)
 	d.field(o.Signal != n.Signal, "task.stop.signal", Restart)
 }
 

@@ -238,6 +238,8 @@ func between(path []string, v any) bool {
 	switch at {
 	case "task.stop.timeoutSeconds": // it bears on a command
 		return true
+	case "task.stop.delaySeconds": // it is a part of the grace period
+		return true
 	case "age", "sops", "secrets.recipients": // they have a format
 		return !strings.HasPrefix(fmt.Sprint(v), "map") || at == "secrets.recipients"
 	case "task.health.http.port", "task.health.tcp.port": // it is declared

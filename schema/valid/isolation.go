@@ -306,12 +306,14 @@ var stopRule = &Rule{
 	Fields: []Field{
 		{Name: "command", Rule: commandRule},
 		{Name: "timeoutSeconds", Rule: integer(Seconds, 1, maxSeconds)},
+		{Name: "delaySeconds", Rule: integer(Seconds, 1, maxSeconds)},
 		{Name: "signal", Rule: aliased(words(schema.StopSignals()...), signalAliases(schema.StopSignals()))},
 	},
 	Never: map[string]string{"SIGKILL": "a task that is to be killed at once has graceSeconds: 0"},
 	Alias: map[string]string{
 		"exec": "command", "cmd": "command", "preStop": "command", "run": "command", "timeout": "timeoutSeconds", "kill_signal": "signal", "stopSignal": "signal",
 		"graceSeconds": "task.graceSeconds", "grace": "task.graceSeconds", "args": "command",
+		"delay": "delaySeconds", "shutdown_delay": "delaySeconds", "shutdownDelay": "delaySeconds", "sleep": "delaySeconds",
 	},
 }
 
@@ -325,6 +327,12 @@ func (c *check) stop(task map[string]any, v variables) {
 	c.command([]string{"task", "stop", "command"}, command, v)
 	grace, known := wholeNumber(task["graceSeconds"])
 	timeout, timed := wholeNumber(stop["timeoutSeconds"])
+	if delay, delayed := wholeNumber(stop["delaySeconds"]); delayed && known && delay > grace {
+		c.add(Problem{
+			Rule: schema.RuleOutOfRange, Path: []string{"task", "stop", "delaySeconds"}, Message: fmt.Sprintf("%d is out of range", delay),
+			Expected: fmt.Sprintf("at most graceSeconds, which is %d", grace), Hint: "the delay is part of the grace period: give the task a longer graceSeconds",
+		})
+	}
 	switch {
 	case timed && !commanded:
 		c.add(Problem{
