@@ -36,9 +36,10 @@ type PeerAnswer struct {
 	Body io.ReadCloser // from the offset on; nil: it gives nothing now
 	Size int64         // of the whole blob, with a Body
 	// Later says, without a Body, that the blob is coming to the machine, or that the machine
-	// has all the uploads that it makes at once; Came is how many bytes it has so far.
+	// has all the uploads that it makes at once. Moved is how many bytes it has so far, or has
+	// sent in all: it grows while somebody is served.
 	Later bool
-	Came  int64
+	Moved int64
 }
 
 // How other machines are asked. A machine is slow that brings less than slowBytes in slowTime of
@@ -74,7 +75,7 @@ type search struct {
 	gave    map[digest.Digest][]string
 	liars   int
 	alone   bool             // only the registry is asked from now on
-	came    map[string]int64 // what machines said last of blobs that come to them
+	came    map[string]int64 // what machines said last of blobs that they cannot give yet
 	moved   time.Time        // when something last came, here or there
 	fed     time.Time        // when something last came here
 }
@@ -142,7 +143,7 @@ func (s *search) open(ctx context.Context, sum digest.Digest, offset, size int64
 				later = p.Machine
 			}
 		}
-		if a.Registry || s.waited() > 2*stalledFor { // whatever the master says
+		if a.Registry || s.overdue() { // whatever the master says
 			return nil, nil
 		}
 		if best = later; best != "" && s.now().Sub(began) >= firstPause {
@@ -190,8 +191,8 @@ func (s *search) ask(ctx context.Context, p schema.SourcePeer, b PeerBlob) (body
 		return &peerBody{search: s, machine: p.Machine, body: a.Body, size: a.Size, left: a.Size - b.Offset}, false, nil
 	case a.Later:
 		key := p.Machine + " " + string(b.Sum)
-		if a.Came > s.came[key] {
-			s.came[key], s.moved = a.Came, s.now()
+		if a.Moved > s.came[key] {
+			s.came[key], s.moved = a.Moved, s.now()
 		}
 		return nil, true, nil
 	case p.Holds: // it has only said so
@@ -232,11 +233,12 @@ func (s *search) progress(n int) {
 	s.fed = s.moved
 }
 
-// waited returns for how long nothing has come, here or there.
-func (s *search) waited() time.Duration {
+// overdue reports whether the master had the time to send the machine to the registry.
+func (s *search) overdue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.now().Sub(s.moved)
+	now := s.now()
+	return now.Sub(s.moved) > 2*stalledFor || now.Sub(s.fed) > patience+stalledFor
 }
 
 // trust notes that a blob is what its digest says; s may be nil.
@@ -295,11 +297,13 @@ func (s *search) sources(ctx context.Context) (schema.SourceAnswer, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil { // nobody knows who has it
+	if err == nil {
+		s.answer = a
+	} else if s.asked.IsZero() { // nobody knows who has it; else those may go on who were named
 		s.alone = true
 	}
-	s.answer, s.asked = a, s.now()
-	return a, nil
+	s.asked = s.now()
+	return s.answer, nil
 }
 
 // blame has those asked no more that gave some of a blob that is not what its digest says. It

@@ -99,8 +99,8 @@ func (c *Client) Get(ctx context.Context, p schema.SourcePeer, b image.PeerBlob)
 	case http.StatusNotFound:
 		return image.PeerAnswer{}, nil
 	case http.StatusServiceUnavailable:
-		came, _ := strconv.ParseInt(res.Header.Get(cameHeader), 10, 64) // 0: nobody knows
-		return image.PeerAnswer{Later: true, Came: came}, nil
+		moved, _ := strconv.ParseInt(res.Header.Get(movedHeader), 10, 64) // 0: nobody knows
+		return image.PeerAnswer{Later: true, Moved: moved}, nil
 	}
 	return image.PeerAnswer{}, fmt.Errorf("machine %s: status %d", p.Machine, res.StatusCode)
 }

@@ -32,11 +32,13 @@ const (
 )
 
 // The requests: GET PathPrefix+DIGEST, with waitQuery if the client wants to wait. The answer to
-// one that gets nothing now, and may soon, is 503 with cameHeader.
+// one that gets nothing now, and may soon, is 503 with movedHeader.
 const (
 	pathPrefix = "/v1/blobs/"
 	waitQuery  = "wait"
-	cameHeader = "Muster-Came" // bytes that the machine has so far
+	// movedHeader is how many bytes of the blob the machine has so far; of one that it has,
+	// how many it has sent of all blobs.
+	movedHeader = "Muster-Moved"
 )
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
@@ -150,7 +152,7 @@ func (s *Server) give(w http.ResponseWriter, r *http.Request, u upload) {
 		return
 	}
 	if !s.take(r.Context(), u.timeout) {
-		later(w, 0)
+		later(w, s.sent.Load())
 		return
 	}
 	defer func() { <-s.uploads }()
@@ -188,8 +190,8 @@ func (s *Server) take(ctx context.Context, timeout <-chan time.Time) bool {
 }
 
 // later sends a client away that may come again.
-func later(w http.ResponseWriter, came int64) {
-	w.Header().Set(cameHeader, strconv.FormatInt(came, 10))
+func later(w http.ResponseWriter, moved int64) {
+	w.Header().Set(movedHeader, strconv.FormatInt(moved, 10))
 	http.Error(w, "not now", http.StatusServiceUnavailable)
 }
 
