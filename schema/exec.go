@@ -21,11 +21,10 @@ type ExecRequest struct {
 	Term          string
 }
 
-// ExecCopy is a copy of files, which are the output or the input as package
-// archive has them. What
-// could not be copied is said on stderr, a line each. The exit code is 0 then if all was
-// copied that has a content, CopiedInPart if not, and NotCopied if the last line says what
-// has ended it.
+// ExecCopy is a copy of files, which are the output or the input as package archive has
+// them. What could not be copied is said on stderr, a line each. The exit code is 0 if all
+// was copied that has a content, CopiedInPart if not, and NotCopied if the last line says
+// what has ended it.
 type ExecCopy struct {
 	Direction CopyDirection
 	// Path is one of the task, from its working directory on.
