@@ -36,6 +36,8 @@ type Cell struct {
 	ready  bool // kept is as the facts are
 	until  facts.Until
 	mayRun map[*schema.Job][]string // see Eligible
+	// vacated are machines to be looked at again, see left.
+	vacated []string
 }
 
 // New returns the cell of some facts. kept may be nil.
@@ -83,6 +85,7 @@ type seenMachine struct {
 // that is being stopped holds what it has until its machine has said that it is dead.
 func (c *Cell) Snapshot() *placement.Snapshot {
 	if c.ready {
+		c.lookAgain()
 		return c.kept.snapshot
 	}
 	changed, changes, known := c.facts.MachinesChangedSince(c.kept.changes)
@@ -102,7 +105,16 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 	}
 	c.kept.changes = changes
 	c.ready = true
+	c.lookAgain()
 	return c.kept.snapshot
+}
+
+// lookAgain looks at the machines that tasks with devices have left.
+func (c *Cell) lookAgain() {
+	for _, name := range c.vacated {
+		c.updateMachine(name)
+	}
+	c.vacated = c.vacated[:0]
 }
 
 // Until returns until when the machines of the snapshot are as they are.
@@ -326,11 +338,13 @@ func (c *Cell) change(job schema.JobName, was, is *schema.TaskRecord) {
 	}
 }
 
-// left has a machine looked at again that a task with devices has left: in the last report
-// of one that is silent it goes on, and holds them.
+// left has a machine looked at again that a task with devices has left, as soon as the record
+// says so: in its last report the task may go on, and hold them. That is so of one that was
+// given up, and of one whose task goes on elsewhere since it was adopted there.
 func (c *Cell) left(t *schema.TaskRecord) {
 	if seen, ok := c.kept.machines[t.Machine]; ok && len(t.Devices) > 0 {
 		seen.report = 0
 		c.kept.machines[t.Machine], c.kept.restless[t.Machine] = seen, true
+		c.vacated = append(c.vacated, t.Machine)
 	}
 }
