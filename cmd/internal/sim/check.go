@@ -243,21 +243,34 @@ type jobMachine struct {
 
 // checkSystemIndices: a system job has one task on each machine, whose index stays what
 // it is for as long as the job is there. After a restore it is the one that the machine
-// holds, whatever the snapshot says.
+// holds, whatever the snapshot says: another that the snapshot has it on gets another one.
 func (w *World) checkSystemIndices() {
 	s := w.master.state
-	now, adopted := map[jobMachine]int{}, map[jobMachine]int{}
+	adopted, others := map[jobMachine]int{}, map[jobMachine][]*schema.TaskRecord{}
 	for name, c := range s.Chunks {
 		data := s.Data[s.Jobs[name.Job].Admitted]
 		for i := range c.Tasks {
 			t := &c.Tasks[i]
-			switch {
+			switch h := (jobMachine{name.Job, t.On}); {
 			case data == nil || data.Kind != schema.System || t.On == "":
 			case w.survived(t.Generation):
-				adopted[jobMachine{name.Job, t.On}] = t.Index
+				adopted[h] = t.Index
 			default:
-				w.checkSystemIndex(name.Job, t, now)
+				others[h] = append(others[h], t)
 			}
+		}
+	}
+	for h, index := range w.oracle.indexOn {
+		for by, taken := range adopted {
+			if by.job == h.job && by.machine != h.machine && taken == index {
+				delete(w.oracle.indexOn, h)
+			}
+		}
+	}
+	now := map[jobMachine]int{}
+	for h, tasks := range others {
+		for _, t := range tasks {
+			w.checkSystemIndex(h.job, t, now)
 		}
 	}
 	maps.Copy(now, adopted)
