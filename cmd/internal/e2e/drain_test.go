@@ -25,11 +25,7 @@ import (
 // serveWord makes this test's binary a task that serves.
 const serveWord = "serve-as-a-task"
 
-// lameDuck is how long a task goes on to serve after SIGTERM: whoever
-// reads the status has looked elsewhere by then.
-const lameDuck = 3 * time.Second
-
-// serveTask answers requests until SIGTERM, and a little longer.
+// serveTask answers requests until SIGTERM, and not a moment longer.
 func serveTask() int {
 	l, err := net.Listen("tcp", "127.0.0.1:"+os.Getenv("MUSTER_PORT_HTTP"))
 	if err != nil {
@@ -39,11 +35,11 @@ func serveTask() int {
 	signal.Notify(terminated, syscall.SIGTERM)
 	go func() { _ = http.Serve(l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) }()
 	<-terminated
-	time.Sleep(lameDuck)
 	return 0
 }
 
-// served is a job of three tasks that serve, of which one at most may be down.
+// served is a job of three tasks that serve, of which one at most may be down. Whoever
+// watches its endpoints has four seconds to look elsewhere.
 const served = `package crew
 
 import "` + module + `/muster"
@@ -53,7 +49,9 @@ job: web: muster.#Job & {
 	task: {
 		process: command: [%q, %q]
 		resources: {cpuMilli: 100, ramBytes: 128Mi, diskBytes: 1Mi, ports: ["http"]}
+		env: VERSION: %q
 		graceSeconds: 10
+		stop: delaySeconds: 4
 		health: {http: {port: "http", path: "/"}, intervalSeconds: 1}
 	}
 	update: {maxParallel: 1, minHealthySeconds: 1}
@@ -61,33 +59,35 @@ job: web: muster.#Job & {
 }
 `
 
-// caller sends requests to the tasks of a job that run, and counts.
+// caller sends requests to the endpoints of a job that are ready, and counts.
 type caller struct {
 	api *client.Client
 
 	mu      sync.Mutex // guards what follows
-	open    []int      // ports of tasks that run and are healthy
-	down    int        // tasks that are not, at most at once
+	open    []int      // ports of endpoints that are ready
+	down    int        // tasks whose endpoint is not, at most at once
 	asked   int
 	failed  []string // requests that were not answered
 	serving bool     // all tasks have been up
 }
 
-// watch follows the status until ctx ends.
+// watch looks at the endpoints with each version of the status until ctx ends.
 func (c *caller) watch(ctx context.Context, tasks int) {
 	var version uint64
 	for ctx.Err() == nil {
-		s, v, err := c.api.Status(ctx, client.StatusQuery{After: version, Wait: bound})
+		_, v, err := c.api.Status(ctx, client.StatusQuery{After: version, Wait: bound})
 		if err != nil {
 			continue
 		}
 		version = v
+		ready, err := c.api.Endpoints(ctx, status.Group{}, true)
+		if err != nil {
+			continue
+		}
 		var open []int
-		for _, t := range s.Tasks {
-			if t.State == "running" && t.Health == "healthy" {
-				port, _ := t.Ports.Get("http")
-				open = append(open, port)
-			}
+		for _, e := range ready {
+			port, _ := e.Ports.Get("http")
+			open = append(open, port)
 		}
 		c.mu.Lock()
 		c.open = open
@@ -96,6 +96,7 @@ func (c *caller) watch(ctx context.Context, tasks int) {
 			c.down = max(c.down, tasks-len(open))
 		}
 		c.mu.Unlock()
+		time.Sleep(500 * time.Millisecond) // the scenario: it learns late, as a proxy that reads its configuration again
 	}
 }
 
@@ -150,8 +151,8 @@ func ask(ctx context.Context, h *http.Client, port int) error {
 }
 
 // TestDrainEach drains every machine of a cell, one after the other, under a
-// job's budget, while somebody sends the job requests: all are answered, and
-// never is more of it down than it allows.
+// job's budget, and then updates the job, while somebody sends it requests: all are
+// answered, and never is more of it down than it allows.
 func TestDrainEach(t *testing.T) {
 	t.Parallel()
 	const machines, tasks = 3, 3
@@ -161,7 +162,10 @@ func TestDrainEach(t *testing.T) {
 	program, err := os.ReadFile(exe)
 	f.must(err)
 	f.must(strike.Program(t.Context(), f.path("server"), program))
-	f.converge(f.commit("a service", map[string][]byte{teamFile: fmt.Appendf(nil, served, f.path("server"), serveWord)}))
+	version := func(v string) map[string][]byte {
+		return map[string][]byte{teamFile: fmt.Appendf(nil, served, f.path("server"), serveWord, v)}
+	}
+	f.converge(f.commit("a service", version("1")))
 	c := &caller{api: f.api}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -198,6 +202,13 @@ machine: %q: muster.#Machine & {cell: %q, drain: {}}
 		}
 	}
 	f.converge(f.commit("all may work", map[string][]byte{"cells/" + cellName + "/machines.cue": nil}))
+	asked, failed := c.count()
+	f.converge(f.commit("an update", version("2")))
+	allAsked, allFailed := c.count()
+	t.Logf("updated, with %d requests meanwhile", allAsked-asked)
+	if allAsked-asked < 20*tasks || allFailed > failed {
+		t.Errorf("during the update there were %d requests, of which %d failed", allAsked-asked, allFailed-failed)
+	}
 	cancel()
 	running.Wait()
 	t.Logf("%d requests, %d failed; at most %d of %d tasks down at once; %d moves", c.asked, len(c.failed), c.down, tasks, moved)
