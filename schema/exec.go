@@ -23,8 +23,8 @@ type ExecRequest struct {
 
 // ExecCopy is a copy of files, which are the output or the input as package archive has
 // them. What could not be copied is said on stderr, a line each. The exit code is 0 if all
-// was copied that has a content, CopiedInPart if not, and NotCopied if the last line says
-// what has ended it.
+// was copied that has a content, CopiedInPart of package archive if not, and its NotCopied if
+// the last line says what has ended it.
 type ExecCopy struct {
 	Direction CopyDirection
 	// Path is one of the task, from its working directory on.
@@ -36,12 +36,6 @@ type ExecCopy struct {
 
 // CopyDirection says which way files are copied.
 type CopyDirection string
-
-// The exit codes of a copy.
-const (
-	CopiedInPart = 1
-	NotCopied    = 2
-)
 
 // The directions. CopyTar is into the task, of what is in no order of directories, and Path
 // is a directory that is there.

@@ -244,7 +244,7 @@ func (c *copying) run(ctx context.Context, run client.ExecRun) error {
 	said := &lastLine{out: c.std.err}
 	run.Err = said
 	exit, err := c.client.RunExec(ctx, run)
-	why := said.end(err == nil && exit.Code == schema.NotCopied)
+	why := said.end(err == nil && exit.Code == archive.NotCopied)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -254,7 +254,7 @@ func (c *copying) run(ctx context.Context, run client.ExecRun) error {
 		return fmt.Errorf("what copies in the task was ended by %s", exit.Signal)
 	case exit.Code < 0:
 		return fmt.Errorf("how the copy in the task ended is not known: %s", cmp.Or(exit.Message, "nobody saw it"))
-	case exit.Code == schema.CopiedInPart:
+	case exit.Code == archive.CopiedInPart:
 		return errNotAll
 	case exit.Code > 0:
 		return &failure{exitCouldNot, fmt.Errorf("in %s: %s", run.Task, cmp.Or(why, exit.Message, "the copy has failed")), "paths of the task are those that it sees, from its working directory on, and its rights are those of its user"}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -252,9 +251,6 @@ func (b *blob) close() {
 	}
 }
 
-// hexSum returns a digest's name of a hash's sum.
-func hexSum(sum []byte) digest.Digest { return digest.Digest("sha256:" + hex.EncodeToString(sum)) }
-
 // readFunc is a function as a reader.
 type readFunc func(p []byte) (int, error)
 
@@ -279,7 +275,9 @@ func (s *summed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *summed) sum() digest.Digest { return hexSum(s.hash.Sum(nil)) }
+func (s *summed) sum() digest.Digest {
+	return digest.NewDigestFromBytes(digest.SHA256, s.hash.Sum(nil))
+}
 
 // Beginnings of compressed streams.
 var (

@@ -55,7 +55,7 @@ func (c *copies) open() error {
 		return err
 	}
 	for _, e := range entries {
-		sum := digest.Digest("sha256:" + e.Name())
+		sum := digest.NewDigestFromEncoded(digest.SHA256, e.Name())
 		info, err := e.Info()
 		if err != nil || !info.Mode().IsRegular() || !digestForm.MatchString(sum.String()) {
 			if err := os.RemoveAll(filepath.Join(c.dir, e.Name())); err != nil {

@@ -279,7 +279,7 @@ func (s *Store) loadImages() error {
 	for _, e := range entries {
 		name := s.path(imagesDir, e.Name())
 		hex, ok := strings.CutSuffix(e.Name(), recordSuffix)
-		sum := digest.Digest("sha256:" + hex)
+		sum := digest.NewDigestFromEncoded(digest.SHA256, hex)
 		var r imageRecord
 		if ok {
 			err = s.docs.Read(name, imageDocument(sum), &r)

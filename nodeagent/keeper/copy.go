@@ -21,13 +21,6 @@ const (
 	CopyTar = "tar"
 )
 
-// The exit status of a copy: not everything was copied, each with a line on stderr, or
-// the last of these lines says what has ended it.
-const (
-	copiedInPart = 1
-	notCopied    = 2
-)
-
 // copyFiles copies to or from path, and returns the exit status.
 func copyFiles(direction, path, name string) int {
 	failed := false
@@ -51,9 +44,9 @@ func copyFiles(direction, path, name string) int {
 	switch {
 	case err != nil:
 		report(err)
-		return notCopied
+		return archive.NotCopied
 	case failed:
-		return copiedInPart
+		return archive.CopiedInPart
 	}
 	return 0
 }

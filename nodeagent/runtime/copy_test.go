@@ -142,12 +142,12 @@ func testCopy(t *testing.T, m *machine) {
 		t.Errorf("its environment is %q, %s", env, was.said)
 	}
 	for _, path := range []string{"out/secret", "root/secret", "/proc/1/root" + outside + "/secret", "none"} {
-		if got, was := copyOut(t, p, path); was.exit.Code != schema.NotCopied || was.said == "" {
+		if got, was := copyOut(t, p, path); was.exit.Code != archive.NotCopied || was.said == "" {
 			t.Errorf("%s: %q, %v %s", path, got, was.exit, was.said)
 		}
 	}
 	for _, path := range []string{"out/new", "root/new", "/proc/1/new", "none/new"} {
-		if was := copyIn(t, p, "x", path); was.exit.Code != schema.NotCopied || was.said == "" {
+		if was := copyIn(t, p, "x", path); was.exit.Code != archive.NotCopied || was.said == "" {
 			t.Errorf("into %s: %v %s", path, was.exit, was.said)
 		}
 	}

@@ -52,8 +52,10 @@ type delta struct {
 	jobs     []change[status.JobStatus]
 	tasks    []change[status.TaskStatus]
 	machines []change[status.MachineStatus]
-	next     *delta // set before newer is closed
-	newer    chan struct{}
+	// endpoints are the changes of endpoints, which are found when somebody watches them.
+	endpoints func() []change[status.Endpoint]
+	next      *delta // set before newer is closed
+	newer     chan struct{}
 }
 
 // change is of one item. What it was and is are nil where there was or is none.
@@ -84,6 +86,7 @@ func (f *feed) take(s *status.Snapshot) {
 		return
 	}
 	d := &delta{version: s.Brief().Version, newer: make(chan struct{})}
+	d.endpoints = sync.OnceValue(d.ofEndpoints)
 	n := 0
 	if f.now != nil {
 		n = d.compare(f.now, s)
@@ -208,8 +211,8 @@ func (d *delta) compare(was, is *status.Snapshot) int {
 	return d.size()
 }
 
-// endpoints are the changes of endpoints: those of tasks that others see.
-func (d *delta) endpoints() []change[status.Endpoint] {
+// ofEndpoints finds the changes of endpoints: those of tasks that others see.
+func (d *delta) ofEndpoints() []change[status.Endpoint] {
 	var out []change[status.Endpoint]
 	for i := range d.tasks {
 		c := &d.tasks[i]

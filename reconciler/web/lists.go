@@ -101,7 +101,7 @@ func lists(x *watches) map[string]handler {
 				ready := q.flag("ready")
 				return func(e *status.Endpoint) bool { return !ready || e.Ready }
 			},
-			(*delta).endpoints,
+			func(d *delta) []change[status.Endpoint] { return d.endpoints() },
 			status.Group.PicksEndpoint, always,
 		}.handler(x),
 	}

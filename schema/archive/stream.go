@@ -34,6 +34,12 @@ type Entry struct {
 	Size     int64 // of a File, in bytes
 }
 
+// The exit status of a program that copies between an archive and files.
+const (
+	CopiedInPart = 1 // not all was copied: each with a line on stderr
+	NotCopied    = 2 // the last line on stderr says what has ended it
+)
+
 // magic begins an archive: another form of it would have another.
 const magic = "muster-archive/1\n"
 
