@@ -1,0 +1,54 @@
+package schema
+
+// ServiceSpec is a virtual address for tasks of one user: connections to it go to those that are
+// ready, of the jobs that Selector picks.
+type ServiceSpec struct {
+	Name string `json:"name"`
+	User string `json:"user"`
+	Cell string `json:"cell"`
+	// Selector picks jobs of User by their labels. See ParseSelector.
+	Selector string `json:"selector"`
+	// Ports are what is served, by name.
+	Ports map[string]ServicePort `json:"ports"`
+	// Sticky keeps a client's connections on one task: StickyClient, or "" for any.
+	Sticky string `json:"sticky,omitempty"`
+	// Prefer sends connections to tasks on the client's own machine while there are any:
+	// PreferMachine, or "" for all alike.
+	Prefer string `json:"prefer,omitempty"`
+	// WhenNoneReady is what happens while tasks are there and none is ready: SendAnyway, which
+	// "" means too, or Refuse. Without any task connections are refused.
+	WhenNoneReady string `json:"whenNoneReady,omitempty"`
+	// Weights are how much tasks get of what is sent, beside DefaultWeight. Of the entries
+	// that pick a job's labels the first counts.
+	Weights []ServiceWeight `json:"weights,omitempty"`
+}
+
+// ServicePort is a port of a service.
+type ServicePort struct {
+	Port     int    `json:"port"`               // 1 to 65535
+	Target   string `json:"target,omitempty"`   // name of a port of the tasks; "" is its own name
+	Protocol string `json:"protocol,omitempty"` // TCP, which "" means too, or UDP
+}
+
+// ServiceWeight is how much each task of some jobs gets.
+type ServiceWeight struct {
+	Selector string `json:"selector"`
+	Weight   int    `json:"weight"` // 0 to MaxWeight; with 0 nothing is sent to them
+}
+
+// The values of a service's fields.
+const (
+	StickyClient  = "client"
+	PreferMachine = "machine"
+	SendAnyway    = "send"
+	Refuse        = "refuse"
+	TCP           = "tcp"
+	UDP           = "udp"
+
+	// DefaultWeight is a task's weight where no ServiceWeight picks it, and MaxWeight the
+	// greatest.
+	DefaultWeight = 100
+	MaxWeight     = 1000
+	// MaxServicePorts is the most ports of a service.
+	MaxServicePorts = 32
+)
