@@ -50,7 +50,7 @@ func TestDiff(t *testing.T) {
 		{"a file that says so", func(j *schema.Job) { j.Task.Files = map[string]schema.TaskFile{"f": {OnChange: schema.ChangeNone}} }, intent.InPlace, []string{"task.files: in place"}},
 		{"sticky", func(j *schema.Job) { j.Task.Sticky = schema.StickyHere }, intent.Restart, []string{"task.sticky: restart"}},
 		{"root", func(j *schema.Job) { j.Task.Process.Root = "/x" }, intent.Restart, []string{"task.process.root: restart"}},
-		{"a container for the process", func(j *schema.Job) { j.Task.Container, j.Task.Process = container(), schema.Process{} }, intent.Restart, []string{"task.container: restart", "task.process.command: restart"}},
+		{"a container for the process", func(j *schema.Job) { j.Task.Container, j.Task.Process = container(), schema.Process{} }, intent.Restart, []string{"task.container: restart", "task.isolation.network: restart", "task.process.command: restart"}},
 		{"kind", func(j *schema.Job) { j.Kind = schema.Batch }, intent.Restart, []string{"kind: restart"}},
 		{"more memory", func(j *schema.Job) { j.Task.Resources.RAMBytes++ }, intent.Resize, []string{"task.resources.ramBytes: resize"}},
 		{"less memory", func(j *schema.Job) { j.Task.Resources.RAMBytes-- }, intent.InPlace, []string{"task.resources.ramBytes: in place"}},

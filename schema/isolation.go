@@ -8,8 +8,9 @@ import (
 // Isolation says how far a task is kept from its machine and from other tasks.
 type Isolation struct {
 	// Require keeps the task from machines that lack any of IsolationOf.
-	Require bool    `json:"require"`
-	Network Network `json:"network"`
+	Require bool `json:"require"`
+	// Network is "" of a container that does not say: see TaskSpec.OwnNetwork.
+	Network Network `json:"network,omitempty"`
 	// User gives the task a user namespace, in which there is its own user and
 	// no other.
 	User bool `json:"user"`
@@ -22,6 +23,7 @@ type Network string
 const (
 	HostNetwork Network = "host" // the machine's
 	NoNetwork   Network = "none" // its own, with lo alone
+	OwnNetwork  Network = "own"  // its own, with an address of the cell's range
 )
 
 // TaskFile is a small file that a task finds in its work directory.
@@ -86,11 +88,14 @@ func IsolationOf(s *TaskSpec) []string {
 	}
 	if i != nil && i.Require {
 		need = append(need, HasUsers, HasNamespaces, HasSeccomp, HasCapabilities, HasCPU, HasMemory, HasPIDs, HasPorts)
-	} else if !contained && (s.Process.Root != "" || i != nil && (i.Network == NoNetwork || i.User)) {
+	} else if !contained && (s.Process.Root != "" || i != nil && (i.Network == NoNetwork || i.Network == OwnNetwork || i.User)) {
 		need = append(need, HasNamespaces)
 	}
 	if i != nil && i.Network == NoNetwork {
 		need = append(need, HasNetwork)
+	}
+	if i != nil && i.Network == OwnNetwork {
+		need = append(need, HasOwnNetwork)
 	}
 	if i != nil && i.User && !contained {
 		need = append(need, HasUser)
@@ -122,6 +127,17 @@ func mountsOf(s *TaskSpec) []string {
 	return need
 }
 
+// OwnNetwork reports whether a task of s has a network of its own, on a machine that has
+// addresses for it: one that says so has, and a container that says nothing, unless it is in
+// an alloc.
+func (s *TaskSpec) OwnNetwork(inAlloc bool) bool {
+	var n Network
+	if s.Isolation != nil {
+		n = s.Isolation.Network
+	}
+	return n == OwnNetwork || n == "" && s.Container != nil && !inAlloc
+}
+
 // runIsolation is what of an Isolation only a restart can change.
 type runIsolation struct {
 	Network Network `json:"network,omitempty"`
@@ -129,13 +145,16 @@ type runIsolation struct {
 }
 
 // run returns nil for an Isolation that is no different from none.
-func (i *Isolation) run() *runIsolation {
-	if i == nil || i.Network != NoNetwork && !i.User {
+func (i *Isolation) run(contained bool) *runIsolation {
+	if i == nil {
 		return nil
 	}
 	r := &runIsolation{User: i.User}
-	if i.Network == NoNetwork {
-		r.Network = NoNetwork
+	if contained || i.Network != HostNetwork { // a process has the machine's without saying so
+		r.Network = i.Network
+	}
+	if *r == (runIsolation{}) {
+		return nil
 	}
 	return r
 }

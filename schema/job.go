@@ -209,7 +209,7 @@ func (s *TaskSpec) RunDigest() Digest {
 		Secrets   map[string]runSecret  `json:"secrets,omitempty"`
 		Signal    string                `json:"stopSignal,omitempty"`
 		Before    []Before              `json:"before,omitempty"`
-	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.RunFiles(), s.Sticky.Has(), s.PackagePaths(), s.Volumes, runSecrets(s.Secrets), s.Stop.SignalName(), s.Before})
+	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(s.Container != nil), s.RunFiles(), s.Sticky.Has(), s.PackagePaths(), s.Volumes, runSecrets(s.Secrets), s.Stop.SignalName(), s.Before})
 }
 
 // PackagePaths returns what the task finds at which path, whatever it is called and

@@ -56,6 +56,8 @@ type Cell struct {
 	Secrets *CellSecrets `json:"secrets,omitempty"`
 	// Registries is what is to be known of registries, by HOST[:PORT].
 	Registries map[string]CellRegistry `json:"registries,omitempty"`
+	// Network is of which addresses tasks get one of their own; nil: none does.
+	Network *CellNetwork `json:"network,omitempty"`
 }
 
 // CellRegistry is what a cell says of a registry of images, or of a server of packages.

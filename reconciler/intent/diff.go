@@ -210,10 +210,13 @@ func requires(t *schema.TaskSpec) bool { return t.Isolation != nil && t.Isolatio
 func hasUser(t *schema.TaskSpec) bool { return t.Isolation != nil && t.Isolation.User }
 
 func networkOf(t *schema.TaskSpec) schema.Network {
-	if t.Isolation == nil {
-		return schema.HostNetwork
+	switch {
+	case t.Isolation != nil:
+		return t.Isolation.Network
+	case t.Container != nil:
+		return "" // as one that does not say
 	}
-	return t.Isolation.Network
+	return schema.HostNetwork
 }
 
 // order says which of two changes is the greater.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"reflect"
 	"regexp"
 	"slices"
@@ -279,6 +280,9 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 	}
 	if (r.Type == valid.Int || r.Type == valid.Bool) && typ.Kind() == reflect.Pointer {
 		typ = typ.Elem() // absent is not 0, or false
+	}
+	if typ == reflect.TypeFor[netip.Prefix]() {
+		typ = reflect.TypeFor[string]() // as which it is written
 	}
 	if !slices.Contains(kinds[r.Type], typ.Kind()) && (r.Type != valid.Bool || len(r.Words) == 0 || typ.Kind() != reflect.String) {
 		t.Errorf("%s is %v in Go, %s in the rules", at, typ, r.Type)

@@ -84,7 +84,7 @@ func TestJSONSchemaGoldens(t *testing.T) {
 
 // least is the least that each kind takes, as data.
 var least = map[schema.Kind]string{
-	schema.KindCell: `{}`, schema.KindMachine: `{"cell":"c"}`, schema.KindPriority: `{"value":250}`, schema.KindTenant: `{"paths":["a"]}`,
+	schema.KindCell: `{"network":{"range":"10.0.0.0/8","range6":"fd00::/16"}}`, schema.KindMachine: `{"cell":"c"}`, schema.KindPriority: `{"value":250}`, schema.KindTenant: `{"paths":["a"]}`,
 	schema.KindQuota:    `{"user":"a","cell":"c","band":"free"}`,
 	schema.KindAllocSet: `{"user":"a","cell":"c","resources":{"cpuMilli":1,"ramBytes":1048576,"diskBytes":0}}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]}}}`,
 }

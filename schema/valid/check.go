@@ -68,6 +68,8 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 		c.all(secretProblems(out))
 	case ok && kind == schema.KindQuota:
 		c.quota(out)
+	case ok && kind == schema.KindCell:
+		c.all(networkProblems(out))
 	case kind == schema.KindPriority:
 		c.priorityName(name)
 	}

@@ -23,7 +23,7 @@ var isolationRule = &Rule{
 	Type: Struct,
 	Fields: []Field{
 		{Name: "require", Rule: &Rule{Type: Bool}, Default: false},
-		{Name: "network", Rule: networkRule, Default: string(schema.HostNetwork)},
+		{Name: "network", Rule: networkRule},
 		{Name: "user", Rule: &Rule{Type: Bool}, Default: false},
 	},
 	Never: map[string]string{
@@ -37,8 +37,8 @@ var isolationRule = &Rule{
 	},
 }
 
-var networkRule = aliased(words(schema.HostNetwork, schema.NoNetwork), map[string]string{
-	"private": "none", "isolated": "none", "empty": "none", "bridge": "host", "default": "host",
+var networkRule = aliased(words(schema.HostNetwork, schema.OwnNetwork, schema.NoNetwork), map[string]string{
+	"private": "own", "isolated": "none", "empty": "none", "bridge": "own", "default": "host", "machine": "host", "pod": "own", "cni": "own",
 })
 
 // maxImage is the longest image: registry and name, tag and digest.
@@ -263,11 +263,14 @@ func matchRoot(s string) string {
 // isolation checks what ties a task's isolation and files to its other fields.
 func (c *check) isolation(task map[string]any, ports []string) {
 	isolation, _ := task["isolation"].(map[string]any)
+	if _, said := isolation["network"]; !said && isolation != nil && task["container"] == nil {
+		isolation["network"] = string(schema.HostNetwork)
+	}
 	if isolation["network"] == string(schema.NoNetwork) && len(ports) > 0 {
 		c.add(Problem{
 			Rule: schema.RuleNoEffect, Path: []string{"task", "isolation", "network"},
 			Message:  fmt.Sprintf("port %q cannot be reached: the task has no network", short(ports[0])),
-			Expected: fmt.Sprintf("%q, or no resources.ports", schema.HostNetwork),
+			Expected: fmt.Sprintf("%q or %q, or no resources.ports", schema.HostNetwork, schema.OwnNetwork),
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package valid
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -199,16 +198,6 @@ func (c *check) rollout(job map[string]any) {
 			Hint: "remove one: without waitSeconds the rollout waits for a commit, without promote it continues after that time",
 		})
 	}
-}
-
-// wholeNumber returns the number that a value is; false if it is none.
-func wholeNumber(v any) (int64, bool) {
-	n, ok := v.(json.Number)
-	if !ok {
-		return 0, false
-	}
-	i, err := n.Int64()
-	return i, err == nil
 }
 
 // portNames returns the declared ports; false when they are in error and so

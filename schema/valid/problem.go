@@ -1,6 +1,7 @@
 package valid
 
 import (
+	"encoding/json"
 	"strings"
 	"unicode/utf8"
 
@@ -42,4 +43,14 @@ func short(s string) string {
 		cut--
 	}
 	return s[:cut] + "…"
+}
+
+// wholeNumber returns the number that a value is; false if it is none.
+func wholeNumber(v any) (int64, bool) {
+	n, ok := v.(json.Number)
+	if !ok {
+		return 0, false
+	}
+	i, err := n.Int64()
+	return i, err == nil
 }

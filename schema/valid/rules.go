@@ -116,14 +116,42 @@ var cellRule = &Rule{
 		{Name: "lost", Rule: lostRule},
 		{Name: "secrets", Rule: cellSecretsRule},
 		{Name: "registries", Rule: cellRegistriesRule},
+		{Name: "network", Rule: cellNetworkRule},
 	},
 	Alias: map[string]string{
+		"networks": "network", "cidr": "network", "podCIDR": "network", "clusterCIDR": "network", "addresses": "network", "vxlan": "network",
 		"registry": "registries", "mirrors": "registries", "imagePullSecrets": "registries", "registryMirrors": "registries",
 		"oversell": "oversellPercent", "overcommit": "oversellPercent", "quotas": "quota", "machines": "objects of kind machine",
 		"nodes": "objects of kind machine", "priorities": "objects of kind priority",
 		"loss": "lost", "failure": "lost", "unreachable": "lost", "silence": "lost",
 	},
 }
+
+const maxPrefix = 43
+
+var cellNetworkRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "range", Rule: prefixRule},
+		{Name: "range6", Rule: prefixRule},
+		{Name: "subnetBits", Rule: integer(Count, minRangeBits, schema.MaxSubnetBits)},
+		{Name: "subnetBits6", Rule: integer(Count, minRangeBits6, schema.MaxSubnetBits6)},
+		{Name: "mode", Rule: aliased(words(schema.ModeRoutes, schema.ModeVXLAN), map[string]string{
+			"host-gw": "routes", "hostgw": "routes", "direct": "routes", "native": "routes", "bgp": "routes", "overlay": "vxlan", "tunnel": "vxlan", "geneve": "vxlan",
+		}), Default: string(schema.ModeRoutes)},
+		{Name: "mtu", Rule: integer(Count, schema.MinMTU, schema.MaxMTU)},
+	},
+	Never: map[string]string{
+		"cni": "plugins of CNI are not supported: the cell's own network is", "plugin": "plugins of CNI are not supported: the cell's own network is",
+		"policy": "who may connect to a task cannot be restricted yet",
+	},
+	Alias: map[string]string{
+		"cidr": "range", "subnet": "range", "podCIDR": "range", "network": "range", "prefix": "range", "ipv4": "range", "ipv6": "range6", "cidr6": "range6",
+		"nodeMask": "subnetBits", "subnetLen": "subnetBits", "SubnetLen": "subnetBits", "nodeCIDRMaskSize": "subnetBits", "backend": "mode", "type": "mode", "MTU": "mtu",
+	},
+}
+
+var prefixRule = &Rule{Type: String, Min: 1, Max: maxPrefix, Match: matchPrefix}
 
 var oversellRule = &Rule{
 	Type:   Struct,

@@ -1,0 +1,70 @@
+package schema
+
+import "net/netip"
+
+// CellNetwork is what tasks of a cell get addresses of their own from, and how machines
+// reach those of each other.
+type CellNetwork struct {
+	// Range and Range6 are the addresses of tasks, of IPv4 and of IPv6; each is invalid if
+	// there are none of that kind. One of them is valid. Each machine gets a subnet of
+	// them, with so many leading bits as SubnetBits and SubnetBits6 say.
+	Range       netip.Prefix `json:"range,omitzero"`
+	Range6      netip.Prefix `json:"range6,omitzero"`
+	SubnetBits  int          `json:"subnetBits,omitempty"`
+	SubnetBits6 int          `json:"subnetBits6,omitempty"`
+	Mode        NetworkMode  `json:"mode"`
+	// MTU is the largest packet of tasks, in bytes; 0 is what the machine's own network has,
+	// less what Mode needs.
+	MTU int `json:"mtu,omitempty"`
+}
+
+// NetworkMode is how packets get from one machine's tasks to those of another.
+type NetworkMode string
+
+// The modes.
+const (
+	// ModeRoutes has each machine route to the addresses of the others: they are in one
+	// network of layer 2.
+	ModeRoutes NetworkMode = "routes"
+	// ModeVXLAN has machines wrap packets in UDP: routers between them know nothing of tasks.
+	ModeVXLAN NetworkMode = "vxlan"
+)
+
+// How large subnets of machines are without SubnetBits, and how small they may be: for 253
+// tasks, and for 5.
+const (
+	DefaultSubnetBits  = 24
+	DefaultSubnetBits6 = 112
+	MaxSubnetBits      = 29
+	MaxSubnetBits6     = 120
+)
+
+// The bounds of CellNetwork.MTU, in bytes: the least that IPv6 allows, and what loopback has.
+const (
+	MinMTU = 1280
+	MaxMTU = 65535
+)
+
+// Bits returns how many leading bits the subnets of machines have: of IPv4, and of IPv6. A
+// range that is no larger than the usual subnet is that of one machine.
+func (n *CellNetwork) Bits() (v4, v6 int) {
+	v4, v6 = n.SubnetBits, n.SubnetBits6
+	if v4 == 0 {
+		v4 = max(DefaultSubnetBits, n.Range.Bits())
+	}
+	if v6 == 0 {
+		v6 = max(DefaultSubnetBits6, n.Range6.Bits())
+	}
+	return v4, v6
+}
+
+// HasOwnNetwork is the attribute that is "true" of a machine that can give a task a network
+// of its own.
+const HasOwnNetwork = "network.own"
+
+// AddressVariable and AddressVariable6 are the environment variables that hold the addresses
+// of a task with a network of its own: the first that of IPv4, or of IPv6 if it has no other.
+const (
+	AddressVariable  = "MUSTER_ADDRESS"
+	AddressVariable6 = "MUSTER_ADDRESS6"
+)
