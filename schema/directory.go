@@ -1,6 +1,12 @@
 package schema
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"math/bits"
 	"net/netip"
 	"strconv"
 )
@@ -71,6 +77,69 @@ func (e *DirectoryEntry) Key() string {
 // DirectoryChange leads from one version of a directory to the next.
 type DirectoryChange struct {
 	Whole   bool             // what was there before does not count
+	Shards  []int            // what was there before in these shards does not count
 	Set     []DirectoryEntry // new, or changed
 	Removed []string         // keys
 }
+
+// DirectoryShards is into how many shards the entries of a directory are divided. A master
+// sends those of which a machine says another digest than its own.
+const DirectoryShards = 64
+
+// DirectoryShard returns the shard of the entry with a key, from 0.
+func DirectoryShard(key string) int {
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	return int(h.Sum32() % DirectoryShards)
+}
+
+// DirectoryDigest is the digest of some entries of a directory, in whatever order: the sum,
+// modulo 2^128, of the digests of each. That of none is zero. Of two lists of entries that
+// no one has made up for it, equal digests mean equal entries. In JSON it is hexadecimal.
+type DirectoryDigest [16]byte
+
+// Digest returns the digest of one entry: the first 128 bits of the SHA-256 of its canonical
+// JSON.
+func (e *DirectoryEntry) Digest() DirectoryDigest {
+	sum := sha256.Sum256(Canonical(e))
+	return DirectoryDigest(sum[:16])
+}
+
+// Plus returns the digest of the entries of d and those of o together.
+func (d DirectoryDigest) Plus(o DirectoryDigest) DirectoryDigest {
+	lo, carry := bits.Add64(binary.BigEndian.Uint64(d[8:]), binary.BigEndian.Uint64(o[8:]), 0)
+	hi, _ := bits.Add64(binary.BigEndian.Uint64(d[:8]), binary.BigEndian.Uint64(o[:8]), carry)
+	return digestOf(hi, lo)
+}
+
+// Minus returns the digest of the entries of d without those of o, which are among them.
+func (d DirectoryDigest) Minus(o DirectoryDigest) DirectoryDigest {
+	lo, borrow := bits.Sub64(binary.BigEndian.Uint64(d[8:]), binary.BigEndian.Uint64(o[8:]), 0)
+	hi, _ := bits.Sub64(binary.BigEndian.Uint64(d[:8]), binary.BigEndian.Uint64(o[:8]), borrow)
+	return digestOf(hi, lo)
+}
+
+func digestOf(hi, lo uint64) DirectoryDigest {
+	var d DirectoryDigest
+	binary.BigEndian.PutUint64(d[:8], hi)
+	binary.BigEndian.PutUint64(d[8:], lo)
+	return d
+}
+
+// MarshalText returns 32 hexadecimal digits.
+func (d DirectoryDigest) MarshalText() ([]byte, error) {
+	return []byte(hex.EncodeToString(d[:])), nil
+}
+
+// UnmarshalText reads 32 hexadecimal digits.
+func (d *DirectoryDigest) UnmarshalText(b []byte) error {
+	raw, err := hex.DecodeString(string(b))
+	if err != nil || len(raw) != len(d) {
+		return fmt.Errorf("digest of a directory %.80q: want %d hexadecimal digits", b, 2*len(d))
+	}
+	*d = DirectoryDigest(raw)
+	return nil
+}
+
+// DirectoryDigests are the digests of the shards of a directory.
+type DirectoryDigests [DirectoryShards]DirectoryDigest

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -78,6 +79,19 @@ func (s Selector) Matches(labels map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// Wanted returns what must be there for s to pick something: the key of a label, and the
+// values of which it has one; any if values is nil. What must be absent is left out. So an
+// index by labels finds candidates for Matches. The values are not to be changed.
+func (s Selector) Wanted() iter.Seq2[string, []string] {
+	return func(yield func(string, []string) bool) {
+		for _, r := range s.requirements {
+			if !r.negate && !yield(r.key, r.values) {
+				return
+			}
+		}
+	}
 }
 
 // String returns a text that parses to s; "" for the zero Selector.

@@ -202,6 +202,11 @@ var layers = []layer{
 		"a core that imports an adapter can no longer be simulated",
 	},
 	{
+		"nodeagent/naming",
+		[]string{"schema"},
+		"what a machine knows of its cell depends neither on how it learned it nor on who asks",
+	},
+	{
 		"nodeagent/durable",
 		[]string{"schema/atomicfile"},
 		"it is part of each keeper, and of all who must not forget",

@@ -1,0 +1,54 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"testing"
+)
+
+// TestDirectoryDigest fixes what masters and agents of different releases must agree on.
+func TestDirectoryDigest(t *testing.T) {
+	t.Parallel()
+	e := DirectoryEntry{Tasks: &DirectoryTasks{
+		User: "ann", Job: "web", Part: 1, Labels: map[string]string{"b": "2", "a": "1"},
+		Tasks: []DirectoryTask{{Index: 64, Machine: "m1", Address: netip.MustParseAddr("10.1.2.3"), Ports: NewPorts(Port{"http", 80}), Ready: true}, {Index: 65, Machine: "m2"}},
+	}}
+	if got, want := fmt.Sprint(e.Key(), " ", DirectoryShard(e.Key())), "tasks/ann/web/1 20"; got != want {
+		t.Errorf("key and shard: %s, want %s", got, want)
+	}
+	text, err := json.Marshal(e.Digest())
+	if want := `"620ad493327f8e9e3c56b6a6f919b8e6"`; err != nil || string(text) != want {
+		t.Errorf("digest %s of %s (error %v), want %s", text, Canonical(e), err, want)
+	}
+	var back DirectoryDigest
+	if err := json.Unmarshal(text, &back); err != nil || back != e.Digest() {
+		t.Errorf("read again: %v, %v", back, err)
+	}
+	if err := back.UnmarshalText([]byte("00")); err == nil {
+		t.Error("a digest of two digits was read")
+	}
+	var read DirectoryEntry
+	if err := json.Unmarshal(Canonical(e), &read); err != nil || read.Digest() != e.Digest() {
+		t.Errorf("an entry that was written and read has another digest (error %v)", err)
+	}
+}
+
+func TestDirectoryDigestSum(t *testing.T) {
+	t.Parallel()
+	full := DirectoryDigest{}
+	for i := range full {
+		full[i] = 0xff
+	}
+	one := DirectoryDigest{15: 1}
+	if got := full.Plus(one); got != (DirectoryDigest{}) {
+		t.Errorf("2^128 - 1 and 1: %x", got)
+	}
+	if got := (DirectoryDigest{}).Minus(one); got != full {
+		t.Errorf("0 without 1: %x", got)
+	}
+	a, b := DirectoryDigest{7: 0xff, 8: 0xff, 3: 9}, DirectoryDigest{7: 1, 8: 0x80}
+	if got := a.Plus(b); got != b.Plus(a) || got.Minus(a) != b || got.Minus(b) != a {
+		t.Errorf("sum %x", got)
+	}
+}
