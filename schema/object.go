@@ -20,13 +20,14 @@ const (
 	KindTenant   Kind = "tenant"
 	KindQuota    Kind = "quota"
 	KindSecret   Kind = "secret"
+	KindService  Kind = "service"
 	KindAllocSet Kind = "allocset"
 	KindJob      Kind = "job"
 )
 
 // Kinds lists the kinds in the order in which they are reported.
 func Kinds() []Kind {
-	return []Kind{KindCell, KindMachine, KindPriority, KindTenant, KindQuota, KindSecret, KindAllocSet, KindJob}
+	return []Kind{KindCell, KindMachine, KindPriority, KindTenant, KindQuota, KindSecret, KindService, KindAllocSet, KindJob}
 }
 
 // Definition returns the name of the kind's definition in CUE, such as #Job.
@@ -39,7 +40,13 @@ func (k Kind) Definition() string {
 
 // Admin reports whether k is accepted only from the root package, from cells/
 // and from paths of a tenant with the capability admin.
-func (k Kind) Admin() bool { return k != KindJob && k != KindAllocSet && k != KindSecret }
+func (k Kind) Admin() bool {
+	switch k {
+	case KindJob, KindAllocSet, KindSecret, KindService:
+		return false
+	}
+	return true
+}
 
 // Cell is the policy of one cell.
 type Cell struct {
@@ -228,7 +235,7 @@ func (k *ObjectKey) UnmarshalText(b []byte) error {
 }
 
 // Objects is a set of declared objects, each list sorted by name (jobs, alloc
-// sets and secrets by cell, user and name, machines by cell and name). It is what `muster render`
+// sets, secrets and services by cell, user and name, machines by cell and name). It is what `muster render`
 // prints.
 type Objects struct {
 	Cells      []Cell          `json:"cells"`
@@ -236,7 +243,8 @@ type Objects struct {
 	Priorities []NamedPriority `json:"priorities"`
 	Tenants    []Tenant        `json:"tenants"`
 	Quotas     []Quota         `json:"quotas"`
-	Secrets    []Secret        `json:"secrets,omitempty"` // in none of those that were stored before there were any
+	Secrets    []Secret        `json:"secrets,omitempty"`  // in none of those that were stored before there were any
+	Services   []ServiceSpec   `json:"services,omitempty"` // likewise
 	AllocSets  []AllocSet      `json:"allocsets"`
 	Jobs       []Job           `json:"jobs"`
 }
@@ -249,6 +257,7 @@ func (o *Objects) Add(p Objects) {
 	o.Tenants = append(o.Tenants, p.Tenants...)
 	o.Quotas = append(o.Quotas, p.Quotas...)
 	o.Secrets = append(o.Secrets, p.Secrets...)
+	o.Services = append(o.Services, p.Services...)
 	o.AllocSets = append(o.AllocSets, p.AllocSets...)
 	o.Jobs = append(o.Jobs, p.Jobs...)
 }
@@ -273,6 +282,9 @@ func (o *Objects) Each(f func(key ObjectKey, object any)) {
 	for i := range o.Secrets {
 		f(ObjectKey{KindSecret, o.Secrets[i].ID()}, &o.Secrets[i])
 	}
+	for i := range o.Services {
+		f(ObjectKey{KindService, o.Services[i].ID()}, &o.Services[i])
+	}
 	for i := range o.AllocSets {
 		f(ObjectKey{KindAllocSet, o.AllocSets[i].ID().String()}, &o.AllocSets[i])
 	}
@@ -292,6 +304,9 @@ func (o *Objects) Sort() {
 	o.Tenants = sorted(o.Tenants, func(a, b *Tenant) int { return strings.Compare(a.Name, b.Name) })
 	o.Quotas = sorted(o.Quotas, func(a, b *Quota) int { return strings.Compare(a.Name, b.Name) })
 	o.Secrets = sorted(o.Secrets, func(a, b *Secret) int {
+		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.User, b.User), strings.Compare(a.Name, b.Name))
+	})
+	o.Services = sorted(o.Services, func(a, b *ServiceSpec) int {
 		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.User, b.User), strings.Compare(a.Name, b.Name))
 	})
 	o.AllocSets = sorted(o.AllocSets, func(a, b *AllocSet) int { return a.ID().Compare(b.ID()) })

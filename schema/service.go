@@ -23,6 +23,12 @@ type ServiceSpec struct {
 	Weights []ServiceWeight `json:"weights,omitempty"`
 }
 
+// ID returns the service's full name, cell/user/name.
+func (s *ServiceSpec) ID() string { return s.Cell + "/" + s.User + "/" + s.Name }
+
+// Short returns user/name, the form used where the cell is known.
+func (s *ServiceSpec) Short() string { return s.User + "/" + s.Name }
+
 // ServicePort is a port of a service.
 type ServicePort struct {
 	Port     int    `json:"port"`               // 1 to 65535

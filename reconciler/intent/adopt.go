@@ -312,6 +312,11 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 			report(secretKey(s), s.Cell)
 		}
 	}
+	for i := range p.Objects.Services {
+		if s := &p.Objects.Services[i]; !cells[s.Cell] {
+			report(schema.ObjectKey{Kind: schema.KindService, Name: s.ID()}, s.Cell)
+		}
+	}
 	for _, q := range p.Objects.Quotas {
 		if !cells[q.Cell] {
 			report(schema.ObjectKey{Kind: schema.KindQuota, Name: q.Name}, q.Cell)

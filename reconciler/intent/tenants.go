@@ -124,6 +124,11 @@ func (t Tenants) violations(p *schema.Package) []schema.Diagnostic {
 			t.secret(p, &p.Objects.Secrets[i], owner, &found)
 		}
 	}
+	for i := range p.Objects.Services {
+		if s := &p.Objects.Services[i]; len(t) > 0 {
+			t.mayName(claim{p, schema.ObjectKey{Kind: schema.KindService, Name: s.ID()}, s.User}, owner, &found)
+		}
+	}
 	return found.Fold()
 }
 
@@ -192,8 +197,8 @@ type claim struct {
 func (t Tenants) mayName(c claim, owner *tenant, found *Findings) bool {
 	p, key, user := c.p, c.key, c.user
 	pos, field, kind := p.Origins[key], key.Field(), "job"
-	if key.Kind == schema.KindSecret {
-		kind = "secret"
+	if key.Kind == schema.KindSecret || key.Kind == schema.KindService {
+		kind = string(key.Kind)
 	}
 	if owner == nil {
 		hint := "declare a tenant with this directory, or move the file"

@@ -81,7 +81,7 @@ func TestDrift(t *testing.T) {
 	types := map[schema.Kind]reflect.Type{
 		schema.KindCell: reflect.TypeFor[schema.Cell](), schema.KindMachine: reflect.TypeFor[schema.Machine](),
 		schema.KindPriority: reflect.TypeFor[schema.NamedPriority](), schema.KindTenant: reflect.TypeFor[schema.Tenant](),
-		schema.KindQuota: reflect.TypeFor[schema.Quota](), schema.KindSecret: reflect.TypeFor[schema.Secret](), schema.KindAllocSet: reflect.TypeFor[schema.AllocSet](), schema.KindJob: reflect.TypeFor[schema.Job](),
+		schema.KindQuota: reflect.TypeFor[schema.Quota](), schema.KindSecret: reflect.TypeFor[schema.Secret](), schema.KindService: reflect.TypeFor[schema.ServiceSpec](), schema.KindAllocSet: reflect.TypeFor[schema.AllocSet](), schema.KindJob: reflect.TypeFor[schema.Job](),
 	}
 	for _, kind := range schema.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {
@@ -108,6 +108,7 @@ func TestDriftObjects(t *testing.T) {
 		schema.KindCell: `{}`, schema.KindMachine: `{"cell":"c"}`, schema.KindPriority: `{"value":250}`, schema.KindTenant: `{"paths":["a"]}`,
 		schema.KindQuota:    `{"user":"a","cell":"c","band":"batch"}`,
 		schema.KindSecret:   `{"user":"a","cell":"c","age":` + strconv.Quote(ageFile(t)) + `}`,
+		schema.KindService:  `{"user":"a","cell":"c","selector":"x=y","ports":{"http":{"port":80}}}`,
 		schema.KindAllocSet: `{"user":"a","cell":"c","resources":{"cpuMilli":1,"ramBytes":1048576,"diskBytes":0}}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]}}}`,
 	}
 	if n := reflect.TypeFor[schema.Objects]().NumField(); n != len(schema.Kinds()) {

@@ -86,6 +86,7 @@ func TestJSONSchemaGoldens(t *testing.T) {
 var least = map[schema.Kind]string{
 	schema.KindCell: `{"network":{"range":"10.0.0.0/8","range6":"fd00::/16"}}`, schema.KindMachine: `{"cell":"c"}`, schema.KindPriority: `{"value":250}`, schema.KindTenant: `{"paths":["a"]}`,
 	schema.KindQuota:    `{"user":"a","cell":"c","band":"free"}`,
+	schema.KindService:  `{"user":"a","cell":"c","selector":"x=y","ports":{"http":{"port":80}}}`,
 	schema.KindAllocSet: `{"user":"a","cell":"c","resources":{"cpuMilli":1,"ramBytes":1048576,"diskBytes":0}}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]}}}`,
 }
 
@@ -213,7 +214,7 @@ func (p *jsonProbe) ask(path []string, v any) {
 	}
 	_, problems := valid.Object(p.kind, "x", object)
 	object["name"] = "x"
-	lists := []string{"cells", "machines", "priorities", "tenants", "quotas", "secrets", "allocsets", "jobs"}
+	lists := []string{"cells", "machines", "priorities", "tenants", "quotas", "secrets", "services", "allocsets", "jobs"}
 	doc := map[string]any{}
 	for i, l := range lists {
 		doc[l] = []any{}
@@ -244,7 +245,7 @@ func between(path []string, v any) bool {
 		return !strings.HasPrefix(fmt.Sprint(v), "map") || at == "secrets.recipients"
 	case "task.health.http.port", "task.health.tcp.port": // it is declared
 		return s != ""
-	case "match": // it has a grammar
+	case "match", "selector": // it has a grammar
 		return s != ""
 	case "task.health": // it has exactly one check
 		return isStruct

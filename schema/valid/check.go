@@ -66,6 +66,8 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 		}
 	case ok && kind == schema.KindSecret:
 		c.all(secretProblems(out))
+	case ok && kind == schema.KindService:
+		c.all(serviceProblems(name, out))
 	case ok && kind == schema.KindQuota:
 		c.quota(out)
 	case ok && kind == schema.KindCell:

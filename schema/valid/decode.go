@@ -42,6 +42,8 @@ func Append(o *schema.Objects, kind schema.Kind, data []byte) error {
 		return decode(&o.Quotas, data)
 	case schema.KindSecret:
 		return decode(&o.Secrets, data)
+	case schema.KindService:
+		return decode(&o.Services, data)
 	case schema.KindAllocSet:
 		return appendAllocSet(&o.AllocSets, data)
 	case schema.KindJob:

@@ -61,7 +61,7 @@ func Key(kind schema.Kind, name string, data map[string]any) schema.ObjectKey {
 		return s
 	}
 	switch kind {
-	case schema.KindJob, schema.KindAllocSet, schema.KindSecret:
+	case schema.KindJob, schema.KindAllocSet, schema.KindSecret, schema.KindService:
 		name = schema.JobName{Cell: text("cell"), User: text("user"), Job: name}.String()
 	case schema.KindMachine:
 		name = text("cell") + "/" + name

@@ -3,10 +3,6 @@ package valid
 import (
 	"encoding/json"
 	"fmt"
-	"path"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -52,6 +48,7 @@ const (
 	maxNotes          = 256
 	maxNote           = 4 << 10
 	maxNotesBytes     = 64 << 10
+	maxWeights        = 16
 )
 
 // Of returns the rule of a kind's objects; nil for a kind that does not exist.
@@ -69,6 +66,8 @@ func Of(k schema.Kind) *Rule {
 		return quotaRule
 	case schema.KindSecret:
 		return secretRule
+	case schema.KindService:
+		return serviceRule
 	case schema.KindAllocSet:
 		return allocSetRule
 	case schema.KindJob:
@@ -228,6 +227,59 @@ var quotaRule = &Rule{
 		"start": "from", "begin": "from", "since": "from", "notBefore": "from",
 		"end": "until", "expires": "until", "expiry": "until", "to": "until", "notAfter": "until",
 	},
+}
+
+var serviceRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "user", Rule: nameRule, Required: true},
+		{Name: "cell", Rule: nameRule, Required: true},
+		{Name: "selector", Rule: jobSelectorRule, Required: true},
+		{Name: "ports", Required: true, Rule: &Rule{Type: Map, Max: schema.MaxServicePorts, Key: matchName, Elem: servicePortRule}},
+		{Name: "sticky", Rule: aliased(words(schema.StickyClient), map[string]string{"ClientIP": schema.StickyClient, "ip": schema.StickyClient, "source": schema.StickyClient})},
+		{Name: "prefer", Rule: aliased(words(schema.PreferMachine), map[string]string{"local": schema.PreferMachine, "Local": schema.PreferMachine, "node": schema.PreferMachine})},
+		{Name: "whenNoneReady", Rule: words(schema.SendAnyway, schema.Refuse), Default: schema.SendAnyway},
+		{Name: "weights", Rule: &Rule{Type: List, Max: maxWeights, Elem: serviceWeightRule}},
+	},
+	Never: map[string]string{
+		"tasks": "a service runs nothing: tasks are those of jobs, which selector picks", "task": "a service runs nothing: tasks are those of jobs, which selector picks",
+		"labels": "a service has no labels: selector picks jobs by theirs", "address": "the cell gives each service its virtual address", "clusterIP": "the cell gives each service its virtual address",
+	},
+	Alias: map[string]string{
+		"owner": "user", "namespace": "user", "match": "selector", "matchLabels": "selector", "jobs": "selector", "job": "selector",
+		"port": "ports", "sessionAffinity": "sticky", "affinity": "sticky", "internalTrafficPolicy": "prefer", "trafficDistribution": "prefer", "local": "prefer",
+		"weight": "weights", "canary": "weights", "publishNotReadyAddresses": "whenNoneReady",
+	},
+}
+
+var servicePortRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "port", Rule: integer(Count, 1, 65535), Required: true},
+		{Name: "target", Rule: nameRule},
+		{Name: "protocol", Rule: aliased(words(schema.TCP, schema.UDP), map[string]string{"TCP": schema.TCP, "UDP": schema.UDP}), Default: schema.TCP},
+	},
+	Alias: map[string]string{"targetPort": "target", "to": "target", "number": "port"},
+}
+
+var serviceWeightRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "selector", Rule: jobSelectorRule, Required: true},
+		{Name: "weight", Rule: integer(Count, 0, schema.MaxWeight), Required: true},
+	},
+	Alias: map[string]string{"match": "selector", "job": "selector", "percent": "weight", "share": "weight"},
+}
+
+// jobSelectorRule is the rule of selectors of jobs. What is wrong with one is said by
+// selectorProblem: its column matters.
+var jobSelectorRule = &Rule{Type: String, Min: 1, Max: maxSelector, Match: matchJobSelector}
+
+func matchJobSelector(s string) string {
+	if s == "" {
+		return `a selector of labels of jobs, such as "tier=front" or "muster/job=web"`
+	}
+	return ""
 }
 
 var jobRule = &Rule{
@@ -481,95 +533,4 @@ var disruptionRule = &Rule{
 		"maxUnavailable": "maxDown", "max_down": "maxDown", "atOnce": "maxDown", "maxParallel": "maxDown", "max_parallel": "maxDown",
 		"minAvailable": "maxDown", "minHealthy": "maxDown", "hourly": "perHour", "maxPerHour": "perHour", "per_hour": "perHour", "rate": "perHour",
 	},
-}
-
-const nameGrammar = "1 to 63 lower-case letters, digits and inner hyphens"
-
-func matchName(s string) string {
-	if schema.CheckName(s) != nil {
-		return nameGrammar
-	}
-	return ""
-}
-
-// matchC accepts what can be an argument or an environment variable.
-func matchC(s string) string {
-	if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
-		return "a string of UTF-8 without NUL bytes"
-	}
-	return ""
-}
-
-// matchText accepts text of any number of lines.
-func matchText(s string) string {
-	for _, r := range s {
-		if r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\r\n", r) {
-			return "text of UTF-8 without control characters"
-		}
-	}
-	return ""
-}
-
-// matchLine accepts one line of printable text.
-func matchLine(s string) string {
-	for _, r := range s {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return "printable text of one line"
-		}
-	}
-	return ""
-}
-
-// pathGrammar leaves out what stands in no directory that CUE can import.
-const pathGrammar = "a directory relative to the root of the repository, without a slash at either end"
-
-func matchPath(s string) string {
-	if s != path.Clean(s) || strings.HasPrefix(s, "/") || s == ".." || strings.HasPrefix(s, "../") || matchLine(s) != "" || strings.ContainsAny(s, `\:*?"<>|@`) {
-		return pathGrammar
-	}
-	return ""
-}
-
-const urlPathGrammar = "a path that starts with /, without spaces"
-
-func matchURLPath(s string) string {
-	if !strings.HasPrefix(s, "/") || matchLine(s) != "" || strings.Contains(s, " ") {
-		return urlPathGrammar
-	}
-	return ""
-}
-
-func matchLabelKey(s string) string {
-	switch {
-	case !schema.IsLabelKey(s):
-		return schema.LabelKeyGrammar
-	case strings.HasPrefix(s, schema.OwnLabels):
-		return "a key that does not begin with " + schema.OwnLabels + ", which are set by the cell"
-	}
-	return ""
-}
-
-func matchMachineLabel(s string) string {
-	if s == "machine" {
-		return "a key other than machine, which is the machine's name"
-	}
-	return matchLabelKey(s)
-}
-
-func matchEnv(s string) string {
-	ok := len(s) >= 1 && len(s) <= 128 && (s[0] < '0' || s[0] > '9')
-	for i := 0; ok && i < len(s); i++ {
-		ok = alnum(s[i]) || s[i] == '_'
-	}
-	switch {
-	case !ok:
-		return "letters, digits and _, not beginning with a digit"
-	case strings.HasPrefix(s, "MUSTER_"):
-		return "a name that does not begin with MUSTER_, which the cell sets itself"
-	}
-	return ""
-}
-
-func alnum(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }

@@ -12,7 +12,7 @@ import (
 // LaterKinds are kinds of object that have a meaning which the cell does not
 // have yet.
 func LaterKinds() []string {
-	return []string{"service", "autoscale"}
+	return []string{"autoscale"}
 }
 
 // Top returns what is wrong with the top-level fields of a package: those that

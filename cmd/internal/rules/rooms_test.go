@@ -66,7 +66,7 @@ var largeRooms = []largeRoom{
 	},
 	{
 		"schema/valid",
-		room{circle: 14, spread: 10},
+		room{circle: 13, spread: 10},
 		"check walks an object, one file for each kind: jobs hold tasks, and tasks hold all else",
 	},
 }
