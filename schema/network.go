@@ -2,11 +2,11 @@ package schema
 
 import "net/netip"
 
-// CellNetwork is what tasks of a cell get addresses of their own from, and how machines
-// reach those of each other.
+// CellNetwork is what tasks and services of a cell get addresses from, how machines reach
+// those of each other, and what names end in.
 type CellNetwork struct {
 	// Range and Range6 are the addresses of tasks, of IPv4 and of IPv6; each is invalid if
-	// there are none of that kind. One of them is valid. Each machine gets a subnet of
+	// there are none of that kind. One of them, or of Services and Services6, is valid. Each machine gets a subnet of
 	// them, with so many leading bits as SubnetBits and SubnetBits6 say.
 	Range       netip.Prefix `json:"range,omitzero"`
 	Range6      netip.Prefix `json:"range6,omitzero"`
@@ -16,10 +16,27 @@ type CellNetwork struct {
 	// MTU is the largest packet of tasks, in bytes; 0 is what the machine's own network has,
 	// less what Mode needs.
 	MTU int `json:"mtu,omitempty"`
+	// Services and Services6 are the virtual addresses of services, of IPv4 and of IPv6; each
+	// is invalid if there are none of that kind. No two ranges overlap.
+	Services  netip.Prefix `json:"services,omitzero"`
+	Services6 netip.Prefix `json:"services6,omitzero"`
+	// Domain is what the names of tasks and services end in, after that of the cell; "" is
+	// DefaultDomain.
+	Domain string `json:"domain,omitempty"`
 }
 
 // NetworkMode is how packets get from one machine's tasks to those of another.
 type NetworkMode string
+
+// DefaultDomain is a domain of networks that are not the Internet's: ICANN gives out no name
+// below internal (resolution of its board of 2024-07-29).
+const DefaultDomain = "muster.internal"
+
+// The most leading bits of the ranges of services: for 2 services, and for 16.
+const (
+	MaxServiceBits  = 30
+	MaxServiceBits6 = 124
+)
 
 // The modes.
 const (

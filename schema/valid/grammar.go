@@ -49,6 +49,18 @@ func matchLine(s string) string {
 }
 
 // pathGrammar leaves out what stands in no directory that CUE can import.
+const domainGrammar = "a domain of lower-case letters, digits, hyphens and dots, such as \"muster.internal\""
+
+// matchDomain takes domains as they end the names of tasks, of which each label is a name.
+func matchDomain(s string) string {
+	for label := range strings.SplitSeq(s, ".") {
+		if matchName(label) != "" {
+			return domainGrammar
+		}
+	}
+	return ""
+}
+
 const pathGrammar = "a directory relative to the root of the repository, without a slash at either end"
 
 func matchPath(s string) string {

@@ -126,7 +126,10 @@ var cellRule = &Rule{
 	},
 }
 
-const maxPrefix = 43
+const (
+	maxPrefix = 43
+	maxDomain = 100 // leaves room for three names before it in the 253 bytes of DNS
+)
 
 var cellNetworkRule = &Rule{
 	Type: Struct,
@@ -139,6 +142,9 @@ var cellNetworkRule = &Rule{
 			"host-gw": "routes", "hostgw": "routes", "direct": "routes", "native": "routes", "bgp": "routes", "overlay": "vxlan", "tunnel": "vxlan", "geneve": "vxlan",
 		}), Default: string(schema.ModeRoutes)},
 		{Name: "mtu", Rule: integer(Count, schema.MinMTU, schema.MaxMTU)},
+		{Name: "services", Rule: prefixRule},
+		{Name: "services6", Rule: prefixRule},
+		{Name: "domain", Rule: &Rule{Type: String, Min: 1, Max: maxDomain, Match: matchDomain}},
 	},
 	Never: map[string]string{
 		"cni": "plugins of CNI are not supported: the cell's own network is", "plugin": "plugins of CNI are not supported: the cell's own network is",
