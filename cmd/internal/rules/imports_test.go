@@ -242,6 +242,21 @@ var layers = []layer{
 		"it is part of each keeper",
 	},
 	{
+		"nodeagent/network/services",
+		[]string{"nodeagent/naming", "schema"},
+		"what the kernel needs to know follows from where tasks are, and not from who says so",
+	},
+	{
+		"nodeagent/network/services/servicestest",
+		[]string{"nodeagent/network/services"},
+		"it makes services for tests and benchmarks",
+	},
+	{
+		"nodeagent/network/services/kernel",
+		[]string{"nodeagent/network/services"},
+		"it programs what was planned, and knows nothing of jobs and tasks",
+	},
+	{
 		"nodeagent/keeper",
 		[]string{"nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/logfile", "schema/archive", "schema/atomicfile", "schema/filelock"},
 		"one keeper runs per task: each package it links costs memory a hundred times per machine",

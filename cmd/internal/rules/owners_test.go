@@ -86,6 +86,24 @@ var owners = []owner{
 		"the filter of tasks is put together in one place; the keeper takes it as bytes",
 	},
 	{
+		"github.com/google/nftables",
+		[]string{"nodeagent/network/services/kernel"},
+		nil,
+		"a table of the kernel has one writer",
+	},
+	{
+		"github.com/mdlayher/netlink",
+		[]string{"nodeagent/network/services/kernel"},
+		nil,
+		"google/nftables gives its sockets in this form, for their sizes",
+	},
+	{
+		"github.com/vishvananda/netlink",
+		[]string{"nodeagent/network/..."},
+		nil,
+		"only what programs the network speaks with the kernel about it",
+	},
+	{
 		"golang.org/x/net/bpf",
 		[]string{"nodeagent/runtime/..."},
 		nil,
