@@ -253,8 +253,8 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/network/services/kernel",
-		[]string{"nodeagent/network/services"},
-		"it programs what was planned, and knows nothing of jobs and tasks",
+		[]string{"nodeagent/naming", "nodeagent/network/services"},
+		"it programs what was planned from a directory, and knows nothing of who sends that",
 	},
 	{
 		"nodeagent/keeper",

@@ -25,6 +25,7 @@ const (
 
 // table is a cell's table.
 type table struct {
+	cell  string
 	table *nftables.Table
 	sets  []sets
 	// lasting is for small transactions, and questions that are asked around them: the kernel
@@ -36,7 +37,7 @@ type table struct {
 
 func newTable(cell string) *table {
 	t := &nftables.Table{Name: TableName(cell), Family: nftables.TableFamilyINet}
-	return &table{table: t, sets: []sets{setsOf(t, ip4), setsOf(t, ip6)}}
+	return &table{cell: cell, table: t, sets: []sets{setsOf(t, ip4), setsOf(t, ip6)}}
 }
 
 // TableName is the name of a cell's table, of family inet.

@@ -1,0 +1,236 @@
+package kernel
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent/naming"
+	"github.com/musterhq/muster/nodeagent/network/services"
+)
+
+const (
+	// auditEvery is after which time elements that others have changed are put right.
+	auditEvery = time.Minute
+	// retryFirst and retryMost bound the time until what failed is tried again.
+	retryFirst, retryMost = 100 * time.Millisecond, 10 * time.Second
+	// resetAgain is after which time flows of ended tasks are looked for once more: a packet that
+	// was on its way through the rules when they changed may have begun one.
+	resetAgain = time.Second
+	// resetShare bounds the processor time of looking for flows, which goes with all that the
+	// kernel knows: a tenth of one processor.
+	resetShare = 10
+)
+
+// Follower keeps the kernel's services as a directory says. Its methods may be called from any
+// goroutine.
+type Follower struct {
+	log        *slog.Logger
+	programmed func(*naming.Snapshot)
+	programmer *Programmer
+	view       *services.View
+
+	mu      sync.Mutex
+	now     *naming.Snapshot // the newest
+	touched map[naming.Name]struct{}
+	wake    chan struct{}
+}
+
+// Following is what a Follower needs.
+type Following struct {
+	Cell, Machine string
+	Log           *slog.Logger
+	// Programmed, if it is not nil, is called when the kernel has what a snapshot says: from now
+	// on no connection goes where it does not. It must not block.
+	Programmed func(*naming.Snapshot)
+}
+
+// NewFollower returns a follower, which does nothing before Run.
+func NewFollower(f Following) *Follower {
+	return &Follower{
+		log: f.Log, programmed: f.Programmed, programmer: New(f.Cell), view: services.NewView(f.Machine),
+		touched: map[naming.Name]struct{}{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// Update gives it a newer snapshot, in which the services in touched may differ from the one before.
+// Before the first one nothing is changed: an agent that starts does not know its cell yet,
+// and what the one before has programmed goes on.
+func (f *Follower) Update(now *naming.Snapshot, touched []naming.Name) {
+	f.mu.Lock()
+	f.now = now
+	for _, n := range touched {
+		f.touched[n] = struct{}{}
+	}
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+func (f *Follower) take() (*naming.Snapshot, []naming.Name) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.now
+	touched := slices.SortedFunc(maps.Keys(f.touched), naming.Name.Compare)
+	clear(f.touched)
+	return now, touched
+}
+
+// Run programs until ctx ends. What is programmed then stays: the data path needs no agent. It is
+// called once, from a goroutine that stays on its thread if that has a network namespace of its own.
+func (f *Follower) Run(ctx context.Context) {
+	defer f.programmer.Close()
+	r := round{Follower: f, audit: time.NewTicker(auditEvery), timer: time.NewTimer(0), fresh: map[netip.AddrPort]struct{}{}, again: map[netip.AddrPort]struct{}{}}
+	defer r.audit.Stop()
+	defer r.timer.Stop()
+	for {
+		audit := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake:
+		case <-r.timer.C:
+		case <-r.audit.C:
+			audit = true
+		}
+		r.step(time.Now(), audit)
+	}
+}
+
+// round is the state of Run.
+type round struct {
+	*Follower
+	seen  *naming.Snapshot // of which the programmer has the services
+	done  *naming.Snapshot // that the kernel has
+	audit *time.Ticker
+	timer *time.Timer
+
+	wait    time.Duration // after the next failure
+	retryAt time.Time
+	// fresh are where tasks were reached that have ended, whose flows have not been looked for, and
+	// again those for which that is done once more, at againAt. It is not done before resetAt.
+	fresh, again     map[netip.AddrPort]struct{}
+	resetAt, againAt time.Time
+	swept            bool // flows of tasks that ended while there was no agent are reset
+}
+
+func (r *round) step(now time.Time, audit bool) {
+	r.takeIn()
+	if r.seen == nil {
+		return
+	}
+	if audit || r.seen != r.done && !now.Before(r.retryAt) {
+		r.program(now, audit)
+	}
+	if r.seen == r.done {
+		r.reset(now)
+	}
+	r.schedule(now)
+}
+
+// takeIn passes what is new on to the programmer.
+func (r *round) takeIn() {
+	newest, touched := r.take()
+	if newest == nil || newest == r.seen {
+		return
+	}
+	t := r.view.Turn(newest, touched)
+	r.programmer.Set(t.Set...)
+	r.programmer.Remove(t.Removed...)
+	maps.Copy(r.fresh, t.Ended)
+	r.seen = newest
+}
+
+func (r *round) program(now time.Time, audit bool) {
+	do := r.programmer.Program
+	if audit {
+		do = r.programmer.Audit
+	}
+	c, err := do()
+	if err != nil {
+		r.wait = min(max(2*r.wait, retryFirst), retryMost)
+		r.retryAt = now.Add(r.wait)
+		r.done = nil
+		r.log.Warn("the kernel does not take the services; it has those from before", "error", err, "again_in", r.wait)
+		return
+	}
+	r.wait, r.retryAt = 0, time.Time{}
+	if audit && !c.Empty() {
+		r.log.Warn("services were changed by others, and are put right", "table", TableName(r.programmer.table.cell), "elements", c.Size())
+	}
+	if r.done == r.seen {
+		return
+	}
+	r.done = r.seen
+	if r.programmed != nil {
+		r.programmed(r.done)
+	}
+}
+
+// reset resets flows to tasks that have ended.
+func (r *round) reset(now time.Time) {
+	last := len(r.again) > 0 && !now.Before(r.againAt)
+	if r.swept && len(r.fresh) == 0 && !last || now.Before(r.resetAt) {
+		return
+	}
+	n, err := r.programmer.Reset(r.gone())
+	if err != nil {
+		r.log.Warn("not all connections to ended tasks could be reset", "error", err)
+	}
+	if n > 0 {
+		r.log.Debug("connections to ended tasks were reset", "connections", n)
+	}
+	if last {
+		clear(r.again)
+	}
+	if len(r.fresh) > 0 {
+		maps.Copy(r.again, r.fresh)
+		clear(r.fresh)
+		r.againAt = now.Add(resetAgain)
+	}
+	r.swept = true
+	r.resetAt = now.Add(resetShare * time.Since(now))
+}
+
+func (r *round) gone() func(Flow) bool {
+	if r.swept {
+		return func(f Flow) bool { return has(r.fresh, f.Backend) || has(r.again, f.Backend) }
+	}
+	alive := services.Alive(r.done)
+	return func(f Flow) bool {
+		return has(r.fresh, f.Backend) || r.programmer.plan.Virtual(f.Virtual.Addr()) && !has(alive, f.Backend)
+	}
+}
+
+func has[K comparable](m map[K]struct{}, k K) bool {
+	_, ok := m[k]
+	return ok
+}
+
+// schedule sets the timer.
+func (r *round) schedule(now time.Time) {
+	var next time.Time
+	earliest := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	switch {
+	case r.seen != r.done:
+		earliest(r.retryAt)
+	case len(r.fresh) > 0:
+		earliest(r.resetAt)
+	}
+	if len(r.again) > 0 {
+		earliest(r.againAt)
+	}
+	if !next.IsZero() {
+		r.timer.Reset(max(0, next.Sub(now)))
+	}
+}

@@ -1,0 +1,249 @@
+package kernel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent/naming"
+	"github.com/musterhq/muster/nodeagent/network/services/kernel"
+	"github.com/musterhq/muster/schema"
+)
+
+// cell is a directory that a follower in a lab follows.
+type cell struct {
+	*lab
+	directory  *naming.Directory
+	follower   *kernel.Follower
+	programmed chan *naming.Snapshot
+	cancel     func()
+}
+
+func (l *lab) follow() *cell {
+	c := &cell{lab: l, directory: naming.New()}
+	c.start()
+	return c
+}
+
+// start runs an agent; Cleanup ends it.
+func (c *cell) start() {
+	programmed := make(chan *naming.Snapshot, 100)
+	c.programmed = programmed
+	c.follower = kernel.NewFollower(kernel.Following{
+		Cell: "one", Machine: "m0", Log: slog.New(slog.DiscardHandler),
+		Programmed: func(s *naming.Snapshot) { programmed <- s },
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	started := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.machine.do(c.t, func() error {
+			close(started)
+			c.follower.Run(ctx)
+			return nil
+		})
+	}()
+	<-started
+	c.cancel = func() {
+		cancel()
+		<-done
+	}
+	c.t.Cleanup(c.cancel)
+}
+
+// apply changes the directory, and waits until the kernel has it.
+func (c *cell) apply(set ...schema.DirectoryEntry) {
+	c.t.Helper()
+	touched := c.directory.Apply(schema.DirectoryChange{Set: set})
+	c.update(touched.Services)
+}
+
+func (c *cell) update(touched []naming.Name) {
+	c.t.Helper()
+	now := c.directory.Snapshot()
+	c.follower.Update(now, touched)
+	for {
+		select {
+		case s := <-c.programmed:
+			if s == now {
+				return
+			}
+		case <-time.After(20 * time.Second):
+			c.t.Fatal("the kernel does not have the snapshot")
+		}
+	}
+}
+
+// tasks returns the entry of a job with a task on each of some backends; those of not are not ready.
+func tasks(on []int, not ...int) schema.DirectoryEntry {
+	t := &schema.DirectoryTasks{User: "ana", Job: "web", Labels: map[string]string{"app": "web"}}
+	for i, b := range on {
+		ready := true
+		for _, n := range not {
+			ready = ready && n != b
+		}
+		t.Tasks = append(t.Tasks, schema.DirectoryTask{
+			Index: i, Machine: fmt.Sprint("m", b), Address: at(b, false).Addr(), Ready: ready,
+			Ports: schema.NewPorts(schema.Port{Name: "http", Port: 80}),
+		})
+	}
+	return schema.DirectoryEntry{Tasks: t}
+}
+
+func front(change func(*schema.DirectoryService)) schema.DirectoryEntry {
+	s := &schema.DirectoryService{
+		ServiceSpec: schema.ServiceSpec{
+			Name: "front", User: "ana", Cell: "one", Selector: "app=web",
+			Ports: map[string]schema.ServicePort{"http": {Port: 8080}, "dns": {Port: 8080, Target: "http", Protocol: schema.UDP}},
+		},
+		Addresses: vips[:1],
+	}
+	if change != nil {
+		change(s)
+	}
+	return schema.DirectoryEntry{Service: s}
+}
+
+const virtual = "10.96.0.1:8080"
+
+// reaches fails unless connections reach exactly the given backends.
+func (c *cell) reaches(want ...string) {
+	c.t.Helper()
+	seen := map[string]bool{}
+	for range 30 {
+		who, err := c.ask(c.client, "udp", virtual)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		seen[who] = true
+	}
+	for _, w := range want {
+		if !seen[w] {
+			c.t.Errorf("nothing reached %s, but %v", w, seen)
+		}
+		delete(seen, w)
+	}
+	if len(seen) > 0 {
+		c.t.Errorf("also reached: %v", seen)
+	}
+}
+
+func TestFollowsDirectory(t *testing.T) {
+	t.Parallel()
+	c := newLab(t, 3).follow()
+	c.apply(front(nil), tasks([]int{0, 1, 2}))
+	c.reaches("b0", "b1", "b2")
+	conn, name := c.open(c.client, virtual)
+	var keep int
+	_, _ = fmt.Sscanf(name, "b%d", &keep)
+	other := (keep + 1) % 3
+
+	c.apply(tasks([]int{0, 1, 2}, keep)) // it is to end, and serves what it has
+	if who, err := c.ask(c.client, "udp", virtual); err != nil || who == name {
+		t.Errorf("%q, %v, though it is not ready", who, err)
+	}
+	c.apply(front(func(s *schema.DirectoryService) { s.Selector = "app=none" }))
+	if _, err := c.dial(c.client, "tcp", virtual); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a service without tasks: %v; want it refused", err)
+	}
+	c.apply(front(nil), tasks([]int{0, 1, 2}, 0, 1, 2)) // none is ready: it sends on
+	c.reaches("b0", "b1", "b2")
+	c.apply(front(func(s *schema.DirectoryService) { s.WhenNoneReady = schema.Refuse }))
+	if _, err := c.dial(c.client, "tcp", virtual); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("none is ready: %v; want it refused", err)
+	}
+	c.apply(front(func(s *schema.DirectoryService) { s.Prefer = schema.PreferMachine }), tasks([]int{0, 1, 2}))
+	c.reaches("b0") // which is on m0
+	if err := echo(conn); err != nil {
+		t.Fatalf("a connection did not survive the changes: %v", err)
+	}
+	c.apply(front(nil), tasks([]int{other})) // the others have ended
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection to a task that has ended: %v; want a reset", err)
+	}
+	c.reaches(fmt.Sprint("b", other))
+}
+
+func TestAgentThatStartsAgain(t *testing.T) {
+	t.Parallel()
+	c := newLab(t, 2).follow()
+	c.apply(front(nil), tasks([]int{0, 1}))
+	conns := map[string]net.Conn{}
+	for len(conns) < 2 {
+		conn, name := c.open(c.client, virtual)
+		conns[name] = conn
+	}
+	c.cancel()
+	c.reaches("b0", "b1") // without an agent
+
+	// Meanwhile b0 has ended.
+	c.directory = naming.New()
+	c.directory.Apply(schema.DirectoryChange{Whole: true, Set: []schema.DirectoryEntry{front(nil), tasks([]int{1})}})
+	c.start()
+	c.reaches("b0", "b1") // it does not know its cell yet
+	c.update(nil)
+	c.reaches("b1")
+	if _, err := conns["b0"].Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection to a task that ended without an agent: %v; want a reset", err)
+	}
+	if err := echo(conns["b1"]); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRenamedUnderLoad(t *testing.T) {
+	t.Parallel()
+	c := newLab(t, 3).follow()
+	c.apply(front(nil), tasks([]int{0, 1, 2}))
+	conn, _ := c.open(c.client, virtual)
+	stop, failed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(failed)
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			var err error
+			c.client.do(t, func() error {
+				var d net.Conn
+				if d, err = net.Dial("tcp", virtual); err == nil {
+					_, err = answer(d, "tcp")
+					_ = d.Close()
+				}
+				return nil
+			})
+			if err != nil {
+				failed <- fmt.Errorf("connection %d: %w", n, err)
+				return
+			}
+		}
+	}()
+	for i := range 40 {
+		renamed := front(func(s *schema.DirectoryService) { s.Name = fmt.Sprint("front", i%2) })
+		old := fmt.Sprint("service/ana/front", (i+1)%2)
+		if i == 0 {
+			old = "service/ana/front"
+		}
+		touched := c.directory.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{renamed}, Removed: []string{old}})
+		c.update(touched.Services)
+		c.apply(tasks([]int{0, 1, 2}, i%3))
+		c.apply(front(func(s *schema.DirectoryService) {
+			s.Name, s.Sticky = fmt.Sprint("front", i%2), []string{"", schema.StickyClient}[i/2%2]
+		}))
+	}
+	close(stop)
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
+	if err := echo(conn); err != nil {
+		t.Error(err)
+	}
+}
