@@ -1,6 +1,9 @@
 package schema
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // CellNetwork is what tasks and services of a cell get addresses from, how machines reach
 // those of each other, and what names end in.
@@ -85,3 +88,22 @@ const (
 	AddressVariable  = "MUSTER_ADDRESS"
 	AddressVariable6 = "MUSTER_ADDRESS6"
 )
+
+// MachineNetwork is what a machine gives its tasks addresses from, and how it reaches those
+// of others. It is not written to.
+type MachineNetwork struct {
+	// Ranges are those of the cell, and Subnets the machine's own parts of them: at most one
+	// of IPv4 and one of IPv6 each, IPv4 first.
+	Ranges  []netip.Prefix `json:"ranges"`
+	Subnets []netip.Prefix `json:"subnets"`
+	Mode    NetworkMode    `json:"mode"`
+	MTU     int            `json:"mtu,omitempty"` // see CellNetwork
+}
+
+// Equal reports whether two say the same; each may be nil.
+func (n *MachineNetwork) Equal(o *MachineNetwork) bool {
+	if n == nil || o == nil {
+		return n == o
+	}
+	return slices.Equal(n.Ranges, o.Ranges) && slices.Equal(n.Subnets, o.Subnets) && n.Mode == o.Mode && n.MTU == o.MTU
+}

@@ -242,6 +242,10 @@ var layers = []layer{
 		"it is part of each keeper",
 	},
 	{
+		"nodeagent/network", []string{"schema"},
+		"it makes networks for keys that mean nothing to it, and is put together with those who run tasks",
+	},
+	{
 		"nodeagent/network/services",
 		[]string{"nodeagent/naming", "schema"},
 		"what the kernel needs to know follows from where tasks are, and not from who says so",

@@ -87,9 +87,9 @@ var owners = []owner{
 	},
 	{
 		"github.com/google/nftables",
-		[]string{"nodeagent/network/services/kernel"},
+		[]string{"nodeagent/network", "nodeagent/network/services/kernel"},
 		nil,
-		"a table of the kernel has one writer",
+		"a table of the kernel has one writer, and each of them has its own",
 	},
 	{
 		"github.com/mdlayher/netlink",
@@ -102,6 +102,12 @@ var owners = []owner{
 		[]string{"nodeagent/network/..."},
 		nil,
 		"only what programs the network speaks with the kernel about it",
+	},
+	{
+		"github.com/vishvananda/netns",
+		[]string{"nodeagent/network"},
+		nil,
+		"vishvananda/netlink takes network namespaces in this form",
 	},
 	{
 		"golang.org/x/net/bpf",

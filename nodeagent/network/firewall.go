@@ -1,0 +1,104 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// setFirewall has what tasks send beyond the cell's ranges come from the machine: nobody else
+// knows the way back. It is one transaction: the rules are whole, or as before.
+func (m *Manager) setFirewall(n *schema.MachineNetwork) error {
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	t := &nftables.Table{Name: m.names.table(), Family: nftables.TableFamilyINet}
+	c.AddTable(t) // else there is nothing to delete
+	c.DelTable(t)
+	c.AddTable(t)
+	out := c.AddChain(&nftables.Chain{Name: "out", Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	for _, s := range n.Subnets {
+		for _, r := range n.Ranges {
+			if s.Addr().Is4() == r.Addr().Is4() {
+				exprs := append(family(s.Addr()), matches(source, s, expr.CmpOpEq)...)
+				exprs = append(append(exprs, matches(destination, r, expr.CmpOpNeq)...), &expr.Masq{})
+				c.AddRule(&nftables.Rule{Table: t, Chain: out, Exprs: exprs})
+			}
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("nftables: table %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+// deleteFirewall deletes the rules, if there are any.
+func (m *Manager) deleteFirewall() error {
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	c.DelTable(&nftables.Table{Name: m.names.table(), Family: nftables.TableFamilyINet})
+	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	return nil
+}
+
+// tryFirewall finds out whether the kernel takes such rules.
+func (m *Manager) tryFirewall() error {
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	t := &nftables.Table{Name: m.names.table() + "-try", Family: nftables.TableFamilyINet}
+	c.AddTable(t)
+	out := c.AddChain(&nftables.Chain{Name: "out", Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	c.AddRule(&nftables.Rule{Table: t, Chain: out, Exprs: append(family(netip.IPv4Unspecified()), &expr.Masq{})})
+	c.DelTable(t)
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	return nil
+}
+
+// family matches packets of the kind of an address.
+func family(a netip.Addr) []expr.Any {
+	proto := byte(unix.NFPROTO_IPV4)
+	if a.Is6() {
+		proto = unix.NFPROTO_IPV6
+	}
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{proto}}}
+}
+
+// end is an address in a header.
+type end int
+
+const (
+	source end = iota
+	destination
+)
+
+// matches compares one end of a packet with a prefix.
+func matches(of end, p netip.Prefix, op expr.CmpOp) []expr.Any {
+	size := uint32(p.Addr().BitLen() / 8)
+	offset := uint32(12) // in the header of IPv4
+	if p.Addr().Is6() {
+		offset = 8
+	}
+	if of == destination {
+		offset += size
+	}
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: netOf(p).Mask, Xor: make([]byte, size)},
+		&expr.Cmp{Op: op, Register: 1, Data: p.Masked().Addr().AsSlice()},
+	}
+}
