@@ -129,13 +129,13 @@ func mountsOf(s *TaskSpec) []string {
 
 // OwnNetwork reports whether a task of s has a network of its own, on a machine that has
 // addresses for it: one that says so has, and a container that says nothing, unless it is in
-// an alloc.
+// an alloc or by runsc, which joins no network.
 func (s *TaskSpec) OwnNetwork(inAlloc bool) bool {
 	var n Network
 	if s.Isolation != nil {
 		n = s.Isolation.Network
 	}
-	return n == OwnNetwork || n == "" && s.Container != nil && !inAlloc
+	return n == OwnNetwork || n == "" && s.Container != nil && s.Container.Runtime != Runsc && !inAlloc
 }
 
 // runIsolation is what of an Isolation only a restart can change.

@@ -42,6 +42,15 @@ type Container struct {
 	// Users and Groups map those of the container to the machine's.
 	Users  Map `json:"users"`
 	Groups Map `json:"groups"`
+	// Kernel says that the runtime gives the container a kernel of its own, in user space, and
+	// stays for as long as it runs: see Prepare, which is for these alone. Binds are
+	// files and directories of the machine that are in the bundle as Bind names them, since
+	// such a runtime is nobody on the machine, and may not pass through what they are in. ID is
+	// the container's name for it, by which its socket is found: nobody guesses it, and none
+	// on the machine has the same.
+	Kernel bool     `json:"kernel,omitempty"`
+	Binds  []string `json:"binds,omitempty"`
+	ID     string   `json:"id,omitempty"`
 }
 
 // Directory is one of a root directory. Path begins with "/".
@@ -55,16 +64,16 @@ type Directory struct {
 // The names in a bundle.
 const (
 	// Root is the root directory, Users a file that holds the user namespace, and First the
-	// program of the first process.
+	// program of the first process. State is a directory of the runtime's own.
 	Root  = "rootfs"
 	Users = "users"
 	First = "first"
+	State = "state"
 
 	bundleDir   = "bundle" // in the incarnation's directory
 	configFile  = "config.json"
 	pidFile     = "pid"
 	logFile     = "log"
-	runtimeDir  = "state"
 	writableDir = "writable"
 	baseLayer   = "base"
 	emptyLayer  = "empty"
@@ -73,8 +82,14 @@ const (
 	containerID = "task"
 )
 
+// ID is the name of the container for its runtime.
+const ID = "task"
+
 // Path returns where name of the bundle is for an incarnation's directory.
 func Path(dir, name string) string { return filepath.Join(dir, bundleDir, name) }
+
+// Bind returns the name in a bundle of the one of Binds with that index.
+func Bind(index int) string { return "bind" + strconv.Itoa(index) }
 
 // Package returns the name in a bundle of the package with that index.
 func Package(index int) string { return "package" + strconv.Itoa(index) }
@@ -104,47 +119,34 @@ const firstFD = 3
 // The caller's goroutine must be locked to its thread, which is in a mount namespace of
 // its own meanwhile; that ends with the container's.
 func (c *Container) Start(dir string, alive uintptr, program int, meanwhile func() error) (pid int, err error) {
+	err = apart(dir, func(bundle string) (err error) {
+		pid, err = c.run(bundle, alive, program, meanwhile)
+		return err
+	})
+	return pid, err
+}
+
+// apart calls do with the bundle's directory, in a mount namespace of its own.
+func apart(dir string, do func(bundle string) error) error {
 	here, err := os.Open("/proc/thread-self/ns/mnt")
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer here.Close()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return 0, fmt.Errorf("mount namespace: %w", err)
+		return fmt.Errorf("mount namespace: %w", err)
 	}
-	if pid, err = c.run(filepath.Join(dir, bundleDir), alive, program, meanwhile); err != nil {
+	if err = do(filepath.Join(dir, bundleDir)); err != nil {
 		err = fmt.Errorf("container: %w", err)
 	}
 	back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNS)
 	runtime.KeepAlive(here)
-	return pid, errors.Join(err, back, os.Chdir("/"))
+	return errors.Join(err, back, os.Chdir("/"))
 }
 
 // run makes the bundle and has the runtime run it. All mounts are of this mount namespace.
 func (c *Container) run(bundle string, alive uintptr, program int, meanwhile func() error) (int, error) {
-	// What the machine unmounts goes here too, or its devices would stay busy.
-	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return 0, fmt.Errorf("keep mounts to itself: %w", err)
-	}
-	// It is covered, since the kernel takes a millisecond to unmount.
-	if err := unix.Mount("tmpfs", hybridUnified, "tmpfs", unix.MS_RDONLY, "size=4k"); err != nil && !errors.Is(err, unix.ENOENT) {
-		return 0, fmt.Errorf("hide %s from the runtime: %w", hybridUnified, err)
-	}
-	// runc leaves cgroups alone where it cannot write to them, and nowhere else.
-	still := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	if err := unix.MountSetattr(unix.AT_FDCWD, cgroups, unix.AT_RECURSIVE, &still); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return 0, fmt.Errorf("keep the runtime from %s: %w", cgroups, err)
-	}
-	if err := os.Mkdir(bundle, 0o711); err != nil {
-		return 0, err
-	}
-	if err := unix.Mount("tmpfs", bundle, "tmpfs", 0, bundleRoom); err != nil {
-		return 0, fmt.Errorf("mount %s: %w", bundle, err)
-	}
-	if err := os.Chdir(bundle); err != nil {
-		return 0, err
-	}
-	if err := c.mountRoot(); err != nil {
+	if err := c.make(bundle); err != nil {
 		return 0, err
 	}
 	if err := writeFirst(First); err != nil {
@@ -168,6 +170,43 @@ func (c *Container) run(bundle string, alive uintptr, program int, meanwhile fun
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
+// make makes the bundle without its config, and the working directory of it.
+func (c *Container) make(bundle string) error {
+	// What the machine unmounts goes here too, or its devices would stay busy.
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("keep mounts to itself: %w", err)
+	}
+	if !c.Kernel { // whose runtime is nobody, and is put into cgroups from here
+		if err := keepFromCgroups(); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(bundle, 0o711); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", bundle, "tmpfs", 0, bundleRoom); err != nil {
+		return fmt.Errorf("mount %s: %w", bundle, err)
+	}
+	if err := os.Chdir(bundle); err != nil {
+		return err
+	}
+	return c.mountRoot()
+}
+
+// keepFromCgroups keeps the runtime from cgroups.
+func keepFromCgroups() error {
+	// It is covered, since the kernel takes a millisecond to unmount.
+	if err := unix.Mount("tmpfs", hybridUnified, "tmpfs", unix.MS_RDONLY, "size=4k"); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("hide %s from the runtime: %w", hybridUnified, err)
+	}
+	// runc leaves cgroups alone where it cannot write to them, and nowhere else.
+	still := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(unix.AT_FDCWD, cgroups, unix.AT_RECURSIVE, &still); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("keep the runtime from %s: %w", cgroups, err)
+	}
+	return nil
+}
+
 // execute starts the runtime, which ends when it has made the container.
 func (c *Container) execute(bundle string, alive uintptr, program int) (int, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -176,7 +215,7 @@ func (c *Container) execute(bundle string, alive uintptr, program int) (int, err
 	}
 	defer null.Close()
 	args := append(append([]string{c.Runtime}, c.Options...),
-		"--root", filepath.Join(bundle, runtimeDir), "--log", filepath.Join(bundle, logFile),
+		"--root", filepath.Join(bundle, State), "--log", filepath.Join(bundle, logFile),
 		"run", "--detach", "--preserve-fds=1", "--pid-file", filepath.Join(bundle, pidFile),
 		"--bundle", bundle, containerID)
 	exe := c.Runtime

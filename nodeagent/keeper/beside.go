@@ -25,6 +25,7 @@ type beside struct {
 	state  State
 	task   int // pidfd of the task's main process
 	rooms  int // its namespaces that are not ours, as flags of setns
+	makes  int // see entry; then task is a user namespace
 	filter []unix.SockFilter
 	// unified says of each of its cgroups whether it is of the v2 hierarchy.
 	unified []bool
@@ -100,6 +101,9 @@ func (b *beside) close() { _ = unix.Close(b.task) }
 
 // over reports whether the task's main process has ended.
 func (b *beside) over() bool {
+	if b.makes != 0 {
+		return false // it is just made
+	}
 	p := []unix.PollFd{{Fd: int32(b.task), Events: unix.POLLIN}}
 	n, err := unix.Poll(p, 0)
 	return err == nil && n > 0
@@ -272,16 +276,16 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 	}
 	score, limits := strconv.Itoa(b.spec.OOMScoreAdj), b.spec.Rlimits.list()
 	size := roomOf(entryRoom+len(limits)*int(unsafe.Sizeof(limit{}))+len(b.filter)*instruction+len(b.spec.Cgroups)*int(unsafe.Sizeof(uintptr(0))),
-		[]string{score, scoreFile}, b.way(), paths, o.command, o.env)
+		[]string{score, scoreFile, procType, procPath}, b.way(), paths, o.command, o.env)
 	if err := b.room.reset(size); err != nil {
 		return nil, nil, err
 	}
 	e := &put(b.room, []entry{{
 		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty, program: uintptr(o.program), scope: b.scope, unbound: b.unbound && b.rooms&unix.CLONE_NEWUSER == 0,
-		keeps: uintptr(b.spec.keeps()), score: put(b.room, []byte(score)), limits: put(b.room, limits), approach: approach{contained: b.spec.Container != nil, main: o.main},
+		ofKernel: ofKernel{makes: uintptr(b.makes), whole: b.spec.HasKernel()}, keeps: uintptr(b.spec.keeps()), score: put(b.room, []byte(score)), limits: put(b.room, limits), approach: approach{contained: b.spec.Container != nil && !b.spec.HasKernel(), main: o.main},
 		scratch: scratch{how: workdirHow, lo: loopbackUp, kept: capabilitySets(b.spec.keeps()), zero: [1]byte{'0'}, page: uintptr(os.Getpagesize() - 1)},
 	}})[0]
-	if b.rooms&unix.CLONE_NEWPID != 0 && (b.rooms&unix.CLONE_NEWUSER == 0 || e.contained) { // only root has containers
+	if b.rooms&unix.CLONE_NEWPID != 0 && (b.rooms&unix.CLONE_NEWUSER == 0 || b.spec.Container != nil) { // only root has containers
 		var err error
 		if e.home, err = open.open("/proc/self/ns/pid", unix.O_RDONLY); err != nil {
 			return nil, nil, err
@@ -309,12 +313,14 @@ const entryRoom = int(unsafe.Sizeof(entry{})+unsafe.Sizeof(unix.SockFprog{})) + 
 
 // strings puts what the child is given as text in the kernel's form.
 func (e *entry) strings(b *beside, paths []string, o *order) error {
-	var errs [5]error
+	var errs [7]error
 	var argv, envp []*byte
 	e.scoreFile, errs[0] = b.room.text(scoreFile)
 	argv, errs[2] = b.room.texts(o.command)
 	envp, errs[3] = b.room.texts(o.env)
 	e.paths, errs[4] = b.room.texts(paths)
+	e.procType, errs[5] = b.room.text(procType)
+	e.procMount, errs[6] = b.room.text(procPath)
 	way := b.way()
 	e.way, errs[1] = b.room.texts(way)
 	e.way = e.way[:len(way)]
@@ -327,8 +333,17 @@ func (e *entry) strings(b *beside, paths []string, o *order) error {
 	return nil
 }
 
+// The file system of processes, and where it is mounted.
+const (
+	procType = "proc"
+	procPath = "/proc"
+)
+
 // way returns how the task's directory is entered.
 func (b *beside) way() []string {
+	if b.spec.HasKernel() {
+		return []string{"/"}
+	}
 	if b.spec.Container == nil {
 		return []string{b.spec.Dir}
 	}

@@ -19,6 +19,9 @@ func Init(dir string) []string { return []string{InitPath, initArg, dir} }
 
 // contain has the container made, starts the task in it, and waits until its command runs.
 func (h *holder) contain() error {
+	if h.spec.HasKernel() {
+		return h.startKernel()
+	}
 	command := h.spec.Command
 	if h.spec.Probe {
 		command = Init(h.dir) // without a socket it ends at once

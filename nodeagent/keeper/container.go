@@ -31,11 +31,18 @@ func (s *Spec) Isolated() bool { return s.Sandbox != nil || s.Container != nil }
 // inside returns the user that runs the task as the task itself sees it; nil is the
 // keeper's own.
 func (s *Spec) inside() *User {
+	if s.HasKernel() {
+		return &User{} // the runtime, which makes the task's user
+	}
 	if c := s.Container; c != nil {
 		return &User{UID: c.Users.Inside, GID: c.Groups.Inside}
 	}
 	return s.User
 }
+
+// HasKernel reports whether the task's main process is the runtime of a kernel in user space,
+// which the task is in: see kernel.go.
+func (s *Spec) HasKernel() bool { return s.Container != nil && s.Container.Kernel }
 
 // keeps returns the capabilities that the task keeps, as bits.
 func (s *Spec) keeps() uint64 {

@@ -13,7 +13,7 @@ import (
 // process's threads. It runs no program of ours: the start of one takes longer than all that
 // is to be done, and could be looked into by a task with our user.
 type entry struct {
-	task  uintptr // pidfd of the task, whose namespaces are to be entered
+	task  uintptr // pidfd of the task, whose namespaces are to be entered; or one of these
 	rooms uintptr // which: flags of setns
 	// home is this process's pid namespace, from which a child is forked right into
 	// that of the task. Where it is 0 and rooms has the pid namespace, only a child
@@ -42,7 +42,18 @@ type entry struct {
 	envp      **byte
 
 	approach
+	ofKernel
 	scratch
+}
+
+// ofKernel is what the runtime of a kernel in user space needs beside that.
+type ofKernel struct {
+	// makes are namespaces that it makes in those that it enters, as user 0 there: flags of
+	// unshare. The pid namespace is among them, of which it is the first process.
+	makes     uintptr
+	procType  *byte // with makes: of the file system of processes,
+	procMount *byte // and where it is mounted
+	whole     bool  // it keeps all capabilities
 }
 
 // approach is how the working directory is entered.
@@ -174,7 +185,7 @@ func (e *entry) fork() (uintptr, syscall.Errno) {
 //
 //go:norace
 //go:nosplit
-func (e *entry) nested() bool { return e.rooms&unix.CLONE_NEWPID != 0 }
+func (e *entry) nested() bool { return e.rooms&unix.CLONE_NEWPID != 0 || e.makes != 0 }
 
 // spawn forks, in the v2 cgroup if there is one and it can be.
 //
@@ -259,6 +270,14 @@ func (e *entry) enter() (left bool, errno syscall.Errno) {
 	if !e.nested() {
 		return false, 0
 	}
+	if e.makes != 0 {
+		if errno = e.become(0, 0); errno != 0 {
+			return false, errno
+		}
+		if _, _, errno = syscall.RawSyscall(unix.SYS_UNSHARE, e.makes, 0, 0); errno != 0 {
+			return false, errno
+		}
+	}
 	e.record.step = 'f'
 	pid, errno := e.spawn(unix.CLONE_PARENT)
 	if errno != 0 || pid == 0 {
@@ -286,7 +305,13 @@ func (e *entry) join() syscall.Errno {
 			return errno
 		}
 	}
-	if e.main && e.rooms&unix.CLONE_NEWNET != 0 {
+	if e.makes != 0 {
+		e.record.step = 'q'
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_MOUNT, uintptr(unsafe.Pointer(e.procType)), uintptr(unsafe.Pointer(e.procMount)), uintptr(unsafe.Pointer(e.procType)), unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, 0, 0); errno != 0 {
+			return errno
+		}
+	}
+	if e.main && (e.rooms|e.makes)&unix.CLONE_NEWNET != 0 {
 		e.record.step = 'o'
 		if errno := e.bringUp(); errno != 0 {
 			return errno
@@ -419,7 +444,7 @@ func (e *entry) disarm() syscall.Errno {
 			return errno
 		}
 	}
-	if !e.unbound {
+	if !e.unbound && !e.whole {
 		for c := range uintptr(capabilities) { // see dropBounding
 			if e.keeps>>c&1 == 0 {
 				_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
@@ -447,6 +472,9 @@ func (e *entry) disarm() syscall.Errno {
 		if errno := e.become(e.uid, e.gid); errno != 0 {
 			return errno
 		}
+	}
+	if e.whole {
+		return 0
 	}
 	e.record.step = 'k'
 	_, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
@@ -507,7 +535,7 @@ var loopbackUp = interfaceFlags{name: [unix.IFNAMSIZ]byte{'l', 'o'}, flags: unix
 
 // steps names those of the child.
 var steps = map[byte]string{
-	'o': "bring up lo", 'v': "not to be looked into", 'n': "enter a namespace", 'f': "fork in the pid namespace", 'j': "join the cgroup", entering: "enter the working directory",
+	'q': "mount /proc", 'o': "bring up lo", 'v': "not to be looked into", 'n': "enter a namespace", 'f': "fork in the pid namespace", 'j': "join the cgroup", entering: "enter the working directory",
 	'l': "set a limit", 'd': "hand on a descriptor", 's': "begin a session", 't': "take the terminal", 'w': "no_new_privs", 'a': "landlock", 'm': "seccomp",
 	'u': "become the task's user", 'k': "drop the capabilities", 'h': "follow the keeper", 'y': "execute what copies", executing: "execute the command",
 }

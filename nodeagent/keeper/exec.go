@@ -21,6 +21,9 @@ type Exec struct {
 	// Copy, in place of Command, has a program of ours copy files, as an archive on Stdio:
 	// a CopyOut, CopyIn or CopyTar, the path, and the name of what is copied in.
 	Copy []string
+	// Task, in place of Command, sends that signal to the main process of a task with a
+	// kernel of its own, see HasKernel.
+	Task syscall.Signal
 	Env  []string // replaces variables of the task's, NAME=value
 	// Stdio are the command's standard descriptors, which stay the caller's.
 	// With TTY they are one terminal, which becomes the controlling one.
@@ -70,7 +73,7 @@ func StartExec(ctx context.Context, exe, dir string, e Exec) (*Session, error) {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", exe, err), s.control.Close())
 	}
 	_ = peer.Close()
-	first, stop, err := s.begin(ctx, call{Command: e.Command, Copy: e.Copy, Env: e.Env, TTY: e.TTY})
+	first, stop, err := s.begin(ctx, call{Command: e.Command, Copy: e.Copy, Env: e.Env, TTY: e.TTY, Task: int(e.Task)})
 	if err == nil && !first.Started {
 		err = errors.New(first.Error)
 		switch {

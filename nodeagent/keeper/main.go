@@ -64,6 +64,8 @@ func Main(args []string) int {
 		return hold(args[1])
 	case args[0] == checksArg:
 		return serveChecks()
+	case args[0] == probeArg:
+		return 0
 	case args[0] == copyArg:
 		return copyFiles(args[1], args[2], args[3])
 	}
@@ -77,7 +79,7 @@ func IsCall(args []string) bool {
 	case 1:
 		return filepath.IsAbs(args[0])
 	case 2:
-		return slices.Contains([]string{stageArg, initArg, execArg, checksArg}, args[0]) && filepath.IsAbs(args[1])
+		return slices.Contains([]string{stageArg, initArg, execArg, checksArg, probeArg}, args[0]) && filepath.IsAbs(args[1])
 	case 4:
 		return args[0] == copyArg
 	}
@@ -289,10 +291,21 @@ func (h *holder) watch() {
 				continue
 			}
 			h.exit.Term = true
-			// Neither we nor the first process have reaped it yet, so
-			// the group is its own.
-			_ = unix.Kill(-h.main, h.spec.stopSignal())
+			h.stop()
 		}
+	}
+}
+
+// stop sends the task the signal that stops it.
+func (h *holder) stop() {
+	if !h.spec.HasKernel() {
+		// Neither we nor the first process have reaped it yet, so
+		// the group is its own.
+		_ = unix.Kill(-h.main, h.spec.stopSignal())
+		return
+	}
+	if err := h.stopKernel(); err != nil { // it is killed in its time
+		fmt.Fprintln(os.Stderr, "muster-keeper: stop:", err)
 	}
 }
 
@@ -399,6 +412,10 @@ func (h *holder) finish(tries int) int {
 
 // judge takes the exit from the status of the main process.
 func (h *holder) judge() {
+	if h.spec.HasKernel() {
+		h.judgeKernel()
+		return
+	}
 	end := exitOf(h.status)
 	h.exit.Code, h.exit.Signal = end.Code, end.Signal
 	switch kills := h.groups.OOMKills(); {

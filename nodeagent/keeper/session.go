@@ -37,6 +37,8 @@ type call struct {
 	// TTY makes descriptor 0, a terminal, the controlling one.
 	TTY    bool `json:"tty,omitempty"`
 	Signal int  `json:"signal,omitempty"`
+	// Task is a signal for the task's main process, in place of a command: see Exec.
+	Task int `json:"task,omitempty"`
 }
 
 // ending is what a session sends: first that it runs, or why not; then its end.
@@ -60,6 +62,8 @@ type session struct {
 	mark    string    // without one: an entry of its environment that only its processes have
 	since   uint64    // with a mark: when its processes may have begun, see startNow
 	beside  *beside
+	tty     bool
+	guest   *guest // nil without a kernel
 }
 
 // hold runs a session of the incarnation in dir to its end.
@@ -123,7 +127,7 @@ func (s *session) listen() {
 
 // begin starts the command.
 func (s *session) begin(c call) error {
-	if len(c.Command) == 0 && len(c.Copy) == 0 {
+	if len(c.Command) == 0 && len(c.Copy) == 0 && c.Task == 0 {
 		return errors.New("no command")
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -133,8 +137,12 @@ func (s *session) begin(c call) error {
 	if s.beside, err = openBeside(s.dir, &forkRoom{}); err != nil {
 		return err
 	}
+	s.tty = c.TTY
 	o := order{command: c.Command, env: replace(s.beside.spec.Env, c.Env), std: [3]uintptr{0, 1, 2}, tty: c.TTY}
-	if len(c.Copy) > 0 {
+	kernel := s.beside.spec.HasKernel()
+	if len(c.Copy) > 0 && kernel {
+		o.command, o.env = append([]string{KernelProgram, copyArg}, c.Copy...), append([]string{"HOME=/"}, environment...) // else the runtime looks that up in the image
+	} else if len(c.Copy) > 0 {
 		// The task's environment has words for the Go runtime, or may have.
 		o.command, o.env = append([]string{"muster-cp", copyArg}, c.Copy...), slices.Clone(environment)
 		if o.program, err = ownProgram(); err != nil {
@@ -142,7 +150,11 @@ func (s *session) begin(c call) error {
 		}
 		defer unix.Close(o.program)
 	}
-	if s.group = s.beside.makeGroup("exec-" + strconv.Itoa(os.Getpid())); s.group == "" {
+	if s.group = s.beside.makeGroup("exec-" + strconv.Itoa(os.Getpid())); kernel {
+		if err := s.enterKernel(&o, c.Task); err != nil {
+			return err
+		}
+	} else if s.group == "" {
 		s.mark, s.since = sessionMark+"="+strconv.Itoa(os.Getpid()), startNow()
 		o.env = append(o.env, s.mark)
 	}
@@ -154,7 +166,34 @@ func (s *session) begin(c call) error {
 	for !a.take() {
 	}
 	s.main = a.pid
+	if s.guest != nil && a.failed == nil {
+		return s.guest.await(s.main)
+	}
 	return a.failed
+}
+
+// enterKernel makes the command of o one in the task's kernel, or a signal for the task.
+func (s *session) enterKernel(o *order, sig int) (err error) {
+	if sig > 0 {
+		c := s.beside.spec.Container
+		o.command, o.env = c.runtimeCommand(s.beside.dir, runtimeLog, "kill", c.ID, strconv.Itoa(sig)), runtimeEnv
+		return nil
+	}
+	s.guest, err = s.newGuest(o)
+	return err
+}
+
+// signal sends a signal to the command's process group, or to the command alone where that
+// is in a kernel: its runtime passes on what is from a terminal, and nothing else.
+func (s *session) signal(sig unix.Signal) {
+	switch {
+	case s.guest == nil || s.tty && sig != unix.SIGKILL && sig != unix.SIGSTOP:
+		_ = unix.Kill(-s.main, sig) // not reaped yet: the group is its own
+	case sig == unix.SIGKILL:
+		s.guest.kill(s.group)
+	default:
+		s.guest.signal(sig, s.group)
+	}
 }
 
 // watch obeys the agent until the command has ended. When the agent or the task
@@ -170,11 +209,11 @@ func (s *session) watch() {
 			switch {
 			case !ok:
 				s.calls = nil
-				_ = unix.Kill(-s.main, unix.SIGHUP) // not reaped yet: the group is its own
-				_ = unix.Kill(-s.main, unix.SIGCONT)
+				s.signal(unix.SIGHUP)
+				s.signal(unix.SIGCONT)
 				hangup = time.After(hangupGrace)
 			case c.Signal > 0:
-				_ = unix.Kill(-s.main, unix.Signal(c.Signal))
+				s.signal(unix.Signal(c.Signal))
 			}
 		case <-hangup:
 			return
@@ -213,6 +252,12 @@ func awaitReadable(pidfd *os.File) {
 // clear kills all that is left of the session and removes its cgroup. Without one
 // it goes by the mark: orphans may be children of the task's pid namespace.
 func (s *session) clear() {
+	if s.guest != nil {
+		if s.main != 0 && s.guest.pid != 0 {
+			s.guest.kill(s.group)
+		}
+		defer func() { _ = s.guest.close() }() // it goes with the task
+	}
 	if s.group == "" {
 		s.groups = nil
 	} else {

@@ -52,7 +52,7 @@ func (p *Process) Run(ctx context.Context, command []string, timeout time.Durati
 // beside runs a command that has no input, and returns how it ended. The end of ctx
 // kills it, with all that it has started.
 func (p *Process) beside(ctx context.Context, command []string, out *os.File) (keeper.Exit, error) {
-	if p.handle.Spec.Isolated() {
+	if p.handle.Spec.Isolated() && !p.handle.Spec.HasKernel() {
 		return p.runtime.checker.Run(ctx, p.dir, command, out)
 	}
 	null, err := os.Open(os.DevNull)

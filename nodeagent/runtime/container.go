@@ -33,16 +33,18 @@ import (
 type ociRuntime struct {
 	name   schema.ContainerRuntime
 	option string
+	kernel bool // it stays, with a kernel for the container: see kernel.go
 }
 
 // ociRuntimes are those that are looked for, the one that is taken where the job says nothing
 // first: crun takes a third of the time. runc makes cgroups of its own that nobody would
-// remove, unless it is rootless and cannot.
-var ociRuntimes = []ociRuntime{{schema.Crun, "--cgroup-manager=disabled"}, {schema.Runc, "--rootless=true"}}
-
-// ociVersion is the version of the runtime specification that a config is written by: the
-// oldest with all that is in it.
-const ociVersion = "1.0.0"
+// remove, unless it is rootless and cannot. runsc is taken for who names it alone, since
+// not all works there.
+var ociRuntimes = []ociRuntime{
+	{name: schema.Crun, option: "--cgroup-manager=disabled"},
+	{name: schema.Runc, option: "--rootless=true"},
+	{name: schema.Runsc, option: "--ignore-cgroups", kernel: true},
+}
 
 // containers runs containers.
 type containers struct {
@@ -55,6 +57,7 @@ type containers struct {
 type program struct {
 	path, option string
 	sealed       *sealed
+	kernel       bool
 }
 
 // find finds out what runs containers, by trying.
@@ -71,29 +74,53 @@ func (c *containers) find(p *prober) {
 		p.lacks.Machine(fmt.Sprintf("%s lets no other user pass: no containers run here (chmod o+x %[1]s)", closed))
 		return
 	}
-	var missing []string
+	var missing, usual []string
 	for _, r := range ociRuntimes {
+		if c.cfg.Runtimes != nil && !slices.Contains(c.cfg.Runtimes, r.name) {
+			continue
+		}
+		if !r.kernel {
+			usual = append(usual, string(r.name))
+		}
 		path, err := exec.LookPath(string(r.name))
 		if errors.Is(err, exec.ErrNotFound) {
 			missing = append(missing, string(r.name))
 			continue
 		}
-		found := program{path, r.option, &sealed{path: path}}
+		found := program{path, r.option, &sealed{path: path}, r.kernel}
 		if err == nil {
-			err = c.try(p, found)
+			err = c.tryOnce(p, found)
 		}
 		if err != nil {
 			p.lacks.Machine(fmt.Sprintf("no containers by %s: %v", r.name, err))
 			continue
 		}
 		c.runtimes[r.name] = found
-		if c.runtimes[""].path == "" {
+		if c.runtimes[""].path == "" && !r.kernel {
 			c.runtimes[""] = found
 		}
 	}
-	if len(missing) == len(ociRuntimes) {
-		p.lacks.Machine(fmt.Sprintf("no containers run here: none of %s is installed", strings.Join(missing, ", ")))
+	missing = slices.DeleteFunc(missing, func(name string) bool { return !slices.Contains(usual, name) })
+	if len(missing) == len(usual) {
+		but := ""
+		if len(c.runtimes) > 0 {
+			but = " but those that name runsc"
+		}
+		p.lacks.Machine(fmt.Sprintf("no containers run here%s: none of %s is installed", but, strings.Join(missing, ", ")))
 	}
+}
+
+// tryOnce is try, but of a runtime with a kernel only if it is not known to work: it takes half a
+// second.
+func (c *containers) tryOnce(p *prober, by program) error {
+	if !by.kernel {
+		return c.try(p, by)
+	}
+	w, err := worksNow(c.cfg.Host.Boot(), by.path, c.cfg.Keeper)
+	if err != nil {
+		return err
+	}
+	return w.once(c.cfg.Host.Dir(), func() error { return c.try(p, by) })
 }
 
 // try starts a container of nothing.
@@ -104,11 +131,24 @@ func (c *containers) try(p *prober, by program) error {
 	}
 	u := keeper.User{UID: schema.FirstTaskUser, GID: schema.FirstTaskUser}
 	x := container{runtime: by, layers: []string{layer}, user: u}
-	return p.start(by.sealed.open(), func(dir string) (*keeper.Spec, error) {
+	return p.start(by.open(), func(dir string) (*keeper.Spec, error) {
 		x.dir = dir
 		k, err := c.make(&x)
-		return &keeper.Spec{Container: k, User: &u, Filter: p.can.filter}, err
+		spec := &keeper.Spec{Container: k, User: &u, Filter: p.can.filter}
+		if by.kernel {
+			spec.Filter = nil
+		}
+		return spec, err
 	})
+}
+
+// open returns the program as it is executed; nil if that is from where it is, as a kernel's is:
+// whoever has that is nobody on the machine, and cannot write to it.
+func (p *program) open() *os.File {
+	if p.kernel {
+		return nil
+	}
+	return p.sealed.open()
 }
 
 // container is one that is to be made.
@@ -122,6 +162,7 @@ type container struct {
 	places   places
 	task     schema.TaskSpec
 	given    []host.Device
+	limits   *keeper.Rlimits // of a kernel, which sets them itself
 }
 
 // ids are a user and a group inside a container.
@@ -178,6 +219,9 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
 			k.Empty = append(k.Empty, name)
 		}
+	}
+	if x.runtime.kernel {
+		return k, plan{dir: x.dir, program: c.cfg.Keeper, mounts: c.mounts(x, k.Empty), own: own.mounts, limits: x.limits}.complete(k)
 	}
 	env := []string{"HOME=/"} // else the runtime looks it up in the image, and waits there for who writes to a fifo
 	config := &specs.Spec{
@@ -263,7 +307,7 @@ func (c *containers) sealed(t *schema.TaskSpec) *os.File {
 		return nil
 	}
 	if by, ok := c.runtimes[t.Container.Runtime]; ok {
-		return by.sealed.open()
+		return by.open()
 	}
 	return nil
 }
@@ -286,6 +330,12 @@ func (c *containers) contain(x *container, a *schema.Assignment, spec *keeper.Sp
 		return nodeagent.TaskError(err)
 	}
 	x.runtime, x.layers, x.inside, x.task = by, i.Layers, who.ids, *t
+	if by.kernel {
+		if err := kernelRuns(a, x.given); err != nil {
+			return nodeagent.TaskError(err)
+		}
+		x.limits, spec.Rlimits, spec.Filter, spec.Scoped = spec.Rlimits, &keeper.Rlimits{}, nil, false // no core file of the kernel, either
+	}
 	if !t.Container.ReadOnly {
 		x.writable = x.places.Layer
 	}

@@ -174,6 +174,39 @@ func TestContainedByRunc(t *testing.T) {
 	}
 }
 
+// TestContainedByRunsc: so it is in a kernel of their own, but for what TestRunsc has.
+func TestContainedByRunsc(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(t *testing.T, m *machine){
+		"Copy":         testCopy,
+		"ExecTerminal": testExecTerminal,
+		"Files":        testFiles,
+		"KeeperKilled": testKeeperKilled,
+		"OutOfMemory":  testOutOfMemory,
+		"Renew":        testRenew,
+		"Run":          testRun,
+		"StopSignal":   testStopSignal,
+		"Volumes":      testVolumes,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newRunscMachine(t, withVolumes(t)))
+		})
+	}
+}
+
+// newRunscMachine makes a machine whose tasks run by runsc. Others do not look for it, which
+// takes them half a second.
+func newRunscMachine(t testing.TB, change ...func(*config)) *machine {
+	m := newMachine(t, append([]func(*config){withImages(t), func(c *config) { c.Runtimes = []schema.ContainerRuntime{schema.Runsc} }}, change...)...)
+	if m.Attributes()[schema.Runsc.Attribute()] != "true" {
+		_ = m.Close()
+		t.Skipf("NOT TESTED: needs runsc: %v", m.Notes())
+	}
+	m.contained, m.by = true, schema.Runsc
+	return m
+}
+
 // TestContainerEscapes: what a task may not do it cannot as root of a container.
 func TestContainerEscapes(t *testing.T) {
 	t.Parallel()

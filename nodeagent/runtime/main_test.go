@@ -148,9 +148,15 @@ func (m *machine) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	if m.contained && a.Job.Kind != schema.Allocs && a.Job.Task.Container == nil {
 		contained(a)
 		a.Job.Task.Container.User, a.Job.Task.Container.Runtime = cmp.Or(m.user, a.Job.Task.Container.User), m.by
+		if m.by == schema.Runsc {
+			a.Job.Task.Resources.RAMBytes += kernelRAM
+		}
 	}
 	return m.Runtime.Start(ctx, dir, a)
 }
+
+// kernelRAM is what a kernel in user space takes, with all that is beside it.
+const kernelRAM = 64 << 20
 
 // config is that of a machine.
 type config struct {
@@ -162,7 +168,7 @@ type config struct {
 func openDir(dir string, change ...func(*config)) (*host.Host, *runtime.Runtime, error) {
 	cfg := config{
 		host.Config{Dir: dir, CgroupParent: os.Getenv(parentEnv)},
-		runtime.Config{Keeper: keeperExe, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))},
+		runtime.Config{Keeper: keeperExe, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Runtimes: []schema.ContainerRuntime{schema.Crun, schema.Runc}},
 	}
 	for _, c := range change {
 		c(&cfg)

@@ -257,11 +257,41 @@ func (p *Process) Renew(a *schema.Assignment, r nodeagent.Renewal) error {
 		return err
 	}
 	for _, name := range r.Signals {
-		if err := p.handle.Signal(unix.SignalNum(name)); err != nil {
+		if err := p.signalMain(unix.SignalNum(name)); err != nil {
 			return fmt.Errorf("send %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// kernelSignal is how long a signal to a task in a kernel of its own may take.
+const kernelSignal = 10 * time.Second
+
+// signalMain sends a signal to the task's main process.
+func (p *Process) signalMain(sig unix.Signal) error {
+	if !p.handle.Spec.HasKernel() {
+		return p.handle.Signal(sig)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), kernelSignal)
+	defer cancel()
+	s, err := keeper.StartExec(ctx, p.runtime.cfg.Keeper, p.dir, keeper.Exec{Task: sig, Stdio: [3]*os.File{null, null, null}})
+	if err == nil {
+		var exit keeper.Exit
+		if exit, err = s.Wait(); err == nil && exit.Code != 0 {
+			err = errors.New("the runtime's kill " + report(0, exit, "").String())
+		}
+	}
+	select {
+	case <-p.ended:
+		return nil
+	default:
+		return err
+	}
 }
 
 // Signal sends SIGTERM to the task's process group or, with kill, SIGKILL to all

@@ -35,6 +35,8 @@ type Config struct {
 	// Images are the images and packages that the machine has; nil: it runs no containers,
 	// and has no packages.
 	Images Images
+	// Runtimes are those that are looked for to run containers; nil: all that there are.
+	Runtimes []schema.ContainerRuntime
 	// Secrets are what it has for the secrets of tasks; nil: it runs none that has any.
 	Secrets *secrets.Machine
 	Log     *slog.Logger

@@ -20,6 +20,7 @@ func (c *check) job(given any, job map[string]any) {
 	c.wholeCores(task)
 	c.runs(given, task)
 	c.mounts(task)
+	c.all(kernelProblems(job, task, devicesOf(task)))
 	ports, known := portNames(task)
 	if !known {
 		return

@@ -1,0 +1,102 @@
+package runtime
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/musterhq/muster/nodeagent/bundle"
+	"github.com/musterhq/muster/nodeagent/host"
+	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/schema"
+)
+
+// ociVersion is the version of the runtime specification that a config is written by: the
+// oldest with all that is in it.
+const ociVersion = "1.0.0"
+
+// kernelRuns says why a container with a kernel of its own cannot have what a has for it.
+// Rules of jobs say it before; data of an earlier release may have it all the same.
+func kernelRuns(a *schema.Assignment, given []host.Device) error {
+	switch {
+	case len(given) > 0:
+		return errors.New("runsc hands no devices of the machine on: name another runtime")
+	case a.Job.AllocSet != "":
+		return errors.New("runsc shares no memory with the other tasks of an alloc: name another runtime")
+	}
+	return nil
+}
+
+// plan is what a container with a kernel of its own has.
+type plan struct {
+	dir, program string          // of the incarnation; the keeper's
+	mounts       []specs.Mount   // those of other runtimes
+	own          []specs.Mount   // what the task has at paths of its own
+	limits       *keeper.Rlimits // of each process
+}
+
+// complete completes k for a runtime that gives the container a kernel of its own. The
+// runtime itself is in the namespaces that others make for the task, so that it is nobody on
+// the machine; inside there are its own.
+func (p plan) complete(k *keeper.Container) error {
+	k.Kernel, k.Terminals, k.IPC, k.ID = true, false, "", "muster-"+rand.Text()
+	k.Empty = append(k.Empty, keeper.KernelProgram)
+	network := schema.HostNetwork
+	if k.Network {
+		network = schema.NoNetwork
+	}
+	k.Options = append(k.Options, "--network="+string(network))
+	mounts := slices.DeleteFunc(p.mounts, func(m specs.Mount) bool {
+		return m.Type != "bind" || strings.HasPrefix(m.Destination, devDir+"/") || m.Destination == sysDir || // it has its own
+			slices.ContainsFunc(p.own, func(o specs.Mount) bool { return o.Destination == m.Destination }) // which one of two it takes is not said
+	})
+	mounts = slices.Concat(mounts, p.own, []specs.Mount{
+		{Destination: shmDir, Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777"}},
+		{Destination: keeper.KernelProgram, Type: "bind", Source: p.program, Options: []string{"bind", "nosuid", "nodev", "ro"}},
+	})
+	k.Binds = bindsOf(p.dir, mounts)
+	process := &specs.Process{
+		Cwd: "/", Args: []string{keeper.KernelProgram}, NoNewPrivileges: true, Capabilities: &specs.LinuxCapabilities{},
+		User: specs.User{UID: uint32(k.Users.Inside), GID: uint32(k.Groups.Inside)},
+	}
+	if k.Users.Inside == 0 {
+		process.Capabilities = &specs.LinuxCapabilities{Bounding: keptNames, Effective: keptNames, Permitted: keptNames}
+	}
+	if l := p.limits; l != nil && l.Files > 0 {
+		process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: l.Files, Soft: l.Files}}
+	}
+	config := &specs.Spec{ // a root directory that is read-only is mounted so, and cannot be mounted again by who is nobody
+		Version: ociVersion, Root: &specs.Root{Path: bundle.Root}, Mounts: mounts, Process: process,
+		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.IPCNamespace}}},
+	}
+	var err error
+	k.Config, err = json.Marshal(config)
+	return err
+}
+
+// bindsOf has what mounts bind of the machine bound into the bundle first, and returns that.
+func bindsOf(dir string, mounts []specs.Mount) (binds []string) {
+	inBundle := bundle.Path(dir, "") + "/"
+	for i := range mounts {
+		m := &mounts[i]
+		for n, option := range m.Options {
+			if option == "rro" { // what is mounted in it is a part of it there
+				m.Options[n] = "ro"
+			}
+		}
+		if m.Type == "bind" && !strings.HasPrefix(m.Source, inBundle) {
+			binds = append(binds, m.Source)
+			m.Source = bundle.Path(dir, bundle.Bind(len(binds)-1))
+		}
+	}
+	return binds
+}
+
+// keptNames are those that kept has.
+var keptNames = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE",
+}

@@ -1,0 +1,156 @@
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/bundle"
+	"github.com/musterhq/muster/nodeagent/runtime"
+	"github.com/musterhq/muster/nodeagent/secrets"
+	"github.com/musterhq/muster/schema"
+)
+
+// TestRunsc: what is different in a kernel of one's own.
+func TestRunsc(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(t *testing.T, m *machine){
+		"Adopted":  testRunscAdopted,
+		"Ends":     testRunscEnds,
+		"Isolated": testRunscIsolated,
+		"Killed":   testRunscKilled,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newRunscMachine(t))
+		})
+	}
+}
+
+func TestRunscSecrets(t *testing.T) {
+	t.Parallel()
+	var kept *secrets.Machine
+	m := newRunscMachine(t, withSecrets(t, &kept))
+	testSecrets(t, m, kept, nil)
+}
+
+// testRunscEnds: a signal that ends it is its exit code, unless muster has sent it; and a
+// command that is not there is its own fault.
+func testRunscEnds(t *testing.T, m *machine) {
+	t.Helper()
+	p, _ := m.start(shell(0, "kill -KILL $$"))
+	if e := wait(t, p); e.Code != 128+9 || e.Signal != "" || e.OOM {
+		t.Errorf("killed by itself: exit %v, want status 137", e)
+	}
+	a := assignment(1, "/no/such")
+	if _, err := m.Start(t.Context(), place(t, m.dir, a, 1), a); !errors.Is(err, runtime.ErrCommand) || !strings.Contains(err.Error(), "/no/such") {
+		t.Errorf("a command that is not there: %v", err)
+	}
+	a = shell(2, "exit 3")
+	a.Job.Task.Container = &schema.Container{Image: busyboxImage, Command: a.Job.Task.Process.Command, Runtime: schema.Runsc, Workdir: "/a/b", ReadOnly: true}
+	a.Job.Task.Process, a.Job.Task.Resources.RAMBytes = schema.Process{}, a.Job.Task.Resources.RAMBytes+kernelRAM
+	if _, err := m.Start(t.Context(), place(t, m.dir, a, 1), a); !errors.Is(err, nodeagent.ErrTask) || !strings.Contains(err.Error(), `working directory "/a/b"`) {
+		t.Errorf("a working directory that is not there, and cannot be made: %v", err)
+	}
+}
+
+// testRunscIsolated: it is another kernel, whose runtime is nobody on the machine, with the
+// task's limits, and without a network if it is to have none.
+func testRunscIsolated(t *testing.T, m *machine) {
+	t.Helper()
+	a := shell(0, "cat /proc/version; grep -c : /proc/net/dev; grep CapBnd /proc/self/status; ulimit -n; ls /sys/fs/cgroup /muster; echo up; exec sleep 1000")
+	a.Job.Task.Isolation = &schema.Isolation{Network: schema.NoNetwork}
+	a.Job.Task.Limits = &schema.Limits{Processes: 500, Files: 300}
+	m.user = "root"
+	p, dir := m.start(a)
+	says(t, dir, "up")
+	ours, err := os.ReadFile("/proc/version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := said(t, dir); strings.HasPrefix(out, string(ours)) || !strings.Contains(out, "CapBnd:\t00000000000005fb\n300\n") {
+		t.Errorf("it sees %s", out)
+	}
+	found := processesOf(filepath.Dir(dir))
+	n := 0
+	for pid, command := range found {
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join("/proc", strconv.Itoa(pid)), &st); err != nil || !strings.Contains(command, "runsc") {
+			continue
+		}
+		if n++; st.Uid < schema.FirstTaskUser {
+			t.Errorf("user %d runs %s", st.Uid, command)
+		}
+		if in, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup")); err != nil || !strings.Contains(string(in), "ada.job.0") {
+			t.Errorf("%s is in the cgroups %s %v", command, in, err)
+		}
+	}
+	if n != 3 {
+		t.Errorf("processes: %v, want the runtime, its file server and its kernel", found)
+	}
+	if u, ok := p.Usage(); !ok || u.RAMBytes == 0 {
+		t.Errorf("usage: %+v", u)
+	}
+}
+
+// testRunscKilled: a command beside it ends with its time, and what it has started, and the task with its kernel.
+func testRunscKilled(t *testing.T, m *machine) {
+	t.Helper()
+	p, dir := m.start(shell(0, "echo up; exec sleep 1000"))
+	says(t, dir, "up")
+	if _, err := p.Run(t.Context(), []string{"/bin/sh", "-c", "sleep 2000 & sleep 3000"}, time.Second); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a command without end: %v", err)
+	}
+	if out, err := p.Run(t.Context(), []string{"ps"}, patience); err != nil || strings.Contains(out, "sleep 2000") || strings.Contains(out, "sleep 3000") {
+		t.Errorf("after its time there is %s %v", out, err)
+	}
+	for pid, command := range processesOf(filepath.Dir(dir)) {
+		if strings.HasPrefix(command, "runsc-sandbox ") {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if e := wait(t, p); e.Code == 0 {
+		t.Errorf("without its kernel: exit %v", e)
+	}
+	if left := processesOf(filepath.Dir(dir)); len(left) > 0 {
+		t.Errorf("live on: %v", left)
+	}
+	if _, err := os.Stat(bundle.Path(dir, bundle.State)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of the bundle there is left: %v", err)
+	}
+}
+
+// testRunscAdopted: the next agent does with it what the first did.
+func testRunscAdopted(t *testing.T, m *machine) {
+	t.Helper()
+	a := shell(0, "trap 'echo stopped; exit 4' TERM; echo up; while :; do sleep 0.1; done")
+	dir := place(t, m.dir, a, 1)
+	if _, err := m.Start(t.Context(), dir, a); err != nil {
+		t.Fatal(err)
+	}
+	says(t, dir, "up")
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m.open(withImages(t))
+	p, _ := m.adopt(0)
+	if out, err := p.Run(t.Context(), []string{"/bin/sh", "-c", "echo $MUSTER_JOB"}, patience); err != nil || out != "job\n" {
+		t.Errorf("beside it: %q %v", out, err)
+	}
+	if err := p.Signal(false); err != nil {
+		t.Fatal(err)
+	}
+	if e := wait(t, p); e.Code != 4 || !strings.Contains(said(t, dir), "stopped") {
+		t.Errorf("exit %v, output %s", e, said(t, dir))
+	}
+}

@@ -1,0 +1,60 @@
+package valid
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// minKernelProcesses is the least limit of processes where the threads of a kernel in user
+// space, and of its file server, count as the task's.
+const minKernelProcesses = 128
+
+// kernelProblems says what a task asks for that runsc does not have: its containers have a kernel
+// of their own, which is given none of it by the machine. devices are the kinds that the task has.
+func kernelProblems(job, task map[string]any, devices []string) (found problems) {
+	of, ok := kernelOf(task)
+	if !ok {
+		return nil
+	}
+	unsupported := func(path []string, key bool, message, expected string) {
+		found = append(found, Problem{Rule: schema.RuleUnsupported, Path: path, Key: key, Message: "a container by runsc " + message, Expected: expected, Hint: "or remove " + of})
+	}
+	if _, inside := job["allocset"].(string); inside {
+		unsupported([]string{"allocset"}, true, "shares no memory with the other tasks of an alloc", "no allocset")
+	}
+	for _, kind := range devices {
+		unsupported([]string{"task", "resources", "devices", kind}, true, "has no devices of the machine", "no devices")
+	}
+	isolation, _ := task["isolation"].(map[string]any)
+	if n, ok := isolation["network"].(string); ok && n == string(schema.OwnNetwork) {
+		unsupported([]string{"task", "isolation", "network"}, false, "has no network of its own yet", fmt.Sprintf("%q or %q", schema.HostNetwork, schema.NoNetwork))
+	}
+	limits, _ := task["limits"].(map[string]any)
+	if n, ok := wholeNumber(limits["coreBytes"]); ok && n > 0 {
+		unsupported([]string{"task", "limits", "coreBytes"}, false, "writes no core files", "0")
+	}
+	if n, ok := wholeNumber(limits["processes"]); ok && n < minKernelProcesses {
+		found = append(found, Problem{
+			Rule: schema.RuleOutOfRange, Path: []string{"task", "limits", "processes"}, Message: fmt.Sprintf("%d are too few for a container by runsc: its kernel's threads are counted, too", n),
+			Expected: fmt.Sprintf("at least %d", minKernelProcesses),
+		})
+	}
+	return found
+}
+
+// kernelOf returns where a task, or what runs before it, names runsc.
+func kernelOf(task map[string]any) (path string, ok bool) {
+	names := func(of map[string]any) bool {
+		container, _ := of["container"].(map[string]any)
+		return container["runtime"] == string(schema.Runsc)
+	}
+	if names(task) {
+		return `container.runtime: "runsc"`, true
+	}
+	list, _ := task["before"].([]any)
+	i := slices.IndexFunc(list, func(x any) bool { b, _ := x.(map[string]any); return names(b) })
+	return "before[" + strconv.Itoa(i) + `].container.runtime: "runsc"`, i >= 0
+}
