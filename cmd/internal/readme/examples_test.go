@@ -32,7 +32,7 @@ const (
 )
 
 // containerPrograms are those that the page of an example with a registry needs.
-var containerPrograms = []string{"crun", "busybox", "umoci", "skopeo", "docker-registry"}
+var containerPrograms = []string{"crun", "runsc", "busybox", "umoci", "skopeo", "docker-registry"}
 
 // examples returns the names of the examples.
 func examples(t *testing.T) []string {
