@@ -47,8 +47,11 @@ func BenchmarkCold(b *testing.B) {
 			before = processor()
 			p = kernel.New("one")
 			p.Set(list...)
-			if c, err = p.Program(); err != nil || !c.Empty() {
-				return fmt.Errorf("started again, it changed %d elements: %w", c.Size(), err)
+			if c, err = p.Program(); err != nil {
+				return err
+			}
+			if !c.Empty() {
+				return fmt.Errorf("started again, it changed %d elements", c.Size())
 			}
 			again += (processor() - before).Seconds()
 			return nil
@@ -91,6 +94,42 @@ func BenchmarkOneEndpoint(b *testing.B) {
 func withKey(s, like *services.Service) *services.Service {
 	s.Key, s.Addresses = like.Key, like.Addresses
 	return s
+}
+
+// BenchmarkReset looks for the flows of a task that has ended, among 50,000.
+func BenchmarkReset(b *testing.B) {
+	const flows = 50_000
+	l := newLab(b, 1)
+	p := kernel.New("one")
+	s := web(0)
+	l.program(p, s)
+	l.machine.do(b, func() error {
+		to := net.UDPAddrFromAddrPort(netip.MustParseAddrPort("10.96.0.1:8080"))
+		for range flows {
+			c, err := net.DialUDP("udp", nil, to)
+			if err != nil {
+				return err
+			}
+			_, err = c.Write([]byte("?"))
+			if err := errors.Join(err, c.Close()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	seen := 0
+	for b.Loop() {
+		before := processor()
+		l.machine.do(b, func() error {
+			_, err := p.Reset(func(kernel.Flow) bool {
+				seen++
+				return false
+			})
+			return err
+		})
+		b.ReportMetric((processor()-before).Seconds()*1000, "cpu-ms")
+	}
+	b.ReportMetric(float64(seen)/float64(b.N), "flows")
 }
 
 // BenchmarkVirtual compares connections to a backend with those to a virtual address, of few and

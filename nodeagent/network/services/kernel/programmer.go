@@ -99,7 +99,7 @@ func (p *Programmer) look() error {
 		err = p.table.check()
 	} else {
 		p.foreign = false
-		state, err = p.table.read()
+		state, err = p.table.readWhole()
 	}
 	p.anew = errors.Is(err, errForeign)
 	if err != nil && !p.anew {

@@ -18,7 +18,25 @@ import (
 // made it, or someone has changed it.
 var errForeign = errors.New("not as this version of the agent makes it")
 
-// read returns what the kernel has, or errForeign.
+// errTorn means that the elements do not fit together. The kernel's list of them may miss some
+// while their table grows, which it does in the background once many have been added.
+var errTorn = errors.New("elements do not fit together")
+
+// readings is how often elements that do not fit together are read before they are made anew.
+const readings = 5
+
+// readWhole returns what the kernel has, or errForeign.
+func (t *table) readWhole() (state services.State, err error) {
+	for range readings {
+		state, err = t.read()
+		if !errors.Is(err, errTorn) {
+			return state, err
+		}
+	}
+	return state, t.foreign(err)
+}
+
+// read returns what the kernel has, errForeign or errTorn.
 func (t *table) read() (services.State, error) {
 	state := services.State{
 		Addresses: map[netip.Addr]struct{}{}, Pools: map[services.Front]services.Pool{},
@@ -42,7 +60,7 @@ func (t *table) read() (services.State, error) {
 			}
 		}
 		if err := d.pools(); err != nil {
-			return state, t.foreign(err)
+			return state, fmt.Errorf("nftables: table %s: %w: %w", t.table.Name, errTorn, err)
 		}
 	}
 	return state, nil
