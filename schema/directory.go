@@ -15,12 +15,19 @@ import (
 const DirectoryPart = 64
 
 // DirectoryEntry is a part of what every machine of a cell knows of the others, so that it can find
-// tasks by name and reach services while no master answers. An entry is one of: a machine,
-// some tasks of a job, a service. It replaces the one before with the same Key.
+// tasks by name and reach services while no master answers. An entry is one of: the cell, a
+// machine, some tasks of a job, a service. It replaces the one before with the same Key.
 type DirectoryEntry struct {
+	Cell    *DirectoryCell    `json:"cell,omitempty"`
 	Machine *DirectoryMachine `json:"machine,omitempty"`
 	Tasks   *DirectoryTasks   `json:"tasks,omitempty"`
 	Service *DirectoryService `json:"service,omitempty"`
+}
+
+// DirectoryCell is what all machines know of their cell.
+type DirectoryCell struct {
+	Name    string      `json:"name"`
+	Network CellNetwork `json:"network"`
 }
 
 // DirectoryMachine is where a machine is.
@@ -60,10 +67,12 @@ type DirectoryService struct {
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 }
 
-// Key names the entry: machine/NAME, tasks/USER/JOB/PART or service/USER/NAME; "" if it has
+// Key names the entry: cell, machine/NAME, tasks/USER/JOB/PART or service/USER/NAME; "" if it has
 // none of them.
 func (e *DirectoryEntry) Key() string {
 	switch {
+	case e.Cell != nil:
+		return "cell"
 	case e.Machine != nil:
 		return "machine/" + e.Machine.Name
 	case e.Tasks != nil:
@@ -100,8 +109,11 @@ type DirectoryDigest [16]byte
 
 // Digest returns the digest of one entry: the first 128 bits of the SHA-256 of its canonical
 // JSON.
-func (e *DirectoryEntry) Digest() DirectoryDigest {
-	sum := sha256.Sum256(Canonical(e))
+func (e *DirectoryEntry) Digest() DirectoryDigest { return DirectoryDigestOf(Canonical(e)) }
+
+// DirectoryDigestOf returns the digest of an entry as canonical JSON.
+func DirectoryDigestOf(text []byte) DirectoryDigest {
+	sum := sha256.Sum256(text)
 	return DirectoryDigest(sum[:16])
 }
 

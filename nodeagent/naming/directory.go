@@ -160,6 +160,8 @@ func (t *turn) remove(key string) {
 	h.digest = h.digest.Minus(was.digest)
 	t.shards[i] = struct{}{}
 	switch e := &was.entry; {
+	case e.Cell != nil:
+		t.is.cell = nil
 	case e.Machine != nil:
 		t.machine(e.Machine.Name, nil)
 	case e.Tasks != nil:
@@ -183,6 +185,9 @@ func (t *turn) set(e schema.DirectoryEntry) {
 		return
 	}
 	switch {
+	case e.Cell != nil:
+		e = schema.DirectoryEntry{Cell: e.Cell}
+		t.is.cell = e.Cell
 	case e.Machine != nil:
 		e = schema.DirectoryEntry{Machine: e.Machine}
 		t.machine(e.Machine.Name, e.Machine)

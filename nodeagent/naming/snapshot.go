@@ -30,6 +30,7 @@ func (n Name) Compare(o Name) int {
 // Snapshot is a directory at one moment. It never changes, and is safe for concurrent use; so is
 // all that it returns, which must not be changed.
 type Snapshot struct {
+	cell      *schema.DirectoryCell
 	machines  table[string, *schema.DirectoryMachine]
 	jobs      table[Name, *Job]
 	services  table[Name, *Service]
@@ -53,6 +54,10 @@ func hashAddr(a netip.Addr) uint64 {
 	b := a.As16()
 	return mix(mix(binary.BigEndian.Uint64(b[:8])) ^ binary.BigEndian.Uint64(b[8:]))
 }
+
+// Cell returns what is known of the cell; nil if that is nothing, as before a master has said it,
+// or in a cell without a network.
+func (s *Snapshot) Cell() *schema.DirectoryCell { return s.cell }
 
 // Machine returns a machine.
 func (s *Snapshot) Machine(name string) (*schema.DirectoryMachine, bool) {
