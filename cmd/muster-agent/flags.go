@@ -35,6 +35,7 @@ type flags struct {
 	volumes                      volumes
 	closedPorts                  []int
 	images                       imageFlags
+	dns                          dnsFlags
 	noExec                       bool
 	logLevel                     string
 	level                        slog.Level
@@ -76,6 +77,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.images.authFile, "registry-auth-file", "", "file with users and passwords for registries and mirrors, as docker login writes it; no other user may read it (default none)")
 	set.StringVar(&f.images.listen, "peer-listen", "", "address, as IP:PORT or :PORT, at which other machines of the cell get the images and packages that this one has, over TLS (default none)")
 	set.DurationVar(&f.images.age, "image-age", 7*24*time.Hour, "time after which an image is removed that no task has needed")
+	f.dns.register(set)
 	set.BoolVar(&f.noExec, "no-exec", false, "disable muster exec on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -119,6 +121,9 @@ func (f *flags) check() error {
 		return err
 	}
 	if err := f.images.check(); err != nil {
+		return err
+	}
+	if err := f.dns.check(); err != nil {
 		return err
 	}
 	return checkLoopback(f.metricsListen)
@@ -240,18 +245,28 @@ func (f *flags) machine(found schema.MachineInfo) (schema.MachineInfo, error) {
 	if err := f.given(&found); err != nil {
 		return found, err
 	}
-	if found.Name = f.name; f.name == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return found, fmt.Errorf("name of this host: %w", err)
-		}
-		if found.Name = cleanName(host); found.Name == "" {
-			return found, usageError{fmt.Errorf("the host name %q has no part that is a valid machine name", host), "give it one with --name"}
-		}
-	}
 	var err error
+	if found.Name, err = f.machineName(); err != nil {
+		return found, err
+	}
 	found.Capacity, found.Reserved, err = f.reserve.split(found.Capacity, f.capacity)
 	return found, err
+}
+
+// machineName returns the name of this machine: that of the host if no other was given.
+func (f *flags) machineName() (string, error) {
+	if f.name != "" {
+		return f.name, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name of this host: %w", err)
+	}
+	name := cleanName(host)
+	if name == "" {
+		return "", usageError{fmt.Errorf("the host name %q has no part that is a valid machine name", host), "give it one with --name"}
+	}
+	return name, nil
 }
 
 // portRange is a flag's value, FIRST-LAST.

@@ -80,7 +80,7 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	log.Info("agent runs", "cell", a.cell, "machine", info.Name, "version", version, "state", f.stateDir,
 		"cpu_milli", info.Capacity.CPUMilli, "ram_bytes", info.Capacity.RAMBytes, "disk_bytes", info.Capacity.DiskBytes, "notes", info.Notes)
 	manager.notify("READY=1") // what ran before is adopted
-	parts := []func(context.Context) error{a.loop.Run, a.link.Run, a.images.run}
+	parts := []func(context.Context) error{a.loop.Run, a.link.Run, a.images.run, a.names.run}
 	if a.sharing.listener != nil {
 		parts = append(parts, a.sharing.serve)
 	}
@@ -114,6 +114,7 @@ type agent struct {
 	tasks   *runtimes
 	images  *images
 	sharing *sharing
+	names   *names
 	id      *credential.Store  // nil: the master is behind a socket
 	found   schema.MachineInfo // before what was typed is put in
 	loop    *loop.Loop
@@ -161,7 +162,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if err != nil {
 		return nil, err
 	}
-	if err := a.openImages(ctx, f, dir, &cfg); err != nil {
+	if err := a.openNet(ctx, f, dir, &cfg); err != nil {
 		return nil, err
 	}
 	if a.tasks, err = openRuntimes(host.Config{

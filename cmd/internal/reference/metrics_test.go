@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/nodeagent/image/peer"
 	"github.com/musterhq/muster/nodeagent/loop"
+	"github.com/musterhq/muster/nodeagent/network/dns"
 	"github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/reconciler/status"
@@ -48,6 +49,9 @@ func TestMetrics(t *testing.T) {
 	for _, m := range peer.NewMetrics(peer.Traffic{FromHosts: none, FromMachines: none, Sent: none}) {
 		maps.Copy(agent.types, gathered(t, m))
 		agent.MustRegister(m)
+	}
+	if _, err := dns.NewServer(dns.Config{Metrics: &agent}); err != nil {
+		t.Fatal(err)
 	}
 	_, err := loop.New(t.Context(), loop.Config{
 		Cell: "local", Machine: schema.MachineInfo{Name: "m"}, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Metrics: &agent,

@@ -86,6 +86,12 @@ var owners = []owner{
 		"the filter of tasks is put together in one place; the keeper takes it as bytes",
 	},
 	{
+		"github.com/miekg/dns",
+		[]string{"nodeagent/network/dns"},
+		[]string{"cmd/muster-agent"},
+		"only the DNS server speaks DNS",
+	},
+	{
 		"github.com/google/nftables",
 		[]string{"nodeagent/network", "nodeagent/network/services/kernel"},
 		nil,

@@ -1,0 +1,195 @@
+package directory_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/nodeagent/naming"
+	"github.com/musterhq/muster/nodeagent/network/directory"
+	"github.com/musterhq/muster/schema"
+)
+
+func job(name string, ready bool) schema.DirectoryEntry {
+	return schema.DirectoryEntry{Tasks: &schema.DirectoryTasks{
+		User: "ann", Job: name, Labels: map[string]string{"app": name},
+		Tasks: []schema.DirectoryTask{{Index: 0, Machine: "m1", Address: netip.MustParseAddr("10.0.0.1"), Ready: ready}},
+	}}
+}
+
+func service(name, selector string) schema.DirectoryEntry {
+	return schema.DirectoryEntry{Service: &schema.DirectoryService{ServiceSpec: schema.ServiceSpec{User: "ann", Name: name, Selector: selector}}}
+}
+
+func open(t *testing.T, cfg directory.Config) *directory.Store {
+	t.Helper()
+	cfg.Cell, cfg.Log = "local", slog.New(slog.DiscardHandler)
+	s, err := directory.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// run runs s until the function that is returned is called.
+func run(t *testing.T, s *directory.Store) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[filepath.Base(name)] = string(b)
+	}
+	return out
+}
+
+// TestSaved has a directory that outlives its store.
+func TestSaved(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "directory")
+	s := open(t, directory.Config{Dir: dir})
+	stop := run(t, s)
+	s.Apply(schema.DirectoryChange{Whole: true, Set: []schema.DirectoryEntry{job("a", true), job("b", false), service("s", "app")}})
+	stop()
+	again := open(t, directory.Config{Dir: dir})
+	if diff := cmp.Diff(s.Digests(), again.Digests()); diff != "" {
+		t.Error(diff)
+	}
+	if _, ok := again.Snapshot().Task("ann", "b", 0); !ok {
+		t.Error("task b/0 was forgotten")
+	}
+	stop = run(t, again)
+	again.Apply(schema.DirectoryChange{Removed: []string{"tasks/ann/b/0"}})
+	stop()
+	if _, ok := open(t, directory.Config{Dir: dir}).Snapshot().Task("ann", "b", 0); ok {
+		t.Error("task b/0 was removed, and is back")
+	}
+}
+
+// TestDamaged has a file that was damaged, and one in the place of another.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, directory.Config{Dir: dir})
+	stop := run(t, s)
+	s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", true), job("b", true), job("c", true)}})
+	stop()
+	path := func(name string) string {
+		return filepath.Join(dir, fmt.Sprintf("%02d.json", schema.DirectoryShard("tasks/ann/"+name+"/0")))
+	}
+	if err := os.WriteFile(path("a"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path("b"), path("c")); err != nil {
+		t.Fatal(err)
+	}
+	damages := 0
+	s = open(t, directory.Config{Dir: dir, Damaged: func(durable.Damage) { damages++ }})
+	if damages != 2 {
+		t.Errorf("%d damages, want 2", damages)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if _, ok := s.Snapshot().Task("ann", name, 0); ok {
+			t.Errorf("task %s/0 is there", name)
+		}
+	}
+}
+
+// TestSaveEvery counts when which files are written.
+func TestSaveEvery(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, directory.Config{Dir: dir, SaveEvery: 5 * time.Second})
+		stop := run(t, s)
+		s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", true), job("b", true)}})
+		time.Sleep(4900 * time.Millisecond)
+		if n := len(files(t, dir)); n != 0 {
+			t.Errorf("%d files before their time", n)
+		}
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		before := files(t, dir)
+		if len(before) != 2 {
+			t.Errorf("%d files, want 2", len(before))
+		}
+		s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", false), job("b", true)}})
+		time.Sleep(5100 * time.Millisecond)
+		synctest.Wait()
+		differ := 0
+		for name, b := range files(t, dir) {
+			if before[name] != b {
+				differ++
+			}
+		}
+		if differ != 1 {
+			t.Errorf("%d files were written, want that of a", differ)
+		}
+		stop()
+	})
+}
+
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	s := open(t, directory.Config{Dir: t.TempDir()})
+	s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", false), service("s", "app=a"), service("t", "app=b")}})
+	f, is := s.Follow()
+	if _, ok := is.Service("ann", "s"); !ok {
+		t.Error("the first snapshot has no service s")
+	}
+	select {
+	case <-f.News():
+		t.Error("news of what was there before")
+	default:
+	}
+	for _, ready := range []bool{true, false, true} {
+		s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", ready)}})
+	}
+	s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{{Machine: &schema.DirectoryMachine{Name: "m1"}}}})
+	<-f.News()
+	is, touched := f.Take()
+	if diff := cmp.Diff(naming.Touched{Machines: []string{"m1"}, Services: []naming.Name{{User: "ann", Name: "s"}}}, touched); diff != "" {
+		t.Errorf("touched (-want +got):\n%s", diff)
+	}
+	if task, ok := is.Task("ann", "a", 0); !ok || !task.Ready {
+		t.Errorf("the snapshot has %v", task)
+	}
+	if _, touched = f.Take(); len(touched.Machines)+len(touched.Services) > 0 {
+		t.Errorf("again: %v", touched)
+	}
+	f.Close()
+	s.Apply(schema.DirectoryChange{Removed: []string{"machine/m1"}})
+	select {
+	case <-f.News():
+		t.Error("news after it was closed")
+	default:
+	}
+}
