@@ -257,6 +257,11 @@ var layers = []layer{
 		"names are answered from what is known, whatever else the machine does",
 	},
 	{
+		"nodeagent/directory",
+		[]string{"nodeagent/naming", "schema"},
+		"who brings changes of the directory and who acts by them do not know each other",
+	},
+	{
 		"nodeagent/network/services",
 		[]string{"nodeagent/naming", "schema"},
 		"what the kernel needs to know follows from where tasks are, and not from who says so",

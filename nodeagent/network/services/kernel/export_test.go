@@ -1,9 +1,19 @@
 package kernel
 
-import "github.com/musterhq/muster/nodeagent/network/services"
+import (
+	"errors"
 
-// Read returns what the kernel has in the table of a cell.
-func Read(cell string) (services.State, error) { return newTable(cell).readWhole() }
+	"github.com/musterhq/muster/nodeagent/network/services"
+)
+
+// Read returns what the kernel has in the table of a cell: nothing, if that is not there.
+func Read(cell string) (services.State, error) {
+	state, err := newTable(cell).readWhole()
+	if errors.Is(err, errMissing) {
+		return state, nil
+	}
+	return state, err
+}
 
 // Have returns what p takes the kernel to have.
 func (p *Programmer) Have() services.State { return p.plan.Have() }

@@ -30,41 +30,37 @@ const (
 // goroutine.
 type Follower struct {
 	log        *slog.Logger
-	programmed func(*naming.Snapshot)
 	programmer *Programmer
 	view       *services.View
 
 	mu      sync.Mutex
 	now     *naming.Snapshot // the newest
 	touched map[naming.Name]struct{}
+	waiting []func() // for now to be in the kernel
 	wake    chan struct{}
 }
 
-// Following is what a Follower needs.
-type Following struct {
-	Cell, Machine string
-	Log           *slog.Logger
-	// Programmed, if it is not nil, is called when the kernel has what a snapshot says: from now
-	// on no connection goes where it does not. It must not block.
-	Programmed func(*naming.Snapshot)
-}
-
-// NewFollower returns a follower, which does nothing before Run.
-func NewFollower(f Following) *Follower {
+// NewFollower returns a follower for a machine of a cell, which does nothing before Run.
+func NewFollower(cell, machine string, log *slog.Logger) *Follower {
 	return &Follower{
-		log: f.Log, programmed: f.Programmed, programmer: New(f.Cell), view: services.NewView(f.Machine),
+		log: log, programmer: New(cell), view: services.NewView(machine),
 		touched: map[naming.Name]struct{}{}, wake: make(chan struct{}, 1),
 	}
 }
 
-// Update gives it a newer snapshot, in which the services in touched may differ from the one before.
-// Before the first one nothing is changed: an agent that starts does not know its cell yet,
-// and what the one before has programmed goes on.
-func (f *Follower) Update(now *naming.Snapshot, touched []naming.Name) {
+// Update gives it a newer snapshot, in which the services in touched may differ from the one before,
+// and has done called when the kernel has it or a newer one: no new connection goes where it
+// leads nowhere. done may be nil, and must not block. Before the first snapshot nothing is
+// changed: an agent that starts does not know its cell yet, and what the one before has
+// programmed goes on.
+func (f *Follower) Update(now *naming.Snapshot, touched []naming.Name, done func()) {
 	f.mu.Lock()
 	f.now = now
 	for _, n := range touched {
 		f.touched[n] = struct{}{}
+	}
+	if done != nil {
+		f.waiting = append(f.waiting, done)
 	}
 	f.mu.Unlock()
 	select {
@@ -73,13 +69,13 @@ func (f *Follower) Update(now *naming.Snapshot, touched []naming.Name) {
 	}
 }
 
-func (f *Follower) take() (*naming.Snapshot, []naming.Name) {
+func (f *Follower) take() (now *naming.Snapshot, touched []naming.Name, waiting []func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := f.now
-	touched := slices.SortedFunc(maps.Keys(f.touched), naming.Name.Compare)
+	touched = slices.SortedFunc(maps.Keys(f.touched), naming.Name.Compare)
 	clear(f.touched)
-	return now, touched
+	waiting, f.waiting = f.waiting, nil
+	return f.now, touched, waiting
 }
 
 // Run programs until ctx ends. What is programmed then stays: the data path needs no agent. It is
@@ -106,10 +102,12 @@ func (f *Follower) Run(ctx context.Context) {
 // round is the state of Run.
 type round struct {
 	*Follower
-	seen  *naming.Snapshot // of which the programmer has the services
-	done  *naming.Snapshot // that the kernel has
-	audit *time.Ticker
-	timer *time.Timer
+	seen *naming.Snapshot // of which the programmer has the services
+	done *naming.Snapshot // that the kernel has
+	// waiters are for seen, or one before it.
+	waiters []func()
+	audit   *time.Ticker
+	timer   *time.Timer
 
 	wait    time.Duration // after the next failure
 	retryAt time.Time
@@ -129,6 +127,10 @@ func (r *round) step(now time.Time, audit bool) {
 		r.program(now, audit)
 	}
 	if r.seen == r.done {
+		for _, done := range r.waiters {
+			done()
+		}
+		r.waiters = nil
 		r.reset(now)
 	}
 	r.schedule(now)
@@ -136,7 +138,8 @@ func (r *round) step(now time.Time, audit bool) {
 
 // takeIn passes what is new on to the programmer.
 func (r *round) takeIn() {
-	newest, touched := r.take()
+	newest, touched, waiting := r.take()
+	r.waiters = append(r.waiters, waiting...)
 	if newest == nil || newest == r.seen {
 		return
 	}
@@ -154,23 +157,24 @@ func (r *round) program(now time.Time, audit bool) {
 	}
 	c, err := do()
 	if err != nil {
+		level := slog.LevelDebug
+		if r.wait == 0 {
+			level = slog.LevelWarn // the first time
+		}
 		r.wait = min(max(2*r.wait, retryFirst), retryMost)
 		r.retryAt = now.Add(r.wait)
 		r.done = nil
-		r.log.Warn("the kernel does not take the services; it has those from before", "error", err, "again_in", r.wait)
+		r.log.Log(context.Background(), level, "the kernel does not take the services; it has those from before, and is tried again", "error", err, "again_in", r.wait)
 		return
+	}
+	if r.wait > 0 {
+		r.log.Info("the kernel takes the services again")
 	}
 	r.wait, r.retryAt = 0, time.Time{}
 	if audit && !c.Empty() {
 		r.log.Warn("services were changed by others, and are put right", "table", TableName(r.programmer.table.cell), "elements", c.Size())
 	}
-	if r.done == r.seen {
-		return
-	}
 	r.done = r.seen
-	if r.programmed != nil {
-		r.programmed(r.done)
-	}
 }
 
 // reset resets flows to tasks that have ended.

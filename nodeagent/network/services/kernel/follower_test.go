@@ -18,10 +18,9 @@ import (
 // cell is a directory that a follower in a lab follows.
 type cell struct {
 	*lab
-	directory  *naming.Directory
-	follower   *kernel.Follower
-	programmed chan *naming.Snapshot
-	cancel     func()
+	directory *naming.Directory
+	follower  *kernel.Follower
+	cancel    func()
 }
 
 func (l *lab) follow() *cell {
@@ -32,12 +31,7 @@ func (l *lab) follow() *cell {
 
 // start runs an agent; Cleanup ends it.
 func (c *cell) start() {
-	programmed := make(chan *naming.Snapshot, 100)
-	c.programmed = programmed
-	c.follower = kernel.NewFollower(kernel.Following{
-		Cell: "one", Machine: "m0", Log: slog.New(slog.DiscardHandler),
-		Programmed: func(s *naming.Snapshot) { programmed <- s },
-	})
+	c.follower = kernel.NewFollower("one", "m0", slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	started := make(chan struct{})
@@ -66,17 +60,12 @@ func (c *cell) apply(set ...schema.DirectoryEntry) {
 
 func (c *cell) update(touched []naming.Name) {
 	c.t.Helper()
-	now := c.directory.Snapshot()
-	c.follower.Update(now, touched)
-	for {
-		select {
-		case s := <-c.programmed:
-			if s == now {
-				return
-			}
-		case <-time.After(20 * time.Second):
-			c.t.Fatal("the kernel does not have the snapshot")
-		}
+	done := make(chan struct{})
+	c.follower.Update(c.directory.Snapshot(), touched, func() { close(done) })
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		c.t.Fatal("the kernel does not have the snapshot")
 	}
 }
 

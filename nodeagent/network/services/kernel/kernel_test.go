@@ -353,3 +353,21 @@ func disturb(r *rand.Rand, p *kernel.Programmer, program func() (services.Change
 	}
 	return program, nft.Flush()
 }
+
+func TestSupported(t *testing.T) {
+	t.Parallel()
+	newSpace(t).do(t, func() error {
+		if err := kernel.Supported(); err != nil {
+			return err
+		}
+		nft, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		tables, err := nft.ListTables()
+		if len(tables) > 0 {
+			t.Errorf("it left %d tables", len(tables))
+		}
+		return err
+	})
+}

@@ -17,6 +17,7 @@ type Programmer struct {
 	generation uint32
 	foreign    bool
 	anew       bool // the table has to be made anew
+	missing    bool // since there is none
 }
 
 // New returns a programmer for the services of a cell. Nothing is read or changed yet.
@@ -72,8 +73,8 @@ func (p *Programmer) program() (services.Change, error) {
 		return services.Change{}, err
 	}
 	c := p.plan.Next()
-	if c.Empty() && !p.anew {
-		return c, nil
+	if c.Empty() && (!p.anew || p.missing) {
+		return c, nil // who has no services needs no table
 	}
 	if err := p.table.apply(&c, p.anew); err != nil {
 		p.known = false
@@ -101,7 +102,7 @@ func (p *Programmer) look() error {
 		p.foreign = false
 		state, err = p.table.readWhole()
 	}
-	p.anew = errors.Is(err, errForeign)
+	p.anew, p.missing = errors.Is(err, errForeign), errors.Is(err, errMissing)
 	if err != nil && !p.anew {
 		return err
 	}

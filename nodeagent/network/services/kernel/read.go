@@ -18,6 +18,9 @@ import (
 // made it, or someone has changed it.
 var errForeign = errors.New("not as this version of the agent makes it")
 
+// errMissing means that the table is not there. It comes with errForeign.
+var errMissing = errors.New("it is not there")
+
 // errTorn means that the elements do not fit together. The kernel's list of them may miss some
 // while their table grows, which it does in the background once many have been added.
 var errTorn = errors.New("elements do not fit together")
@@ -107,6 +110,9 @@ func (t *table) readChains(nft *nftables.Conn) (map[services.Pick]struct{}, erro
 		if c.Table.Name == t.table.Name {
 			there[c.Name] = c
 		}
+	}
+	if len(there) == 0 {
+		return nil, t.foreign(errMissing)
 	}
 	for _, c := range base() {
 		if err := t.checkChain(nft, there[c.name], c); err != nil {

@@ -132,6 +132,27 @@ func (t *table) remove() error {
 	return nil
 }
 
+// Supported returns why this process cannot program services on this machine; nil if it can. It
+// makes all that a table may have in one transaction, which ends with its removal.
+func Supported() error {
+	nft, err := conn(0)
+	if err != nil {
+		return err
+	}
+	b := batch{table: newTable("-try"), conn: nft}
+	b.anew()
+	for _, v6 := range []bool{false, true} {
+		for _, sticky := range []bool{false, true} {
+			b.chain(pickChain(services.Pick{V6: v6, Sticky: sticky, Slots: 1}))
+		}
+	}
+	nft.DelTable(b.table.table)
+	if err := errors.Join(b.err, nft.Flush()); err != nil {
+		return fmt.Errorf("nftables: rules for services: %w", err)
+	}
+	return nil
+}
+
 // batch collects a transaction.
 type batch struct {
 	*table
