@@ -116,6 +116,12 @@ var owners = []owner{
 		"vishvananda/netlink takes network namespaces in this form",
 	},
 	{
+		"golang.org/x/net/ipv4",
+		[]string{"nodeagent/network/dns"},
+		nil,
+		"several packets are read with one system call where there are many",
+	},
+	{
 		"golang.org/x/net/bpf",
 		[]string{"nodeagent/runtime/..."},
 		nil,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/naming"
@@ -28,8 +29,8 @@ const (
 	// and TCP connections.
 	mostAsking, mostAskingEach           = 512, 64
 	mostConnections, mostConnectionsEach = 256, 16
-	// readers is how many goroutines read one UDP socket.
-	readers = 4
+	// batch is how many packets one system call reads or writes.
+	batch = 32
 	// idleTimeout is how long a TCP connection is kept without a query.
 	idleTimeout = 8 * time.Second
 )
@@ -98,10 +99,10 @@ func (s *Server) others() []netip.AddrPort {
 
 // Socket is an address at which the server listens.
 type Socket struct {
-	packets  []*net.UDPConn // one socket, for as many readers
+	packets  *net.UDPConn
 	listener net.Listener
 	address  netip.AddrPort
-	waiting  sync.WaitGroup // readers, and replies that wait for upstream servers
+	waiting  sync.WaitGroup // for the reader, and for replies that wait for upstream servers
 }
 
 // Address returns the address, with the port that was chosen if it was 0.
@@ -109,14 +110,11 @@ func (k *Socket) Address() netip.AddrPort { return k.address }
 
 // Close closes a socket that is not served.
 func (k *Socket) Close() error {
-	var all []error
-	for _, c := range k.packets {
-		all = append(all, c.Close())
+	err := k.listener.Close()
+	if k.packets != nil {
+		err = errors.Join(err, k.packets.Close())
 	}
-	if k.listener != nil {
-		all = append(all, k.listener.Close())
-	}
-	return errors.Join(all...)
+	return err
 }
 
 // Listen opens an address, for UDP and TCP. It must be one address: replies from a socket for all
@@ -130,40 +128,17 @@ func Listen(ctx context.Context, at netip.AddrPort) (*Socket, error) {
 		err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) })
 		return errors.Join(err, failed)
 	}}
-	k := &Socket{}
 	listener, err := config.Listen(ctx, "tcp", at.String())
 	if err != nil {
 		return nil, fmt.Errorf("listen for DNS: %w", err)
 	}
-	k.listener = listener
-	k.address = netip.AddrPortFrom(at.Addr(), listener.Addr().(*net.TCPAddr).AddrPort().Port())
+	k := &Socket{listener: listener, address: netip.AddrPortFrom(at.Addr(), listener.Addr().(*net.TCPAddr).AddrPort().Port())}
 	conn, err := config.ListenPacket(ctx, "udp", k.address.String())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for DNS: %w", err), k.Close())
 	}
-	k.packets = []*net.UDPConn{conn.(*net.UDPConn)}
-	for range readers - 1 { // else they would wait for each other's reads
-		again, err := duplicate(k.packets[0])
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("listen for DNS at %s: %w", k.address, err), k.Close())
-		}
-		k.packets = append(k.packets, again)
-	}
+	k.packets = conn.(*net.UDPConn)
 	return k, nil
-}
-
-// duplicate returns the same socket with another descriptor.
-func duplicate(c *net.UDPConn) (*net.UDPConn, error) {
-	f, err := c.File()
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	again, err := net.FilePacketConn(f)
-	if err != nil {
-		return nil, err
-	}
-	return again.(*net.UDPConn), nil
 }
 
 // Serve answers queries at a socket until ctx ends. It closes the socket. Several may be served at
@@ -179,9 +154,7 @@ func (s *Server) Serve(ctx context.Context, k *Socket) error {
 		Handler:     dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) { s.serveStream(ctx, w, r) }),
 		IdleTimeout: func() time.Duration { return idleTimeout },
 	}
-	for _, c := range k.packets {
-		k.waiting.Go(func() { s.servePackets(ctx, k, c) })
-	}
+	k.waiting.Go(func() { s.servePackets(ctx, k) })
 	ended := make(chan error, 1)
 	go func() { ended <- tcp.ActivateAndServe() }()
 	var err error
@@ -204,51 +177,60 @@ func (s *Server) Serve(ctx context.Context, k *Socket) error {
 	return err
 }
 
-// servePackets answers what comes to a UDP socket until it is closed.
-func (s *Server) servePackets(ctx context.Context, k *Socket, c *net.UDPConn) {
-	in, out := make([]byte, dns.DefaultMsgSize), make([]byte, dns.DefaultMsgSize)
+// servePackets answers what comes to a UDP socket until it is closed. One goroutine reads and answers: what is known takes
+// some microseconds, and system calls, which are most of it, are for several packets.
+func (s *Server) servePackets(ctx context.Context, k *Socket) {
+	c := ipv4.NewPacketConn(k.packets) // as good for IPv6: it only reads and writes
+	in, out := make([]ipv4.Message, batch), make([]ipv4.Message, 0, batch)
+	buffers := make([][]byte, batch) // for replies
+	for i := range in {
+		in[i].Buffers = [][]byte{make([]byte, dns.DefaultMsgSize)}
+		buffers[i] = make([]byte, largestPacket)
+	}
 	for {
-		n, from, err := c.ReadFromUDPAddrPort(in)
+		n, err := c.ReadBatch(in, 0)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // an earlier reply was refused, as ICMP said
 			continue
 		}
-		if reply := s.packet(ctx, k, packet{c, from, in[:n], out}); reply != nil {
-			_, _ = c.WriteToUDPAddrPort(reply, from) // a lost reply is asked for again
+		out = out[:0]
+		for i := range in[:n] {
+			m := &in[i]
+			if reply := s.packet(ctx, k, m.Buffers[0][:m.N], m.Addr, buffers[i]); reply != nil {
+				out = append(out, ipv4.Message{Buffers: [][]byte{reply}, Addr: m.Addr})
+			}
+		}
+		for rest := out; len(rest) > 0; {
+			n, err := c.WriteBatch(rest, 0)
+			if err != nil {
+				n = 1 // lost, and asked for again
+			}
+			rest = rest[max(n, 1):]
 		}
 	}
 }
 
-// packet is what came to a UDP socket.
-type packet struct {
-	to   *net.UDPConn
-	from netip.AddrPort
-	data []byte
-	out  []byte // for the reply
-}
-
-// packet returns the reply to a packet; nil if there is none, or if it comes later.
-func (s *Server) packet(ctx context.Context, k *Socket, p packet) []byte {
+// packet returns the reply to a packet, in a buffer if it has room; nil if there is none, or if it comes later.
+func (s *Server) packet(ctx context.Context, k *Socket, data []byte, from net.Addr, buffer []byte) []byte {
 	const header, response = 12, 0x80
-	if len(p.data) < header || p.data[2]&response != 0 {
+	if len(data) < header || data[2]&response != 0 {
 		s.metrics.dropped.Inc()
 		return nil
 	}
 	r := new(dns.Msg)
-	if err := r.Unpack(p.data); err != nil {
+	if err := r.Unpack(data); err != nil {
 		r.Question, r.Answer, r.Ns, r.Extra = nil, nil, nil, nil
-		return s.pack(code(r, dns.RcodeFormatError), r, fromNowhere, p.out)
+		return s.pack(code(r, dns.RcodeFormatError), r, fromNowhere, buffer)
 	}
-	client := p.from.Addr().Unmap()
-	m, from, wait := s.reply(r, false, client, k.address.Addr().Unmap())
+	m, source, wait := s.reply(r, false, addrOf(from), k.address.Addr().Unmap())
 	if wait == nil {
-		return s.pack(m, r, from, p.out)
+		return s.pack(m, r, source, buffer)
 	}
 	k.waiting.Go(func() {
 		if reply := s.pack(wait(ctx), r, fromUpstream, nil); reply != nil {
-			_, _ = p.to.WriteToUDPAddrPort(reply, p.from) // as above
+			_, _ = k.packets.WriteTo(reply, from) // a lost reply is asked for again
 		}
 	})
 	return nil
