@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/directory"
 	"github.com/musterhq/muster/nodeagent/loop"
-	"github.com/musterhq/muster/nodeagent/network/directory"
 	"github.com/musterhq/muster/nodeagent/network/dns"
 	"github.com/spf13/pflag"
 )
@@ -83,7 +83,7 @@ func addressPorts(flag string, texts []string) ([]netip.AddrPort, error) {
 
 // names is what the machine knows of its cell, and who answers from it.
 type names struct {
-	known   *directory.Store
+	known   *directory.Directory
 	server  *dns.Server // nil: none
 	sockets []*dns.Socket
 }

@@ -35,7 +35,7 @@ func TestNames(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- n.run(ctx) }()
 		if say != nil {
-			n.known.Apply(schema.DirectoryChange{Set: say})
+			n.known.Apply(schema.DirectoryChange{Set: say}, func() {})
 		}
 		r := new(dns.Msg)
 		r.SetQuestion("0.web.ann.local.example.org.", dns.TypeA)

@@ -247,18 +247,13 @@ var layers = []layer{
 		"it makes networks for keys that mean nothing to it, and is put together with those who run tasks",
 	},
 	{
-		"nodeagent/network/directory",
-		[]string{"nodeagent/durable", "nodeagent/naming", "schema"},
-		"what is known of the cell outlives the agent; who asks, and from whom it came, is not its business",
-	},
-	{
 		"nodeagent/network/dns",
 		[]string{"nodeagent/naming", "schema"},
 		"names are answered from what is known, whatever else the machine does",
 	},
 	{
 		"nodeagent/directory",
-		[]string{"nodeagent/naming", "schema"},
+		[]string{"nodeagent/durable", "nodeagent/naming", "schema"},
 		"who brings changes of the directory and who acts by them do not know each other",
 	},
 	{

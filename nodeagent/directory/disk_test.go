@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/nodeagent/directory"
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/naming"
-	"github.com/musterhq/muster/nodeagent/network/directory"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -26,11 +26,11 @@ func job(name string, ready bool) schema.DirectoryEntry {
 	}}
 }
 
-func service(name, selector string) schema.DirectoryEntry {
+func serviceOf(name, selector string) schema.DirectoryEntry {
 	return schema.DirectoryEntry{Service: &schema.DirectoryService{ServiceSpec: schema.ServiceSpec{User: "ann", Name: name, Selector: selector}}}
 }
 
-func open(t *testing.T, cfg directory.Config) *directory.Store {
+func open(t *testing.T, cfg directory.Config) *directory.Directory {
 	t.Helper()
 	cfg.Cell, cfg.Log = "local", slog.New(slog.DiscardHandler)
 	s, err := directory.Open(cfg)
@@ -41,7 +41,7 @@ func open(t *testing.T, cfg directory.Config) *directory.Store {
 }
 
 // run runs s until the function that is returned is called.
-func run(t *testing.T, s *directory.Store) (stop func()) {
+func run(t *testing.T, s *directory.Directory) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -78,7 +78,7 @@ func TestSaved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "directory")
 	s := open(t, directory.Config{Dir: dir})
 	stop := run(t, s)
-	s.Apply(schema.DirectoryChange{Whole: true, Set: []schema.DirectoryEntry{job("a", true), job("b", false), service("s", "app")}})
+	s.Apply(schema.DirectoryChange{Whole: true, Set: []schema.DirectoryEntry{job("a", true), job("b", false), serviceOf("s", "app")}}, func() {})
 	stop()
 	again := open(t, directory.Config{Dir: dir})
 	if diff := cmp.Diff(s.Digests(), again.Digests()); diff != "" {
@@ -88,7 +88,7 @@ func TestSaved(t *testing.T) {
 		t.Error("task b/0 was forgotten")
 	}
 	stop = run(t, again)
-	again.Apply(schema.DirectoryChange{Removed: []string{"tasks/ann/b/0"}})
+	again.Apply(schema.DirectoryChange{Removed: []string{"tasks/ann/b/0"}}, func() {})
 	stop()
 	if _, ok := open(t, directory.Config{Dir: dir}).Snapshot().Task("ann", "b", 0); ok {
 		t.Error("task b/0 was removed, and is back")
@@ -101,7 +101,7 @@ func TestDamaged(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, directory.Config{Dir: dir})
 	stop := run(t, s)
-	s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", true), job("b", true), job("c", true)}})
+	s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", true), job("b", true), job("c", true)}}, func() {})
 	stop()
 	path := func(name string) string {
 		return filepath.Join(dir, fmt.Sprintf("%02d.json", schema.DirectoryShard("tasks/ann/"+name+"/0")))
@@ -130,7 +130,7 @@ func TestSaveEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, directory.Config{Dir: dir, SaveEvery: 5 * time.Second})
 		stop := run(t, s)
-		s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", true), job("b", true)}})
+		s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", true), job("b", true)}}, func() {})
 		time.Sleep(4900 * time.Millisecond)
 		if n := len(files(t, dir)); n != 0 {
 			t.Errorf("%d files before their time", n)
@@ -141,7 +141,7 @@ func TestSaveEvery(t *testing.T) {
 		if len(before) != 2 {
 			t.Errorf("%d files, want 2", len(before))
 		}
-		s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", false), job("b", true)}})
+		s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", false), job("b", true)}}, func() {})
 		time.Sleep(5100 * time.Millisecond)
 		synctest.Wait()
 		differ := 0
@@ -157,39 +157,28 @@ func TestSaveEvery(t *testing.T) {
 	})
 }
 
-func TestFollow(t *testing.T) {
+// TestFollowersWait: what is on disk is followed with the first change of a master, though it says nothing new.
+func TestFollowersWait(t *testing.T) {
 	t.Parallel()
-	s := open(t, directory.Config{Dir: t.TempDir()})
-	s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", false), service("s", "app=a"), service("t", "app=b")}})
-	f, is := s.Follow()
-	if _, ok := is.Service("ann", "s"); !ok {
-		t.Error("the first snapshot has no service s")
+	dir := t.TempDir()
+	d := open(t, directory.Config{Dir: dir})
+	stop := run(t, d)
+	d.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", true)}}, func() {})
+	stop()
+	var seen []*naming.Snapshot
+	d, err := directory.Open(directory.Config{Cell: "local", Dir: dir}, func(now *naming.Snapshot, _ naming.Touched, done func()) {
+		seen = append(seen, now)
+		done()
+	})
+	if err != nil || len(seen) != 0 {
+		t.Fatalf("%d snapshots, error %v", len(seen), err)
 	}
-	select {
-	case <-f.News():
-		t.Error("news of what was there before")
-	default:
+	did := 0
+	d.Apply(schema.DirectoryChange{}, func() { did++ })
+	if did != 1 || len(seen) != 1 {
+		t.Fatalf("%d snapshots, done %d times", len(seen), did)
 	}
-	for _, ready := range []bool{true, false, true} {
-		s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", ready)}})
-	}
-	s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{{Machine: &schema.DirectoryMachine{Name: "m1"}}}})
-	<-f.News()
-	is, touched := f.Take()
-	if diff := cmp.Diff(naming.Touched{Machines: []string{"m1"}, Services: []naming.Name{{User: "ann", Name: "s"}}}, touched); diff != "" {
-		t.Errorf("touched (-want +got):\n%s", diff)
-	}
-	if task, ok := is.Task("ann", "a", 0); !ok || !task.Ready {
-		t.Errorf("the snapshot has %v", task)
-	}
-	if _, touched = f.Take(); len(touched.Machines)+len(touched.Services) > 0 {
-		t.Errorf("again: %v", touched)
-	}
-	f.Close()
-	s.Apply(schema.DirectoryChange{Removed: []string{"machine/m1"}})
-	select {
-	case <-f.News():
-		t.Error("news after it was closed")
-	default:
+	if _, ok := seen[0].Task("ann", "a", 0); !ok {
+		t.Error("a follower does not learn what is on disk")
 	}
 }
