@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -34,6 +35,7 @@ type Follower struct {
 	view       *services.View
 
 	mu      sync.Mutex
+	found   *naming.Snapshot // of an earlier agent
 	now     *naming.Snapshot // the newest
 	touched map[naming.Name]struct{}
 	waiting []func() // for now to be in the kernel
@@ -67,6 +69,26 @@ func (f *Follower) Update(now *naming.Snapshot, touched []naming.Name, done func
 	case f.wake <- struct{}{}:
 	default: // it is awake
 	}
+}
+
+// Begin gives it what an earlier agent knew, before Run. It acts by that if the kernel has no
+// services of the cell at all, as after a restart of the machine: else these may be newer.
+func (f *Follower) Begin(found *naming.Snapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.found = found
+}
+
+// begin returns what an earlier agent knew, if that is to be acted by.
+func (f *Follower) begin() *naming.Snapshot {
+	f.mu.Lock()
+	found := f.found
+	f.found = nil
+	f.mu.Unlock()
+	if found == nil || !errors.Is(f.programmer.table.check(), errMissing) {
+		return nil
+	}
+	return found
 }
 
 func (f *Follower) take() (now *naming.Snapshot, touched []naming.Name, waiting []func()) {
@@ -140,6 +162,9 @@ func (r *round) step(now time.Time, audit bool) {
 func (r *round) takeIn() {
 	newest, touched, waiting := r.take()
 	r.waiters = append(r.waiters, waiting...)
+	if newest == nil && r.seen == nil {
+		newest = r.begin()
+	}
 	if newest == nil || newest == r.seen {
 		return
 	}

@@ -32,6 +32,7 @@ func (l *lab) follow() *cell {
 // start runs an agent; Cleanup ends it.
 func (c *cell) start() {
 	c.follower = kernel.NewFollower("one", "m0", slog.New(slog.DiscardHandler))
+	c.follower.Begin(c.directory.Snapshot())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	started := make(chan struct{})
@@ -175,7 +176,7 @@ func TestAgentThatStartsAgain(t *testing.T) {
 	c.directory = naming.New()
 	c.directory.Apply(schema.DirectoryChange{Whole: true, Set: []schema.DirectoryEntry{front(nil), tasks([]int{1})}})
 	c.start()
-	c.reaches("b0", "b1") // it does not know its cell yet
+	c.reaches("b0", "b1") // what it finds on disk may be older than the kernel
 	c.update(nil)
 	c.reaches("b1")
 	if _, err := conns["b0"].Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
@@ -183,6 +184,24 @@ func TestAgentThatStartsAgain(t *testing.T) {
 	}
 	if err := echo(conns["b1"]); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestMachineThatStartsAgain(t *testing.T) {
+	t.Parallel()
+	c := newLab(t, 1).follow()
+	c.apply(front(nil), tasks([]int{0}))
+	c.cancel()
+	c.machine.do(t, kernel.New("one").Withdraw)
+	c.start() // while no master answers
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		_, err := c.ask(c.client, "tcp", virtual)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
 }
 
