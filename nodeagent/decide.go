@@ -368,9 +368,10 @@ func (d *decider) start(it item) {
 	}
 	a := Action{Kind: Start, Incarnation: n, Assignment: it.assigned, Unconfirmed: d.in.Life.Confirmed.IsZero()}
 	steps := len(it.job().Task.Before)
-	a.Step = min(1, steps)
+	a.Step, a.Attempt = min(1, steps), 1
 	if it.held != nil {
 		a.Clear, a.Step = clears(it.held.last()), it.held.nextStep(steps, d.in.Boot)
+		a.Attempt = it.held.nextAttempt(a.Step, steps)
 	}
 	d.act(it, a)
 }

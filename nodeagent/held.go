@@ -36,8 +36,10 @@ type Held struct {
 // Process is what the machine says of an incarnation: whoever runs it fills it in, whole,
 // and the agent takes it as it is.
 type Process struct {
-	// Step says which of the task's Before it is, from 1; 0 is the task itself.
+	// Step says which of the task's Before it is, from 1; 0 is the task itself. Attempt is that of
+	// Incarnation; 0 if it was not noted.
 	Step      int
+	Attempt   int
 	Boot      string       // the boot id of the machine under which it was started
 	PID       int          // of the task; 0 while it starts, and of an alloc
 	StartedAt time.Time    // of the task; zero while it starts
@@ -88,8 +90,11 @@ type Incarnation struct {
 	// nil before the first, and not written to afterwards.
 	Usage *schema.Usage
 	Bytes int64 // as Held.Bytes, of its own directory
-	// Step says which of the task's Before it is, from 1; 0 is the task itself.
-	Step int
+	// Step says which of the task's Before it is, from 1; 0 is the task itself. Attempt counts,
+	// from 1, how often that began within the generation: an incarnation that goes on with
+	// the next step is of the same.
+	Step    int
+	Attempt int
 	// Given is what it has now, Renewed that this is another than it was started with.
 	Given   Given
 	Renewed bool
@@ -144,6 +149,22 @@ func (h *Held) nextStep(steps int, boot string) int {
 		return c.Step + 1
 	}
 	return 0
+}
+
+// nextAttempt returns the attempt of which the next incarnation is, which is that step.
+func (h *Held) nextAttempt(step, steps int) int {
+	c := h.last()
+	if c == nil {
+		return 1
+	}
+	attempt := c.Attempt
+	if attempt == 0 { // an agent of an earlier release started it: as if all had passed
+		attempt = (c.Number + steps) / (1 + steps)
+	}
+	if goesOn := step > 1 || step == 0 && steps > 0; goesOn {
+		return attempt
+	}
+	return attempt + 1
 }
 
 // blameless reports whether the incarnation ended for a reason that is not the

@@ -124,7 +124,7 @@ func (a *Agent) act(x Action, now time.Time) {
 	out := &Act{Action: x, Written: g.Written}
 	switch x.Kind {
 	case Start:
-		g.Incarnations = append(g.Incarnations, Incarnation{Number: x.Incarnation, Process: Process{Boot: a.info.Boot}, Busy: true, Unconfirmed: x.Unconfirmed, Step: x.Step})
+		g.Incarnations = append(g.Incarnations, Incarnation{Number: x.Incarnation, Process: Process{Boot: a.info.Boot}, Busy: true, Unconfirmed: x.Unconfirmed, Step: x.Step, Attempt: x.Attempt})
 		if _, ok := a.sticky[x.Task]; !ok && x.Assignment.Job.Task.Sticky.Has() {
 			a.sticky[x.Task] = time.Time{} // the start makes it
 		}
@@ -262,7 +262,7 @@ func (a *Agent) Started(r Running, out *StartOutcome, now time.Time) *Incarnatio
 	c := g.last()
 	switch {
 	case out.Refused == nil:
-		*c = Incarnation{Number: r.Incarnation, Process: out.Process, Unconfirmed: c.Unconfirmed, Step: c.Step, Given: out.Process.Given}
+		*c = Incarnation{Number: r.Incarnation, Process: out.Process, Unconfirmed: c.Unconfirmed, Step: c.Step, Attempt: c.Attempt, Given: out.Process.Given}
 		g.walk, g.logs = walk{}, ""
 		a.changed(a.conditions.SeeStart("", now))
 		return c

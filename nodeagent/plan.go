@@ -109,7 +109,8 @@ type Action struct {
 	Command     []string           // for StopCommand, expanded
 	Timeout     time.Duration      // for StopCommand
 	Exit        *schema.Exit       // for Reap
-	Step        int                // for Start: see Process.Step
+	Step        int                // for Start: see Incarnation.Step
+	Attempt     int                // for Start: see Incarnation.Attempt
 	Unconfirmed bool               // for Start: see Incarnation.Unconfirmed
 	Limits      TaskLimits         // for Limit
 	Renewal     Renewal            // for Renew

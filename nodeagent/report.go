@@ -35,6 +35,9 @@ func (d *decider) report(it item, newest uint64) {
 		d.noteWait(it, &s)
 	}
 	if c := h.last(); c != nil {
+		if len(h.Assignment.Job.Task.Before) > 0 {
+			s.Attempt = c.Attempt
+		}
 		s.Incarnation, s.Note = c.Number, cmp.Or(s.Note, c.notes(h.Throttle, h.IOBound))
 		if h.Alive() && c.Boot == d.in.Boot {
 			still, until := d.in.Life.unconfirmed(c, d.in.Now)

@@ -249,15 +249,16 @@ type Assignment struct {
 	// Local are variables that the machine sets; they are never sent.
 	Local map[string]string `json:"-"`
 	// Step says which of the job's Before is run, from 1, by an agent that starts it; 0 is
-	// the task itself. It is never sent.
-	Step int `json:"-"`
+	// the task itself. Attempt counts how often that has begun. They are never sent.
+	Step    int `json:"-"`
+	Attempt int `json:"-"`
 }
 
-// ForStep returns a as what runs in a step: with 0 the task itself, and else the step-th
-// of its Before in the task's place.
-func (a *Assignment) ForStep(step int) *Assignment {
+// ForStep returns a as what runs in a step of an attempt: with 0 the task itself, and else the
+// step-th of its Before in the task's place.
+func (a *Assignment) ForStep(step, attempt int) *Assignment {
 	out := *a
-	out.Step = step
+	out.Step, out.Attempt = step, attempt
 	if step == 0 {
 		return &out
 	}

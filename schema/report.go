@@ -44,12 +44,15 @@ type TaskStatus struct {
 	State      TaskState `json:"state"`
 	// Incarnation counts the starts within the generation, from 1; 0 before
 	// the first.
-	Incarnation int         `json:"incarnation"`
-	PID         int         `json:"pid,omitempty"`
-	StartedAt   time.Time   `json:"startedAt,omitzero"` // of the incarnation
-	Ports       Ports       `json:"ports,omitempty"`
-	Devices     []DeviceUse `json:"devices,omitempty"`
-	Health      HealthState `json:"health,omitempty"`
+	Incarnation int `json:"incarnation"`
+	// Attempt counts those that began with the first of what runs before the task, of a
+	// task that has any; 0 of others, and if its agent does not say so.
+	Attempt   int         `json:"attempt,omitempty"`
+	PID       int         `json:"pid,omitempty"`
+	StartedAt time.Time   `json:"startedAt,omitzero"` // of the incarnation
+	Ports     Ports       `json:"ports,omitempty"`
+	Devices   []DeviceUse `json:"devices,omitempty"`
+	Health    HealthState `json:"health,omitempty"`
 	// HealthMessage is what the last health check that failed has seen; ""
 	// after one that passed.
 	HealthMessage string `json:"healthMessage,omitempty"`
@@ -91,7 +94,7 @@ type TaskStatus struct {
 
 // Same reports whether two statuses say the same.
 func (t *TaskStatus) Same(o *TaskStatus) bool {
-	return t.Task == o.Task && t.Generation == o.Generation && t.State == o.State && t.Incarnation == o.Incarnation && t.PID == o.PID &&
+	return t.Task == o.Task && t.Generation == o.Generation && t.State == o.State && t.Incarnation == o.Incarnation && t.Attempt == o.Attempt && t.PID == o.PID &&
 		t.StartedAt.Equal(o.StartedAt) && slices.Equal(t.Ports, o.Ports) && slices.Equal(t.Devices, o.Devices) &&
 		t.Health == o.Health && t.HealthMessage == o.HealthMessage && t.Unchecked == o.Unchecked && t.Line == o.Line &&
 		t.OOMKills == o.OOMKills && t.Failures == o.Failures && t.RestartAt.Equal(o.RestartAt) &&

@@ -60,9 +60,10 @@ type Spec struct {
 	// Note is what the agent has to say of how the task is held; the keeper does not
 	// read it.
 	Note string `json:"note,omitempty"`
-	// Step says which of what runs before the task this is, 0 the task itself; the keeper
-	// does not read it.
-	Step int `json:"step,omitempty"`
+	// Step says which of what runs before the task this is, 0 the task itself, and Attempt how
+	// often that has begun; the keeper does not read them.
+	Step    int `json:"step,omitempty"`
+	Attempt int `json:"attempt,omitempty"`
 	// StopSignal is what the task's process group gets when the keeper gets SIGTERM; 0 is
 	// SIGTERM.
 	StopSignal int `json:"stopSignal,omitempty"`

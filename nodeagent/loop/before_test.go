@@ -51,6 +51,15 @@ func TestBefore(t *testing.T) {
 			if got := s.steps(); !slices.Equal(got, want) {
 				s.t.Fatalf("%s: incarnations of steps %v, want %v", when, got, want)
 			}
+			begun := 0 // each with the first step
+			for _, step := range want {
+				if step == 1 {
+					begun++
+				}
+			}
+			if got := s.agent.Report().Tasks[0].Attempt; got != begun {
+				s.t.Fatalf("%s: attempt %d, want %d", when, got, begun)
+			}
 		}
 		end := func(code int) {
 			s.t.Helper()

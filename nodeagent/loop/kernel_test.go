@@ -102,7 +102,7 @@ func (k *kernel) start(dir string, a *schema.Assignment) *process {
 	}
 	k.pids++
 	k.starts[taskDir(dir)]++
-	p := &process{kernel: k, dir: dir, ended: make(chan struct{}), is: nodeagent.Process{Boot: k.boot, PID: 100 + k.pids, StartedAt: time.Now(), Note: "fake", Given: nodeagent.GivenOf(&a.Job.Task), Step: a.Step}}
+	p := &process{kernel: k, dir: dir, ended: make(chan struct{}), is: nodeagent.Process{Boot: k.boot, PID: 100 + k.pids, StartedAt: time.Now(), Note: "fake", Given: nodeagent.GivenOf(&a.Job.Task), Step: a.Step, Attempt: a.Attempt}}
 	p.is.Limited, p.cpuAt = k.limited, time.Now()
 	k.procs[dir] = p
 	return p

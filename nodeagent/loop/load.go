@@ -239,7 +239,7 @@ func (l *loader) adopt(ctx context.Context, g *loaded, dir string, n int) error 
 		return fmt.Errorf("adopt incarnation %d: %w", n, err)
 	}
 	c := nodeagent.Incarnation{Number: n, Process: p.State(), Stop: stop, Probe: l.disk.readHealth(dir)}
-	c.Step = c.Process.Step
+	c.Step, c.Attempt = c.Process.Step, c.Process.Attempt
 	if c.Given, c.Renewed, err = l.disk.readGiven(dir); err != nil {
 		return err
 	}

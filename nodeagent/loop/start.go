@@ -84,7 +84,7 @@ func (s *starter) launch(ctx context.Context, x *nodeagent.Act) started {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	out.Tried = true
-	p, err := s.runtime.Start(ctx, incarnationDir(dir, x.Incarnation), x.Assignment.ForStep(x.Step))
+	p, err := s.runtime.Start(ctx, incarnationDir(dir, x.Incarnation), x.Assignment.ForStep(x.Step, x.Attempt))
 	if err != nil {
 		out.Fault = !errors.Is(err, nodeagent.ErrTask)
 		return refuse(schema.CauseStartFailed, err)

@@ -24,7 +24,7 @@ func testBefore(t *testing.T, m *machine) {
 	for n, want := range []string{"step b file\n", "step b file\nb\n"} {
 		which := (n + 1) % 2
 		dir := place(t, m.dir, a, n+1)
-		p, err := m.Start(t.Context(), dir, a.ForStep(which))
+		p, err := m.Start(t.Context(), dir, a.ForStep(which, 1))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 		meter: r.host.Meter(h.Spec.Cgroups, h.State.Keeper.PID),
 	}
 	p.is = nodeagent.Process{
-		Step: h.Spec.Step, Boot: cmp.Or(h.State.Boot, h.Spec.Boot), PID: h.State.Task.PID, StartedAt: h.State.StartedAt, Note: r.note,
+		Step: h.Spec.Step, Attempt: h.Spec.Attempt, Boot: cmp.Or(h.State.Boot, h.Spec.Boot), PID: h.State.Task.PID, StartedAt: h.State.StartedAt, Note: r.note,
 	}
 	_ = json.Unmarshal(h.Spec.Given, &p.is.Given) // without it the task is given all of it again
 	if h.Exit != nil {                            // known from the start, so that none decides as if it lived

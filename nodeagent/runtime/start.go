@@ -136,7 +136,7 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (spec *keeper.Spec, 
 	}()
 	a = r.sees.local(a, p)
 	spec = &keeper.Spec{
-		Boot: r.host.Boot(), Step: a.Step,
+		Boot: r.host.Boot(), Step: a.Step, Attempt: a.Attempt,
 		Mark: markVariable + "=" + p.Work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores, Filter: r.sees.isolation.filter, Scoped: r.sees.isolation.scoped,
 	}
 	logs, lessLogs := logLimits(&a.Job.Task)

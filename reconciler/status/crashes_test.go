@@ -50,6 +50,25 @@ func TestCrashPattern(t *testing.T) {
 	}
 }
 
+// TestRestartsOf: what runs before a task is an incarnation of its own, and no restart.
+func TestRestartsOf(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ incarnation, attempt, before, want int }{
+		{0, 0, 0, 0},
+		{1, 0, 0, 0},
+		{4, 0, 0, 3},
+		{3, 1, 2, 0},
+		{4, 4, 2, 3},
+		{6, 4, 2, 3},
+		{3, 0, 2, 0}, // of an earlier release
+		{6, 0, 2, 1},
+	} {
+		if got := restartsOf(&schema.TaskStatus{Incarnation: tt.incarnation, Attempt: tt.attempt}, tt.before); got != tt.want {
+			t.Errorf("%+v: %d", tt, got)
+		}
+	}
+}
+
 func TestCrashes(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -187,6 +187,15 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 	d.job.Tasks = append(d.job.Tasks, t)
 }
 
+// restartsOf counts the restarts of a generation of a task that has so many steps before it,
+// each of which is an incarnation, too.
+func restartsOf(status *schema.TaskStatus, before int) int {
+	if status.Attempt > 0 {
+		return status.Attempt - 1
+	}
+	return max(0, status.Incarnation-1) / (1 + before) // of an agent of an earlier release it is not known where they failed
+}
+
 // state returns the word for a task's state and why it is not running, and
 // fills what its agent said of it into t.
 func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskStatus) (state TaskState, reason string) {
@@ -206,7 +215,7 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	}
 	t.PID, t.StartedAt, t.Incarnation, t.Health = status.PID, status.StartedAt, status.Incarnation, status.Health
 	t.HealthMessage, t.Line, t.RestartAt = status.HealthMessage, status.Line, status.RestartAt
-	t.Restarts += max(0, status.Incarnation-1) / (1 + len(d.in.State.Data[r.Data].Task.Before)) // each of which is an incarnation, too
+	t.Restarts += restartsOf(status, len(d.in.State.Data[r.Data].Task.Before))
 	for _, e := range status.Exits {
 		t.History = append(t.History, fmt.Sprintf("%s generation %d incarnation %d on %s: %s", e.At.UTC().Format(time.RFC3339), r.Generation, e.Incarnation, r.Machine, e))
 	}

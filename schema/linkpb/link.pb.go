@@ -2961,6 +2961,7 @@ type TaskStatus struct {
 	Stuck         bool                   `protobuf:"varint,89,opt,name=stuck,proto3" json:"stuck,omitempty"`                       // SIGKILL does not end it
 	Unchecked     bool                   `protobuf:"varint,90,opt,name=unchecked,proto3" json:"unchecked,omitempty"`               // the last health checks could not be made
 	Brought       []string               `protobuf:"bytes,120,rep,name=brought,proto3" json:"brought,omitempty"`                   // what to bring, once all of it is there
+	Attempt       int32                  `protobuf:"varint,121,opt,name=attempt,proto3" json:"attempt,omitempty"`                  // incarnations that began with what runs before the task
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3161,6 +3162,13 @@ func (x *TaskStatus) GetBrought() []string {
 		return x.Brought
 	}
 	return nil
+}
+
+func (x *TaskStatus) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
 }
 
 // Exit is the end of one incarnation.
@@ -5141,7 +5149,7 @@ const file_link_proto_rawDesc = "" +
 	"disk_bytes\x18\x03 \x01(\x03R\tdiskBytes\"5\n" +
 	"\tPortRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\xf1\x06\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\x8b\a\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -5172,7 +5180,8 @@ const file_link_proto_rawDesc = "" +
 	"\bwithheld\x18X \x01(\bR\bwithheld\x12\x14\n" +
 	"\x05stuck\x18Y \x01(\bR\x05stuck\x12\x1c\n" +
 	"\tunchecked\x18Z \x01(\bR\tunchecked\x12\x18\n" +
-	"\abrought\x18x \x03(\tR\abrought\x1a8\n" +
+	"\abrought\x18x \x03(\tR\abrought\x12\x18\n" +
+	"\aattempt\x18y \x01(\x05R\aattempt\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

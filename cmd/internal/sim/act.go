@@ -185,7 +185,7 @@ func (w *World) start(m *machine, x *nodeagent.Act) (out nodeagent.StartOutcome,
 	}
 	out.Tried = true
 	of := schema.TaskRef{Task: x.Task, Generation: x.Generation}
-	r := &run{of: g, number: x.Incarnation, boot: m.bootID(), limits: nodeagent.LimitsOf(x.Assignment.Job), given: nodeagent.GivenOf(&x.Assignment.Job.Task), step: x.Step}
+	r := &run{of: g, number: x.Incarnation, boot: m.bootID(), limits: nodeagent.LimitsOf(x.Assignment.Job), given: nodeagent.GivenOf(&x.Assignment.Job.Task), step: x.Step, attempt: x.Attempt}
 	w.give(m, x, r)
 	err = w.write(m, file(of, "state.json"), func() { g.runs = append(g.runs, r); w.begin(m, r) }, func() {
 		g.runs = slices.DeleteFunc(g.runs, func(x *run) bool { return x == r })

@@ -48,6 +48,7 @@ type run struct {
 	probe       nodeagent.Probe      // as it was last written down
 	limits      nodeagent.TaskLimits // in force
 	step        int                  // of the task's Before, from 1; 0 is the task itself
+	attempt     int                  // at which that is
 	given       nodeagent.Given      // when it started
 	renewed     nodeagent.Given      // after that, as it was last written down; nil: never
 	secrets     map[string]string    // versions of those that it has, by their names
@@ -164,7 +165,7 @@ func (g *generation) held() nodeagent.Held {
 func (r *run) incarnation() nodeagent.Incarnation {
 	return nodeagent.Incarnation{
 		Number: r.number, Process: r.state(), Stop: r.stop, Probe: nodeagent.Known(r.probe.State, r.probe.Message),
-		Step: r.step, Given: r.givenNow(), Renewed: r.renewed != nil,
+		Step: r.step, Attempt: r.attempt, Given: r.givenNow(), Renewed: r.renewed != nil,
 	}
 }
 
