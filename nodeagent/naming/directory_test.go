@@ -259,6 +259,9 @@ func check(t *rapid.T, d *naming.Directory, p plain, c schema.DirectoryChange) {
 			}
 		}
 	}
+	if s.Empty() && len(jobs)+len(services) > 0 {
+		t.Fatal("it is empty")
+	}
 	for _, user := range []string{"ann", "bob"} {
 		if s.HasJobs(user) != jobs[user] || s.HasServices(user) != services[user] {
 			t.Fatalf("%s: has jobs %v, services %v", user, s.HasJobs(user), s.HasServices(user))

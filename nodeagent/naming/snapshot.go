@@ -59,6 +59,12 @@ func hashAddr(a netip.Addr) uint64 {
 // or in a cell without a network.
 func (s *Snapshot) Cell() *schema.DirectoryCell { return s.cell }
 
+// Empty reports whether nothing is known at all, as before a master has said anything: no cell with an
+// agent has no machine.
+func (s *Snapshot) Empty() bool {
+	return s.cell == nil && s.machines.size == 0 && s.jobs.size == 0 && s.services.size == 0
+}
+
 // Machine returns a machine.
 func (s *Snapshot) Machine(name string) (*schema.DirectoryMachine, bool) {
 	return s.machines.get(hashText(name), name)

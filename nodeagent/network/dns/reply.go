@@ -31,6 +31,8 @@ func Reply(z *Zone, s *naming.Snapshot, r *dns.Msg, how Question) (*dns.Msg, boo
 	case q.Qclass != dns.ClassINET && q.Qclass != dns.ClassANY,
 		q.Qtype == dns.TypeAXFR, q.Qtype == dns.TypeIXFR:
 		return code(r, dns.RcodeRefused), true
+	case z.Has(q.Name) && s.Empty(): // a name that is not known yet is no name that is not there
+		return code(r, dns.RcodeServerFailure), true
 	case z.Has(q.Name):
 		if q.Qtype == dns.TypeANY { // RFC 8482
 			return message(r, Answer{Answer: []dns.RR{&dns.HINFO{Hdr: header(q.Name, dns.TypeHINFO, positiveTTL), Cpu: "RFC8482"}}}), true

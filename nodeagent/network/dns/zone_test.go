@@ -266,6 +266,16 @@ func TestNoPointer(t *testing.T) {
 	}
 }
 
+// TestNothingKnown is about an agent that no master has said anything to.
+func TestNothingKnown(t *testing.T) {
+	t.Parallel()
+	r := new(mdns.Msg)
+	r.SetQuestion("web.ann.local.muster.internal.", mdns.TypeA)
+	if m, ok := dns.Reply(zone(), naming.New().Snapshot(), r, dns.Question{}); !ok || m.Rcode != mdns.RcodeServerFailure {
+		t.Errorf("%v, want SERVFAIL", m)
+	}
+}
+
 // FuzzReply has messages that nobody else checks before.
 func FuzzReply(f *testing.F) {
 	for _, name := range []string{
