@@ -306,9 +306,7 @@ func (o *Objects) Sort() {
 	o.Secrets = sorted(o.Secrets, func(a, b *Secret) int {
 		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.User, b.User), strings.Compare(a.Name, b.Name))
 	})
-	o.Services = sorted(o.Services, func(a, b *ServiceSpec) int {
-		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.User, b.User), strings.Compare(a.Name, b.Name))
-	})
+	o.Services = sorted(o.Services, (*ServiceSpec).Compare)
 	o.AllocSets = sorted(o.AllocSets, func(a, b *AllocSet) int { return a.ID().Compare(b.ID()) })
 	o.Jobs = sorted(o.Jobs, func(a, b *Job) int { return a.ID().Compare(b.ID()) })
 }

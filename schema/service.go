@@ -1,5 +1,11 @@
 package schema
 
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+)
+
 // ServiceSpec is a virtual address for tasks of one user: connections to it go to those that are
 // ready, of the jobs that Selector picks.
 type ServiceSpec struct {
@@ -28,6 +34,18 @@ func (s *ServiceSpec) ID() string { return s.Cell + "/" + s.User + "/" + s.Name 
 
 // Short returns user/name, the form used where the cell is known.
 func (s *ServiceSpec) Short() string { return s.User + "/" + s.Name }
+
+// Compare orders services by cell, user and name.
+func (s *ServiceSpec) Compare(o *ServiceSpec) int {
+	return cmp.Or(strings.Compare(s.Cell, o.Cell), strings.Compare(s.User, o.User), strings.Compare(s.Name, o.Name))
+}
+
+// ServiceRecord is what the store keeps of a service beside what is declared.
+type ServiceRecord struct {
+	// Addresses are its virtual addresses, for as long as it is declared and they are of the
+	// cell's ranges: at most one of IPv4 and then one of IPv6.
+	Addresses []netip.Addr `json:"addresses"`
+}
 
 // ServicePort is a port of a service.
 type ServicePort struct {

@@ -22,6 +22,7 @@ type Memo struct {
 	idle      idleJobs
 	admission *admissionMemo
 	combed    map[string]bool // see restore
+	served    servedServices
 }
 
 // Audit holds a memo, and what in says is desired, against what is found out from

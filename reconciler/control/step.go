@@ -95,6 +95,7 @@ func Step(in Input) Output {
 	p.bookCell(p.Surveyed())
 	s := newStep(p, &in)
 	s.admission = admission
+	serve(p, &in.Memo.served) // depends on nothing else
 	s.run()
 	s.cell.Leave()
 	p.bookCell(s.cell.Until())

@@ -24,6 +24,8 @@ type Desired struct {
 	// what they run and have in Jobs: that, or nil for those that no package
 	// declares.
 	Waiting map[schema.JobName]*DesiredJob
+	// Services are those of this cell, sorted by user and name.
+	Services []*schema.ServiceSpec
 }
 
 // DesiredJob is a job as it is declared, with what the names in it stand for.
@@ -88,6 +90,7 @@ func DeclaredWith(cell string, packages []*schema.Package, digest func(p *schema
 				d.addMachine(m, p.Origins[schema.ObjectKey{Kind: schema.KindMachine, Name: cell + "/" + m.Name}])
 			}
 		}
+		d.addServices(cell, objects.Services)
 		for _, c := range objects.Cells {
 			if c.Name == cell {
 				d.Policy = c
@@ -95,8 +98,17 @@ func DeclaredWith(cell string, packages []*schema.Package, digest func(p *schema
 		}
 	}
 	slices.SortFunc(d.Quotas, func(a, b schema.Quota) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(d.Services, (*schema.ServiceSpec).Compare)
 	slices.SortFunc(d.matching, func(a, b DesiredMachine) int { return strings.Compare(a.Name, b.Name) })
 	return d
+}
+
+func (d *Desired) addServices(cell string, services []schema.ServiceSpec) {
+	for i := range services {
+		if s := &services[i]; s.Cell == cell {
+			d.Services = append(d.Services, s)
+		}
+	}
 }
 
 // Undigested is for who does not look at digests.

@@ -27,6 +27,8 @@ const (
 	KeySuspend = "suspend/" // + user/job, or all: schema.Suspension
 	KeyRestart = "restart/" // + user/job or user/job/index: schema.RestartRequest
 
+	KeyService = "service/" // + user/name: schema.ServiceRecord
+
 	KeySecrets = "secrets" // schema.SecretsRecord
 
 	KeyRestored = "restored" // schema.Restored, of a cell that was restored from a snapshot
@@ -49,20 +51,22 @@ type State struct {
 	Suspensions map[string]*schema.Suspension
 	// Restarts are those in progress, and those that have failed, by name.
 	Restarts map[string]*schema.RestartRequest
+	// Services are the records of services, by USER/NAME.
+	Services map[string]*schema.ServiceRecord
 	// Secrets is empty in a cell that never had any.
 	Secrets schema.SecretsRecord
 	// Restored is nil in a cell that never was.
 	Restored *schema.Restored
 
-	unknown map[string]*schema.Unknown      // of documents, by key; those without are absent
-	known   map[schema.Digest]schema.Digest // of data with unknown fields: the digest of what is known of it
-	heavy   map[schema.Digest]int           // of data that no machine can be sent: how many bytes it has
+	decoded
 	// Desires counts the changes of what intent.Of is a function of: that is the same for
 	// as long as this is.
 	Desires uint64
 	// Records counts the changes of what admission is a function of in the records of jobs
 	// (see Standing) and of machines, of which it is their capacity.
 	Records uint64
+	// Addressed counts the changes of Services.
+	Addressed uint64
 
 	// Indexes of Chunks: by machine, and by job how many chunks its records span; and of Data
 	// by job, sorted. The lists are never written to.
@@ -74,6 +78,13 @@ type State struct {
 	written  Log[schema.JobName] // of which documents were replaced
 	machines Log[string]         // whose records were
 	ids      map[string][]string // names of machines by the id of their agents, sorted; the lists are never written to
+}
+
+// decoded is what is known of documents beside what they say.
+type decoded struct {
+	unknown map[string]*schema.Unknown      // of documents, by key; those without are absent
+	known   map[schema.Digest]schema.Digest // of data with unknown fields: the digest of what is known of it
+	heavy   map[schema.Digest]int           // of data that no machine can be sent: how many bytes it has
 }
 
 // ChunkName identifies a chunk of a job's task records.
@@ -88,6 +99,7 @@ func (s *State) Snapshot() *State {
 	out := *s
 	out.Packages, out.Data, out.Jobs, out.Chunks = maps.Clone(s.Packages), maps.Clone(s.Data), maps.Clone(s.Jobs), maps.Clone(s.Chunks)
 	out.Machines, out.Suspensions, out.Restarts = maps.Clone(s.Machines), maps.Clone(s.Suspensions), maps.Clone(s.Restarts)
+	out.Services = maps.Clone(s.Services)
 	out.unknown, out.known, out.heavy = maps.Clone(s.unknown), maps.Clone(s.known), maps.Clone(s.heavy)
 	out.holders, out.spans = maps.Clone(s.holders), maps.Clone(s.spans)
 	out.ids, out.dataOf, out.orphans = maps.Clone(s.ids), maps.Clone(s.dataOf), maps.Clone(s.orphans)
@@ -99,8 +111,8 @@ func NewState(cell string) *State {
 	return &State{
 		Cell: cell, Packages: map[schema.Digest]*schema.Package{}, Data: map[schema.Digest]*schema.Job{},
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Chunks: map[ChunkName]*schema.Chunk{}, Machines: map[string]*schema.MachineRecord{},
-		Suspensions: map[string]*schema.Suspension{}, Restarts: map[string]*schema.RestartRequest{},
-		unknown: map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{}, heavy: map[schema.Digest]int{},
+		Suspensions: map[string]*schema.Suspension{}, Restarts: map[string]*schema.RestartRequest{}, Services: map[string]*schema.ServiceRecord{},
+		decoded: decoded{unknown: map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{}, heavy: map[schema.Digest]int{}},
 		holders: holders{}, spans: map[schema.JobName]int{}, ids: map[string][]string{},
 		dataOf: map[schema.JobName][]schema.Digest{}, orphans: map[schema.JobName]bool{},
 	}
@@ -191,6 +203,8 @@ func (s *State) apply(w Write) error {
 		return putOfJob(s, s.Suspensions, name, w)
 	case KeyRestart:
 		return putOfJob(s, s.Restarts, name, w)
+	case KeyService:
+		return s.applyService(name, w)
 	case KeyJob:
 		return s.applyJob(name, w)
 	case KeyChunk:
@@ -228,6 +242,12 @@ func (s *State) compact(c *schema.Chunk) {
 		}
 		data = t.Data
 	}
+}
+
+// applyService takes the record of the service with the given name, user/name.
+func (s *State) applyService(name string, w Write) error {
+	s.Addressed++
+	return put(s, s.Services, name, w)
 }
 
 // applyJob takes the record of the job with the given short name.

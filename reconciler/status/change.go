@@ -23,6 +23,8 @@ type Change struct {
 	GoneJobs     []string        `json:"goneJobs,omitempty"`
 	Machines     []MachineStatus `json:"machines,omitempty"`
 	GoneMachines []string        `json:"goneMachines,omitempty"`
+	// Served is all of services, if any of it has changed; nil: it is that of before.
+	Served *Served `json:"served,omitempty"`
 }
 
 // JobChange is what has changed of a job and its tasks.
@@ -48,6 +50,9 @@ func ChangeOf(was, is *Snapshot) *Change {
 		c.Begins, was = true, new(Snapshot)
 	} else {
 		c.Since = was.brief.Version
+	}
+	if was.served != is.served {
+		c.Served = is.served
 	}
 	Merge(was.parts, is.parts, func(p *Part) string { return p.Job.Name }, func(a, b *Part) {
 		switch {
@@ -129,6 +134,9 @@ func (s *Snapshot) Changed(c *Change) (*Snapshot, error) {
 	machine := func(m *MachineStatus) string { return m.Name }
 	machines := listOf[MachineStatus, MachineStatus]{machine, machine, func(_, m *MachineStatus) *MachineStatus { return m }}
 	out.machines = machines.after(s.machines, Pointers(c.Machines), c.GoneMachines)
+	if out.served = s.served; c.Served != nil {
+		out.served = c.Served
+	}
 	brief.Version, brief.Tasks = c.Version, []TaskStatus{}
 	brief.Jobs, brief.Machines = make([]JobStatus, len(out.parts)), make([]MachineStatus, len(out.machines))
 	for i, p := range out.parts {

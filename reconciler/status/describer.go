@@ -28,6 +28,7 @@ type Describer struct {
 	changes  int                     // see facts.MachinesChangedSince
 	written  int                     // see model.State.WrittenSince
 	draining map[string]*control.Draining
+	services services
 }
 
 // jobPart is the status of a job, and what it depends on.
@@ -100,7 +101,7 @@ func (k *Describer) Describe(in DescribeInput) *Snapshot {
 	d.status.Waiting = d.status.waitingFor(d.parts, nil)
 	d.status.Converged = len(d.status.Waiting) == 0
 	d.status.Blocked = d.status.blockers(func(string) bool { return true })
-	return &Snapshot{brief: &d.status, parts: d.parts, machines: d.machine}
+	return &Snapshot{brief: &d.status, parts: d.parts, machines: d.machine, served: k.services.of(in.desired(), in.State)}
 }
 
 // forget drops jobs and machines that are gone, and keeps the names of the jobs.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
 )
 
 // Snapshot is a cell at one moment, as its users see it. It is never written to, and
@@ -14,6 +15,7 @@ type Snapshot struct {
 	brief    *Status // without tasks
 	parts    []*Part
 	machines []*MachineStatus
+	served   *Served // nil: there are no services, and no network
 }
 
 // Part is the part of a Snapshot that is about one job.
@@ -89,7 +91,7 @@ func (s *Snapshot) tasks() (n int) {
 func (s *Snapshot) With(f func(*Status)) *Snapshot {
 	brief := *s.brief
 	f(&brief)
-	return &Snapshot{&brief, s.parts, s.machines}
+	return &Snapshot{&brief, s.parts, s.machines, s.served}
 }
 
 // Parts are those of all jobs, by name.
@@ -121,6 +123,22 @@ func (s *Snapshot) Tasks() iter.Seq[*TaskStatus] {
 
 // Machines are all machines, by name. The list is shared.
 func (s *Snapshot) Machines() []*MachineStatus { return s.machines }
+
+// Services are all services, by user and name. The list is shared.
+func (s *Snapshot) Services() []*ServiceStatus {
+	if s.served == nil {
+		return nil
+	}
+	return s.served.Services
+}
+
+// Network is that of the cell; nil if it has none. It is shared.
+func (s *Snapshot) Network() *schema.CellNetwork {
+	if s.served == nil {
+		return nil
+	}
+	return s.served.Network
+}
 
 // Part returns the part of a job, nil if there is none.
 func (s *Snapshot) Part(job string) *Part {
