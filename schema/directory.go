@@ -91,6 +91,18 @@ type DirectoryChange struct {
 	Removed []string         // keys
 }
 
+// DirectoryUpdate is what the agent of a machine is sent of the directory.
+type DirectoryUpdate struct {
+	// Version is that of the directory after the changes; 0: there are no changes.
+	Version uint64
+	Shards  []int    // as in DirectoryChange
+	Set     [][]byte // entries, each as canonical JSON
+	Removed []string // keys
+	// Unlisted are tasks of the machine to which no machine sends anything new any more, as
+	// far as is known: user/job/index.
+	Unlisted []string
+}
+
 // DirectoryShards is into how many shards the entries of a directory are divided. A master
 // sends those of which a machine says another digest than its own.
 const DirectoryShards = 64

@@ -32,7 +32,7 @@ func EndpointOf(j *JobStatus, t *TaskStatus) *Endpoint {
 	}
 	e := &Endpoint{Name: t.Name, Labels: j.Labels, Machine: t.Machine, Address: t.Address, Ports: t.Ports}
 	switch {
-	case t.State == TaskRunning && t.Health != schema.Unhealthy && t.Health != schema.HealthUnknown:
+	case t.Works():
 		if e.Ready = t.Address != ""; !e.Ready {
 			e.Reason = noAddress
 		}
@@ -42,6 +42,12 @@ func EndpointOf(j *JobStatus, t *TaskStatus) *Endpoint {
 		e.Reason = "it is " + string(t.State)
 	}
 	return e
+}
+
+// Works reports whether the task runs, with a health check that passes if it has one, and is not
+// being stopped.
+func (t *TaskStatus) Works() bool {
+	return t.State == TaskRunning && t.Health != schema.Unhealthy && t.Health != schema.HealthUnknown
 }
 
 // Equal reports whether two endpoints are the same to those who use them.

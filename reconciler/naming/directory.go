@@ -1,0 +1,271 @@
+package naming
+
+import (
+	"context"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/status"
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	// takeEvery is the least time between two looks at a cell: what happens in between is one
+	// version.
+	takeEvery = 50 * time.Millisecond
+	// takeShare is which part of its time the directory lets a processor look.
+	takeShare = 5
+	// ackWithin is how long agents are waited for that do not acknowledge a version. It is less
+	// than an agent that stops a task waits at most, see nodeagent.
+	ackWithin = 2 * time.Second
+)
+
+// Config is what a Directory needs.
+type Config struct {
+	// Cell returns the cell at this moment, and a channel that is closed when there is a newer
+	// version.
+	Cell func(context.Context) (*status.Snapshot, <-chan struct{}, error)
+	// Others is how long the agents that are connected to other masters are given to know what
+	// those of this one have acknowledged; 0 if there are no other masters.
+	Others time.Duration
+}
+
+// Directory is the directory of a cell, with its readers. Safe for concurrent use.
+type Directory struct {
+	cfg       Config
+	following sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	book     Book
+	readers  map[*Reader]struct{}
+	machines map[string]*Reader // the newest of each
+	waiting  []*unlisting       // by version
+	during   context.Context    //nolint:containedctx // of Run; nil before
+	stop     context.CancelFunc // ends what follows the cell, while there are readers
+}
+
+// unlisting waits for all readers to know that nothing is to be sent to some tasks.
+type unlisting struct {
+	version uint64
+	tasks   []Unlisted
+	left    int // readers that have not acknowledged it
+	timer   *time.Timer
+}
+
+// Reader is one agent's place in the directory. Its methods but Wake are called by one goroutine
+// at a time.
+type Reader struct {
+	d       *Directory
+	machine string
+	wake    chan struct{}
+
+	// The lock of d guards what follows.
+	have     *schema.DirectoryDigests // until the first Next
+	since    uint64                   // the version when it began
+	at       uint64                   // the version that was sent last
+	acked    uint64
+	unlisted []string
+}
+
+// New returns the directory of a cell, which Run follows.
+func New(cfg Config) *Directory {
+	return &Directory{cfg: cfg, readers: map[*Reader]struct{}{}, machines: map[string]*Reader{}}
+}
+
+// Run follows the cell, while there are readers, until ctx ends. It is called once.
+func (d *Directory) Run(ctx context.Context) {
+	d.mu.Lock()
+	d.during = ctx
+	d.follow()
+	d.mu.Unlock()
+	<-ctx.Done()
+	d.following.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, u := range d.waiting {
+		u.timer.Stop()
+	}
+	d.waiting = nil
+}
+
+// follow begins to follow the cell, or ends that, as there are readers. The caller has the lock.
+func (d *Directory) follow() {
+	switch {
+	case d.during == nil || d.during.Err() != nil:
+	case d.stop == nil && len(d.readers) > 0:
+		ctx, cancel := context.WithCancel(d.during)
+		d.stop = cancel
+		d.following.Go(func() { d.run(ctx) })
+	case d.stop != nil && len(d.readers) == 0:
+		d.stop()
+		d.stop, d.book = nil, Book{} // it is old when somebody reads again
+	}
+}
+
+// run takes newer snapshots in until ctx ends.
+func (d *Directory) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		s, newer, err := d.cfg.Cell(ctx)
+		var due <-chan time.Time
+		if err == nil { // else the cell's owner is ending, and another follows
+			if again := d.take(ctx, s); !again.IsZero() {
+				due = time.After(time.Until(again))
+			}
+		}
+		pause := time.NewTimer(max(takeEvery, takeShare*time.Since(began)))
+		if err == nil {
+			select {
+			case <-newer:
+			case <-due:
+			case <-ctx.Done():
+			}
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+		}
+	}
+}
+
+// take takes a snapshot in, and returns when to take one again.
+func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if ctx.Err() != nil {
+		return time.Time{}
+	}
+	was := d.book.Version()
+	gone, again := d.book.Take(s, time.Now())
+	if d.book.Version() == was {
+		return again
+	}
+	gone = slices.DeleteFunc(gone, func(u Unlisted) bool { return d.machines[u.Machine] == nil })
+	if len(gone) > 0 {
+		u := &unlisting{version: d.book.Version(), tasks: gone, left: len(d.readers)}
+		u.timer = time.AfterFunc(ackWithin, func() {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.unlist(u)
+		})
+		d.waiting = append(d.waiting, u)
+	}
+	for r := range d.readers {
+		r.notify()
+	}
+	return again
+}
+
+// Read begins to read the directory for a machine that has one with the given digests, until
+// Close is called.
+func (d *Directory) Read(machine string, have *schema.DirectoryDigests) *Reader {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := &Reader{d: d, machine: machine, wake: make(chan struct{}, 1), have: have, since: d.book.Version()}
+	d.readers[r], d.machines[machine] = struct{}{}, r
+	d.follow()
+	r.notify()
+	return r
+}
+
+// Wake returns a channel that receives when Next may have something.
+func (r *Reader) Wake() <-chan struct{} { return r.wake }
+
+func (r *Reader) notify() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // it is said already
+	}
+}
+
+// Next takes in up to which version everything on the machine acts by the directory, and returns
+// what the agent is to be sent now: changes, unless it has not acknowledged those before, or
+// knows all; and tasks to which nothing is sent any more.
+func (r *Reader) Next(acked uint64) (u schema.DirectoryUpdate, news bool) {
+	d := r.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if acked <= r.at && acked > r.acked { // it says nothing that it cannot know
+		d.count(r, acked)
+		r.acked = acked
+	}
+	if now := d.book.Version(); now != 0 && r.at == r.acked && r.at != now {
+		since, ok := d.book.Since(r.at)
+		switch {
+		case ok:
+			u = since
+		case r.have != nil:
+			u = d.book.From(r.have)
+		default: // it is so far behind that it is not known what it has
+			u = d.book.From(&schema.DirectoryDigests{})
+			u.Shards = allShards()
+		}
+		r.at, r.have = now, nil
+	}
+	u.Unlisted, r.unlisted = r.unlisted, nil
+	return u, u.Version != 0 || len(u.Unlisted) > 0
+}
+
+func allShards() []int {
+	all := make([]int, schema.DirectoryShards)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// Close ends the reading.
+func (r *Reader) Close() {
+	d := r.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.readers, r)
+	if d.machines[r.machine] == r {
+		delete(d.machines, r.machine)
+	}
+	d.count(r, d.book.Version())
+	d.follow()
+}
+
+// count takes in that a reader is not waited for any more up to a version. The caller has the
+// lock.
+func (d *Directory) count(r *Reader, version uint64) {
+	from := max(r.acked, r.since)
+	at := sort.Search(len(d.waiting), func(i int) bool { return d.waiting[i].version > from })
+	var known []*unlisting
+	for _, u := range d.waiting[at:] {
+		if u.version > version {
+			break
+		}
+		if u.left--; u.left == 0 {
+			known = append(known, u)
+		}
+	}
+	for _, u := range known {
+		if d.cfg.Others == 0 {
+			d.unlist(u)
+		} else {
+			u.timer.Reset(d.cfg.Others)
+		}
+	}
+}
+
+// unlist lets the machines of tasks know that nothing is sent to these any more. The caller has the
+// lock.
+func (d *Directory) unlist(u *unlisting) {
+	i := slices.Index(d.waiting, u)
+	if i < 0 {
+		return
+	}
+	d.waiting = slices.Delete(d.waiting, i, i+1)
+	u.timer.Stop()
+	for _, of := range u.tasks {
+		if r := d.machines[of.Machine]; r != nil {
+			r.unlisted = append(r.unlisted, of.Tasks...)
+			r.notify()
+		}
+	}
+}

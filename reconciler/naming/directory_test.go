@@ -1,0 +1,146 @@
+package naming
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/status"
+	"github.com/musterhq/muster/schema"
+)
+
+// source is a cell whose snapshots a test publishes.
+type source struct {
+	mu    sync.Mutex
+	is    *status.Snapshot
+	newer chan struct{}
+}
+
+func (c *source) snapshot(context.Context) (*status.Snapshot, <-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.is, c.newer, nil
+}
+
+func (c *source) publish(s *status.Snapshot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.newer != nil {
+		close(c.newer)
+	}
+	c.is, c.newer = s, make(chan struct{})
+}
+
+// TestUnlisted: the machine of a task that stops learns that when all readers act by it, or have
+// gone, or after a while.
+func TestUnlisted(t *testing.T) {
+	t.Parallel()
+	up := []status.MachineStatus{machine("m1", "up"), machine("m2", "up")}
+	stopping := task("ann/web/0", "m1")
+	stopping.State = status.TaskStopping
+	for name, tt := range map[string]struct {
+		others time.Duration
+		other  func(r *Reader, u schema.DirectoryUpdate) // what the reader of m2 does with the stop
+		want   time.Duration
+	}{
+		"acknowledged":         {0, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version) }, 0},
+		"gone":                 {0, func(r *Reader, _ schema.DirectoryUpdate) { r.Close() }, 0},
+		"silent":               {0, func(*Reader, schema.DirectoryUpdate) {}, ackWithin},
+		"other masters":        {time.Second, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version) }, time.Second},
+		"silent beside others": {time.Second, func(*Reader, schema.DirectoryUpdate) {}, ackWithin},
+		"says too much":        {0, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version + 1) }, ackWithin},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				cells := &source{}
+				cells.publish(cell(up, task("ann/web/0", "m1"), task("ann/web/1", "m2")))
+				d := New(Config{Cell: cells.snapshot, Others: tt.others})
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { d.Run(ctx) })
+				a, b := d.Read("m1", new(schema.DirectoryDigests)), d.Read("m2", new(schema.DirectoryDigests))
+				synctest.Wait()
+				for _, r := range []*Reader{a, b} {
+					u, _ := r.Next(0)
+					if u.Version != 1 || len(u.Shards) == 0 || len(u.Set) != 3 {
+						t.Fatalf("it begins with %d entries of version %d, shards %v", len(u.Set), u.Version, u.Shards)
+					}
+					r.Next(1)
+				}
+				time.Sleep(takeEvery)
+				cells.publish(cell(up, stopping, task("ann/web/1", "m2")))
+				synctest.Wait()
+				ua, _ := a.Next(1)
+				ub, _ := b.Next(1)
+				if ua.Version != 2 || ub.Version != 2 || len(ua.Shards) > 0 || len(ua.Set) != 1 {
+					t.Fatalf("of the stop: versions %d and %d, %d entries, shards %v", ua.Version, ub.Version, len(ua.Set), ua.Shards)
+				}
+				if u, news := a.Next(2); news {
+					t.Fatalf("before the other knows: %v", u)
+				}
+				for len(a.Wake()) > 0 {
+					<-a.Wake()
+				}
+				began := time.Now()
+				tt.other(b, ub)
+				<-a.Wake()
+				if took := time.Since(began); took != tt.want {
+					t.Errorf("told after %v, want %v", took, tt.want)
+				}
+				if u, _ := a.Next(2); !slices.Equal(u.Unlisted, []string{"ann/web/0"}) || u.Version != 0 {
+					t.Errorf("told %v, version %d", u.Unlisted, u.Version)
+				}
+				cancel()
+				running.Wait()
+			})
+		})
+	}
+}
+
+// TestReadAgain: a reader that comes with what it has is sent what differs, and nothing if
+// nothing does; and one that is slow has one version at a time on its way.
+func TestReadAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		up := []status.MachineStatus{machine("m1", "up")}
+		cells := &source{}
+		cells.publish(cell(up, task("ann/web/0", "m1")))
+		d := New(Config{Cell: cells.snapshot})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { d.Run(ctx) })
+		var have schema.DirectoryDigests
+		first := d.Read("m1", &schema.DirectoryDigests{})
+		synctest.Wait()
+		u, _ := first.Next(0)
+		for _, text := range u.Set {
+			e := map[string][]byte{}
+			apply(e, schema.DirectoryUpdate{Set: [][]byte{text}})
+			for key := range e {
+				i := schema.DirectoryShard(key)
+				have[i] = have[i].Plus(schema.DirectoryDigestOf(text))
+			}
+		}
+		again := d.Read("m1", &have)
+		if u, news := again.Next(0); !news || u.Version != 1 || len(u.Shards)+len(u.Set)+len(u.Removed) > 0 {
+			t.Errorf("of what it has already: %v", u)
+		}
+		cells.publish(cell(up, task("ann/web/1", "m1")))
+		time.Sleep(takeEvery)
+		synctest.Wait()
+		if u, news := first.Next(0); news {
+			t.Errorf("before it has acknowledged version 1: %v", u)
+		}
+		if u, _ := first.Next(1); u.Version != 2 {
+			t.Errorf("then version %d, want 2", u.Version)
+		}
+		first.Close()
+		again.Close()
+		cancel()
+		running.Wait()
+	})
+}
