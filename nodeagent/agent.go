@@ -35,10 +35,10 @@ type Agent struct {
 	view     *schema.View
 	versions Versions // of what view has
 	life     Life
-	shutdown bool
-	tasks    []*generation                 // by task and generation
-	sticky   map[schema.TaskName]time.Time // since when each directory is idle
-	images   map[string]ImageState         // of those that are needed, and of packages
+	orders
+	tasks  []*generation                 // by task and generation
+	sticky map[schema.TaskName]time.Time // since when each directory is idle
+	images map[string]ImageState         // of those that are needed, and of packages
 
 	unsaved    unsaved
 	conditions Conditions
@@ -59,6 +59,12 @@ type Agent struct {
 	report   *schema.Report          // the newest
 }
 
+// orders are what whoever drives the agent has said once, and for all its life.
+type orders struct {
+	shutdown bool // see Shutdown
+	listing  bool // see Listing
+}
+
 // removals are what was removed from the disk.
 type removals struct {
 	unmeasured bool // something was, since the disk was measured
@@ -75,6 +81,9 @@ type AgentConfig struct {
 	LookEvery time.Duration
 	// NoLines says that tasks say nothing of themselves, and are not read.
 	NoLines bool
+	// UnlistWithin is how long the stop of a task with ports waits at most until no machine of
+	// the cell sends anything new to it, from when Listing was called; 0: it does not wait.
+	UnlistWithin time.Duration
 	// DiskEvery is the least time between two walks through the same directories.
 	DiskEvery time.Duration
 }
@@ -410,10 +419,15 @@ func (a *Agent) input(now time.Time) Input {
 		sticky = append(sticky, Sticky{Task: task, Idle: idle})
 	}
 	slices.SortFunc(sticky, func(x, y Sticky) int { return x.Task.Compare(y.Task) })
+	unlistWithin := a.cfg.UnlistWithin
+	if !a.listing {
+		unlistWithin = 0
+	}
 	return Input{
 		Machine: a.info.Name, Boot: a.info.Boot, Now: now, Life: a.life,
 		View: a.view, Held: held, Sticky: sticky, Shutdown: a.shutdown, Capacity: a.cfg.Machine.Capacity,
 		Images: maps.Clone(a.images), Pressure: a.pressure, Limits: a.cfg.Limits, Removing: a.removals.going, Versions: &a.versions,
+		UnlistWithin: unlistWithin,
 	}
 }
 

@@ -162,7 +162,7 @@ func (d *decider) stop(it item, c *Incarnation, stop *schema.Cause) {
 		grace = min(grace, evictionGrace)
 	}
 	if c.TermAt.IsZero() {
-		if !d.beforeSignal(it, c, stop, grace) {
+		if !d.unlist(it, c, stop) && !d.beforeSignal(it, c, stop, grace) {
 			d.act(it, Action{Kind: Term, Incarnation: c.Number, Cause: stop})
 		}
 		return
@@ -180,6 +180,21 @@ func (d *decider) stop(it item, c *Incarnation, stop *schema.Cause) {
 		return
 	}
 	d.act(it, Action{Kind: Kill, Incarnation: c.Number})
+}
+
+// unlist reports whether the stop has to wait until nothing is sent to the task any more. The
+// grace period begins after that.
+func (d *decider) unlist(it item, c *Incarnation, stop *schema.Cause) bool {
+	if d.in.UnlistWithin <= 0 || c.Unlisted || !serves(stop) || len(it.held.Assignment.Ports) == 0 || c.PID == 0 || c.Step > 0 || !c.StoppingAt.IsZero() {
+		return false
+	}
+	if c.UnlistingAt.IsZero() {
+		d.act(it, Action{Kind: Unlist, Incarnation: c.Number, Cause: stop})
+		return true
+	}
+	at := due(d.in.Now, c.UnlistingAt, d.in.UnlistWithin)
+	d.wake(at)
+	return at.After(d.in.Now)
 }
 
 // beforeSignal reports whether the signal has to wait, for the task's stop command or its

@@ -73,6 +73,10 @@ type Incarnation struct {
 	// TermAt and KilledAt are when this agent last sent SIGTERM and SIGKILL;
 	// an agent that was restarted has sent neither.
 	TermAt, KilledAt time.Time
+	// Unlisted says that no machine of the cell sends anything new to it, as far as a master
+	// knows; UnlistingAt is when this agent began to wait for that, zero if it has not.
+	Unlisted    bool
+	UnlistingAt time.Time
 	// StoppingAt is when this agent began its stop command or delay, zero without one; StopRan says
 	// that this has ended, and StopNote how, "" for with 0.
 	StoppingAt time.Time

@@ -102,6 +102,19 @@ func checkView(v *schema.View, cell string) error {
 	return nil
 }
 
+// Listing takes in that a master says when nothing is sent to tasks of this machine any more.
+func (a *Agent) Listing() { a.listing = true }
+
+// Unlisted takes in that no machine of the cell sends anything new to a task, as far as a master
+// knows. That holds until its health check passes again.
+func (a *Agent) Unlisted(task schema.TaskName) {
+	for _, g := range a.tasks {
+		if g.Assignment.Task == task && g.Alive() {
+			g.last().Unlisted = true
+		}
+	}
+}
+
 // Describe replaces the machine's attributes, for the reports to come.
 func (a *Agent) Describe(attributes map[string]string) { a.info.Attributes = attributes }
 
@@ -132,7 +145,7 @@ func (a *Agent) act(x Action, now time.Time) {
 		out.Assignment = withSecrets(x.Assignment, a.view)
 	case Renew:
 		out.Assignment = withSecrets(x.Assignment, a.view)
-	case Term, StopCommand, Delay:
+	case Term, Unlist, StopCommand, Delay:
 		// Who stops it is on disk before the task can see the signal, so that an agent
 		// which comes after knows it. The signal does not wait for a disk that refuses
 		// it: that the exit was not the task's own will its keeper writes down, too.
@@ -183,6 +196,8 @@ func (a *Agent) Done(x *Act, err error, now time.Time) {
 		return
 	}
 	switch x.Kind {
+	case Unlist:
+		g.last().UnlistingAt = now
 	case StopCommand, Delay:
 		g.last().StoppingAt = now
 	case Term:
@@ -333,6 +348,9 @@ func (a *Agent) Probed(r Running, p Probe) {
 	if c.Probe = p; was != p.State {
 		a.write(Document{HealthDocument, r.TaskRef, r.Incarnation})
 		a.log(LogEntry{Kind: LogHealth, Running: r, Probe: p})
+		if p.State == schema.Healthy {
+			c.Unlisted = false // it is listed again
+		}
 	}
 }
 

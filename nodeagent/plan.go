@@ -25,6 +25,9 @@ type Input struct {
 	// Versions is what was found out before, of data that View has, and is added to; nil:
 	// nothing.
 	Versions *Versions
+	// UnlistWithin is how long the stop of a task with ports waits at most until no machine of
+	// the cell sends anything new to it; 0: it does not wait.
+	UnlistWithin time.Duration
 	// Shutdown stops all tasks without ending their generations: the next
 	// agent starts them again.
 	Shutdown bool
@@ -71,6 +74,9 @@ const (
 	// Start writes the assignment to disk if it is not there, verifies its
 	// ports, and starts Incarnation; of an alloc it makes what holds its tasks.
 	Start ActionKind = "start"
+	// Unlist records Cause as Term does, and nothing else: the stop waits until the task is
+	// Unlisted.
+	Unlist ActionKind = "unlist"
 	// StopCommand records Cause as Term does, and begins to run Command beside the
 	// incarnation, for Timeout at most.
 	StopCommand ActionKind = "stop command"
@@ -103,9 +109,9 @@ type Action struct {
 	Kind        ActionKind
 	Task        schema.TaskName
 	Generation  uint64
-	Incarnation int                // for Start, StopCommand, Delay, Term, Kill, Limit, Renew, Reap, Prune
+	Incarnation int                // for Start, Unlist, StopCommand, Delay, Term, Kill, Limit, Renew, Reap, Prune
 	Assignment  *schema.Assignment // for Start, Renew
-	Cause       *schema.Cause      // for StopCommand, Delay, Term, End
+	Cause       *schema.Cause      // for Unlist, StopCommand, Delay, Term, End
 	Command     []string           // for StopCommand, expanded
 	Timeout     time.Duration      // for StopCommand
 	Exit        *schema.Exit       // for Reap

@@ -59,6 +59,25 @@ type Agent interface { //nolint:interfacebloat // it is all that a master can as
 	Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter)
 }
 
+// Directory is the cell's directory as the machine keeps it. Its methods are called by one
+// goroutine at a time.
+type Directory interface {
+	// Digests are those of what the machine has.
+	Digests() schema.DirectoryDigests
+	// Apply takes in a change, and has done called, from any goroutine, as soon as everything on
+	// the machine acts by it. It must not block for long.
+	Apply(c schema.DirectoryChange, done func())
+}
+
+// Listed is what an Agent also is where there is a Directory.
+type Listed interface {
+	// Listing takes in that the master says when nothing is sent to tasks of the machine any
+	// more.
+	Listing() error
+	// Unlisted takes in tasks of which it says so.
+	Unlisted(tasks []schema.TaskName) error
+}
+
 // Identity is what the machine shows a master over TCP. Its methods may be
 // called from several goroutines.
 type Identity interface {
@@ -115,8 +134,11 @@ type Config struct {
 	// schema.MaxContent. It must not block; what it returns is not written to, and has
 	// another first element or length if it is anything else.
 	Content func() []schema.Digest
-	Log     *slog.Logger
-	Backoff Backoff
+	// Directory, if set, is the cell's as the machine keeps it, and Listed is to know of it.
+	Directory Directory
+	Listed    Listed
+	Log       *slog.Logger
+	Backoff   Backoff
 	// Clock, if set, is called with each pull: by how much the master's clock is
 	// ahead, and how far that may be off. It must not block.
 	Clock func(ahead, within time.Duration)

@@ -38,6 +38,8 @@ type session struct {
 	content []schema.Digest // as it was sent last
 	mark    []byte          // of it
 
+	directory *directory
+
 	hint   *time.Timer
 	hinted bool      // the timer runs
 	last   time.Time // when a hint was sent
@@ -141,6 +143,8 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 			return welcomed, errReturn
 		case <-s.client.hints:
 			s.planHint()
+		case version := <-s.directory.applied:
+			err = s.send(&linkpb.AgentMessage{Message: &linkpb.AgentMessage_DirectoryAck{DirectoryAck: &linkpb.DirectoryAck{Version: version}}})
 		case <-s.hint.C:
 			s.hinted, s.last = false, time.Now()
 			err = s.send(&linkpb.AgentMessage{Message: &linkpb.AgentMessage_Hint{Hint: &linkpb.Hint{}}})
@@ -170,7 +174,8 @@ func (s *session) hello(ctx context.Context) error {
 	for _, t := range cfg.Agent.Report().Tasks {
 		info.Seen.Generation = max(info.Seen.Generation, t.Generation)
 	}
-	hello := &linkpb.Hello{Cell: cfg.Cell, Machine: linkpb.EncodeMachine(&info), Yield: s.client.yield, Life: s.client.life, Exec: true, Copy: true}
+	s.directory = newDirectory(s)
+	hello := &linkpb.Hello{Directory: s.directory.hello(), Cell: cfg.Cell, Machine: linkpb.EncodeMachine(&info), Yield: s.client.yield, Life: s.client.life, Exec: true, Copy: true}
 	if err := s.send(&linkpb.AgentMessage{Message: &linkpb.AgentMessage_Hello{Hello: hello}}); err != nil {
 		return err
 	}
@@ -213,6 +218,10 @@ func (s *session) take(ctx context.Context, m *linkpb.MasterMessage) error {
 		return s.assign(m.View)
 	case *linkpb.MasterMessage_Pull:
 		return s.report(m.Pull)
+	case *linkpb.MasterMessage_Directory:
+		return s.directory.take(m.Directory)
+	case *linkpb.MasterMessage_Unlisted:
+		return s.directory.unlisted(m.Unlisted)
 	case *linkpb.MasterMessage_OpenLogs:
 		s.logs.Go(func() { s.openLog(ctx, m.OpenLogs) })
 		return nil

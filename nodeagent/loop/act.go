@@ -15,7 +15,7 @@ func (o *owner) act(ctx context.Context, x *nodeagent.Act, recorded bool) {
 	log := o.cfg.Log.With("task", x.Task.Short(), "generation", x.Generation)
 	err := o.do(ctx, x)
 	o.agent.Done(x, err, time.Now())
-	if c := x.Cause; (x.Kind == nodeagent.Term || x.Kind == nodeagent.StopCommand || x.Kind == nodeagent.Delay) && recorded && c.Kind == schema.CauseOutOfResources {
+	if c := x.Cause; (x.Kind == nodeagent.Term || x.Kind == nodeagent.Unlist || x.Kind == nodeagent.StopCommand || x.Kind == nodeagent.Delay) && recorded && c.Kind == schema.CauseOutOfResources {
 		o.metrics.evictions.WithLabelValues(string(c.Resource)).Inc()
 	}
 	if err != nil {
@@ -45,7 +45,7 @@ func (o *owner) do(ctx context.Context, x *nodeagent.Act) error {
 		if p := o.processes[ref]; p != nil {
 			return p.Renew(x.Assignment, x.Renewal)
 		}
-	case nodeagent.Delay: // the signal comes later
+	case nodeagent.Unlist, nodeagent.Delay: // the signal comes later
 	case nodeagent.Reap: // it is gone
 	case nodeagent.End:
 		if x.Clear {

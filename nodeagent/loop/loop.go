@@ -46,6 +46,8 @@ type Config struct {
 	Damages *Damages
 	// NoExec refuses commands beside tasks.
 	NoExec bool
+	// UnlistWithin is as in nodeagent.AgentConfig.
+	UnlistWithin time.Duration
 	// LookEvery is the time between two looks at how the machine is; zero: it
 	// is not looked at, and what is wrong with it is found by starts alone.
 	LookEvery time.Duration
@@ -246,6 +248,20 @@ func (l *Loop) Welcome(epoch uint64) error {
 func (l *Loop) Assign(view schema.View) error {
 	var err error
 	return errors.Join(l.call(context.Background(), func() { err = l.owner.assign(&view) }), err)
+}
+
+// Listing takes in that a master says when nothing is sent to tasks of this machine any more.
+func (l *Loop) Listing() error {
+	return l.call(context.Background(), func() { l.owner.agent.Listing() })
+}
+
+// Unlisted takes in that no machine of the cell sends anything new to tasks of this one.
+func (l *Loop) Unlisted(tasks []schema.TaskName) error {
+	return l.call(context.Background(), func() {
+		for _, task := range tasks {
+			l.owner.agent.Unlisted(task)
+		}
+	})
 }
 
 // Refused takes note that a master has another agent for this machine: nothing is

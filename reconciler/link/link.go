@@ -77,6 +77,8 @@ type Config struct {
 	Secrets Sealer
 	// Sources says from where machines get images and packages; nil: nobody does.
 	Sources Sourcer
+	// Directory is for agents that keep it; nil: there is none.
+	Directory Directory
 	// Relay and Replica, if set, are served to other masters, and to nobody else.
 	Relay   linkpb.RelayServer
 	Replica linkpb.ReplicaServer

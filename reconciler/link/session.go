@@ -23,6 +23,18 @@ import (
 // abilities are what older agents have not.
 type abilities struct{ exec, copy bool }
 
+// holding is what a machine has of images and packages.
+type holding struct {
+	content []schema.Digest
+	mark    []byte // of it; never nil, which would be not to ask
+}
+
+// reading is a session's place in the directory; nil of one whose agent keeps none.
+type reading struct {
+	DirectoryReader
+	acked uint64
+}
+
 // session is one machine's connection. Its fields belong to the goroutine of
 // Session, but for those that others are said to use.
 type session struct {
@@ -48,12 +60,13 @@ type session struct {
 	clock   *linkpb.Report         // the last one, for what it says of the agent's clock
 	came    time.Time              // when it did
 
-	pull    *time.Timer     // when to ask next
-	pulling bool            // asked, not answered
-	hinted  bool            // a hint came while asking
-	usageAt time.Time       // when usage was asked for last
-	content []schema.Digest // that the machine holds
-	mark    []byte          // of it; never nil, which would be not to ask
+	pull    *time.Timer // when to ask next
+	pulling bool        // asked, not answered
+	hinted  bool        // a hint came while asking
+	usageAt time.Time   // when usage was asked for last
+	holding
+
+	directory *reading
 
 	callers []chan<- struct{} // of call, that have no answer yet
 }
@@ -115,7 +128,7 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 		return s.refused(info.Name, err)
 	}
 	c := &session{
-		server: s, stream: stream, machine: info.Name, epoch: epoch, report: schema.Report{Machine: info}, life: h.GetLife(), knows: abilities{h.GetExec(), h.GetCopy()}, end: end, mark: []byte{},
+		server: s, stream: stream, machine: info.Name, epoch: epoch, report: schema.Report{Machine: info}, life: h.GetLife(), knows: abilities{h.GetExec(), h.GetCopy()}, end: end, holding: holding{mark: []byte{}},
 		wake: make(chan struct{}, 1), open: make(chan *linkpb.MasterMessage), call: make(chan chan<- struct{}), done: make(chan struct{}),
 	}
 	defer s.cfg.Master.Leave(c.machine, c.epoch)
@@ -130,6 +143,9 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 		return err
 	}
 	defer s.unregister(c)
+	if c.directory, err = read(s.cfg.Directory, info.Name, h); err != nil {
+		return err
+	}
 	log := s.cfg.Log.With("machine", c.machine, "epoch", c.epoch)
 	log.Info("machine joined")
 	err = c.run(ctx, in)
@@ -226,6 +242,11 @@ func (c *session) run(ctx context.Context, in inbox) error {
 	if err := c.stream.Send(welcome); err != nil {
 		return err
 	}
+	var changed <-chan struct{} // of the directory
+	if c.directory != nil {
+		defer c.directory.Close()
+		changed = c.directory.Wake()
+	}
 	c.pull = time.NewTimer(0)
 	defer c.pull.Stop()
 	for {
@@ -241,6 +262,8 @@ func (c *session) run(ctx context.Context, in inbox) error {
 			err = c.push()
 		case <-c.pull.C:
 			err = c.ask()
+		case <-changed:
+			err = c.list()
 		case m := <-c.open:
 			err = c.stream.Send(m)
 		case said := <-c.call:
@@ -273,6 +296,12 @@ func (c *session) take(ctx context.Context, m *linkpb.AgentMessage) error {
 			return c.ask()
 		}
 		return nil
+	case *linkpb.AgentMessage_DirectoryAck:
+		if c.directory == nil {
+			return status.Error(codes.InvalidArgument, "an acknowledgement of a directory that was not sent")
+		}
+		c.directory.acked = m.DirectoryAck.GetVersion()
+		return c.list()
 	case *linkpb.AgentMessage_Refuse:
 		return status.Errorf(codes.Canceled, "the agent ended the session: %s", m.Refuse.GetReason())
 	default:

@@ -335,6 +335,7 @@ type AgentMessage struct {
 	//	*AgentMessage_Report
 	//	*AgentMessage_Hint
 	//	*AgentMessage_Refuse
+	//	*AgentMessage_DirectoryAck
 	Message       isAgentMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -413,6 +414,15 @@ func (x *AgentMessage) GetRefuse() *Refuse {
 	return nil
 }
 
+func (x *AgentMessage) GetDirectoryAck() *DirectoryAck {
+	if x != nil {
+		if x, ok := x.Message.(*AgentMessage_DirectoryAck); ok {
+			return x.DirectoryAck
+		}
+	}
+	return nil
+}
+
 type isAgentMessage_Message interface {
 	isAgentMessage_Message()
 }
@@ -433,6 +443,10 @@ type AgentMessage_Refuse struct {
 	Refuse *Refuse `protobuf:"bytes,4,opt,name=refuse,proto3,oneof"`
 }
 
+type AgentMessage_DirectoryAck struct {
+	DirectoryAck *DirectoryAck `protobuf:"bytes,171,opt,name=directory_ack,json=directoryAck,proto3,oneof"`
+}
+
 func (*AgentMessage_Hello) isAgentMessage_Message() {}
 
 func (*AgentMessage_Report) isAgentMessage_Message() {}
@@ -440,6 +454,8 @@ func (*AgentMessage_Report) isAgentMessage_Message() {}
 func (*AgentMessage_Hint) isAgentMessage_Message() {}
 
 func (*AgentMessage_Refuse) isAgentMessage_Message() {}
+
+func (*AgentMessage_DirectoryAck) isAgentMessage_Message() {}
 
 // MasterMessage is what a master says in a session.
 type MasterMessage struct {
@@ -453,6 +469,8 @@ type MasterMessage struct {
 	//	*MasterMessage_OpenLogs
 	//	*MasterMessage_OpenExec
 	//	*MasterMessage_Secret
+	//	*MasterMessage_Directory
+	//	*MasterMessage_Unlisted
 	Message       isMasterMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -558,6 +576,24 @@ func (x *MasterMessage) GetSecret() *Secret {
 	return nil
 }
 
+func (x *MasterMessage) GetDirectory() *DirectoryChange {
+	if x != nil {
+		if x, ok := x.Message.(*MasterMessage_Directory); ok {
+			return x.Directory
+		}
+	}
+	return nil
+}
+
+func (x *MasterMessage) GetUnlisted() *Unlisted {
+	if x != nil {
+		if x, ok := x.Message.(*MasterMessage_Unlisted); ok {
+			return x.Unlisted
+		}
+	}
+	return nil
+}
+
 type isMasterMessage_Message interface {
 	isMasterMessage_Message()
 }
@@ -590,6 +626,14 @@ type MasterMessage_Secret struct {
 	Secret *Secret `protobuf:"bytes,160,opt,name=secret,proto3,oneof"` // only to a machine that has a recipient
 }
 
+type MasterMessage_Directory struct {
+	Directory *DirectoryChange `protobuf:"bytes,171,opt,name=directory,proto3,oneof"` // only to an agent that has said directory, as what follows
+}
+
+type MasterMessage_Unlisted struct {
+	Unlisted *Unlisted `protobuf:"bytes,172,opt,name=unlisted,proto3,oneof"`
+}
+
 func (*MasterMessage_Welcome) isMasterMessage_Message() {}
 
 func (*MasterMessage_Data) isMasterMessage_Message() {}
@@ -603,6 +647,10 @@ func (*MasterMessage_OpenLogs) isMasterMessage_Message() {}
 func (*MasterMessage_OpenExec) isMasterMessage_Message() {}
 
 func (*MasterMessage_Secret) isMasterMessage_Message() {}
+
+func (*MasterMessage_Directory) isMasterMessage_Message() {}
+
+func (*MasterMessage_Unlisted) isMasterMessage_Message() {}
 
 // Hello is an agent's first message.
 type Hello struct {
@@ -619,7 +667,9 @@ type Hello struct {
 	// question.
 	Exec bool `protobuf:"varint,90,opt,name=exec,proto3" json:"exec,omitempty"`
 	// copy says that it also knows the copy of an OpenExec.
-	Copy          bool `protobuf:"varint,170,opt,name=copy,proto3" json:"copy,omitempty"`
+	Copy bool `protobuf:"varint,170,opt,name=copy,proto3" json:"copy,omitempty"`
+	// directory says that the machine keeps the cell's directory, and which one it has.
+	Directory     *Directory `protobuf:"bytes,171,opt,name=directory,proto3,oneof" json:"directory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -696,6 +746,226 @@ func (x *Hello) GetCopy() bool {
 	return false
 }
 
+func (x *Hello) GetDirectory() *Directory {
+	if x != nil {
+		return x.Directory
+	}
+	return nil
+}
+
+// Directory says which entries of a directory a machine has.
+type Directory struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Digests       []byte                 `protobuf:"bytes,1,opt,name=digests,proto3" json:"digests,omitempty"` // 16 bytes for each schema.DirectoryShard
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Directory) Reset() {
+	*x = Directory{}
+	mi := &file_link_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Directory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Directory) ProtoMessage() {}
+
+func (x *Directory) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Directory.ProtoReflect.Descriptor instead.
+func (*Directory) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Directory) GetDigests() []byte {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
+}
+
+// DirectoryChange leads to a version of the directory, with those of the same version before it.
+// The agent acknowledges the last one before it is sent another version.
+type DirectoryChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`      // of this session's master
+	Shards        []uint32               `protobuf:"varint,2,rep,packed,name=shards,proto3" json:"shards,omitempty"` // what the machine had in these does not count
+	Set           [][]byte               `protobuf:"bytes,3,rep,name=set,proto3" json:"set,omitempty"`               // each the canonical JSON of a schema.DirectoryEntry
+	Removed       []string               `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`       // keys
+	More          bool                   `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`            // of the version
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DirectoryChange) Reset() {
+	*x = DirectoryChange{}
+	mi := &file_link_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DirectoryChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DirectoryChange) ProtoMessage() {}
+
+func (x *DirectoryChange) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DirectoryChange.ProtoReflect.Descriptor instead.
+func (*DirectoryChange) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *DirectoryChange) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *DirectoryChange) GetShards() []uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+func (x *DirectoryChange) GetSet() [][]byte {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *DirectoryChange) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *DirectoryChange) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+// DirectoryAck says that all on the machine acts by a version of the directory.
+type DirectoryAck struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DirectoryAck) Reset() {
+	*x = DirectoryAck{}
+	mi := &file_link_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DirectoryAck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DirectoryAck) ProtoMessage() {}
+
+func (x *DirectoryAck) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DirectoryAck.ProtoReflect.Descriptor instead.
+func (*DirectoryAck) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *DirectoryAck) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// Unlisted says that no machine sends anything new to tasks of this one, as far as is known.
+type Unlisted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tasks         []string               `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"` // user/job/index
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unlisted) Reset() {
+	*x = Unlisted{}
+	mi := &file_link_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unlisted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unlisted) ProtoMessage() {}
+
+func (x *Unlisted) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unlisted.ProtoReflect.Descriptor instead.
+func (*Unlisted) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Unlisted) GetTasks() []string {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
 // Welcome accepts a machine. The epoch was stored before.
 type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -706,7 +976,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +988,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +1001,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{8}
+	return file_link_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -754,7 +1024,7 @@ type Data struct {
 
 func (x *Data) Reset() {
 	*x = Data{}
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +1036,7 @@ func (x *Data) String() string {
 func (*Data) ProtoMessage() {}
 
 func (x *Data) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +1049,7 @@ func (x *Data) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Data.ProtoReflect.Descriptor instead.
 func (*Data) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{9}
+	return file_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Data) GetDigest() string {
@@ -810,7 +1080,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -822,7 +1092,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -835,7 +1105,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{10}
+	return file_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Secret) GetVersion() string {
@@ -872,7 +1142,7 @@ type View struct {
 
 func (x *View) Reset() {
 	*x = View{}
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +1154,7 @@ func (x *View) String() string {
 func (*View) ProtoMessage() {}
 
 func (x *View) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1167,7 @@ func (x *View) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use View.ProtoReflect.Descriptor instead.
 func (*View) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{11}
+	return file_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *View) GetEpoch() uint64 {
@@ -945,7 +1215,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1227,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1240,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{12}
+	return file_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Assignment) GetTask() string {
@@ -1041,7 +1311,7 @@ type AllocUse struct {
 
 func (x *AllocUse) Reset() {
 	*x = AllocUse{}
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1323,7 @@ func (x *AllocUse) String() string {
 func (*AllocUse) ProtoMessage() {}
 
 func (x *AllocUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1336,7 @@ func (x *AllocUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocUse.ProtoReflect.Descriptor instead.
 func (*AllocUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{13}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AllocUse) GetSet() string {
@@ -1105,7 +1375,7 @@ type Pull struct {
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1387,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1400,7 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Pull) GetKnownDigest() []byte {
@@ -1173,7 +1443,7 @@ type MasterClock struct {
 
 func (x *MasterClock) Reset() {
 	*x = MasterClock{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1455,7 @@ func (x *MasterClock) String() string {
 func (*MasterClock) ProtoMessage() {}
 
 func (x *MasterClock) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1468,7 @@ func (x *MasterClock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterClock.ProtoReflect.Descriptor instead.
 func (*MasterClock) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MasterClock) GetReportSent() *timestamppb.Timestamp {
@@ -1238,7 +1508,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1520,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1533,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Report) GetDigest() []byte {
@@ -1315,7 +1585,7 @@ type ContentChange struct {
 
 func (x *ContentChange) Reset() {
 	*x = ContentChange{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1597,7 @@ func (x *ContentChange) String() string {
 func (*ContentChange) ProtoMessage() {}
 
 func (x *ContentChange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1610,7 @@ func (x *ContentChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentChange.ProtoReflect.Descriptor instead.
 func (*ContentChange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ContentChange) GetMark() []byte {
@@ -1389,7 +1659,7 @@ type MachineUsage struct {
 
 func (x *MachineUsage) Reset() {
 	*x = MachineUsage{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1671,7 @@ func (x *MachineUsage) String() string {
 func (*MachineUsage) ProtoMessage() {}
 
 func (x *MachineUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1684,7 @@ func (x *MachineUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineUsage.ProtoReflect.Descriptor instead.
 func (*MachineUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MachineUsage) GetAt() *timestamppb.Timestamp {
@@ -1505,7 +1775,7 @@ type TaskUsage struct {
 
 func (x *TaskUsage) Reset() {
 	*x = TaskUsage{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1787,7 @@ func (x *TaskUsage) String() string {
 func (*TaskUsage) ProtoMessage() {}
 
 func (x *TaskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1800,7 @@ func (x *TaskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
 func (*TaskUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TaskUsage) GetTask() string {
@@ -1657,7 +1927,7 @@ type Overload struct {
 
 func (x *Overload) Reset() {
 	*x = Overload{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +1939,7 @@ func (x *Overload) String() string {
 func (*Overload) ProtoMessage() {}
 
 func (x *Overload) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +1952,7 @@ func (x *Overload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overload.ProtoReflect.Descriptor instead.
 func (*Overload) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Overload) GetSince() *timestamppb.Timestamp {
@@ -1717,7 +1987,7 @@ type TaskRef struct {
 
 func (x *TaskRef) Reset() {
 	*x = TaskRef{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1999,7 @@ func (x *TaskRef) String() string {
 func (*TaskRef) ProtoMessage() {}
 
 func (x *TaskRef) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +2012,7 @@ func (x *TaskRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRef.ProtoReflect.Descriptor instead.
 func (*TaskRef) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TaskRef) GetTask() string {
@@ -1774,7 +2044,7 @@ type ReportBody struct {
 
 func (x *ReportBody) Reset() {
 	*x = ReportBody{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +2056,7 @@ func (x *ReportBody) String() string {
 func (*ReportBody) ProtoMessage() {}
 
 func (x *ReportBody) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +2069,7 @@ func (x *ReportBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBody.ProtoReflect.Descriptor instead.
 func (*ReportBody) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReportBody) GetMachine() *MachineInfo {
@@ -1856,7 +2126,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +2138,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +2151,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Condition) GetKind() string {
@@ -1914,7 +2184,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2196,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2209,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{24}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 // Refuse says why the agent ends the session.
@@ -1952,7 +2222,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2234,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2247,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{25}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Refuse) GetReason() string {
@@ -2007,7 +2277,7 @@ type OpenLogs struct {
 
 func (x *OpenLogs) Reset() {
 	*x = OpenLogs{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2289,7 @@ func (x *OpenLogs) String() string {
 func (*OpenLogs) ProtoMessage() {}
 
 func (x *OpenLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2302,7 @@ func (x *OpenLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLogs.ProtoReflect.Descriptor instead.
 func (*OpenLogs) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *OpenLogs) GetId() string {
@@ -2124,7 +2394,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2406,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2419,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LogPosition) GetGeneration() uint64 {
@@ -2190,7 +2460,7 @@ type OpenExec struct {
 
 func (x *OpenExec) Reset() {
 	*x = OpenExec{}
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2472,7 @@ func (x *OpenExec) String() string {
 func (*OpenExec) ProtoMessage() {}
 
 func (x *OpenExec) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2485,7 @@ func (x *OpenExec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExec.ProtoReflect.Descriptor instead.
 func (*OpenExec) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{28}
+	return file_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OpenExec) GetId() string {
@@ -2286,7 +2556,7 @@ type ExecCopy struct {
 
 func (x *ExecCopy) Reset() {
 	*x = ExecCopy{}
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2568,7 @@ func (x *ExecCopy) String() string {
 func (*ExecCopy) ProtoMessage() {}
 
 func (x *ExecCopy) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2581,7 @@ func (x *ExecCopy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecCopy.ProtoReflect.Descriptor instead.
 func (*ExecCopy) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{29}
+	return file_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExecCopy) GetDirection() string {
@@ -2346,7 +2616,7 @@ type ExecChunk struct {
 
 func (x *ExecChunk) Reset() {
 	*x = ExecChunk{}
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2628,7 @@ func (x *ExecChunk) String() string {
 func (*ExecChunk) ProtoMessage() {}
 
 func (x *ExecChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2641,7 @@ func (x *ExecChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecChunk.ProtoReflect.Descriptor instead.
 func (*ExecChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{30}
+	return file_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExecChunk) GetId() string {
@@ -2400,7 +2670,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2682,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2695,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{31}
+	return file_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LogChunk) GetId() string {
@@ -2460,7 +2730,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2742,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2755,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{32}
+	return file_link_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LogEnd) GetError() string {
@@ -2511,7 +2781,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2793,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2806,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{33}
+	return file_link_proto_rawDescGZIP(), []int{37}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -2565,7 +2835,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2847,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2860,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{34}
+	return file_link_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -2710,7 +2980,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[35]
+	mi := &file_link_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2992,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[35]
+	mi := &file_link_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +3005,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{35}
+	return file_link_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -2771,7 +3041,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[36]
+	mi := &file_link_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +3053,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[36]
+	mi := &file_link_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +3066,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{36}
+	return file_link_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -2832,7 +3102,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[37]
+	mi := &file_link_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +3114,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[37]
+	mi := &file_link_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +3127,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{37}
+	return file_link_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -2892,7 +3162,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[38]
+	mi := &file_link_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +3174,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[38]
+	mi := &file_link_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +3187,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{38}
+	return file_link_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -2968,7 +3238,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[39]
+	mi := &file_link_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3250,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[39]
+	mi := &file_link_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3263,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{39}
+	return file_link_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -3187,7 +3457,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[40]
+	mi := &file_link_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3199,7 +3469,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[40]
+	mi := &file_link_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3212,7 +3482,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{40}
+	return file_link_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -3280,7 +3550,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[41]
+	mi := &file_link_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3292,7 +3562,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[41]
+	mi := &file_link_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3305,7 +3575,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{41}
+	return file_link_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Cause) GetKind() string {
@@ -3373,7 +3643,7 @@ type ShardMessage struct {
 
 func (x *ShardMessage) Reset() {
 	*x = ShardMessage{}
-	mi := &file_link_proto_msgTypes[42]
+	mi := &file_link_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3655,7 @@ func (x *ShardMessage) String() string {
 func (*ShardMessage) ProtoMessage() {}
 
 func (x *ShardMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[42]
+	mi := &file_link_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3668,7 @@ func (x *ShardMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardMessage.ProtoReflect.Descriptor instead.
 func (*ShardMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{42}
+	return file_link_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ShardMessage) GetMessage() isShardMessage_Message {
@@ -3491,7 +3761,7 @@ type LeaderMessage struct {
 
 func (x *LeaderMessage) Reset() {
 	*x = LeaderMessage{}
-	mi := &file_link_proto_msgTypes[43]
+	mi := &file_link_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3503,7 +3773,7 @@ func (x *LeaderMessage) String() string {
 func (*LeaderMessage) ProtoMessage() {}
 
 func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[43]
+	mi := &file_link_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3516,7 +3786,7 @@ func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderMessage.ProtoReflect.Descriptor instead.
 func (*LeaderMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{43}
+	return file_link_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LeaderMessage) GetMessage() isLeaderMessage_Message {
@@ -3645,7 +3915,7 @@ type ShardHello struct {
 
 func (x *ShardHello) Reset() {
 	*x = ShardHello{}
-	mi := &file_link_proto_msgTypes[44]
+	mi := &file_link_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +3927,7 @@ func (x *ShardHello) String() string {
 func (*ShardHello) ProtoMessage() {}
 
 func (x *ShardHello) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[44]
+	mi := &file_link_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +3940,7 @@ func (x *ShardHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardHello.ProtoReflect.Descriptor instead.
 func (*ShardHello) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{44}
+	return file_link_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ShardHello) GetCell() string {
@@ -3691,7 +3961,7 @@ type Attached struct {
 
 func (x *Attached) Reset() {
 	*x = Attached{}
-	mi := &file_link_proto_msgTypes[45]
+	mi := &file_link_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3703,7 +3973,7 @@ func (x *Attached) String() string {
 func (*Attached) ProtoMessage() {}
 
 func (x *Attached) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[45]
+	mi := &file_link_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3716,7 +3986,7 @@ func (x *Attached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attached.ProtoReflect.Descriptor instead.
 func (*Attached) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{45}
+	return file_link_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Attached) GetTerm() uint64 {
@@ -3738,7 +4008,7 @@ type ShardJoin struct {
 
 func (x *ShardJoin) Reset() {
 	*x = ShardJoin{}
-	mi := &file_link_proto_msgTypes[46]
+	mi := &file_link_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3750,7 +4020,7 @@ func (x *ShardJoin) String() string {
 func (*ShardJoin) ProtoMessage() {}
 
 func (x *ShardJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[46]
+	mi := &file_link_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3763,7 +4033,7 @@ func (x *ShardJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardJoin.ProtoReflect.Descriptor instead.
 func (*ShardJoin) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{46}
+	return file_link_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ShardJoin) GetId() uint64 {
@@ -3801,7 +4071,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_link_proto_msgTypes[47]
+	mi := &file_link_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3813,7 +4083,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[47]
+	mi := &file_link_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3826,7 +4096,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{47}
+	return file_link_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Connection) GetFrom() string {
@@ -3879,7 +4149,7 @@ type Joined struct {
 
 func (x *Joined) Reset() {
 	*x = Joined{}
-	mi := &file_link_proto_msgTypes[48]
+	mi := &file_link_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3891,7 +4161,7 @@ func (x *Joined) String() string {
 func (*Joined) ProtoMessage() {}
 
 func (x *Joined) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[48]
+	mi := &file_link_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3904,7 +4174,7 @@ func (x *Joined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Joined.ProtoReflect.Descriptor instead.
 func (*Joined) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{48}
+	return file_link_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Joined) GetId() uint64 {
@@ -3960,7 +4230,7 @@ type SessionUpdates struct {
 
 func (x *SessionUpdates) Reset() {
 	*x = SessionUpdates{}
-	mi := &file_link_proto_msgTypes[49]
+	mi := &file_link_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3972,7 +4242,7 @@ func (x *SessionUpdates) String() string {
 func (*SessionUpdates) ProtoMessage() {}
 
 func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[49]
+	mi := &file_link_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3985,7 +4255,7 @@ func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionUpdates.ProtoReflect.Descriptor instead.
 func (*SessionUpdates) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{49}
+	return file_link_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SessionUpdates) GetUpdates() []*SessionUpdate {
@@ -4012,7 +4282,7 @@ type SessionUpdate struct {
 
 func (x *SessionUpdate) Reset() {
 	*x = SessionUpdate{}
-	mi := &file_link_proto_msgTypes[50]
+	mi := &file_link_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4024,7 +4294,7 @@ func (x *SessionUpdate) String() string {
 func (*SessionUpdate) ProtoMessage() {}
 
 func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[50]
+	mi := &file_link_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4037,7 +4307,7 @@ func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionUpdate.ProtoReflect.Descriptor instead.
 func (*SessionUpdate) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{50}
+	return file_link_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SessionUpdate) GetMachine() string {
@@ -4106,7 +4376,7 @@ type Taken struct {
 
 func (x *Taken) Reset() {
 	*x = Taken{}
-	mi := &file_link_proto_msgTypes[51]
+	mi := &file_link_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4118,7 +4388,7 @@ func (x *Taken) String() string {
 func (*Taken) ProtoMessage() {}
 
 func (x *Taken) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[51]
+	mi := &file_link_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4131,7 +4401,7 @@ func (x *Taken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taken.ProtoReflect.Descriptor instead.
 func (*Taken) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{51}
+	return file_link_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Taken) GetRefused() []*Refusal {
@@ -4152,7 +4422,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_link_proto_msgTypes[52]
+	mi := &file_link_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4164,7 +4434,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[52]
+	mi := &file_link_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4177,7 +4447,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{52}
+	return file_link_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -4207,7 +4477,7 @@ type Views struct {
 
 func (x *Views) Reset() {
 	*x = Views{}
-	mi := &file_link_proto_msgTypes[53]
+	mi := &file_link_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4489,7 @@ func (x *Views) String() string {
 func (*Views) ProtoMessage() {}
 
 func (x *Views) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[53]
+	mi := &file_link_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4502,7 @@ func (x *Views) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Views.ProtoReflect.Descriptor instead.
 func (*Views) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{53}
+	return file_link_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Views) GetForget() bool {
@@ -4267,7 +4537,7 @@ type MachineView struct {
 
 func (x *MachineView) Reset() {
 	*x = MachineView{}
-	mi := &file_link_proto_msgTypes[54]
+	mi := &file_link_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4279,7 +4549,7 @@ func (x *MachineView) String() string {
 func (*MachineView) ProtoMessage() {}
 
 func (x *MachineView) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[54]
+	mi := &file_link_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4292,7 +4562,7 @@ func (x *MachineView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineView.ProtoReflect.Descriptor instead.
 func (*MachineView) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{54}
+	return file_link_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *MachineView) GetMachine() string {
@@ -4322,7 +4592,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_link_proto_msgTypes[55]
+	mi := &file_link_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4334,7 +4604,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[55]
+	mi := &file_link_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4347,7 +4617,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{55}
+	return file_link_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Ask) GetId() uint64 {
@@ -4382,7 +4652,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_link_proto_msgTypes[56]
+	mi := &file_link_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4394,7 +4664,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[56]
+	mi := &file_link_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4407,7 +4677,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{56}
+	return file_link_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -4440,7 +4710,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_link_proto_msgTypes[57]
+	mi := &file_link_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4452,7 +4722,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[57]
+	mi := &file_link_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4465,7 +4735,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{57}
+	return file_link_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Open) GetId() string {
@@ -4536,7 +4806,7 @@ type Drop struct {
 
 func (x *Drop) Reset() {
 	*x = Drop{}
-	mi := &file_link_proto_msgTypes[58]
+	mi := &file_link_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4548,7 +4818,7 @@ func (x *Drop) String() string {
 func (*Drop) ProtoMessage() {}
 
 func (x *Drop) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[58]
+	mi := &file_link_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4561,7 +4831,7 @@ func (x *Drop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drop.ProtoReflect.Descriptor instead.
 func (*Drop) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{58}
+	return file_link_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Drop) GetMachine() string {
@@ -4604,7 +4874,7 @@ type TunnelChunk struct {
 
 func (x *TunnelChunk) Reset() {
 	*x = TunnelChunk{}
-	mi := &file_link_proto_msgTypes[59]
+	mi := &file_link_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4616,7 +4886,7 @@ func (x *TunnelChunk) String() string {
 func (*TunnelChunk) ProtoMessage() {}
 
 func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[59]
+	mi := &file_link_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4629,7 +4899,7 @@ func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelChunk.ProtoReflect.Descriptor instead.
 func (*TunnelChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{59}
+	return file_link_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *TunnelChunk) GetId() string {
@@ -4663,7 +4933,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_link_proto_msgTypes[60]
+	mi := &file_link_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4675,7 +4945,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[60]
+	mi := &file_link_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4688,7 +4958,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{60}
+	return file_link_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *FollowRequest) GetCell() string {
@@ -4710,7 +4980,7 @@ type StatePiece struct {
 
 func (x *StatePiece) Reset() {
 	*x = StatePiece{}
-	mi := &file_link_proto_msgTypes[61]
+	mi := &file_link_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4722,7 +4992,7 @@ func (x *StatePiece) String() string {
 func (*StatePiece) ProtoMessage() {}
 
 func (x *StatePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[61]
+	mi := &file_link_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4735,7 +5005,7 @@ func (x *StatePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatePiece.ProtoReflect.Descriptor instead.
 func (*StatePiece) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{61}
+	return file_link_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StatePiece) GetData() []byte {
@@ -4763,7 +5033,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_link_proto_msgTypes[62]
+	mi := &file_link_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4775,7 +5045,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[62]
+	mi := &file_link_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4788,7 +5058,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{62}
+	return file_link_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *EventsRequest) GetCell() string {
@@ -4815,7 +5085,7 @@ type EventBatch struct {
 
 func (x *EventBatch) Reset() {
 	*x = EventBatch{}
-	mi := &file_link_proto_msgTypes[63]
+	mi := &file_link_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4827,7 +5097,7 @@ func (x *EventBatch) String() string {
 func (*EventBatch) ProtoMessage() {}
 
 func (x *EventBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[63]
+	mi := &file_link_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4840,7 +5110,7 @@ func (x *EventBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventBatch.ProtoReflect.Descriptor instead.
 func (*EventBatch) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{63}
+	return file_link_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *EventBatch) GetRecords() [][]byte {
@@ -4860,7 +5130,7 @@ type ForwardChunk struct {
 
 func (x *ForwardChunk) Reset() {
 	*x = ForwardChunk{}
-	mi := &file_link_proto_msgTypes[64]
+	mi := &file_link_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4872,7 +5142,7 @@ func (x *ForwardChunk) String() string {
 func (*ForwardChunk) ProtoMessage() {}
 
 func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[64]
+	mi := &file_link_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4885,7 +5155,7 @@ func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardChunk.ProtoReflect.Descriptor instead.
 func (*ForwardChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{64}
+	return file_link_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ForwardChunk) GetData() []byte {
@@ -4920,13 +5190,14 @@ const file_link_proto_rawDesc = "" +
 	"SourcePeer\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
-	"\x05holds\x18\x03 \x01(\bR\x05holds\"\xd8\x01\n" +
+	"\x05holds\x18\x03 \x01(\bR\x05holds\"\x9e\x02\n" +
 	"\fAgentMessage\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.muster.link.v1.HelloH\x00R\x05hello\x120\n" +
 	"\x06report\x18\x02 \x01(\v2\x16.muster.link.v1.ReportH\x00R\x06report\x12*\n" +
 	"\x04hint\x18\x03 \x01(\v2\x14.muster.link.v1.HintH\x00R\x04hint\x120\n" +
-	"\x06refuse\x18\x04 \x01(\v2\x16.muster.link.v1.RefuseH\x00R\x06refuseB\t\n" +
-	"\amessage\"\xf8\x02\n" +
+	"\x06refuse\x18\x04 \x01(\v2\x16.muster.link.v1.RefuseH\x00R\x06refuse\x12D\n" +
+	"\rdirectory_ack\x18\xab\x01 \x01(\v2\x1c.muster.link.v1.DirectoryAckH\x00R\fdirectoryAckB\t\n" +
+	"\amessage\"\xf3\x03\n" +
 	"\rMasterMessage\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.muster.link.v1.WelcomeH\x00R\awelcome\x12*\n" +
 	"\x04data\x18\x02 \x01(\v2\x14.muster.link.v1.DataH\x00R\x04data\x12*\n" +
@@ -4934,15 +5205,32 @@ const file_link_proto_rawDesc = "" +
 	"\x04pull\x18\x04 \x01(\v2\x14.muster.link.v1.PullH\x00R\x04pull\x127\n" +
 	"\topen_logs\x18\x05 \x01(\v2\x18.muster.link.v1.OpenLogsH\x00R\bopenLogs\x127\n" +
 	"\topen_exec\x18Z \x01(\v2\x18.muster.link.v1.OpenExecH\x00R\bopenExec\x121\n" +
-	"\x06secret\x18\xa0\x01 \x01(\v2\x16.muster.link.v1.SecretH\x00R\x06secretB\t\n" +
-	"\amessage\"\xa5\x01\n" +
+	"\x06secret\x18\xa0\x01 \x01(\v2\x16.muster.link.v1.SecretH\x00R\x06secret\x12@\n" +
+	"\tdirectory\x18\xab\x01 \x01(\v2\x1f.muster.link.v1.DirectoryChangeH\x00R\tdirectory\x127\n" +
+	"\bunlisted\x18\xac\x01 \x01(\v2\x18.muster.link.v1.UnlistedH\x00R\bunlistedB\t\n" +
+	"\amessage\"\xf2\x01\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x125\n" +
 	"\amachine\x18\x02 \x01(\v2\x1b.muster.link.v1.MachineInfoR\amachine\x12\x14\n" +
 	"\x05yield\x18\x03 \x01(\bR\x05yield\x12\x12\n" +
 	"\x04life\x18q \x01(\tR\x04life\x12\x12\n" +
 	"\x04exec\x18Z \x01(\bR\x04exec\x12\x13\n" +
-	"\x04copy\x18\xaa\x01 \x01(\bR\x04copy\"\x1f\n" +
+	"\x04copy\x18\xaa\x01 \x01(\bR\x04copy\x12=\n" +
+	"\tdirectory\x18\xab\x01 \x01(\v2\x19.muster.link.v1.DirectoryH\x00R\tdirectory\x88\x01\x01B\f\n" +
+	"\n" +
+	"_directory\"%\n" +
+	"\tDirectory\x12\x18\n" +
+	"\adigests\x18\x01 \x01(\fR\adigests\"\x83\x01\n" +
+	"\x0fDirectoryChange\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x16\n" +
+	"\x06shards\x18\x02 \x03(\rR\x06shards\x12\x10\n" +
+	"\x03set\x18\x03 \x03(\fR\x03set\x12\x18\n" +
+	"\aremoved\x18\x04 \x03(\tR\aremoved\x12\x12\n" +
+	"\x04more\x18\x05 \x01(\bR\x04more\"(\n" +
+	"\fDirectoryAck\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\" \n" +
+	"\bUnlisted\x12\x14\n" +
+	"\x05tasks\x18\x01 \x03(\tR\x05tasks\"\x1f\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"2\n" +
 	"\x04Data\x12\x16\n" +
@@ -5329,7 +5617,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -5339,180 +5627,188 @@ var file_link_proto_goTypes = []any{
 	(*AgentMessage)(nil),          // 5: muster.link.v1.AgentMessage
 	(*MasterMessage)(nil),         // 6: muster.link.v1.MasterMessage
 	(*Hello)(nil),                 // 7: muster.link.v1.Hello
-	(*Welcome)(nil),               // 8: muster.link.v1.Welcome
-	(*Data)(nil),                  // 9: muster.link.v1.Data
-	(*Secret)(nil),                // 10: muster.link.v1.Secret
-	(*View)(nil),                  // 11: muster.link.v1.View
-	(*Assignment)(nil),            // 12: muster.link.v1.Assignment
-	(*AllocUse)(nil),              // 13: muster.link.v1.AllocUse
-	(*Pull)(nil),                  // 14: muster.link.v1.Pull
-	(*MasterClock)(nil),           // 15: muster.link.v1.MasterClock
-	(*Report)(nil),                // 16: muster.link.v1.Report
-	(*ContentChange)(nil),         // 17: muster.link.v1.ContentChange
-	(*MachineUsage)(nil),          // 18: muster.link.v1.MachineUsage
-	(*TaskUsage)(nil),             // 19: muster.link.v1.TaskUsage
-	(*Overload)(nil),              // 20: muster.link.v1.Overload
-	(*TaskRef)(nil),               // 21: muster.link.v1.TaskRef
-	(*ReportBody)(nil),            // 22: muster.link.v1.ReportBody
-	(*Condition)(nil),             // 23: muster.link.v1.Condition
-	(*Hint)(nil),                  // 24: muster.link.v1.Hint
-	(*Refuse)(nil),                // 25: muster.link.v1.Refuse
-	(*OpenLogs)(nil),              // 26: muster.link.v1.OpenLogs
-	(*LogPosition)(nil),           // 27: muster.link.v1.LogPosition
-	(*OpenExec)(nil),              // 28: muster.link.v1.OpenExec
-	(*ExecCopy)(nil),              // 29: muster.link.v1.ExecCopy
-	(*ExecChunk)(nil),             // 30: muster.link.v1.ExecChunk
-	(*LogChunk)(nil),              // 31: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 32: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 33: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 34: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 35: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 36: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 37: muster.link.v1.Resources
-	(*PortRange)(nil),             // 38: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 39: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 40: muster.link.v1.Exit
-	(*Cause)(nil),                 // 41: muster.link.v1.Cause
-	(*ShardMessage)(nil),          // 42: muster.link.v1.ShardMessage
-	(*LeaderMessage)(nil),         // 43: muster.link.v1.LeaderMessage
-	(*ShardHello)(nil),            // 44: muster.link.v1.ShardHello
-	(*Attached)(nil),              // 45: muster.link.v1.Attached
-	(*ShardJoin)(nil),             // 46: muster.link.v1.ShardJoin
-	(*Connection)(nil),            // 47: muster.link.v1.Connection
-	(*Joined)(nil),                // 48: muster.link.v1.Joined
-	(*SessionUpdates)(nil),        // 49: muster.link.v1.SessionUpdates
-	(*SessionUpdate)(nil),         // 50: muster.link.v1.SessionUpdate
-	(*Taken)(nil),                 // 51: muster.link.v1.Taken
-	(*Refusal)(nil),               // 52: muster.link.v1.Refusal
-	(*Views)(nil),                 // 53: muster.link.v1.Views
-	(*MachineView)(nil),           // 54: muster.link.v1.MachineView
-	(*Ask)(nil),                   // 55: muster.link.v1.Ask
-	(*Answer)(nil),                // 56: muster.link.v1.Answer
-	(*Open)(nil),                  // 57: muster.link.v1.Open
-	(*Drop)(nil),                  // 58: muster.link.v1.Drop
-	(*TunnelChunk)(nil),           // 59: muster.link.v1.TunnelChunk
-	(*FollowRequest)(nil),         // 60: muster.link.v1.FollowRequest
-	(*StatePiece)(nil),            // 61: muster.link.v1.StatePiece
-	(*EventsRequest)(nil),         // 62: muster.link.v1.EventsRequest
-	(*EventBatch)(nil),            // 63: muster.link.v1.EventBatch
-	(*ForwardChunk)(nil),          // 64: muster.link.v1.ForwardChunk
-	nil,                           // 65: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 66: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 67: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 68: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 69: google.protobuf.Duration
+	(*Directory)(nil),             // 8: muster.link.v1.Directory
+	(*DirectoryChange)(nil),       // 9: muster.link.v1.DirectoryChange
+	(*DirectoryAck)(nil),          // 10: muster.link.v1.DirectoryAck
+	(*Unlisted)(nil),              // 11: muster.link.v1.Unlisted
+	(*Welcome)(nil),               // 12: muster.link.v1.Welcome
+	(*Data)(nil),                  // 13: muster.link.v1.Data
+	(*Secret)(nil),                // 14: muster.link.v1.Secret
+	(*View)(nil),                  // 15: muster.link.v1.View
+	(*Assignment)(nil),            // 16: muster.link.v1.Assignment
+	(*AllocUse)(nil),              // 17: muster.link.v1.AllocUse
+	(*Pull)(nil),                  // 18: muster.link.v1.Pull
+	(*MasterClock)(nil),           // 19: muster.link.v1.MasterClock
+	(*Report)(nil),                // 20: muster.link.v1.Report
+	(*ContentChange)(nil),         // 21: muster.link.v1.ContentChange
+	(*MachineUsage)(nil),          // 22: muster.link.v1.MachineUsage
+	(*TaskUsage)(nil),             // 23: muster.link.v1.TaskUsage
+	(*Overload)(nil),              // 24: muster.link.v1.Overload
+	(*TaskRef)(nil),               // 25: muster.link.v1.TaskRef
+	(*ReportBody)(nil),            // 26: muster.link.v1.ReportBody
+	(*Condition)(nil),             // 27: muster.link.v1.Condition
+	(*Hint)(nil),                  // 28: muster.link.v1.Hint
+	(*Refuse)(nil),                // 29: muster.link.v1.Refuse
+	(*OpenLogs)(nil),              // 30: muster.link.v1.OpenLogs
+	(*LogPosition)(nil),           // 31: muster.link.v1.LogPosition
+	(*OpenExec)(nil),              // 32: muster.link.v1.OpenExec
+	(*ExecCopy)(nil),              // 33: muster.link.v1.ExecCopy
+	(*ExecChunk)(nil),             // 34: muster.link.v1.ExecChunk
+	(*LogChunk)(nil),              // 35: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 36: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 37: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 38: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 39: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 40: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 41: muster.link.v1.Resources
+	(*PortRange)(nil),             // 42: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 43: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 44: muster.link.v1.Exit
+	(*Cause)(nil),                 // 45: muster.link.v1.Cause
+	(*ShardMessage)(nil),          // 46: muster.link.v1.ShardMessage
+	(*LeaderMessage)(nil),         // 47: muster.link.v1.LeaderMessage
+	(*ShardHello)(nil),            // 48: muster.link.v1.ShardHello
+	(*Attached)(nil),              // 49: muster.link.v1.Attached
+	(*ShardJoin)(nil),             // 50: muster.link.v1.ShardJoin
+	(*Connection)(nil),            // 51: muster.link.v1.Connection
+	(*Joined)(nil),                // 52: muster.link.v1.Joined
+	(*SessionUpdates)(nil),        // 53: muster.link.v1.SessionUpdates
+	(*SessionUpdate)(nil),         // 54: muster.link.v1.SessionUpdate
+	(*Taken)(nil),                 // 55: muster.link.v1.Taken
+	(*Refusal)(nil),               // 56: muster.link.v1.Refusal
+	(*Views)(nil),                 // 57: muster.link.v1.Views
+	(*MachineView)(nil),           // 58: muster.link.v1.MachineView
+	(*Ask)(nil),                   // 59: muster.link.v1.Ask
+	(*Answer)(nil),                // 60: muster.link.v1.Answer
+	(*Open)(nil),                  // 61: muster.link.v1.Open
+	(*Drop)(nil),                  // 62: muster.link.v1.Drop
+	(*TunnelChunk)(nil),           // 63: muster.link.v1.TunnelChunk
+	(*FollowRequest)(nil),         // 64: muster.link.v1.FollowRequest
+	(*StatePiece)(nil),            // 65: muster.link.v1.StatePiece
+	(*EventsRequest)(nil),         // 66: muster.link.v1.EventsRequest
+	(*EventBatch)(nil),            // 67: muster.link.v1.EventBatch
+	(*ForwardChunk)(nil),          // 68: muster.link.v1.ForwardChunk
+	nil,                           // 69: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 70: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 71: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 72: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 73: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	4,  // 0: muster.link.v1.SourcesResponse.peers:type_name -> muster.link.v1.SourcePeer
 	7,  // 1: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
-	16, // 2: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
-	24, // 3: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
-	25, // 4: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
-	8,  // 5: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
-	9,  // 6: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
-	11, // 7: muster.link.v1.MasterMessage.view:type_name -> muster.link.v1.View
-	14, // 8: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
-	26, // 9: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	28, // 10: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
-	10, // 11: muster.link.v1.MasterMessage.secret:type_name -> muster.link.v1.Secret
-	34, // 12: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
-	12, // 13: muster.link.v1.View.assignments:type_name -> muster.link.v1.Assignment
-	65, // 14: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	41, // 15: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	36, // 16: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
-	13, // 17: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
-	15, // 18: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	68, // 19: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	69, // 20: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	68, // 21: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
-	18, // 22: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	68, // 23: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	17, // 24: muster.link.v1.Report.content:type_name -> muster.link.v1.ContentChange
-	68, // 25: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
-	19, // 26: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	68, // 27: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	68, // 28: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	68, // 29: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
-	21, // 30: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
-	34, // 31: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	39, // 32: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	20, // 33: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
-	23, // 34: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	68, // 35: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	68, // 36: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
-	27, // 37: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
-	29, // 38: muster.link.v1.OpenExec.copy:type_name -> muster.link.v1.ExecCopy
-	32, // 39: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	37, // 40: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	38, // 41: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	66, // 42: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	35, // 43: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	37, // 44: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	68, // 45: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	67, // 46: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	40, // 47: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	41, // 48: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	36, // 49: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	68, // 50: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
-	13, // 51: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
-	68, // 52: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	40, // 53: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	68, // 54: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	44, // 55: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
-	46, // 56: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
-	49, // 57: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
-	56, // 58: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
-	45, // 59: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
-	48, // 60: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
-	51, // 61: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
-	53, // 62: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
-	55, // 63: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
-	57, // 64: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
-	58, // 65: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
-	34, // 66: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
-	47, // 67: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
-	68, // 68: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
-	50, // 69: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
-	47, // 70: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
-	16, // 71: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
-	18, // 72: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
-	17, // 73: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
-	52, // 74: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
-	9,  // 75: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
-	54, // 76: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
-	11, // 77: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
-	26, // 78: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
-	28, // 79: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
-	32, // 80: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
-	5,  // 81: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	31, // 82: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	30, // 83: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
-	0,  // 84: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	2,  // 85: muster.link.v1.Link.Sources:input_type -> muster.link.v1.SourcesRequest
-	42, // 86: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
-	59, // 87: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
-	60, // 88: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
-	62, // 89: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
-	64, // 90: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
-	0,  // 91: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
-	2,  // 92: muster.link.v1.Replica.Sources:input_type -> muster.link.v1.SourcesRequest
-	6,  // 93: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	33, // 94: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	30, // 95: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 96: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	3,  // 97: muster.link.v1.Link.Sources:output_type -> muster.link.v1.SourcesResponse
-	43, // 98: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
-	59, // 99: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
-	61, // 100: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
-	63, // 101: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
-	64, // 102: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
-	1,  // 103: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
-	3,  // 104: muster.link.v1.Replica.Sources:output_type -> muster.link.v1.SourcesResponse
-	93, // [93:105] is the sub-list for method output_type
-	81, // [81:93] is the sub-list for method input_type
-	81, // [81:81] is the sub-list for extension type_name
-	81, // [81:81] is the sub-list for extension extendee
-	0,  // [0:81] is the sub-list for field type_name
+	20, // 2: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
+	28, // 3: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
+	29, // 4: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
+	10, // 5: muster.link.v1.AgentMessage.directory_ack:type_name -> muster.link.v1.DirectoryAck
+	12, // 6: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
+	13, // 7: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
+	15, // 8: muster.link.v1.MasterMessage.view:type_name -> muster.link.v1.View
+	18, // 9: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
+	30, // 10: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
+	32, // 11: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
+	14, // 12: muster.link.v1.MasterMessage.secret:type_name -> muster.link.v1.Secret
+	9,  // 13: muster.link.v1.MasterMessage.directory:type_name -> muster.link.v1.DirectoryChange
+	11, // 14: muster.link.v1.MasterMessage.unlisted:type_name -> muster.link.v1.Unlisted
+	38, // 15: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	8,  // 16: muster.link.v1.Hello.directory:type_name -> muster.link.v1.Directory
+	16, // 17: muster.link.v1.View.assignments:type_name -> muster.link.v1.Assignment
+	69, // 18: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	45, // 19: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	40, // 20: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	17, // 21: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
+	19, // 22: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
+	72, // 23: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	73, // 24: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	72, // 25: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	22, // 26: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
+	72, // 27: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	21, // 28: muster.link.v1.Report.content:type_name -> muster.link.v1.ContentChange
+	72, // 29: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	23, // 30: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
+	72, // 31: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	72, // 32: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	72, // 33: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	25, // 34: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
+	38, // 35: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	43, // 36: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	24, // 37: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
+	27, // 38: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
+	72, // 39: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	72, // 40: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	31, // 41: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
+	33, // 42: muster.link.v1.OpenExec.copy:type_name -> muster.link.v1.ExecCopy
+	36, // 43: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	41, // 44: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	42, // 45: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	70, // 46: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	39, // 47: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	41, // 48: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	72, // 49: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	71, // 50: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	44, // 51: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	45, // 52: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	40, // 53: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	72, // 54: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	17, // 55: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
+	72, // 56: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	44, // 57: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	72, // 58: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	48, // 59: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
+	50, // 60: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
+	53, // 61: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
+	60, // 62: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
+	49, // 63: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
+	52, // 64: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
+	55, // 65: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
+	57, // 66: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
+	59, // 67: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
+	61, // 68: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
+	62, // 69: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
+	38, // 70: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
+	51, // 71: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
+	72, // 72: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
+	54, // 73: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
+	51, // 74: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
+	20, // 75: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
+	22, // 76: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
+	21, // 77: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
+	56, // 78: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
+	13, // 79: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
+	58, // 80: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
+	15, // 81: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
+	30, // 82: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
+	32, // 83: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
+	36, // 84: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
+	5,  // 85: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	35, // 86: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	34, // 87: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 88: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	2,  // 89: muster.link.v1.Link.Sources:input_type -> muster.link.v1.SourcesRequest
+	46, // 90: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
+	63, // 91: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
+	64, // 92: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
+	66, // 93: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
+	68, // 94: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
+	0,  // 95: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
+	2,  // 96: muster.link.v1.Replica.Sources:input_type -> muster.link.v1.SourcesRequest
+	6,  // 97: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	37, // 98: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	34, // 99: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 100: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	3,  // 101: muster.link.v1.Link.Sources:output_type -> muster.link.v1.SourcesResponse
+	47, // 102: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
+	63, // 103: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
+	65, // 104: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
+	67, // 105: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
+	68, // 106: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
+	1,  // 107: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
+	3,  // 108: muster.link.v1.Replica.Sources:output_type -> muster.link.v1.SourcesResponse
+	97, // [97:109] is the sub-list for method output_type
+	85, // [85:97] is the sub-list for method input_type
+	85, // [85:85] is the sub-list for extension type_name
+	85, // [85:85] is the sub-list for extension extendee
+	0,  // [0:85] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -5525,6 +5821,7 @@ func file_link_proto_init() {
 		(*AgentMessage_Report)(nil),
 		(*AgentMessage_Hint)(nil),
 		(*AgentMessage_Refuse)(nil),
+		(*AgentMessage_DirectoryAck)(nil),
 	}
 	file_link_proto_msgTypes[6].OneofWrappers = []any{
 		(*MasterMessage_Welcome)(nil),
@@ -5534,17 +5831,20 @@ func file_link_proto_init() {
 		(*MasterMessage_OpenLogs)(nil),
 		(*MasterMessage_OpenExec)(nil),
 		(*MasterMessage_Secret)(nil),
+		(*MasterMessage_Directory)(nil),
+		(*MasterMessage_Unlisted)(nil),
 	}
-	file_link_proto_msgTypes[14].OneofWrappers = []any{}
-	file_link_proto_msgTypes[16].OneofWrappers = []any{}
-	file_link_proto_msgTypes[26].OneofWrappers = []any{}
-	file_link_proto_msgTypes[42].OneofWrappers = []any{
+	file_link_proto_msgTypes[7].OneofWrappers = []any{}
+	file_link_proto_msgTypes[18].OneofWrappers = []any{}
+	file_link_proto_msgTypes[20].OneofWrappers = []any{}
+	file_link_proto_msgTypes[30].OneofWrappers = []any{}
+	file_link_proto_msgTypes[46].OneofWrappers = []any{
 		(*ShardMessage_Hello)(nil),
 		(*ShardMessage_Join)(nil),
 		(*ShardMessage_Updates)(nil),
 		(*ShardMessage_Answer)(nil),
 	}
-	file_link_proto_msgTypes[43].OneofWrappers = []any{
+	file_link_proto_msgTypes[47].OneofWrappers = []any{
 		(*LeaderMessage_Attached)(nil),
 		(*LeaderMessage_Joined)(nil),
 		(*LeaderMessage_Taken)(nil),
@@ -5553,7 +5853,7 @@ func file_link_proto_init() {
 		(*LeaderMessage_Open)(nil),
 		(*LeaderMessage_Drop)(nil),
 	}
-	file_link_proto_msgTypes[57].OneofWrappers = []any{
+	file_link_proto_msgTypes[61].OneofWrappers = []any{
 		(*Open_Logs)(nil),
 		(*Open_Exec)(nil),
 	}
@@ -5563,7 +5863,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   68,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

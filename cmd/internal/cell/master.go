@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/local"
+	"github.com/musterhq/muster/reconciler/naming"
 	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/reconciler/relay"
 	"github.com/musterhq/muster/reconciler/replica"
@@ -97,21 +98,22 @@ func (cfg *MasterConfig) joinWait() time.Duration {
 
 // master is the parts of one master.
 type master struct {
-	cfg      MasterConfig
-	cell     string
-	repo     repository
-	compiler *compile.Compiler
-	secrets  *secrets.Opener
-	store    *store.Store
-	events   *events.Log
-	term     *term
-	link     *link.Server
-	shard    *relay.Shard    // of the link's sessions
-	relay    *relay.Service  // for the shards of other masters
-	replicas *replica.Server // for their APIs
-	copy     *replica.Copy   // of what another one leads
-	web      *web.Server
-	metrics  *web.Metrics
+	cfg       MasterConfig
+	cell      string
+	repo      repository
+	compiler  *compile.Compiler
+	secrets   *secrets.Opener
+	store     *store.Store
+	events    *events.Log
+	term      *term
+	link      *link.Server
+	shard     *relay.Shard    // of the link's sessions
+	relay     *relay.Service  // for the shards of other masters
+	replicas  *replica.Server // for their APIs
+	copy      *replica.Copy   // of what another one leads
+	directory *naming.Directory
+	web       *web.Server
+	metrics   *web.Metrics
 
 	authority *pki.Authority // nil without a PKI
 
@@ -234,7 +236,12 @@ func (m *master) wire() {
 	})
 	m.replicas = replica.NewServer(replica.ServerConfig{Cell: m.cell, State: m.term, Events: m.events, Join: m.joins()})
 	m.relay = relay.NewService(relay.ServiceConfig{Cell: m.cell, Log: m.cfg.Log})
-	m.link = link.New(link.Config{Cell: m.cell, Master: m.shard, Log: m.cfg.Log, Audit: m.audit, Secure: linkSecure, Secrets: m.secrets, Sources: m.term, Relay: m.relay, Replica: m.replicas})
+	others := time.Duration(0)
+	if len(m.cfg.Etcd.Endpoints) > 0 {
+		others = otherMasters
+	}
+	m.directory = naming.New(naming.Config{Cell: m.term.Snapshot, Others: others})
+	m.link = link.New(link.Config{Directory: directory{m.directory}, Cell: m.cell, Master: m.shard, Log: m.cfg.Log, Audit: m.audit, Secure: linkSecure, Secrets: m.secrets, Sources: m.term, Relay: m.relay, Replica: m.replicas})
 	agents.Server, m.term.link = m.link, m.link.Counts
 	m.metrics = web.NewMetrics(m.term)
 	registry := prometheus.NewRegistry()
@@ -266,6 +273,10 @@ func (m *master) run(ctx context.Context) error {
 	g.Go(func() error { return m.lead(ctx) })
 	g.Go(func() error {
 		m.shard.Run(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		m.directory.Run(ctx)
 		return nil
 	})
 	g.Go(func() error { return m.link.Serve(ctx, m.listeners()...) })

@@ -1,0 +1,171 @@
+package linktest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	agentlink "github.com/musterhq/muster/nodeagent/link"
+	agentnaming "github.com/musterhq/muster/nodeagent/naming"
+	masterlink "github.com/musterhq/muster/reconciler/link"
+	"github.com/musterhq/muster/reconciler/naming"
+	"github.com/musterhq/muster/reconciler/status"
+	"github.com/musterhq/muster/schema"
+)
+
+// directory is a master's, for the link.
+type directory struct{ *naming.Directory }
+
+func (d directory) Read(machine string, have *schema.DirectoryDigests) masterlink.DirectoryReader {
+	return d.Directory.Read(machine, have)
+}
+
+// published is a cell whose snapshots a test publishes.
+type published struct {
+	mu    sync.Mutex
+	is    *status.Snapshot
+	newer chan struct{}
+}
+
+func (c *published) snapshot(context.Context) (*status.Snapshot, <-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.is, c.newer, nil
+}
+
+// publish has the cell be one of so many tasks on a machine, the first in a state.
+func (c *published) publish(tasks int, machine string, state status.TaskState) {
+	s := &status.Status{Cell: "local", Machines: []status.MachineStatus{{Name: "m1", Health: "up"}, {Name: "m2", Health: "up"}}, Jobs: []status.JobStatus{{Name: "u/web"}}}
+	for i := range tasks {
+		s.Tasks = append(s.Tasks, status.TaskStatus{Name: fmt.Sprintf("u/web/%d", i), Machine: machine, Address: "10.0.0.1", State: status.TaskRunning, Ports: schema.PortsOf(map[string]int{strings.Repeat("p", 60): 80})})
+	}
+	s.Tasks[0].State = state
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.newer != nil {
+		close(c.newer)
+	}
+	c.is, c.newer = status.SnapshotOf(s), make(chan struct{})
+}
+
+// kept is the directory of a machine.
+type kept struct {
+	mu       sync.Mutex
+	is       *agentnaming.Directory
+	sent     int // entries
+	listing  bool
+	unlisted []string
+	late     chan struct{} // nil: changes are in force at once
+}
+
+func (k *kept) Digests() schema.DirectoryDigests {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.is.Digests()
+}
+
+func (k *kept) Apply(c schema.DirectoryChange, done func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sent += len(c.Set)
+	k.is.Apply(c)
+	if late := k.late; late != nil {
+		go func() { <-late; done() }()
+	} else {
+		done()
+	}
+}
+
+func (k *kept) Listing() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.listing = true
+	return nil
+}
+
+func (k *kept) Unlisted(tasks []schema.TaskName) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range tasks {
+		k.unlisted = append(k.unlisted, t.String())
+	}
+	return nil
+}
+
+// ready returns how many tasks are known, and how many are ready.
+func (k *kept) ready() (all, ready int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	job, ok := k.is.Snapshot().Job("u", "web")
+	if !ok {
+		return 0, 0
+	}
+	for t := range job.Tasks() {
+		if all++; t.Ready {
+			ready++
+		}
+	}
+	return all, ready
+}
+
+// TestDirectory: machines get a large directory and then what changes; the one with a task that
+// stops learns when both act by it; and one that connects again gets what differs.
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	const tasks = 5000 // several pieces
+	path, m := socket(t), newMaster()
+	cell := &published{}
+	cell.publish(tasks, "m1", status.TaskRunning)
+	d := naming.New(naming.Config{Cell: cell.snapshot})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	t.Cleanup(running.Wait)
+	t.Cleanup(cancel)
+	serve(t, path, masterlink.Config{Master: m, Directory: directory{d}})
+	first, second := &kept{is: agentnaming.New()}, &kept{is: agentnaming.New()}
+	run(t, path, agentlink.Config{Agent: newAgent("m1"), Directory: first, Listed: first})
+	_, stop := run(t, path, agentlink.Config{Agent: newAgent("m2"), Directory: second, Listed: second})
+	for _, k := range []*kept{first, second} {
+		eventually(t, "all tasks", func() bool { all, ready := k.ready(); return all == tasks && ready == tasks })
+	}
+	first.mu.Lock()
+	sent := first.sent
+	first.mu.Unlock()
+	second.mu.Lock()
+	second.late = make(chan struct{})
+	second.mu.Unlock()
+	cell.publish(tasks, "m1", status.TaskStopping)
+	for _, k := range []*kept{first, second} {
+		eventually(t, "one is not ready", func() bool { _, ready := k.ready(); return ready == tasks-1 })
+	}
+	first.mu.Lock()
+	if first.sent != sent+1 || !first.listing {
+		t.Errorf("%d entries of one change; listing %v", first.sent-sent, first.listing)
+	}
+	if len(first.unlisted) > 0 {
+		t.Errorf("unlisted before all act by it: %v", first.unlisted)
+	}
+	first.mu.Unlock()
+	close(second.late)
+	eventually(t, "the task is unlisted", func() bool {
+		first.mu.Lock()
+		defer first.mu.Unlock()
+		return slices.Equal(first.unlisted, []string{"c/u/web/0"})
+	})
+	stop()
+	cell.publish(tasks, "m1", status.TaskRunning)
+	second.mu.Lock()
+	second.sent, second.late = 0, nil
+	second.mu.Unlock()
+	run(t, path, agentlink.Config{Agent: newAgent("m2"), Directory: second, Listed: second})
+	eventually(t, "all are ready again", func() bool { _, ready := second.ready(); return ready == tasks })
+	second.mu.Lock()
+	defer second.mu.Unlock()
+	if second.sent > tasks/schema.DirectoryPart/8 {
+		t.Errorf("%d entries were sent to one that has all but one", second.sent)
+	}
+}

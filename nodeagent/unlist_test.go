@@ -1,0 +1,73 @@
+package nodeagent_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// TestUnlist: the signal to a task with ports waits until nothing is sent to it any more, if
+// masters say so, and the grace period begins then.
+func TestUnlist(t *testing.T) {
+	t.Parallel()
+	const within = 5 * time.Second
+	stop := &schema.Cause{Kind: schema.CauseUpdate, Message: "update"}
+	for name, tt := range map[string]struct {
+		change func(in *nodeagent.Input, c *nodeagent.Incarnation)
+		at     []time.Duration // since the stop, of Term and then Kill
+	}{
+		"nobody says so": {func(in *nodeagent.Input, _ *nodeagent.Incarnation) { in.UnlistWithin = 0 }, []time.Duration{0, 10 * time.Second}},
+		"never said":     {func(*nodeagent.Input, *nodeagent.Incarnation) {}, []time.Duration{within, within + 10*time.Second}},
+		"said before":    {func(_ *nodeagent.Input, c *nodeagent.Incarnation) { c.Unlisted = true }, []time.Duration{0, 10 * time.Second}},
+		"in its Before":  {func(_ *nodeagent.Input, c *nodeagent.Incarnation) { c.Step = 1 }, []time.Duration{0, 10 * time.Second}},
+		"without a port": {func(in *nodeagent.Input, _ *nodeagent.Incarnation) { in.Held[0].Assignment.Ports = nil }, []time.Duration{0, 10 * time.Second}},
+		"said after 2 s": {func(in *nodeagent.Input, c *nodeagent.Incarnation) { c.Unlisted = in.Now.Sub(t0) >= 2*time.Second }, []time.Duration{2 * time.Second, 12 * time.Second}},
+		"with a delay": {func(in *nodeagent.Input, c *nodeagent.Incarnation) {
+			c.Unlisted = in.Now.Sub(t0) >= 2*time.Second
+			in.Held[0].Assignment.Job.Task.Stop = &schema.Stop{DelaySeconds: 3}
+		}, []time.Duration{5 * time.Second, 12 * time.Second}},
+		"it is unhealthy": {func(in *nodeagent.Input, _ *nodeagent.Incarnation) {
+			in.View.Assignments[0].Stop = &schema.Cause{Kind: schema.CauseUnhealthy}
+		}, []time.Duration{0, 10 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := assignment("web", 0, 1, schema.Service)
+			job := *a.Job
+			a.Job, a.Ports, a.Stop = &job, schema.PortsOf(map[string]int{"http": 20001}), stop
+			a.Job.Task.GraceSeconds = 10
+			h := held(a, nodeagent.Incarnation{Number: 1, Process: nodeagent.Process{PID: 7, Boot: "boot-1", StartedAt: t0}})
+			h.Assignment = a
+			var at []time.Duration
+			for s := range 30 {
+				in := nodeagent.Input{Machine: "m1", Boot: "boot-1", Now: t0.Add(time.Duration(s) * time.Second), View: &schema.View{Epoch: 1, Version: 1, Assignments: []schema.Assignment{a}}, Held: []nodeagent.Held{h}, UnlistWithin: within}
+				for range 3 { // until nothing more is to be done now
+					c := last(&in.Held[0])
+					tt.change(&in, c)
+					for _, x := range nodeagent.Decide(in).Actions {
+						switch x.Kind {
+						case nodeagent.Unlist:
+							c.UnlistingAt = in.Now
+						case nodeagent.Delay:
+							c.StoppingAt = in.Now
+						case nodeagent.Term:
+							c.TermAt, at = in.Now, append(at, in.Now.Sub(t0))
+						case nodeagent.Kill:
+							if c.KilledAt.IsZero() {
+								at = append(at, in.Now.Sub(t0))
+							}
+							c.KilledAt = in.Now
+						}
+					}
+				}
+				h = in.Held[0]
+			}
+			if !slices.Equal(at, tt.at) {
+				t.Errorf("signals after %v, want %v", at, tt.at)
+			}
+		})
+	}
+}
