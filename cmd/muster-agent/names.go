@@ -18,6 +18,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// unlistWithin is how long the stop of a task waits at most for all agents of the cell to know of
+// it: longer than masters wait for those that do not answer.
+const unlistWithin = 5 * time.Second
+
 // resolvConf has the servers for names outside of the cell, if no flag does.
 const resolvConf = "/etc/resolv.conf"
 

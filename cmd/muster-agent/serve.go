@@ -191,12 +191,16 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if err := f.usage.configure(&cfg, a.tasks.Host); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
+	cfg.UnlistWithin = unlistWithin
 	if a.loop, err = loop.New(ctx, cfg); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
 	dial := link.Config{Cell: a.cell, Dial: f.dial[0], Others: f.dial[1:], Agent: a.loop, Usage: a.loop.Usage, Content: a.images.content, Log: cfg.Log, Clock: a.loop.Clock}
 	if id != nil {
 		dial.Identity = id
+	}
+	if a.names.server != nil {
+		dial.Directory, dial.Listed = a.names.known, a.loop
 	}
 	a.link = link.New(dial)
 	return a, nil
