@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent/directory"
+	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/network/dns"
 	"github.com/spf13/pflag"
@@ -92,6 +93,14 @@ type names struct {
 	sockets []*dns.Socket
 }
 
+// linked returns the configuration of a link that keeps the directory, if anybody here acts by it.
+func (n *names) linked(cfg link.Config, tasks *loop.Loop) link.Config {
+	if n.server != nil {
+		cfg.Directory, cfg.Listed = n.known, tasks
+	}
+	return cfg
+}
+
 // openNet opens what speaks with others beside the link: images, and names.
 func (a *agent) openNet(ctx context.Context, f *flags, dir string, cfg *loop.Config) error {
 	if err := a.openImages(ctx, f, dir, cfg); err != nil {
@@ -111,6 +120,7 @@ func (a *agent) openNames(ctx context.Context, f *flags, dir string, cfg *loop.C
 	}); err != nil || len(f.dns.at) == 0 {
 		return n, err
 	}
+	cfg.UnlistWithin = unlistWithin
 	upstreams := func() []netip.AddrPort { return f.dns.upstreams }
 	if len(f.dns.upstreams) == 0 {
 		upstreams = dns.NewResolvConf(resolvConf, time.Now).Servers

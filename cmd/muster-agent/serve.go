@@ -191,7 +191,6 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if err := f.usage.configure(&cfg, a.tasks.Host); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
-	cfg.UnlistWithin = unlistWithin
 	if a.loop, err = loop.New(ctx, cfg); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
@@ -199,10 +198,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if id != nil {
 		dial.Identity = id
 	}
-	if a.names.server != nil {
-		dial.Directory, dial.Listed = a.names.known, a.loop
-	}
-	a.link = link.New(dial)
+	a.link = link.New(a.names.linked(dial, a.loop))
 	return a, nil
 }
 
