@@ -340,8 +340,8 @@ func watchDoubles(ctx context.Context, dir string) []string {
 				continue
 			}
 			env := p.environ()
-			if !strings.HasPrefix(variable(env, "MUSTER_TASK_DIR"), dir+"/") {
-				continue
+			if !strings.HasPrefix(variable(env, "MUSTER_TASK_DIR"), dir+"/") || variable(env, "MUSTER_JOB") == "" {
+				continue // the second is what an agent tries a runtime with
 			}
 			name := variable(env, "MUSTER_JOB") + "." + variable(env, "MUSTER_TASK_INDEX")
 			// The first may have ended before the second began.
