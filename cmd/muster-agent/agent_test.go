@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -36,8 +37,11 @@ func TestMain(m *testing.M) {
 	case filepath.Base(os.Args[0]) == "muster-agent":
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	case filepath.Base(os.Args[0]) == "flock": // not in every busybox; flock -n 9 is all that is asked of it
-		if err := syscall.Flock(9, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		switch err := syscall.Flock(9, syscall.LOCK_EX|syscall.LOCK_NB); {
+		case errors.Is(err, syscall.EWOULDBLOCK):
 			os.Exit(1)
+		case err != nil:
+			os.Exit(2)
 		}
 		os.Exit(0)
 	}
