@@ -238,14 +238,14 @@ func closed(err error) error {
 
 // run speaks with the agent until the session ends.
 func (c *session) run(ctx context.Context, in inbox) error {
-	welcome := &linkpb.MasterMessage{Message: &linkpb.MasterMessage_Welcome{Welcome: &linkpb.Welcome{Epoch: c.epoch}}}
-	if err := c.stream.Send(welcome); err != nil {
-		return err
-	}
 	var changed <-chan struct{} // of the directory
 	if c.directory != nil {
 		defer c.directory.Close()
 		changed = c.directory.Wake()
+	}
+	welcome := &linkpb.MasterMessage{Message: &linkpb.MasterMessage_Welcome{Welcome: &linkpb.Welcome{Epoch: c.epoch}}}
+	if err := c.stream.Send(welcome); err != nil {
+		return err
 	}
 	c.pull = time.NewTimer(0)
 	defer c.pull.Stop()
