@@ -95,20 +95,17 @@ func kept(had []netip.Addr, of netip.Prefix) netip.Addr {
 // unused returns an address of a range that is not taken; an invalid one if all are. Where it
 // looks first follows from the name, so that a service that is removed and comes back most
 // often has the same one, and a new one seldom has that of one that has just gone. The first
-// and the last of a range of IPv4 are left out: they have a meaning in networks.
+// of a range, and the last of one of IPv4, are left out: they have a meaning in networks.
 func unused(of netip.Prefix, name string, taken map[netip.Addr]bool) netip.Addr {
 	first := of.Addr().AsSlice()
-	bits := min(of.Addr().BitLen()-of.Bits(), 32)
-	size, skip := uint64(1)<<bits, uint64(1)
-	last := size
+	usable := uint64(1)<<min(of.Addr().BitLen()-of.Bits(), 32) - 1
 	if of.Addr().Is4() {
-		last--
+		usable--
 	}
 	h := fnv.New64a()
 	h.Write([]byte(name))
-	span := last - skip
-	for i := range min(span, uint64(len(taken))+1) { // of so many, one is not taken
-		n := skip + (h.Sum64()+i)%span
+	for i := range min(usable, uint64(len(taken))+1) { // of so many, one is not taken
+		n := 1 + (h.Sum64()+i)%usable
 		raw := slices.Clone(first)
 		for b := len(raw) - 1; n > 0; b-- {
 			raw[b] |= byte(n)
