@@ -74,6 +74,7 @@ const (
 	configFile  = "config.json"
 	pidFile     = "pid"
 	logFile     = "log"
+	outputFile  = "output"
 	writableDir = "writable"
 	baseLayer   = "base"
 	emptyLayer  = "empty"
@@ -209,7 +210,9 @@ func keepFromCgroups() error {
 
 // execute starts the runtime, which ends when it has made the container.
 func (c *Container) execute(bundle string, alive uintptr, program int) (int, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	// A file of the bundle: crun gives what it has there to user 0 of the container, and that could then
+	// change the mode of the machine's /dev/null.
+	null, err := os.OpenFile(outputFile, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return 0, err
 	}
