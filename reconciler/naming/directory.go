@@ -15,6 +15,9 @@ const (
 	// takeEvery is the least time between two looks at a cell: what happens in between is one
 	// version.
 	takeEvery = 50 * time.Millisecond
+	// restEvery is the least time between two looks at a cell without services, while nobody reads
+	// of anything else.
+	restEvery = time.Second
 	// takeShare is which part of its time the directory lets a processor look.
 	takeShare = 5
 	// ackWithin is how long agents are waited for that do not acknowledge a version. It is less
@@ -36,6 +39,7 @@ type Config struct {
 type Directory struct {
 	cfg       Config
 	following sync.WaitGroup
+	look      chan struct{} // holds a token when somebody begins to read while all others rest
 
 	mu       sync.Mutex // guards what follows
 	book     Book
@@ -62,6 +66,7 @@ type Reader struct {
 	wake    chan struct{}
 
 	// The lock of d guards what follows.
+	rests    bool                     // until the cell has a service
 	have     *schema.DirectoryDigests // until the first Next
 	since    uint64                   // the version when it began
 	at       uint64                   // the version that was sent last
@@ -71,7 +76,7 @@ type Reader struct {
 
 // New returns the directory of a cell, which Run follows.
 func New(cfg Config) *Directory {
-	return &Directory{cfg: cfg, readers: map[*Reader]struct{}{}, machines: map[string]*Reader{}}
+	return &Directory{cfg: cfg, look: make(chan struct{}, 1), readers: map[*Reader]struct{}{}, machines: map[string]*Reader{}}
 }
 
 // Run follows the cell, while there are readers, until ctx ends. It is called once.
@@ -115,10 +120,11 @@ func (d *Directory) run(ctx context.Context) {
 				due = time.After(time.Until(again))
 			}
 		}
-		pause := time.NewTimer(max(takeEvery, takeShare*time.Since(began)))
+		pause := time.NewTimer(max(d.every(), takeShare*time.Since(began)))
 		if err == nil {
 			select {
 			case <-newer:
+			case <-d.look:
 			case <-due:
 			case <-ctx.Done():
 			}
@@ -138,6 +144,14 @@ func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
 	if ctx.Err() != nil {
 		return time.Time{}
 	}
+	if len(s.Services()) > 0 {
+		for r := range d.readers {
+			r.begin()
+		}
+	}
+	if d.awake() == 0 {
+		return time.Time{}
+	}
 	was := d.book.Version()
 	gone, again := d.book.Take(s, time.Now())
 	if d.book.Version() == was {
@@ -145,7 +159,7 @@ func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
 	}
 	gone = slices.DeleteFunc(gone, func(u Unlisted) bool { return d.machines[u.Machine] == nil })
 	if len(gone) > 0 {
-		u := &unlisting{version: d.book.Version(), tasks: gone, left: len(d.readers)}
+		u := &unlisting{version: d.book.Version(), tasks: gone, left: d.awake()}
 		u.timer = time.AfterFunc(ackWithin, func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -159,12 +173,50 @@ func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
 	return again
 }
 
-// Read begins to read the directory for a machine that has one with the given digests, until
-// Close is called.
-func (d *Directory) Read(machine string, have *schema.DirectoryDigests) *Reader {
+// awake returns how many readers do not rest. The caller has the lock.
+func (d *Directory) awake() int {
+	n := 0
+	for r := range d.readers {
+		if !r.rests {
+			n++
+		}
+	}
+	return n
+}
+
+// every is the least time between two looks at the cell.
+func (d *Directory) every() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := &Reader{d: d, machine: machine, wake: make(chan struct{}, 1), have: have, since: d.book.Version()}
+	if d.awake() == 0 {
+		return restEvery
+	}
+	return takeEvery
+}
+
+// begin ends the rest of a reader. The caller has the lock.
+func (r *Reader) begin() {
+	if r.rests {
+		r.rests, r.since = false, r.d.book.Version()
+		r.notify()
+	}
+}
+
+// Read begins to read the directory for a machine that has one with the given digests, until
+// Close is called. If it rests, there is nothing for it until the cell has a service.
+func (d *Directory) Read(machine string, have *schema.DirectoryDigests, rests bool) *Reader {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := &Reader{d: d, machine: machine, rests: rests, wake: make(chan struct{}, 1), have: have, since: d.book.Version()}
+	if d.book.Services() > 0 {
+		r.rests = false
+	}
+	if !r.rests && d.awake() == 0 {
+		select {
+		case d.look <- struct{}{}:
+		default: // it is said already
+		}
+	}
 	d.readers[r], d.machines[machine] = struct{}{}, r
 	d.follow()
 	r.notify()
@@ -188,6 +240,10 @@ func (r *Reader) Next(acked uint64) (u schema.DirectoryUpdate, news bool) {
 	d := r.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if r.rests {
+		r.unlisted = nil
+		return schema.DirectoryUpdate{}, false
+	}
 	if acked <= r.at && acked > r.acked { // it says nothing that it cannot know
 		d.count(r, acked)
 		r.acked = acked
@@ -226,7 +282,9 @@ func (r *Reader) Close() {
 	if d.machines[r.machine] == r {
 		delete(d.machines, r.machine)
 	}
-	d.count(r, d.book.Version())
+	if !r.rests {
+		d.count(r, d.book.Version())
+	}
 	d.follow()
 }
 

@@ -62,7 +62,7 @@ func TestUnlisted(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var running sync.WaitGroup
 				running.Go(func() { d.Run(ctx) })
-				a, b := d.Read("m1", new(schema.DirectoryDigests)), d.Read("m2", new(schema.DirectoryDigests))
+				a, b := d.Read("m1", new(schema.DirectoryDigests), false), d.Read("m2", new(schema.DirectoryDigests), false)
 				synctest.Wait()
 				for _, r := range []*Reader{a, b} {
 					u, _ := r.Next(0)
@@ -114,7 +114,7 @@ func TestReadAgain(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { d.Run(ctx) })
 		var have schema.DirectoryDigests
-		first := d.Read("m1", &schema.DirectoryDigests{})
+		first := d.Read("m1", &schema.DirectoryDigests{}, false)
 		synctest.Wait()
 		u, _ := first.Next(0)
 		for _, text := range u.Set {
@@ -125,7 +125,7 @@ func TestReadAgain(t *testing.T) {
 				have[i] = have[i].Plus(schema.DirectoryDigestOf(text))
 			}
 		}
-		again := d.Read("m1", &have)
+		again := d.Read("m1", &have, false)
 		if u, news := again.Next(0); !news || u.Version != 1 || len(u.Shards)+len(u.Set)+len(u.Removed) > 0 {
 			t.Errorf("of what it has already: %v", u)
 		}
