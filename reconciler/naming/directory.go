@@ -3,7 +3,6 @@ package naming
 import (
 	"context"
 	"slices"
-	"sort"
 	"sync"
 	"time"
 
@@ -44,17 +43,18 @@ type Directory struct {
 	mu       sync.Mutex // guards what follows
 	book     Book
 	readers  map[*Reader]struct{}
-	machines map[string]*Reader // the newest of each
-	waiting  []*unlisting       // by version
-	during   context.Context    //nolint:containedctx // of Run; nil before
-	stop     context.CancelFunc // ends what follows the cell, while there are readers
+	machines map[string]*Reader   // the newest of each
+	departed map[string]time.Time // when the last reader of a machine has gone, if it may come again
+	waiting  []*unlisting         // by version
+	during   context.Context      //nolint:containedctx // of Run; nil before
+	stop     context.CancelFunc   // ends what follows the cell, while there are readers
 }
 
 // unlisting waits for all readers to know that nothing is to be sent to some tasks.
 type unlisting struct {
 	version uint64
 	tasks   []Unlisted
-	left    int // readers that have not acknowledged it
+	left    map[string]struct{} // machines that have not acknowledged it
 	timer   *time.Timer
 }
 
@@ -68,7 +68,6 @@ type Reader struct {
 	// The lock of d guards what follows.
 	rests    bool                     // until the cell has a service
 	have     *schema.DirectoryDigests // until the first Next
-	since    uint64                   // the version when it began
 	at       uint64                   // the version that was sent last
 	acked    uint64
 	unlisted []string
@@ -76,7 +75,7 @@ type Reader struct {
 
 // New returns the directory of a cell, which Run follows.
 func New(cfg Config) *Directory {
-	return &Directory{cfg: cfg, look: make(chan struct{}, 1), readers: map[*Reader]struct{}{}, machines: map[string]*Reader{}}
+	return &Directory{cfg: cfg, look: make(chan struct{}, 1), readers: map[*Reader]struct{}{}, machines: map[string]*Reader{}, departed: map[string]time.Time{}}
 }
 
 // Run follows the cell, while there are readers, until ctx ends. It is called once.
@@ -89,6 +88,11 @@ func (d *Directory) Run(ctx context.Context) {
 	d.following.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.endWaiting()
+}
+
+// endWaiting forgets who waits. The caller has the lock.
+func (d *Directory) endWaiting() {
 	for _, u := range d.waiting {
 		u.timer.Stop()
 	}
@@ -106,6 +110,7 @@ func (d *Directory) follow() {
 	case d.stop != nil && len(d.readers) == 0:
 		d.stop()
 		d.stop, d.book = nil, Book{} // it is old when somebody reads again
+		d.endWaiting()               // of whom nobody would hear
 	}
 }
 
@@ -159,7 +164,7 @@ func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
 	}
 	gone = slices.DeleteFunc(gone, func(u Unlisted) bool { return d.machines[u.Machine] == nil })
 	if len(gone) > 0 {
-		u := &unlisting{version: d.book.Version(), tasks: gone, left: d.awake()}
+		u := &unlisting{version: d.book.Version(), tasks: gone, left: d.awaited(time.Now())}
 		u.timer = time.AfterFunc(ackWithin, func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -184,6 +189,26 @@ func (d *Directory) awake() int {
 	return n
 }
 
+// awaited returns the machines that have to acknowledge what changes now: those that read, and those
+// whose agent has just gone, since one that is started again is back in a moment, and its
+// kernel sends on as before until then. The caller has the lock.
+func (d *Directory) awaited(now time.Time) map[string]struct{} {
+	of := map[string]struct{}{}
+	for r := range d.readers {
+		if !r.rests {
+			of[r.machine] = struct{}{}
+		}
+	}
+	for machine, since := range d.departed {
+		if now.Sub(since) < ackWithin {
+			of[machine] = struct{}{}
+		} else {
+			delete(d.departed, machine)
+		}
+	}
+	return of
+}
+
 // every is the least time between two looks at the cell.
 func (d *Directory) every() time.Duration {
 	d.mu.Lock()
@@ -197,7 +222,7 @@ func (d *Directory) every() time.Duration {
 // begin ends the rest of a reader. The caller has the lock.
 func (r *Reader) begin() {
 	if r.rests {
-		r.rests, r.since = false, r.d.book.Version()
+		r.rests = false
 		r.notify()
 	}
 }
@@ -207,16 +232,17 @@ func (r *Reader) begin() {
 func (d *Directory) Read(machine string, have *schema.DirectoryDigests, rests bool) *Reader {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := &Reader{d: d, machine: machine, rests: rests, wake: make(chan struct{}, 1), have: have, since: d.book.Version()}
+	r := &Reader{d: d, machine: machine, rests: rests, wake: make(chan struct{}, 1), have: have}
 	if d.book.Services() > 0 {
 		r.rests = false
 	}
-	if !r.rests && d.awake() == 0 {
+	if !r.rests && d.stop != nil && d.awake() == 0 {
 		select {
 		case d.look <- struct{}{}:
 		default: // it is said already
 		}
 	}
+	delete(d.departed, machine)
 	d.readers[r], d.machines[machine] = struct{}{}, r
 	d.follow()
 	r.notify()
@@ -245,7 +271,7 @@ func (r *Reader) Next(acked uint64) (u schema.DirectoryUpdate, news bool) {
 		return schema.DirectoryUpdate{}, false
 	}
 	if acked <= r.at && acked > r.acked { // it says nothing that it cannot know
-		d.count(r, acked)
+		d.count(r.machine, acked)
 		r.acked = acked
 	}
 	if now := d.book.Version(); now != 0 && r.at == r.acked && r.at != now {
@@ -281,24 +307,24 @@ func (r *Reader) Close() {
 	delete(d.readers, r)
 	if d.machines[r.machine] == r {
 		delete(d.machines, r.machine)
-	}
-	if !r.rests {
-		d.count(r, d.book.Version())
+		if !r.rests {
+			d.departed[r.machine] = time.Now()
+		}
 	}
 	d.follow()
 }
 
-// count takes in that a reader is not waited for any more up to a version. The caller has the
-// lock.
-func (d *Directory) count(r *Reader, version uint64) {
-	from := max(r.acked, r.since)
-	at := sort.Search(len(d.waiting), func(i int) bool { return d.waiting[i].version > from })
+// count takes in that a machine acts by all up to a version. The caller has the lock.
+func (d *Directory) count(machine string, version uint64) {
 	var known []*unlisting
-	for _, u := range d.waiting[at:] {
+	for _, u := range d.waiting {
 		if u.version > version {
 			break
 		}
-		if u.left--; u.left == 0 {
+		if _, waits := u.left[machine]; !waits {
+			continue
+		}
+		if delete(u.left, machine); len(u.left) == 0 {
 			known = append(known, u)
 		}
 	}

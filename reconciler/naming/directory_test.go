@@ -46,8 +46,14 @@ func TestUnlisted(t *testing.T) {
 		other  func(r *Reader, u schema.DirectoryUpdate) // what the reader of m2 does with the stop
 		want   time.Duration
 	}{
-		"acknowledged":         {0, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version) }, 0},
-		"gone":                 {0, func(r *Reader, _ schema.DirectoryUpdate) { r.Close() }, 0},
+		"acknowledged": {0, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version) }, 0},
+		"gone":         {0, func(r *Reader, _ schema.DirectoryUpdate) { r.Close() }, ackWithin},
+		"gone, and back": {0, func(r *Reader, _ schema.DirectoryUpdate) {
+			r.Close()
+			back := r.d.Read(r.machine, new(schema.DirectoryDigests), false)
+			u, _ := back.Next(0)
+			back.Next(u.Version)
+		}, 0},
 		"silent":               {0, func(*Reader, schema.DirectoryUpdate) {}, ackWithin},
 		"other masters":        {time.Second, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version) }, time.Second},
 		"silent beside others": {time.Second, func(*Reader, schema.DirectoryUpdate) {}, ackWithin},
