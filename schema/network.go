@@ -82,6 +82,10 @@ func (n *CellNetwork) Bits() (v4, v6 int) {
 // of its own.
 const HasOwnNetwork = "network.own"
 
+// HasServices is the attribute that is "true" of a machine that sends connections to the virtual addresses
+// of services on.
+const HasServices = "network.services"
+
 // AddressVariable and AddressVariable6 are the environment variables that hold the addresses
 // of a task with a network of its own: the first that of IPv4, or of IPv6 if it has no other.
 const (

@@ -755,8 +755,11 @@ func (x *Hello) GetDirectory() *Directory {
 
 // Directory says which entries of a directory a machine has.
 type Directory struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Digests       []byte                 `protobuf:"bytes,1,opt,name=digests,proto3" json:"digests,omitempty"` // 16 bytes for each schema.DirectoryShard
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Digests []byte                 `protobuf:"bytes,1,opt,name=digests,proto3" json:"digests,omitempty"` // 16 bytes for each schema.DirectoryShard
+	// resting says that nobody on the machine acts by the directory while the cell has no service:
+	// the master sends it none until then.
+	Resting       bool `protobuf:"varint,2,opt,name=resting,proto3" json:"resting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -796,6 +799,13 @@ func (x *Directory) GetDigests() []byte {
 		return x.Digests
 	}
 	return nil
+}
+
+func (x *Directory) GetResting() bool {
+	if x != nil {
+		return x.Resting
+	}
+	return false
 }
 
 // DirectoryChange leads to a version of the directory, with those of the same version before it.
@@ -5218,9 +5228,10 @@ const file_link_proto_rawDesc = "" +
 	"\x04copy\x18\xaa\x01 \x01(\bR\x04copy\x12=\n" +
 	"\tdirectory\x18\xab\x01 \x01(\v2\x19.muster.link.v1.DirectoryH\x00R\tdirectory\x88\x01\x01B\f\n" +
 	"\n" +
-	"_directory\"%\n" +
+	"_directory\"?\n" +
 	"\tDirectory\x12\x18\n" +
-	"\adigests\x18\x01 \x01(\fR\adigests\"\x83\x01\n" +
+	"\adigests\x18\x01 \x01(\fR\adigests\x12\x18\n" +
+	"\aresting\x18\x02 \x01(\bR\aresting\"\x83\x01\n" +
 	"\x0fDirectoryChange\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x16\n" +
 	"\x06shards\x18\x02 \x03(\rR\x06shards\x12\x10\n" +

@@ -268,7 +268,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/network/services/kernel",
-		[]string{"nodeagent/naming", "nodeagent/network/services"},
+		[]string{"nodeagent/naming", "nodeagent/network/services", "schema/filelock"},
 		"it programs what was planned from a directory, and knows nothing of who sends that",
 	},
 	{
