@@ -119,6 +119,11 @@ var layers = []layer{
 		"a core that imports an adapter can no longer be simulated; what the names in a commit stand for is a rule of the schema",
 	},
 	{
+		"reconciler/checkpoint",
+		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/status", "schema"},
+		"a cell in a file is looked at as a live one is, and knows nothing of files and masters",
+	},
+	{
 		"reconciler/local", nil,
 		"who is at the other end of a connection within this machine is nothing of ours",
 	},

@@ -153,9 +153,9 @@ var owners = []owner{
 	},
 	{
 		"github.com/klauspost/compress/",
-		[]string{"nodeagent/image"},
+		[]string{"nodeagent/image", "reconciler/checkpoint"},
 		nil,
-		"layers of images come compressed",
+		"layers of images come compressed, and checkpoints are",
 	},
 	{
 		"github.com/opencontainers/go-digest",
