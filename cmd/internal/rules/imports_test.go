@@ -21,8 +21,18 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/lax", "schema/compile/syntax"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
+	},
+	{
+		"schema/compile/lax",
+		[]string{"schema/cue"},
+		"the syntax of definitions and libraries knows nothing of what is made of it",
+	},
+	{
+		"schema/compile/syntax",
+		[]string{"schema"},
+		"the words for what does not parse need the text alone",
 	},
 	{
 		"schema/compile/synthetic",
