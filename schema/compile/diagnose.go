@@ -14,6 +14,7 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/syntax"
 )
 
 const (
@@ -122,7 +123,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	if mine.Path == "" || !l.where.mine(mine.Path) {
 		rank += 5
 	}
-	if pos := position(e.Position()); pos.Path != "" && !l.built && isSyntax(d.Message) {
+	if pos := position(e.Position()); pos.Path != "" && !l.built && syntax.IsError(d.Message) {
 		d.Position = pos
 	}
 	if d.Path == "" {
@@ -142,21 +143,11 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	if strings.Contains(d.Message, "field not allowed") {
 		theirs = l.where.closedAt(e)
 	}
+	if strings.Contains(format, "mismatched types") && l.sayValue(&d, at) {
+		return d, rank
+	}
 	explain(l, &d, theirs)
 	return d, rank
-}
-
-// isSyntax reports whether an error is one of the parser's.
-func isSyntax(message string) bool {
-	for _, prefix := range []string{
-		"expected ", "missing ','", "illegal ", "string literal not", "unknown escape", "non-matching", "invalid attribute", "else requires",
-		"invalid package name", "found ",
-	} {
-		if strings.HasPrefix(message, prefix) {
-			return true
-		}
-	}
-	return false
 }
 
 // imported returns what went wrong in the package that an import failed for:

@@ -12,8 +12,11 @@ import (
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/cuecontext"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/syntax"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -111,8 +114,7 @@ var explanations = []explanation{
 	{unusedLet, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		name := m[1]
 		d.Rule, d.Message, d.Hint = schema.RuleSyntax, fmt.Sprintf("%s is defined and not used", name), "remove it"
-		s := l.wording(d.Path)
-		_ = equalsSign(s, s.at(d.Line, d.Column)+1, &d.Diagnostic)
+		l.wording(d.Path).UnusedLet(&d.Diagnostic)
 	}},
 	{shadowed, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.Rule, d.Message, d.Hint = schema.RuleSyntax, fmt.Sprintf("%s is both a let clause and the field here, which hides it", m[1]), fmt.Sprintf("give the let clause another name, or write the field as %q", m[1])
@@ -153,9 +155,9 @@ func explain(l *loaded, d *mistake, others []schema.Position) {
 		d.Rule, d.Message, d.Hint = schema.RuleSyntax, "* is only allowed before one of several values", "write *3 | int for a default, or the value alone"
 	case has("number cannot be represented as int"):
 		d.Rule, d.Message, d.Hint = schema.RuleOutOfRange, "is not a whole number of bytes", "use a smaller unit: 300Mi instead of 0.3Gi"
-	case !l.built && isSyntax(d.Message):
+	case !l.built && syntax.IsError(d.Message):
 		d.Rule = schema.RuleSyntax
-		syntaxError(l.wording(d.Path), &d.Diagnostic)
+		l.wording(d.Path).Explain(&d.Diagnostic)
 	}
 }
 
@@ -198,7 +200,7 @@ func sayUnresolved(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	d.form, d.about = undefinedName, name
 	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("%s is not defined", name)
 	text, called := l.wordAt(d.Position, name)
-	_, ours := definitions()[name]
+	_, ours := lax.Definitions()[name]
 	near := valid.Nearest(name, slices.DeleteFunc(l.names(false), func(n string) bool { return n[0] != name[0] && strings.ContainsAny(n[:1]+name[:1], "_#$") }))
 	switch {
 	case name == SchemaDir:
@@ -218,7 +220,7 @@ func sayUnresolved(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.word, d.Hint = len(text), fmt.Sprintf("environment variables are not available here; write text in quotes: %q", text)
 	case strings.ContainsAny(name, "#_"):
 		d.Hint = fmt.Sprintf("define it: %s: …", name)
-	case plainWord.MatchString(text):
+	case syntax.IsPlainWord(text):
 		d.word, d.Hint = len(text), fmt.Sprintf("write text in quotes: %q", text)
 	}
 }
@@ -251,7 +253,7 @@ func (l *loaded) names(all bool) []string {
 			ast.Walk(f, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.Field:
-					if name := labelOf(n); name != "" {
+					if name := lax.Label(n); name != "" {
 						seen[name] = true
 					}
 				case *ast.LetClause:
@@ -277,7 +279,7 @@ func (l *loaded) names(all bool) []string {
 func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := strings.Trim(m[1], `"`)
 	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name)
-	_, ours := definitions()["#"+name]
+	_, ours := lax.Definitions()["#"+name]
 	switch ours = ours && !strings.HasPrefix(name, "#"); {
 	case ours:
 		d.Hint = fmt.Sprintf("did you mean #%s?", name)
@@ -286,7 +288,7 @@ func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	default:
 		near := valid.Nearest(name, l.names(true))
 		if near == "" && strings.HasPrefix(name, "#") {
-			known := slices.DeleteFunc(slices.Sorted(maps.Keys(definitions())), func(n string) bool { return !isKind(n) })
+			known := slices.DeleteFunc(slices.Sorted(maps.Keys(lax.Definitions())), func(n string) bool { return !isKind(n) })
 			d.Expected = "one of " + strings.Join(known, ", ") + ", or a definition of your own"
 			break
 		}
@@ -426,4 +428,42 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	if f, ok := l.where.index()[d.Position]; ok {
 		d.Position = edge(f, true)
 	}
+}
+
+// sayValue says of a value that is of another type than a library's what the strict
+// pass says of it, and reports whether it says anything.
+func (l *loaded) sayValue(d *mistake, at []string) bool {
+	at = unquoted(at)
+	if !l.built || len(at) < 3 {
+		return false
+	}
+	f := l.where.written(at)
+	if f == nil || !isData(f.Value) || !l.where.mine(position(f.Value.Pos()).Path) {
+		return false
+	}
+	v := cuecontext.New().BuildExpr(f.Value)
+	if v.Err() != nil {
+		return false // it refers to something else
+	}
+	x := &exporter{left: l.req.Limits.OutputBytes}
+	for _, p := range valid.Value(schema.Kind(at[0]), at[2:], x.plain(v, 0)) {
+		if len(p.Path) != len(at)-2 {
+			continue
+		}
+		d.Position, d.Rule, d.Message, d.Expected, d.Hint = edge(f, false), p.Rule, p.Message, p.Expected, p.Hint
+		return true
+	}
+	return false
+}
+
+// unquoted returns a data path of CUE's, which quotes some labels, as plain names.
+func unquoted(at []string) []string {
+	out := make([]string, len(at))
+	for i, s := range at {
+		if u, err := strconv.Unquote(s); err == nil {
+			s = u
+		}
+		out[i] = s
+	}
+	return out
 }

@@ -9,6 +9,7 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -25,8 +26,8 @@ func intent(l *loaded) []mistake {
 		}
 		w.nesting(f.Decls, 0)
 		for _, d := range f.Decls {
-			if field, ok := d.(*ast.Field); ok && valid.Of(schema.Kind(labelOf(field))) != nil && !hidden(field) {
-				w.field(field, []string{labelOf(field)})
+			if field, ok := d.(*ast.Field); ok && valid.Of(schema.Kind(lax.Label(field))) != nil && !hidden(field) {
+				w.field(field, []string{lax.Label(field)})
 			}
 		}
 	}
@@ -94,7 +95,7 @@ func (w *intents) decls(decls []ast.Decl, at []string) {
 	for _, d := range decls {
 		switch d := d.(type) {
 		case *ast.Field:
-			if name := labelOf(d); name != "" && !hidden(d) {
+			if name := lax.Label(d); name != "" && !hidden(d) {
 				w.field(d, append(slices.Clip(at), name))
 			}
 		case *ast.EmbedDecl:
@@ -123,7 +124,7 @@ func (w *intents) definition(e *ast.SelectorExpr, at []string) {
 		return
 	}
 	sel, _, err := ast.LabelName(e.Sel)
-	if _, ours := definitions()[sel]; err != nil || !ours {
+	if _, ours := lax.Definitions()[sel]; err != nil || !ours {
 		return
 	}
 	if want := schema.Kind(at[0]).Definition(); sel != want {
@@ -146,10 +147,10 @@ func (w *intents) nesting(decls []ast.Decl, depth int) {
 		switch {
 		case inner == nil:
 		case column(inner) == column(f):
-			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, fmt.Sprintf("%s has no value: CUE takes the field on the next line as its value", labelOf(f)), "write the value after the colon"))
+			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, fmt.Sprintf("%s has no value: CUE takes the field on the next line as its value", lax.Label(f)), "write the value after the colon"))
 			return
 		case i+1 < len(decls) && column(decls[i+1]) == column(last(f)):
-			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, "indentation does not nest fields", fmt.Sprintf("write braces: %s: {…}", labelOf(f))))
+			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, "indentation does not nest fields", fmt.Sprintf("write braces: %s: {…}", lax.Label(f))))
 			return
 		}
 		value := f.Value

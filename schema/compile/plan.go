@@ -11,6 +11,8 @@ import (
 	"cuelang.org/go/mod/modfile"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/syntax"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 	// localModuleFile replaces modules by directories.
 	localModuleFile = "cue.mod/local-module.cue"
 	// SchemaDir is where a repository keeps its copy of the definitions.
-	SchemaDir = "muster"
+	SchemaDir = lax.Dir
 )
 
 // unit is one directory of the tree: what is compiled, cached and blamed.
@@ -332,7 +334,7 @@ func (p *planner) check(f *folder) (diags []schema.Diagnostic) {
 		case s.err != nil:
 			d := *s.err
 			d.Path = s.path
-			d.Hint = strings.ReplaceAll(d.Hint, packageHint, packageFor(f.dir))
+			d.Hint = strings.ReplaceAll(d.Hint, packageHint, syntax.PackageFor(f.dir))
 			diags = append(diags, d)
 		case s.pkg == "": // no header: the child will say why
 		case first == "":
@@ -355,20 +357,6 @@ func (p *planner) check(f *folder) (diags []schema.Diagnostic) {
 		}
 	}
 	return diags
-}
-
-// packageFor returns a package name that suits a directory.
-func packageFor(dir string) string {
-	name := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return -1
-	}, path.Base(dir))
-	if name == "" || name[0] <= '9' {
-		return "config"
-	}
-	return name
 }
 
 // firstOf is an error of a package as a whole; file is its first.

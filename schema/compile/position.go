@@ -13,6 +13,7 @@ import (
 	"cuelang.org/go/cue/errors"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
 )
 
 // positions finds where in the user's files a piece of data was written.
@@ -113,7 +114,7 @@ func (p *positions) declared(decls []ast.Decl, at []string) {
 		if !ok {
 			continue
 		}
-		name := labelOf(f)
+		name := lax.Label(f)
 		if len(at) == 1 {
 			key := [2]string{at[0], name}
 			if _, ok := p.labels[key]; !ok {
@@ -145,18 +146,7 @@ func edge(f *ast.Field, key bool) schema.Position {
 
 // evaluated asks the value itself; a position in the schema does not count.
 func (p *positions) evaluated(at []string, key bool) (schema.Position, bool) {
-	if !p.from.built {
-		return schema.Position{}, false
-	}
-	var sel []cue.Selector
-	for i, s := range at {
-		if n, err := strconv.Atoi(s); err == nil && i > 2 && p.from.value.LookupPath(cue.MakePath(sel...)).IncompleteKind() == cue.ListKind {
-			sel = append(sel, cue.Index(n))
-		} else {
-			sel = append(sel, cue.Str(s))
-		}
-	}
-	v := p.from.value.LookupPath(cue.MakePath(sel...))
+	v := p.value(at)
 	if !v.Exists() {
 		return schema.Position{}, false
 	}
@@ -168,6 +158,22 @@ func (p *positions) evaluated(at []string, key bool) (schema.Position, bool) {
 		return edge(f, key), true
 	}
 	return pos, true
+}
+
+// value returns the value at a path; one that does not exist if there is none.
+func (p *positions) value(at []string) cue.Value {
+	if !p.from.built {
+		return cue.Value{}
+	}
+	var sel []cue.Selector
+	for i, s := range at {
+		if n, err := strconv.Atoi(s); err == nil && i > 2 && p.from.value.LookupPath(cue.MakePath(sel...)).IncompleteKind() == cue.ListKind {
+			sel = append(sel, cue.Index(n))
+		} else {
+			sel = append(sel, cue.Str(s))
+		}
+	}
+	return p.from.value.LookupPath(cue.MakePath(sel...))
 }
 
 // schema reports whether a file is of the repository's copy of the definitions,
@@ -192,7 +198,7 @@ func (p *positions) ofError(e errors.Error, at []string) (best schema.Position, 
 		}
 		all = append(all, pos)
 		s := 0
-		if f, ok := p.index()[pos]; ok && labelOf(f) == label {
+		if f, ok := p.index()[pos]; ok && lax.Label(f) == label {
 			s = 2
 			pos = edge(f, false)
 		}
@@ -216,7 +222,7 @@ func (p *positions) ofError(e errors.Error, at []string) (best schema.Position, 
 func (p *positions) closedAt(e errors.Error) (out []schema.Position) {
 	for _, tp := range errors.Positions(e) {
 		pos := position(tp)
-		if f, ok := p.index()[pos]; ok && !p.schema(pos.Path) && strings.HasPrefix(labelOf(f), "#") {
+		if f, ok := p.index()[pos]; ok && !p.schema(pos.Path) && strings.HasPrefix(lax.Label(f), "#") {
 			out = append(out, position(f.Label.Pos()))
 		}
 	}
@@ -226,11 +232,11 @@ func (p *positions) closedAt(e errors.Error) (out []schema.Position) {
 // valueOf reports whether a position lies in the value of a field of this name.
 func (p *positions) valueOf(label string, at schema.Position) bool {
 	if f, ok := p.index()[at]; ok {
-		return labelOf(f) == label
+		return lax.Label(f) == label
 	}
 	for _, f := range p.index() {
 		from, to := position(f.Value.Pos()), position(f.Value.End())
-		if from.Path == at.Path && labelOf(f) == label && from.Compare(at) <= 0 && at.Compare(to) <= 0 {
+		if from.Path == at.Path && lax.Label(f) == label && from.Compare(at) <= 0 && at.Compare(to) <= 0 {
 			return true
 		}
 	}
@@ -278,7 +284,7 @@ func (s search) decls(decls []ast.Decl, at []string, depth int) {
 	for _, d := range decls {
 		switch d := d.(type) {
 		case *ast.Field:
-			name := labelOf(d)
+			name := lax.Label(d)
 			if name != at[0] && !(s.wild && computed(d.Label, at[0])) {
 				continue
 			}
