@@ -21,7 +21,7 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/lax", "schema/compile/syntax"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
 	},
 	{
