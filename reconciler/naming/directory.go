@@ -110,7 +110,7 @@ func (d *Directory) follow() {
 	case d.stop != nil && len(d.readers) == 0:
 		d.stop()
 		d.stop, d.book = nil, Book{} // it is old when somebody reads again
-		d.endWaiting()               // of whom nobody would hear
+		d.endWaiting()               // whose answers nobody waits for
 	}
 }
 
