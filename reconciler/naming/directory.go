@@ -29,7 +29,7 @@ type Config struct {
 	// Cell returns the cell at this moment, and a channel that is closed when there is a newer
 	// version.
 	Cell func(context.Context) (*status.Snapshot, <-chan struct{}, error)
-	// Settle is how long after the last acknowledgement machines are told that nothing is sent to their
+	// Settle is how long after the last acknowledgement machines learn that nothing is sent to their
 	// tasks any more: requests that were sent before are answered meanwhile, and agents that are
 	// connected to other masters come to know of it.
 	Settle time.Duration
@@ -76,6 +76,7 @@ type Reader struct {
 	rests    bool                     // until the cell has a service
 	have     *schema.DirectoryDigests // until the first Next
 	at       uint64                   // the version that was sent last
+	sent     time.Time                // when it was
 	acked    uint64
 	unlisted []string
 }
@@ -117,7 +118,7 @@ func (d *Directory) follow() {
 	case d.stop != nil && len(d.readers) == 0:
 		d.stop()
 		d.stop, d.book = nil, Book{} // it is old when somebody reads again
-		d.endWaiting()               // of whom nobody would hear
+		d.endWaiting()               // which nobody would acknowledge
 	}
 }
 
@@ -167,7 +168,7 @@ func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
 	was := d.book.Version()
 	gone, again := d.book.Take(s, time.Now())
 	gone = slices.DeleteFunc(gone, func(u Unlisted) bool { return d.machines[u.Machine] == nil && d.departed[u.Machine] == nil })
-	gone = slices.DeleteFunc(gone, d.tellIdle)
+	gone = slices.DeleteFunc(gone, d.sendIdle)
 	if d.book.Version() == was {
 		return again
 	}
@@ -260,6 +261,19 @@ func (d *Directory) Read(machine string, have *schema.DirectoryDigests, rests bo
 	return r
 }
 
+// Behind returns since when machines that are connected have not acknowledged what was sent to them.
+func (d *Directory) Behind() map[string]time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[string]time.Time{}
+	for machine, r := range d.machines {
+		if !r.rests && r.at != r.acked {
+			out[machine] = r.sent
+		}
+	}
+	return out
+}
+
 // Wake returns a channel that receives when Next may have something.
 func (r *Reader) Wake() <-chan struct{} { return r.wake }
 
@@ -296,7 +310,7 @@ func (r *Reader) Next(acked uint64) (u schema.DirectoryUpdate, news bool) {
 			u = d.book.From(&schema.DirectoryDigests{})
 			u.Shards = allShards()
 		}
-		r.at, r.have = now, nil
+		r.at, r.sent, r.have = now, time.Now(), nil
 	}
 	u.Unlisted, r.unlisted = r.unlisted, nil
 	return u, u.Version != 0 || len(u.Unlisted) > 0
@@ -348,13 +362,13 @@ func (d *Directory) count(machine string, version uint64) {
 	}
 }
 
-// tellIdle lets the machine of tasks to which nothing was sent know that, but for those that have just stopped
+// sendIdle lets the machine of tasks to which nothing was sent know that, but for those that have just stopped
 // being ready, of which it gets to know in time. It reports whether u is of such tasks. The caller has the lock.
-func (d *Directory) tellIdle(u Unlisted) bool {
+func (d *Directory) sendIdle(u Unlisted) bool {
 	if u.Version != 0 {
 		return false
 	}
-	d.tell(Unlisted{0, u.Machine, slices.DeleteFunc(u.Tasks, func(task string) bool {
+	d.send(Unlisted{0, u.Machine, slices.DeleteFunc(u.Tasks, func(task string) bool {
 		return slices.ContainsFunc(d.waiting, func(w *unlisting) bool {
 			return slices.ContainsFunc(w.tasks, func(of Unlisted) bool { return slices.Contains(of.Tasks, task) })
 		})
@@ -372,12 +386,12 @@ func (d *Directory) unlist(u *unlisting) {
 	d.waiting = slices.Delete(d.waiting, i, i+1)
 	u.timer.Stop()
 	for _, of := range u.tasks {
-		d.tell(of)
+		d.send(of)
 	}
 }
 
-// tell has a machine know that nothing is sent to some of its tasks. The caller has the lock.
-func (d *Directory) tell(of Unlisted) {
+// send has a machine informed that nothing is sent to some of its tasks. The caller has the lock.
+func (d *Directory) send(of Unlisted) {
 	if r := d.machines[of.Machine]; r != nil {
 		r.unlisted = append(r.unlisted, of.Tasks...)
 		r.notify()

@@ -84,9 +84,12 @@ type Config struct {
 	// Exec runs commands beside tasks, and NoExec refuses them. Audit gets an event for
 	// each before it is run, and for requests that are refused because of who makes
 	// them. It must not block.
-	Exec    Exec
-	NoExec  bool
-	Audit   func(schema.Event)
+	Exec   Exec
+	NoExec bool
+	Audit  func(schema.Event)
+	// Behind, if set, returns since when machines have not acknowledged what has changed of
+	// the services of the cell.
+	Behind  func() map[string]time.Time
 	Metrics prometheus.Gatherer
 	Log     *slog.Logger
 	// Secure makes the API over TCP one over TLS; nil is for loopback alone.
@@ -269,7 +272,9 @@ func (s *Server) routes() http.Handler {
 	}
 	read("/v1/http_sd", targets(s.watches.feed.cell), "name", "port", "selector")
 	mux.Handle("/v1/usage", other.byLeader(compressed(answer(http.MethodGet, s.usage, []string{"name", "selector"}))))
+	read("/v1/services", services(s.watches.feed.cell), "continue", "limit", "name")
 	led(http.MethodGet, "/v1/why", s.why, "index", "job", "machine")
+	led(http.MethodGet, "/v1/why/service", whyService(s.watches.feed.cell, s.cfg.Behind), "name")
 	led(http.MethodGet, "/v1/logs", s.logs, "follow", "framed", "from", "generation", "incarnation", "previous", "since", "stream", "tail", "task")
 	led(http.MethodGet, "/v1/commit", s.commit, "name")
 	led(http.MethodPost, "/v1/reconcile", s.reconcile)
