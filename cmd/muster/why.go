@@ -14,7 +14,7 @@ import (
 )
 
 func newWhy(std stdio) *cobra.Command {
-	var m masterFlag
+	var m lookFlag
 	var l labelFlag
 	var machine string
 	var out *outputFlag

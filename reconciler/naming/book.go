@@ -156,7 +156,7 @@ func (t *turn) machines(s *status.Snapshot) {
 			return
 		}
 		address, _ := netip.ParseAddr(is.Address) // of an agent of an earlier release there is none
-		t.set("machine/"+is.Name, &schema.DirectoryEntry{Machine: &schema.DirectoryMachine{Name: is.Name, Address: address}})
+		t.set("machine/"+is.Name, &schema.DirectoryEntry{Machine: &schema.DirectoryMachine{Name: is.Name, Address: address, Subnets: is.Subnets, Leaving: is.Leaving}})
 		switch since, known := t.silent[is.Name]; {
 		case is.Health != string(model.HealthSilent):
 			delete(t.silent, is.Name)

@@ -81,6 +81,7 @@ type Config struct {
 	Suspensions Suspensions
 	Restarts    Restarts
 	Machines    Machines
+	Checkpoints Checkpoints
 	// Exec runs commands beside tasks, and NoExec refuses them. Audit gets an event for
 	// each before it is run, and for requests that are refused because of who makes
 	// them. It must not block.
@@ -277,6 +278,8 @@ func (s *Server) routes() http.Handler {
 	led(http.MethodGet, "/v1/why/service", whyService(s.watches.feed.cell, s.cfg.Behind), "name")
 	led(http.MethodGet, "/v1/logs", s.logs, "follow", "framed", "from", "generation", "incarnation", "previous", "since", "stream", "tail", "task")
 	led(http.MethodGet, "/v1/commit", s.commit, "name")
+	led(http.MethodGet, "/v1/checkpoint", checkpoint(s, false))
+	led(http.MethodPost, "/v1/checkpoint/values", checkpoint(s, true))
 	led(http.MethodPost, "/v1/reconcile", s.reconcile)
 	led(http.MethodPost, "/v1/exec", s.exec, "columns", "command", "copy", "name", "path", "rows", "task", "term", "tty")
 	led(http.MethodPost, "/v1/suspend", s.suspend, "for", "name", "reason")
@@ -291,10 +294,14 @@ func (s *Server) routes() http.Handler {
 		return nil
 	})
 	here("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, jobs, tasks, machines, endpoints, http_sd, usage, why, events, logs, commit, exec, reconcile, suspend, resume, restart, forget and page"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, jobs, tasks, machines, endpoints, http_sd, usage, why, events, logs, commit, checkpoint, exec, reconcile, suspend, resume, restart, forget and page"}
 	})
 	return mux
 }
+
+// Reader returns the API without a question of who asks: for one who looks at it in this
+// process.
+func (s *Server) Reader() http.Handler { return s.routes() }
 
 // compressed compresses answers, but for the streams of those who watch.
 func compressed(plain http.Handler) http.Handler {

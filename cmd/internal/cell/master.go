@@ -254,7 +254,7 @@ func (m *master) wire() {
 		registry.MustRegister(pki.NewMetrics(m.authority.Expires, m.authority.AuthorityExpires)...)
 	}
 	m.web = web.New(web.Config{
-		Name: m.cell, Cell: m.term, Suspensions: m.term, Restarts: m.term, Machines: m.term, Logs: m.term, Exec: m.term, NoExec: m.cfg.NoExec, Audit: m.audit, Behind: m.directory.Behind, Events: m.events, Repository: followed{m.term, m.repo}, Metrics: registry, Log: m.cfg.Log,
+		Name: m.cell, Cell: m.term, Suspensions: m.term, Restarts: m.term, Machines: m.term, Checkpoints: checkpoints{m.term, m.cfg.Release}, Logs: m.term, Exec: m.term, NoExec: m.cfg.NoExec, Audit: m.audit, Behind: m.directory.Behind, Events: m.events, Repository: followed{m.term, m.repo}, Metrics: registry, Log: m.cfg.Log,
 		Secure: webSecure, Leader: m.term,
 		Local: web.Local{Own: uint32(os.Geteuid()), Users: m.cfg.Users, Socket: m.cfg.Socket, Page: m.page()}, //nolint:gosec // a number from 0
 	})
