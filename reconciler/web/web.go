@@ -233,6 +233,15 @@ func (s *Server) Handler() http.Handler {
 	}))
 }
 
+// metricsPage answers with the metrics.
+func metricsPage(of prometheus.Gatherer, log *slog.Logger) handler {
+	metrics := promhttp.HandlerFor(of, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)})
+	return func(w http.ResponseWriter, r *http.Request) error {
+		metrics.ServeHTTP(w, r)
+		return nil
+	}
+}
+
 // routes returns what answers requests of whoever may make them.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
@@ -286,15 +295,9 @@ func (s *Server) routes() http.Handler {
 	led(http.MethodPost, "/v1/resume", s.resume, "name")
 	led(http.MethodPost, "/v1/restart", s.restart, "cancel", "name", "reason")
 	led(http.MethodPost, "/v1/forget", s.forget, "dry", "machine", "reason")
-	metrics := promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelError),
-	})
-	here(http.MethodGet, "/metrics", func(w http.ResponseWriter, r *http.Request) error {
-		metrics.ServeHTTP(w, r)
-		return nil
-	})
+	here(http.MethodGet, "/metrics", metricsPage(s.cfg.Metrics, s.cfg.Log))
 	here("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, jobs, tasks, machines, endpoints, http_sd, usage, why, events, logs, commit, checkpoint, exec, reconcile, suspend, resume, restart, forget and page"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, jobs, tasks, machines, endpoints, services, http_sd, usage, why, events, logs, commit, checkpoint, exec, reconcile, suspend, resume, restart, forget and page"}
 	})
 	return mux
 }
