@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ func execOutput(line []string) (string, error) {
 type answering struct {
 	name, version, more string
 	tasks               int
+	sick                string // the tasks are not healthy while this file is there
 }
 
 func (g *grid) job(a answering) string {
@@ -36,14 +38,14 @@ job: %q: muster.#Job & {
 	task: {
 		process: command: [%[4]q, %[5]q]
 		resources: {cpuMilli: 100, ramBytes: 128Mi, diskBytes: 1Mi, ports: ["http"]}
-		env: {VERSION: %[6]q, SICK: "/nowhere"}
+		env: {VERSION: %[6]q, SICK: %[8]q}
 		graceSeconds: 10
 		health: http: {port: "http", path: "/health"}
 	}
 	update: {maxParallel: 1}
 	%[7]s
 }
-`, a.name, cellName, a.tasks, g.path("server"), answerWord, a.version, a.more)
+`, a.name, cellName, a.tasks, g.path("server"), answerWord, a.version, a.more, cmp.Or(a.sick, "/nowhere"))
 }
 
 const frontService = `
