@@ -187,6 +187,7 @@ type Score struct {
 
 // Terms are the parts of a Score. Weights says what each means.
 type Terms struct {
+	Room     float32 `json:"room,omitzero"`
 	Stranded float32 `json:"stranded,omitzero"`
 	Shape    float32 `json:"shape,omitzero"`
 	Tight    float32 `json:"tight,omitzero"`
@@ -198,10 +199,6 @@ type Terms struct {
 	Wish     float32 `json:"wish,omitzero"`
 	// Fit is the only term of the policies other than Hybrid.
 	Fit float32 `json:"fit,omitzero"`
-}
-
-func (t *Terms) total() float32 {
-	return t.Stranded + t.Shape + t.Tight + t.Open + t.Headroom + t.Mix + t.Machine + t.Packages + t.Wish + t.Fit
 }
 
 // Verdict is what one machine says to an ask: a Reason, or "" and its Score.

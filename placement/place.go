@@ -21,6 +21,13 @@ type pass struct {
 	out       []Decision
 }
 
+// A pass over a cell of smallCell machines at most, with smallPass machines and asks
+// to compare at most, examines all machines: that takes some milliseconds.
+const (
+	smallCell = 4096
+	smallPass = 1 << 18
+)
+
 // entry is an ask that waits for its turn.
 type entry struct {
 	ask     *Ask
@@ -42,8 +49,10 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	}
 	s.merge()
 	s.passes++
+	s.small = s.slots.len() <= smallCell && len(asks)*s.slots.len() <= smallPass
 	s.tasks.reserve(len(asks) - len(s.unused))
 	s.here.reserve(len(asks))
+	s.sense()
 	p.enter(asks)
 	for len(p.levels) > 0 {
 		top := schema.Priority(-1)

@@ -31,12 +31,18 @@ type typical struct {
 	scale  [dims + 1]float32
 	counts int // number of asks it was made of
 	stale  int // number of changes since
+	// steady says that the cell is filled by half at least, see Snapshot.sense.
+	steady bool
 }
 
 type typicalAsk struct {
 	shape
 	share float32
 	need  need
+	// inverse is one over the limit, 0 where nothing is asked.
+	inverse [dims]float32
+	// worth is what room for one more of it is worth.
+	worth float32
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -104,17 +110,42 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 			}
 			a.need = s.needs([]DeviceAsk{d})[0]
 		}
+		for d, v := range sh.limit {
+			if v > 0 {
+				a.inverse[d] = 1 / float32(v)
+			}
+		}
+		a.worth = a.share * float32(sh.weight(&next.scale)) / 100
 		next.asks = append(next.asks, a)
 	}
 	if t.resembles(&next) {
 		return
 	}
 	t.asks, t.scale = next.asks, next.scale
+	s.deriveAll()
+}
+
+// deriveAll derives all machines afresh.
+func (s *Snapshot) deriveAll() {
 	s.flatten() // each machine changes
 	for slot := range s.nodes.len() {
-		t.derive(s.nodes.at(slot), s.rows.edit(slot))
+		s.typical.derive(s.nodes.at(slot), s.rows.edit(slot))
 	}
 	s.forget()
+}
+
+// sense finds out whether the cell is filled by half at least, in any dimension: what
+// is placed then comes for room that others left, and what counts is that what is left
+// stays of use. Below, it counts how evenly the dimensions are used up.
+func (s *Snapshot) sense() {
+	steady := 2*s.devicesFree <= s.devices && s.devices > 0
+	for d := range dims {
+		steady = steady || 2*s.used[d] >= s.capacity[d] && s.capacity[d] > 0
+	}
+	if steady != s.typical.steady {
+		s.typical.steady = steady
+		s.deriveAll()
+	}
 }
 
 // resembles reports whether what was learnt now is so much like what is known
@@ -282,7 +313,55 @@ func (t *typical) derive(n *node, r *row) {
 			u[d] *= inv
 		}
 	}
-	r.stranded, r.fits = t.strand(&free, n.devices, whole, 1<<len(t.asks)-1)
+	all := uint32(1<<len(t.asks) - 1)
+	if t.steady {
+		r.worth, r.fits = t.room(&free, n.devices, all)
+	} else {
+		r.worth, r.fits = t.strand(&free, n.devices, whole, all)
+	}
+}
+
+const (
+	// slack makes up for rounding where an amount is a multiple of another.
+	slack = 1.0 / 1024
+	// mostTimes is how often a typical ask counts at most.
+	mostTimes = 1 << 10
+)
+
+// room returns what the typical asks that still fit are worth, each as often as it
+// fits, and which of them fit. Only those in the set can fit.
+func (t *typical) room(free *vector, devices []device, set uint32) (worth float32, fits uint32) {
+	for i := range t.asks {
+		a := &t.asks[i]
+		if set&(1<<i) == 0 {
+			continue
+		}
+		times := float32(mostTimes)
+		for d, inverse := range a.inverse {
+			if inverse > 0 {
+				times = min(times, float32(free[d])*inverse+slack)
+			}
+		}
+		n := int(times)
+		if a.kind != "" && n > 0 {
+			n = min(n, a.times(devices))
+		}
+		if n > 0 {
+			worth += float32(n) * a.worth
+			fits |= 1 << i
+		}
+	}
+	return worth, fits
+}
+
+// times returns how often what the ask wants of devices is free.
+func (a *typicalAsk) times(devices []device) (n int) {
+	for _, d := range devices {
+		if d.free >= a.need.milli && a.need.matches(d) {
+			n += int(d.free / a.need.milli)
+		}
+	}
+	return n / a.need.count
 }
 
 // idleShare is how much of a machine, as a part of it, may be used of one that
