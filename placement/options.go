@@ -77,7 +77,8 @@ type Weights struct {
 	// Room: the typical asks of the cell that do not fit any more on the machine, each
 	// as often as it did, weighted by its share and its size.
 	Room float32
-	// SteadyTight is Tight in a steady cell.
+	// SteadyTight is Tight in a steady cell: what is left of the machine, as a share of
+	// the mean one, of what is scarce more than of what is not.
 	SteadyTight float32
 	// Stranded: what becomes useless. For each typical ask of the cell that
 	// does not fit into what is left of the machine, everything left is
@@ -114,7 +115,7 @@ type Weights struct {
 // with.
 func DefaultWeights() Weights {
 	return Weights{
-		Packing: 0.15, Room: 2, SteadyTight: 1, Stranded: 0.07, Shape: 1, Tight: 0.0002, Open: 0.05, Headroom: 0.02, Mix: 0.02,
+		Packing: 0.15, Room: 2, SteadyTight: 10, Stranded: 0.07, Shape: 1, Tight: 0.0002, Open: 0.05, Headroom: 0.02, Mix: 0.02,
 		Machine: 8, Packages: 1, Wish: 16,
 	}
 }

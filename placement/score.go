@@ -73,12 +73,13 @@ func abs(x float32) float32 { return max(x, -x) }
 // Packing/2.
 func (s *Snapshot) packing(c *class, slot int32, t *Terms) float32 {
 	w, r, n := &s.weights, s.rows.at(slot), s.nodes.at(slot)
-	less, left := s.lessWorth(c, n, r), s.left(c, r)
+	less := s.lessWorth(c, n, r)
 	var room, stranded, shape, open, headroom, mix float32
-	tight := -w.Tight * left
+	var tight float32
 	if s.typical.steady {
-		room, tight = -w.Room*less, -w.SteadyTight*max(left, 0)
+		room, tight = -w.Room*less, -w.SteadyTight*max(s.left(c, r, &s.typical.tight), 0)
 	} else {
+		tight = -w.Tight * s.left(c, r, &s.typical.scale)
 		u := &r.unit
 		stranded = w.Stranded * less
 		shape = w.Shape * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
@@ -131,10 +132,8 @@ func (s *Snapshot) lessWorth(c *class, n *node, r *row) float32 {
 	return r.worth - worth
 }
 
-// left returns what is left after the placement, in multiples of the typical
-// ask, summed over the dimensions.
-func (s *Snapshot) left(c *class, r *row) float32 {
-	scale := &s.typical.scale
+// left returns what is left after the placement, on a scale, summed over the dimensions.
+func (s *Snapshot) left(c *class, r *row, scale *[dims + 1]float32) float32 {
 	return float32(r.byReserv[0]-c.limit[0])*scale[0] + float32(r.byReserv[1]-c.limit[1])*scale[1] +
 		float32(r.byReserv[2]-c.limit[2])*scale[2] + float32(r.devices)*scale[dims]
 }

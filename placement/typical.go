@@ -28,7 +28,11 @@ type typical struct {
 	// scale is the inverse of the mean ask, by dimension, devices last. The
 	// capacity of machines is no part of it, so that machines nobody can use
 	// change nothing.
-	scale  [dims + 1]float32
+	scale [dims + 1]float32
+	// tight weighs what is left of a machine, by dimension, devices last: the inverse of
+	// the mean machine, times the square of how much of it all asks want, relative to
+	// the dimension of which they want most. What is not scarce may lie about.
+	tight  [dims + 1]float32
 	counts int // number of asks it was made of
 	stale  int // number of changes since
 	// steady says that the cell is filled by half at least, see Snapshot.sense.
@@ -100,6 +104,7 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 	}
 	t.counts, t.stale = total, 0
 	next := typical{scale: meanOf(counts, total)}
+	next.tight = s.tightness(&next.scale, total)
 	most, sum := mostOf(counts, &next.scale)
 	for _, sh := range most {
 		a := typicalAsk{shape: sh.shape, share: float32(float64(sh.n) / float64(sum))}
@@ -121,8 +126,26 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 	if t.resembles(&next) {
 		return
 	}
-	t.asks, t.scale = next.asks, next.scale
+	t.asks, t.scale, t.tight = next.asks, next.scale, next.tight
 	s.deriveAll()
+}
+
+// tightness returns typical.tight of so many asks with the inverse of their mean.
+func (s *Snapshot) tightness(scale *[dims + 1]float32, total int) (tight [dims + 1]float32) {
+	has := [dims + 1]float32{float32(s.capacity[0]), float32(s.capacity[1]), float32(s.capacity[2]), float32(s.devices)}
+	var wanted [dims + 1]float32 // share of the cell
+	for d := range tight {
+		if has[d] > 0 && scale[d] > 0 {
+			wanted[d] = float32(total) / scale[d] / has[d]
+		}
+	}
+	most := slices.Max(wanted[:])
+	for d, share := range wanted {
+		if share > 0 {
+			tight[d] = share / most * share / most * float32(s.slots.len()) / has[d]
+		}
+	}
+	return tight
 }
 
 // deriveAll derives all machines afresh.
@@ -156,7 +179,7 @@ func (t *typical) resembles(o *typical) bool {
 		return false
 	}
 	for d := range t.scale {
-		if !near(t.scale[d], o.scale[d]) {
+		if !near(t.scale[d], o.scale[d]) || !near(t.tight[d], o.tight[d]) {
 			return false
 		}
 	}
