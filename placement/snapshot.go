@@ -49,18 +49,41 @@ type Snapshot struct {
 	fill
 }
 
-// fill is how much the machines have, and how much of it is used.
+// fill is how much the machines have that are up, and how much of it is used. What
+// others have is of no use, and makes no difference.
 type fill struct {
+	machines             int64
 	capacity, used       vector
 	devices, devicesFree int64 // thousandths
 }
 
-// count takes what a machine has into account (sign 1), or out of it (sign -1).
-func (f *fill) count(n *node, sign int64) {
+// count takes a machine that is up into account (sign 1), or out of it (sign -1); what is
+// used of it follows when it is touched.
+func (f *fill) count(n *node, r *row, sign int64) {
+	if r.state != stateUp {
+		return
+	}
+	f.machines += sign
 	for d, v := range vectorOf(n.Capacity) {
 		f.capacity[d] += sign * v
+		f.used[d] -= r.counted[d]
 	}
 	f.devices += sign * int64(DeviceMilli*len(n.devices))
+	f.devicesFree -= int64(r.devices)
+	r.counted, r.devices = vector{}, 0
+}
+
+// use takes into account what is used of a machine now. Its devices had so much free.
+func (f *fill) use(n *node, r *row, was int32) {
+	if r.state != stateUp {
+		return
+	}
+	f.devicesFree += int64(r.devices - was)
+	for d, v := range vectorOf(n.Capacity) {
+		used := v - r.byReserv[d]
+		f.used[d] += used - r.counted[d]
+		r.counted[d] = used
+	}
 }
 
 // content is what a snapshot holds. It shares it with its forks, see Fork.
@@ -218,11 +241,12 @@ func (s *Snapshot) SetMachine(m Machine) {
 	}
 	n, r := s.nodes.edit(slot), s.rows.edit(slot)
 	reshaped := known && !sameAttributes(n.Machine, m)
-	s.count(n, -1)
+	s.count(n, r, -1)
 	n.Machine = m
 	r.state, r.minPriority = stateOf(m), minPriority(m.Conditions)
 	s.setDevices(slot)
-	s.count(n, 1)
+	r.devices = 0
+	s.count(n, r, 1)
 	s.setPackages(slot, m.Packages)
 	for d, v := range vectorOf(m.Capacity) {
 		s.largest[d] = max(s.largest[d], v)
@@ -276,11 +300,7 @@ func (s *Snapshot) RemoveMachine(name string) {
 	s.slots.remove(name)
 	s.setPackages(slot, nil)
 	n, r := s.nodes.edit(slot), s.rows.edit(slot)
-	s.count(n, -1)
-	for d, v := range r.counted {
-		s.used[d] -= v
-	}
-	s.devicesFree -= int64(r.devices)
+	s.count(n, r, -1)
 	*n, *r = node{first: -1}, row{state: stateGone, heldAt: -1}
 	for attribute := range s.attributes {
 		s.setAttribute(attribute, slot, "")
@@ -337,12 +357,7 @@ func (s *Snapshot) touch(slot int32) {
 	s.log = append(s.log, slot)
 	was := r.devices
 	s.typical.derive(n, r)
-	s.devicesFree += int64(r.devices - was)
-	for d, v := range vectorOf(n.Capacity) {
-		used := v - r.byReserv[d]
-		s.used[d] += used - r.counted[d]
-		r.counted[d] = used
-	}
+	s.use(n, r, was)
 	if len(s.log) > 8*int(s.nodes.len())+1024 {
 		cut := len(s.log) - 4*int(s.nodes.len())
 		s.trimmed += cut

@@ -142,7 +142,7 @@ func (s *Snapshot) tightness(scale *[dims + 1]float32, total int) (tight [dims +
 	most := slices.Max(wanted[:])
 	for d, share := range wanted {
 		if share > 0 {
-			tight[d] = share / most * share / most * float32(s.slots.len()) / has[d]
+			tight[d] = share / most * share / most * float32(s.machines) / has[d]
 		}
 	}
 	return tight
