@@ -169,7 +169,7 @@ func (s *Snapshot) restOf(a *Ask) *Ask {
 	}
 	r := *a
 	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Last, r.Waited = schema.TaskName{}, 0, 0, schema.Resources{}, "", "", 0
-	r.Alloc, r.AllocMax = schema.TaskName{}, 0
+	r.Alloc, r.AllocMax, r.Together = schema.TaskName{}, 0, 0
 	s.rests[string(key)] = &r
 	return &r
 }
