@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -34,6 +35,16 @@ const (
 	BlockedRollout   BlockerKind = "rollout"   // a rollout has failed
 	BlockedRestart   BlockerKind = "restart"   // one that somebody asked for has failed
 )
+
+// AllBlocked reports whether s waits for something, and for nothing but what a person has to
+// act on: time alone changes nothing.
+func (s *Status) AllBlocked() bool {
+	blocked := make(map[string]bool, len(s.Blocked))
+	for i := range s.Blocked {
+		blocked[s.Blocked[i].Message] = s.Blocked[i].Until.IsZero()
+	}
+	return len(s.Waiting) > 0 && !slices.ContainsFunc(s.Waiting, func(w string) bool { return !blocked[w] })
+}
 
 // blockers returns what of s a person has to act on; of directories, those that
 // counts picks.
