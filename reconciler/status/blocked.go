@@ -39,11 +39,25 @@ const (
 // AllBlocked reports whether s waits for something, and for nothing but what a person has to
 // act on: time alone changes nothing.
 func (s *Status) AllBlocked() bool {
-	blocked := make(map[string]bool, len(s.Blocked))
-	for i := range s.Blocked {
-		blocked[s.Blocked[i].Message] = s.Blocked[i].Until.IsZero()
+	if len(s.Blocked) == 0 || s.Source != "" || len(s.Waits) > 0 || len(s.Losses) > 0 {
+		return false
 	}
-	return len(s.Waiting) > 0 && !slices.ContainsFunc(s.Waiting, func(w string) bool { return !blocked[w] })
+	acts := map[string]bool{} // jobs that a person has to act on
+	for i := range s.Blocked {
+		if !s.Blocked[i].Until.IsZero() {
+			return false
+		}
+		acts[s.Blocked[i].Name] = true
+	}
+	for i := range s.Rejected {
+		if s.Rejected[i].Machines {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.Jobs, func(j JobStatus) bool {
+		failed := slices.ContainsFunc(j.Restarting, func(x RestartStatus) bool { return x.Failed != "" })
+		return j.Reason != "" && !acts[j.Name] && !failed
+	})
 }
 
 // blockers returns what of s a person has to act on; of directories, those that
