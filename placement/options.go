@@ -11,6 +11,12 @@ const (
 	BestFit  Policy = "best-fit"  // the fullest machine that has room
 	WorstFit Policy = "worst-fit" // the emptiest; E-PVM like
 	Random   Policy = "random"    // any, by hash
+	// DotProduct takes the machine whose free amounts, times those asked for, give the
+	// least sum, as shares of the largest machine: as the FGD paper's does.
+	DotProduct Policy = "dot-product"
+	// Cosine takes the machine whose free amounts point most into the direction of
+	// what is asked for.
+	Cosine Policy = "cosine"
 )
 
 // Options say how a snapshot is placed on. The zero value is muster's default

@@ -24,6 +24,9 @@ func (s *Snapshot) terms(c *class, slot int32) (t Terms) {
 	case WorstFit:
 		t.Fit = -s.marginalCost(c, slot)
 		return t
+	case DotProduct, Cosine:
+		t.Fit = s.alignment(c, slot)
+		return t
 	}
 	w, r := &s.weights, s.rows.at(slot)
 	t.Stranded = -w.Stranded * s.strands(c, s.nodes.at(slot), r)
@@ -106,6 +109,34 @@ func (s *Snapshot) leftover(c *class, slot int32) float32 {
 		left += float32(whole) / float32(s.largest[dims])
 	}
 	return left
+}
+
+// alignment returns how much what is asked and what is free point into the same
+// direction: their cosine, or, of DotProduct, their product with the sign turned.
+func (s *Snapshot) alignment(c *class, slot int32) float32 {
+	r := s.rows.at(slot)
+	var product, asked, free float64
+	add := func(d int, ask, has float64) {
+		if most := float64(s.largest[d]); most > 0 {
+			ask, has = ask/most, max(has, 0)/most
+			product, asked, free = product+ask*has, asked+ask*ask, free+has*has
+		}
+	}
+	for d := range dims {
+		add(d, float64(c.limit[d]), float64(r.byReserv[d]))
+	}
+	var devices int
+	for _, n := range c.needs {
+		devices += int(n.milli) * n.count
+	}
+	add(dims, float64(devices), float64(r.devices))
+	if s.options.Policy == DotProduct {
+		return -float32(product)
+	}
+	if asked == 0 || free == 0 {
+		return 0
+	}
+	return float32(product / math.Sqrt(asked*free))
 }
 
 // marginalCost returns what a placement adds to the machine's cost, where the

@@ -33,6 +33,7 @@ const (
 	RuleSuspended    Rule = "suspended"     // a cell that is suspended admits nothing
 	RuleTrailer      Rule = "trailer"       // a commit trailer without effect
 	RuleInternal     Rule = "internal"      // a bug in the compiler
+	RuleCheck        Rule = "check"         // a check of the repository's own CUE does not hold
 	RuleSecret       Rule = "secret"        // a secret in clear, or one that cannot be opened
 )
 
@@ -73,5 +74,6 @@ func Rules() []RuleText {
 		{RuleTrailer, "a commit trailer without effect"},
 		{RuleInternal, "a bug in the compiler"},
 		{RuleSecret, "a secret in clear, or one that cannot be opened"},
+		{RuleCheck, "a check of the repository's own CUE does not hold"},
 	}
 }

@@ -31,6 +31,8 @@ you can bring a trace of your own.
 
 compaction: how many machines the work needs (Borg's measure, 90th percentile).
 gpu-at-130: how much of the GPUs is allocated when 130% of them are asked for.
+churn: how long large tasks wait in a cell in which tasks come and go, which has been
+running for long, at a load of --load.
 
 With --schedulers, several schedulers share the tasks. Each plans on a copy of the
 cell, and its decisions are verified when they are committed: those that conflict
@@ -63,10 +65,11 @@ with another scheduler's are counted and made again.`,
 	}
 	c.Flags().StringVar(&nodes, "nodes", "", "CSV file of machines")
 	c.Flags().StringVar(&tasks, "tasks", "", "CSV file of tasks")
-	c.Flags().StringVar(&r.Policy, "policy", "hybrid", "hybrid, best-fit, worst-fit, random")
-	c.Flags().StringVar(&r.Measure, "measure", "compaction", "compaction, gpu-at-130")
+	c.Flags().StringVar(&r.Policy, "policy", "hybrid", "hybrid, best-fit, worst-fit, dot-product, cosine, random")
+	c.Flags().StringVar(&r.Measure, "measure", "compaction", "compaction, gpu-at-130, churn")
 	c.Flags().StringVar(&r.GPUs, "gpus", "devices", "how GPUs are counted: devices, scalar, ignored")
 	c.Flags().IntVar(&r.Seeds, "seeds", 0, "orders that are tried; 0 for the measure's own")
+	c.Flags().Float64Var(&r.Load, "load", 0, "of churn: what tasks ask for on average, as a share of the cell; 0 for 0.9")
 	c.Flags().IntVar(&r.Schedulers, "schedulers", 1, "schedulers that share the tasks, 1 to 64")
 	c.Flags().BoolVar(&r.AllPhases, "all-phases", false, "compaction takes tasks whose pod_phase is Failed too")
 	c.Flags().BoolVar(&r.Relaxed, "relaxed", false, "score a sample of the machines for each task, as a large cell does")

@@ -127,6 +127,7 @@ func TestContained(t *testing.T) {
 		"FirstKilled":  testFirstKilled,
 		"ForkBomb":     testForkBomb,
 		"KeeperKilled": testKeeperKilled,
+		"KillFrozen":   testKillFrozen,
 		"Line":         testLine,
 		"OutOfMemory":  testOutOfMemory,
 		"Packages":     testPackages,

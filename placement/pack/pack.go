@@ -23,6 +23,9 @@ const (
 	// one by one, those that do not fit are skipped, and the result is the
 	// percentage of all GPUs that is allocated.
 	GPUAt130 Measure = "gpu-at-130"
+	// ChurnWait is about a cell that has been running for long: tasks come and go, and
+	// the result is how long those wait that want most of a machine.
+	ChurnWait Measure = "churn"
 )
 
 // GPUs says how GPUs are counted.
@@ -42,7 +45,10 @@ type Config struct {
 	Policy  placement.Policy
 	Measure Measure
 	GPUs    GPUs // "" means GPUDevices
-	Seeds   int  // 0 means 11 for compaction, as Borg did, and 10 for gpu-at-130
+	Seeds   int  // 0 means 11 for compaction, as Borg did, 10 for gpu-at-130, 3 for churn
+	// Load is what the tasks of churn ask for together, on average, as a share of the
+	// cell, of the dimension that is asked for most; 0 means 0.9.
+	Load float64
 	// Schedulers is how many share the tasks, each planning on a fork; 0 means 1.
 	Schedulers int
 	// Options are those of placement; Policy is set from the field above.
@@ -52,8 +58,8 @@ type Config struct {
 }
 
 // Result is what was measured. Value is the 90th percentile of PerSeed for
-// compaction (machines, less is better) and the mean for gpu-at-130 (percent,
-// more is better).
+// compaction (machines, less is better), the mean for gpu-at-130 (percent, more is
+// better) and for churn (seconds, less is better).
 type Result struct {
 	Measure   Measure          `json:"measure"`
 	Policy    placement.Policy `json:"policy"`
@@ -73,6 +79,8 @@ type Result struct {
 	// Overflowed counts the seeds of compaction for which all machines were
 	// too few; they stand in PerSeed as one machine more than there are.
 	Overflowed int `json:"overflowed"`
+	// Churn is set by that measure only.
+	Churn *Churn `json:"churn,omitempty"`
 }
 
 // Run measures. It errs when the configuration makes no sense.
@@ -84,8 +92,8 @@ func Run(c Config) (Result, error) {
 		c.GPUs = GPUDevices
 	}
 	switch {
-	case !slices.Contains([]placement.Policy{placement.Hybrid, placement.BestFit, placement.WorstFit, placement.Random}, c.Policy):
-		return Result{}, fmt.Errorf("policy %q: want hybrid, best-fit, worst-fit or random", c.Policy)
+	case !slices.Contains(policies, c.Policy):
+		return Result{}, fmt.Errorf("policy %q: want hybrid, best-fit, worst-fit, dot-product, cosine or random", c.Policy)
 	case !slices.Contains([]GPUs{GPUDevices, GPUScalar, GPUIgnored}, c.GPUs):
 		return Result{}, fmt.Errorf("gpus %q: want devices, scalar or ignored", c.GPUs)
 	case len(c.Nodes) == 0 || len(c.Tasks) == 0:
@@ -94,6 +102,9 @@ func Run(c Config) (Result, error) {
 		return Result{}, fmt.Errorf("seeds %d: want at least 1", c.Seeds)
 	case c.Schedulers < 0 || c.Schedulers > maxSchedulers:
 		return Result{}, fmt.Errorf("schedulers %d: want 1 to %d", c.Schedulers, maxSchedulers)
+	}
+	if err := c.checkLoad(); err != nil {
+		return Result{}, err
 	}
 	c.Schedulers = orElse(c.Schedulers, 1)
 	c.Options.Policy = c.Policy
@@ -110,8 +121,13 @@ func Run(c Config) (Result, error) {
 		if r, err = gpuAt130(c); err == nil {
 			r.Value = mean(r.PerSeed)
 		}
+	case ChurnWait:
+		c.Seeds = orElse(c.Seeds, 3)
+		if r, err = churn(c); err == nil {
+			r.Value = mean(r.PerSeed)
+		}
 	default:
-		err = fmt.Errorf("measure %q: want compaction or gpu-at-130", c.Measure)
+		err = fmt.Errorf("measure %q: want compaction, gpu-at-130 or churn", c.Measure)
 	}
 	if err != nil {
 		return Result{}, err
@@ -119,6 +135,28 @@ func Run(c Config) (Result, error) {
 	r.Measure, r.Policy, r.GPUs, r.Machines, r.Seeds = c.Measure, c.Policy, c.GPUs, len(c.Nodes), c.Seeds
 	r.Schedulers, r.Deviation = c.Schedulers, deviation(r.PerSeed)
 	return r, nil
+}
+
+// policies are those that can be measured.
+var policies = []placement.Policy{
+	placement.Hybrid, placement.BestFit, placement.WorstFit, placement.DotProduct, placement.Cosine, placement.Random,
+}
+
+// checkLoad fills in the load of churn, which no other measure has.
+func (c *Config) checkLoad() error {
+	switch {
+	case c.Measure != ChurnWait && c.Load != 0:
+		return fmt.Errorf("load %g: only measure churn has one", c.Load)
+	case c.Measure != ChurnWait:
+		return nil
+	case c.Schedulers > 1:
+		return fmt.Errorf("schedulers %d: measure churn has one", c.Schedulers)
+	case c.Load == 0:
+		c.Load = 0.9
+	case !(c.Load > 0 && c.Load <= 2): // so that NaN is refused
+		return fmt.Errorf("load %g: want more than 0 and at most 2", c.Load)
+	}
+	return nil
 }
 
 func orElse(n, otherwise int) int {

@@ -28,6 +28,12 @@ type synthetic struct {
 // small, medium and large machines without GPUs.
 var plainShapes = []Node{{CPUMilli: 32_000, RAMMiB: 131_072}, {CPUMilli: 64_000, RAMMiB: 262_144}, {CPUMilli: 96_000, RAMMiB: 393_216}}
 
+var gpuShapes = []Node{
+	{CPUMilli: 64_000, RAMMiB: 262_144},
+	{CPUMilli: 96_000, RAMMiB: 393_216, GPUs: 4, Model: "A10"},
+	{CPUMilli: 128_000, RAMMiB: 786_432, GPUs: 8, Model: "A100"},
+}
+
 // logNormal draws around a median, with the deviation of its logarithm, and
 // keeps to the bounds.
 func logNormal(r *rand.Rand, median, sigma, least, most float64) int64 {
@@ -86,12 +92,7 @@ var synthetics = []synthetic{
 		},
 	},
 	{
-		name: "gpu", nodes: 1200, tasks: 2000,
-		shapes: []Node{
-			{CPUMilli: 64_000, RAMMiB: 262_144},
-			{CPUMilli: 96_000, RAMMiB: 393_216, GPUs: 4, Model: "A10"},
-			{CPUMilli: 128_000, RAMMiB: 786_432, GPUs: 8, Model: "A100"},
-		},
+		name: "gpu", nodes: 1200, tasks: 2000, shapes: gpuShapes,
 		task: func(r *rand.Rand, _, _ int) Task {
 			t := Task{CPUMilli: logNormal(r, 6000, 0.7, 500, 64_000), RAMMiB: logNormal(r, 24_576, 0.7, 1024, 262_144)}
 			switch k := r.IntN(10); {

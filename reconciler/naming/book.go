@@ -66,6 +66,14 @@ type Unlisted struct {
 // Version returns the newest version; 0 while there is none, and what readers have stands.
 func (b *Book) Version() uint64 { return b.version }
 
+// Services returns how many services there were in the snapshot that was taken last.
+func (b *Book) Services() int {
+	if b.is == nil {
+		return 0
+	}
+	return len(b.is.Services())
+}
+
 // Take takes in a snapshot of the cell at a time. It returns the tasks that were ready and are
 // not any more, and when to take the same one again if there is none newer; zero if that has no
 // use. It costs what has changed.
@@ -144,7 +152,7 @@ func (t *turn) machines(s *status.Snapshot) {
 			return
 		}
 		address, _ := netip.ParseAddr(is.Address) // of an agent of an earlier release there is none
-		t.set("machine/"+is.Name, &schema.DirectoryEntry{Machine: &schema.DirectoryMachine{Name: is.Name, Address: address}})
+		t.set("machine/"+is.Name, &schema.DirectoryEntry{Machine: &schema.DirectoryMachine{Name: is.Name, Address: address, Subnets: is.Subnets, Leaving: is.Leaving}})
 		switch since, known := t.silent[is.Name]; {
 		case is.Health != string(model.HealthSilent):
 			delete(t.silent, is.Name)

@@ -46,8 +46,14 @@ func TestUnlisted(t *testing.T) {
 		other  func(r *Reader, u schema.DirectoryUpdate) // what the reader of m2 does with the stop
 		want   time.Duration
 	}{
-		"acknowledged":         {0, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version) }, 0},
-		"gone":                 {0, func(r *Reader, _ schema.DirectoryUpdate) { r.Close() }, 0},
+		"acknowledged": {0, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version) }, 0},
+		"gone":         {0, func(r *Reader, _ schema.DirectoryUpdate) { r.Close() }, ackWithin},
+		"gone, and back": {0, func(r *Reader, _ schema.DirectoryUpdate) {
+			r.Close()
+			back := r.d.Read(r.machine, new(schema.DirectoryDigests), false)
+			u, _ := back.Next(0)
+			back.Next(u.Version)
+		}, 0},
 		"silent":               {0, func(*Reader, schema.DirectoryUpdate) {}, ackWithin},
 		"other masters":        {time.Second, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version) }, time.Second},
 		"silent beside others": {time.Second, func(*Reader, schema.DirectoryUpdate) {}, ackWithin},
@@ -62,7 +68,7 @@ func TestUnlisted(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var running sync.WaitGroup
 				running.Go(func() { d.Run(ctx) })
-				a, b := d.Read("m1", new(schema.DirectoryDigests)), d.Read("m2", new(schema.DirectoryDigests))
+				a, b := d.Read("m1", new(schema.DirectoryDigests), false), d.Read("m2", new(schema.DirectoryDigests), false)
 				synctest.Wait()
 				for _, r := range []*Reader{a, b} {
 					u, _ := r.Next(0)
@@ -114,7 +120,7 @@ func TestReadAgain(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { d.Run(ctx) })
 		var have schema.DirectoryDigests
-		first := d.Read("m1", &schema.DirectoryDigests{})
+		first := d.Read("m1", &schema.DirectoryDigests{}, false)
 		synctest.Wait()
 		u, _ := first.Next(0)
 		for _, text := range u.Set {
@@ -125,7 +131,7 @@ func TestReadAgain(t *testing.T) {
 				have[i] = have[i].Plus(schema.DirectoryDigestOf(text))
 			}
 		}
-		again := d.Read("m1", &have)
+		again := d.Read("m1", &have, false)
 		if u, news := again.Next(0); !news || u.Version != 1 || len(u.Shards)+len(u.Set)+len(u.Removed) > 0 {
 			t.Errorf("of what it has already: %v", u)
 		}

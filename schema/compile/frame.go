@@ -17,6 +17,9 @@ import (
 // program notices.
 const protocol = "muster-compile-2"
 
+// requestBytes is the largest request a child reads.
+const requestBytes = 1 << 30
+
 // request is one package for a child.
 type request struct {
 	Dir    string            `json:"dir"`

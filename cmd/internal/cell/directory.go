@@ -17,6 +17,6 @@ const otherMasters = time.Second
 type directory struct{ *naming.Directory }
 
 // Read begins to read the directory for a machine.
-func (d directory) Read(machine string, have *schema.DirectoryDigests) link.DirectoryReader {
-	return d.Directory.Read(machine, have)
+func (d directory) Read(machine string, have *schema.DirectoryDigests, rests bool) link.DirectoryReader {
+	return d.Directory.Read(machine, have, rests)
 }

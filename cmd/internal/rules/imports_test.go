@@ -21,8 +21,18 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
+	},
+	{
+		"schema/compile/lax",
+		[]string{"schema/cue"},
+		"the syntax of definitions and libraries knows nothing of what is made of it",
+	},
+	{
+		"schema/compile/syntax",
+		[]string{"schema"},
+		"the words for what does not parse need the text alone",
 	},
 	{
 		"schema/compile/synthetic",
@@ -278,7 +288,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/network/services/kernel",
-		[]string{"nodeagent/naming", "nodeagent/network/services"},
+		[]string{"nodeagent/naming", "nodeagent/network/services", "schema/filelock"},
 		"it programs what was planned from a directory, and knows nothing of who sends that",
 	},
 	{

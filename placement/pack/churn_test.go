@@ -1,0 +1,123 @@
+package pack
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/musterhq/muster/placement"
+)
+
+// churning are cells in which few tasks want most of a machine. The weights were chosen
+// on the first half, and are judged on the other.
+var churning = []synthetic{
+	{
+		name: "mixed", shapes: plainShapes, nodes: 400, tasks: 4000,
+		task: func(r *rand.Rand, _, _ int) Task {
+			if r.IntN(20) == 0 {
+				return Task{CPUMilli: 24_000 + r.Int64N(64)*1000, RAMMiB: 65_536 + r.Int64N(200_000)}
+			}
+			return Task{CPUMilli: logNormal(r, 3000, 0.8, 100, 16_000), RAMMiB: logNormal(r, 8192, 0.8, 256, 65_536)}
+		},
+	},
+	{
+		name: "multi-gpu", nodes: 300, tasks: 4000, shapes: []Node{{CPUMilli: 128_000, RAMMiB: 786_432, GPUs: 8, Model: "A100"}},
+		task: func(r *rand.Rand, _, _ int) Task {
+			t := Task{CPUMilli: logNormal(r, 4000, 0.7, 500, 64_000), RAMMiB: logNormal(r, 16_384, 0.7, 1024, 262_144)}
+			switch k := r.IntN(10); {
+			case k < 3:
+				t.GPUs, t.GPUMilli = 4<<r.IntN(2), 1000
+			case k < 6:
+				t.GPUs, t.GPUMilli = 1, 100*(1+r.IntN(9))
+			default:
+				t.GPUs, t.GPUMilli = 1+r.IntN(2), 1000
+			}
+			return t
+		},
+	},
+	{
+		name: "tail", shapes: plainShapes[1:2], nodes: 300, tasks: 4000,
+		task: func(r *rand.Rand, _, _ int) Task {
+			return Task{CPUMilli: logNormal(r, 2000, 1.3, 100, 60_000), RAMMiB: logNormal(r, 8192, 1.3, 128, 250_000)}
+		},
+	},
+	{
+		name: "large-machines", nodes: 100, tasks: 6000, shapes: []Node{{CPUMilli: 256_000, RAMMiB: 1 << 20}, {CPUMilli: 192_000, RAMMiB: 1 << 20}},
+		task: func(r *rand.Rand, _, _ int) Task {
+			if r.IntN(50) == 0 {
+				return Task{CPUMilli: 96_000 + r.Int64N(90)*1000, RAMMiB: 131_072 + r.Int64N(500_000)}
+			}
+			return Task{CPUMilli: logNormal(r, 2000, 1, 100, 16_000), RAMMiB: logNormal(r, 8192, 1, 256, 65_536)}
+		},
+	},
+	{
+		name: "two-kinds", nodes: 300, tasks: 4000, shapes: []Node{{CPUMilli: 96_000, RAMMiB: 196_608}, {CPUMilli: 48_000, RAMMiB: 524_288}},
+		task: func(r *rand.Rand, _, _ int) Task {
+			switch k := r.IntN(25); {
+			case k == 0:
+				return Task{CPUMilli: 40_000 + r.Int64N(50)*1000, RAMMiB: 32_768 + r.Int64N(100_000)}
+			case k == 1:
+				return Task{CPUMilli: 8000 + r.Int64N(30)*1000, RAMMiB: 262_144 + r.Int64N(240_000)}
+			case k < 12:
+				return Task{CPUMilli: logNormal(r, 4000, 0.6, 100, 16_000), RAMMiB: logNormal(r, 4096, 0.6, 256, 32_768)}
+			}
+			return Task{CPUMilli: logNormal(r, 1000, 0.6, 100, 8000), RAMMiB: logNormal(r, 16_384, 0.6, 256, 65_536)}
+		},
+	},
+	{
+		name: "gpu-shapes", nodes: 360, tasks: 4000, shapes: gpuShapes,
+		task: func(r *rand.Rand, _, _ int) Task {
+			t := Task{CPUMilli: logNormal(r, 3000, 0.7, 500, 64_000), RAMMiB: logNormal(r, 12_288, 0.7, 1024, 262_144)}
+			switch k := r.IntN(12); {
+			case k < 4:
+				t.GPUs, t.GPUMilli = 1, 100*(1+r.IntN(9))
+			case k < 7:
+				t.GPUs, t.GPUMilli = 1<<r.IntN(4), 1000
+			}
+			return t
+		},
+	},
+}
+
+func BenchmarkChurn(b *testing.B) {
+	run := func(b *testing.B, c Config) {
+		b.Helper()
+		for _, policy := range []placement.Policy{placement.Hybrid, placement.BestFit, placement.DotProduct, placement.Cosine} {
+			for _, load := range []float64{0.8, 0.9, 0.95} {
+				b.Run(fmt.Sprintf("load=%v/%s", load, policy), func(b *testing.B) {
+					for b.Loop() {
+						c.Policy, c.Load, c.Measure, c.Seeds = policy, load, ChurnWait, 2
+						r, err := Run(c)
+						if err != nil {
+							b.Fatal(err)
+						}
+						b.ReportMetric(r.Value, "wait-s")
+						b.ReportMetric(r.Churn.OverHour, "over-hour-%")
+						b.ReportMetric(r.Churn.Allocated, "allocated-%")
+					}
+				})
+			}
+		}
+	}
+	for i := range churning {
+		b.Run(churning[i].name, func(b *testing.B) {
+			nodes, tasks := churning[i].trace(1)
+			run(b, Config{Nodes: nodes, Tasks: tasks})
+		})
+	}
+	for _, x := range []struct {
+		name, list string
+		gpus       GPUs
+	}{{"openb", "default", GPUDevices}, {"openb-cpu-ram", "default", GPUIgnored}, {"openb-gpuspec33", "gpuspec33", GPUDevices}} {
+		b.Run(x.name, func(b *testing.B) {
+			if *traces == "" {
+				fmt.Fprintln(os.Stderr, "SKIPPED:", b.Name(), "needs the openb traces: set MUSTER_TRACES or -traces")
+				b.SkipNow()
+			}
+			c := Config{GPUs: x.gpus}
+			c.Nodes, c.Tasks = load(b, *traces, "openb_node_list_all_node.csv", "openb_pod_list_"+x.list+".csv")
+			run(b, c)
+		})
+	}
+}
