@@ -94,7 +94,7 @@ var owners = []owner{
 	{
 		"github.com/miekg/dns",
 		[]string{"nodeagent/network/dns"},
-		[]string{"cmd/muster-agent"},
+		[]string{"cmd/internal/e2e", "cmd/muster-agent"},
 		"only the DNS server speaks DNS",
 	},
 	{
