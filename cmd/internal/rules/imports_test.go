@@ -134,6 +134,11 @@ var layers = []layer{
 		"a cell in a file is looked at as a live one is, and knows nothing of files and masters",
 	},
 	{
+		"reconciler/plan",
+		[]string{"reconciler", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/status", "schema"},
+		"what a cell would do is decided by the master, and by nothing that only plans",
+	},
+	{
 		"reconciler/local", nil,
 		"who is at the other end of a connection within this machine is nothing of ours",
 	},
