@@ -107,14 +107,14 @@ mutants: ## plant each of the BUGS into the source, and find it with seeds of ST
 chaos: ## kill a cell's parts at KILLS, its master at MASTERKILLS, agent and keepers at AGENTKILLS moments, of containers at CONTAINERKILLS; push STORM commits
 	@$(MAKE) --no-print-directory -j2 --output-sync chaos-cell chaos-agent
 chaos-cell: # its tests wait most of the time, so all run at once
-	go test -count=1 -v -timeout 30m -parallel 4 -run '$(CHAOS)' ./cmd/internal/e2e -e2e.kills $(KILLS) -e2e.storm $(STORM) -e2e.masterkills $(MASTERKILLS) -e2e.stopped $(STOPPED)
+	$(GOTEST) -count=1 -v -timeout 30m -parallel 4 -run '$(CHAOS)' ./cmd/internal/e2e -e2e.kills $(KILLS) -e2e.storm $(STORM) -e2e.masterkills $(MASTERKILLS) -e2e.stopped $(STOPPED)
 chaos-agent:
-	go test -count=1 -v -run '$(CHAOS)' ./cmd/muster-agent -agent.kills $(AGENTKILLS) -agent.containerkills $(CONTAINERKILLS)
+	$(GOTEST) -count=1 -v -run '$(CHAOS)' ./cmd/muster-agent -agent.kills $(AGENTKILLS) -agent.containerkills $(CONTAINERKILLS)
 
 # Of the first four make test plays a third.
-FAULTS := ^Test(Faults|Failpoints|FailpointsOfCluster|RollingUpgrade|ClusterLost|Restore|TwoMasters|SlowStore|SlowDisk|FullDisk|AgentStopped)$$
+FAULTS := ^Test(Faults|Failpoints|FailpointsOfCluster|RollingUpgrade|ClusterLost|Restore|TwoMasters|SlowStore|SlowDisk|FullDisk|AgentStopped|ImageUpdate)$$
 e2e: ## do real faults to cells of processes: all scenarios, failpoints, upgrades and drills of docs/operations.md, as root
-	go test -count=1 -v -timeout 60m -parallel 2 -run '$(FAULTS)' ./cmd/internal/e2e -e2e.whole -e2e.faultkills 5 -e2e.passages 14
+	go test -count=1 -v -timeout 60m -parallel 2 -run '$(FAULTS)' ./cmd/internal/e2e -e2e.whole -e2e.faultkills 5 -e2e.passages 14 -e2e.updated 20
 
 user: ## run the node agent's tests as an ordinary user
 	.ci/user || [ $$? = 77 ]

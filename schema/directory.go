@@ -37,6 +37,8 @@ type DirectoryMachine struct {
 	Address netip.Addr `json:"address,omitzero"`
 	// Subnets are those that its tasks have addresses of: at most one of IPv4 and one of IPv6.
 	Subnets []netip.Prefix `json:"subnets,omitempty"`
+	// Leaving are subnets that it had, of which tasks may still have addresses.
+	Leaving []netip.Prefix `json:"leaving,omitempty"`
 }
 
 // DirectoryTasks are the tasks of a job with indices from Part*DirectoryPart, up to

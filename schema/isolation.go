@@ -94,9 +94,6 @@ func IsolationOf(s *TaskSpec) []string {
 	if i != nil && i.Network == NoNetwork {
 		need = append(need, HasNetwork)
 	}
-	if i != nil && i.Network == OwnNetwork {
-		need = append(need, HasOwnNetwork)
-	}
 	if i != nil && i.User && !contained {
 		need = append(need, HasUser)
 	}
@@ -127,15 +124,9 @@ func mountsOf(s *TaskSpec) []string {
 	return need
 }
 
-// OwnNetwork reports whether a task of s has a network of its own, on a machine that has
-// addresses for it: one that says so has, and a container that says nothing, unless it is in
-// an alloc or by runsc, which joins no network.
-func (s *TaskSpec) OwnNetwork(inAlloc bool) bool {
-	var n Network
-	if s.Isolation != nil {
-		n = s.Isolation.Network
-	}
-	return n == OwnNetwork || n == "" && s.Container != nil && s.Container.Runtime != Runsc && !inAlloc
+// runsc reports whether something that runs before the task is by runsc.
+func (s *TaskSpec) runsc() bool {
+	return slices.ContainsFunc(s.Before, func(b Before) bool { return b.Container != nil && b.Container.Runtime == Runsc })
 }
 
 // runIsolation is what of an Isolation only a restart can change.

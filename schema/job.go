@@ -245,3 +245,42 @@ func (s *TaskSpec) Exceeds() Exceed {
 	}
 	return *s.Exceed
 }
+
+// OwnNetwork reports whether the next generation of a task of j has a network of its own, in a
+// cell with that network, nil if it has none: one that says so has, and in a cell with addresses
+// for tasks a container that says nothing, unless it is in an alloc, has numbers of ports of its
+// machine, or is by runsc, which joins no network.
+func (j *Job) OwnNetwork(of *CellNetwork) bool {
+	var n Network
+	if j.Task.Isolation != nil {
+		n = j.Task.Isolation.Network
+	}
+	return n == OwnNetwork || n == "" && of.HasAddresses() && j.Task.Container != nil && j.Task.Container.Runtime != Runsc &&
+		j.AllocSet == "" && len(j.Task.Resources.PortNumbers) == 0 && !j.Task.runsc()
+}
+
+// FirstOwnPort is the first port that is given to a name of a task with a network of its own.
+const FirstOwnPort = 20000
+
+// OwnPorts returns the ports of a task of j that has a network of its own: the numbers that it
+// asks for, and for others those from FirstOwnPort on, in the order of their names in the job.
+func (j *Job) OwnPorts() Ports {
+	r := &j.Task.Resources
+	taken := map[int]bool{}
+	for _, n := range r.PortNumbers {
+		taken[n] = true
+	}
+	next := FirstOwnPort
+	out := make([]Port, 0, len(r.Ports))
+	for _, name := range r.Ports {
+		number, ok := r.PortNumbers[name]
+		if !ok {
+			for taken[next] {
+				next++
+			}
+			number, taken[next] = next, true
+		}
+		out = append(out, Port{Name: name, Port: number})
+	}
+	return NewPorts(out...)
+}

@@ -78,9 +78,35 @@ func (n *CellNetwork) Bits() (v4, v6 int) {
 	return v4, v6
 }
 
+// HasAddresses reports whether tasks get addresses; n may be nil.
+func (n *CellNetwork) HasAddresses() bool {
+	return n != nil && (n.Range.IsValid() || n.Range6.IsValid())
+}
+
+// Gives reports whether the subnets are all that a machine is to have in the cell; n may be nil.
+func (n *CellNetwork) Gives(subnets []netip.Prefix) bool {
+	if !n.HasAddresses() {
+		return false
+	}
+	for _, r := range []netip.Prefix{n.Range, n.Range6} {
+		if r.IsValid() && !slices.ContainsFunc(subnets, r.Overlaps) {
+			return false
+		}
+	}
+	return true
+}
+
+// HasSubnet is the attribute with which the cell says of a machine that can give a task a network
+// of its own whether it has addresses for it: "true" or "false". No agent says it.
+const HasSubnet = "network.subnet"
+
 // HasOwnNetwork is the attribute that is "true" of a machine that can give a task a network
 // of its own.
 const HasOwnNetwork = "network.own"
+
+// HasServices is the attribute that is "true" of a machine that sends connections to the virtual addresses
+// of services on.
+const HasServices = "network.services"
 
 // AddressVariable and AddressVariable6 are the environment variables that hold the addresses
 // of a task with a network of its own: the first that of IPv4, or of IPv6 if it has no other.
@@ -88,6 +114,32 @@ const (
 	AddressVariable  = "MUSTER_ADDRESS"
 	AddressVariable6 = "MUSTER_ADDRESS6"
 )
+
+// MaxTaskAddresses is how many addresses a task has: one of IPv4 and one of IPv6.
+const MaxTaskAddresses = 2
+
+// TaskNetwork is the network of a task that has one of its own. It is not written to.
+type TaskNetwork struct {
+	// Addresses are at most MaxTaskAddresses, that of IPv4 first; none before the task has begun
+	// to start.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
+}
+
+// Equal reports whether two say the same; each may be nil.
+func (n *TaskNetwork) Equal(o *TaskNetwork) bool {
+	if n == nil || o == nil {
+		return n == o
+	}
+	return slices.Equal(n.Addresses, o.Addresses)
+}
+
+// At returns the addresses; n may be nil.
+func (n *TaskNetwork) At() []netip.Addr {
+	if n == nil {
+		return nil
+	}
+	return n.Addresses
+}
 
 // MachineNetwork is what a machine gives its tasks addresses from, and how it reaches those
 // of others. It is not written to.

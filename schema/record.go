@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 )
 
@@ -91,6 +92,9 @@ type TaskRecord struct {
 	// Data is the digest of the job data that Generation runs.
 	Data  Digest `json:"data,omitempty"`
 	Ports Ports  `json:"ports,omitempty"`
+	// OwnNetwork says that Generation has a network of its own: Ports are in that, and none
+	// of its machine's.
+	OwnNetwork bool `json:"ownNetwork,omitempty"`
 	// Devices are what Generation holds of the machine's devices.
 	Devices []DeviceUse `json:"devices,omitempty"`
 	// Alloc is where Generation runs, of a job in an alloc set.
@@ -140,6 +144,11 @@ type MachineRecord struct {
 	// GoneSince is when a machine that was up was first seen to be declared gone:
 	// what it said before is no word against that.
 	GoneSince time.Time `json:"goneSince,omitzero"`
+	// Subnets are those that its tasks get addresses of: at most one of IPv4 and one of IPv6.
+	// It has them until it is forgotten, or the ranges of the cell are others.
+	Subnets []netip.Prefix `json:"subnets,omitempty"`
+	// Leaving are subnets that it had, of which tasks may still have addresses.
+	Leaving []netip.Prefix `json:"leaving,omitempty"`
 }
 
 // ForgottenRecord is what the store keeps of the machines that it has forgotten.
@@ -233,11 +242,13 @@ type PortRange struct {
 // Assignment is the master's instruction that a generation of a task runs on the machine
 // that gets it, or, with Stop, that it shall stop. See View.
 type Assignment struct {
-	Task       TaskName    `json:"task"`
-	Generation uint64      `json:"generation"`
-	Data       Digest      `json:"data"`
-	Job        *Job        `json:"job"` // the data with that digest; shared, never written
-	Ports      Ports       `json:"ports,omitempty"`
+	Task       TaskName `json:"task"`
+	Generation uint64   `json:"generation"`
+	Data       Digest   `json:"data"`
+	Job        *Job     `json:"job"` // the data with that digest; shared, never written
+	Ports      Ports    `json:"ports,omitempty"`
+	// OwnNetwork says that it has a network of its own, see TaskRecord.
+	OwnNetwork bool        `json:"ownNetwork,omitempty"`
 	Devices    []DeviceUse `json:"devices,omitempty"`
 	Alloc      *AllocUse   `json:"alloc,omitempty"` // that it runs in
 	Stop       *Cause      `json:"stop,omitempty"`

@@ -52,7 +52,9 @@ type TaskStatus struct {
 	StartedAt time.Time   `json:"startedAt,omitzero"` // of the incarnation
 	Ports     Ports       `json:"ports,omitempty"`
 	Devices   []DeviceUse `json:"devices,omitempty"`
-	Health    HealthState `json:"health,omitempty"`
+	// Own is its network, of a task with one of its own; nil: Ports are its machine's.
+	Own    *TaskNetwork `json:"own,omitempty"`
+	Health HealthState  `json:"health,omitempty"`
 	// HealthMessage is what the last health check that failed has seen; ""
 	// after one that passed.
 	HealthMessage string `json:"healthMessage,omitempty"`
@@ -95,7 +97,7 @@ type TaskStatus struct {
 // Same reports whether two statuses say the same.
 func (t *TaskStatus) Same(o *TaskStatus) bool {
 	return t.Task == o.Task && t.Generation == o.Generation && t.State == o.State && t.Incarnation == o.Incarnation && t.Attempt == o.Attempt && t.PID == o.PID &&
-		t.StartedAt.Equal(o.StartedAt) && slices.Equal(t.Ports, o.Ports) && slices.Equal(t.Devices, o.Devices) &&
+		t.StartedAt.Equal(o.StartedAt) && slices.Equal(t.Ports, o.Ports) && slices.Equal(t.Devices, o.Devices) && t.Own.Equal(o.Own) &&
 		t.Health == o.Health && t.HealthMessage == o.HealthMessage && t.Unchecked == o.Unchecked && t.Line == o.Line &&
 		t.OOMKills == o.OOMKills && t.Failures == o.Failures && t.RestartAt.Equal(o.RestartAt) &&
 		slices.EqualFunc(t.Exits, o.Exits, func(a, b Exit) bool { return sameExit(&a, &b) }) && sameCause(t.End, o.End) &&

@@ -1,6 +1,7 @@
 package schema_test
 
 import (
+	"net/netip"
 	"reflect"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func differs(t *testing.T, path string, of reflect.Type, same func(change func(r
 		if same(func(v reflect.Value) { v.Field(i).SetZero() }) {
 			t.Errorf("%s is not looked at", name)
 		}
-		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[time.Time]() {
+		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[time.Time]() && inner != reflect.TypeFor[netip.Addr]() {
 			differs(t, name, inner, func(change func(reflect.Value)) bool {
 				return same(func(v reflect.Value) {
 					f := v.Field(i)
@@ -68,8 +69,12 @@ func fill(t *testing.T, v reflect.Value, at time.Time) {
 	t.Helper()
 	switch v.Kind() {
 	case reflect.Struct:
-		if v.Type() == reflect.TypeFor[time.Time]() {
+		switch v.Type() {
+		case reflect.TypeFor[time.Time]():
 			v.Set(reflect.ValueOf(at))
+			return
+		case reflect.TypeFor[netip.Addr]():
+			v.Set(reflect.ValueOf(netip.MustParseAddr("10.64.0.2")))
 			return
 		}
 		for i := range v.NumField() {

@@ -88,16 +88,26 @@ func addressPorts(flag string, texts []string) ([]netip.AddrPort, error) {
 
 // names is what the machine knows of its cell, and who answers from it.
 type names struct {
-	known   *directory.Directory
-	server  *dns.Server // nil: none
-	sockets []*dns.Socket
+	known    *directory.Directory
+	services *services
+	server   *dns.Server // nil: none
+	sockets  []*dns.Socket
 }
 
-// linked returns the configuration of a link that keeps the directory, if anybody here acts by it.
+// keptDirectory is the directory as the link sees it.
+type keptDirectory struct {
+	*directory.Directory
+	n *names
+}
+
+// Rests says that nobody here acts by the directory while the cell has no service.
+func (k keptDirectory) Rests() bool {
+	return k.n.server == nil && k.n.services.rests() && !k.Snapshot().HasAnyService()
+}
+
+// linked returns the configuration of a link that keeps the directory.
 func (n *names) linked(cfg link.Config, tasks *loop.Loop) link.Config {
-	if n.server != nil {
-		cfg.Directory, cfg.Listed = n.known, tasks
-	}
+	cfg.Directory, cfg.Listed = keptDirectory{n.known, n}, tasks
 	return cfg
 }
 
@@ -113,14 +123,21 @@ func (a *agent) openNet(ctx context.Context, f *flags, dir string, cfg *loop.Con
 
 // openNames reads what the state directory dir has of the cell, and opens the sockets of the DNS server.
 func (a *agent) openNames(ctx context.Context, f *flags, dir string, cfg *loop.Config) (*names, error) {
-	n := &names{}
-	var err error
+	name, err := f.machineName()
+	if err != nil {
+		return nil, err
+	}
+	n := &names{services: openServices(a.cell, name, servicesLocks, cfg.Log)}
 	if n.known, err = directory.Open(directory.Config{
 		Cell: a.cell, Dir: filepath.Join(dir, "directory"), Damaged: cfg.Damages.Report, Log: cfg.Log,
-	}); err != nil || len(f.dns.at) == 0 {
-		return n, err
+	}, n.services.follow); err != nil {
+		return nil, err
 	}
-	cfg.UnlistWithin = unlistWithin
+	n.services.begin(n.known.Snapshot())
+	cfg.UnlistWithin, cfg.Listing = unlistWithin, n.services.there || n.known.Snapshot().HasAnyService()
+	if len(f.dns.at) == 0 {
+		return n, nil
+	}
 	upstreams := func() []netip.AddrPort { return f.dns.upstreams }
 	if len(f.dns.upstreams) == 0 {
 		upstreams = dns.NewResolvConf(resolvConf, time.Now).Servers
@@ -130,10 +147,6 @@ func (a *agent) openNames(ctx context.Context, f *flags, dir string, cfg *loop.C
 		if !at.Addr().IsLoopback() {
 			self = append(self, at.Addr())
 		}
-	}
-	name, err := f.machineName()
-	if err != nil {
-		return nil, err
 	}
 	if n.server, err = dns.NewServer(dns.Config{
 		Cell: a.cell, Machine: name, Self: self, Snapshot: n.known.Snapshot,
@@ -177,18 +190,19 @@ func (n *names) close() error {
 	return errors.Join(all...)
 }
 
-// run keeps what is known on disk and answers DNS, until ctx ends.
+// run keeps what is known on disk, programs services and answers DNS, until ctx ends.
 func (n *names) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, len(n.sockets)+1)
+	ended := make(chan error, len(n.sockets)+2)
 	for _, k := range n.sockets {
 		go func() { ended <- n.server.Serve(ctx, k) }()
 	}
 	go func() { ended <- n.known.Run(ctx) }()
+	go func() { ended <- n.services.run(ctx) }()
 	err := <-ended
 	cancel() // if one ends by itself, so do all
-	for range len(n.sockets) {
+	for range len(n.sockets) + 1 {
 		err = errors.Join(err, <-ended)
 	}
 	return err

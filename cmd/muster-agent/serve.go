@@ -166,7 +166,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 		return nil, err
 	}
 	if a.tasks, err = openRuntimes(host.Config{
-		Dir: dir, CgroupParent: f.cgroupParent, ClosedPorts: f.closed(), Devices: files,
+		Dir: dir, CgroupParent: f.cgroupParent, ClosedPorts: f.closed(), Devices: files, CDIDirs: host.CDIDirs,
 		Damaged: cfg.Damages.Report, Discard: func(path string) error { return a.loop.Discard(path) },
 	}, runtime.Config{
 		Keeper: keeper, Hide: slices.Concat(hidden(f.master), sessionSockets(os.Geteuid()), f.hide), Writable: f.writable, Volumes: f.volumes, Images: a.images, Log: cfg.Log,
@@ -178,6 +178,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	}
 	a.found = a.tasks.machine(&facts)
 	a.found.Shares = a.sharing.address
+	a.names.services.describe(&a.found)
 	info, err := f.machine(a.found)
 	if err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
@@ -249,6 +250,9 @@ func (a *agent) awaitStop(signals <-chan os.Signal, ended <-chan error, parts *i
 	go func() { stopped <- a.loop.StopAll(ctx) }()
 	select {
 	case err := <-stopped:
+		if err == nil {
+			a.names.services.withdraw()
+		}
 		return err
 	case <-signals:
 		return errors.New("interrupted while tasks were being stopped: some may run on")

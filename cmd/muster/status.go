@@ -18,7 +18,7 @@ import (
 
 // statusFlags are what of the status is wanted, and how.
 type statusFlags struct {
-	master                            masterFlag
+	master                            lookFlag
 	label                             labelFlag
 	out                               *outputFlag
 	all, wide, tasks, machines, watch bool
@@ -113,6 +113,9 @@ func (f *statusFlags) parse(args []string) (err error) {
 	f.tasks = f.tasks || f.state != "" || len(f.args) > 0
 	if f.watch && f.out.value == "json" {
 		return invalid("leave one of them out", "muster status: --watch is for people, and -o json is not")
+	}
+	if f.watch && f.master.file != "" {
+		return invalid("leave one of them out", "muster status: a checkpoint never changes: --watch would show it for ever")
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ var topOrders = map[string]func(a, b *status.TaskUsageLine) int{
 }
 
 func newTop(std stdio) *cobra.Command {
-	var m masterFlag
+	var m lookFlag
 	var out *outputFlag
 	var l labelFlag
 	order := &outputFlag{value: "cpu", formats: []string{"cpu", "ram", "disk", "throttled", "delay", "name"}}

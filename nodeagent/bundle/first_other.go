@@ -7,7 +7,9 @@ import (
 	"runtime"
 )
 
-// writeFirst is for architectures that have no first.
-func writeFirst(string) error {
-	return fmt.Errorf("containers on %s are not supported yet", runtime.GOARCH)
-}
+// errMachine is of architectures that have no first process of ours.
+var errMachine = fmt.Errorf("containers on %s are not supported yet", runtime.GOARCH)
+
+func writeFirst(string) error { return errMachine }
+
+func forkIdle() (int, error) { return 0, errMachine }

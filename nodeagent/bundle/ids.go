@@ -62,10 +62,29 @@ func (m Map) write(file string) error {
 	return os.WriteFile(file, []byte(text.String()), 0)
 }
 
+// namespace is a user namespace that is being used.
+type namespace struct {
+	*os.File
+	idle int // the process that it was made with, which is being killed
+}
+
+// close must be called after the use. Only then may others look into this process again, as the
+// agent does: the idle one shares its memory.
+func (n *namespace) close() error {
+	_, err := unix.Wait4(n.idle, nil, 0, nil)
+	for errors.Is(err, unix.EINTR) {
+		_, err = unix.Wait4(n.idle, nil, 0, nil)
+	}
+	if n.File != nil {
+		err = errors.Join(err, n.Close())
+	}
+	return errors.Join(err, unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0))
+}
+
 // userNamespace makes a user namespace with the container's maps, mounts it at Users, and
 // opens it. What its users have of what the kernel counts for each user counts for who has
 // made it, too: that is the owner, and not root, of which it would be all containers.
-func (c *Container) userNamespace() (*os.File, error) {
+func (c *Container) userNamespace() (*namespace, error) {
 	if err := setEffective(c.Users.Outside); err != nil {
 		return nil, fmt.Errorf("user namespace: %w", err)
 	}
@@ -73,23 +92,32 @@ func (c *Container) userNamespace() (*os.File, error) {
 	if back := setEffective(0); back != nil || err != nil {
 		return nil, fmt.Errorf("user namespace: %w", errors.Join(err, back))
 	}
-	defer func() { _ = unix.Kill(pid, unix.SIGKILL) }() // the caller reaps all its children; to wait for the end takes a while
+	n := &namespace{idle: pid}
+	n.File, err = c.hold(pid)
+	if err = errors.Join(err, unix.Kill(pid, unix.SIGKILL)); err != nil { // to wait for the end takes a while
+		return nil, errors.Join(fmt.Errorf("user namespace: %w", err), n.close())
+	}
+	return n, nil
+}
+
+// hold completes the user namespace of a process, and has it in a file.
+func (c *Container) hold(pid int) (*os.File, error) {
 	proc := "/proc/" + strconv.Itoa(pid)
 	if err := errors.Join(c.Users.write(proc+"/uid_map"), c.Groups.write(proc+"/gid_map"), os.WriteFile(Users, nil, 0o600)); err != nil {
-		return nil, fmt.Errorf("user namespace: %w", err)
+		return nil, err
 	}
 	if err := unix.Mount(proc+"/ns/user", Users, "", unix.MS_BIND, ""); err != nil {
-		return nil, fmt.Errorf("mount the user namespace: %w", err)
+		return nil, fmt.Errorf("mount: %w", err)
 	}
 	return os.Open(Users)
 }
 
 // setEffective makes uid the effective user of the thread; it is root otherwise. For the
-// kernel that is a reason to let nobody look into the process any more, the agent neither.
+// kernel that is a reason to let nobody look into the process any more, until namespace.close.
 func setEffective(uid int) error {
 	const same = ^uintptr(0)
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
 		return fmt.Errorf("effective user %d: %w", uid, errno)
 	}
-	return unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
+	return nil
 }

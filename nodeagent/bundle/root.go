@@ -19,7 +19,11 @@ func (c *Container) mountRoot() error {
 	if err != nil {
 		return err
 	}
-	defer users.Close()
+	return errors.Join(c.mountLayers(users.File), users.close())
+}
+
+// mountLayers mounts the root directory, with users that are those of a user namespace.
+func (c *Container) mountLayers(users *os.File) error {
 	if err := c.makeBase(); err != nil {
 		return err
 	}

@@ -78,6 +78,25 @@ type asking struct {
 	as   *Login // of nobody without a User
 }
 
+// granted returns what a host has accepted of a login for a repository, and may still; the zero
+// grant if there is nothing.
+func (c *client) granted(h host, a asking) grant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.grants[grantKey{h.url, a.repo, a.as.User, a.as.Password}]
+	if !g.until.IsZero() && !c.now().Before(g.until) {
+		return grant{}
+	}
+	return g
+}
+
+// grant has the next ones use what a host has accepted.
+func (c *client) grant(h host, a asking, g grant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.grants[grantKey{h.url, a.repo, a.as.User, a.as.Password}] = g
+}
+
 // authorize answers the challenges of a host for a repository.
 func (c *client) authorize(ctx context.Context, h host, a asking, header http.Header) (grant, error) {
 	if a.as.Err != nil {

@@ -250,28 +250,27 @@ func (c *client) getAs(ctx context.Context, h host, a ask, l *Login) (*http.Resp
 			return nil, fail(ErrReference, of, "%w", err)
 		}
 	}
-	key := grantKey{h.url, a.repo, l.User, l.Password}
-	for try := 0; ; try++ {
-		c.mu.Lock()
-		g, ok := c.grants[key]
-		c.mu.Unlock()
+	who := asking{a.repo, l}
+	g := c.granted(h, who)
+	for fresh := false; ; fresh = true {
 		sent := a.header.Clone()
-		if ok && (g.until.IsZero() || c.now().Before(g.until)) {
+		if g.header != "" {
 			sent.Set("Authorization", g.header)
 		}
 		res, err := c.follow(ctx, request{method: a.method, of: of, url: u, header: sent, insecure: h.insecure})
 		if err != nil {
 			return nil, err
 		}
-		if res.StatusCode == http.StatusUnauthorized && try == 0 && res.Request.URL.Host == u.Host {
+		if res.StatusCode == http.StatusUnauthorized && !fresh && res.Request.URL.Host == u.Host {
 			_ = res.Body.Close()
-			if g, err = c.authorize(ctx, h, asking{a.repo, l}, res.Header); err != nil {
+			if g, err = c.authorize(ctx, h, who, res.Header); err != nil {
 				return nil, err
 			}
-			c.mu.Lock()
-			c.grants[key] = g
-			c.mu.Unlock()
 			continue
+		}
+		if fresh && res.StatusCode != http.StatusUnauthorized {
+			// Not before: others could use up one that is good for a few requests.
+			c.grant(h, who, g)
 		}
 		if err := c.refused(of, l, res); err != nil {
 			_ = res.Body.Close()

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -237,6 +239,61 @@ func TestTokens(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestShortTokens: a token that is good for a few requests is fetched again, whoever of the layers
+// has used it up, also in the middle of a layer.
+func TestShortTokens(t *testing.T) {
+	t.Parallel()
+	for _, uses := range []int{1, 2, 3} {
+		g := newRegistry(t)
+		var tars [][]byte
+		for i := range 3 { // at once
+			tars = append(tars, tarOf(t, reg(fmt.Sprintf("x%d", i), strings.Repeat(fmt.Sprint(i), 100_000))))
+		}
+		b := g.image(t, func(b []byte) []byte { return b }, tars...)
+		var mu sync.Mutex
+		var together sync.WaitGroup // those of the layers, with tokens for one request
+		together.Add(3)
+		left, broken, blobs := map[string]int{}, map[digest.Digest]bool{}, g.blobs
+		g.answer(func(w http.ResponseWriter, r *http.Request) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.URL.Path == "/token" {
+				n := len(left)
+				token := fmt.Sprintf("t%d", n)
+				left["Bearer "+token] = uses
+				if uses == 1 && n >= 2 && n < 5 { // after the manifest's and the configuration's
+					together.Done()
+					mu.Unlock()
+					together.Wait()
+					mu.Lock()
+				}
+				fmt.Fprintf(w, `{"token":%q,"expires_in":3600}`, token)
+				return true
+			}
+			by := r.Header.Get("Authorization")
+			if left[by] == 0 {
+				w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token"`, g.URL))
+				w.WriteHeader(http.StatusUnauthorized)
+				return true
+			}
+			left[by]--
+			name := digest.Digest(r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:])
+			if !slices.Contains(b.layers, name) || broken[name] {
+				return false
+			}
+			broken[name] = true
+			w.Header().Set("Content-Length", fmt.Sprint(len(blobs[name])))
+			_, _ = w.Write(blobs[name][:30_000])
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		})
+		if _, err := newStore(t, g, nil).Ensure(t.Context(), b.ref); err != nil {
+			t.Errorf("good for %d requests: %v", uses, err)
+		}
+		t.Logf("good for %d requests: %d tokens", uses, len(left))
 	}
 }
 

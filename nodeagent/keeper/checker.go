@@ -129,7 +129,7 @@ func startHelper(exe, dir string) (*helper, error) {
 	}
 	defer null.Close()
 	var pid int
-	err = withTimerSlack(helperSlack, func(before int) (err error) {
+	err = withTimerSlack(idleSlack, func(before int) (err error) {
 		pid, err = syscall.ForkExec(exe, []string{exe, checksArg, dir}, &syscall.ProcAttr{
 			Dir: "/", Env: append([]string{"GOGC=10", slackVariable + "=" + strconv.Itoa(before)}, environment...),
 			Files: []uintptr{null.Fd(), null.Fd(), 2, uintptr(fds[1])}, Sys: &syscall.SysProcAttr{Setsid: true},

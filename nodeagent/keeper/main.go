@@ -201,6 +201,11 @@ const goAheads = 2
 
 // begin takes the lock and makes sure that nobody was here before.
 func (h *holder) begin() (err error) {
+	if os.Getenv(slackVariable) != "" { // an agent of an earlier release gives none
+		if err := restoreTimerSlack(); err != nil { // of this thread, which forks
+			return err
+		}
+	}
 	last := readyFD
 	if h.paired {
 		last = runtimeFD
@@ -375,19 +380,26 @@ func (h *holder) reap() (left bool) {
 // process may hang in the kernel for long.
 const longestPause = 100 * time.Millisecond
 
+// firstEnds is how long the kernel is given to end a pid namespace whose first process was
+// killed, before the cgroups are looked at: what is frozen there does not end by itself.
+const firstEnds = 16 * time.Millisecond
+
 // sweep kills all that is left of the task and returns when it is gone.
 func (h *holder) sweep() {
-	if h.first != 0 { // with it goes all of the pid namespace
+	if h.first != 0 { // with it goes all of the pid namespace, before it is reaped
 		_ = unix.Kill(h.first, unix.SIGKILL)
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, longestPause) {
-		grouped := h.groups.Kill()
-		left := h.reap()
-		if !grouped && !left {
-			return
-		}
-		if left && !grouped {
-			killAll(func() ([]process, error) { return descendants(os.Getpid()) })
+		h.reap()
+		if h.first == 0 || pause > firstEnds {
+			grouped := h.groups.Kill()
+			left := h.reap()
+			if !grouped && !left {
+				return
+			}
+			if left && !grouped {
+				killAll(func() ([]process, error) { return descendants(os.Getpid()) })
+			}
 		}
 		select {
 		case <-h.ended:

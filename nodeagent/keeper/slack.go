@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helperSlack is the timer slack of the process that runs checks, in nanoseconds: how much
-// later than asked for its threads may be woken. The thread by which Go watches a process
-// sleeps for 20 µs at a time after each wake-up of the process, of which there are two for
-// each check; so it sleeps 50 times longer.
-const helperSlack = 1_000_000
+// idleSlack is the timer slack of our processes beside tasks, in nanoseconds: how much later than
+// asked for their threads may be woken. The thread by which Go watches a process sleeps for
+// 20 µs at a time after each wake-up of the process, and gives it a further thread where one is
+// in the kernel for that long; so it sleeps 50 times longer.
+const idleSlack = 1_000_000
 
-// slackVariable is the entry of the environment with the timer slack that the commands of
-// checks have, in nanoseconds: that of the agent.
+// slackVariable is the entry of the environment with the timer slack that tasks and the commands
+// of checks have, in nanoseconds: that of the agent.
 const slackVariable = "MUSTER_TIMER_SLACK"
 
 // withTimerSlack has f run on a thread with this timer slack, in nanoseconds, which

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -127,11 +128,15 @@ func (h *Handle) launch(exe string, program *os.File) (*os.File, error) {
 		program = null
 	}
 	fd := -1
-	pid, err := syscall.ForkExec(exe, []string{exe, h.dir}, &syscall.ProcAttr{
-		Dir:   "/",
-		Env:   []string{"GOMAXPROCS=1", repairVariable}, // it waits: more threads would only cost memory
-		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), readyFD: w.Fd(), runtimeFD: program.Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &fd},
+	pid := 0
+	err = withTimerSlack(idleSlack, func(before int) (err error) {
+		pid, err = syscall.ForkExec(exe, []string{exe, h.dir}, &syscall.ProcAttr{
+			Dir:   "/",
+			Env:   []string{"GOMAXPROCS=1", repairVariable, slackVariable + "=" + strconv.Itoa(before)}, // it waits: more threads would only cost memory
+			Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), readyFD: w.Fd(), runtimeFD: program.Fd()},
+			Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &fd},
+		})
+		return err
 	})
 	runtime.KeepAlive(program)
 	if err != nil {

@@ -25,7 +25,7 @@ func (d *directory) hello() *linkpb.Directory {
 		return nil
 	}
 	have := d.client.cfg.Directory.Digests()
-	return &linkpb.Directory{Digests: linkpb.EncodeDigests(&have)}
+	return &linkpb.Directory{Digests: linkpb.EncodeDigests(&have), Resting: d.client.cfg.Directory.Rests()}
 }
 
 // take takes in a piece of a change. No other version comes before this one is acknowledged.

@@ -62,6 +62,9 @@ type Agent interface { //nolint:interfacebloat // it is all that a master can as
 // Directory is the cell's directory as the machine keeps it. Its methods are called by one
 // goroutine at a time.
 type Directory interface {
+	// Rests says that nobody on the machine acts by it while the cell has no service. It is asked
+	// before each session.
+	Rests() bool
 	// Digests are those of what the machine has.
 	Digests() schema.DirectoryDigests
 	// Apply takes in a change, and has done called, from any goroutine, as soon as everything on

@@ -56,7 +56,9 @@ func (e *eachFile) tasks() {
 	}
 	add("stays", "bob", schema.Service, "exec sleep 1000").Job.Task.Sticky = schema.StickyHere
 	add("done", "ada", schema.Batch, "exit 0")
-	add("deaf", "bob", schema.Service, `trap "" TERM; while :; do sleep 1000; done`).Job.Task.GraceSeconds = 1000
+	deaf := add("deaf", "bob", schema.Service, "while :; do sleep 1000; done")
+	deaf.Job.Task.GraceSeconds = 1000
+	deaf.Job.Task.Process.Command[2] = `trap "" TERM; ` + deaf.Job.Task.Process.Command[2] // before it says that it has begun
 	box := add("box", "ada", schema.Allocs, "")
 	box.Job.Task.Process = schema.Process{}
 	box.Job.Tasks = 1
@@ -91,9 +93,10 @@ func (e *eachFile) settled(what string) {
 // again has each task but the one that is done begin again.
 func (e *eachFile) again() {
 	e.t.Helper()
-	before := e.now
+	before, begins := e.now, map[string]int{}
 	for job, s := range before {
 		if s.PID != 0 && job != "box" {
+			begins[job] = e.begins(job)
 			if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
 				e.t.Fatal(err)
 			}
@@ -102,6 +105,9 @@ func (e *eachFile) again() {
 	e.until("begun again", func(s schema.TaskStatus) bool {
 		return s.Task.Job == "done" || s.Task.Job == "box" || s.State == schema.Running && s.Incarnation > before[s.Task.Job].Incarnation
 	})
+	for job, n := range begins { // what runs may not have said so yet
+		eventually(e.t, job+" has begun again", func() bool { return e.begins(job) > n })
+	}
 }
 
 // files lists the state directory's files, by path, without those that tasks made.

@@ -27,7 +27,16 @@ func TestCheckPort(t *testing.T) {
 		t.Run(tt.network+" "+tt.host, func(t *testing.T) {
 			t.Parallel()
 			port, release := listen(t, tt.network, tt.host)
-			if err := loop.CheckPort(port); err == nil || err.Error() != tt.want {
+			err := loop.CheckPort(port)
+			for range 5 { // whoever else took its number over the other protocol meanwhile is named first
+				if err != nil && err.Error() == tt.want {
+					break
+				}
+				release()
+				port, release = listen(t, tt.network, tt.host)
+				err = loop.CheckPort(port)
+			}
+			if err == nil || err.Error() != tt.want {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
 			busy, err := loop.Listeners(schema.PortRange{First: port, Last: port})

@@ -65,6 +65,9 @@ func (s *Snapshot) Empty() bool {
 	return s.cell == nil && s.machines.size == 0 && s.jobs.size == 0 && s.services.size == 0
 }
 
+// HasAnyService reports whether there is any service.
+func (s *Snapshot) HasAnyService() bool { return s.services.size > 0 }
+
 // Machine returns a machine.
 func (s *Snapshot) Machine(name string) (*schema.DirectoryMachine, bool) {
 	return s.machines.get(hashText(name), name)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/bundle"
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/image"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
@@ -46,6 +47,8 @@ type mounted struct {
 	bytes    int64  // of memory
 	readOnly bool
 	packed   bool // a package, whose files are owned as its archive says
+	file     bool // source is no directory
+	noExec   bool
 }
 
 // stock is what the machine has for tasks to mount.
@@ -191,7 +194,21 @@ func (open opened) entries(dir, target string) ([]keeper.Mount, error) {
 type containerMounts struct {
 	packages []string           // that the bundle is to mount, in the order of their names there
 	base     []bundle.Directory // that its root directory must have
+	empty    []string           // likewise
 	mounts   []specs.Mount
+}
+
+// ofDevices are what CDI files say that a container has at paths of its own.
+func ofDevices(e host.Edits) ([]mounted, error) {
+	var out []mounted
+	for _, m := range e.Mounts {
+		info, err := os.Stat(m.Source)
+		if err != nil {
+			return nil, fmt.Errorf("CDI: %s: %w", m.Of, err)
+		}
+		out = append(out, mounted{field: "CDI: " + m.Of, target: m.Target, source: m.Source, readOnly: m.ReadOnly, noExec: m.NoExec, file: !info.IsDir()})
+	}
+	return out, nil
 }
 
 // ofContainer plans them; has are directories that its root directory has anyway, which
@@ -199,20 +216,28 @@ type containerMounts struct {
 func ofContainer(dir string, layers []string, own []mounted, has []bundle.Directory) (containerMounts, error) {
 	i, c := merged(layers), containerMounts{base: slices.Clone(has)}
 	for _, o := range own {
-		var err error
-		if c.base, err = i.makeWay(o, c.base); err != nil {
-			return c, err
+		target, err := c.makeWay(i, o)
+		if err != nil {
+			return c, nodeagent.TaskError(fmt.Errorf("%s: %w", o.field, err))
 		}
-		m := specs.Mount{Destination: o.target, Type: "bind", Source: o.source, Options: []string{"rbind", "rprivate", "nosuid", "nodev"}}
+		m := specs.Mount{Destination: target, Type: "bind", Source: o.source, Options: []string{"rbind", "rprivate", "nosuid", "nodev"}}
 		switch {
+		case o.file: // of which a runtime takes no recursive options
+			m.Options = []string{"bind", "nosuid", "nodev"}
+			if o.readOnly {
+				m.Options = append(m.Options, "ro")
+			}
 		case o.packed:
 			m.Source = bundle.Path(dir, bundle.Package(len(c.packages)))
 			c.packages = append(c.packages, o.source)
 			m.Options = append(m.Options, "ro")
 		case o.source == "":
-			m = specs.Mount{Destination: o.target, Type: "tmpfs", Source: "tmpfs", Options: append([]string{"nosuid", "nodev"}, memoryOptions(o.bytes)...)}
+			m = specs.Mount{Destination: target, Type: "tmpfs", Source: "tmpfs", Options: append([]string{"nosuid", "nodev"}, memoryOptions(o.bytes)...)}
 		case o.readOnly:
 			m.Options = append(m.Options, "rro")
+		}
+		if o.noExec {
+			m.Options = append(m.Options, "noexec")
 		}
 		c.mounts = append(c.mounts, m)
 	}
@@ -222,38 +247,111 @@ func ofContainer(dir string, layers []string, own []mounted, has []bundle.Direct
 // merged are directories as overlayfs merges them, the lowest first.
 type merged []string
 
+// mostLinks bounds how many links of an image are followed on one way, as the kernel does.
+const mostLinks = 40
+
 // makeWay adds to base the directories on the way to what is mounted, with the attributes
-// that the image's have. Links of the image are refused: one could lead to what is muster's
-// own in the container.
-func (i merged) makeWay(o mounted, base []bundle.Directory) ([]bundle.Directory, error) {
-	at := "/"
-	for name := range strings.SplitSeq(strings.TrimPrefix(o.target, "/"), "/") {
-		at = path.Join(at, name)
-		var is *syscall.Stat_t
-		var err error
-		if i, is, err = i.entry(name); err != nil {
-			return nil, nodeagent.TaskError(fmt.Errorf("%s: %s of the image: %w", o.field, at, err))
-		}
-		if slices.ContainsFunc(base, func(d bundle.Directory) bool { return d.Path == at }) {
+// that those of the image i have, and returns where that is. Links of the image are followed as the
+// task would follow them: from its root directory, and never out of that.
+func (c *containerMounts) makeWay(i merged, o mounted) (target string, err error) {
+	type directory struct {
+		merged
+		as bundle.Directory
+	}
+	way, links := []directory{{merged: i, as: bundle.Directory{Path: "/"}}}, 0
+	dir := o.target
+	if o.file {
+		dir = path.Dir(o.target)
+	}
+	for left := parts(dir); len(left) > 0; {
+		name, here := left[0], way[len(way)-1]
+		left = left[1:]
+		if name == ".." {
+			way = way[:max(len(way)-1, 1)]
 			continue
 		}
-		d := bundle.Directory{Path: at, Mode: 0o755}
-		if is != nil {
-			d.Mode, d.UID, d.GID = fs.FileMode(is.Mode&0o777), int(is.Uid), int(is.Gid)
-			if is.Mode&unix.S_ISVTX != 0 {
-				d.Mode |= fs.ModeSticky
+		next := directory{as: bundle.Directory{Path: path.Join(here.as.Path, name), Mode: 0o755}}
+		inner, is, err := here.entry(name)
+		link, linked := errors.AsType[linkError](err)
+		switch {
+		case c.has(next.as.Path) && (linked || errors.Is(err, errNoDirectory)): // the image's is not to be seen
+		case linked:
+			if links++; links > mostLinks {
+				return "", fmt.Errorf("%s of the image: links lead to links: name another path", next.as.Path)
+			}
+			if path.IsAbs(string(link)) {
+				way = way[:1]
+			}
+			left = append(parts(string(link)), left...)
+			continue
+		case err != nil:
+			return "", fmt.Errorf("%s of the image: %w", next.as.Path, err)
+		default:
+			next.merged = inner
+			if is != nil {
+				take(&next.as, is)
 			}
 		}
-		base = append(base, d)
+		way = append(way, next)
 	}
-	return base, nil
+	target = way[len(way)-1].as.Path
+	if o.file {
+		target = path.Join(target, path.Base(o.target))
+		c.empty = append(c.empty, target)
+	}
+	if err := c.free(target, links > 0); err != nil {
+		return "", err
+	}
+	for _, d := range way[1:] {
+		if !c.has(d.as.Path) {
+			c.base = append(c.base, d.as)
+		}
+	}
+	return target, nil
+}
+
+// take gives d the attributes of a directory.
+func take(d *bundle.Directory, is *syscall.Stat_t) {
+	d.Mode, d.UID, d.GID = fs.FileMode(is.Mode&0o777), int(is.Uid), int(is.Gid)
+	if is.Mode&unix.S_ISVTX != 0 {
+		d.Mode |= fs.ModeSticky
+	}
+}
+
+// parts are the names on a path.
+func parts(of string) []string {
+	return slices.DeleteFunc(strings.Split(of, "/"), func(name string) bool { return name == "" || name == "." })
+}
+
+// has reports whether the root directory has a directory of ours at a path.
+func (c *containerMounts) has(at string) bool {
+	return slices.ContainsFunc(c.base, func(d bundle.Directory) bool { return d.Path == at })
+}
+
+// free says why nothing can be mounted at target. What the schema says of paths it cannot say of
+// where links of the image lead.
+func (c *containerMounts) free(target string, linked bool) error {
+	for _, m := range c.mounts {
+		if below(target, m.Destination) || below(m.Destination, target) {
+			return fmt.Errorf("by a link of the image it is at %s, and something else at %s: name another path", target, m.Destination)
+		}
+	}
+	if linked && (target == "/" || slices.ContainsFunc(replaced, func(dir string) bool { return below(target, dir) })) {
+		return fmt.Errorf("a link of the image leads to %s, where nothing can be mounted: name another path", target)
+	}
+	return nil
 }
 
 // errNoDirectory is that something is in the way of a mount.
 var errNoDirectory = errors.New("it is no directory: name another path")
 
+// linkError is that a link is in the way, and what it says.
+type linkError string
+
+func (to linkError) Error() string { return "it is a link to " + string(to) }
+
 // entry returns the directories that are merged at name, and the attributes of the highest;
-// none if there is nothing.
+// none if there is nothing. The error is a linkError, errNoDirectory or the kernel's.
 func (i merged) entry(name string) (inner merged, is *syscall.Stat_t, err error) {
 	for _, dir := range slices.Backward(i) {
 		full := filepath.Join(dir, name)
@@ -267,6 +365,12 @@ func (i merged) entry(name string) (inner merged, is *syscall.Stat_t, err error)
 		s, ok := info.Sys().(*syscall.Stat_t)
 		whiteout := ok && s.Mode&unix.S_IFMT == unix.S_IFCHR && s.Rdev == 0
 		switch {
+		case is == nil && info.Mode()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(full)
+			if err == nil {
+				err = linkError(to)
+			}
+			return nil, nil, err
 		case is == nil && !info.IsDir() && !whiteout:
 			return nil, nil, errNoDirectory
 		case !info.IsDir():

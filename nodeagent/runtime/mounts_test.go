@@ -1,7 +1,9 @@
 package runtime_test
 
 import (
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -166,8 +168,8 @@ func TestMountsRefused(t *testing.T) {
 	}{
 		{"/etc/passwd", false, "/etc/passwd is no directory"},
 		{"/etc/passwd/x", true, "/etc/passwd of the image"},
-		{"/bin/sh", true, "/bin/sh of the image: it is no directory"},
-		{"/bin/sh/x/y", true, "/bin/sh of the image: it is no directory"},
+		{"/bin/sh", true, "/bin/busybox of the image: it is no directory"},
+		{"/bin/sh/x/y", true, "/bin/busybox of the image: it is no directory"},
 	} {
 		a := shell(i, "true")
 		if c.contained {
@@ -179,6 +181,75 @@ func TestMountsRefused(t *testing.T) {
 		if err == nil || !errors.Is(err, nodeagent.ErrTask) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.path, err, c.want)
 		}
+	}
+}
+
+// TestMountsBelowLinks: what is mounted on a path with links of the image is where these lead
+// within the image, and nowhere else.
+func TestMountsBelowLinks(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	outside := "/opt/muster-" + rand.Text() // of the machine, which must not have it then
+	links := map[string]string{
+		"run": "", "srv/data": "", // directories
+		"lib": "usr/lib", "var/run": "/run", "far": "/srv/../../../../srv/./data/", "twice": "far/deep", "up": "../../../..",
+		"machine": outside, "a": "b", "b": "/a", "own": "/muster", "kernel": "var/../sys/kernel", "same": "srv/data",
+	}
+	all := images{busyboxImage: hostile(t, func(string) error { return nil }), "test/links": hostile(t, func(layer string) (err error) {
+		for name, to := range links {
+			at := filepath.Join(layer, name)
+			err = errors.Join(err, os.MkdirAll(filepath.Dir(at), 0o755))
+			if to == "" {
+				err = errors.Join(err, os.MkdirAll(at, 0o750), os.Chmod(at, 0o750), os.WriteFile(filepath.Join(at, "image"), nil, 0o644))
+			} else {
+				err = errors.Join(err, os.Symlink(to, at))
+			}
+		}
+		return err
+	})}
+	m := newContainerMachine(t, withVolumes(t), func(c *config) { c.Images = all })
+	for i, c := range []struct {
+		paths   []string // of volumes; the first has a file
+		at, err string   // in the task; why it cannot be
+	}{
+		{[]string{"/lib/x"}, "/usr/lib/x", ""},
+		{[]string{"/var/run/x/y"}, "/run/x/y", ""},
+		{[]string{"/far/x"}, "/srv/data/x", ""},
+		{[]string{"/twice"}, "/srv/data/deep", ""},
+		{[]string{"/far"}, "/srv/data", ""},
+		{[]string{"/up/up/up/new"}, "/new", ""},
+		{[]string{"/machine/x"}, outside + "/x", ""},
+		{[]string{"/lib/x", "/lib/y"}, "/usr/lib/x", ""},
+		{[]string{"/up"}, "", "leads to /, where"},
+		{[]string{"/a/x"}, "", "links lead to links"},
+		{[]string{"/own/secrets"}, "", "leads to /muster/secrets, where"},
+		{[]string{"/kernel"}, "", "leads to /sys/kernel, where"},
+		{[]string{"/far/x", "/same"}, "", "at /srv/data, and something else at /srv/data/x"},
+		{[]string{"/far", "/same/x"}, "", "at /srv/data/x, and something else at /srv/data"},
+	} {
+		a := root(i, "test/links", `cat "$AT/there" "$ASKED/there"`)
+		a.Job.Task.Env = map[string]string{"AT": c.at, "ASKED": c.paths[0]}
+		a.Job.Task.Volumes = map[string]schema.TaskVolume{}
+		for n, path := range c.paths {
+			a.Job.Task.Volumes[fmt.Sprint("v", n)] = schema.TaskVolume{Path: path, Shared: "writable"}
+		}
+		dir := place(t, m.dir, a, 1)
+		p, err := m.Start(t.Context(), dir, a)
+		switch {
+		case c.err != "" && (err == nil || !errors.Is(err, nodeagent.ErrTask) || !strings.Contains(err.Error(), c.err)):
+			t.Errorf("%v: %v, want %q", c.paths, err, c.err)
+		case c.err == "" && err != nil:
+			t.Errorf("%v: %v", c.paths, err)
+		case err == nil:
+			wait(t, p)
+			if out := said(t, dir); !strings.HasPrefix(out, "shared\nshared\n") {
+				b, _ := os.ReadFile(filepath.Join(dir, "stderr"))
+				t.Errorf("%v: says %q\n%s", c.paths, out, b)
+			}
+		}
+	}
+	if _, err := os.Lstat(outside); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("on the machine is %s: %v", outside, err)
 	}
 }
 

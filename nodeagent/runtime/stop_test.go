@@ -1,6 +1,9 @@
 package runtime_test
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -85,5 +88,42 @@ func TestSignalNamed(t *testing.T) {
 		if keeper.SignalNamed(name) == 0 {
 			t.Errorf("%s is none", name)
 		}
+	}
+}
+
+func TestKillFrozen(t *testing.T) {
+	t.Parallel()
+	testKillFrozen(t, newMachine(t))
+}
+
+// testKillFrozen: what somebody has stopped by its cgroup ends all the same.
+func testKillFrozen(t *testing.T, m *machine) {
+	t.Helper()
+	needRoot(t)
+	p, dir := m.start(shell(0, "echo up; while :; do sleep 0.01; done"))
+	says(t, dir, "up")
+	text, err := os.ReadFile(filepath.Join(dir, keeper.SpecFile))
+	var spec keeper.Spec
+	if err == nil {
+		err = json.Unmarshal(text, &spec)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	frozen := false
+	for _, group := range spec.Cgroups {
+		for name, text := range map[string]string{"freezer.state": "FROZEN", "cgroup.freeze": "1"} {
+			if f, err := os.OpenFile(filepath.Join(group, name), os.O_WRONLY, 0); err == nil {
+				_, err = f.WriteString(text)
+				frozen = frozen || err == nil
+				_ = f.Close()
+			}
+		}
+	}
+	if !frozen {
+		t.Skip("NOT TESTED: needs cgroups that can be frozen")
+	}
+	if exit := end(t, p); exit.Signal != "SIGKILL" {
+		t.Errorf("exit %+v", exit)
 	}
 }

@@ -38,6 +38,7 @@ func Join(s *model.State, desired *intent.Desired, info schema.MachineInfo, now 
 	if was := s.Machines[info.Name]; was != nil {
 		r.Epoch = max(was.Epoch, s.Floor()) + 1
 		r.LostSince = was.LostSince // until its first report, see returned
+		r.Subnets, r.Leaving = was.Subnets, was.Leaving
 		message = "joined again"
 		if was.Boot != info.Boot {
 			message = "joined again after a reboot"

@@ -23,6 +23,7 @@ type Memo struct {
 	admission *admissionMemo
 	combed    map[string]bool // see restore
 	served    servedServices
+	numbered  numbered
 }
 
 // Audit holds a memo, and what in says is desired, against what is found out from

@@ -84,7 +84,7 @@ func (s pass) end(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
 	}
 	causes := append(slices.Clone(t.Causes), cause)
 	t.Causes = causes[max(0, len(causes)-schema.MaxCauses):]
-	t.Machine, t.Ports, t.Devices, t.Alloc, t.Stop, t.Bring = "", nil, nil, nil, nil, nil
+	t.Machine, t.Ports, t.OwnNetwork, t.Devices, t.Alloc, t.Stop, t.Bring = "", nil, false, nil, nil, nil, nil
 	s.Set(job, t)
 }
 

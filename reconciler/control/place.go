@@ -120,6 +120,9 @@ func (s *scheduler) assign(a snapshot.Ask, d placement.Decision) {
 		t = *was
 	}
 	t.Generation, t.Machine, t.Data, t.Ports, t.At = s.NextGeneration(), d.Machine, a.Data, d.Ports, s.Now
+	if t.OwnNetwork = a.Job.OwnNetwork(s.Desired.Policy.Network); t.OwnNetwork {
+		t.Ports = a.Job.OwnPorts()
+	}
 	t.Devices, t.Alloc = s.cell.DevicesOf(d.Machine, d.Devices), s.useOf(d.Alloc)
 	t.NotBefore = time.Time{}
 	if a.Job.Kind != schema.System && t.On != d.Machine {

@@ -96,6 +96,7 @@ func Step(in Input) Output {
 	s := newStep(p, &in)
 	s.admission = admission
 	serve(p, &in.Memo.served) // depends on nothing else
+	number(p, &in.Memo.numbered)
 	s.run()
 	s.cell.Leave()
 	p.bookCell(s.cell.Until())

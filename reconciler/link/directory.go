@@ -11,8 +11,9 @@ import (
 // Directory is the cell's directory, for agents that keep it. Its method is called from any
 // goroutine.
 type Directory interface {
-	// Read begins to read the directory for a machine that has one with the given digests.
-	Read(machine string, have *schema.DirectoryDigests) DirectoryReader
+	// Read begins to read the directory for a machine that has one with the given digests. If
+	// it rests, there is nothing for it until the cell has a service.
+	Read(machine string, have *schema.DirectoryDigests, rests bool) DirectoryReader
 }
 
 // DirectoryReader is an agent's place in the directory. Its methods but Wake are called by one
@@ -41,7 +42,7 @@ func read(d Directory, machine string, h *linkpb.Hello) (*reading, error) {
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	return &reading{DirectoryReader: d.Read(machine, have)}, nil
+	return &reading{DirectoryReader: d.Read(machine, have, h.GetDirectory().GetResting())}, nil
 }
 
 // list sends what is new of the directory.

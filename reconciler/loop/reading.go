@@ -67,6 +67,17 @@ func (l *Loop) Snapshot(ctx context.Context) (s *status.Snapshot, newer <-chan s
 	return a.reading.describe(), a.newer, nil
 }
 
+// Moment returns what the cell is at this moment, which nobody writes to.
+func (l *Loop) Moment(ctx context.Context) (status.DescribeInput, error) {
+	reply := make(chan status.DescribeInput, 1)
+	return ask(ctx, l, momentQuestion{reply}, reply)
+}
+
+// momentQuestion asks for the cell with what machines use now, which makes no reading old.
+type momentQuestion struct{ reply chan<- status.DescribeInput }
+
+func (m momentQuestion) answer(o *owner) { m.reply <- o.master.Snapshot(o.cfg.Now()) }
+
 // Why explains a job or task by its name, user/job or user/job/index; false if
 // the cell knows of no such thing. For a task, machine may be one to ask about.
 func (l *Loop) Why(ctx context.Context, name, machine string) (status.Explanation, bool, error) {

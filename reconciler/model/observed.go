@@ -367,6 +367,9 @@ func (o *Observed) BusyPorts(machine string, now time.Time) (busy []int, until t
 			}
 		}
 		for _, p := range t.Ports {
+			if t.Own != nil { // they are none of the machine's
+				break
+			}
 			busy = append(busy, p.Port)
 		}
 	}

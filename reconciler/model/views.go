@@ -164,7 +164,7 @@ func assignment(s *State, c *schema.Chunk, r *schema.TaskRecord) schema.Assignme
 		data = known
 	}
 	return schema.Assignment{
-		Task: c.Job.Task(r.Index), Generation: r.Generation, Data: data, Job: s.Data[r.Data], Ports: r.Ports, Devices: r.Devices, Alloc: r.Alloc, Stop: r.Stop, Bring: r.Bring,
+		Task: c.Job.Task(r.Index), Generation: r.Generation, Data: data, Job: s.Data[r.Data], Ports: r.Ports, OwnNetwork: r.OwnNetwork, Devices: r.Devices, Alloc: r.Alloc, Stop: r.Stop, Bring: r.Bring,
 	}
 }
 

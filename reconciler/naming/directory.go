@@ -3,7 +3,6 @@ package naming
 import (
 	"context"
 	"slices"
-	"sort"
 	"sync"
 	"time"
 
@@ -15,6 +14,9 @@ const (
 	// takeEvery is the least time between two looks at a cell: what happens in between is one
 	// version.
 	takeEvery = 50 * time.Millisecond
+	// restEvery is the least time between two looks at a cell without services, while nobody reads
+	// of anything else.
+	restEvery = time.Second
 	// takeShare is which part of its time the directory lets a processor look.
 	takeShare = 5
 	// ackWithin is how long agents are waited for that do not acknowledge a version. It is less
@@ -27,30 +29,39 @@ type Config struct {
 	// Cell returns the cell at this moment, and a channel that is closed when there is a newer
 	// version.
 	Cell func(context.Context) (*status.Snapshot, <-chan struct{}, error)
-	// Others is how long the agents that are connected to other masters are given to know what
-	// those of this one have acknowledged; 0 if there are no other masters.
-	Others time.Duration
+	// Settle is how long after the last acknowledgement machines learn that nothing is sent to their
+	// tasks any more: requests that were sent before are answered meanwhile, and agents that are
+	// connected to other masters come to know of it.
+	Settle time.Duration
 }
 
 // Directory is the directory of a cell, with its readers. Safe for concurrent use.
 type Directory struct {
 	cfg       Config
 	following sync.WaitGroup
+	look      chan struct{} // holds a token when somebody begins to read while all others rest
 
 	mu       sync.Mutex // guards what follows
 	book     Book
 	readers  map[*Reader]struct{}
-	machines map[string]*Reader // the newest of each
-	waiting  []*unlisting       // by version
-	during   context.Context    //nolint:containedctx // of Run; nil before
-	stop     context.CancelFunc // ends what follows the cell, while there are readers
+	machines map[string]*Reader    // the newest of each
+	departed map[string]*departure // of machines without a reader that may have one again soon
+	waiting  []*unlisting          // by version
+	during   context.Context       //nolint:containedctx // of Run; nil before
+	stop     context.CancelFunc    // ends what follows the cell, while there are readers
+}
+
+// departure is the end of a machine's last reader.
+type departure struct {
+	at       time.Time
+	unlisted []string // for the next one
 }
 
 // unlisting waits for all readers to know that nothing is to be sent to some tasks.
 type unlisting struct {
 	version uint64
 	tasks   []Unlisted
-	left    int // readers that have not acknowledged it
+	left    map[string]struct{} // machines that have not acknowledged it
 	timer   *time.Timer
 }
 
@@ -62,16 +73,17 @@ type Reader struct {
 	wake    chan struct{}
 
 	// The lock of d guards what follows.
+	rests    bool                     // until the cell has a service
 	have     *schema.DirectoryDigests // until the first Next
-	since    uint64                   // the version when it began
 	at       uint64                   // the version that was sent last
+	sent     time.Time                // when it was
 	acked    uint64
 	unlisted []string
 }
 
 // New returns the directory of a cell, which Run follows.
 func New(cfg Config) *Directory {
-	return &Directory{cfg: cfg, readers: map[*Reader]struct{}{}, machines: map[string]*Reader{}}
+	return &Directory{cfg: cfg, look: make(chan struct{}, 1), readers: map[*Reader]struct{}{}, machines: map[string]*Reader{}, departed: map[string]*departure{}}
 }
 
 // Run follows the cell, while there are readers, until ctx ends. It is called once.
@@ -84,6 +96,11 @@ func (d *Directory) Run(ctx context.Context) {
 	d.following.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.endWaiting()
+}
+
+// endWaiting forgets who waits. The caller has the lock.
+func (d *Directory) endWaiting() {
 	for _, u := range d.waiting {
 		u.timer.Stop()
 	}
@@ -101,6 +118,7 @@ func (d *Directory) follow() {
 	case d.stop != nil && len(d.readers) == 0:
 		d.stop()
 		d.stop, d.book = nil, Book{} // it is old when somebody reads again
+		d.endWaiting()               // which nobody would acknowledge
 	}
 }
 
@@ -115,10 +133,11 @@ func (d *Directory) run(ctx context.Context) {
 				due = time.After(time.Until(again))
 			}
 		}
-		pause := time.NewTimer(max(takeEvery, takeShare*time.Since(began)))
+		pause := time.NewTimer(max(d.every(), takeShare*time.Since(began)))
 		if err == nil {
 			select {
 			case <-newer:
+			case <-d.look:
 			case <-due:
 			case <-ctx.Done():
 			}
@@ -138,14 +157,23 @@ func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
 	if ctx.Err() != nil {
 		return time.Time{}
 	}
+	if len(s.Services()) > 0 {
+		for r := range d.readers {
+			r.begin()
+		}
+	}
+	if d.awake() == 0 {
+		return time.Time{}
+	}
 	was := d.book.Version()
 	gone, again := d.book.Take(s, time.Now())
+	gone = slices.DeleteFunc(gone, func(u Unlisted) bool { return d.machines[u.Machine] == nil && d.departed[u.Machine] == nil })
+	gone = slices.DeleteFunc(gone, d.sendIdle)
 	if d.book.Version() == was {
 		return again
 	}
-	gone = slices.DeleteFunc(gone, func(u Unlisted) bool { return d.machines[u.Machine] == nil })
 	if len(gone) > 0 {
-		u := &unlisting{version: d.book.Version(), tasks: gone, left: len(d.readers)}
+		u := &unlisting{version: d.book.Version(), tasks: gone, left: d.awaited(time.Now())}
 		u.timer = time.AfterFunc(ackWithin, func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -159,16 +187,91 @@ func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
 	return again
 }
 
-// Read begins to read the directory for a machine that has one with the given digests, until
-// Close is called.
-func (d *Directory) Read(machine string, have *schema.DirectoryDigests) *Reader {
+// awake returns how many readers do not rest. The caller has the lock.
+func (d *Directory) awake() int {
+	n := 0
+	for r := range d.readers {
+		if !r.rests {
+			n++
+		}
+	}
+	return n
+}
+
+// awaited returns the machines that have to acknowledge what changes now: those that read, and those
+// whose agent has just gone, since one that is started again is back in a moment, and its
+// kernel sends on as before until then. The caller has the lock.
+func (d *Directory) awaited(now time.Time) map[string]struct{} {
+	of := map[string]struct{}{}
+	for r := range d.readers {
+		if !r.rests {
+			of[r.machine] = struct{}{}
+		}
+	}
+	for machine, left := range d.departed {
+		if now.Sub(left.at) < ackWithin {
+			of[machine] = struct{}{}
+		} else {
+			delete(d.departed, machine)
+		}
+	}
+	return of
+}
+
+// every is the least time between two looks at the cell.
+func (d *Directory) every() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := &Reader{d: d, machine: machine, wake: make(chan struct{}, 1), have: have, since: d.book.Version()}
+	if d.awake() == 0 {
+		return restEvery
+	}
+	return takeEvery
+}
+
+// begin ends the rest of a reader. The caller has the lock.
+func (r *Reader) begin() {
+	if r.rests {
+		r.rests = false
+		r.notify()
+	}
+}
+
+// Read begins to read the directory for a machine that has one with the given digests, until
+// Close is called. If it rests, there is nothing for it until the cell has a service.
+func (d *Directory) Read(machine string, have *schema.DirectoryDigests, rests bool) *Reader {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := &Reader{d: d, machine: machine, rests: rests, wake: make(chan struct{}, 1), have: have}
+	if d.book.Services() > 0 {
+		r.rests = false
+	}
+	if !r.rests && d.stop != nil && d.awake() == 0 {
+		select {
+		case d.look <- struct{}{}:
+		default: // it is said already
+		}
+	}
+	if left := d.departed[machine]; left != nil {
+		r.unlisted = left.unlisted
+		delete(d.departed, machine)
+	}
 	d.readers[r], d.machines[machine] = struct{}{}, r
 	d.follow()
 	r.notify()
 	return r
+}
+
+// Behind returns since when machines that are connected have not acknowledged what was sent to them.
+func (d *Directory) Behind() map[string]time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[string]time.Time{}
+	for machine, r := range d.machines {
+		if !r.rests && r.at != r.acked {
+			out[machine] = r.sent
+		}
+	}
+	return out
 }
 
 // Wake returns a channel that receives when Next may have something.
@@ -188,8 +291,12 @@ func (r *Reader) Next(acked uint64) (u schema.DirectoryUpdate, news bool) {
 	d := r.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if r.rests {
+		r.unlisted = nil
+		return schema.DirectoryUpdate{}, false
+	}
 	if acked <= r.at && acked > r.acked { // it says nothing that it cannot know
-		d.count(r, acked)
+		d.count(r.machine, acked)
 		r.acked = acked
 	}
 	if now := d.book.Version(); now != 0 && r.at == r.acked && r.at != now {
@@ -203,7 +310,7 @@ func (r *Reader) Next(acked uint64) (u schema.DirectoryUpdate, news bool) {
 			u = d.book.From(&schema.DirectoryDigests{})
 			u.Shards = allShards()
 		}
-		r.at, r.have = now, nil
+		r.at, r.sent, r.have = now, time.Now(), nil
 	}
 	u.Unlisted, r.unlisted = r.unlisted, nil
 	return u, u.Version != 0 || len(u.Unlisted) > 0
@@ -225,32 +332,48 @@ func (r *Reader) Close() {
 	delete(d.readers, r)
 	if d.machines[r.machine] == r {
 		delete(d.machines, r.machine)
+		if !r.rests {
+			d.departed[r.machine] = &departure{at: time.Now(), unlisted: r.unlisted}
+		}
 	}
-	d.count(r, d.book.Version())
 	d.follow()
 }
 
-// count takes in that a reader is not waited for any more up to a version. The caller has the
-// lock.
-func (d *Directory) count(r *Reader, version uint64) {
-	from := max(r.acked, r.since)
-	at := sort.Search(len(d.waiting), func(i int) bool { return d.waiting[i].version > from })
+// count takes in that a machine acts by all up to a version. The caller has the lock.
+func (d *Directory) count(machine string, version uint64) {
 	var known []*unlisting
-	for _, u := range d.waiting[at:] {
+	for _, u := range d.waiting {
 		if u.version > version {
 			break
 		}
-		if u.left--; u.left == 0 {
+		if _, waits := u.left[machine]; !waits {
+			continue
+		}
+		if delete(u.left, machine); len(u.left) == 0 {
 			known = append(known, u)
 		}
 	}
 	for _, u := range known {
-		if d.cfg.Others == 0 {
+		if d.cfg.Settle == 0 {
 			d.unlist(u)
 		} else {
-			u.timer.Reset(d.cfg.Others)
+			u.timer.Reset(d.cfg.Settle)
 		}
 	}
+}
+
+// sendIdle lets the machine of tasks to which nothing was sent know that, but for those that have just stopped
+// being ready, of which it gets to know in time. It reports whether u is of such tasks. The caller has the lock.
+func (d *Directory) sendIdle(u Unlisted) bool {
+	if u.Version != 0 {
+		return false
+	}
+	d.send(Unlisted{0, u.Machine, slices.DeleteFunc(u.Tasks, func(task string) bool {
+		return slices.ContainsFunc(d.waiting, func(w *unlisting) bool {
+			return slices.ContainsFunc(w.tasks, func(of Unlisted) bool { return slices.Contains(of.Tasks, task) })
+		})
+	})})
+	return true
 }
 
 // unlist lets the machines of tasks know that nothing is sent to these any more. The caller has the
@@ -263,9 +386,16 @@ func (d *Directory) unlist(u *unlisting) {
 	d.waiting = slices.Delete(d.waiting, i, i+1)
 	u.timer.Stop()
 	for _, of := range u.tasks {
-		if r := d.machines[of.Machine]; r != nil {
-			r.unlisted = append(r.unlisted, of.Tasks...)
-			r.notify()
-		}
+		d.send(of)
+	}
+}
+
+// send has a machine informed that nothing is sent to some of its tasks. The caller has the lock.
+func (d *Directory) send(of Unlisted) {
+	if r := d.machines[of.Machine]; r != nil {
+		r.unlisted = append(r.unlisted, of.Tasks...)
+		r.notify()
+	} else if left := d.departed[of.Machine]; left != nil {
+		left.unlisted = append(left.unlisted, of.Tasks...)
 	}
 }

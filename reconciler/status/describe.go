@@ -148,7 +148,7 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 		t.History = append(t.History, fmt.Sprintf("%s generation %d on %s: %s", c.At.UTC().Format(time.RFC3339), c.Generation, c.Machine, c))
 	}
 	if r.Machine != "" {
-		if m := d.in.State.Machines[r.Machine]; m != nil {
+		if m := d.in.State.Machines[r.Machine]; m != nil && !r.OwnNetwork {
 			t.Address = m.Address
 		}
 		data := d.in.State.Data[r.Data]
@@ -215,6 +215,9 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	}
 	t.PID, t.StartedAt, t.Incarnation, t.Health = status.PID, status.StartedAt, status.Incarnation, status.Health
 	t.HealthMessage, t.Line, t.RestartAt = status.HealthMessage, status.Line, status.RestartAt
+	if at := status.Own.At(); r.OwnNetwork && len(at) > 0 {
+		t.Address = at[0].String()
+	}
 	t.Restarts += restartsOf(status, len(d.in.State.Data[r.Data].Task.Before))
 	for _, e := range status.Exits {
 		t.History = append(t.History, fmt.Sprintf("%s generation %d incarnation %d on %s: %s", e.At.UTC().Format(time.RFC3339), r.Generation, e.Incarnation, r.Machine, e))
@@ -314,7 +317,7 @@ func (d *describer) describeMachine(name string, basis machineBasis) *machinePar
 	d.waitGone(name)
 	conflict := d.in.Observed.NameConflict(name, d.in.Now)
 	m := &machinePart{basis: basis, MachineStatus: MachineStatus{
-		Name: name, Health: string(basis.health), Address: r.Address, Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: basis.load.used, Tasks: basis.load.tasks,
+		Name: name, Health: string(basis.health), Address: r.Address, Subnets: r.Subnets, Leaving: r.Leaving, Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: basis.load.used, Tasks: basis.load.tasks,
 		Cordoned: spec.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), conflict...), Devices: r.Devices, Attributes: spec.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
 	}}
 	m.cacheable = m.Draining == nil && spec.Gone == nil && len(conflict) == 0 && len(d.alone[name]) == 0
@@ -326,6 +329,7 @@ func (d *describer) machineNotes(name string) []string {
 	h := d.in.Observed.Last(name)
 	notes := append(slices.Clone(d.in.State.Machines[name].Notes), busyNote(h)...)
 	notes = append(notes, crashNote(d.alone[name])...)
+	notes = append(notes, subnetNote(d.in.State.Machines[name], d.desired.Policy.Network)...)
 	notes = append(notes, d.goneNote(name)...)
 	if h != nil && h.Report.Overload != nil {
 		notes = append(notes, "overloaded: "+h.Report.Overload.Message)

@@ -13,7 +13,7 @@ type Endpoint struct {
 	Name    string            `json:"name"`    // of the task: user/job/index
 	Labels  map[string]string `json:"labels"`  // of its job, as JobStatus has them
 	Machine string            `json:"machine"` // that it is on
-	Address string            `json:"address"` // of the machine; "" if that is not known
+	Address string            `json:"address"` // its own, or that of the machine; "" if that is not known
 	Ports   schema.Ports      `json:"ports"`
 	// Ready says that it runs, that its health check passes if it has one, and that it is
 	// not being stopped: requests may be sent to it.

@@ -94,6 +94,11 @@ func (s *Snapshot) With(f func(*Status)) *Snapshot {
 	return &Snapshot{&brief, s.parts, s.machines, s.served}
 }
 
+// WithServices returns the snapshot with other services.
+func (s *Snapshot) WithServices(services []*ServiceStatus) *Snapshot {
+	return &Snapshot{s.brief, s.parts, s.machines, &Served{s.Network(), services}}
+}
+
 // Parts are those of all jobs, by name.
 func (s *Snapshot) Parts() []*Part { return s.parts }
 

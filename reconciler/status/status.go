@@ -1,6 +1,7 @@
 package status
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control"
@@ -190,7 +191,11 @@ type MachineStatus struct {
 	Name   string `json:"name"`
 	Health string `json:"health"` // up, silent, lost
 	// Address is the IP address at which its tasks are reached; "" if that is not known.
-	Address  string           `json:"address,omitempty"`
+	Address string `json:"address,omitempty"`
+	// Subnets are those that its tasks get addresses of, and Leaving those that they got some
+	// of before and may still have.
+	Subnets  []netip.Prefix   `json:"subnets,omitempty"`
+	Leaving  []netip.Prefix   `json:"leaving,omitempty"`
 	Capacity schema.Resources `json:"capacity"` // for tasks
 	// Reserved is kept for the system, beside Capacity.
 	Reserved schema.Resources     `json:"reserved,omitzero"`
@@ -214,8 +219,8 @@ type TaskStatus struct {
 	Name    string    `json:"name"` // user/job/index
 	State   TaskState `json:"state"`
 	Machine string    `json:"machine"`
-	// Address is the IP address of its machine, at which its ports are reached; "" if that
-	// is not known.
+	// Address is the IP address at which its ports are reached: its own if it has a network of
+	// its own, else that of its machine; "" if that is not known.
 	Address   string             `json:"address,omitempty"`
 	PID       int                `json:"pid"`
 	StartedAt time.Time          `json:"startedAt,omitzero"`

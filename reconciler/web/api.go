@@ -358,7 +358,7 @@ func stream(w http.ResponseWriter, log io.Reader, c chunk) {
 		c.n, c.err = log.Read(c.buffer)
 	}
 	if !errors.Is(c.err, io.EOF) {
-		w.Header().Set(http.TrailerPrefix+"Muster-Error", strings.Join(strings.Fields(c.err.Error()), " "))
+		w.Header().Set(http.TrailerPrefix+trailerError, strings.Join(strings.Fields(c.err.Error()), " "))
 	}
 }
 

@@ -18,6 +18,8 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/syntax"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -31,19 +33,66 @@ func evaluate(req request) (resp response) {
 			resp = response{Diagnostics: []schema.Diagnostic{d}}
 		}
 	}()
+	defer func() { relocate(req, &resp) }()
 	strict := loadPackage(req, req.Dir, nil)
+	strict.errs = slices.DeleteFunc(strict.errs, ofTemplate)
 	if len(strict.errs) > 0 {
 		return response{Diagnostics: tidy(mistakes(req, strict))}
 	}
-	c := collect(req, strict)
-	c.diags = with(intent(strict), append(c.diags, c.missing...))
+	c := collect(req, strict, nil)
+	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict))
 	if len(c.diags) == 0 && req.Parent != "" {
-		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil)))
+		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil), nil))
 	}
 	if len(c.diags) > 0 {
 		return response{Diagnostics: tidy(c.diags)}
 	}
 	return response{Objects: c.objects}
+}
+
+// ofTemplate reports whether an error is of a check within a definition: that a template
+// is not yet as its checks want it is nothing before there is an object made from it.
+func ofTemplate(e errors.Error) bool {
+	at := e.Path()
+	return len(at) > 1 && strings.HasPrefix(at[0], "#") && slices.ContainsFunc(at[1:], func(s string) bool { return strings.HasPrefix(s, "_") })
+}
+
+// relocate gives positions in embedded files, which CUE names from the directory that
+// embeds them, the whole path.
+func relocate(req request, resp *response) {
+	fix := func(p *schema.Position) { p.Path = whole(req, p.Path) }
+	for i := range resp.Diagnostics {
+		fix(&resp.Diagnostics[i].Position)
+	}
+	for i := range resp.Objects {
+		fix(&resp.Objects[i].Origin)
+		for j := range resp.Objects[i].Names {
+			fix(&resp.Objects[i].Names[j])
+		}
+		for field, at := range resp.Objects[i].Places {
+			fix(&at)
+			resp.Objects[i].Places[field] = at
+		}
+	}
+}
+
+// whole returns the path of a file that CUE may have named from a directory.
+func whole(req request, name string) string {
+	if name == "" || strings.HasSuffix(name, ".cue") {
+		return name
+	}
+	if near := path.Join(req.Dir, name); req.Files[near] != nil {
+		return near
+	}
+	if req.Files[name] != nil {
+		return name
+	}
+	for _, full := range slices.Sorted(maps.Keys(req.Files)) {
+		if strings.HasSuffix(full, "/"+name) {
+			return full
+		}
+	}
+	return name
 }
 
 // with adds to the mistakes that only the syntax shows those that it does not
@@ -57,13 +106,17 @@ func with(intents, found []mistake) []mistake {
 // that the strict pass can say the rest: each mistake in its own words where it
 // has any, else in those of CUE.
 func mistakes(req request, strict *loaded) []mistake {
-	certain, lax, m := relaxed(req, strict)
-	if lax == nil {
+	certain, wide, m := relaxed(req, strict)
+	if wide == nil {
 		return diagnose(strict, strict.errs)
 	}
-	c := collect(req, lax)
+	c := collect(req, wide, strict)
 	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool { return m.blanks[d.Position] })
-	theirs := slices.DeleteFunc(diagnose(lax, lax.errs), func(d mistake) bool {
+	strictly := diagnose(strict, strict.errs)
+	theirs := slices.DeleteFunc(diagnose(wide, wide.errs), func(d mistake) bool {
+		if d.Rule == schema.RuleNotSet && slices.ContainsFunc(strictly, func(s mistake) bool { return s.Field == d.Field }) {
+			return true // the strict definitions say what it may be
+		}
 		if d.form == closedField && !slices.ContainsFunc(strict.errs, notAllowedAt(d.Field)) {
 			return true // only since the definitions of the schema have no fields now
 		}
@@ -78,7 +131,7 @@ func mistakes(req request, strict *loaded) []mistake {
 			mine = append(mine, d)
 		}
 	}
-	for _, d := range diagnose(strict, strict.errs) {
+	for _, d := range strictly {
 		if d.form == unusedImport {
 			continue // among the certain, or explained by one of them
 		}
@@ -98,31 +151,31 @@ func notAllowedAt(field string) func(errors.Error) bool {
 }
 
 // relaxed evaluates a package until it holds no more names that CUE does not
-// know, and returns what these are. lax is nil if the package cannot be built
+// know, and returns what these are. wide is nil if the package cannot be built
 // whatever is left out: a file does not parse.
-func relaxed(req request, strict *loaded) (certain []mistake, lax *loaded, m *recovery) {
+func relaxed(req request, strict *loaded) (certain []mistake, wide *loaded, m *recovery) {
 	m = newRecovery()
-	lax = strict
+	wide = strict
 	for range maxRecoveries {
-		fresh := m.learn(lax.errs)
-		if len(fresh) == 0 && lax != strict || len(fresh) == 0 && !strict.built {
+		fresh := m.learn(wide.errs)
+		if len(fresh) == 0 && wide != strict || len(fresh) == 0 && !strict.built {
 			break
 		}
 		for _, e := range fresh {
 			if strings.HasPrefix(errorText(e), "imported and not used") && used(req, position(e.Position())) {
 				continue // only since what used it is left out
 			}
-			if d, _ := lax.diagnostic(e); !m.explained(d, certain) {
+			if d, _ := wide.diagnostic(e); !m.explained(d, certain) {
 				certain = append(certain, d)
 			}
 		}
-		lax = loadPackage(req, req.Dir, m)
+		wide = loadPackage(req, req.Dir, m)
 	}
 	certain = misnamed(certain)
-	if !lax.built {
+	if !wide.built {
 		return nil, nil, m
 	}
-	return certain, lax, m
+	return certain, wide, m
 }
 
 // loaded is a package as CUE sees it.
@@ -135,16 +188,16 @@ type loaded struct {
 	lax   bool // the definitions of the schema accept anything
 	errs  []errors.Error
 	where *positions
-	words map[string]*wording // of files that do not parse
+	words map[string]*syntax.File // of files that do not parse
 }
 
 // wording returns a file as words. Many errors are of the same file.
-func (l *loaded) wording(path string) *wording {
+func (l *loaded) wording(path string) *syntax.File {
 	s, ok := l.words[path]
 	if !ok {
-		s = newWording(path, l.req.Files[path])
+		s = syntax.Read(path, l.req.Files[path])
 		if l.words == nil {
-			l.words = map[string]*wording{}
+			l.words = map[string]*syntax.File{}
 		}
 		l.words[path] = s
 	}
@@ -152,17 +205,17 @@ func (l *loaded) wording(path string) *wording {
 }
 
 // loadPackage loads and evaluates the package in dir, in a context of its own:
-// contexts keep all that they ever saw. With lax it has lax definitions and
+// contexts keep all that they ever saw. With m it has lax definitions and
 // lacks what that leaves out.
-func loadPackage(req request, dir string, lax *recovery) *loaded {
+func loadPackage(req request, dir string, m *recovery) *loaded {
 	cfg := &load.Config{
 		FS: newMemFS(req.Files), Dir: "/" + dir, ModuleRoot: "/",
 		Env: []string{"CUE_REGISTRY=none", "CUE_CACHE_DIR=/nonexistent", "HOME=/nonexistent"},
 	}
-	if lax != nil {
-		cfg.ParseFile = lax.parse
+	if m != nil {
+		cfg.ParseFile = m.parse
 	}
-	l := &loaded{req: req, dir: dir, lax: lax != nil, inst: load.Instances(patterns(req, dir), cfg)[0]}
+	l := &loaded{req: req, dir: dir, lax: m != nil, inst: load.Instances(patterns(req, dir), cfg)[0]}
 	l.where = newPositions(l)
 	if l.inst.Err != nil {
 		l.errs = errors.Errors(l.inst.Err)
@@ -206,6 +259,7 @@ func patterns(req request, dir string) []string {
 // collection is what a package declares, and what is wrong with it.
 type collection struct {
 	from    *loaded
+	strict  *loaded // if from is lax
 	objects []object
 	diags   []mistake
 	missing []mistake // required fields that are not there
@@ -224,8 +278,8 @@ func (c *collection) missingBeside(errs []mistake) (out []mistake) {
 
 // collect exports the objects of a package and passes each through the strict
 // pass.
-func collect(req request, l *loaded) *collection {
-	c := &collection{from: l}
+func collect(req request, l, strict *loaded) *collection {
+	c := &collection{from: l, strict: strict}
 	if !l.built {
 		return c
 	}
@@ -282,14 +336,14 @@ func (c *collection) definitions(x *exporter) {
 	for _, f := range c.from.where.files {
 		for _, d := range f.Decls {
 			field, ok := d.(*ast.Field)
-			if !ok || !strings.HasPrefix(labelOf(field), "#") {
+			if !ok || !strings.HasPrefix(lax.Label(field), "#") {
 				continue
 			}
 			kind := madeFrom(field.Value, 0)
 			if kind == "" {
 				continue
 			}
-			name := labelOf(field)
+			name := lax.Label(field)
 			v := c.from.value.LookupPath(cue.MakePath(cue.Def(name)))
 			for _, p := range valid.Partial(kind, x.plain(v, 0)) {
 				c.add([]string{name}, p)
@@ -341,6 +395,7 @@ func (c *collection) object(kind schema.Kind, name string, data any) {
 	for _, r := range valid.References(kind, out) {
 		o.Names = append(o.Names, c.from.where.of(slices.Concat([]string{string(kind), name}, r.Path), r.Key))
 	}
+	o.Places = c.from.where.places(kind, name, out)
 	c.objects = append(c.objects, o)
 }
 
@@ -350,6 +405,12 @@ func (c *collection) add(at []string, p valid.Problem) {
 		return // enough, and each costs a search
 	}
 	full := slices.Concat(at, p.Path)
+	if c.strict != nil && p.Rule == schema.RuleNotSet {
+		// What constrains it has been taken out of the lax definitions.
+		if b, ok := undecided(c.strict.where.value(full)); ok {
+			p.Message, p.Hint, p.Constrained = b.Why, b.Hint, b.Constrained
+		}
+	}
 	d := mistake{Diagnostic: schema.Diagnostic{
 		Severity: schema.Error, Rule: p.Rule, Field: fieldPath(full), Message: p.Message, Expected: p.Expected, Hint: p.Hint,
 	}}
@@ -359,6 +420,11 @@ func (c *collection) add(at []string, p valid.Problem) {
 		}
 		d.Position = c.from.where.enclosing(full)
 		c.missing = append(c.missing, d)
+		return
+	}
+	if p.Unnamed {
+		d.Position = c.from.where.unnamed(full[0])
+		c.diags = append(c.diags, d)
 		return
 	}
 	d.Position = c.from.where.of(full, p.Key)

@@ -64,11 +64,8 @@ func (x *exporter) plain(v cue.Value, depth int) any {
 	case cue.BytesKind:
 		return []byte{}
 	}
-	if kind := v.IncompleteKind(); kind != cue.BottomKind && kind != cue.StructKind {
-		if op, _ := v.Expr(); op == cue.OrOp {
-			return valid.Broken{Why: "has several possible values", Hint: "choose one, or mark one as the default with *: *A | B"}
-		}
-		return valid.Broken{Why: fmt.Sprintf("is only constrained (%v), not set", kind), Constrained: true}
+	if b, ok := undecided(v); ok {
+		return b
 	}
 	// Perhaps it is in error only because of a field within. An erroneous list
 	// looks like a struct without fields.
@@ -76,6 +73,55 @@ func (x *exporter) plain(v cue.Value, depth int) any {
 		return m
 	}
 	return valid.Broken{}
+}
+
+// undecided says why a value that has no data has none, if it is not in error.
+func undecided(v cue.Value) (b valid.Broken, ok bool) {
+	kind := v.IncompleteKind()
+	if kind == cue.BottomKind || kind == cue.StructKind {
+		return valid.Broken{}, false
+	}
+	op, conjuncts := v.Expr()
+	if op == cue.OrOp {
+		return valid.Broken{Why: "has several possible values", Hint: "choose one, or mark one as the default with *: *A | B"}, true
+	}
+	if op == cue.AndOp {
+		if a, b := twoDefaults(conjuncts); a != "" {
+			return valid.Broken{
+				Why:  fmt.Sprintf("has two defaults, which differ: %s and %s", a, b),
+				Hint: "set the field, or remove the default at one of these places",
+			}, true
+		}
+	}
+	return valid.Broken{Why: fmt.Sprintf("is only constrained (%v), not set", kind), Constrained: true}, true
+}
+
+// twoDefaults returns two defaults that differ, and where each stands; "" if there
+// are none.
+func twoDefaults(conjuncts []cue.Value) (a, b string) {
+	first := cue.Value{}
+	for _, c := range conjuncts {
+		d, ok := c.Default()
+		if !ok || !d.IsConcrete() {
+			continue
+		}
+		switch {
+		case !first.Exists():
+			first = d
+		case !first.Equals(d):
+			return placed(first), placed(d)
+		}
+	}
+	return "", ""
+}
+
+// placed returns a value as it is written, and where.
+func placed(v cue.Value) string {
+	text := clip(fmt.Sprint(v))
+	if pos := valueAt(v); pos.Path != "" {
+		text += fmt.Sprintf(" (%s)", pos)
+	}
+	return text
 }
 
 // outline returns as much of the value of a top-level field as valid.Top asks

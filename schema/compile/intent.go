@@ -3,12 +3,15 @@ package compile
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -25,12 +28,79 @@ func intent(l *loaded) []mistake {
 		}
 		w.nesting(f.Decls, 0)
 		for _, d := range f.Decls {
-			if field, ok := d.(*ast.Field); ok && valid.Of(schema.Kind(labelOf(field))) != nil && !hidden(field) {
-				w.field(field, []string{labelOf(field)})
+			if field, ok := d.(*ast.Field); ok && valid.Of(schema.Kind(lax.Label(field))) != nil && !hidden(field) {
+				w.field(field, []string{lax.Label(field)})
 			}
 		}
 	}
 	return w.diags
+}
+
+// undefinedNames returns the names of imported packages of the repository that these do
+// not have, in a package that is right otherwise: CUE says nothing of them before a
+// definition is used.
+func undefinedNames(l *loaded) (out []mistake) {
+	byPath := map[string]*build.Instance{}
+	for _, in := range l.inst.Imports {
+		byPath[in.ImportPath] = in
+	}
+	for _, f := range l.where.files {
+		if !l.where.mine(strings.TrimPrefix(f.Filename, "/")) {
+			continue
+		}
+		ast.Walk(f, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok || len(out) >= maxDiagnostics {
+				return true
+			}
+			name, _, err := ast.LabelName(s.Sel)
+			in := importOf(s.X, byPath)
+			if in == nil || err != nil || hasTop(in, name) {
+				return true
+			}
+			m := mistake{Diagnostic: schema.Diagnostic{Severity: schema.Error, Rule: schema.RuleUndefined, Position: position(s.Sel.Pos())}}
+			sayUndefined(l, &m, []string{"", name}, nil)
+			out = append(out, m)
+			return true
+		}, nil)
+	}
+	return out
+}
+
+// importOf returns the package of the repository that an expression is the name of, nil if
+// it is something else.
+func importOf(e ast.Expr, byPath map[string]*build.Instance) *build.Instance {
+	id, ok := e.(*ast.Ident)
+	if !ok {
+		return nil
+	}
+	spec, ok := id.Node.(*ast.ImportSpec)
+	if !ok {
+		return nil
+	}
+	target, err := strconv.Unquote(spec.Path.Value)
+	if err != nil {
+		return nil
+	}
+	return byPath[target]
+}
+
+// hasTop reports whether a package may have a field of a name: one that is computed may be
+// any.
+func hasTop(in *build.Instance, name string) bool {
+	for _, f := range in.Files {
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.Field:
+				if label := lax.Label(d); label == name || label == "" {
+					return true
+				}
+			case *ast.EmbedDecl, *ast.Comprehension:
+				return true
+			}
+		}
+	}
+	return len(in.Files) == 0 // of the standard library
 }
 
 // intents gathers mistakes.
@@ -94,7 +164,7 @@ func (w *intents) decls(decls []ast.Decl, at []string) {
 	for _, d := range decls {
 		switch d := d.(type) {
 		case *ast.Field:
-			if name := labelOf(d); name != "" && !hidden(d) {
+			if name := lax.Label(d); name != "" && !hidden(d) {
 				w.field(d, append(slices.Clip(at), name))
 			}
 		case *ast.EmbedDecl:
@@ -123,7 +193,7 @@ func (w *intents) definition(e *ast.SelectorExpr, at []string) {
 		return
 	}
 	sel, _, err := ast.LabelName(e.Sel)
-	if _, ours := definitions()[sel]; err != nil || !ours {
+	if _, ours := lax.Definitions()[sel]; err != nil || !ours {
 		return
 	}
 	if want := schema.Kind(at[0]).Definition(); sel != want {
@@ -146,10 +216,10 @@ func (w *intents) nesting(decls []ast.Decl, depth int) {
 		switch {
 		case inner == nil:
 		case column(inner) == column(f):
-			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, fmt.Sprintf("%s has no value: CUE takes the field on the next line as its value", labelOf(f)), "write the value after the colon"))
+			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, fmt.Sprintf("%s has no value: CUE takes the field on the next line as its value", lax.Label(f)), "write the value after the colon"))
 			return
 		case i+1 < len(decls) && column(decls[i+1]) == column(last(f)):
-			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, "indentation does not nest fields", fmt.Sprintf("write braces: %s: {…}", labelOf(f))))
+			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, "indentation does not nest fields", fmt.Sprintf("write braces: %s: {…}", lax.Label(f))))
 			return
 		}
 		value := f.Value

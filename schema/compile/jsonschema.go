@@ -11,6 +11,7 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -140,7 +141,7 @@ func (g *jsonSchema) reference(r *valid.Rule, name string, e ast.Expr) map[strin
 	if _, ok := g.defs[name]; !ok {
 		g.defs[name] = nil // taken
 		s := g.structure(r, e)
-		s["description"] = docOf(declared()["#"+name])
+		s["description"] = docOf(lax.Declared()["#"+name])
 		g.defs[name] = s
 	}
 	return map[string]any{"$ref": "#/$defs/" + name}
@@ -171,7 +172,7 @@ func (g *jsonSchema) structure(r *valid.Rule, e ast.Expr) map[string]any {
 // resolve returns what a definition's name stands for.
 func resolve(e ast.Expr) ast.Expr {
 	if id, ok := e.(*ast.Ident); ok {
-		if f, ok := declared()[id.Name]; ok {
+		if f, ok := lax.Declared()[id.Name]; ok {
 			return f.Value
 		}
 	}
@@ -183,7 +184,7 @@ func resolve(e ast.Expr) ast.Expr {
 func writtenAs(e ast.Expr, name string) *ast.Field {
 	if s, ok := e.(*ast.StructLit); ok {
 		for _, d := range s.Elts {
-			if f, ok := d.(*ast.Field); ok && labelOf(f) == name {
+			if f, ok := d.(*ast.Field); ok && lax.Label(f) == name {
 				return f
 			}
 		}

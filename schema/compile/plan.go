@@ -11,14 +11,7 @@ import (
 	"cuelang.org/go/mod/modfile"
 
 	"github.com/musterhq/muster/schema"
-)
-
-const (
-	moduleFile = "cue.mod/module.cue"
-	// localModuleFile replaces modules by directories.
-	localModuleFile = "cue.mod/local-module.cue"
-	// SchemaDir is where a repository keeps its copy of the definitions.
-	SchemaDir = "muster"
+	"github.com/musterhq/muster/schema/compile/syntax"
 )
 
 // unit is one directory of the tree: what is compiled, cached and blamed.
@@ -165,8 +158,6 @@ func oneEach(units []*unit) []*unit {
 	}
 	return out
 }
-
-func isError(d schema.Diagnostic) bool { return d.Severity == schema.Error }
 
 // module is what a module file says.
 type module struct {
@@ -332,7 +323,7 @@ func (p *planner) check(f *folder) (diags []schema.Diagnostic) {
 		case s.err != nil:
 			d := *s.err
 			d.Path = s.path
-			d.Hint = strings.ReplaceAll(d.Hint, packageHint, packageFor(f.dir))
+			d.Hint = strings.ReplaceAll(d.Hint, packageHint, syntax.PackageFor(f.dir))
 			diags = append(diags, d)
 		case s.pkg == "": // no header: the child will say why
 		case first == "":
@@ -355,28 +346,4 @@ func (p *planner) check(f *folder) (diags []schema.Diagnostic) {
 		}
 	}
 	return diags
-}
-
-// packageFor returns a package name that suits a directory.
-func packageFor(dir string) string {
-	name := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return -1
-	}, path.Base(dir))
-	if name == "" || name[0] <= '9' {
-		return "config"
-	}
-	return name
-}
-
-// firstOf is an error of a package as a whole; file is its first.
-func firstOf(file string, rule schema.Rule, message string) schema.Diagnostic {
-	return schema.Diagnostic{Severity: schema.Error, Rule: rule, Position: schema.Position{Path: file, Line: 1, Column: 1}, Message: message}
-}
-
-func withHint(d schema.Diagnostic, hint string) schema.Diagnostic {
-	d.Hint = hint
-	return d
 }

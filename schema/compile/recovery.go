@@ -13,6 +13,7 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
 )
 
 // CUE stops at an import that it cannot resolve and gives up an object for one
@@ -114,7 +115,7 @@ func misnamed(found []mistake) []mistake {
 // parse parses a file of the package with lax definitions, and without what is
 // left out.
 func (m *recovery) parse(name string, src any, cfg parser.Config) (*ast.File, error) {
-	f, err := parseLax(name, src, cfg)
+	f, err := lax.Parse(name, src, cfg)
 	if err != nil || len(m.imports)+len(m.exprs) == 0 {
 		return f, err
 	}
@@ -209,7 +210,7 @@ func (m *recovery) opened(e ast.Expr) {
 		}
 	}
 	if x, ok := e.(*ast.Ident); ok && strings.HasPrefix(x.Name, "#") {
-		if _, ok := definitions()[x.Name]; ok {
+		if _, ok := lax.Definitions()[x.Name]; ok {
 			return
 		}
 	}

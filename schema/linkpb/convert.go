@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -89,6 +90,7 @@ func encodeAssignment(a *schema.Assignment) *Assignment {
 	return &Assignment{
 		Task: a.Task.String(), Generation: a.Generation, Data: string(a.Data),
 		Ports: encodePorts(a.Ports), Devices: encodeDevices(a.Devices), Stop: encodeCause(a.Stop), Alloc: encodeAlloc(a.Alloc), Bring: a.Bring,
+		OwnNetwork: a.OwnNetwork,
 	}
 }
 
@@ -97,7 +99,10 @@ func decodeAssignment(m *Assignment, data map[schema.Digest]*schema.Job) (schema
 	if err != nil {
 		return schema.Assignment{}, err
 	}
-	a := schema.Assignment{Task: task, Generation: m.GetGeneration(), Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()), Bring: m.GetBring()}
+	a := schema.Assignment{
+		Task: task, Generation: m.GetGeneration(), Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()), Bring: m.GetBring(),
+		OwnNetwork: m.GetOwnNetwork(),
+	}
 	if a.Job = data[a.Data]; a.Job == nil {
 		return a, fmt.Errorf("assignment of %s: data %.80q was not sent", task, a.Data)
 	}
@@ -317,7 +322,27 @@ func encodeTask(t *schema.TaskStatus) *TaskStatus {
 	for i := range t.Exits {
 		m.Exits[i] = encodeExit(&t.Exits[i])
 	}
+	m.OwnNetwork = t.Own != nil
+	for _, a := range t.Own.At() {
+		m.Addresses = append(m.Addresses, a.String())
+	}
 	return m
+}
+
+// decodeAddresses reads a task's own addresses.
+func decodeAddresses(m []string) ([]netip.Addr, error) {
+	if len(m) > schema.MaxTaskAddresses {
+		return nil, fmt.Errorf("%d addresses: want %d at most", len(m), schema.MaxTaskAddresses)
+	}
+	var out []netip.Addr
+	for _, text := range m {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" || a.Is4In6() || !a.IsGlobalUnicast() {
+			return nil, fmt.Errorf("address %.80q: want one of IP that others can reach", text)
+		}
+		out = append(out, a)
+	}
+	return out, nil
 }
 
 // The states of tasks by their words: one string for each, not one for each task.
@@ -361,6 +386,13 @@ func decodeTask(m *TaskStatus) (schema.TaskStatus, error) {
 	}
 	if t.Devices, err = decodeDevices(m.GetDevices()); err != nil {
 		return t, fmt.Errorf("task %s: %w", task, err)
+	}
+	at, err := decodeAddresses(m.GetAddresses())
+	if err != nil {
+		return t, fmt.Errorf("task %s: %w", task, err)
+	}
+	if m.GetOwnNetwork() {
+		t.Own = &schema.TaskNetwork{Addresses: at}
 	}
 	for _, p := range m.GetExits() {
 		e, err := decodeExit(p)

@@ -3,6 +3,7 @@ package linkpb
 import (
 	"bytes"
 	"crypto/sha256"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -112,6 +113,7 @@ func drawReport(t *rapid.T) schema.Report {
 			Failures: rapid.IntRange(0, 100).Draw(t, "failures"), RestartAt: drawTime(t),
 			Data: schema.Digest(drawText(t, "data")),
 		}
+		s.Own = rapid.SampledFrom([]*schema.TaskNetwork{nil, {}, {Addresses: []netip.Addr{netip.MustParseAddr("10.64.0.2")}}, {Addresses: []netip.Addr{netip.MustParseAddr("10.64.0.3"), netip.MustParseAddr("fd00::3")}}}).Draw(t, "addresses")
 		if rapid.Bool().Draw(t, "alloc") {
 			s.Alloc = &schema.AllocUse{Set: drawText(t, "set"), Index: rapid.IntRange(0, 100).Draw(t, "alloc index"), Generation: rapid.Uint64().Draw(t, "alloc generation")}
 		}
@@ -141,7 +143,7 @@ func TestReportRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Fatal(diff)
 		}
 		again, _, err := EncodeReport(&got)
@@ -169,7 +171,7 @@ func TestViewRoundTrip(t *testing.T) {
 			}
 			want.Assignments = append(want.Assignments, schema.Assignment{
 				Task: task, Generation: rapid.Uint64().Draw(t, "generation"), Data: digest, Job: job,
-				Ports: drawPorts(t), Stop: drawCause(t),
+				Ports: drawPorts(t), Stop: drawCause(t), OwnNetwork: rapid.Bool().Draw(t, "own network"),
 			})
 		}
 		if rapid.Bool().Draw(t, "registries") {
@@ -265,6 +267,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"condition's time", encode(&ReportBody{Machine: machine, Conditions: []*Condition{{Kind: "fire", Since: badTime}}}), "since"},
 		{"end", task(&TaskStatus{Task: "c/u/j/0", State: "dead", End: &Cause{At: badTime}}), "cause"},
 		{"exit", task(&TaskStatus{Task: "c/u/j/0", State: "dead", Exits: []*Exit{{At: badTime}}}), "exit"},
+		{"task address", task(&TaskStatus{Task: "c/u/j/0", State: "dead", Addresses: []string{"127.0.0.1"}}), "127.0.0.1"},
+		{"task addresses", task(&TaskStatus{Task: "c/u/j/0", State: "dead", Addresses: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}}), "3 addresses"},
 		{"task port", task(&TaskStatus{Task: "c/u/j/0", State: "dead", Ports: map[string]uint32{"http": 65536}}), "http"},
 		{"assigned name", assign(&Assignment{Task: "c/u//0", Data: "d"}), "c/u//0"},
 		{"unsent data", assign(&Assignment{Task: "c/u/j/0", Data: "e"}), "not sent"},
@@ -310,7 +314,7 @@ func FuzzDecodeReport(f *testing.F) {
 			t.Fatal(err)
 		}
 		r2, err := DecodeReport(&Report{Digest: sum, Body: again})
-		if diff := cmp.Diff(r, r2, cmpopts.EquateEmpty()); err != nil || diff != "" {
+		if diff := cmp.Diff(r, r2, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{})); err != nil || diff != "" {
 			t.Fatal(err, diff)
 		}
 	})

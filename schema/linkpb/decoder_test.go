@@ -1,9 +1,11 @@
 package linkpb
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/musterhq/muster/schema"
@@ -44,7 +46,7 @@ func TestDecoder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Fatal(diff)
 			}
 			if len(d.tasks) != len(got.Tasks) {

@@ -755,8 +755,11 @@ func (x *Hello) GetDirectory() *Directory {
 
 // Directory says which entries of a directory a machine has.
 type Directory struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Digests       []byte                 `protobuf:"bytes,1,opt,name=digests,proto3" json:"digests,omitempty"` // 16 bytes for each schema.DirectoryShard
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Digests []byte                 `protobuf:"bytes,1,opt,name=digests,proto3" json:"digests,omitempty"` // 16 bytes for each schema.DirectoryShard
+	// resting says that nobody on the machine acts by the directory while the cell has no service:
+	// the master sends it none until then.
+	Resting       bool `protobuf:"varint,2,opt,name=resting,proto3" json:"resting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -796,6 +799,13 @@ func (x *Directory) GetDigests() []byte {
 		return x.Digests
 	}
 	return nil
+}
+
+func (x *Directory) GetResting() bool {
+	if x != nil {
+		return x.Resting
+	}
+	return false
 }
 
 // DirectoryChange leads to a version of the directory, with those of the same version before it.
@@ -1207,8 +1217,9 @@ type Assignment struct {
 	Ports         map[string]uint32      `protobuf:"bytes,4,rep,name=ports,proto3" json:"ports,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Stop          *Cause                 `protobuf:"bytes,5,opt,name=stop,proto3" json:"stop,omitempty"`
 	Devices       []*DeviceUse           `protobuf:"bytes,6,rep,name=devices,proto3" json:"devices,omitempty"`
-	Alloc         *AllocUse              `protobuf:"bytes,50,opt,name=alloc,proto3" json:"alloc,omitempty"`  // that the task runs in
-	Bring         []string               `protobuf:"bytes,120,rep,name=bring,proto3" json:"bring,omitempty"` // what the task is to have next
+	Alloc         *AllocUse              `protobuf:"bytes,50,opt,name=alloc,proto3" json:"alloc,omitempty"`                               // that the task runs in
+	Bring         []string               `protobuf:"bytes,120,rep,name=bring,proto3" json:"bring,omitempty"`                              // what the task is to have next
+	OwnNetwork    bool                   `protobuf:"varint,173,opt,name=own_network,json=ownNetwork,proto3" json:"own_network,omitempty"` // ports are in a network of its own; only to a machine that can give it one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1297,6 +1308,13 @@ func (x *Assignment) GetBring() []string {
 		return x.Bring
 	}
 	return nil
+}
+
+func (x *Assignment) GetOwnNetwork() bool {
+	if x != nil {
+		return x.OwnNetwork
+	}
+	return false
 }
 
 // AllocUse is a generation of an alloc of the task's user and cell.
@@ -3223,15 +3241,17 @@ type TaskStatus struct {
 	Line          string                 `protobuf:"bytes,81,opt,name=line,proto3" json:"line,omitempty"` // what the task says of itself
 	Failures      int32                  `protobuf:"varint,82,opt,name=failures,proto3" json:"failures,omitempty"`
 	RestartAt     *timestamppb.Timestamp `protobuf:"bytes,83,opt,name=restart_at,json=restartAt,proto3" json:"restart_at,omitempty"`
-	Data          string                 `protobuf:"bytes,84,opt,name=data,proto3" json:"data,omitempty"`                          // digest of what it runs with
-	Alloc         *AllocUse              `protobuf:"bytes,85,opt,name=alloc,proto3" json:"alloc,omitempty"`                        // that it runs in
-	OomKills      int64                  `protobuf:"varint,86,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"` // of its processes, while it lives
-	Unconfirmed   bool                   `protobuf:"varint,87,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`           // started before a master had confirmed its assignment
-	Withheld      bool                   `protobuf:"varint,88,opt,name=withheld,proto3" json:"withheld,omitempty"`                 // not started until one has, since it must never run twice
-	Stuck         bool                   `protobuf:"varint,89,opt,name=stuck,proto3" json:"stuck,omitempty"`                       // SIGKILL does not end it
-	Unchecked     bool                   `protobuf:"varint,90,opt,name=unchecked,proto3" json:"unchecked,omitempty"`               // the last health checks could not be made
-	Brought       []string               `protobuf:"bytes,120,rep,name=brought,proto3" json:"brought,omitempty"`                   // what to bring, once all of it is there
-	Attempt       int32                  `protobuf:"varint,121,opt,name=attempt,proto3" json:"attempt,omitempty"`                  // incarnations that began with what runs before the task
+	Data          string                 `protobuf:"bytes,84,opt,name=data,proto3" json:"data,omitempty"`                                 // digest of what it runs with
+	Alloc         *AllocUse              `protobuf:"bytes,85,opt,name=alloc,proto3" json:"alloc,omitempty"`                               // that it runs in
+	OomKills      int64                  `protobuf:"varint,86,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`        // of its processes, while it lives
+	Unconfirmed   bool                   `protobuf:"varint,87,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`                  // started before a master had confirmed its assignment
+	Withheld      bool                   `protobuf:"varint,88,opt,name=withheld,proto3" json:"withheld,omitempty"`                        // not started until one has, since it must never run twice
+	Stuck         bool                   `protobuf:"varint,89,opt,name=stuck,proto3" json:"stuck,omitempty"`                              // SIGKILL does not end it
+	Unchecked     bool                   `protobuf:"varint,90,opt,name=unchecked,proto3" json:"unchecked,omitempty"`                      // the last health checks could not be made
+	Brought       []string               `protobuf:"bytes,120,rep,name=brought,proto3" json:"brought,omitempty"`                          // what to bring, once all of it is there
+	Attempt       int32                  `protobuf:"varint,121,opt,name=attempt,proto3" json:"attempt,omitempty"`                         // incarnations that began with what runs before the task
+	OwnNetwork    bool                   `protobuf:"varint,174,opt,name=own_network,json=ownNetwork,proto3" json:"own_network,omitempty"` // of its own, in which ports are
+	Addresses     []string               `protobuf:"bytes,173,rep,name=addresses,proto3" json:"addresses,omitempty"`                      // of IP, of a task with a network of its own
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3439,6 +3459,20 @@ func (x *TaskStatus) GetAttempt() int32 {
 		return x.Attempt
 	}
 	return 0
+}
+
+func (x *TaskStatus) GetOwnNetwork() bool {
+	if x != nil {
+		return x.OwnNetwork
+	}
+	return false
+}
+
+func (x *TaskStatus) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
 }
 
 // Exit is the end of one incarnation.
@@ -5218,9 +5252,10 @@ const file_link_proto_rawDesc = "" +
 	"\x04copy\x18\xaa\x01 \x01(\bR\x04copy\x12=\n" +
 	"\tdirectory\x18\xab\x01 \x01(\v2\x19.muster.link.v1.DirectoryH\x00R\tdirectory\x88\x01\x01B\f\n" +
 	"\n" +
-	"_directory\"%\n" +
+	"_directory\"?\n" +
 	"\tDirectory\x12\x18\n" +
-	"\adigests\x18\x01 \x01(\fR\adigests\"\x83\x01\n" +
+	"\adigests\x18\x01 \x01(\fR\adigests\x12\x18\n" +
+	"\aresting\x18\x02 \x01(\bR\aresting\"\x83\x01\n" +
 	"\x0fDirectoryChange\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x16\n" +
 	"\x06shards\x18\x02 \x03(\rR\x06shards\x12\x10\n" +
@@ -5246,7 +5281,7 @@ const file_link_proto_rawDesc = "" +
 	"\vassignments\x18\x03 \x03(\v2\x1a.muster.link.v1.AssignmentR\vassignments\x12\x1f\n" +
 	"\n" +
 	"registries\x18\xaa\x01 \x01(\fR\n" +
-	"registries\"\xf1\x02\n" +
+	"registries\"\x93\x03\n" +
 	"\n" +
 	"Assignment\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -5258,7 +5293,9 @@ const file_link_proto_rawDesc = "" +
 	"\x04stop\x18\x05 \x01(\v2\x15.muster.link.v1.CauseR\x04stop\x123\n" +
 	"\adevices\x18\x06 \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x12.\n" +
 	"\x05alloc\x182 \x01(\v2\x18.muster.link.v1.AllocUseR\x05alloc\x12\x14\n" +
-	"\x05bring\x18x \x03(\tR\x05bring\x1a8\n" +
+	"\x05bring\x18x \x03(\tR\x05bring\x12 \n" +
+	"\vown_network\x18\xad\x01 \x01(\bR\n" +
+	"ownNetwork\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -5437,7 +5474,7 @@ const file_link_proto_rawDesc = "" +
 	"disk_bytes\x18\x03 \x01(\x03R\tdiskBytes\"5\n" +
 	"\tPortRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\x8b\a\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\xcc\a\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -5469,7 +5506,10 @@ const file_link_proto_rawDesc = "" +
 	"\x05stuck\x18Y \x01(\bR\x05stuck\x12\x1c\n" +
 	"\tunchecked\x18Z \x01(\bR\tunchecked\x12\x18\n" +
 	"\abrought\x18x \x03(\tR\abrought\x12\x18\n" +
-	"\aattempt\x18y \x01(\x05R\aattempt\x1a8\n" +
+	"\aattempt\x18y \x01(\x05R\aattempt\x12 \n" +
+	"\vown_network\x18\xae\x01 \x01(\bR\n" +
+	"ownNetwork\x12\x1d\n" +
+	"\taddresses\x18\xad\x01 \x03(\tR\taddresses\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

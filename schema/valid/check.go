@@ -100,6 +100,27 @@ func Partial(kind schema.Kind, data any) []Problem {
 	return c.problems
 }
 
+// Value returns the problems of one value of an object, at a path that leads from the
+// object to it; what is missing in it is none.
+func Value(kind schema.Kind, path []string, data any) []Problem {
+	c := &check{partial: true, object: Of(kind)}
+	r := c.object
+	for _, name := range path {
+		switch f := r.field(name); {
+		case f != nil:
+			r = f.Rule
+		case r != nil && r.Elem != nil:
+			r = r.Elem
+		default:
+			return nil
+		}
+	}
+	if r != nil {
+		c.value(path, r, data)
+	}
+	return c.problems
+}
+
 // check walks one object.
 type check struct {
 	problems []Problem
@@ -313,6 +334,9 @@ func (c *check) integer(path []string, r *Rule, n json.Number) {
 	p := Problem{Rule: schema.RuleOutOfRange, Path: path, Message: fmt.Sprintf("%s is out of range", short(n.String())), Expected: r.String()}
 	if r.Unit == Bytes && err == nil && i > 0 && i < r.Min {
 		p.Hint = fmt.Sprintf("the unit is bytes: did you mean %dMi?", i)
+		if i%1024 == 0 {
+			p.Hint = fmt.Sprintf("%dKi is too little: did you mean %dMi?", i/1024, i/1024)
+		}
 	}
 	c.add(p)
 }

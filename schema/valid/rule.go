@@ -94,6 +94,9 @@ func (f *Field) defaultIn(m map[string]any) any {
 
 // field returns the field called name, nil if there is none.
 func (r *Rule) field(name string) *Field {
+	if r == nil {
+		return nil
+	}
 	for i := range r.Fields {
 		if r.Fields[i].Name == name {
 			return &r.Fields[i]

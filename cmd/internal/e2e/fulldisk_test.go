@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -31,7 +33,10 @@ func TestFullDisk(t *testing.T) {
 	commits := 0
 	next := func() string {
 		commits++
-		return c.commitVersion(commits, commits%3, "")
+		// Each is larger than what the store may have free within its file.
+		pad := make([]byte, 32<<10)
+		_, _ = rand.Read(pad) // never fails
+		return c.commitVersion(commits, commits%3, fmt.Sprintf("task: env: PAD: %q", hex.EncodeToString(pad)))
 	}
 	next()
 	s := c.converge(next())
@@ -96,7 +101,7 @@ func fill(name string) error {
 // untilEnded commits until the master has ended, and returns the newest commit.
 func (c *cell) untilEnded(next func() string) (hash string) {
 	c.t.Helper()
-	limit := time.After(bound)
+	limit := time.After(3 * bound)
 	for {
 		hash = next()
 		select {

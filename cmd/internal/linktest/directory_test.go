@@ -19,8 +19,8 @@ import (
 // directory is a master's, for the link.
 type directory struct{ *naming.Directory }
 
-func (d directory) Read(machine string, have *schema.DirectoryDigests) masterlink.DirectoryReader {
-	return d.Directory.Read(machine, have)
+func (d directory) Read(machine string, have *schema.DirectoryDigests, rests bool) masterlink.DirectoryReader {
+	return d.Directory.Read(machine, have, rests)
 }
 
 // published is a cell whose snapshots a test publishes.
@@ -38,6 +38,11 @@ func (c *published) snapshot(context.Context) (*status.Snapshot, <-chan struct{}
 
 // publish has the cell be one of so many tasks on a machine, the first in a state.
 func (c *published) publish(tasks int, machine string, state status.TaskState) {
+	c.serve(tasks, machine, state)
+}
+
+// serve is publish, with services.
+func (c *published) serve(tasks int, machine string, state status.TaskState, services ...*status.ServiceStatus) {
 	s := &status.Status{Cell: "local", Machines: []status.MachineStatus{{Name: "m1", Health: "up"}, {Name: "m2", Health: "up"}}, Jobs: []status.JobStatus{{Name: "u/web"}}}
 	for i := range tasks {
 		s.Tasks = append(s.Tasks, status.TaskStatus{Name: fmt.Sprintf("u/web/%d", i), Machine: machine, Address: "10.0.0.1", State: status.TaskRunning, Ports: schema.PortsOf(map[string]int{strings.Repeat("p", 60): 80})})
@@ -48,7 +53,7 @@ func (c *published) publish(tasks int, machine string, state status.TaskState) {
 	if c.newer != nil {
 		close(c.newer)
 	}
-	c.is, c.newer = status.SnapshotOf(s), make(chan struct{})
+	c.is, c.newer = status.SnapshotOf(s).WithServices(services), make(chan struct{})
 }
 
 // kept is the directory of a machine.
@@ -58,6 +63,7 @@ type kept struct {
 	sent     int // entries
 	listing  bool
 	unlisted []string
+	rests    bool
 	late     chan struct{} // nil: changes are in force at once
 }
 
@@ -66,6 +72,8 @@ func (k *kept) Digests() schema.DirectoryDigests {
 	defer k.mu.Unlock()
 	return k.is.Digests()
 }
+
+func (k *kept) Rests() bool { return k.rests }
 
 func (k *kept) Apply(c schema.DirectoryChange, done func()) {
 	k.mu.Lock()
@@ -111,21 +119,66 @@ func (k *kept) ready() (all, ready int) {
 	return all, ready
 }
 
-// TestDirectory: machines get a large directory and then what changes; the one with a task that
-// stops learns when both act by it; and one that connects again gets what differs.
-func TestDirectory(t *testing.T) {
-	t.Parallel()
-	const tasks = 5000 // several pieces
-	path, m := socket(t), newMaster()
-	cell := &published{}
-	cell.publish(tasks, "m1", status.TaskRunning)
-	d := naming.New(naming.Config{Cell: cell.snapshot})
+// lead runs a master of the cell, and returns the path of its socket.
+func (c *published) lead(t *testing.T) string {
+	t.Helper()
+	path := socket(t)
+	d := naming.New(naming.Config{Cell: c.snapshot})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { d.Run(ctx) })
 	t.Cleanup(running.Wait)
 	t.Cleanup(cancel)
-	serve(t, path, masterlink.Config{Master: m, Directory: directory{d}})
+	serve(t, path, masterlink.Config{Master: newMaster(), Directory: directory{d}})
+	return path
+}
+
+// TestResting: a machine without use for a directory of a cell without services gets none, and is not
+// waited for; with the first service it gets all, and is.
+func TestResting(t *testing.T) {
+	t.Parallel()
+	cell := &published{}
+	cell.publish(3, "m1", status.TaskRunning)
+	path := cell.lead(t)
+	first, second := &kept{is: agentnaming.New()}, &kept{is: agentnaming.New(), rests: true}
+	run(t, path, agentlink.Config{Agent: newAgent("m2"), Directory: second, Listed: second})
+	run(t, path, agentlink.Config{Agent: newAgent("m1"), Directory: first, Listed: first})
+	unlisted := func(n int) func() bool {
+		return func() bool {
+			first.mu.Lock()
+			defer first.mu.Unlock()
+			return len(first.unlisted) == n
+		}
+	}
+	eventually(t, "all tasks", func() bool { all, _ := first.ready(); return all == 3 })
+	cell.publish(3, "m1", status.TaskStopping)
+	eventually(t, "nobody waits for the one that rests", unlisted(1))
+	if all, _ := second.ready(); all > 0 || second.listing {
+		t.Errorf("one that rests has %d tasks; listing %v", all, second.listing)
+	}
+	front := &status.ServiceStatus{DirectoryService: schema.DirectoryService{ServiceSpec: schema.ServiceSpec{User: "u", Name: "front"}}}
+	cell.serve(3, "m1", status.TaskRunning, front)
+	eventually(t, "it has the directory", func() bool { _, ready := second.ready(); return ready == 3 })
+	second.mu.Lock()
+	second.late = make(chan struct{})
+	second.mu.Unlock()
+	cell.serve(3, "m1", status.TaskStopping, front)
+	eventually(t, "it knows of the stop", func() bool { _, ready := second.ready(); return ready == 2 })
+	if !unlisted(1)() {
+		t.Error("the stop did not wait for it")
+	}
+	close(second.late)
+	eventually(t, "the stop waits for it", unlisted(2))
+}
+
+// TestDirectory: machines get a large directory and then what changes; the one with a task that
+// stops learns when both act by it; and one that connects again gets what differs.
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	const tasks = 5000 // several pieces
+	cell := &published{}
+	cell.publish(tasks, "m1", status.TaskRunning)
+	path := cell.lead(t)
 	first, second := &kept{is: agentnaming.New()}, &kept{is: agentnaming.New()}
 	run(t, path, agentlink.Config{Agent: newAgent("m1"), Directory: first, Listed: first})
 	_, stop := run(t, path, agentlink.Config{Agent: newAgent("m2"), Directory: second, Listed: second})

@@ -21,8 +21,18 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
+	},
+	{
+		"schema/compile/lax",
+		[]string{"schema/cue"},
+		"the syntax of definitions and libraries knows nothing of what is made of it",
+	},
+	{
+		"schema/compile/syntax",
+		[]string{"schema"},
+		"the words for what does not parse need the text alone",
 	},
 	{
 		"schema/compile/synthetic",
@@ -117,6 +127,16 @@ var layers = []layer{
 		"reconciler",
 		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/sources", "reconciler/status", "schema"},
 		"a core that imports an adapter can no longer be simulated; what the names in a commit stand for is a rule of the schema",
+	},
+	{
+		"reconciler/checkpoint",
+		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/status", "schema"},
+		"a cell in a file is looked at as a live one is, and knows nothing of files and masters",
+	},
+	{
+		"reconciler/plan",
+		[]string{"reconciler", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/status", "schema"},
+		"what a cell would do is decided by the master, and by nothing that only plans",
 	},
 	{
 		"reconciler/local", nil,
@@ -268,7 +288,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/network/services/kernel",
-		[]string{"nodeagent/naming", "nodeagent/network/services"},
+		[]string{"nodeagent/naming", "nodeagent/network/services", "schema/filelock"},
 		"it programs what was planned from a directory, and knows nothing of who sends that",
 	},
 	{

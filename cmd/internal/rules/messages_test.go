@@ -134,11 +134,11 @@ var searches = []string{
 // mayRead are the files that may look into what such a field holds, each with the
 // reason.
 var mayRead = map[string]string{
-	"schema/compile/diagnose.go":    "what CUE says has no types: its words are all there is",
-	"schema/compile/explain.go":     "what CUE says has no types: its words are all there is",
-	"schema/compile/syntax.go":      "what CUE's parser says has no types: its words are all there is",
-	"cmd/internal/screen/status.go": "layout: the first line of a text is shown",
-	"cmd/internal/sim/oracle.go":    "history as a user reads it: only its words distinguish a stop from its end",
+	"schema/compile/diagnose.go":      "what CUE says has no types: its words are all there is",
+	"schema/compile/explain.go":       "what CUE says has no types: its words are all there is",
+	"schema/compile/syntax/syntax.go": "what CUE's parser says has no types: its words are all there is",
+	"cmd/internal/screen/status.go":   "layout: the first line of a text is shown",
+	"cmd/internal/sim/oracle.go":      "history as a user reads it: only its words distinguish a stop from its end",
 }
 
 // checkMessages finds code that searches what is said to people, or compares it with

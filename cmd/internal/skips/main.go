@@ -17,6 +17,9 @@ import (
 const (
 	module = "github.com/musterhq/muster/"
 	list   = ".ci/skips.txt"
+
+	most  = 4 // tests that may fail by chance in one run; more have a cause in common
+	times = 3 // that each of them has to pass then
 )
 
 func main() {
@@ -32,12 +35,39 @@ func main() {
 }
 
 // run runs go test with args and returns its exit status, or 1 when a test was
-// skipped that the list does not have.
+// skipped that the list does not have. Tests that failed and may have failed by chance
+// are run again, each alone; it returns 0 when all of them pass each time.
 func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 	b, err := os.ReadFile(list)
 	if err != nil {
 		return 0, err
 	}
+	r := newReport(string(b), out)
+	code, err := goTest(ctx, args, r)
+	if err != nil {
+		return 0, err
+	}
+	bad := r.finish()
+	if code == 0 {
+		return bad, nil
+	}
+	if bad != 0 || !r.maybeChance() {
+		return code, nil
+	}
+	for _, f := range r.failed {
+		fmt.Fprintf(out, "%s of %s failed: again, %d times, alone\n", f.test, f.pkg, times)
+		if again, err := goTest(ctx, again(args, f), newReport(string(b), out)); again != 0 || err != nil {
+			return code, err
+		}
+	}
+	for _, f := range r.failed {
+		fmt.Fprintf(out, "failed by chance: %s of %s, to be repaired: it passed %d times alone\n", f.test, f.pkg, times)
+	}
+	return 0, nil
+}
+
+// goTest runs go test with args, gives r what it says, and returns its exit status.
+func goTest(ctx context.Context, args []string, r *report) (int, error) {
 	c := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	c.Stderr = os.Stderr
@@ -48,7 +78,6 @@ func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 	if err := c.Start(); err != nil {
 		return 0, err
 	}
-	r := newReport(string(b), out)
 	if err := r.read(pipe); err != nil {
 		return 0, errors.Join(err, c.Wait())
 	}
@@ -58,7 +87,22 @@ func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 		}
 		return 0, err
 	}
-	return r.finish(), nil
+	return 0, nil
+}
+
+// again returns args with one test in place of all packages.
+func again(args []string, f failure) []string {
+	isPackage := func(arg string) bool { return strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, module) }
+	first := slices.IndexFunc(args, isPackage)
+	if first < 0 {
+		first = len(args)
+	}
+	last := first
+	for last < len(args) && isPackage(args[last]) {
+		last++
+	}
+	only := []string{fmt.Sprintf("-count=%d", times), "-run", "^" + f.test + "$", module + f.pkg}
+	return slices.Concat(args[:first], only, args[last:])
 }
 
 // event is one line of go test -json; see go doc test2json.
@@ -76,6 +120,20 @@ type report struct {
 	out     io.Writer
 	output  map[[2]string]*strings.Builder // by package and top-level test
 	skipped []string                       // "package test"
+	failed  []failure
+	certain bool // something failed that no test can have failed by chance
+}
+
+// failure is a test that failed.
+type failure struct {
+	pkg  string // without the module
+	test string // at the top
+}
+
+// maybeChance reports whether all that failed are a few tests, none of which said
+// that memory is shared without a lock, or ended its process.
+func (r *report) maybeChance() bool {
+	return !r.certain && len(r.failed) > 0 && len(r.failed) <= most
 }
 
 // newReport returns a report that allows the tests of list.
@@ -112,6 +170,7 @@ func (r *report) take(e event) {
 	key := [2]string{e.Package, top}
 	switch e.Action {
 	case "build-output":
+		r.certain = true
 		fmt.Fprint(r.out, e.Output)
 	case "output":
 		if r.output[key] == nil {
@@ -123,8 +182,33 @@ func (r *report) take(e event) {
 			r.skipped = append(r.skipped, strings.TrimPrefix(e.Package, module)+" "+e.Test)
 		}
 		r.done(e, key)
-	case "pass", "fail":
+	case "fail":
+		r.fail(e, key)
 		r.done(e, key)
+	case "pass":
+		r.done(e, key)
+	}
+}
+
+// fail notes a failure of a test, or of a package that none of its tests accounts for.
+func (r *report) fail(e event, key [2]string) {
+	pkg := strings.TrimPrefix(e.Package, module)
+	if e.Test == "" {
+		if !slices.ContainsFunc(r.failed, func(f failure) bool { return f.pkg == pkg }) {
+			r.certain = true
+		}
+		return
+	}
+	if e.Test != top(key) {
+		return
+	}
+	r.failed = append(r.failed, failure{pkg, e.Test})
+	if b := r.output[key]; b != nil {
+		for _, word := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
+			if strings.Contains(b.String(), word) {
+				r.certain = true
+			}
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -88,5 +90,59 @@ func TestReport(t *testing.T) {
 				t.Errorf("exit status %d, want %d", code, tt.code)
 			}
 		})
+	}
+}
+
+func TestMaybeChance(t *testing.T) {
+	t.Parallel()
+	const (
+		output = `{"Action":"output","Package":"github.com/musterhq/muster/b","Test":"TestBad/sub","Output":"%s\n"}`
+		sub    = `{"Action":"fail","Package":"github.com/musterhq/muster/b","Test":"TestBad/sub"}`
+		bad    = `{"Action":"fail","Package":"github.com/musterhq/muster/b","Test":"TestBad"}`
+		whole  = `{"Action":"fail","Package":"github.com/musterhq/muster/b"}`
+		other  = `{"Action":"fail","Package":"github.com/musterhq/muster/c"}`
+		build  = `{"ImportPath":"github.com/musterhq/muster/c","Action":"build-output","Output":"c.go:1: syntax error\n"}`
+	)
+	many := []string{sub}
+	for i := range most + 1 {
+		many = append(many, strings.ReplaceAll(bad, "TestBad", fmt.Sprintf("TestBad%d", i)))
+	}
+	for _, tt := range []struct {
+		name   string
+		events []string
+		want   bool
+	}{
+		{"one test", []string{fmt.Sprintf(output, "b_test.go:7: got 1, want 2"), sub, bad, whole}, true},
+		{"none", nil, false},
+		{"a data race", []string{fmt.Sprintf(output, "WARNING: DATA RACE"), sub, bad, whole}, false},
+		{"a panic", []string{fmt.Sprintf(output, "panic: runtime error"), bad, whole}, false},
+		{"a package without a test that failed", []string{bad, whole, other}, false},
+		{"a package that does not build", []string{bad, whole, build}, false},
+		{"many", many, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newReport("", io.Discard)
+			if err := r.read(strings.NewReader(strings.Join(tt.events, "\n"))); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.maybeChance(); got != tt.want {
+				t.Errorf("maybeChance() = %t, want %t", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAgain(t *testing.T) {
+	t.Parallel()
+	f := failure{"b", "TestBad"}
+	for _, tt := range [][2]string{
+		{"-count=1 -timeout 20m -skip TestX ./a ./b ./...", "-count=1 -timeout 20m -skip TestX -count=3 -run ^TestBad$ github.com/musterhq/muster/b"},
+		{"-v -run ^Test(A|Bad)$ ./b -e2e.kills 3", "-v -run ^Test(A|Bad)$ -count=3 -run ^TestBad$ github.com/musterhq/muster/b -e2e.kills 3"},
+		{"-race github.com/musterhq/muster/a", "-race -count=3 -run ^TestBad$ github.com/musterhq/muster/b"},
+	} {
+		if got := strings.Join(again(strings.Fields(tt[0]), f), " "); got != tt[1] {
+			t.Errorf("again(%q) = %q, want %q", tt[0], got, tt[1])
+		}
 	}
 }

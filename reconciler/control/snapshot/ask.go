@@ -18,7 +18,8 @@ type Ask struct {
 }
 
 // bareAsk returns what placement is asked for a task by its job's data alone.
-func bareAsk(task schema.TaskName, job *schema.Job) placement.Ask {
+// network is that of the cell, nil if it has none.
+func bareAsk(task schema.TaskName, job *schema.Job, network *schema.CellNetwork) placement.Ask {
 	a := placement.Ask{
 		Name: task, Priority: job.Priority, Limit: job.Task.Resources.Resources, Ports: job.Task.Resources.Ports, PortNumbers: job.Task.Resources.PortNumbers,
 		IsAlloc: job.Kind == schema.Allocs,
@@ -27,12 +28,18 @@ func bareAsk(task schema.TaskName, job *schema.Job) placement.Ask {
 		a.AllocSet = set
 	}
 	where(&a, job)
+	if job.OwnNetwork(network) {
+		a.Ports, a.PortNumbers = nil, nil
+		for _, attribute := range []string{schema.HasOwnNetwork, schema.HasSubnet} {
+			a.Constraints = append(a.Constraints, placement.Constraint{Attribute: attribute, Op: placement.OpIn, Values: []string{"true"}})
+		}
+	}
 	return a
 }
 
 // Placement returns what placement is asked for a task.
 func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
-	p := bareAsk(a.Task, a.Job)
+	p := bareAsk(a.Task, a.Job, c.facts.Desired.Policy.Network)
 	t := c.facts.Task(a.Task)
 	waited, until := c.waited(a, t)
 	p.Waited = waited

@@ -2,8 +2,10 @@ package snapshot
 
 import (
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/placement"
@@ -27,6 +29,7 @@ type Kept struct {
 	written  int                              // see model.State.WrittenSince
 	drafted  []model.ChunkName                // as the step before has left them, which need not be stored
 	asks     map[schema.Digest]*placement.Ask // of tasks by their data, which those of a job share
+	ranges   [2]netip.Prefix                  // of addresses for tasks that the cell had when all this was made
 }
 
 // Cell is a cell as placement sees it. Its snapshot follows what a draft changes.
@@ -88,6 +91,9 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 		c.lookAgain()
 		return c.kept.snapshot
 	}
+	if ranges := c.ranges(); ranges != c.kept.ranges {
+		*c.kept = Kept{ranges: ranges} // tasks ask for other machines now, and machines have not what they had
+	}
 	changed, changes, known := c.facts.MachinesChangedSince(c.kept.changes)
 	if !known {
 		changed = c.facts.Machines()
@@ -107,6 +113,14 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 	c.ready = true
 	c.lookAgain()
 	return c.kept.snapshot
+}
+
+// ranges are those of the cell's network for tasks.
+func (c *Cell) ranges() (of [2]netip.Prefix) {
+	if n := c.facts.Desired.Policy.Network; n != nil {
+		of = [2]netip.Prefix{n.Range, n.Range6}
+	}
+	return of
 }
 
 // lookAgain looks at the machines that tasks with devices have left.
@@ -162,7 +176,7 @@ func (c *Cell) build() {
 	}
 	m.snapshot = placement.NewSnapshot(machines, tasks)
 	m.snapshot.Configure(placement.Options{Preempt: true, Graceful: true})
-	m.asks = c.kept.asks
+	m.asks, m.ranges = c.kept.asks, c.kept.ranges
 	*c.kept = m
 }
 
@@ -278,6 +292,10 @@ func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
 		Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: declared.Attributes,
 		Up: c.facts.IsUp(name), Cordoned: declared.Closed(),
 	}
+	if info.Attributes[schema.HasOwnNetwork] == "true" {
+		m.Attributes = maps.Clone(m.Attributes)
+		m.Attributes[schema.HasSubnet] = strconv.FormatBool(c.facts.Desired.Policy.Network.Gives(c.facts.Base.Machines[name].Subnets))
+	}
 	for _, g := range info.Devices {
 		m.Devices = append(m.Devices, placement.Device{Kind: g.Kind, Model: g.Model, Count: g.Count})
 	}
@@ -299,6 +317,9 @@ func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
 		Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
 		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc,
 	}
+	if t.OwnNetwork {
+		p.Ports = nil
+	}
 	if t.Alloc != nil {
 		p.Alloc = t.Alloc.Of(job)
 	}
@@ -315,7 +336,7 @@ func (c *Cell) askOf(job schema.JobName, data schema.Digest) *placement.Ask {
 	if m.asks == nil || len(m.asks) > 2*len(c.facts.Base.Data) { // most are of data that is gone
 		m.asks = map[schema.Digest]*placement.Ask{}
 	}
-	a := bareAsk(job.Task(0), c.facts.Data(data))
+	a := bareAsk(job.Task(0), c.facts.Data(data), c.facts.Desired.Policy.Network)
 	m.asks[data] = &a
 	return &a
 }

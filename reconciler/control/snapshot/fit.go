@@ -19,7 +19,7 @@ type On struct {
 func (c *Cell) Eligible(want *schema.Job) []string {
 	names, ok := c.mayRun[want]
 	if !ok {
-		names = c.Snapshot().Eligible(bareAsk(want.ID().Task(0), want))
+		names = c.Snapshot().Eligible(bareAsk(want.ID().Task(0), want, c.facts.Desired.Policy.Network))
 		c.mayRun[want] = names
 	}
 	return names

@@ -39,6 +39,7 @@ type Follower struct {
 	now     *naming.Snapshot // the newest
 	touched map[naming.Name]struct{}
 	waiting []func() // for now to be in the kernel
+	leaves  bool     // Run removes all at its end
 	wake    chan struct{}
 }
 
@@ -100,10 +101,32 @@ func (f *Follower) take() (now *naming.Snapshot, touched []naming.Name, waiting 
 	return f.now, touched, waiting
 }
 
-// Run programs until ctx ends. What is programmed then stays: the data path needs no agent. It is
+// Withdraw has Run remove all services of the cell at its end: nothing of the cell is to be left on
+// the machine.
+func (f *Follower) Withdraw() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leaves = true
+}
+
+// leave removes what is programmed, if that is wanted.
+func (f *Follower) leave() {
+	f.mu.Lock()
+	leaves := f.leaves
+	f.mu.Unlock()
+	if !leaves {
+		return
+	}
+	if err := f.programmer.Withdraw(); err != nil {
+		f.log.Warn("services of the cell are left in the kernel", "err", err)
+	}
+}
+
+// Run programs until ctx ends. What is programmed then stays, unless Withdraw was called: the data path needs no agent. It is
 // called once, from a goroutine that stays on its thread if that has a network namespace of its own.
 func (f *Follower) Run(ctx context.Context) {
 	defer f.programmer.Close()
+	defer f.leave()
 	r := round{Follower: f, audit: time.NewTicker(auditEvery), timer: time.NewTimer(0), fresh: map[netip.AddrPort]struct{}{}, again: map[netip.AddrPort]struct{}{}}
 	defer r.audit.Stop()
 	defer r.timer.Stop()

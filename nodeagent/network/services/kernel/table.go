@@ -132,6 +132,15 @@ func (t *table) remove() error {
 	return nil
 }
 
+// Present reports whether a cell has a table here, whoever made it.
+func Present(cell string) (bool, error) {
+	err := newTable(cell).check()
+	if errors.Is(err, errForeign) {
+		return !errors.Is(err, errMissing), nil
+	}
+	return err == nil, err
+}
+
 // Supported returns why this process cannot program services on this machine; nil if it can. It
 // makes all that a table may have in one transaction, which ends with its removal.
 func Supported() error {

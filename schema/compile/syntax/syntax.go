@@ -1,9 +1,10 @@
-package compile
+package syntax
 
 import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -17,7 +18,7 @@ import (
 // syntaxRule recognises one way of writing what is not CUE. It looks at the word with
 // index i, where the parser gave up, and changes the diagnostic if it knows
 // better: where the mistake is, what it is, and how it is written.
-type syntaxRule func(s *wording, i int, d *schema.Diagnostic) bool
+type syntaxRule func(s *File, i int, d *schema.Diagnostic) bool
 
 // syntaxRules are tried in this order; the first that knows better is taken. The
 // order is from what cannot be mistaken to what is likely.
@@ -27,8 +28,8 @@ var syntaxRules = []syntaxRule{
 	ternary, spread, blockForm, missingAnd, twice, brackets, missingComma,
 }
 
-// syntaxError says what a message of the parser is about.
-func syntaxError(s *wording, d *schema.Diagnostic) {
+// Explain says what a message of the parser, at the position of d, is about.
+func (s *File) Explain(d *schema.Diagnostic) {
 	i := s.at(d.Line, d.Column)
 	for _, known := range syntaxRules {
 		if known(s, i, d) {
@@ -38,7 +39,7 @@ func syntaxError(s *wording, d *schema.Diagnostic) {
 	d.Message = plainSyntax(d.Message)
 }
 
-func (s *wording) say(d *schema.Diagnostic, w word, message, hint string) bool {
+func (s *File) say(d *schema.Diagnostic, w word, message, hint string) bool {
 	if w.line > 0 { // else the file has ended, which is where the parser gave up
 		d.Position = s.pos(w)
 	}
@@ -46,7 +47,7 @@ func (s *wording) say(d *schema.Diagnostic, w word, message, hint string) bool {
 	return true
 }
 
-func mergeMarker(s *wording, _ int, d *schema.Diagnostic) bool {
+func mergeMarker(s *File, _ int, d *schema.Diagnostic) bool {
 	for n, line := range s.lines {
 		if strings.HasPrefix(line, "<<<<<<< ") || strings.HasPrefix(line, ">>>>>>> ") {
 			return s.say(d, word{line: n + 1, col: 1}, "the file contains a merge conflict", "keep one side, and remove the conflict markers")
@@ -61,7 +62,7 @@ var lookalikes = map[rune]string{
 	'｛': "{", '｝': "}", '［': "[", '］': "]", '–': "-", '—': "-", '−': "-", '…': "...", '＝': ":", '＆': "&",
 }
 
-func badCharacter(s *wording, _ int, d *schema.Diagnostic) bool {
+func badCharacter(s *File, _ int, d *schema.Diagnostic) bool {
 	rest := ""
 	if d.Line >= 1 && d.Line <= len(s.lines) && d.Column >= 1 && d.Column <= len(s.lines[d.Line-1]) {
 		rest = s.lines[d.Line-1][d.Column-1:]
@@ -92,7 +93,7 @@ func badCharacter(s *wording, _ int, d *schema.Diagnostic) bool {
 }
 
 // badText is of the inside of text and numbers.
-func badText(s *wording, _ int, d *schema.Diagnostic) bool {
+func badText(s *File, _ int, d *schema.Diagnostic) bool {
 	has := func(t string) bool { return strings.Contains(d.Message, t) }
 	switch {
 	case has("string literal not terminated"):
@@ -124,7 +125,7 @@ func badText(s *wording, _ int, d *schema.Diagnostic) bool {
 	return true
 }
 
-func hashComment(s *wording, i int, d *schema.Diagnostic) bool {
+func hashComment(s *File, i int, d *schema.Diagnostic) bool {
 	for j := max(0, i-2); j <= i; j++ {
 		w := s.word(j)
 		if !strings.HasPrefix(w.text, "#") || w.tok == token.STRING {
@@ -139,7 +140,7 @@ func hashComment(s *wording, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func blockComment(s *wording, i int, d *schema.Diagnostic) bool {
+func blockComment(s *File, i int, d *schema.Diagnostic) bool {
 	for j := max(0, i-1); j <= i; j++ {
 		if s.word(j).tok == token.QUO && s.word(j+1).tok == token.MUL && s.joined(j) {
 			return s.say(d, s.word(j), "a comment begins with //", "write // at the beginning of each line of it")
@@ -148,7 +149,7 @@ func blockComment(s *wording, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func yamlDocument(s *wording, i int, d *schema.Diagnostic) bool {
+func yamlDocument(s *File, i int, d *schema.Diagnostic) bool {
 	for n := 1; n <= s.word(i).line || n <= d.Line; n++ {
 		if s.line(n) == "---" {
 			return s.say(d, word{line: n, col: 1}, "--- separates documents of YAML", "this file is CUE: remove the line")
@@ -157,7 +158,7 @@ func yamlDocument(s *wording, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func yamlList(s *wording, _ int, d *schema.Diagnostic) bool {
+func yamlList(s *File, _ int, d *schema.Diagnostic) bool {
 	for n := d.Line; n > 0 && n >= d.Line-1; n-- {
 		if strings.HasPrefix(s.line(n), "- ") {
 			return s.say(d, s.word(s.first(n)), "a list is not written with -", `a list is written in brackets: ["a", "b"]`)
@@ -166,7 +167,7 @@ func yamlList(s *wording, _ int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func yamlBlock(s *wording, i int, d *schema.Diagnostic) bool {
+func yamlBlock(s *File, i int, d *schema.Diagnostic) bool {
 	for j := max(0, i-1); j <= i; j++ {
 		if w := s.word(j); (w.tok == token.OR || w.tok == token.GTR) && strings.HasSuffix(s.line(w.line), w.text) && !isOperand(s.word(j-1)) {
 			return s.say(d, w, fmt.Sprintf("%s does not start text", w.text), `text of several lines is written between """ and """`)
@@ -175,17 +176,17 @@ func yamlBlock(s *wording, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func packageName(s *wording, _ int, d *schema.Diagnostic) bool {
+func packageName(s *File, _ int, d *schema.Diagnostic) bool {
 	n := min(d.Line, len(s.lines))
 	first := s.first(n)
 	if s.word(first).text != "package" {
 		return false
 	}
 	name := strings.TrimSpace(strings.TrimPrefix(s.line(n), "package"))
-	return s.say(d, s.word(first+1), fmt.Sprintf("%s cannot be the name of a package", name), "write: package "+packageFor(path.Clean(strings.Trim(name, `"'#`))))
+	return s.say(d, s.word(first+1), fmt.Sprintf("%s cannot be the name of a package", name), "write: package "+PackageFor(path.Clean(strings.Trim(name, `"'#`))))
 }
 
-func importForm(s *wording, i int, d *schema.Diagnostic) bool {
+func importForm(s *File, i int, d *schema.Diagnostic) bool {
 	first := s.first(d.Line)
 	switch w := s.word(first); {
 	case w.text == "import" && strings.HasPrefix(d.Message, "expected 'STRING'"):
@@ -201,7 +202,7 @@ func importForm(s *wording, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func letForm(s *wording, i int, d *schema.Diagnostic) bool {
+func letForm(s *File, i int, d *schema.Diagnostic) bool {
 	first := s.first(d.Line)
 	name := s.word(first + 1)
 	switch w := s.word(first); {
@@ -213,7 +214,7 @@ func letForm(s *wording, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func elseForm(s *wording, i int, d *schema.Diagnostic) bool {
+func elseForm(s *File, i int, d *schema.Diagnostic) bool {
 	if w := s.word(i); strings.HasPrefix(d.Message, "else ") || w.text == "else" {
 		for ; i < len(s.words) && s.word(i).text != "else"; i++ {
 		}
@@ -224,7 +225,7 @@ func elseForm(s *wording, i int, d *schema.Diagnostic) bool {
 
 // equalsSign looks on the line before too: name = value is an alias to the
 // parser, which then stumbles over what follows.
-func equalsSign(s *wording, i int, d *schema.Diagnostic) bool {
+func equalsSign(s *File, i int, d *schema.Diagnostic) bool {
 	for j, w := range s.words {
 		label := s.word(j - 1)
 		if w.tok != token.BIND || w.line < d.Line-1 || w.line > d.Line || j > i+2 || !isName(label) {
@@ -246,7 +247,7 @@ func equalsSign(s *wording, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func loopForm(s *wording, i int, d *schema.Diagnostic) bool {
+func loopForm(s *File, i int, d *schema.Diagnostic) bool {
 	switch w := s.word(i); {
 	case strings.HasPrefix(d.Message, "expected 'in'"):
 		return s.say(d, w, fmt.Sprintf("for is written with in, not with %s", w.text), "write: for NAME in LIST {…}")
@@ -257,17 +258,24 @@ func loopForm(s *wording, i int, d *schema.Diagnostic) bool {
 }
 
 // missingBraces is a struct after & whose brace was forgotten.
-func missingBraces(s *wording, i int, d *schema.Diagnostic) bool {
+func missingBraces(s *File, i int, d *schema.Diagnostic) bool {
 	if s.word(i).tok == token.COLON && s.word(i-2).tok == token.AND && isName(s.word(i-1)) {
 		return s.say(d, s.word(i-2), "the struct after & has no opening brace", "write: & {")
 	}
 	return false
 }
 
+// UnusedLet adds to what is said of an unused let clause, of the name at the position of
+// d, what was probably meant.
+func (s *File) UnusedLet(d *schema.Diagnostic) { _ = equalsSign(s, s.at(d.Line, d.Column)+1, d) }
+
+// IsPlainWord reports whether text is what people write without quotes.
+func IsPlainWord(text string) bool { return plainWord.MatchString(text) }
+
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@+-]+$`)
 
 // bareLabel is a name with characters that only a quoted name may have.
-func bareLabel(s *wording, i int, d *schema.Diagnostic) bool {
+func bareLabel(s *File, i int, d *schema.Diagnostic) bool {
 	if s.word(i).tok != token.COLON {
 		return false
 	}
@@ -293,7 +301,7 @@ func bareLabel(s *wording, i int, d *schema.Diagnostic) bool {
 var bytesUnit = regexp.MustCompile(`(?i)^([kmgtpe])(i?)b?$`)
 
 // numberUnit is a number with a unit that CUE does not have.
-func numberUnit(s *wording, i int, d *schema.Diagnostic) bool {
+func numberUnit(s *File, i int, d *schema.Diagnostic) bool {
 	n, unit := s.word(i-1), s.word(i)
 	if !isNumber(n) || unit.tok != token.IDENT || unit.line != n.line {
 		return false
@@ -322,7 +330,7 @@ func numberUnit(s *wording, i int, d *schema.Diagnostic) bool {
 }
 
 // strayQuote is text that ends where a word begins: a quote is missing before.
-func strayQuote(s *wording, i int, d *schema.Diagnostic) bool {
+func strayQuote(s *File, i int, d *schema.Diagnostic) bool {
 	before, w := s.word(i-1), s.word(i)
 	switch {
 	case before.tok == token.STRING && s.joined(i-1) && isOperand(w):
@@ -333,7 +341,7 @@ func strayQuote(s *wording, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func ternary(s *wording, i int, d *schema.Diagnostic) bool {
+func ternary(s *File, i int, d *schema.Diagnostic) bool {
 	for j := max(0, i-1); j <= i; j++ {
 		if w := s.word(j); w.tok == token.OPTION && isOperand(s.word(j+1)) {
 			return s.say(d, w, "CUE has no ?: operator", "write: [if CONDITION {A}, B][0], or two fields in if CONDITION {…}")
@@ -342,7 +350,7 @@ func ternary(s *wording, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func spread(s *wording, i int, d *schema.Diagnostic) bool {
+func spread(s *File, i int, d *schema.Diagnostic) bool {
 	for j := max(0, i-1); j <= i; j++ {
 		if w := s.word(j); w.tok == token.ELLIPSIS && s.joined(j) && s.word(j+1).tok != token.RBRACE && s.word(j+1).tok != token.RBRACK {
 			return s.say(d, w, "... does not copy the fields of a struct", "write the struct itself, without the dots, or join both with &")
@@ -352,7 +360,7 @@ func spread(s *wording, i int, d *schema.Diagnostic) bool {
 }
 
 // blockForm is a field without its colon, as HCL writes blocks.
-func blockForm(s *wording, i int, d *schema.Diagnostic) bool {
+func blockForm(s *File, i int, d *schema.Diagnostic) bool {
 	name, w := s.word(i-1), s.word(i)
 	if !isName(name) || !s.begins(i-1) || name.line != w.line || s.listed(i) || !isName(w) && w.tok != token.LBRACE {
 		return false
@@ -370,7 +378,7 @@ func blockForm(s *wording, i int, d *schema.Diagnostic) bool {
 }
 
 // missingAnd is a definition beside the struct that it is to be joined with.
-func missingAnd(s *wording, i int, d *schema.Diagnostic) bool {
+func missingAnd(s *File, i int, d *schema.Diagnostic) bool {
 	w := s.word(i)
 	if w.tok != token.LBRACE || s.word(i-1).tok != token.IDENT || s.word(i-1).line != w.line {
 		return false
@@ -378,7 +386,7 @@ func missingAnd(s *wording, i int, d *schema.Diagnostic) bool {
 	return s.say(d, w, fmt.Sprintf("an & is missing between %s and {", s.word(i-1).text), "a definition and a struct are joined: muster.#Job & {…}")
 }
 
-func twice(s *wording, i int, d *schema.Diagnostic) bool {
+func twice(s *File, i int, d *schema.Diagnostic) bool {
 	w := s.word(i)
 	if (w.tok == token.COMMA || w.tok == token.COLON) && w.tok == s.word(i-1).tok && w.text != "\n" {
 		return s.say(d, w, fmt.Sprintf("%s is repeated", w.text), "remove one")
@@ -386,7 +394,7 @@ func twice(s *wording, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func brackets(s *wording, i int, d *schema.Diagnostic) bool {
+func brackets(s *File, i int, d *schema.Diagnostic) bool {
 	w := s.word(i)
 	closer := w.tok == token.RBRACE || w.tok == token.RBRACK || w.tok == token.RPAREN
 	if !closer && !strings.Contains(d.Message, "'EOF'") {
@@ -406,7 +414,7 @@ func brackets(s *wording, i int, d *schema.Diagnostic) bool {
 
 func bracket(w word) string { return w.tok.String() }
 
-func missingComma(s *wording, i int, d *schema.Diagnostic) bool {
+func missingComma(s *File, i int, d *schema.Diagnostic) bool {
 	if !strings.HasPrefix(d.Message, "missing ','") {
 		return false
 	}
@@ -462,4 +470,31 @@ func short(s string) string {
 		return strconv.Quote(u)
 	}
 	return s
+}
+
+// IsError reports whether an error is one of the parser's.
+func IsError(message string) bool {
+	for _, prefix := range []string{
+		"expected ", "missing ','", "illegal ", "string literal not", "unknown escape", "non-matching", "invalid attribute", "else requires",
+		"invalid package name", "found ",
+	} {
+		if strings.HasPrefix(message, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// PackageFor returns a package name that suits a directory.
+func PackageFor(dir string) string {
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, path.Base(dir))
+	if name == "" || name[0] <= '9' || slices.Contains([]string{"package", "import", "for", "in", "if", "let", "true", "false", "null"}, name) {
+		return "config"
+	}
+	return name
 }

@@ -1,4 +1,4 @@
-package compile
+package lax
 
 import (
 	"path"
@@ -13,14 +13,20 @@ import (
 	schemacue "github.com/musterhq/muster/schema/cue"
 )
 
+// Dir is the directory of a repository that holds its copy of the definitions.
+const Dir = "muster"
+
+// maxDepth bounds the walk through nested expressions.
+const maxDepth = 100
+
 // When a package has errors it is loaded a second time with lax definitions:
 // #Job and its like accept anything. What is then still an error is one of the
 // user's own CUE; all else is found by the strict pass, one diagnostic for one
 // mistake, where CUE would report several for one bad number and none for an
 // unknown field beside it.
 
-// declared holds the embedded definitions by name.
-var declared = sync.OnceValue(func() map[string]*ast.Field {
+// Declared holds the embedded definitions by name.
+var Declared = sync.OnceValue(func() map[string]*ast.Field {
 	m := map[string]*ast.Field{}
 	for name, text := range schemacue.Files() {
 		f, err := parser.ParseFile(name, text, parser.ParseComments)
@@ -29,28 +35,39 @@ var declared = sync.OnceValue(func() map[string]*ast.Field {
 		}
 		for _, d := range f.Decls {
 			if field, ok := d.(*ast.Field); ok {
-				m[labelOf(field)] = field
+				m[Label(field)] = field
 			}
 		}
 	}
 	return m
 })
 
-// definitions holds the names of the embedded definitions, and whether they
+// IsEmbedded reports whether a file of Dir is one that muster writes, and not the user's
+// own.
+func IsEmbedded(name string) bool {
+	_, ok := schemacue.Files()[name]
+	return ok
+}
+
+// Definitions holds the names of the embedded definitions, and whether they
 // are structs.
-var definitions = sync.OnceValue(func() map[string]bool {
+var Definitions = sync.OnceValue(func() map[string]bool {
 	m := map[string]bool{}
-	for name, field := range declared() {
+	for name, field := range Declared() {
 		_, m[name] = field.Value.(*ast.StructLit)
 	}
 	return m
 })
 
-// parseLax parses a file, with lax definitions if it is part of the schema.
-func parseLax(name string, src any, cfg parser.Config) (*ast.File, error) {
+// Parse parses a file with lax definitions.
+func Parse(name string, src any, cfg parser.Config) (*ast.File, error) {
 	f, err := parser.ParseFile(name, src, cfg)
-	if err != nil || strings.TrimPrefix(path.Dir(name), "/") != SchemaDir {
+	if err != nil {
 		return f, err
+	}
+	if strings.TrimPrefix(path.Dir(name), "/") != Dir {
+		widen(f)
+		return f, nil
 	}
 	before := identifiers(f)
 	for _, d := range f.Decls {
@@ -58,7 +75,7 @@ func parseLax(name string, src any, cfg parser.Config) (*ast.File, error) {
 		if !ok {
 			continue
 		}
-		isStruct, ok := definitions()[labelOf(field)]
+		isStruct, ok := Definitions()[Label(field)]
 		switch {
 		case isStruct:
 			field.Value = ast.NewStruct(&ast.Ellipsis{})
@@ -91,8 +108,8 @@ func identifiers(f *ast.File) map[string]bool {
 	return m
 }
 
-// labelOf returns the name of a field, "" if it is computed or a pattern.
-func labelOf(f *ast.Field) string {
+// Label returns the name of a field, "" if it is computed or a pattern.
+func Label(f *ast.Field) string {
 	name, _, err := ast.LabelName(f.Label)
 	if err != nil {
 		return ""

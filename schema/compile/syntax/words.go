@@ -1,4 +1,4 @@
-package compile
+package syntax
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// wording is a file that does not parse, as words: what its writer meant is
+// File is a file that does not parse, as words: what its writer meant is
 // found by what stands beside the word that the parser gave up at.
-type wording struct {
+type File struct {
 	path  string
 	lines []string
 	words []word
@@ -27,8 +27,9 @@ type word struct {
 	from, to  int // offsets in the file
 }
 
-func newWording(path string, data []byte) *wording {
-	s := &wording{path: path, lines: strings.Split(string(data), "\n"), words: make([]word, 0, len(data)/4)}
+// Read splits a file into words. Its path is that of the diagnostics.
+func Read(path string, data []byte) *File {
+	s := &File{path: path, lines: strings.Split(string(data), "\n"), words: make([]word, 0, len(data)/4)}
 	file := token.NewFile(path, -1, len(data))
 	var sc scanner.Scanner
 	sc.Init(file, data, func(token.Pos, string, []any) {}, 0)
@@ -57,7 +58,7 @@ func newWording(path string, data []byte) *wording {
 	return s
 }
 
-func (s *wording) add(data []byte, pos token.Pos, tok token.Token, text string) {
+func (s *File) add(data []byte, pos token.Pos, tok token.Token, text string) {
 	w := word{tok: tok, text: text, line: pos.Line(), col: pos.Column(), from: pos.Offset()}
 	if text == "" {
 		w.text = tok.String()
@@ -73,7 +74,7 @@ func (s *wording) add(data []byte, pos token.Pos, tok token.Token, text string) 
 }
 
 // at returns the index of the first word at or behind a position.
-func (s *wording) at(line, col int) int {
+func (s *File) at(line, col int) int {
 	for i, w := range s.words {
 		if w.text != "\n" && (w.line > line || w.line == line && w.col >= col) {
 			return i
@@ -83,7 +84,7 @@ func (s *wording) at(line, col int) int {
 }
 
 // word returns the word with index i, an empty one if there is none.
-func (s *wording) word(i int) word {
+func (s *File) word(i int) word {
 	if i < 0 || i >= len(s.words) {
 		return word{tok: token.EOF}
 	}
@@ -91,7 +92,7 @@ func (s *wording) word(i int) word {
 }
 
 // line returns a line without the space around it; lines count from 1.
-func (s *wording) line(n int) string {
+func (s *File) line(n int) string {
 	if n < 1 || n > len(s.lines) {
 		return ""
 	}
@@ -100,7 +101,7 @@ func (s *wording) line(n int) string {
 
 // first returns the index of the first word of a line, len(s.words) if the line
 // has none.
-func (s *wording) first(line int) int {
+func (s *File) first(line int) int {
 	i := s.at(line, 1)
 	if s.word(i).line != line {
 		return len(s.words)
@@ -109,19 +110,19 @@ func (s *wording) first(line int) int {
 }
 
 // begins reports whether the word with index i begins a field or an element.
-func (s *wording) begins(i int) bool {
+func (s *File) begins(i int) bool {
 	w := s.word(i - 1)
 	return i == 0 || w.tok == token.COMMA || w.tok == token.LBRACE || w.tok == token.LBRACK || w.tok == token.COLON
 }
 
 // joined reports whether the words with index i and i+1 stand together without
 // space.
-func (s *wording) joined(i int) bool {
+func (s *File) joined(i int) bool {
 	return i >= 0 && i+1 < len(s.words) && s.words[i].to == s.words[i+1].from && s.words[i].text != "\n" && s.words[i+1].text != "\n"
 }
 
 // listed reports whether the word with index i stands directly in a list.
-func (s *wording) listed(i int) bool {
+func (s *File) listed(i int) bool {
 	depth := 0
 	for i--; i >= 0; i-- {
 		switch s.words[i].tok {
@@ -137,7 +138,7 @@ func (s *wording) listed(i int) bool {
 	return false
 }
 
-func (s *wording) pos(w word) schema.Position {
+func (s *File) pos(w word) schema.Position {
 	return schema.Position{Path: s.path, Line: w.line, Column: w.col}
 }
 
@@ -146,7 +147,7 @@ func isNumber(w word) bool  { return w.tok == token.INT || w.tok == token.FLOAT 
 func isOperand(w word) bool { return isName(w) || isNumber(w) || w.tok == token.INTERPOLATION }
 
 // indent returns how far the line of a word is indented, in characters.
-func (s *wording) indent(line int) int {
+func (s *File) indent(line int) int {
 	if line < 1 || line > len(s.lines) {
 		return 0
 	}
@@ -156,7 +157,7 @@ func (s *wording) indent(line int) int {
 // unbalanced returns the bracket that has no partner, and the one that stands
 // where its partner should (an empty word at the end of the file). Where a file
 // has too few, the indentation says which one is left open.
-func (s *wording) unbalanced() (open, found word, ok bool) {
+func (s *File) unbalanced() (open, found word, ok bool) {
 	partner := map[token.Token]token.Token{token.RBRACE: token.LBRACE, token.RBRACK: token.LBRACK, token.RPAREN: token.LPAREN}
 	var stack []word
 	suspect := word{}

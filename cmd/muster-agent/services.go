@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent/naming"
+	"github.com/musterhq/muster/nodeagent/network/services/kernel"
+	"github.com/musterhq/muster/schema"
+)
+
+// servicesLocks is the directory of the locks of those who program services: of the agents of
+// cells with one name in one network namespace, one does. It is empty after a restart of the
+// machine, as the kernel's tables are.
+const servicesLocks = "/run/muster-agent"
+
+// claimEvery is how often a lock that another agent has is asked for.
+const claimEvery = 5 * time.Second
+
+// services has the kernel send connections to services of the cell to their endpoints.
+type services struct {
+	cell string
+	log  *slog.Logger
+	// locks is the directory of the locks.
+	locks    string
+	follower *kernel.Follower // nil: the machine cannot do it
+	note     string           // says why not
+	there    bool             // an agent before this one has programmed services
+
+	mu     sync.Mutex // guards what follows
+	lock   io.Closer
+	missed *naming.Snapshot // the newest, while another agent has the lock
+}
+
+// openServices finds out whether this machine can do it.
+func openServices(cell, machine, locks string, log *slog.Logger) *services {
+	s := &services{cell: cell, log: log, locks: locks}
+	if os.Geteuid() != 0 {
+		s.note = "services: the agent is not root, so connections from this machine to virtual addresses are not sent on"
+		return s
+	}
+	there, err := kernel.Present(cell)
+	if err == nil && !there {
+		err = kernel.Supported()
+	}
+	if err != nil {
+		s.note = fmt.Sprintf("services: connections from this machine to virtual addresses are not sent on: %v", err)
+		return s
+	}
+	s.there, s.follower = there, kernel.NewFollower(cell, machine, log)
+	return s
+}
+
+// describe adds to what the machine says of itself.
+func (s *services) describe(info *schema.MachineInfo) {
+	if s.follower == nil {
+		info.Notes = append(info.Notes, s.note)
+		return
+	}
+	info.Attributes[schema.HasServices] = "true"
+}
+
+// rests says that the machine has no use for a directory without services.
+func (s *services) rests() bool { return !s.there }
+
+// begin gives it what was known when the agent before this one ended.
+func (s *services) begin(found *naming.Snapshot) {
+	if s.follower != nil && s.claim(found) {
+		s.follower.Begin(found)
+	}
+}
+
+// follow is a directory.Follower.
+func (s *services) follow(now *naming.Snapshot, touched naming.Touched, done func()) {
+	if s.follower == nil || !s.claim(now) {
+		done() // there is nothing that this agent could do
+		return
+	}
+	s.follower.Update(now, touched.Services, done)
+}
+
+// claim takes the lock, if there is anything to be programmed, and reports whether this agent has it.
+func (s *services) claim(now *naming.Snapshot) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lock != nil {
+		return true
+	}
+	if !s.there && !now.HasAnyService() {
+		return false
+	}
+	lock, err := kernel.Lock(s.locks, s.cell)
+	if err != nil {
+		if s.missed == nil {
+			s.log.Warn("services: this agent does not program them until it has the lock", "err", err)
+		}
+		s.missed = now
+		return false
+	}
+	s.lock, s.missed = lock, nil
+	return true
+}
+
+// retry takes the lock if another agent has had it so far, and does what was missed.
+func (s *services) retry() {
+	s.mu.Lock()
+	missed := s.missed
+	s.mu.Unlock()
+	if missed != nil && s.claim(missed) {
+		s.follower.Update(missed, nil, nil)
+	}
+}
+
+// withdraw has what is programmed be removed at the end.
+func (s *services) withdraw() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lock != nil {
+		s.follower.Withdraw()
+	}
+}
+
+// run programs until ctx ends, in the network namespace of its thread.
+func (s *services) run(ctx context.Context) error {
+	if s.follower == nil {
+		<-ctx.Done()
+		return nil
+	}
+	var running sync.WaitGroup
+	running.Go(func() { s.followLock(ctx) })
+	s.follower.Run(ctx)
+	running.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lock == nil {
+		return nil
+	}
+	return s.lock.Close()
+}
+
+// followLock takes the lock once another agent has given it back, until ctx ends.
+func (s *services) followLock(ctx context.Context) {
+	tick := time.NewTicker(claimEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.retry()
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/musterhq/muster/nodeagent/directory"
+	"github.com/musterhq/muster/schema"
+	"golang.org/x/sys/unix"
+)
+
+// inNamespace runs f on a thread with a network namespace of its own, which goes with it.
+func inNamespace(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Errorf("new network namespace: %v", err)
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// TestServicesLock: of two agents whose cells have one name, one programs services; the other takes over
+// when that has ended, and is not waited for before.
+func TestServicesLock(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for nftables")
+	}
+	inNamespace(t, func() {
+		locks, log := t.TempDir(), slog.New(slog.DiscardHandler)
+		front := schema.DirectoryEntry{Service: &schema.DirectoryService{
+			ServiceSpec: schema.ServiceSpec{User: "ann", Name: "front", Ports: map[string]schema.ServicePort{"http": {Port: 80}}},
+			Addresses:   []netip.Addr{netip.MustParseAddr("10.80.0.1")},
+		}}
+		first, second := openServices("one", "m1", locks, log), openServices("one", "m2", locks, log)
+		if first.follower == nil || !first.rests() {
+			t.Errorf("%q; rests: %v", first.note, first.rests())
+			return
+		}
+		apply := func(s *services) (done chan struct{}) {
+			done = make(chan struct{})
+			directory.New(s.follow).Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{front}}, func() { close(done) })
+			return done
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := apply(first)
+		<-apply(second) // which does nothing
+		if second.lock != nil || second.missed == nil {
+			t.Error("two have the lock")
+		}
+		select {
+		case <-done:
+			t.Error("the kernel is not programmed yet")
+		default:
+		}
+		go func() { <-done; cancel() }()
+		if err := first.run(ctx); err != nil {
+			t.Error(err)
+		}
+		<-done
+		if third := openServices("one", "m3", locks, log); third.rests() {
+			t.Error("one that finds services in the kernel has no use for a directory")
+		}
+		second.retry()
+		if second.lock == nil {
+			t.Error("the lock was not taken over")
+		}
+	})
+}

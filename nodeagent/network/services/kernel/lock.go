@@ -1,0 +1,34 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/schema/filelock"
+)
+
+// Lock takes the lock of those who program services of a cell with this name in the network namespace of the
+// calling thread; dir is the directory of all such locks, which is made. Closing gives it back, as
+// does the end of the process. It errs when another process has it.
+func Lock(dir, cell string) (io.Closer, error) {
+	var at unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &at); err != nil {
+		return nil, fmt.Errorf("network namespace of this thread: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := filelock.Take(filelock.Config{Dir: dir, File: fmt.Sprintf("services-%s-%d", cell, at.Ino), Owner: strconv.Itoa(os.Getpid())})
+	if by := (*filelock.HeldError)(nil); errors.As(err, &by) {
+		return nil, fmt.Errorf("another agent of a cell with this name programs services here (pid %s)", by.Owner)
+	}
+	if err != nil {
+		return nil, err // not a nil *Lock in an interface
+	}
+	return lock, nil
+}

@@ -1,0 +1,137 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// maxBytes bounds what is read of a checkpoint, unpacked: some 100 times the cell of 10,000
+// machines and 100,000 tasks.
+const maxBytes = 8 << 30
+
+// Cell is what a checkpoint holds.
+type Cell struct {
+	Header
+	State    *model.State
+	Machines []model.SavedMachine // by name
+}
+
+// errCut says that a checkpoint ends before its end.
+var errCut = errors.New("it ends too early: it was not written or copied to its end")
+
+// Read reads a checkpoint. It errs if r has none, one that is damaged or cut short, or one
+// of a later format.
+func Read(r io.Reader) (*Cell, error) {
+	z, err := zstd.NewReader(r)
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	b, err := io.ReadAll(io.LimitReader(z, maxBytes+1))
+	switch {
+	case errors.Is(err, zstd.ErrMagicMismatch) || err == nil && len(b) == 0:
+		return nil, schema.Hintf("`muster checkpoint save` writes one", "it is no checkpoint of muster")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, again(errCut)
+	case err != nil:
+		return nil, again(fmt.Errorf("it is damaged: %w", err))
+	case len(b) > maxBytes:
+		return nil, fmt.Errorf("it holds more than %d GiB", maxBytes>>30)
+	}
+	c := &Cell{}
+	b, err = c.Header.read(b)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.read(b)
+}
+
+// again says to make another checkpoint.
+func again(err error) error {
+	return schema.Hintf("save it again with `muster checkpoint save`, or take an earlier one", "%w", err)
+}
+
+// read takes the first line off b.
+func (h *Header) read(b []byte) (rest []byte, err error) {
+	first, rest, ok := bytes.Cut(b, []byte("\n"))
+	if !ok {
+		return nil, again(errCut)
+	}
+	if err := json.Unmarshal(first, h); err != nil || h.Format != Format {
+		return nil, schema.Hintf("`muster checkpoint save` writes one", "it is no checkpoint of muster")
+	}
+	if h.Version > Version || h.Version < 1 {
+		return nil, schema.Hintf(fmt.Sprintf("use muster %s or later", h.Release),
+			"it has version %d of the format, and this release reads up to %d", h.Version, Version)
+	}
+	return rest, nil
+}
+
+// read takes all lines but the first. Documents and machines, which are about as much, are
+// decoded side by side.
+func (c *Cell) read(b []byte) error {
+	docs := make(map[string][]byte)
+	machines := make([][]byte, 0, c.Header.Machines)
+	lines, ended := 1, false
+	for len(b) > 0 && !ended {
+		line, rest, whole := bytes.Cut(b, []byte("\n"))
+		if !whole {
+			return again(errCut)
+		}
+		kind, value, _ := bytes.Cut(line, []byte(" "))
+		switch string(kind) {
+		case lineDocument:
+			key, doc, _ := bytes.Cut(value, []byte(" "))
+			docs[string(key)] = doc
+		case lineMachine:
+			machines = append(machines, value)
+		case lineEnd:
+			n, err := strconv.Atoi(string(value))
+			if err != nil || n != lines || len(rest) > 0 {
+				return again(errors.New("it is damaged: its lines are not as many as it says"))
+			}
+			ended = true
+		default: // of a later release, which has left the version as it is
+		}
+		lines++
+		b = rest
+	}
+	if !ended {
+		return again(errCut)
+	}
+	var wg sync.WaitGroup
+	var stored, seen error
+	wg.Go(func() { c.State, stored = model.Load(c.Cell, docs) })
+	wg.Go(func() {
+		c.Machines = make([]model.SavedMachine, len(machines))
+		for i, line := range machines {
+			if err := json.Unmarshal(line, &c.Machines[i]); err != nil && seen == nil {
+				seen = fmt.Errorf("machine %d: %w", i+1, err)
+			}
+		}
+	})
+	wg.Wait()
+	if err := errors.Join(stored, seen); err != nil {
+		return again(fmt.Errorf("it is damaged: %w", err))
+	}
+	return nil
+}
+
+// Observed returns what the cell's master knew of its machines.
+func (c *Cell) Observed() *model.Observed {
+	o := model.ObservedOf(c.Machines, c.Since)
+	if d := c.lostAfter(); d >= model.MinLostAfter {
+		o.LostAfter = d
+	}
+	return o
+}
