@@ -33,8 +33,8 @@ const (
 	RuleSuspended    Rule = "suspended"     // a cell that is suspended admits nothing
 	RuleTrailer      Rule = "trailer"       // a commit trailer without effect
 	RuleInternal     Rule = "internal"      // a bug in the compiler
-	RuleCheck        Rule = "check"         // a check of the repository's own CUE does not hold
 	RuleSecret       Rule = "secret"        // a secret in clear, or one that cannot be opened
+	RuleCheck        Rule = "check"         // a check of the repository's own CUE does not hold
 )
 
 // RuleText is a rule with what it stands for.

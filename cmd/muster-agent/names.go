@@ -134,7 +134,7 @@ func (a *agent) openNames(ctx context.Context, f *flags, dir string, cfg *loop.C
 		return nil, err
 	}
 	n.services.begin(n.known.Snapshot())
-	cfg.UnlistWithin = unlistWithin
+	cfg.UnlistWithin, cfg.Listing = unlistWithin, n.services.there || n.known.Snapshot().HasAnyService()
 	if len(f.dns.at) == 0 {
 		return n, nil
 	}

@@ -61,6 +61,11 @@ func take(p *schema.Package, o object) error {
 	}
 	key := valid.Key(o.Kind, o.Name, checked)
 	p.Origins[key] = o.Origin
+	for _, field := range valid.Placed(o.Kind, checked) {
+		if at, ok := o.Places[field]; ok {
+			p.SetPlace(key, field, at)
+		}
+	}
 	refs := valid.References(o.Kind, checked)
 	if len(refs) != len(o.Names) {
 		return fmt.Errorf("the compiler gave %d positions for %d names", len(o.Names), len(refs))

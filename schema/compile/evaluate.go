@@ -60,20 +60,7 @@ func ofTemplate(e errors.Error) bool {
 // relocate gives positions in embedded files, which CUE names from the directory that
 // embeds them, the whole path.
 func relocate(req request, resp *response) {
-	fix := func(p *schema.Position) {
-		if p.Path == "" || strings.HasSuffix(p.Path, ".cue") {
-			return
-		}
-		if near := path.Join(req.Dir, p.Path); req.Files[near] != nil {
-			p.Path = near
-			return
-		}
-		for _, name := range slices.Sorted(maps.Keys(req.Files)) {
-			if req.Files[p.Path] == nil && strings.HasSuffix(name, "/"+p.Path) {
-				p.Path = name
-			}
-		}
-	}
+	fix := func(p *schema.Position) { p.Path = whole(req, p.Path) }
 	for i := range resp.Diagnostics {
 		fix(&resp.Diagnostics[i].Position)
 	}
@@ -82,7 +69,30 @@ func relocate(req request, resp *response) {
 		for j := range resp.Objects[i].Names {
 			fix(&resp.Objects[i].Names[j])
 		}
+		for field, at := range resp.Objects[i].Places {
+			fix(&at)
+			resp.Objects[i].Places[field] = at
+		}
 	}
+}
+
+// whole returns the path of a file that CUE may have named from a directory.
+func whole(req request, name string) string {
+	if name == "" || strings.HasSuffix(name, ".cue") {
+		return name
+	}
+	if near := path.Join(req.Dir, name); req.Files[near] != nil {
+		return near
+	}
+	if req.Files[name] != nil {
+		return name
+	}
+	for _, full := range slices.Sorted(maps.Keys(req.Files)) {
+		if strings.HasSuffix(full, "/"+name) {
+			return full
+		}
+	}
+	return name
 }
 
 // with adds to the mistakes that only the syntax shows those that it does not
@@ -385,6 +395,7 @@ func (c *collection) object(kind schema.Kind, name string, data any) {
 	for _, r := range valid.References(kind, out) {
 		o.Names = append(o.Names, c.from.where.of(slices.Concat([]string{string(kind), name}, r.Path), r.Key))
 	}
+	o.Places = c.from.where.places(kind, name, out)
 	c.objects = append(c.objects, o)
 }
 

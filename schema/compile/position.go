@@ -25,6 +25,7 @@ type positions struct {
 	files  []*ast.File // own files first, then those of directories above
 	fields map[schema.Position]*ast.Field
 	labels map[[2]string]schema.Position // of objects, by kind and name
+	bodies map[[2]string][]ast.Expr      // what is written of these
 }
 
 func newPositions(l *loaded) *positions {
@@ -153,16 +154,52 @@ func (p *positions) row(f *ast.Field, at []string, key bool) (schema.Position, b
 // origin returns where an object is declared: as of does for its label, but
 // without a search of all files for each.
 func (p *positions) origin(kind, name string) schema.Position {
-	if p.labels == nil {
-		p.labels = map[[2]string]schema.Position{}
-		for _, f := range p.files {
-			p.declared(f.Decls, nil)
-		}
-	}
+	p.declare()
 	if pos, ok := p.labels[[2]string{kind, name}]; ok {
 		return pos
 	}
 	return p.of([]string{kind, name}, true)
+}
+
+// declare notes what is declared where, once.
+func (p *positions) declare() {
+	if p.labels != nil {
+		return
+	}
+	p.labels, p.bodies = map[[2]string]schema.Position{}, map[[2]string][]ast.Expr{}
+	for _, f := range p.files {
+		p.declared(f.Decls, nil)
+	}
+}
+
+// places returns where the fields of an object stand that mistakes of other packages may
+// show in, by their data path: as of does, but without a search of all files for each.
+func (p *positions) places(kind schema.Kind, name string, data map[string]any) map[string]schema.Position {
+	p.declare()
+	out := map[string]schema.Position{}
+	for _, field := range valid.Placed(kind, data) {
+		path := strings.Split(field, ".")
+		at := slices.Concat([]string{string(kind), name}, path)
+		var found []*ast.Field
+		for _, body := range p.bodies[[2]string{string(kind), name}] {
+			search{found: &found}.expr(body, path, 0)
+		}
+		if len(found) > 0 {
+			pos, ok := p.row(found[0], at, false)
+			if !ok {
+				pos = edge(found[0], false)
+			}
+			out[field] = pos
+			continue
+		}
+		if v := p.value(at); v.Exists() {
+			v, _ = v.Default()
+			if pos := valueAt(v); pos.Path != "" && !p.schema(pos.Path) {
+				out[field] = pos
+			}
+		}
+	}
+	return out
 }
 
 // declared notes the labels of the objects that decls write down; at is what
@@ -179,6 +216,7 @@ func (p *positions) declared(decls []ast.Decl, at []string) {
 			if _, ok := p.labels[key]; !ok {
 				p.labels[key] = position(f.Label.Pos())
 			}
+			p.bodies[key] = append(p.bodies[key], f.Value)
 		} else if s, ok := f.Value.(*ast.StructLit); ok {
 			p.declared(s.Elts, []string{name})
 		}
