@@ -49,8 +49,8 @@ happens any more: in a cell in which nothing else happens the same will happen.
 With neither, the cell runs BASE, on the machines that the repository names, which all have
 the size that --cpu, --ram and --disk say.
 
-A task is taken to start and to stop within a second, and to be healthy a second later;
---fail has what HEAD brings of a job not work. Batch tasks are taken not to finish.
+A task is taken to start, to stop, and to be healthy within 0.1 s each, so that times are
+the least that it takes; --fail has what HEAD brings of a job not work. Batch tasks are taken not to finish.
 
 Exits 1 when something differs, 2 when HEAD has errors.`,
 		Example: `  muster plan origin/main...HEAD --master https://m1:7420

@@ -136,7 +136,7 @@ func TestPlan(t *testing.T) {
 	if o.Ending != plan.Settled || fates(o) != "search/web/0 restarts, search/web/1 restarts, search/web/2 restarts" {
 		t.Errorf("%s: %s", o.Ending, fates(o))
 	}
-	if r := o.Rollouts[0]; r.Stops != 3 || r.MostDown != 1 || r.MayBeDown != 1 || r.Seconds < 3 {
+	if r := o.Rollouts[0]; r.Stops != 3 || r.MostDown != 1 || r.MayBeDown != 1 || r.Seconds < 0.5 {
 		t.Errorf("rollout %+v", r)
 	}
 
