@@ -21,8 +21,8 @@ func belowLibrary(t *testing.T) (files map[string]string, levels []level) {
 		t.Fatal(err)
 	}
 	return map[string]string{
-		"lib/service.cue": string(init["lib/service.cue"]),
-		"lib/web.cue": `package lib
+			"lib/service.cue": string(init["lib/service.cue"]),
+			"lib/web.cue": `package lib
 
 #Web: #StandardService & {
 	task: {
@@ -39,7 +39,7 @@ func belowLibrary(t *testing.T) (files map[string]string, levels []level) {
 	update: minHealthySeconds: *2 | int
 }
 `,
-		"teams/lib/shop.cue": `package lib
+			"teams/lib/shop.cue": `package lib
 
 import "example.com/config/lib"
 
@@ -52,11 +52,11 @@ import "example.com/config/lib"
 	}
 }
 `,
-	}, []level{
-		{"StandardService", `import "example.com/config/lib"`, "lib.#StandardService"},
-		{"Web", `import "example.com/config/lib"`, "lib.#Web"},
-		{"Shop", `import "example.com/config/teams/lib"`, "lib.#Shop"},
-	}
+		}, []level{
+			{"StandardService", `import "example.com/config/lib"`, "lib.#StandardService"},
+			{"Web", `import "example.com/config/lib"`, "lib.#Web"},
+			{"Shop", `import "example.com/config/teams/lib"`, "lib.#Shop"},
+		}
 }
 
 type level struct{ name, imports, definition string }
