@@ -84,6 +84,9 @@ type AgentConfig struct {
 	// UnlistWithin is how long the stop of a task with ports waits at most until no machine of
 	// the cell sends anything new to it, from when Listing was called; 0: it does not wait.
 	UnlistWithin time.Duration
+	// Listing says that masters did so before this agent was started, as they will soon: it is as
+	// if Listing had been called.
+	Listing bool
 	// DiskEvery is the least time between two walks through the same directories.
 	DiskEvery time.Duration
 }
@@ -249,6 +252,7 @@ func NewAgent(cfg AgentConfig, found Found, now time.Time) *Agent {
 	if a.sticky == nil {
 		a.sticky = map[schema.TaskName]time.Time{}
 	}
+	a.listing = cfg.Listing
 	a.info.Seen.Epoch = found.Epoch
 	for _, t := range found.Tasks {
 		a.put(&generation{FoundTask: a.taken(t)})

@@ -142,11 +142,87 @@ func compareVersions(a, b string) int {
 	return 0
 }
 
-// setPackages numbers the packages of a machine.
-func (s *Snapshot) setPackages(slot int32) {
-	n := s.nodes.edit(slot)
-	n.holds = s.packageIDs(n.Packages)
+// holders are the machines that hold a package.
+type holders struct {
+	n     int32
+	slots []int32 // nil while there are more than mostHolders; never written in place
 }
+
+// mostHolders is how many machines may hold a package so that they are listed. Of what
+// half as many hold, a sample of DefaultEnough has some in a cell of any usual size.
+const mostHolders = 512
+
+// setPackages numbers the packages of a machine.
+func (s *Snapshot) setPackages(slot int32, packages []string) {
+	n := s.nodes.edit(slot)
+	was := n.holds
+	n.holds = s.packageIDs(packages)
+	for _, p := range was {
+		if _, stays := slices.BinarySearch(n.holds, p); !stays {
+			s.unhold(p, slot)
+		}
+	}
+	for _, p := range n.holds {
+		if _, had := slices.BinarySearch(was, p); had {
+			continue
+		}
+		h, _ := s.holders.get(p)
+		if h.n++; int(h.n) == len(h.slots)+1 && h.n <= mostHolders {
+			h.slots = append(slices.Clip(h.slots), slot)
+		} else {
+			h.slots = nil
+		}
+		s.holders.set(p, h)
+	}
+}
+
+// unhold takes a machine, which does not hold a package any more, from its holders.
+func (s *Snapshot) unhold(p, slot int32) {
+	h, _ := s.holders.get(p)
+	h.n--
+	switch {
+	case h.n == 0:
+		s.holders.remove(p)
+		return
+	case h.slots != nil:
+		h.slots = slices.DeleteFunc(slices.Clone(h.slots), func(x int32) bool { return x == slot })
+	case h.n == mostHolders/2: // few again
+		for i := range s.nodes.len() {
+			if _, found := slices.BinarySearch(s.nodes.at(i).holds, p); found {
+				h.slots = append(h.slots, i)
+			}
+		}
+	}
+	s.holders.set(p, h)
+}
+
+// favoured returns machines of which few others have something that a class wishes for:
+// they hold a package, or meet a preference. A sample of all machines could have none.
+func (s *Snapshot) favoured(c *class) (slots []int32) {
+	for _, p := range c.packages {
+		if h, _ := s.holders.get(p); h.n <= mostHolders/2 { // below which they are listed always
+			slots = append(slots, h.slots...)
+		}
+	}
+	for i := range c.wishes {
+		w := &c.wishes[i]
+		before := len(slots)
+		for at := range w.column.at {
+			slot := int32(at)
+			if s.rows.at(slot).state != stateUp || w.holds(slot) != (w.weight > 0) {
+				continue
+			}
+			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(w.column.at) {
+				slots = slots[:before] // a sample has enough of them
+				break
+			}
+		}
+	}
+	return slots
+}
+
+// rareShare: what one in so many machines has is rare.
+const rareShare = 16
 
 func (s *Snapshot) packageIDs(names []string) []int32 {
 	var ids []int32

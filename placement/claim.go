@@ -154,3 +154,39 @@ func (p *pass) evictLater(c *class, a *Ask, job int32, plan eviction, d *Decisio
 	d.Machine, d.Later = s.nodes.at(plan.slot).Name, true
 	s.claim(c, nil, taskKey{job, int32(a.Name.Index), plan.slot, a.Generation}, leaving)
 }
+
+// victimsOf returns those of a decision's victims that a machine holds.
+func (s *Snapshot) victimsOf(d *Decision, slot int32) (ids []int32) {
+	for _, v := range d.Victims {
+		if id := s.find(taskKey{s.jobID(v.Name.JobName), int32(v.Name.Index), slot, v.Generation}); id >= 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// carryOut does what a decision says that was made on a fork, for which there is a
+// machine.
+func (s *Snapshot) carryOut(a *Ask, d *Decision) {
+	s.merge()
+	slot, _ := s.slots.get(d.Machine)
+	c := s.single(a)
+	s.release(c.job, a.Name.Index)
+	var leaving []int32
+	for _, id := range s.victimsOf(d, slot) {
+		if d.Later && !s.tasks.at(id).claim {
+			leaving = append(leaving, id)
+		} else {
+			s.drop(id)
+		}
+	}
+	if d.Later {
+		s.stop(slot, leaving)
+		s.claim(c, nil, taskKey{c.job, int32(a.Name.Index), slot, a.Generation}, leaving)
+		return
+	}
+	s.put(c, a, c.job, slot, d)
+	if c.inSet {
+		s.enter(slot, s.allocNamed(s.allocKeyOf(d.Alloc), slot))
+	}
+}

@@ -169,7 +169,7 @@ func (s *Snapshot) restOf(a *Ask) *Ask {
 	}
 	r := *a
 	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Last, r.Waited = schema.TaskName{}, 0, 0, schema.Resources{}, "", "", 0
-	r.Alloc, r.AllocMax = schema.TaskName{}, 0
+	r.Alloc, r.AllocMax, r.Together = schema.TaskName{}, 0, 0
 	s.rests[string(key)] = &r
 	return &r
 }
@@ -271,7 +271,7 @@ func (s *Snapshot) stale(c *class, epoch, position int) bool {
 // update brings the scores of a class up to date with what changed.
 func (s *Snapshot) update(c *class) {
 	switch {
-	case s.stale(c, c.epoch, c.position):
+	case s.stale(c, c.epoch, c.position), s.small && !c.whole():
 		c.cursor = -1
 		s.examine(c)
 	case c.position == s.now():
@@ -310,7 +310,7 @@ func (s *Snapshot) examine(c *class) {
 	total := len(c.layout.slots)
 	enough := s.enough() + max(c.waiting, 1)
 	c.examined, c.feasible, c.all = 0, 0, true
-	if s.options.NoRelaxed || enough >= total {
+	if s.options.NoRelaxed || s.small || enough >= total {
 		s.examineAll(c)
 		return
 	}
@@ -320,7 +320,13 @@ func (s *Snapshot) examine(c *class) {
 		c.cursor = 0
 	}
 	c.slots = c.slots[:0]
-	for c.examined < total && len(c.slots) < enough {
+	for _, slot := range s.favoured(c) {
+		if s.check(c, slot) == fine {
+			c.slots = append(c.slots, c.layout.at[slot])
+		}
+	}
+	rare := len(c.slots)
+	for c.examined < total && len(c.slots)-rare < enough {
 		slot := c.layout.ring[c.cursor]
 		c.cursor = (c.cursor + 1) % total
 		c.examined++
@@ -330,7 +336,9 @@ func (s *Snapshot) examine(c *class) {
 	}
 	c.all = c.examined == total
 	slices.Sort(c.slots)
+	c.slots = slices.Compact(c.slots)
 	c.feasible = len(c.slots)
+	c.examined = max(c.examined, c.feasible)
 	c.score, c.seen = slices.Grow(c.score[:0], c.feasible)[:c.feasible], slices.Grow(c.seen[:0], c.feasible)[:c.feasible]
 	for i, at := range c.slots {
 		slot := c.layout.slots[at]
@@ -356,16 +364,15 @@ func (s *Snapshot) enough() int {
 func (s *Snapshot) bestForLone(c *class) (first, second int32) {
 	c.layout = s.layoutFor(s.spreadOf(c.ask))
 	enough := s.enough() + 1
+	if s.small {
+		enough = len(c.layout.ring)
+	}
 	first, second = -1, -1
 	var best, next float32
 	c.examined, c.feasible = 0, 0
-	for _, slot := range c.layout.ring {
-		if c.feasible == enough {
-			break
-		}
-		c.examined++
-		if s.check(c, slot) != fine {
-			continue
+	try := func(slot int32) {
+		if slot == first || slot == second || s.check(c, slot) != fine {
+			return
 		}
 		c.feasible++
 		switch w := s.worth(c, slot); {
@@ -375,6 +382,20 @@ func (s *Snapshot) bestForLone(c *class) (first, second int32) {
 			second, next = slot, w
 		}
 	}
+	if enough < len(c.layout.ring) {
+		for _, slot := range s.favoured(c) {
+			try(slot)
+		}
+		enough += c.feasible
+	}
+	for _, slot := range c.layout.ring {
+		if c.feasible >= enough {
+			break
+		}
+		c.examined++
+		try(slot)
+	}
+	c.examined = max(c.examined, c.feasible)
 	return first, second
 }
 

@@ -115,6 +115,10 @@ type Why struct {
 	// Waits says what the task waits for that no machine decides, and for which
 	// it was not decided; "" for nothing.
 	Waits string `json:"waits,omitempty"`
+	// Places is how many tasks of the job have places or would get one, of Together that
+	// have to, see Ask.Together. Refused is then about the first that would get none.
+	Places   int `json:"places,omitempty"`
+	Together int `json:"together,omitempty"`
 	// Score says why Machine was the best, and RunnerUp the second best.
 	Score    *Score `json:"score,omitempty"`
 	RunnerUp *Score `json:"runnerUp,omitempty"`
@@ -125,6 +129,13 @@ type Why struct {
 func (w Why) String() string {
 	if w.Waits != "" {
 		return w.Waits
+	}
+	if w.Together > 0 {
+		gang := fmt.Sprintf("gang: %d of %d places", w.Places, w.Together)
+		if w.Places, w.Together = 0, 0; len(w.Refused) == 0 {
+			return gang + "; the other tasks of the job do not ask for one yet"
+		}
+		return gang + "; for the next " + w.String()
 	}
 	parts := make([]string, 0, len(w.Refused))
 	for _, r := range w.Refused {
@@ -187,6 +198,7 @@ type Score struct {
 
 // Terms are the parts of a Score. Weights says what each means.
 type Terms struct {
+	Room     float32 `json:"room,omitzero"`
 	Stranded float32 `json:"stranded,omitzero"`
 	Shape    float32 `json:"shape,omitzero"`
 	Tight    float32 `json:"tight,omitzero"`
@@ -198,10 +210,6 @@ type Terms struct {
 	Wish     float32 `json:"wish,omitzero"`
 	// Fit is the only term of the policies other than Hybrid.
 	Fit float32 `json:"fit,omitzero"`
-}
-
-func (t *Terms) total() float32 {
-	return t.Stranded + t.Shape + t.Tight + t.Open + t.Headroom + t.Mix + t.Machine + t.Packages + t.Wish + t.Fit
 }
 
 // Verdict is what one machine says to an ask: a Reason, or "" and its Score.

@@ -39,3 +39,23 @@ func (s *Snapshot) Depth() (n int) {
 	}
 	return n
 }
+
+// CountsFill reports whether what is kept of how full the cell is is what its machines
+// say.
+func (s *Snapshot) CountsFill() bool {
+	var want fill
+	for slot := range s.nodes.len() {
+		n, r := s.nodes.at(slot), s.rows.at(slot)
+		if r.state != stateUp {
+			continue
+		}
+		want.machines++
+		want.devices += int64(DeviceMilli * len(n.devices))
+		want.devicesFree += int64(r.devices)
+		for d, v := range vectorOf(n.Capacity) {
+			want.capacity[d] += v
+			want.used[d] += v - r.byReserv[d]
+		}
+	}
+	return s.fill == want
+}

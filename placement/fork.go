@@ -39,7 +39,7 @@ func (s *Snapshot) Fork() *Snapshot {
 		options: s.options, weights: s.weights,
 		content: content{
 			slots: s.slots.fork(), nodes: s.nodes.fork(), rows: s.rows.fork(), jobIDs: s.jobIDs.fork(), jobs: s.jobs.fork(), tasks: s.tasks.fork(),
-			here: s.here.fork(), stopping: s.stopping.fork(), claims: s.claims.fork(), packages: s.packages.fork(), kinds: s.kinds.fork(),
+			here: s.here.fork(), stopping: s.stopping.fork(), claims: s.claims.fork(), packages: s.packages.fork(), holders: s.holders.fork(), kinds: s.kinds.fork(),
 			sharing: s.sharing,
 		},
 		learnt: learnt{
@@ -47,7 +47,7 @@ func (s *Snapshot) Fork() *Snapshot {
 			classes: map[string]*class{}, rests: map[string]*Ask{},
 		},
 		spare: slices.Clone(s.spare), budgets: maps.Clone(s.budgets), budgetOf: s.budgetOf, bounded: s.bounded, largest: s.largest,
-		trimmed: s.now(), epoch: s.epoch, ofPriority: s.ofPriority, removals: s.removals, passes: s.passes,
+		trimmed: s.now(), epoch: s.epoch, ofPriority: s.ofPriority, removals: s.removals, passes: s.passes, fill: s.fill,
 	}
 	return f
 }
@@ -106,7 +106,7 @@ type shared interface {
 }
 
 func (c *content) tables() []shared {
-	return []shared{&c.slots, &c.nodes, &c.rows, &c.jobIDs, &c.jobs, &c.tasks, &c.here, &c.stopping, &c.claims, &c.packages, &c.kinds}
+	return []shared{&c.slots, &c.nodes, &c.rows, &c.jobIDs, &c.jobs, &c.tasks, &c.here, &c.stopping, &c.claims, &c.packages, &c.holders, &c.kinds}
 }
 
 // detach gives a copy of a node lists of its own, which are written to in place.

@@ -65,7 +65,21 @@ const DefaultReserveAfter = 5 * time.Minute
 // How evenly a job is spread over domains (Ask.Spread) is no term: among the
 // machines that have room, those of the domain with the fewest tasks of the
 // job come first, whatever their score. So no weight can undo it.
+//
+// A cell of which half is used is steady: what comes takes the place of what has gone.
+// Other terms are about packing there than while it fills: Room and SteadyTight, not
+// Stranded, Shape, Tight and Open.
 type Weights struct {
+	// Packing bounds the terms that follow, up to Mix: their sum is brought into a
+	// range so wide, and keeps its order. So packing decides between machines only that
+	// are equal in all that stands above it.
+	Packing float32
+	// Room: the typical asks of the cell that do not fit any more on the machine, each
+	// as often as it did, weighted by its share and its size.
+	Room float32
+	// SteadyTight is Tight in a steady cell: what is left of the machine, as a share of
+	// the mean one, of what is scarce more than of what is not.
+	SteadyTight float32
 	// Stranded: what becomes useless. For each typical ask of the cell that
 	// does not fit into what is left of the machine, everything left is
 	// useless to it; for one that fits, the parts of devices that are too
@@ -100,5 +114,8 @@ type Weights struct {
 // DefaultWeights are what the measurements in docs/performance.md were made
 // with.
 func DefaultWeights() Weights {
-	return Weights{Stranded: 0.07, Shape: 1, Tight: 0.0002, Open: 0.05, Headroom: 0.02, Mix: 0.02, Machine: 8, Packages: 1, Wish: 16}
+	return Weights{
+		Packing: 0.15, Room: 2, SteadyTight: 10, Stranded: 0.07, Shape: 1, Tight: 0.0002, Open: 0.05, Headroom: 0.02, Mix: 0.02,
+		Machine: 8, Packages: 1, Wish: 16,
+	}
 }

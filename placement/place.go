@@ -14,12 +14,21 @@ type pass struct {
 	asked    map[int32]int32 // asks by job
 	// returning is where asks ran last that are still to be decided, by job.
 	returning map[int32][]int32
-	levels    map[schema.Priority][]entry
-	last      *class
-	tight     bool     // the last lone ask found no room: ask each machine once, for the reason
-	classes   []*class // of the asks
-	out       []Decision
+	// gangs are the asks, by job, that are placed together and still to be decided.
+	gangs   map[int32][]Ask
+	levels  map[schema.Priority][]entry
+	last    *class
+	tight   bool     // the last lone ask found no room: ask each machine once, for the reason
+	classes []*class // of the asks
+	out     []Decision
 }
+
+// A pass over a cell of smallCell machines at most, with smallPass machines and asks
+// to compare at most, examines all machines: that takes some milliseconds.
+const (
+	smallCell = 4096
+	smallPass = 1 << 18
+)
 
 // entry is an ask that waits for its turn.
 type entry struct {
@@ -37,13 +46,15 @@ type entry struct {
 // are among them.
 func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	p := &pass{
-		snapshot: s, seed: seed, asked: map[int32]int32{}, returning: map[int32][]int32{}, levels: map[schema.Priority][]entry{},
+		snapshot: s, seed: seed, asked: map[int32]int32{}, returning: map[int32][]int32{}, gangs: map[int32][]Ask{}, levels: map[schema.Priority][]entry{},
 		out: make([]Decision, 0, len(asks)),
 	}
 	s.merge()
 	s.passes++
+	s.small = s.slots.len() <= smallCell && len(asks)*s.slots.len() <= smallPass
 	s.tasks.reserve(len(asks) - len(s.unused))
 	s.here.reserve(len(asks))
+	s.sense()
 	p.enter(asks)
 	for len(p.levels) > 0 {
 		top := schema.Priority(-1)
@@ -84,6 +95,9 @@ func (p *pass) enter(asks []Ask) {
 			p.returning[job] = append(p.returning[job], slot)
 		}
 		p.levels[a.Priority] = append(p.levels[a.Priority], entry{ask: a, job: job})
+		if a.Together > 0 {
+			p.gangs[job] = append(p.gangs[job], *a)
+		}
 		if i > 0 && a.Limit == asks[i-1].Limit && len(a.Devices)+len(asks[i-1].Devices) == 0 {
 			same++
 			continue
@@ -245,6 +259,10 @@ func (p *pass) sort(level []entry) {
 // decide decides one ask.
 func (p *pass) decide(e entry) {
 	s, a := p.snapshot, e.ask
+	if a.Together > 0 && !e.evicted {
+		p.decideTogether(e)
+		return
+	}
 	s.release(e.job, a.Name.Index)
 	if slot, ok := s.slots.get(a.Last); ok {
 		at := slices.Index(p.returning[e.job], slot)
@@ -262,6 +280,72 @@ func (p *pass) decide(e entry) {
 		p.decideOn(c, a, e.job, d)
 	default:
 		p.decideAnywhere(c, a, e.job, d)
+	}
+}
+
+// decideTogether decides all asks of a job, at the turn of the first: all get places, or
+// none. What becomes of them is seen on a fork first.
+func (p *pass) decideTogether(e entry) {
+	s, asks := p.snapshot, p.gangs[e.job]
+	if len(asks) == 0 { // decided already
+		return
+	}
+	delete(p.gangs, e.job)
+	delete(p.returning, e.job)
+	asked := make(map[schema.TaskName]*Ask, len(asks))
+	places := int(s.jobs.at(e.job).held)
+	for i := range asks {
+		asks[i].Together = 0
+		asked[asks[i].Name] = &asks[i]
+		if _, claims := s.claims.get(together(e.job, int32(asks[i].Name.Index))); claims {
+			places--
+		}
+	}
+	fork := s.Fork()
+	decisions := Place(fork, asks, p.seed)
+	fork.Release()
+	s.merge()
+	missing := false
+	why := Why{Machines: s.slots.len()}
+	for i := range decisions {
+		switch d := &decisions[i]; {
+		case d.Evicted || asked[d.Name] == nil:
+		case d.Machine != "":
+			places++
+		case !missing:
+			why, missing = d.Why, true
+		}
+	}
+	if !missing && places >= e.ask.Together {
+		p.takeOver(decisions, asked)
+		return
+	}
+	why.Places, why.Together, why.Held = places, e.ask.Together, ""
+	for i := range asks {
+		s.release(e.job, asks[i].Name.Index)
+		p.out = append(p.out, Decision{Name: asks[i].Name, Why: why})
+	}
+}
+
+// takeOver does what was decided on a fork. Victims that have asked again there are among
+// the decisions.
+func (p *pass) takeOver(decisions []Decision, asked map[schema.TaskName]*Ask) {
+	s := p.snapshot
+	for i := range decisions {
+		d := &decisions[i]
+		p.out = append(p.out, *d)
+		slot, ok := s.slots.get(d.Machine)
+		if !ok {
+			continue
+		}
+		for _, id := range s.victimsOf(d, slot) {
+			t := s.tasks.at(id)
+			if s.victim(t); t.ask != nil {
+				again := t.again(s)
+				asked[again.Name] = &again
+			}
+		}
+		s.carryOut(asked[d.Name], d)
 	}
 }
 

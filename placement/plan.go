@@ -62,7 +62,7 @@ func NewPlan(s *Snapshot, asks []Ask, groups map[schema.TaskName]string, seed ui
 		slot, _ := fork.slots.get(d.Machine)
 		with := fork.companyOf(fork.single(&step.Ask), slot)
 		step.InDomain, step.OnMachine = int(with.inDomain), int(with.onMachine)
-		for _, id := range step.victims(fork, slot) {
+		for _, id := range fork.victimsOf(&step.Decision, slot) {
 			if t := fork.tasks.at(id); t.ask != nil { // it has asked again
 				asked[fork.jobs.at(t.job).name.Task(int(t.index))] = Planned{Ask: t.again(fork), From: d.Machine}
 			}
@@ -123,16 +123,6 @@ func Commit(s *Snapshot, p Plan) (done Plan, conflicts []Conflict) {
 	return done, conflicts
 }
 
-// victims returns those of a step's victims that a machine holds.
-func (x *Planned) victims(s *Snapshot, slot int32) (ids []int32) {
-	for _, v := range x.Decision.Victims {
-		if id := s.find(taskKey{s.jobID(v.Name.JobName), int32(v.Name.Index), slot, v.Generation}); id >= 0 {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
 // holds returns why a step does not hold, "" if it does.
 func (x *Planned) holds(s *Snapshot) Reason {
 	if from, ok := s.slots.get(x.From); ok && s.find(taskKey{s.jobID(x.Ask.Name.JobName), int32(x.Ask.Name.Index), from, x.Ask.Generation}) >= 0 {
@@ -143,7 +133,7 @@ func (x *Planned) holds(s *Snapshot) Reason {
 		return ReasonGone
 	}
 	c := s.single(&x.Ask)
-	victims := x.victims(s, slot)
+	victims := s.victimsOf(&x.Decision, slot)
 	if len(victims) != len(x.Decision.Victims) || slices.ContainsFunc(victims, func(id int32) bool { return !x.mayEvict(s, c, id, victims) }) {
 		return ReasonVictims
 	}
@@ -218,27 +208,4 @@ func (x *Planned) room(s *Snapshot, c *class, slot int32, leaving []int32) Reaso
 }
 
 // apply does to a snapshot what a step that holds says.
-func (x *Planned) apply(s *Snapshot) {
-	s.merge()
-	slot, _ := s.slots.get(x.Decision.Machine)
-	c := s.single(&x.Ask)
-	s.release(c.job, x.Ask.Name.Index)
-	victims := x.victims(s, slot)
-	var leaving []int32
-	for _, id := range victims {
-		if x.Decision.Later && !s.tasks.at(id).claim {
-			leaving = append(leaving, id)
-		} else {
-			s.drop(id)
-		}
-	}
-	if x.Decision.Later {
-		s.stop(slot, leaving)
-		s.claim(c, nil, taskKey{c.job, int32(x.Ask.Name.Index), slot, x.Ask.Generation}, leaving)
-		return
-	}
-	s.put(c, &x.Ask, c.job, slot, &x.Decision)
-	if c.inSet {
-		s.enter(slot, s.allocNamed(s.allocKeyOf(x.Decision.Alloc), slot))
-	}
-}
+func (x *Planned) apply(s *Snapshot) { s.carryOut(&x.Ask, &x.Decision) }

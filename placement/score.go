@@ -5,67 +5,112 @@ import "math"
 // infeasible is the score of a machine that has no room.
 var infeasible = float32(math.Inf(-1))
 
-// worth returns the score of a machine that has room for the class. It is the
-// sum of terms, computed in the same order, so that the two never differ.
-func (s *Snapshot) worth(c *class, slot int32) float32 {
-	t := s.terms(c, slot)
-	return t.total()
-}
+// worth returns the score of a machine that has room for the class.
+func (s *Snapshot) worth(c *class, slot int32) float32 { return s.rate(c, slot, nil) }
 
-// terms returns the parts of the score of a machine that has room.
-func (s *Snapshot) terms(c *class, slot int32) (t Terms) {
-	switch s.options.Policy {
-	case Random:
-		t.Fit = float32(mix(s.nodes.at(slot).hash^c.id)>>40) / (1 << 24)
-		return t
-	case BestFit:
-		t.Fit = -s.leftover(c, slot)
-		return t
-	case WorstFit:
-		t.Fit = -s.marginalCost(c, slot)
-		return t
-	case DotProduct, Cosine:
-		t.Fit = s.alignment(c, slot)
-		return t
-	}
-	w, r := &s.weights, s.rows.at(slot)
-	t.Stranded = -w.Stranded * s.strands(c, s.nodes.at(slot), r)
-	u := &r.unit
-	t.Shape = w.Shape * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
-	t.Tight = -w.Tight * s.left(c, r)
-	if r.idle {
-		t.Open = -w.Open
-	}
-	if cpu := s.nodes.at(slot).Capacity.CPUMilli; cpu > 0 && c.limit[0] > 0 {
-		share := float32(r.prodCPU) / float32(cpu)
-		if c.prod {
-			after := share + float32(c.limit[0])/float32(cpu)
-			t.Mix = -w.Mix * share
-			t.Headroom = -w.Headroom * max(0, 10*(after-0.9))
-		} else {
-			t.Mix = w.Mix * share
+// rate returns the score of a machine that has room, and reports its parts if it is asked
+// for them.
+func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
+	if s.options.Policy != "" && s.options.Policy != Hybrid {
+		total = s.fit(c, slot)
+		if t != nil {
+			t.Fit = total
 		}
+		return total
 	}
+	w := &s.weights
+	total = s.packing(c, slot, t)
 	if c.job >= 0 && s.jobs.at(c.job).held > 0 {
 		if n := s.staysOnMachine(c.job, slot); n > 0 {
-			t.Machine = -w.Machine * float32(n) / float32(n+1)
+			company := -w.Machine * float32(n) / float32(n+1)
+			if total += company; t != nil {
+				t.Machine = company
+			}
 		}
 	}
 	if len(c.packages) > 0 {
-		t.Packages = -w.Packages * s.nodes.at(slot).lacking(c.packages)
-	}
-	for i := range c.wishes {
-		if v := &c.wishes[i]; v.holds(slot) != (v.weight > 0) {
-			t.Wish -= w.Wish * abs(v.weight)
+		packages := -w.Packages * s.nodes.at(slot).lacking(c.packages)
+		if total += packages; t != nil {
+			t.Packages = packages
 		}
 	}
-	return t
+	if len(c.wishes) > 0 {
+		wish := -w.Wish * c.missed(slot)
+		if total += wish; t != nil {
+			t.Wish = wish
+		}
+	}
+	return total
+}
+
+// fit returns the score of the policies that hybrid is compared with.
+func (s *Snapshot) fit(c *class, slot int32) float32 {
+	switch s.options.Policy {
+	case Random:
+		return float32(mix(s.nodes.at(slot).hash^c.id)>>40) / (1 << 24)
+	case BestFit:
+		return -s.leftover(c, slot)
+	case WorstFit:
+		return -s.marginalCost(c, slot)
+	}
+	return s.alignment(c, slot)
+}
+
+// missed returns the weights of the preferences that do not hold of a machine.
+func (c *class) missed(slot int32) (sum float32) {
+	for i := range c.wishes {
+		if v := &c.wishes[i]; v.holds(slot) != (v.weight > 0) {
+			sum += abs(v.weight)
+		}
+	}
+	return sum
 }
 
 func abs(x float32) float32 { return max(x, -x) }
 
-// strands returns what a placement adds to what is stranded on the machine.
-func (s *Snapshot) strands(c *class, n *node, r *row) float32 {
+// packing returns what the terms are worth together that are about what is left. That is
+// less than what stands above packing: their sum, brought between -Packing/2 and
+// Packing/2.
+func (s *Snapshot) packing(c *class, slot int32, t *Terms) float32 {
+	w, r, n := &s.weights, s.rows.at(slot), s.nodes.at(slot)
+	less := s.lessWorth(c, n, r)
+	var room, stranded, shape, open, headroom, mix float32
+	var tight float32
+	if s.typical.steady {
+		room, tight = -w.Room*less, -w.SteadyTight*max(s.left(c, r, &s.typical.tight), 0)
+	} else {
+		tight = -w.Tight * s.left(c, r, &s.typical.scale)
+		u := &r.unit
+		stranded = w.Stranded * less
+		shape = w.Shape * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
+		if r.idle {
+			open = -w.Open
+		}
+	}
+	if cpu := n.Capacity.CPUMilli; cpu > 0 && c.limit[0] > 0 {
+		share := float32(r.prodCPU) / float32(cpu)
+		mix = w.Mix * share
+		if c.prod {
+			after := share + float32(c.limit[0])/float32(cpu)
+			mix, headroom = -mix, -w.Headroom*max(0, 10*(after-0.9))
+		}
+	}
+	sum := room + stranded + shape + tight + open + headroom + mix
+	by := w.Packing / 2 / (packingScale + abs(sum))
+	if t != nil {
+		t.Room, t.Stranded, t.Shape, t.Tight = by*room, by*stranded, by*shape, by*tight
+		t.Open, t.Headroom, t.Mix = by*open, by*headroom, by*mix
+	}
+	return by * sum
+}
+
+// packingScale is the sum of the terms of packing at which they are worth half of what
+// they may be: some typical asks.
+const packingScale = 8
+
+// lessWorth returns how much less worth what is free on a machine is after a placement:
+// of what is stranded, how much more it is, with the sign turned.
+func (s *Snapshot) lessWorth(c *class, n *node, r *row) float32 {
 	free := vector{max(r.byReserv[0]-c.limit[0], 0), max(r.byReserv[1]-c.limit[1], 0), max(r.byReserv[2]-c.limit[2], 0)}
 	devices, whole := n.devices, r.devices
 	var after [16]device
@@ -78,14 +123,17 @@ func (s *Snapshot) strands(c *class, n *node, r *row) float32 {
 			whole -= int32(u.milli)
 		}
 	}
-	useless, _ := s.typical.strand(&free, devices, whole, r.fits)
-	return useless - r.stranded
+	var worth float32
+	if s.typical.steady {
+		worth, _ = s.typical.room(&free, devices, r.fits)
+	} else {
+		worth, _ = s.typical.strand(&free, devices, whole, r.fits)
+	}
+	return r.worth - worth
 }
 
-// left returns what is left after the placement, in multiples of the typical
-// ask, summed over the dimensions.
-func (s *Snapshot) left(c *class, r *row) float32 {
-	scale := &s.typical.scale
+// left returns what is left after the placement, on a scale, summed over the dimensions.
+func (s *Snapshot) left(c *class, r *row, scale *[dims + 1]float32) float32 {
 	return float32(r.byReserv[0]-c.limit[0])*scale[0] + float32(r.byReserv[1]-c.limit[1])*scale[1] +
 		float32(r.byReserv[2]-c.limit[2])*scale[2] + float32(r.devices)*scale[dims]
 }
@@ -183,7 +231,7 @@ func (s *Snapshot) scoreOf(c *class, slot int32) *Score {
 	}
 	out := &s.scored[0]
 	s.scored = s.scored[1:]
-	t := s.terms(c, slot)
-	*out = Score{Machine: s.nodes.at(slot).Name, Total: t.total(), Terms: t}
+	*out = Score{Machine: s.nodes.at(slot).Name}
+	out.Total = s.rate(c, slot, &out.Terms)
 	return out
 }

@@ -29,7 +29,7 @@ func TestHeadroom(t *testing.T) {
 		if !ok || v.Reason != "" {
 			t.Fatalf("%+v: %+v", c, v)
 		}
-		if got := v.Score.Terms.Headroom < -0.001; got != c.want {
+		if got := v.Score.Terms.Headroom < -0.00001; got != c.want {
 			t.Errorf("%+v: headroom is %v", c, v.Score.Terms.Headroom)
 		}
 	}

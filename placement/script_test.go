@@ -305,6 +305,8 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 			g.Models = strings.Split(models, "|")
 		}
 		a.Devices = append(a.Devices, g)
+	case "together":
+		a.Together = number(v)
 	case "prefer":
 		a.Prefer = v
 	case "last":
@@ -405,6 +407,10 @@ func describe(out []placement.Decision) string {
 
 func describeWhy(w placement.Why) string {
 	var b strings.Builder
+	if w.Together > 0 {
+		gang, _, _ := strings.Cut(w.String(), ";")
+		fmt.Fprintln(&b, gang)
+	}
 	fmt.Fprintf(&b, "%d machines, %d with room\n", w.Machines, w.Feasible)
 	for _, r := range w.Refused {
 		fmt.Fprintf(&b, "%s\n", r.Reason.Of(r.Machines))

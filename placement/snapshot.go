@@ -44,7 +44,46 @@ type Snapshot struct {
 	ofPriority [schema.MaxPriority + 1]int // tasks held, by priority
 	removals   int                         // counts the tasks that went
 	passes     int
+	small      bool    // the pass is so small that it examines all machines for each ask
 	holds      []int32 // slots held for long waiters in this pass
+	fill
+}
+
+// fill is how much the machines have that are up, and how much of it is used. What
+// others have is of no use, and makes no difference.
+type fill struct {
+	machines             int64
+	capacity, used       vector
+	devices, devicesFree int64 // thousandths
+}
+
+// count takes a machine that is up into account (sign 1), or out of it (sign -1); what is
+// used of it follows when it is touched.
+func (f *fill) count(n *node, r *row, sign int64) {
+	if r.state != stateUp {
+		return
+	}
+	f.machines += sign
+	for d, v := range vectorOf(n.Capacity) {
+		f.capacity[d] += sign * v
+		f.used[d] -= r.counted[d]
+	}
+	f.devices += sign * int64(DeviceMilli*len(n.devices))
+	f.devicesFree -= int64(r.devices)
+	r.counted, r.devices = vector{}, 0
+}
+
+// use takes into account what is used of a machine now. Its devices had so much free.
+func (f *fill) use(n *node, r *row, was int32) {
+	if r.state != stateUp {
+		return
+	}
+	f.devicesFree += int64(r.devices - was)
+	for d, v := range vectorOf(n.Capacity) {
+		used := v - r.byReserv[d]
+		f.used[d] += used - r.counted[d]
+		r.counted[d] = used
+	}
 }
 
 // content is what a snapshot holds. It shares it with its forks, see Fork.
@@ -60,9 +99,10 @@ type content struct {
 	stopping index[uint64, int32]
 	claims   index[uint64, int32] // tasks by job and index, see Claim
 	packages index[string, int32]
-	kinds    index[string, int16] // device kinds and models
-	sharing  *sharing             // nil if there is no fork
-	copied   *sharing             // what it shared before it took a copy
+	holders  index[int32, holders] // by package
+	kinds    index[string, int16]  // device kinds and models
+	sharing  *sharing              // nil if there is no fork
+	copied   *sharing              // what it shared before it took a copy
 }
 
 // learnt is what a snapshot has found out of its content, to be found out again
@@ -95,12 +135,13 @@ type row struct {
 	idle        bool // next to nothing of it is used
 	_           [2]byte
 
-	prodCPU  int64             // limits of prod tasks
-	unit     [dims + 1]float32 // direction of what is free, length 1; devices last
-	stranded float32           // of what is free
-	fits     uint32            // typical asks that fit, as bits
-	devices  int32             // free thousandths of all devices
-	_        [28]byte
+	prodCPU int64             // limits of prod tasks
+	unit    [dims + 1]float32 // direction of what is free, length 1; devices last
+	worth   float32           // of what is free: typical.room in a steady cell, else typical.strand
+	fits    uint32            // typical asks that fit, as bits
+	devices int32             // free thousandths of all devices
+	counted vector            // what of the machine is counted in Snapshot.used
+	_       [4]byte
 }
 
 // What stands in row.state.
@@ -137,7 +178,7 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 		content: content{
 			slots: newIndex[string, int32](len(machines)), nodes: table[node]{detach: (*node).detach},
 			jobIDs: newIndex[schema.JobName, int32](0), here: newIndex[uint64, int32](len(tasks)), stopping: newIndex[uint64, int32](0),
-			claims: newIndex[uint64, int32](0), packages: newIndex[string, int32](0), kinds: newIndex[string, int16](0),
+			claims: newIndex[uint64, int32](0), packages: newIndex[string, int32](0), holders: newIndex[int32, holders](0), kinds: newIndex[string, int16](0),
 		},
 		learnt: learnt{
 			attributes: map[string]*column{}, layouts: map[string]*layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
@@ -200,10 +241,13 @@ func (s *Snapshot) SetMachine(m Machine) {
 	}
 	n, r := s.nodes.edit(slot), s.rows.edit(slot)
 	reshaped := known && !sameAttributes(n.Machine, m)
+	s.count(n, r, -1)
 	n.Machine = m
 	r.state, r.minPriority = stateOf(m), minPriority(m.Conditions)
 	s.setDevices(slot)
-	s.setPackages(slot)
+	r.devices = 0
+	s.count(n, r, 1)
+	s.setPackages(slot, m.Packages)
 	for d, v := range vectorOf(m.Capacity) {
 		s.largest[d] = max(s.largest[d], v)
 	}
@@ -254,8 +298,10 @@ func (s *Snapshot) RemoveMachine(name string) {
 		s.drop(s.nodes.at(slot).first)
 	}
 	s.slots.remove(name)
-	*s.nodes.edit(slot) = node{first: -1}
-	s.rows.edit(slot).state = stateGone
+	s.setPackages(slot, nil)
+	n, r := s.nodes.edit(slot), s.rows.edit(slot)
+	s.count(n, r, -1)
+	*n, *r = node{first: -1}, row{state: stateGone, heldAt: -1}
 	for attribute := range s.attributes {
 		s.setAttribute(attribute, slot, "")
 	}
@@ -309,7 +355,9 @@ func (s *Snapshot) touch(slot int32) {
 	r.ports = n.freePorts()
 	r.version++
 	s.log = append(s.log, slot)
+	was := r.devices
 	s.typical.derive(n, r)
+	s.use(n, r, was)
 	if len(s.log) > 8*int(s.nodes.len())+1024 {
 		cut := len(s.log) - 4*int(s.nodes.len())
 		s.trimmed += cut

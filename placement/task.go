@@ -80,6 +80,10 @@ type Ask struct {
 	// AllocMax is how many tasks of the job one alloc may have, this one included;
 	// 0 is any number.
 	AllocMax int
+	// Together, when not 0, is how many tasks of the job have to have places for any of
+	// those that ask to get one: a machine, or a claim on the room of those that leave.
+	// What the job's tasks hold that do not ask counts.
+	Together int
 	// Waited is how long the task has been pending. See Options.ReserveAfter.
 	Waited time.Duration
 }

@@ -28,15 +28,25 @@ type typical struct {
 	// scale is the inverse of the mean ask, by dimension, devices last. The
 	// capacity of machines is no part of it, so that machines nobody can use
 	// change nothing.
-	scale  [dims + 1]float32
+	scale [dims + 1]float32
+	// tight weighs what is left of a machine, by dimension, devices last: the inverse of
+	// the mean machine, times the square of how much of it all asks want, relative to
+	// the dimension of which they want most. What is not scarce may lie about.
+	tight  [dims + 1]float32
 	counts int // number of asks it was made of
 	stale  int // number of changes since
+	// steady says that the cell is filled by half at least, see Snapshot.sense.
+	steady bool
 }
 
 type typicalAsk struct {
 	shape
 	share float32
 	need  need
+	// inverse is one over the limit, 0 where nothing is asked.
+	inverse [dims]float32
+	// worth is what room for one more of it is worth.
+	worth float32
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -94,6 +104,7 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 	}
 	t.counts, t.stale = total, 0
 	next := typical{scale: meanOf(counts, total)}
+	next.tight = s.tightness(&next.scale, total)
 	most, sum := mostOf(counts, &next.scale)
 	for _, sh := range most {
 		a := typicalAsk{shape: sh.shape, share: float32(float64(sh.n) / float64(sum))}
@@ -104,17 +115,60 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 			}
 			a.need = s.needs([]DeviceAsk{d})[0]
 		}
+		for d, v := range sh.limit {
+			if v > 0 {
+				a.inverse[d] = 1 / float32(v)
+			}
+		}
+		a.worth = a.share * float32(sh.weight(&next.scale)) / 100
 		next.asks = append(next.asks, a)
 	}
 	if t.resembles(&next) {
 		return
 	}
-	t.asks, t.scale = next.asks, next.scale
+	t.asks, t.scale, t.tight = next.asks, next.scale, next.tight
+	s.deriveAll()
+}
+
+// tightness returns typical.tight of so many asks with the inverse of their mean.
+func (s *Snapshot) tightness(scale *[dims + 1]float32, total int) (tight [dims + 1]float32) {
+	has := [dims + 1]float32{float32(s.capacity[0]), float32(s.capacity[1]), float32(s.capacity[2]), float32(s.devices)}
+	var wanted [dims + 1]float32 // share of the cell
+	for d := range tight {
+		if has[d] > 0 && scale[d] > 0 {
+			wanted[d] = float32(total) / scale[d] / has[d]
+		}
+	}
+	most := slices.Max(wanted[:])
+	for d, share := range wanted {
+		if share > 0 {
+			tight[d] = share / most * share / most * float32(s.machines) / has[d]
+		}
+	}
+	return tight
+}
+
+// deriveAll derives all machines afresh.
+func (s *Snapshot) deriveAll() {
 	s.flatten() // each machine changes
 	for slot := range s.nodes.len() {
-		t.derive(s.nodes.at(slot), s.rows.edit(slot))
+		s.typical.derive(s.nodes.at(slot), s.rows.edit(slot))
 	}
 	s.forget()
+}
+
+// sense finds out whether the cell is filled by half at least, in any dimension: what
+// is placed then comes for room that others left, and what counts is that what is left
+// stays of use. Below, it counts how evenly the dimensions are used up.
+func (s *Snapshot) sense() {
+	steady := 2*s.devicesFree <= s.devices && s.devices > 0
+	for d := range dims {
+		steady = steady || 2*s.used[d] >= s.capacity[d] && s.capacity[d] > 0
+	}
+	if steady != s.typical.steady {
+		s.typical.steady = steady
+		s.deriveAll()
+	}
 }
 
 // resembles reports whether what was learnt now is so much like what is known
@@ -125,7 +179,7 @@ func (t *typical) resembles(o *typical) bool {
 		return false
 	}
 	for d := range t.scale {
-		if !near(t.scale[d], o.scale[d]) {
+		if !near(t.scale[d], o.scale[d]) || !near(t.tight[d], o.tight[d]) {
 			return false
 		}
 	}
@@ -282,7 +336,55 @@ func (t *typical) derive(n *node, r *row) {
 			u[d] *= inv
 		}
 	}
-	r.stranded, r.fits = t.strand(&free, n.devices, whole, 1<<len(t.asks)-1)
+	all := uint32(1<<len(t.asks) - 1)
+	if t.steady {
+		r.worth, r.fits = t.room(&free, n.devices, all)
+	} else {
+		r.worth, r.fits = t.strand(&free, n.devices, whole, all)
+	}
+}
+
+const (
+	// slack makes up for rounding where an amount is a multiple of another.
+	slack = 1.0 / 1024
+	// mostTimes is how often a typical ask counts at most.
+	mostTimes = 1 << 10
+)
+
+// room returns what the typical asks that still fit are worth, each as often as it
+// fits, and which of them fit. Only those in the set can fit.
+func (t *typical) room(free *vector, devices []device, set uint32) (worth float32, fits uint32) {
+	for i := range t.asks {
+		a := &t.asks[i]
+		if set&(1<<i) == 0 {
+			continue
+		}
+		times := float32(mostTimes)
+		for d, inverse := range a.inverse {
+			if inverse > 0 {
+				times = min(times, float32(free[d])*inverse+slack)
+			}
+		}
+		n := int(times)
+		if a.kind != "" && n > 0 {
+			n = min(n, a.times(devices))
+		}
+		if n > 0 {
+			worth += float32(n) * a.worth
+			fits |= 1 << i
+		}
+	}
+	return worth, fits
+}
+
+// times returns how often what the ask wants of devices is free.
+func (a *typicalAsk) times(devices []device) (n int) {
+	for _, d := range devices {
+		if d.free >= a.need.milli && a.need.matches(d) {
+			n += int(d.free / a.need.milli)
+		}
+	}
+	return n / a.need.count
 }
 
 // idleShare is how much of a machine, as a part of it, may be used of one that

@@ -72,6 +72,9 @@ type MasterConfig struct {
 	// LostAfter and JoinWait are those of Observed; 0 is DefaultLostAfter and not
 	// at all.
 	LostAfter, JoinWait time.Duration
+	// Observed is what is known of the machines already, which is the master's from then on;
+	// nil: nothing is.
+	Observed *model.Observed
 	// Step decides; nil is the package's own. The simulation plants bugs here.
 	Step func(control.Input) control.Output
 }
@@ -128,16 +131,25 @@ func NewMaster(cfg MasterConfig, docs map[string][]byte, now time.Time) (*Master
 	if err != nil {
 		return nil, fmt.Errorf("load cell %s: %w", cfg.Cell, err)
 	}
+	return NewMasterOf(cfg, state, now), nil
+}
+
+// NewMasterOf returns a master that begins to lead at now with what is stored, which is the
+// master's from then on: it changes when something is Stored.
+func NewMasterOf(cfg MasterConfig, state *model.State, now time.Time) *Master {
 	if cfg.Step == nil {
 		cfg.Step = control.Step
 	}
 	m := &Master{
-		cfg: cfg, state: state, observed: model.NewObserved(now), head: state.Head.Commit, reported: true,
+		cfg: cfg, state: state, observed: cfg.Observed, head: state.Head.Commit, reported: true,
 		epochs: map[string]uint64{}, pushed: map[string]schema.View{}, unsent: map[string]struct{}{}, joining: map[string]struct{}{},
+	}
+	if m.observed == nil {
+		m.observed = model.NewObserved(now)
 	}
 	m.observed.LostAfter, m.observed.JoinWait = cmp.Or(cfg.LostAfter, model.DefaultLostAfter), cfg.JoinWait
 	m.addEvents([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
-	return m, nil
+	return m
 }
 
 // State is what is stored. It must not be written to.

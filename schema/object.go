@@ -330,12 +330,54 @@ type Package struct {
 	// Origins says where each object is declared. It is kept beside the
 	// objects, so that a line that moves changes no object.
 	Origins map[ObjectKey]Position `json:"origins"`
+	// Places says of an object where the fields stand that another package may be the
+	// reason of a mistake of, such as user and cell, by their data path in the object:
+	// LINE:COLUMN in the file of its origin, or PATH:LINE:COLUMN. An older release
+	// has stored none. See Place.
+	Places map[ObjectKey]map[string]string `json:"places,omitempty"`
 	// References are the names of objects that may be declared elsewhere,
 	// sorted by From and Field.
 	References []Reference `json:"references,omitempty"`
 	// Opened is what a master says of the package's secrets, beside what is declared: a
 	// Package that was compiled has none of it.
 	Opened map[ObjectKey]Opened `json:"opened,omitempty"`
+}
+
+// Place returns where a field of an object of p stands, by its data path in the object: as
+// well as is known, which is at least where the object is declared.
+func (p *Package) Place(key ObjectKey, field string) Position {
+	at := p.Origins[key]
+	text := p.Places[key][field]
+	column := strings.LastIndexByte(text, ':')
+	if column < 0 {
+		return at
+	}
+	line := strings.LastIndexByte(text[:column], ':')
+	l, errLine := strconv.Atoi(text[line+1 : column])
+	c, errColumn := strconv.Atoi(text[column+1:])
+	if errLine != nil || errColumn != nil {
+		return at
+	}
+	at.Line, at.Column = l, c
+	if line >= 0 {
+		at.Path = text[:line]
+	}
+	return at
+}
+
+// SetPlace notes where a field of an object of p stands.
+func (p *Package) SetPlace(key ObjectKey, field string, at Position) {
+	if p.Places == nil {
+		p.Places = map[ObjectKey]map[string]string{}
+	}
+	if p.Places[key] == nil {
+		p.Places[key] = map[string]string{}
+	}
+	text := fmt.Sprintf("%d:%d", at.Line, at.Column)
+	if at.Path != p.Origins[key].Path {
+		text = at.Path + ":" + text
+	}
+	p.Places[key][field] = text
 }
 
 // Reference is a name in an object that stands for another object. Packages

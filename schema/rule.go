@@ -34,6 +34,7 @@ const (
 	RuleTrailer      Rule = "trailer"       // a commit trailer without effect
 	RuleInternal     Rule = "internal"      // a bug in the compiler
 	RuleSecret       Rule = "secret"        // a secret in clear, or one that cannot be opened
+	RuleCheck        Rule = "check"         // a check of the repository's own CUE does not hold
 )
 
 // RuleText is a rule with what it stands for.
@@ -73,5 +74,6 @@ func Rules() []RuleText {
 		{RuleTrailer, "a commit trailer without effect"},
 		{RuleInternal, "a bug in the compiler"},
 		{RuleSecret, "a secret in clear, or one that cannot be opened"},
+		{RuleCheck, "a check of the repository's own CUE does not hold"},
 	}
 }

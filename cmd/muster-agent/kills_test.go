@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -40,7 +39,7 @@ var (
 // the index's journal what it does: each entry is one write to a file opened for
 // appending. A failing task ends with another status at each start.
 const taskScript = `#!/bin/sh
-# usage: task.sh JOURNAL GENERATION service|batch|failing
+# usage: task.sh JOURNAL GENERATION service|batch|failing|before [prepared]
 journal=$1 generation=$2
 exec 9>>"$journal.lock"
 flock -n 9
@@ -50,6 +49,8 @@ case $? in
 *) echo "lockless $generation" >>"$journal" ;;
 esac
 [ "$(cat "$MUSTER_SECRETS_DIR/key")" = "known to tasks" ] || echo "secretless $generation" >>"$journal"
+[ -z "$4" ] || grep -q "^before $generation" "$journal" || echo "unprepared $generation" >>"$journal"
+[ "$3" != before ] || { sleep 0.1; echo "before $generation" >>"$journal"; exit; }
 n=$(grep -c "^start $generation " "$journal")
 echo "start $generation $n" >>"$journal"
 case $3 in
@@ -333,14 +334,31 @@ func (h *killing) assignment(s *slot) schema.Assignment {
 		},
 	}
 	if h.image != "" {
-		job.Task.Process, job.Task.Sticky = schema.Process{}, schema.StickyHere
-		job.Task.Container = &schema.Container{Image: h.image, Command: []string{"task.sh", "/muster/sticky/journal", fmt.Sprint(s.generation), s.job}}
+		h.contain(&job.Task, s)
 	}
 	a := schema.Assignment{Task: job.ID().Task(s.index), Generation: s.generation, Data: schema.DigestOf(job), Job: job}
 	if s.stop {
 		a.Stop = &schema.Cause{Kind: schema.CauseUpdate, At: time.Now()}
 	}
 	return a
+}
+
+// contain has a task run in the image: each fourth after a command that runs before it, and
+// each fifth in a kernel of its own, where the machine can do that.
+func (h *killing) contain(t *schema.TaskSpec, s *slot) {
+	command := []string{"task.sh", "/muster/sticky/journal", fmt.Sprint(s.generation), s.job}
+	container := schema.Container{Image: h.image}
+	if s.index%5 == 4 && h.master.attributes()[schema.Runsc.Attribute()] == "true" {
+		container.Runtime = schema.Runsc
+	}
+	if s.index%4 == 3 {
+		before := container
+		before.Command = []string{"task.sh", "/muster/sticky/journal", fmt.Sprint(s.generation), "before"}
+		t.Before = []schema.Before{{Container: &before}}
+		command = append(command, "prepared")
+	}
+	container.Command = command
+	t.Process, t.Sticky, t.Container = schema.Process{}, schema.StickyHere, &container
 }
 
 // receive takes the newest report and goes on from it.
@@ -485,67 +503,6 @@ func killOne(id keeper.Identity) bool {
 	}
 	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 	return f[0] != "Z" && f[19] == fmt.Sprint(id.Start) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
-}
-
-// checkJournals compares what the agents reported with what the tasks wrote.
-func (h *killing) checkJournals() {
-	h.t.Helper()
-	starts, ends := map[string]int{}, map[string]int{}
-	for _, s := range h.slots {
-		b, err := os.ReadFile(h.journal(s))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			h.t.Fatal(err)
-		}
-		for line := range strings.Lines(string(b)) {
-			switch f := strings.Fields(line); f[0] {
-			case "start":
-				starts[f[1]]++
-			case "end":
-				ends[f[1]+" "+f[2]]++
-			default:
-				h.t.Errorf("%s.%d wrote %q", s.job, s.index, strings.TrimSpace(line))
-			}
-		}
-	}
-	for _, g := range slices.Sorted(maps.Keys(h.reported)) {
-		k := h.reported[g]
-		if n := starts[fmt.Sprint(g)]; n > k.incarnation {
-			h.t.Errorf("%s generation %d was started %d times in %d incarnations", k.slot, g, n, k.incarnation)
-		}
-		for _, e := range k.exits {
-			if e.Code >= 0 && ends[fmt.Sprintf("%d %d", g, e.Code)] == 0 {
-				h.t.Errorf("%s generation %d: incarnation %d is said to have %s, and wrote nothing of it", k.slot, g, e.Incarnation, e)
-			}
-		}
-		h.checkEnd(g, k, ends)
-	}
-}
-
-// checkEnd checks that a generation ended for a reason: what finished wrote so,
-// and what wrote so has finished, unless its keeper was killed before it could
-// report it, or it was asked to stop between its last line and its exit.
-func (h *killing) checkEnd(g uint64, k *reportedEnd, ends map[string]int) {
-	h.t.Helper()
-	if k.dead == nil {
-		return
-	}
-	finished := ends[fmt.Sprintf("%d 0", g)]
-	unreported := 0
-	for _, e := range k.exits {
-		if e.Code < 0 || strings.Contains(e.Message, "SIGTERM was sent") {
-			unreported++
-		}
-	}
-	switch {
-	case k.dead.Kind == schema.CauseStartFailed:
-		h.t.Errorf("%s generation %d: %s", k.slot, g, k.dead)
-	case k.dead.Kind == schema.CauseFinished && finished == 0:
-		h.t.Errorf("%s generation %d: %s, and it wrote nothing of it", k.slot, g, k.dead)
-	case finished > 1+unreported:
-		h.t.Errorf("%s generation %d has finished %d times; exits %v", k.slot, g, finished, k.exits)
-	case finished > 0 && k.dead.Kind != schema.CauseFinished && unreported == 0:
-		h.t.Errorf("%s generation %d has finished, and is called %s; exits %v", k.slot, g, k.dead, k.exits)
-	}
 }
 
 // processes lists what is alive of this cell but the agent: by the directory in

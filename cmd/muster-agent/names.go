@@ -144,7 +144,7 @@ func (a *agent) openNames(ctx context.Context, f *flags, dir string, cfg *loop.C
 	n.services.begin(n.known.Snapshot())
 	n.networks.begin(n.known.Snapshot())
 	n.networks.serve(cfg)
-	cfg.UnlistWithin = unlistWithin
+	cfg.UnlistWithin, cfg.Listing = unlistWithin, n.services.there || n.known.Snapshot().HasAnyService()
 	return n, n.openServer(ctx, a.cell, name, f, cfg)
 }
 

@@ -24,9 +24,9 @@ func newDiff(std stdio) *cobra.Command {
 	var dir string
 	var out *outputFlag
 	c := &cobra.Command{
-		Use:        "diff [BASE | BASE..HEAD | BASE...HEAD]",
-		SuggestFor: []string{"plan"},
-		Short:      "print what a change does to objects and tasks",
+		Use: "diff [BASE | BASE..HEAD | BASE...HEAD]",
+
+		Short: "print what a change does to objects and tasks",
 		Long: `Print how the data that a config repository compiles to differs between two
 commits, by object and field, and what each change does to the tasks that run: in
 place, or restart. BASE...HEAD begins where HEAD parted from BASE, as a pull request

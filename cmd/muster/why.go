@@ -19,18 +19,23 @@ func newWhy(std stdio) *cobra.Command {
 	var machine string
 	var out *outputFlag
 	c := &cobra.Command{
-		Use:   "why USER/JOB[/INDEX] | -l LABELS",
-		Short: "explain the state of a job or a task",
+		Use:   "why USER/JOB[/INDEX] | service USER/NAME | -l LABELS",
+		Short: "explain the state of a job, a task or a service",
 		Long: `Explain the state of a job or a task, or of each job that --selector matches (a list
 with -o json). For a task this includes the score of its machine and of the best other
 one; --machine says whether a given machine would accept the task, and which tasks it
-would preempt there.
+would preempt there. For a service: which tasks are its endpoints, which are not and why,
+and which machines do not send their connections on.
 
 On a terminal, or if COLUMNS is set, long lines are wrapped, except with -o wide.`,
-		Example: "  muster why search/web/3 --machine m-17\n  muster why search/web\n  muster why search/web/3 -o json\n  muster why -l tier=front",
-		Args:    cobra.MaximumNArgs(1),
+		Example: "  muster why search/web/3 --machine m-17\n  muster why search/web\n  muster why search/web/3 -o json\n  muster why -l tier=front\n  muster why service search/front",
+		Args:    cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case len(args) == 2 || len(args) == 1 && args[0] == "service":
+				if err := checkWhyService(args, !l.selector.Empty() || machine != ""); err != nil {
+					return err
+				}
 			case len(args) == 1 && !l.selector.Empty():
 				return invalid("leave one of them out", "muster why: both %s and --selector are given", args[0])
 			case len(args) == 0 && l.selector.Empty():
@@ -42,6 +47,9 @@ On a terminal, or if COLUMNS is set, long lines are wrapped, except with -o wide
 			cl, err := m.client()
 			if err != nil {
 				return err
+			}
+			if len(args) == 2 {
+				return whyService(cmd.Context(), cl, args[1], explainTo{std.out, out.value})
 			}
 			if len(args) == 1 {
 				return whyOne(cmd.Context(), cl, whyWhat{args[0], machine}, explainTo{std.out, out.value})
@@ -80,6 +88,31 @@ func whyOne(ctx context.Context, cl *client.Client, what whyWhat, to explainTo) 
 	return printWhy(to, why)
 }
 
+// checkWhyService errs unless args are "service" and a name, without flags of what else is explained.
+func checkWhyService(args []string, flags bool) error {
+	const hint = "such as muster why service search/front"
+	switch {
+	case args[0] != "service":
+		return invalid(hint, "muster why: unexpected argument %q", args[1])
+	case len(args) == 1:
+		return invalid(hint, "muster why service: which service?")
+	case flags:
+		return invalid(hint, "muster why service: --selector and --machine are about jobs and tasks")
+	}
+	return checkService(args[1])
+}
+
+func whyService(ctx context.Context, cl *client.Client, name string, to explainTo) error {
+	why, err := cl.WhyService(ctx, name)
+	if err != nil {
+		return err
+	}
+	if to.format == "json" {
+		return printJSON(to.w, why)
+	}
+	return printLines(to, why.Lines())
+}
+
 func whyMany(ctx context.Context, cl *client.Client, g status.Group, to explainTo) error {
 	s, _, err := cl.Status(ctx, client.StatusQuery{Group: g})
 	if err != nil {
@@ -105,10 +138,12 @@ func whyMany(ctx context.Context, cl *client.Client, g status.Group, to explainT
 	return nil
 }
 
-func printWhy(to explainTo, why *status.Explanation) error {
+func printWhy(to explainTo, why *status.Explanation) error { return printLines(to, why.Lines()) }
+
+func printLines(to explainTo, list []string) error {
 	var b strings.Builder
 	width := lineCells(to.w, to.format == "wide")
-	for line := range strings.SplitSeq(strings.Join(why.Lines(), "\n"), "\n") {
+	for line := range strings.SplitSeq(strings.Join(list, "\n"), "\n") {
 		text := strings.TrimLeft(line, " ")
 		b.WriteString(screen.Fold(line[:len(line)-len(text)], text, width))
 	}

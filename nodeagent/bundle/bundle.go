@@ -39,6 +39,9 @@ type Container struct {
 	// Packages are directories of the machine that are mounted as Package names them, read-only
 	// and with their files given to the container's users.
 	Packages []string `json:"packages,omitempty"`
+	// Devices are device files that are in the bundle as Device names them, for the user Inside of
+	// the container.
+	Devices []DeviceFile `json:"devices,omitempty"`
 	// Users and Groups map those of the container to the machine's.
 	Users  Map `json:"users"`
 	Groups Map `json:"groups"`
@@ -51,6 +54,12 @@ type Container struct {
 	Kernel bool     `json:"kernel,omitempty"`
 	Binds  []string `json:"binds,omitempty"`
 	ID     string   `json:"id,omitempty"`
+}
+
+// DeviceFile is one by the numbers of its device.
+type DeviceFile struct {
+	Kind   uint32 `json:"kind"`   // unix.S_IFCHR or unix.S_IFBLK
+	Number uint64 `json:"number"` // as unix.Mkdev makes it
 }
 
 // Directory is one of a root directory. Path begins with "/".
@@ -74,6 +83,7 @@ const (
 	configFile  = "config.json"
 	pidFile     = "pid"
 	logFile     = "log"
+	outputFile  = "output"
 	writableDir = "writable"
 	baseLayer   = "base"
 	emptyLayer  = "empty"
@@ -93,6 +103,9 @@ func Bind(index int) string { return "bind" + strconv.Itoa(index) }
 
 // Package returns the name in a bundle of the package with that index.
 func Package(index int) string { return "package" + strconv.Itoa(index) }
+
+// Device returns the name in a bundle of the device file with that index.
+func Device(index int) string { return "device" + strconv.Itoa(index) }
 
 // bundleRoom bounds what the bundle takes of memory.
 const bundleRoom = "mode=0711,size=4m"
@@ -190,7 +203,19 @@ func (c *Container) make(bundle string) error {
 	if err := os.Chdir(bundle); err != nil {
 		return err
 	}
-	return c.mountRoot()
+	return errors.Join(c.makeDevices(), c.mountRoot())
+}
+
+// makeDevices makes the device files: those of the machine belong to nobody of the container.
+func (c *Container) makeDevices() error {
+	for i, d := range c.Devices {
+		name := Device(i)
+		err := unix.Mknod(name, d.Kind|0o600, int(d.Number))
+		if err := errors.Join(err, os.Chown(name, c.Users.Outside, c.Groups.Outside)); err != nil {
+			return fmt.Errorf("device file: %w", err)
+		}
+	}
+	return nil
 }
 
 // keepFromCgroups keeps the runtime from cgroups.
@@ -209,7 +234,9 @@ func keepFromCgroups() error {
 
 // execute starts the runtime, which ends when it has made the container.
 func (c *Container) execute(bundle string, alive uintptr, program int) (int, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	// A file of the bundle: crun gives what it has there to user 0 of the container, and that could then
+	// change the mode of the machine's /dev/null.
+	null, err := os.OpenFile(outputFile, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return 0, err
 	}

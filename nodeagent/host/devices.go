@@ -37,13 +37,10 @@ func findDevices(there map[string]DeviceFiles, uses []schema.DeviceUse) (files [
 		}
 		known := false
 		for _, path := range paths {
-			var s unix.Stat_t
-			if unix.Stat(path, &s) != nil || s.Mode&unix.S_IFMT != unix.S_IFCHR && s.Mode&unix.S_IFMT != unix.S_IFBLK {
-				continue
-			}
-			if known = true; !found[path] {
+			d, ok := deviceAt(path)
+			if known = known || ok; ok && !found[path] {
 				found[path] = true
-				files = append(files, Device{path, s.Mode & unix.S_IFMT, s.Rdev})
+				files = append(files, d)
 			}
 		}
 		if !known {
@@ -54,6 +51,15 @@ func findDevices(there map[string]DeviceFiles, uses []schema.DeviceUse) (files [
 		note = "no device file is known of " + strings.Join(none, ", ") + " (--device-node of its agent)"
 	}
 	return files, note
+}
+
+// deviceAt returns the device of a file; false if it is none, or not there.
+func deviceAt(path string) (Device, bool) {
+	var s unix.Stat_t
+	if unix.Stat(path, &s) != nil || s.Mode&unix.S_IFMT != unix.S_IFCHR && s.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return Device{}, false
+	}
+	return Device{path, s.Mode & unix.S_IFMT, s.Rdev}, true
 }
 
 // The numbers of what every task finds (Linux, Documentation/admin-guide/devices.txt).

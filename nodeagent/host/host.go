@@ -30,6 +30,8 @@ type Config struct {
 	Users UserRange
 	// Devices are, by kind, the files of what tasks are given of that kind.
 	Devices map[string]DeviceFiles
+	// CDIDirs are directories with CDI files about devices; none: what they say is left out.
+	CDIDirs []string
 	// Damaged, if set, is called with each file of Dir that was damaged, from any
 	// goroutine.
 	Damaged func(durable.Damage)
@@ -183,7 +185,12 @@ func (h *Host) FirstID(owner int) int {
 // Devices finds the files of the devices that a task was given. note says what
 // devices have none.
 func (h *Host) Devices(uses []schema.DeviceUse) (files []Device, note string) {
-	return findDevices(h.cfg.Devices, uses)
+	files, note = findDevices(h.cfg.Devices, uses)
+	further, err := h.furtherDevices(uses, files)
+	if err != nil {
+		note = strings.TrimPrefix(note+"; "+err.Error(), "; ")
+	}
+	return append(files, further...), note
 }
 
 // SeparateUsers reports whether tasks have users of their own.

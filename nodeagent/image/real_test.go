@@ -2,7 +2,6 @@ package image
 
 import (
 	"archive/tar"
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/musterhq/muster/nodeagent/image/imagetest"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -33,40 +33,6 @@ func tools(t testing.TB, names ...string) {
 			t.Skipf("needs %s", name)
 		}
 	}
-}
-
-// dockerRegistry starts docker-registry on loopback, and returns its address.
-func dockerRegistry(t testing.TB) string {
-	t.Helper()
-	base := t.TempDir()
-	config := fmt.Sprintf("version: 0.1\nlog: {level: info}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: \"127.0.0.1:0\"}\n", filepath.Join(base, "data"))
-	file := filepath.Join(base, "config.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("docker-registry", "serve", file)
-	cmd.Env = append(os.Environ(), "OTEL_TRACES_EXPORTER=none")
-	out, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	lines := bufio.NewScanner(out)
-	listening := regexp.MustCompile(`listening on (127\.0\.0\.1:[0-9]+)`)
-	for lines.Scan() {
-		if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-			go func() { _, _ = io.Copy(io.Discard, out) }()
-			return m[1]
-		}
-	}
-	t.Fatalf("docker-registry does not listen: %v", lines.Err())
-	return ""
 }
 
 // execute runs a program to its end.
@@ -161,7 +127,7 @@ func TestReal(t *testing.T) {
 		diffs = append(diffs, digest.FromBytes(b))
 	}
 	from, sum := layout(t, packed, diffs)
-	host := dockerRegistry(t)
+	host := imagetest.DockerRegistry(t)
 	execute(t, "skopeo", "--insecure-policy", "copy", "--quiet", "--dest-tls-verify=false", "oci:"+from+":it", "docker://"+host+"/team/app:it")
 	bundle := filepath.Join(t.TempDir(), "bundle")
 	execute(t, "umoci", "unpack", "--image", from+":it", bundle)
@@ -222,7 +188,7 @@ func large(b *testing.B) (string, digest.Digest) {
 func BenchmarkPull(b *testing.B) {
 	tools(b, "docker-registry", "skopeo", "umoci")
 	from, sum := large(b)
-	host := dockerRegistry(b)
+	host := imagetest.DockerRegistry(b)
 	execute(b, "skopeo", "--insecure-policy", "copy", "--quiet", "--dest-tls-verify=false", "oci:"+from+":it", "docker://"+host+"/team/app:it")
 	b.Run("skopeo-umoci", func(b *testing.B) {
 		for b.Loop() {

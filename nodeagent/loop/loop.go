@@ -49,8 +49,9 @@ type Config struct {
 	Damages *Damages
 	// NoExec refuses commands beside tasks.
 	NoExec bool
-	// UnlistWithin is as in nodeagent.AgentConfig.
+	// UnlistWithin and Listing are as in nodeagent.AgentConfig.
 	UnlistWithin time.Duration
+	Listing      bool
 	// LookEvery is the time between two looks at how the machine is; zero: it
 	// is not looked at, and what is wrong with it is found by starts alone.
 	LookEvery time.Duration

@@ -162,6 +162,7 @@ type container struct {
 	places   places
 	task     schema.TaskSpec
 	given    []host.Device
+	edits    host.Edits
 	limits   *keeper.Rlimits // of a kernel, which sets them itself
 }
 
@@ -201,7 +202,11 @@ var initCapabilities = []string{"CAP_SYS_ADMIN"}
 // make plans the container x.
 func (c *containers) make(x *container) (*keeper.Container, error) {
 	first := c.cfg.Host.FirstID(x.user.UID)
-	own, err := ofContainer(x.dir, x.layers, x.places.own, baseDirs)
+	ofDevices, err := ofDevices(x.edits)
+	if err != nil {
+		return nil, err
+	}
+	own, err := ofContainer(x.dir, x.layers, slices.Concat(x.places.own, ofDevices), baseDirs)
 	if err != nil {
 		return nil, err
 	}
@@ -224,12 +229,14 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 			k.Empty = append(k.Empty, name)
 		}
 	}
+	files := slices.Clone(k.Empty)
+	k.Empty = append(k.Empty, own.empty...)
 	if x.runtime.kernel {
-		return k, plan{dir: x.dir, program: c.cfg.Keeper, mounts: c.mounts(x, k.Empty), own: own.mounts, limits: x.limits}.complete(k)
+		return k, plan{dir: x.dir, program: c.cfg.Keeper, mounts: c.mounts(x, files), own: own.mounts, limits: x.limits}.complete(k)
 	}
 	env := []string{"HOME=/"} // else the runtime looks it up in the image, and waits there for who writes to a fifo
 	config := &specs.Spec{
-		Version: ociVersion, Root: &specs.Root{Path: bundle.Root, Readonly: x.writable == ""}, Mounts: append(c.mounts(x, k.Empty), own.mounts...),
+		Version: ociVersion, Root: &specs.Root{Path: bundle.Root, Readonly: x.writable == ""}, Mounts: append(c.mounts(x, files), own.mounts...), Hooks: x.edits.Hooks,
 		Process: &specs.Process{Cwd: "/", Args: keeper.Init(x.dir), Env: env, Capabilities: &specs.LinuxCapabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities}},
 		Linux: &specs.Linux{
 			Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.UserNamespace, Path: bundle.Path(x.dir, bundle.Users)}},
@@ -242,12 +249,9 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 	if k.Network {
 		config.Linux.Namespaces = append(config.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
 	}
-	for _, d := range x.given {
-		kind := "c"
-		if d.Mode == unix.S_IFBLK {
-			kind = "b"
-		}
-		config.Linux.Devices = append(config.Linux.Devices, specs.LinuxDevice{Path: d.Path, Type: kind, Major: int64(unix.Major(d.Number)), Minor: int64(unix.Minor(d.Number))})
+	for i, d := range x.given {
+		k.Devices = append(k.Devices, bundle.DeviceFile{Kind: d.Mode, Number: d.Number})
+		config.Mounts = append(config.Mounts, specs.Mount{Destination: d.Path, Type: "bind", Source: bundle.Path(x.dir, bundle.Device(i)), Options: []string{"bind", "nosuid", "noexec"}})
 	}
 	k.Config, err = json.Marshal(config)
 	return k, err
@@ -364,7 +368,7 @@ func (c *containers) contain(x *container, a *schema.Assignment, spec *keeper.Sp
 	if spec.Command = i.command(a); len(spec.Command) == 0 {
 		return fmt.Errorf("%w: neither the job nor the image %s has a command", ErrCommand, t.Container.Image)
 	}
-	spec.Env = i.environment(a, who.home, x.places.Work)
+	spec.Env = i.environment(a, who.home, x)
 	if name := i.Settings.StopSignal; name != "" && spec.StopSignal == 0 {
 		if spec.StopSignal = keeper.SignalNamed(name); spec.StopSignal == 0 {
 			return nodeagent.TaskError(fmt.Errorf("the image asks to be stopped with %.40q, which is no signal: set task.stop.signal", name))
@@ -390,16 +394,16 @@ func (i *img) command(a *schema.Assignment) []string {
 	return slices.Concat(command, args)
 }
 
-// environment is that of an image, with what the job and muster set over it.
-func (i *img) environment(a *schema.Assignment, home, mark string) []string {
+// environment is that of an image, with what devices, the job and muster set over it.
+func (i *img) environment(a *schema.Assignment, home string, x *container) []string {
 	env := map[string]string{"PATH": schema.DefaultPath, "HOME": home}
-	for _, entry := range i.Settings.Env {
+	for _, entry := range slices.Concat(i.Settings.Env, x.edits.Env) {
 		if name, value, ok := strings.Cut(entry, "="); ok && name != "" {
 			env[name] = value
 		}
 	}
 	maps.Copy(env, a.Environment())
-	env[markVariable], env[lineVariable] = mark, filepath.Join(ownWork, lineFile)
+	env[markVariable], env[lineVariable] = x.places.Work, filepath.Join(ownWork, lineFile)
 	return list(env)
 }
 

@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,8 +11,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/image"
+	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -259,6 +262,38 @@ func TestContainer(t *testing.T) {
 		if d := cmp.Diff(c.want, said(t, dir)); d != "" || exit.Code != 0 && c.want == "" {
 			b, _ := os.ReadFile(filepath.Join(dir, "stderr"))
 			t.Errorf("%s: exit %v, output (-want +got)\n%s%s", c.name, exit, d, b)
+		}
+	}
+}
+
+// TestNothingOfTheMachineIsGiven: a runtime makes what it has as its output the container's, and
+// nothing of the machine must be that: the owner of /dev/null can close it to all.
+func TestNothingOfTheMachineIsGiven(t *testing.T) {
+	t.Parallel()
+	m := newContainerMachine(t)
+	for i, by := range []schema.ContainerRuntime{schema.Crun, schema.Runc} {
+		if m.Attributes()[by.Attribute()] != "true" {
+			t.Logf("NOT TESTED: %s", by)
+			continue
+		}
+		a := contained(assignment(i, "/bin/sleep", "1000"))
+		a.Job.Task.Container.Runtime = by
+		_, dir := m.start(a)
+		found := false
+		for pid, command := range processesOf(dir) {
+			if !strings.HasPrefix(command, keeper.InitPath) {
+				continue
+			}
+			found = true
+			for fd := range 3 {
+				var s unix.Stat_t
+				if err := unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", pid, fd), &s); err != nil || s.Mode&unix.S_IFMT != unix.S_IFREG {
+					t.Errorf("%s: descriptor %d of the first process has the mode %o, %v", by, fd, s.Mode, err)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s: no first process among %v", by, processesOf(dir))
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/bundle"
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/image"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
@@ -46,6 +47,8 @@ type mounted struct {
 	bytes    int64  // of memory
 	readOnly bool
 	packed   bool // a package, whose files are owned as its archive says
+	file     bool // source is no directory
+	noExec   bool
 }
 
 // stock is what the machine has for tasks to mount.
@@ -191,7 +194,21 @@ func (open opened) entries(dir, target string) ([]keeper.Mount, error) {
 type containerMounts struct {
 	packages []string           // that the bundle is to mount, in the order of their names there
 	base     []bundle.Directory // that its root directory must have
+	empty    []string           // likewise
 	mounts   []specs.Mount
+}
+
+// ofDevices are what CDI files say that a container has at paths of its own.
+func ofDevices(e host.Edits) ([]mounted, error) {
+	var out []mounted
+	for _, m := range e.Mounts {
+		info, err := os.Stat(m.Source)
+		if err != nil {
+			return nil, fmt.Errorf("CDI: %s: %w", m.Of, err)
+		}
+		out = append(out, mounted{field: "CDI: " + m.Of, target: m.Target, source: m.Source, readOnly: m.ReadOnly, noExec: m.NoExec, file: !info.IsDir()})
+	}
+	return out, nil
 }
 
 // ofContainer plans them; has are directories that its root directory has anyway, which
@@ -205,6 +222,11 @@ func ofContainer(dir string, layers []string, own []mounted, has []bundle.Direct
 		}
 		m := specs.Mount{Destination: target, Type: "bind", Source: o.source, Options: []string{"rbind", "rprivate", "nosuid", "nodev"}}
 		switch {
+		case o.file: // of which a runtime takes no recursive options
+			m.Options = []string{"bind", "nosuid", "nodev"}
+			if o.readOnly {
+				m.Options = append(m.Options, "ro")
+			}
 		case o.packed:
 			m.Source = bundle.Path(dir, bundle.Package(len(c.packages)))
 			c.packages = append(c.packages, o.source)
@@ -213,6 +235,9 @@ func ofContainer(dir string, layers []string, own []mounted, has []bundle.Direct
 			m = specs.Mount{Destination: target, Type: "tmpfs", Source: "tmpfs", Options: append([]string{"nosuid", "nodev"}, memoryOptions(o.bytes)...)}
 		case o.readOnly:
 			m.Options = append(m.Options, "rro")
+		}
+		if o.noExec {
+			m.Options = append(m.Options, "noexec")
 		}
 		c.mounts = append(c.mounts, m)
 	}
@@ -234,7 +259,11 @@ func (c *containerMounts) makeWay(i merged, o mounted) (target string, err error
 		as bundle.Directory
 	}
 	way, links := []directory{{merged: i, as: bundle.Directory{Path: "/"}}}, 0
-	for left := parts(o.target); len(left) > 0; {
+	dir := o.target
+	if o.file {
+		dir = path.Dir(o.target)
+	}
+	for left := parts(dir); len(left) > 0; {
 		name, here := left[0], way[len(way)-1]
 		left = left[1:]
 		if name == ".." {
@@ -266,6 +295,10 @@ func (c *containerMounts) makeWay(i merged, o mounted) (target string, err error
 		way = append(way, next)
 	}
 	target = way[len(way)-1].as.Path
+	if o.file {
+		target = path.Join(target, path.Base(o.target))
+		c.empty = append(c.empty, target)
+	}
 	if err := c.free(target, links > 0); err != nil {
 		return "", err
 	}

@@ -161,7 +161,10 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (spec *keeper.Spec, 
 	files, note := r.host.Devices(a.Devices)
 	spec.Note = strings.Join(slices.DeleteFunc([]string{note, lessLogs}, func(s string) bool { return s == "" }), "; ")
 	if contained {
-		err = r.containers.contain(&container{dir: dir, user: *spec.User, places: p, given: files}, a, spec)
+		x := &container{dir: dir, user: *spec.User, places: p, given: files}
+		if x.edits, err = r.host.Edits(a.Devices); err == nil {
+			err = r.containers.contain(x, a, spec)
+		}
 	} else {
 		work, _, tmp := r.sees.inside(p)
 		spec.Command, spec.Env, spec.Dir = a.Command(), environment(a, p.Work, work, tmp), work

@@ -293,7 +293,7 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 			hint = fmt.Sprintf("did you mean %q? Else declare the cell in cells/", near)
 		}
 		found.Add(cell, key, schema.Diagnostic{
-			Rule: schema.RuleUndefined, Position: p.Origins[key], Field: key.Field() + ".cell",
+			Rule: schema.RuleUndefined, Position: p.Place(key, "cell"), Field: key.Field() + ".cell",
 			Message: fmt.Sprintf("no cell %q is declared", cell), Expected: "one of " + strings.Join(names, ", "), Hint: hint,
 		})
 	}

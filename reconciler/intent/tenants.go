@@ -137,7 +137,7 @@ func (t Tenants) violations(p *schema.Package) []schema.Diagnostic {
 func (t Tenants) contested(p *schema.Package, found *Findings) {
 	first := map[string]*tenant{}
 	for i := range t {
-		for _, path := range t[i].Paths {
+		for n, path := range t[i].Paths {
 			other, taken := first[path]
 			if !taken {
 				first[path] = &t[i]
@@ -146,7 +146,7 @@ func (t Tenants) contested(p *schema.Package, found *Findings) {
 			key := schema.ObjectKey{Kind: schema.KindTenant, Name: t[i].Name}
 			if pos, here := p.Origins[key]; here && pos == t[i].origin && other.Name != t[i].Name {
 				found.Add("path "+path, key, schema.Diagnostic{
-					Rule: schema.RuleOwnership, Position: pos, Field: key.Field() + ".paths",
+					Rule: schema.RuleOwnership, Position: p.Place(key, fmt.Sprintf("paths.%d", n)), Field: key.Field() + ".paths",
 					Message:  fmt.Sprintf("path %s is claimed by %s, too", path, other),
 					Expected: "each path at one tenant", Hint: "remove it from one of them; a longer path may be another tenant's",
 				})
@@ -161,12 +161,12 @@ func (t Tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *Fin
 		return // as nearly all do; of many jobs, their names alone take long to make
 	}
 	key := KeyOf(j)
-	pos, field := p.Origins[key], key.Field()
+	field := key.Field()
 	if !t.mayName(claim{p, key, j.User}, owner, found) && owner == nil {
 		return
 	}
 	if d := t.unmonitored(p.Dir, j); d != nil {
-		d.Position, d.Field = pos, field+".priority"
+		d.Position, d.Field = p.Place(key, "priority"), field+".priority"
 		found.Add("monitoring", key, *d)
 	}
 }
@@ -214,7 +214,7 @@ func (t Tenants) mayName(c claim, owner *tenant, found *Findings) bool {
 	}
 	if !slices.Contains(owner.Users, user) {
 		d := schema.Diagnostic{
-			Rule: schema.RuleOwnership, Position: pos, Field: field + ".user",
+			Rule: schema.RuleOwnership, Position: p.Place(key, "user"), Field: field + ".user",
 			Message:  fmt.Sprintf("directory %s belongs to tenant %q, whose %ss may not name the user %q", p.Dir, owner.Name, kind, user),
 			Expected: "one of " + strings.Join(owner.Users, ", "),
 			Hint:     fmt.Sprintf("correct the user, or add %q to the users of %s", user, owner),

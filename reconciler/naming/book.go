@@ -58,7 +58,7 @@ type logged struct {
 
 // Unlisted are tasks of a machine to which nothing is to be sent from a version on.
 type Unlisted struct {
-	Version uint64
+	Version uint64 // 0: nothing was sent to them before
 	Machine string
 	Tasks   []string // user/job/index
 }
@@ -73,7 +73,7 @@ func (b *Book) Needed() bool { return b.is != nil && needs(b.is) }
 func needs(s *status.Snapshot) bool { return len(s.Services()) > 0 || s.Network().HasAddresses() }
 
 // Take takes in a snapshot of the cell at a time. It returns the tasks that were ready and are
-// not any more, and when to take the same one again if there is none newer; zero if that has no
+// not any more, and those that begin to stop without having been ready, and when to take the same one again if there is none newer; zero if that has no
 // use. It costs what has changed.
 func (b *Book) Take(s *status.Snapshot, now time.Time) (gone []Unlisted, again time.Time) {
 	if s.Brief().Master != nil {
@@ -82,7 +82,7 @@ func (b *Book) Take(s *status.Snapshot, now time.Time) (gone []Unlisted, again t
 	if b.entries == nil {
 		b.entries, b.silent, b.doubted, b.is, b.began = map[string]entry{}, map[string]time.Time{}, map[string]bool{}, new(status.Snapshot), now
 	}
-	t := &turn{Book: b, now: now, unlisted: map[string][]string{}}
+	t := &turn{Book: b, now: now, unlisted: map[string][]string{}, idle: map[string][]string{}}
 	t.machines(s)
 	status.Merge(b.is.Parts(), s.Parts(), func(p *status.Part) string { return p.Job.Name }, func(was, is *status.Part) {
 		if was != is || b.doubted[is.Job.Name] {
@@ -110,8 +110,9 @@ func (b *Book) Take(s *status.Snapshot, now time.Time) (gone []Unlisted, again t
 type turn struct {
 	*Book
 	now      time.Time
-	changed  []string // keys
-	unlisted map[string][]string
+	changed  []string            // keys
+	unlisted map[string][]string // by machine, as idle
+	idle     map[string][]string // tasks that stop and were not ready
 	again    time.Time
 }
 
@@ -120,8 +121,11 @@ func (t *turn) end() (gone []Unlisted, again time.Time) {
 	if t.version == 0 && len(t.doubted) > 0 && t.now.Before(t.began.Add(Doubt)) {
 		return nil, t.again // what agents have is newer
 	}
+	for _, machine := range slices.Sorted(maps.Keys(t.idle)) {
+		gone = append(gone, Unlisted{0, machine, t.idle[machine]})
+	}
 	if len(t.changed) == 0 && t.version > 0 {
-		return nil, t.again
+		return gone, t.again
 	}
 	t.version++
 	for _, key := range t.changed {
@@ -202,14 +206,38 @@ func (t *turn) part(was, is *status.Part) {
 				flush()
 				at = &schema.DirectoryTasks{User: user, Job: job, Part: part, Labels: is.Job.Labels}
 			}
-			if x, ok := t.task(is.Job.Name, key(is.Job.Name, at.Part), index, task); ok {
+			k := key(is.Job.Name, at.Part)
+			if x, ok := t.task(is.Job.Name, k, index, task); ok {
 				at.Tasks = append(at.Tasks, x)
+			}
+			if task.State == status.TaskStopping && !stopped(was, task.Name) {
+				t.stops(task, find(t.entries[k].tasks, index))
 			}
 		}
 		flush()
 	}
 	for _, k := range slices.Sorted(maps.Keys(stale)) {
 		t.set(k, nil)
+	}
+}
+
+// stopped reports whether a task of a job, which may be nil, was being stopped.
+func stopped(job *status.Part, name string) bool {
+	if job == nil {
+		return false
+	}
+	i := slices.IndexFunc(job.Tasks, func(x status.TaskStatus) bool { return x.Name == name })
+	return i >= 0 && job.Tasks[i].State == status.TaskStopping
+}
+
+// stops takes in that a task begins to stop, which the directory has had as was; nil if it has not. Of one
+// that was ready, set finds that out.
+func (t *turn) stops(task *status.TaskStatus, was *schema.DirectoryTask) {
+	switch {
+	case t.version == 0: // a master before this one may have had it as ready
+		t.unlisted[task.Machine] = append(t.unlisted[task.Machine], task.Name)
+	case was == nil || !was.Ready || was.Machine != task.Machine:
+		t.idle[task.Machine] = append(t.idle[task.Machine], task.Name)
 	}
 }
 

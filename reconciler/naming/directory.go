@@ -29,9 +29,10 @@ type Config struct {
 	// Cell returns the cell at this moment, and a channel that is closed when there is a newer
 	// version.
 	Cell func(context.Context) (*status.Snapshot, <-chan struct{}, error)
-	// Others is how long the agents that are connected to other masters are given to know what
-	// those of this one have acknowledged; 0 if there are no other masters.
-	Others time.Duration
+	// Settle is how long after the last acknowledgement machines learn that nothing is sent to their
+	// tasks any more: requests that were sent before are answered meanwhile, and agents that are
+	// connected to other masters come to know of it.
+	Settle time.Duration
 }
 
 // Directory is the directory of a cell, with its readers. Safe for concurrent use.
@@ -43,11 +44,17 @@ type Directory struct {
 	mu       sync.Mutex // guards what follows
 	book     Book
 	readers  map[*Reader]struct{}
-	machines map[string]*Reader   // the newest of each
-	departed map[string]time.Time // when the last reader of a machine has gone, if it may come again
-	waiting  []*unlisting         // by version
-	during   context.Context      //nolint:containedctx // of Run; nil before
-	stop     context.CancelFunc   // ends what follows the cell, while there are readers
+	machines map[string]*Reader    // the newest of each
+	departed map[string]*departure // of machines without a reader that may have one again soon
+	waiting  []*unlisting          // by version
+	during   context.Context       //nolint:containedctx // of Run; nil before
+	stop     context.CancelFunc    // ends what follows the cell, while there are readers
+}
+
+// departure is the end of a machine's last reader.
+type departure struct {
+	at       time.Time
+	unlisted []string // for the next one
 }
 
 // unlisting waits for all readers to know that nothing is to be sent to some tasks.
@@ -69,13 +76,14 @@ type Reader struct {
 	rests    bool                     // until the cell has a service, or addresses for tasks
 	have     *schema.DirectoryDigests // until the first Next
 	at       uint64                   // the version that was sent last
+	sent     time.Time                // when it was
 	acked    uint64
 	unlisted []string
 }
 
 // New returns the directory of a cell, which Run follows.
 func New(cfg Config) *Directory {
-	return &Directory{cfg: cfg, look: make(chan struct{}, 1), readers: map[*Reader]struct{}{}, machines: map[string]*Reader{}, departed: map[string]time.Time{}}
+	return &Directory{cfg: cfg, look: make(chan struct{}, 1), readers: map[*Reader]struct{}{}, machines: map[string]*Reader{}, departed: map[string]*departure{}}
 }
 
 // Run follows the cell, while there are readers, until ctx ends. It is called once.
@@ -110,7 +118,7 @@ func (d *Directory) follow() {
 	case d.stop != nil && len(d.readers) == 0:
 		d.stop()
 		d.stop, d.book = nil, Book{} // it is old when somebody reads again
-		d.endWaiting()               // of whom nobody would hear
+		d.endWaiting()               // which nobody would acknowledge
 	}
 }
 
@@ -159,10 +167,11 @@ func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
 	}
 	was := d.book.Version()
 	gone, again := d.book.Take(s, time.Now())
+	gone = slices.DeleteFunc(gone, func(u Unlisted) bool { return d.machines[u.Machine] == nil && d.departed[u.Machine] == nil })
+	gone = slices.DeleteFunc(gone, d.sendIdle)
 	if d.book.Version() == was {
 		return again
 	}
-	gone = slices.DeleteFunc(gone, func(u Unlisted) bool { return d.machines[u.Machine] == nil })
 	if len(gone) > 0 {
 		u := &unlisting{version: d.book.Version(), tasks: gone, left: d.awaited(time.Now())}
 		u.timer = time.AfterFunc(ackWithin, func() {
@@ -199,8 +208,8 @@ func (d *Directory) awaited(now time.Time) map[string]struct{} {
 			of[r.machine] = struct{}{}
 		}
 	}
-	for machine, since := range d.departed {
-		if now.Sub(since) < ackWithin {
+	for machine, left := range d.departed {
+		if now.Sub(left.at) < ackWithin {
 			of[machine] = struct{}{}
 		} else {
 			delete(d.departed, machine)
@@ -242,11 +251,27 @@ func (d *Directory) Read(machine string, have *schema.DirectoryDigests, rests bo
 		default: // it is said already
 		}
 	}
-	delete(d.departed, machine)
+	if left := d.departed[machine]; left != nil {
+		r.unlisted = left.unlisted
+		delete(d.departed, machine)
+	}
 	d.readers[r], d.machines[machine] = struct{}{}, r
 	d.follow()
 	r.notify()
 	return r
+}
+
+// Behind returns since when machines that are connected have not acknowledged what was sent to them.
+func (d *Directory) Behind() map[string]time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[string]time.Time{}
+	for machine, r := range d.machines {
+		if !r.rests && r.at != r.acked {
+			out[machine] = r.sent
+		}
+	}
+	return out
 }
 
 // Wake returns a channel that receives when Next may have something.
@@ -285,7 +310,7 @@ func (r *Reader) Next(acked uint64) (u schema.DirectoryUpdate, news bool) {
 			u = d.book.From(&schema.DirectoryDigests{})
 			u.Shards = allShards()
 		}
-		r.at, r.have = now, nil
+		r.at, r.sent, r.have = now, time.Now(), nil
 	}
 	u.Unlisted, r.unlisted = r.unlisted, nil
 	return u, u.Version != 0 || len(u.Unlisted) > 0
@@ -308,7 +333,7 @@ func (r *Reader) Close() {
 	if d.machines[r.machine] == r {
 		delete(d.machines, r.machine)
 		if !r.rests {
-			d.departed[r.machine] = time.Now()
+			d.departed[r.machine] = &departure{at: time.Now(), unlisted: r.unlisted}
 		}
 	}
 	d.follow()
@@ -329,12 +354,26 @@ func (d *Directory) count(machine string, version uint64) {
 		}
 	}
 	for _, u := range known {
-		if d.cfg.Others == 0 {
+		if d.cfg.Settle == 0 {
 			d.unlist(u)
 		} else {
-			u.timer.Reset(d.cfg.Others)
+			u.timer.Reset(d.cfg.Settle)
 		}
 	}
+}
+
+// sendIdle lets the machine of tasks to which nothing was sent know that, but for those that have just stopped
+// being ready, of which it gets to know in time. It reports whether u is of such tasks. The caller has the lock.
+func (d *Directory) sendIdle(u Unlisted) bool {
+	if u.Version != 0 {
+		return false
+	}
+	d.send(Unlisted{0, u.Machine, slices.DeleteFunc(u.Tasks, func(task string) bool {
+		return slices.ContainsFunc(d.waiting, func(w *unlisting) bool {
+			return slices.ContainsFunc(w.tasks, func(of Unlisted) bool { return slices.Contains(of.Tasks, task) })
+		})
+	})})
+	return true
 }
 
 // unlist lets the machines of tasks know that nothing is sent to these any more. The caller has the
@@ -347,9 +386,16 @@ func (d *Directory) unlist(u *unlisting) {
 	d.waiting = slices.Delete(d.waiting, i, i+1)
 	u.timer.Stop()
 	for _, of := range u.tasks {
-		if r := d.machines[of.Machine]; r != nil {
-			r.unlisted = append(r.unlisted, of.Tasks...)
-			r.notify()
-		}
+		d.send(of)
+	}
+}
+
+// send has a machine informed that nothing is sent to some of its tasks. The caller has the lock.
+func (d *Directory) send(of Unlisted) {
+	if r := d.machines[of.Machine]; r != nil {
+		r.unlisted = append(r.unlisted, of.Tasks...)
+		r.notify()
+	} else if left := d.departed[of.Machine]; left != nil {
+		left.unlisted = append(left.unlisted, of.Tasks...)
 	}
 }

@@ -42,7 +42,7 @@ func TestUnlisted(t *testing.T) {
 	stopping := task("ann/web/0", "m1")
 	stopping.State = status.TaskStopping
 	for name, tt := range map[string]struct {
-		others time.Duration
+		settle time.Duration
 		other  func(r *Reader, u schema.DirectoryUpdate) // what the reader of m2 does with the stop
 		want   time.Duration
 	}{
@@ -54,17 +54,17 @@ func TestUnlisted(t *testing.T) {
 			u, _ := back.Next(0)
 			back.Next(u.Version)
 		}, 0},
-		"silent":               {0, func(*Reader, schema.DirectoryUpdate) {}, ackWithin},
-		"other masters":        {time.Second, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version) }, time.Second},
-		"silent beside others": {time.Second, func(*Reader, schema.DirectoryUpdate) {}, ackWithin},
-		"says too much":        {0, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version + 1) }, ackWithin},
+		"silent":              {0, func(*Reader, schema.DirectoryUpdate) {}, ackWithin},
+		"settles":             {time.Second, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version) }, time.Second},
+		"silent, and settles": {time.Second, func(*Reader, schema.DirectoryUpdate) {}, ackWithin},
+		"says too much":       {0, func(r *Reader, u schema.DirectoryUpdate) { r.Next(u.Version + 1) }, ackWithin},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				cells := &source{}
 				cells.publish(cell(up, task("ann/web/0", "m1"), task("ann/web/1", "m2")))
-				d := New(Config{Cell: cells.snapshot, Others: tt.others})
+				d := New(Config{Cell: cells.snapshot, Settle: tt.settle})
 				ctx, cancel := context.WithCancel(t.Context())
 				var running sync.WaitGroup
 				running.Go(func() { d.Run(ctx) })
@@ -105,6 +105,74 @@ func TestUnlisted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// follow runs the directory of a cell, until end is called, with readers that have all of it.
+func (c *source) follow(settle time.Duration, machines ...string) (d *Directory, readers []*Reader, end func()) {
+	d = New(Config{Cell: c.snapshot, Settle: settle})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	for _, m := range machines {
+		readers = append(readers, d.Read(m, new(schema.DirectoryDigests), false))
+	}
+	synctest.Wait()
+	for _, r := range readers {
+		r.Next(0)
+		r.Next(1)
+	}
+	time.Sleep(takeEvery)
+	return d, readers, func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// TestUnlistedBack: a machine whose agent is started again while others come to know that its task stops
+// learns of it all the same.
+func TestUnlistedBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		up := []status.MachineStatus{machine("m1", "up"), machine("m2", "up")}
+		cells := &source{}
+		cells.publish(cell(up, task("ann/web/0", "m1")))
+		d, readers, end := cells.follow(0, "m1", "m2")
+		defer end()
+		stopping := task("ann/web/0", "m1")
+		stopping.State = status.TaskStopping
+		readers[0].Close()
+		cells.publish(cell(up, stopping))
+		synctest.Wait()
+		u, _ := readers[1].Next(1)
+		readers[1].Next(u.Version)
+		time.Sleep(ackWithin)
+		synctest.Wait()
+		back := d.Read("m1", new(schema.DirectoryDigests), false)
+		if u, _ := back.Next(0); !slices.Equal(u.Unlisted, []string{"ann/web/0"}) {
+			t.Errorf("told %v", u.Unlisted)
+		}
+	})
+}
+
+// TestUnlistedIdle: a task that stops without having been ready waits for nobody.
+func TestUnlistedIdle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		up := []status.MachineStatus{machine("m1", "up")}
+		starting := task("ann/web/0", "m1")
+		starting.State = status.TaskStarting
+		cells := &source{}
+		cells.publish(cell(up, starting))
+		_, readers, end := cells.follow(time.Second, "m1")
+		defer end()
+		stopping := starting
+		stopping.State = status.TaskStopping
+		cells.publish(cell(up, stopping))
+		synctest.Wait()
+		if u, _ := readers[0].Next(1); !slices.Equal(u.Unlisted, []string{"ann/web/0"}) {
+			t.Errorf("told %v", u.Unlisted)
+		}
+	})
 }
 
 // TestReadAgain: a reader that comes with what it has is sent what differs, and nothing if

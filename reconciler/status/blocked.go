@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -34,6 +35,30 @@ const (
 	BlockedRollout   BlockerKind = "rollout"   // a rollout has failed
 	BlockedRestart   BlockerKind = "restart"   // one that somebody asked for has failed
 )
+
+// AllBlocked reports whether s waits for something, and for nothing but what a person has to
+// act on: time alone changes nothing.
+func (s *Status) AllBlocked() bool {
+	if len(s.Blocked) == 0 || s.Source != "" || len(s.Waits) > 0 || len(s.Losses) > 0 {
+		return false
+	}
+	acts := map[string]bool{} // jobs that a person has to act on
+	for i := range s.Blocked {
+		if !s.Blocked[i].Until.IsZero() {
+			return false
+		}
+		acts[s.Blocked[i].Name] = true
+	}
+	for i := range s.Rejected {
+		if s.Rejected[i].Machines {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.Jobs, func(j JobStatus) bool {
+		failed := slices.ContainsFunc(j.Restarting, func(x RestartStatus) bool { return x.Failed != "" })
+		return j.Reason != "" && !acts[j.Name] && !failed
+	})
+}
 
 // blockers returns what of s a person has to act on; of directories, those that
 // counts picks.

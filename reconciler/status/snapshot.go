@@ -94,8 +94,8 @@ func (s *Snapshot) With(f func(*Status)) *Snapshot {
 	return &Snapshot{&brief, s.parts, s.machines, s.served}
 }
 
-// Serving returns the snapshot with other services.
-func (s *Snapshot) Serving(services []*ServiceStatus) *Snapshot {
+// WithServices returns the snapshot with other services.
+func (s *Snapshot) WithServices(services []*ServiceStatus) *Snapshot {
 	return &Snapshot{s.brief, s.parts, s.machines, &Served{s.Network(), services}}
 }
 

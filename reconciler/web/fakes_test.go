@@ -106,6 +106,8 @@ type cell struct {
 	looked  int
 	away    error // of the repository
 	trouble error // of the cell's owner; set before it is used
+	// services are those of the cell; set before it is used.
+	services []*status.ServiceStatus
 
 	events []schema.EventRecord
 	more   chan struct{}
@@ -140,7 +142,7 @@ func (c *cell) Snapshot(context.Context) (*status.Snapshot, <-chan struct{}, err
 	}
 	s := *c.status
 	s.Version = c.version
-	return status.SnapshotOf(&s), c.newer, nil
+	return status.SnapshotOf(&s).WithServices(c.services), c.newer, nil
 }
 
 func (c *cell) Usages(context.Context) (*status.Usage, error) {

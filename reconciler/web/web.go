@@ -85,9 +85,12 @@ type Config struct {
 	// Exec runs commands beside tasks, and NoExec refuses them. Audit gets an event for
 	// each before it is run, and for requests that are refused because of who makes
 	// them. It must not block.
-	Exec    Exec
-	NoExec  bool
-	Audit   func(schema.Event)
+	Exec   Exec
+	NoExec bool
+	Audit  func(schema.Event)
+	// Behind, if set, returns since when machines have not acknowledged what has changed of
+	// the services of the cell.
+	Behind  func() map[string]time.Time
 	Metrics prometheus.Gatherer
 	Log     *slog.Logger
 	// Secure makes the API over TCP one over TLS; nil is for loopback alone.
@@ -230,6 +233,15 @@ func (s *Server) Handler() http.Handler {
 	}))
 }
 
+// metricsPage answers with the metrics.
+func metricsPage(of prometheus.Gatherer, log *slog.Logger) handler {
+	metrics := promhttp.HandlerFor(of, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)})
+	return func(w http.ResponseWriter, r *http.Request) error {
+		metrics.ServeHTTP(w, r)
+		return nil
+	}
+}
+
 // routes returns what answers requests of whoever may make them.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
@@ -270,7 +282,9 @@ func (s *Server) routes() http.Handler {
 	}
 	read("/v1/http_sd", targets(s.watches.feed.cell), "name", "port", "selector")
 	mux.Handle("/v1/usage", other.byLeader(compressed(answer(http.MethodGet, s.usage, []string{"name", "selector"}))))
+	read("/v1/services", services(s.watches.feed.cell), "continue", "limit", "name")
 	led(http.MethodGet, "/v1/why", s.why, "index", "job", "machine")
+	led(http.MethodGet, "/v1/why/service", whyService(s.watches.feed.cell, s.cfg.Behind), "name")
 	led(http.MethodGet, "/v1/logs", s.logs, "follow", "framed", "from", "generation", "incarnation", "previous", "since", "stream", "tail", "task")
 	led(http.MethodGet, "/v1/commit", s.commit, "name")
 	led(http.MethodGet, "/v1/checkpoint", checkpoint(s, false))
@@ -281,15 +295,9 @@ func (s *Server) routes() http.Handler {
 	led(http.MethodPost, "/v1/resume", s.resume, "name")
 	led(http.MethodPost, "/v1/restart", s.restart, "cancel", "name", "reason")
 	led(http.MethodPost, "/v1/forget", s.forget, "dry", "machine", "reason")
-	metrics := promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelError),
-	})
-	here(http.MethodGet, "/metrics", func(w http.ResponseWriter, r *http.Request) error {
-		metrics.ServeHTTP(w, r)
-		return nil
-	})
+	here(http.MethodGet, "/metrics", metricsPage(s.cfg.Metrics, s.cfg.Log))
 	here("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, jobs, tasks, machines, endpoints, http_sd, usage, why, events, logs, commit, checkpoint, exec, reconcile, suspend, resume, restart, forget and page"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, jobs, tasks, machines, endpoints, services, http_sd, usage, why, events, logs, commit, checkpoint, exec, reconcile, suspend, resume, restart, forget and page"}
 	})
 	return mux
 }

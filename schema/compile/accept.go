@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -62,6 +61,11 @@ func take(p *schema.Package, o object) error {
 	}
 	key := valid.Key(o.Kind, o.Name, checked)
 	p.Origins[key] = o.Origin
+	for _, field := range valid.Placed(o.Kind, checked) {
+		if at, ok := o.Places[field]; ok {
+			p.SetPlace(key, field, at)
+		}
+	}
 	refs := valid.References(o.Kind, checked)
 	if len(refs) != len(o.Names) {
 		return fmt.Errorf("the compiler gave %d positions for %d names", len(o.Names), len(refs))
@@ -92,14 +96,56 @@ func Merge(c schema.Compiled) schema.Objects {
 	return *all.Unsealed()
 }
 
-// Diagnostics returns all that is wrong with a commit, sorted by position.
+// Diagnostics returns all that is wrong with a commit, sorted by position: each mistake
+// once, with how many packages do not compile because of it if it lies in another one.
 func Diagnostics(c schema.Compiled) []schema.Diagnostic {
 	all := slices.Clone(c.Diagnostics)
+	type mistake struct {
+		at   schema.Position
+		text string
+	}
+	first := map[mistake]int{} // index in all
+	stops := map[int]int{}     // packages other than that of the mistake, by index in all
+	own := map[schema.Position]int{}
 	for _, p := range c.Packages {
-		all = append(all, p.Diagnostics...)
+		for _, d := range p.Diagnostics {
+			if isError(d) && dirOf(d) == p.Dir {
+				own[d.Position] = len(all)
+			}
+			at := mistake{d.Position, d.Message}
+			if i, again := first[at]; again && isError(d) && dirOf(d) != p.Dir && p.Awaits == "" {
+				stops[i]++
+				continue
+			}
+			first[at] = len(all)
+			if p.Awaits == "" {
+				all = append(all, d)
+			}
+		}
+	}
+	for _, p := range c.Packages {
+		if p.Awaits == "" {
+			continue
+		}
+		if i, ok := own[p.Diagnostics[0].Position]; ok {
+			stops[i]++
+		} else {
+			all = append(all, p.Diagnostics...)
+		}
+	}
+	for i, n := range stops {
+		if dirOf(all[i]) == "" || n == 0 {
+			continue
+		}
+		all[i].Message += fmt.Sprintf(" (%s not compile because of it)", others(n))
 	}
 	slices.SortStableFunc(all, func(a, b schema.Diagnostic) int { return cmp.Or(a.Compare(b), strings.Compare(a.Expected, b.Expected)) })
 	return all
 }
 
-func dirOf(d schema.Diagnostic) string { return path.Dir(d.Path) }
+func others(n int) string {
+	if n == 1 {
+		return "1 other package does"
+	}
+	return fmt.Sprintf("%d other packages do", n)
+}

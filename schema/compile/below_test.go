@@ -20,9 +20,9 @@ func belowLibrary(t *testing.T) (files map[string]string, levels []level) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string]string{
-			"lib/service.cue": string(init["lib/service.cue"]),
-			"lib/web.cue": `package lib
+	files = map[string]string{
+		"lib/service.cue": string(init["lib/service.cue"]),
+		"lib/web.cue": `package lib
 
 #Web: #StandardService & {
 	task: {
@@ -39,7 +39,7 @@ func belowLibrary(t *testing.T) (files map[string]string, levels []level) {
 	update: minHealthySeconds: *2 | int
 }
 `,
-			"teams/lib/shop.cue": `package lib
+		"teams/lib/shop.cue": `package lib
 
 import "example.com/config/lib"
 
@@ -52,11 +52,12 @@ import "example.com/config/lib"
 	}
 }
 `,
-		}, []level{
-			{"StandardService", `import "example.com/config/lib"`, "lib.#StandardService"},
-			{"Web", `import "example.com/config/lib"`, "lib.#Web"},
-			{"Shop", `import "example.com/config/teams/lib"`, "lib.#Shop"},
-		}
+	}
+	return files, []level{
+		{"StandardService", `import "example.com/config/lib"`, "lib.#StandardService"},
+		{"Web", `import "example.com/config/lib"`, "lib.#Web"},
+		{"Shop", `import "example.com/config/teams/lib"`, "lib.#Shop"},
+	}
 }
 
 type level struct{ name, imports, definition string }
@@ -163,4 +164,53 @@ func TestBelowLibrary(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d are reported in the same words", same, all)
+}
+
+// TestFieldPlaces says where the fields stand that only all packages together can find a
+// mistake in: in the job, in the library, in a row.
+func TestFieldPlaces(t *testing.T) {
+	t.Parallel()
+	lib, _ := belowLibrary(t)
+	lib["teams/a/a.cue"] = `package a
+
+import "example.com/config/lib"
+
+_rows: api: {user: "x", tier: "back"}
+
+job: web: lib.#Web & {
+	user: "a"
+	labels: tier: "front"
+	task: process: command: ["/bin/x"]
+}
+for k, v in _rows {
+	job: (k): lib.#Web & {
+		user: v.user
+		cell: "lokal"
+		labels: tier: v.tier
+		task: process: command: ["/bin/x"]
+	}
+}
+`
+	out, err := compiler(t, compile.Config{}).Compile(t.Context(), tree(lib))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, p := range out.Packages {
+		if p.Package == nil {
+			t.Fatalf("%s: %v", p.Dir, p.Diagnostics)
+		}
+		for key := range p.Package.Origins {
+			for _, field := range []string{"user", "cell", "tasks"} {
+				got[key.Name+" "+field] = p.Package.Place(key, field).String()
+			}
+		}
+	}
+	want := map[string]string{
+		"local/a/web user": "teams/a/a.cue:8:8", "local/a/web cell": "lib/service.cue:20:13", "local/a/web tasks": "teams/a/a.cue:7:6",
+		"lokal/x/api user": "teams/a/a.cue:5:20", "lokal/x/api cell": "teams/a/a.cue:15:9", "lokal/x/api tasks": "teams/a/a.cue:13:7",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
 }

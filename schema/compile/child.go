@@ -22,10 +22,8 @@ const (
 const (
 	// heapFloor is the heap below which a child collects no garbage: most
 	// packages never reach it, and collection is a third of their cost.
-	heapFloor = 48 << 20
-	// requestBytes is the largest request a child reads.
-	requestBytes = 1 << 30
-	watchEvery   = 5 * time.Millisecond
+	heapFloor  = 48 << 20
+	watchEvery = 5 * time.Millisecond
 )
 
 // Child is the whole life of a child process: it reads packages from in and

@@ -7,19 +7,15 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue/errors"
-	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/syntax"
 )
 
 const (
-	// maxDiagnostics bounds what is reported of one package.
-	maxDiagnostics = 100
 	// maxFound bounds what is looked at: a mistake in a comprehension shows in
 	// each of thousands of objects, and is then folded.
 	maxFound = 1000
@@ -135,13 +131,18 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	if d.Message == "field is required but not present" && len(at) > 0 {
 		name := strings.Trim(at[len(at)-1], `"`)
 		d.form, d.Rule, d.Message = missingField, schema.RuleMissingField, fmt.Sprintf("required field %q is missing", name)
-		d.Hint = "it is required at " + d.Position.String()
+		if home := l.where.required(e); home.Path != "" {
+			d.Hint = "it is required at " + home.String()
+		}
 		if d.Position = l.where.enclosing(at); !l.where.mine(d.Path) {
 			d.Position = l.where.of(at[:min(len(at), 2)], true)
 		}
 	}
 	if strings.Contains(d.Message, "field not allowed") {
 		theirs = l.where.closedAt(e)
+	}
+	if l.checked(&d, at, e) {
+		return d, rank - 10 // whoever wrote the check knows best
 	}
 	if strings.Contains(format, "mismatched types") && l.sayValue(&d, at) {
 		return d, rank
@@ -211,56 +212,4 @@ func covers(a, b mistake) bool {
 		return a.Position == b.Position
 	}
 	return a.Position == b.Position || within(a.Field, b.Field) || within(b.Field, a.Field)
-}
-
-// within reports whether data path a is b or lies in it.
-func within(a, b string) bool {
-	rest, ok := strings.CutPrefix(a, b)
-	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
-}
-
-// below reports whether directory a is b or lies below it.
-func below(a, b string) bool { return b == "." || a == b || strings.HasPrefix(a, b+"/") }
-
-var (
-	identifier = regexp.MustCompile(`^[_#]*[A-Za-z_$][A-Za-z0-9_$]*$`)
-	decimal    = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})$`)
-)
-
-// maxLabel is how much of one label a data path shows, in bytes.
-const maxLabel = 100
-
-// fieldPath writes a data path as CUE does: job."web-front".task.command[1].
-func fieldPath(at []string) string {
-	var b strings.Builder
-	for i, s := range at {
-		if u, err := strconv.Unquote(s); err == nil {
-			s = u // CUE quotes labels in the paths of errors
-		}
-		switch {
-		case i > 2 && decimal.MatchString(s):
-			b.WriteString("[" + s + "]")
-			continue
-		case i > 0:
-			b.WriteByte('.')
-		}
-		if len(s) > maxLabel {
-			s = s[:maxLabel] + "…"
-		}
-		if identifier.MatchString(s) {
-			b.WriteString(s)
-		} else {
-			b.WriteString(strconv.Quote(strings.ToValidUTF8(s, "\uFFFD")))
-		}
-	}
-	return b.String()
-}
-
-// position turns a position of CUE's into one of ours; the zero Position if it
-// is not in a file.
-func position(p token.Pos) schema.Position {
-	if !p.IsValid() {
-		return schema.Position{}
-	}
-	return schema.Position{Path: strings.TrimPrefix(p.Filename(), "/"), Line: p.Line(), Column: p.Column()}
 }

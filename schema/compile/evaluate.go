@@ -33,12 +33,14 @@ func evaluate(req request) (resp response) {
 			resp = response{Diagnostics: []schema.Diagnostic{d}}
 		}
 	}()
+	defer func() { relocate(req, &resp) }()
 	strict := loadPackage(req, req.Dir, nil)
+	strict.errs = slices.DeleteFunc(strict.errs, ofTemplate)
 	if len(strict.errs) > 0 {
 		return response{Diagnostics: tidy(mistakes(req, strict))}
 	}
 	c := collect(req, strict, nil)
-	c.diags = with(intent(strict), append(c.diags, c.missing...))
+	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict))
 	if len(c.diags) == 0 && req.Parent != "" {
 		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil), nil))
 	}
@@ -46,6 +48,51 @@ func evaluate(req request) (resp response) {
 		return response{Diagnostics: tidy(c.diags)}
 	}
 	return response{Objects: c.objects}
+}
+
+// ofTemplate reports whether an error is of a check within a definition: that a template
+// is not yet as its checks want it is nothing before there is an object made from it.
+func ofTemplate(e errors.Error) bool {
+	at := e.Path()
+	return len(at) > 1 && strings.HasPrefix(at[0], "#") && slices.ContainsFunc(at[1:], func(s string) bool { return strings.HasPrefix(s, "_") })
+}
+
+// relocate gives positions in embedded files, which CUE names from the directory that
+// embeds them, the whole path.
+func relocate(req request, resp *response) {
+	fix := func(p *schema.Position) { p.Path = whole(req, p.Path) }
+	for i := range resp.Diagnostics {
+		fix(&resp.Diagnostics[i].Position)
+	}
+	for i := range resp.Objects {
+		fix(&resp.Objects[i].Origin)
+		for j := range resp.Objects[i].Names {
+			fix(&resp.Objects[i].Names[j])
+		}
+		for field, at := range resp.Objects[i].Places {
+			fix(&at)
+			resp.Objects[i].Places[field] = at
+		}
+	}
+}
+
+// whole returns the path of a file that CUE may have named from a directory.
+func whole(req request, name string) string {
+	if name == "" || strings.HasSuffix(name, ".cue") {
+		return name
+	}
+	if near := path.Join(req.Dir, name); req.Files[near] != nil {
+		return near
+	}
+	if req.Files[name] != nil {
+		return name
+	}
+	for _, full := range slices.Sorted(maps.Keys(req.Files)) {
+		if strings.HasSuffix(full, "/"+name) {
+			return full
+		}
+	}
+	return name
 }
 
 // with adds to the mistakes that only the syntax shows those that it does not
@@ -348,6 +395,7 @@ func (c *collection) object(kind schema.Kind, name string, data any) {
 	for _, r := range valid.References(kind, out) {
 		o.Names = append(o.Names, c.from.where.of(slices.Concat([]string{string(kind), name}, r.Path), r.Key))
 	}
+	o.Places = c.from.where.places(kind, name, out)
 	c.objects = append(c.objects, o)
 }
 
@@ -372,6 +420,11 @@ func (c *collection) add(at []string, p valid.Problem) {
 		}
 		d.Position = c.from.where.enclosing(full)
 		c.missing = append(c.missing, d)
+		return
+	}
+	if p.Unnamed {
+		d.Position = c.from.where.unnamed(full[0])
+		c.diags = append(c.diags, d)
 		return
 	}
 	d.Position = c.from.where.of(full, p.Key)

@@ -12,11 +12,11 @@ import (
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
-	"cuelang.org/go/cue/cuecontext"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/syntax"
+	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -29,7 +29,8 @@ var (
 	nested     = regexp.MustCompile(`^invalid interpolation: (?:[^ ]+: )?(.*)$`)
 	twoTypes   = regexp.MustCompile(`^conflicting values (.*) and (.*) \(mismatched types .*\)$`)
 	twoValues  = regexp.MustCompile(`^conflicting values (.*) and (.*)$`)
-	outOfBound = regexp.MustCompile(`^invalid value (.*) \((?:out of bound|does not satisfy) (.*)\)(?:: (.*))?$`)
+	outOfBound = regexp.MustCompile(`^invalid value (.*) \((?:out of bound|does not satisfy) (.*?)\)(?:: (.*))?$`)
+	badEmbed   = regexp.MustCompile(`^(?:@embed: )?invalid ([A-Za-z]+) for file "([^"]*)": (.*)$`)
 	unused     = regexp.MustCompile(`^imported and not used: (.*)$`)
 	redeclared = regexp.MustCompile(`^([^ ]+) redeclared as imported package name previous declaration at (.*)$`)
 	noPackage  = regexp.MustCompile(`^cannot find package "([^"]*)": (.*)$`)
@@ -58,6 +59,7 @@ var explanations = []explanation{
 	{twoTypes, sayTypes},
 	{twoValues, sayConflict},
 	{outOfBound, sayBound},
+	{badEmbed, sayEmbedded},
 	{unused, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
 		if target, err := strconv.Unquote(m[1]); err == nil { // else it has another name here
 			d.form, d.about = unusedImport, target
@@ -88,7 +90,7 @@ var explanations = []explanation{
 		d.Rule, d.Message, d.Expected = schema.RuleNotSet, fmt.Sprintf("is only constrained (%s), not set", m[1]), "a concrete value"
 	}},
 	{wrongType, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
-		d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(m[1], m[2]), strings.Trim(strings.ReplaceAll(m[3], "|", " or "), "()")
+		d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(terms.Clip(m[1]), m[2]), terms.Say(m[3])
 		if m[2] == "struct" && m[3] == "bool" {
 			d.Message, d.Expected, d.Hint = "&& does not join structs", "", "write a single &"
 		}
@@ -118,6 +120,12 @@ var explanations = []explanation{
 	}},
 	{shadowed, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.Rule, d.Message, d.Hint = schema.RuleSyntax, fmt.Sprintf("%s is both a let clause and the field here, which hides it", m[1]), fmt.Sprintf("give the let clause another name, or write the field as %q", m[1])
+	}},
+	{regexp.MustCompile(`^structural cycle`), func(l *loaded, d *mistake, _ []string, _ []schema.Position) {
+		d.Rule, d.Message, d.Hint = schema.RuleCycle, "contains itself", "a value cannot be a part of itself"
+		if name, _ := l.wordAt(d.Position, ""); identifier.MatchString(name) && !strings.ContainsAny(name[:1], "#_") {
+			d.Message, d.Hint = fmt.Sprintf("%s is not text here: it stands for the field %s around it", terms.Clip(name), terms.Clip(name)), fmt.Sprintf("write text in quotes: %q", terms.Clip(name))
+		}
 	}},
 	{cycle, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.form, d.about = selfCycle, m[1]
@@ -280,6 +288,11 @@ func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := strings.Trim(m[1], `"`)
 	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name)
 	_, ours := lax.Definitions()["#"+name]
+	isKnown := func(n string) bool { return strings.HasPrefix(n, "#") }
+	if known := valid.Nearest(name, slices.DeleteFunc(slices.Sorted(maps.Keys(lax.Definitions())), func(n string) bool { return !isKnown(n) })); known != "" && isKnown(name) {
+		d.Hint = fmt.Sprintf("did you mean %s?", known)
+		return
+	}
 	switch ours = ours && !strings.HasPrefix(name, "#"); {
 	case ours:
 		d.Hint = fmt.Sprintf("did you mean #%s?", name)
@@ -292,7 +305,7 @@ func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 			d.Expected = "one of " + strings.Join(known, ", ") + ", or a definition of your own"
 			break
 		}
-		if near != "" {
+		if near != "" && near != name && len(name) > 2 {
 			d.Hint = fmt.Sprintf("did you mean %s?", near)
 		}
 	}
@@ -305,6 +318,9 @@ func isKind(definition string) bool {
 
 // sayConflict names both places of two values.
 func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
+	if l.sayAlternatives(d, m, others) {
+		return
+	}
 	a, b := m[1], m[2]
 	if l.textAt(d.Position) == b || len(others) > 0 && l.textAt(others[0]) == a {
 		a, b = b, a
@@ -359,6 +375,9 @@ func (l *loaded) textAt(pos schema.Position) string {
 // sayTypes is of two values that cannot be one since they are of different
 // types; one is often the type itself.
 func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
+	if l.sayAlternatives(d, m, others) {
+		return
+	}
 	a, b := m[1], m[2]
 	types := regexp.MustCompile(`^(int|string|bool|bytes|number|float|null|list|struct|\[.*|\{.*|[<>=!].*|.*\|.*)$`)
 	if types.MatchString(a) && !types.MatchString(b) {
@@ -368,7 +387,7 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 		sayConflict(l, d, []string{"", a, b}, others)
 		return
 	}
-	d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(a, typeOf(a)), strings.ReplaceAll(b, "|", " or ")
+	d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(terms.Clip(a), typeOf(a)), terms.Say(b)
 	if typeOf(a) == "int" {
 		d.Message = "is the number " + a
 	}
@@ -379,9 +398,9 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 
 // sayBound is of a value outside of a bound that the repository's own CUE sets.
 func sayBound(_ *loaded, d *mistake, m []string, others []schema.Position) {
-	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", m[1]), m[2]
-	if m[3] != "" {
-		d.Rule, d.Message = schema.RuleOutOfRange, fmt.Sprintf("%s is not valid: %s", m[1], m[3])
+	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2])
+	if m[3] != "" && d.Expected == terms.Clip(m[2]) { // there are no better words
+		d.Message = fmt.Sprintf("%s is not valid: %s", terms.Clip(m[1]), terms.Clip(m[3]))
 	}
 	if len(others) > 0 {
 		d.Hint = "the bound is set at " + others[0].String()
@@ -422,48 +441,12 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	d.form, d.Rule = closedField, schema.RuleUnknownField
 	d.Message = fmt.Sprintf("field %q is not in the definition", strings.Trim(name, `"`))
 	d.Hint = "add it to the definition, or end the definition with ... to allow any field"
-	if i := slices.IndexFunc(others, func(o schema.Position) bool { return o.Line != d.Line || o.Path != d.Path }); i >= 0 {
+	if near := valid.Nearest(name, slices.DeleteFunc(l.names(true), func(n string) bool { return n == name })); near != "" && len(name) > 2 {
+		d.Hint = fmt.Sprintf("did you mean %s?", near)
+	} else if i := slices.IndexFunc(others, func(o schema.Position) bool { return o.Line != d.Line || o.Path != d.Path }); i >= 0 {
 		d.Hint = fmt.Sprintf("add it to the definition at %s, or end the definition with ... to allow any field", others[i])
 	}
 	if f, ok := l.where.index()[d.Position]; ok {
 		d.Position = edge(f, true)
 	}
-}
-
-// sayValue says of a value that is of another type than a library's what the strict
-// pass says of it, and reports whether it says anything.
-func (l *loaded) sayValue(d *mistake, at []string) bool {
-	at = unquoted(at)
-	if !l.built || len(at) < 3 {
-		return false
-	}
-	f := l.where.written(at)
-	if f == nil || !isData(f.Value) || !l.where.mine(position(f.Value.Pos()).Path) {
-		return false
-	}
-	v := cuecontext.New().BuildExpr(f.Value)
-	if v.Err() != nil {
-		return false // it refers to something else
-	}
-	x := &exporter{left: l.req.Limits.OutputBytes}
-	for _, p := range valid.Value(schema.Kind(at[0]), at[2:], x.plain(v, 0)) {
-		if len(p.Path) != len(at)-2 {
-			continue
-		}
-		d.Position, d.Rule, d.Message, d.Expected, d.Hint = edge(f, false), p.Rule, p.Message, p.Expected, p.Hint
-		return true
-	}
-	return false
-}
-
-// unquoted returns a data path of CUE's, which quotes some labels, as plain names.
-func unquoted(at []string) []string {
-	out := make([]string, len(at))
-	for i, s := range at {
-		if u, err := strconv.Unquote(s); err == nil {
-			s = u
-		}
-		out[i] = s
-	}
-	return out
 }

@@ -118,7 +118,7 @@ func twoDefaults(conjuncts []cue.Value) (a, b string) {
 // placed returns a value as it is written, and where.
 func placed(v cue.Value) string {
 	text := clip(fmt.Sprint(v))
-	if pos := position(v.Pos()); pos.Path != "" {
+	if pos := valueAt(v); pos.Path != "" {
 		text += fmt.Sprintf(" (%s)", pos)
 	}
 	return text

@@ -15,7 +15,10 @@ import (
 
 // protocol is what a child says first, so that a parent that started another
 // program notices.
-const protocol = "muster-compile-2"
+const protocol = "muster-compile-3"
+
+// requestBytes is the largest request a child reads.
+const requestBytes = 1 << 30
 
 // request is one package for a child.
 type request struct {
@@ -44,6 +47,8 @@ type object struct {
 	// Names are where the names stand that valid.References finds in Data, in
 	// its order.
 	Names []schema.Position `json:"names,omitempty"`
+	// Places are where the fields of valid.Placed stand, as far as it is known.
+	Places map[string]schema.Position `json:"places,omitempty"`
 }
 
 var (

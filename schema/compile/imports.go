@@ -183,20 +183,3 @@ func (p *planner) checkCycle(n *node, spec importSpec) *schema.Diagnostic {
 		Rule: schema.RuleImport, Message: "packages import each other: " + strings.Join(chain, ", "), Hint: "move what both need to a third package",
 	}
 }
-
-// clip cuts what a user wrote to what fits a line.
-func clip(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= maxLabel {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxLabel], "") + "…"
-}
-
-// standard are the packages of CUE's standard library.
-var standard = []string{
-	"crypto/ed25519", "crypto/hmac", "crypto/md5", "crypto/sha1", "crypto/sha256", "crypto/sha512",
-	"encoding/base64", "encoding/csv", "encoding/hex", "encoding/json", "encoding/openapi", "encoding/toml", "encoding/yaml",
-	"html", "list", "math", "math/bits", "net", "path", "regexp", "strconv", "strings", "struct",
-	"text/tabwriter", "text/template", "time", "tool", "tool/cli", "tool/exec", "tool/file", "tool/http", "tool/os", "uuid",
-}

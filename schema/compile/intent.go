@@ -3,9 +3,11 @@ package compile
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
@@ -32,6 +34,73 @@ func intent(l *loaded) []mistake {
 		}
 	}
 	return w.diags
+}
+
+// undefinedNames returns the names of imported packages of the repository that these do
+// not have, in a package that is right otherwise: CUE says nothing of them before a
+// definition is used.
+func undefinedNames(l *loaded) (out []mistake) {
+	byPath := map[string]*build.Instance{}
+	for _, in := range l.inst.Imports {
+		byPath[in.ImportPath] = in
+	}
+	for _, f := range l.where.files {
+		if !l.where.mine(strings.TrimPrefix(f.Filename, "/")) {
+			continue
+		}
+		ast.Walk(f, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok || len(out) >= maxDiagnostics {
+				return true
+			}
+			name, _, err := ast.LabelName(s.Sel)
+			in := importOf(s.X, byPath)
+			if in == nil || err != nil || hasTop(in, name) {
+				return true
+			}
+			m := mistake{Diagnostic: schema.Diagnostic{Severity: schema.Error, Rule: schema.RuleUndefined, Position: position(s.Sel.Pos())}}
+			sayUndefined(l, &m, []string{"", name}, nil)
+			out = append(out, m)
+			return true
+		}, nil)
+	}
+	return out
+}
+
+// importOf returns the package of the repository that an expression is the name of, nil if
+// it is something else.
+func importOf(e ast.Expr, byPath map[string]*build.Instance) *build.Instance {
+	id, ok := e.(*ast.Ident)
+	if !ok {
+		return nil
+	}
+	spec, ok := id.Node.(*ast.ImportSpec)
+	if !ok {
+		return nil
+	}
+	target, err := strconv.Unquote(spec.Path.Value)
+	if err != nil {
+		return nil
+	}
+	return byPath[target]
+}
+
+// hasTop reports whether a package may have a field of a name: one that is computed may be
+// any.
+func hasTop(in *build.Instance, name string) bool {
+	for _, f := range in.Files {
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.Field:
+				if label := lax.Label(d); label == name || label == "" {
+					return true
+				}
+			case *ast.EmbedDecl, *ast.Comprehension:
+				return true
+			}
+		}
+	}
+	return len(in.Files) == 0 // of the standard library
 }
 
 // intents gathers mistakes.

@@ -11,16 +11,7 @@ import (
 	"cuelang.org/go/mod/modfile"
 
 	"github.com/musterhq/muster/schema"
-	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/syntax"
-)
-
-const (
-	moduleFile = "cue.mod/module.cue"
-	// localModuleFile replaces modules by directories.
-	localModuleFile = "cue.mod/local-module.cue"
-	// SchemaDir is where a repository keeps its copy of the definitions.
-	SchemaDir = lax.Dir
 )
 
 // unit is one directory of the tree: what is compiled, cached and blamed.
@@ -167,8 +158,6 @@ func oneEach(units []*unit) []*unit {
 	}
 	return out
 }
-
-func isError(d schema.Diagnostic) bool { return d.Severity == schema.Error }
 
 // module is what a module file says.
 type module struct {
@@ -357,14 +346,4 @@ func (p *planner) check(f *folder) (diags []schema.Diagnostic) {
 		}
 	}
 	return diags
-}
-
-// firstOf is an error of a package as a whole; file is its first.
-func firstOf(file string, rule schema.Rule, message string) schema.Diagnostic {
-	return schema.Diagnostic{Severity: schema.Error, Rule: rule, Position: schema.Position{Path: file, Line: 1, Column: 1}, Message: message}
-}
-
-func withHint(d schema.Diagnostic, hint string) schema.Diagnostic {
-	d.Hint = hint
-	return d
 }

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -11,9 +12,11 @@ import (
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 // positions finds where in the user's files a piece of data was written.
@@ -22,6 +25,7 @@ type positions struct {
 	files  []*ast.File // own files first, then those of directories above
 	fields map[schema.Position]*ast.Field
 	labels map[[2]string]schema.Position // of objects, by kind and name
+	bodies map[[2]string][]ast.Expr      // what is written of these
 }
 
 func newPositions(l *loaded) *positions {
@@ -79,6 +83,9 @@ func (p *positions) of(at []string, key bool) schema.Position {
 	for n := len(at); n > 0; n-- {
 		key = key || n < len(at)
 		if f := p.written(at[:n]); f != nil {
+			if pos, ok := p.row(f, at[:n], key); ok {
+				return pos
+			}
 			return edge(f, key)
 		}
 		if pos, ok := p.evaluated(at[:n], key); ok {
@@ -91,19 +98,108 @@ func (p *positions) of(at []string, key bool) schema.Position {
 	return schema.Position{Path: moduleFile, Line: 1, Column: 1}
 }
 
+// unnamed returns where an object of a kind stands that has no name.
+func (p *positions) unnamed(kind string) schema.Position {
+	for _, field := range valid.Of(schema.Kind(kind)).Fields {
+		f := p.written([]string{kind, field.Name})
+		if f == nil {
+			continue
+		}
+		if h := p.holder(kind, position(f.Label.Pos())); h != nil {
+			return position(h.Value.Pos())
+		}
+	}
+	return p.of([]string{kind}, true)
+}
+
+// valueAt returns where a value is written: behind its label, also in a file of JSON or
+// YAML.
+func valueAt(v cue.Value) schema.Position {
+	if f, ok := v.Source().(*ast.Field); ok && f.Value != nil && f.Value.Pos().IsValid() {
+		return position(f.Value.Pos())
+	}
+	return position(v.Pos())
+}
+
+// row returns where the value stands that a field takes from elsewhere, such as from a row
+// of a table that a comprehension goes through; false if it does not, or from another
+// directory.
+func (p *positions) row(f *ast.Field, at []string, key bool) (schema.Position, bool) {
+	switch f.Value.(type) {
+	case *ast.Ident, *ast.SelectorExpr, *ast.IndexExpr:
+	default:
+		return schema.Position{}, false
+	}
+	v := p.value(at)
+	if key || !v.Exists() {
+		return schema.Position{}, false
+	}
+	leaves := []cue.Value{v}
+	if op, all := v.Expr(); op == cue.AndOp {
+		leaves = all
+	}
+	for _, leaf := range leaves {
+		pos := valueAt(cue.Dereference(leaf))
+		if pos.Path == "" || pos == position(leaf.Pos()) || strings.HasSuffix(pos.Path, ".cue") && !p.mine(pos.Path) {
+			continue
+		}
+		if f, ok := p.index()[pos]; ok {
+			return edge(f, false), true
+		}
+		return pos, true
+	}
+	return schema.Position{}, false
+}
+
 // origin returns where an object is declared: as of does for its label, but
 // without a search of all files for each.
 func (p *positions) origin(kind, name string) schema.Position {
-	if p.labels == nil {
-		p.labels = map[[2]string]schema.Position{}
-		for _, f := range p.files {
-			p.declared(f.Decls, nil)
-		}
-	}
+	p.declare()
 	if pos, ok := p.labels[[2]string{kind, name}]; ok {
 		return pos
 	}
 	return p.of([]string{kind, name}, true)
+}
+
+// declare notes what is declared where, once.
+func (p *positions) declare() {
+	if p.labels != nil {
+		return
+	}
+	p.labels, p.bodies = map[[2]string]schema.Position{}, map[[2]string][]ast.Expr{}
+	for _, f := range p.files {
+		p.declared(f.Decls, nil)
+	}
+}
+
+// places returns where the fields of an object stand that mistakes of other packages may
+// show in, by their data path: as of does, but without a search of all files for each.
+func (p *positions) places(kind schema.Kind, name string, data map[string]any) map[string]schema.Position {
+	p.declare()
+	out := map[string]schema.Position{}
+	for _, field := range valid.Placed(kind, data) {
+		path := strings.Split(field, ".")
+		at := slices.Concat([]string{string(kind), name}, path)
+		var found []*ast.Field
+		for _, body := range p.bodies[[2]string{string(kind), name}] {
+			search{found: &found}.expr(body, path, 0)
+		}
+		if len(found) > 0 {
+			pos, ok := p.row(found[0], at, false)
+			if !ok {
+				pos = edge(found[0], false)
+			}
+			out[field] = pos
+			continue
+		}
+		if v := p.value(at); v.Exists() {
+			v, _ = v.Default()
+			if pos := valueAt(v); pos.Path != "" && !p.schema(pos.Path) {
+				out[field] = pos
+			}
+		}
+	}
+	return out
 }
 
 // declared notes the labels of the objects that decls write down; at is what
@@ -120,6 +216,7 @@ func (p *positions) declared(decls []ast.Decl, at []string) {
 			if _, ok := p.labels[key]; !ok {
 				p.labels[key] = position(f.Label.Pos())
 			}
+			p.bodies[key] = append(p.bodies[key], f.Value)
 		} else if s, ok := f.Value.(*ast.StructLit); ok {
 			p.declared(s.Elts, []string{name})
 		}
@@ -179,7 +276,7 @@ func (p *positions) value(at []string) cue.Value {
 // schema reports whether a file is of the repository's copy of the definitions,
 // seen from outside of it.
 func (p *positions) schema(name string) bool {
-	return path.Dir(name) == SchemaDir && p.from.dir != SchemaDir
+	return path.Dir(name) == SchemaDir && p.from.dir != SchemaDir && lax.IsEmbedded(path.Base(name))
 }
 
 // ofError returns the best position of an error, in the package's own files if
@@ -227,6 +324,58 @@ func (p *positions) closedAt(e errors.Error) (out []schema.Position) {
 		}
 	}
 	return out
+}
+
+// required returns where the field that an error misses is required: in the repository's
+// own CUE, which may be in the directory of the schema.
+func (p *positions) required(e errors.Error) (best schema.Position) {
+	for _, tp := range errors.Positions(e) {
+		pos := position(tp)
+		f, ok := p.index()[pos]
+		if pos.Path == "" || p.schema(pos.Path) || !ok || f.Constraint != token.NOT {
+			continue
+		}
+		best = position(f.Label.Pos())
+	}
+	return best
+}
+
+// fileAt returns the syntax of the file of a position, an empty one if it is not of the
+// package or of what it imports.
+func (p *positions) fileAt(at token.Pos) *ast.File {
+	var found *ast.File
+	seen := map[*build.Instance]bool{}
+	var visit func(*build.Instance)
+	visit = func(in *build.Instance) {
+		if seen[in] || found != nil {
+			return
+		}
+		seen[in] = true
+		for _, f := range in.Files {
+			if at.IsValid() && f.Filename == at.Filename() {
+				found = f
+			}
+		}
+		for _, imp := range in.Imports {
+			visit(imp)
+		}
+	}
+	visit(p.from.inst)
+	return cmp.Or(found, &ast.File{})
+}
+
+// holder returns the field of a name whose value a position lies in, nil if there is none.
+func (p *positions) holder(label string, at schema.Position) *ast.Field {
+	if f, ok := p.index()[at]; ok && lax.Label(f) == label {
+		return f
+	}
+	for _, f := range p.index() {
+		from, to := position(f.Value.Pos()), position(f.Value.End())
+		if from.Path == at.Path && lax.Label(f) == label && from.Compare(at) <= 0 && at.Compare(to) <= 0 {
+			return f
+		}
+	}
+	return nil
 }
 
 // valueOf reports whether a position lies in the value of a field of this name.

@@ -106,14 +106,3 @@ func badPath(p string) (rule schema.Rule, what string) {
 
 // maxDirs is how deep directories may be nested.
 const maxDirs = 64
-
-// ignored reports whether CUE does not look at the file: hidden and underscored
-// names, and files for tests and tools.
-func ignored(p string) bool {
-	for _, part := range strings.Split(p, "/") {
-		if strings.HasPrefix(part, ".") || strings.HasPrefix(part, "_") || part == "cue.mod" {
-			return true
-		}
-	}
-	return strings.HasSuffix(p, "_test.cue") || strings.HasSuffix(p, "_tool.cue")
-}

@@ -333,6 +333,9 @@ func (c *check) integer(path []string, r *Rule, n json.Number) {
 	p := Problem{Rule: schema.RuleOutOfRange, Path: path, Message: fmt.Sprintf("%s is out of range", short(n.String())), Expected: r.String()}
 	if r.Unit == Bytes && err == nil && i > 0 && i < r.Min {
 		p.Hint = fmt.Sprintf("the unit is bytes: did you mean %dMi?", i)
+		if i%1024 == 0 {
+			p.Hint = fmt.Sprintf("%dKi is too little: did you mean %dMi?", i/1024, i/1024)
+		}
 	}
 	c.add(p)
 }

@@ -17,6 +17,8 @@ type Problem struct {
 	Key bool
 	// Missing says that there is no such value: Path ends where it should be.
 	Missing bool
+	// Unnamed says that the value is one object where objects by name should be.
+	Unnamed bool
 	// Constrained says that the value is there and only constrained, not set.
 	Constrained bool
 

@@ -2,6 +2,7 @@ package valid
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -49,6 +50,28 @@ func References(kind schema.Kind, data map[string]any) []Reference {
 		}
 	}
 	walk(nil, Of(kind), data)
+	return out
+}
+
+// Placed returns the fields of an object that a mistake may show in which only all packages
+// together have: what it belongs to. data is what Object returned.
+func Placed(kind schema.Kind, data map[string]any) []string {
+	var out []string
+	for _, field := range []string{"user", "cell"} {
+		if _, ok := data[field].(string); ok && Of(kind).Has(field) {
+			out = append(out, field)
+		}
+	}
+	if n, ok := data["priority"].(json.Number); ok {
+		if p, err := n.Int64(); err == nil && schema.Priority(p).Band() == schema.BandMonitoring {
+			out = append(out, "priority")
+		}
+	}
+	if paths, ok := data["paths"].([]any); ok {
+		for i := range paths {
+			out = append(out, "paths."+strconv.Itoa(i))
+		}
+	}
 	return out
 }
 

@@ -105,7 +105,7 @@ func unnamed(kind schema.Kind, v any) (Problem, bool) {
 			case Broken, map[string]any:
 			default: // an object may be called tasks; its value is then a struct
 				return Problem{
-					Rule: schema.RuleUnknownKind, Path: []string{string(kind)}, Key: true, Message: fmt.Sprintf("the %s has no name", kind), Expected: want,
+					Rule: schema.RuleUnknownKind, Path: []string{string(kind)}, Unnamed: true, Message: fmt.Sprintf("the %s has no name", kind), Expected: want,
 					Hint: fmt.Sprintf("%q is a field of a %s: put a name before it", name, kind),
 				}, true
 			}

@@ -128,7 +128,10 @@ func intOf(v any) int {
 func (c *check) conditions(name string, v any) {
 	list, _ := v.([]any)
 	for i := range list {
-		if m, ok := list[i].(map[string]any); ok {
+		unknown := func(p Problem) bool { // perhaps that is what is missing
+			return p.Rule == schema.RuleUnknownField && len(p.Path) == 3 && p.Path[0] == name && p.Path[1] == strconv.Itoa(i)
+		}
+		if m, ok := list[i].(map[string]any); ok && !slices.ContainsFunc(c.problems, unknown) {
 			c.condition([]string{name, strconv.Itoa(i)}, m)
 		}
 	}

@@ -96,6 +96,14 @@ func (cfg *MasterConfig) joinWait() time.Duration {
 	return control.DefaultJoinWait
 }
 
+// settles returns how long after all agents of this master act by a change the machines of tasks learn that.
+func (cfg *MasterConfig) settles() time.Duration {
+	if len(cfg.Etcd.Endpoints) > 0 {
+		return max(settle, otherMasters)
+	}
+	return settle
+}
+
 // master is the parts of one master.
 type master struct {
 	cfg       MasterConfig
@@ -236,11 +244,7 @@ func (m *master) wire() {
 	})
 	m.replicas = replica.NewServer(replica.ServerConfig{Cell: m.cell, State: m.term, Events: m.events, Join: m.joins()})
 	m.relay = relay.NewService(relay.ServiceConfig{Cell: m.cell, Log: m.cfg.Log})
-	others := time.Duration(0)
-	if len(m.cfg.Etcd.Endpoints) > 0 {
-		others = otherMasters
-	}
-	m.directory = naming.New(naming.Config{Cell: m.term.Snapshot, Others: others})
+	m.directory = naming.New(naming.Config{Cell: m.term.Snapshot, Settle: m.cfg.settles()})
 	m.link = link.New(link.Config{Directory: directory{m.directory}, Cell: m.cell, Master: m.shard, Log: m.cfg.Log, Audit: m.audit, Secure: linkSecure, Secrets: m.secrets, Sources: m.term, Relay: m.relay, Replica: m.replicas})
 	agents.Server, m.term.link = m.link, m.link.Counts
 	m.metrics = web.NewMetrics(m.term)
@@ -250,7 +254,7 @@ func (m *master) wire() {
 		registry.MustRegister(pki.NewMetrics(m.authority.Expires, m.authority.AuthorityExpires)...)
 	}
 	m.web = web.New(web.Config{
-		Name: m.cell, Cell: m.term, Suspensions: m.term, Restarts: m.term, Machines: m.term, Checkpoints: checkpoints{m.term, m.cfg.Release}, Logs: m.term, Exec: m.term, NoExec: m.cfg.NoExec, Audit: m.audit, Events: m.events, Repository: followed{m.term, m.repo}, Metrics: registry, Log: m.cfg.Log,
+		Name: m.cell, Cell: m.term, Suspensions: m.term, Restarts: m.term, Machines: m.term, Checkpoints: checkpoints{m.term, m.cfg.Release}, Logs: m.term, Exec: m.term, NoExec: m.cfg.NoExec, Audit: m.audit, Behind: m.directory.Behind, Events: m.events, Repository: followed{m.term, m.repo}, Metrics: registry, Log: m.cfg.Log,
 		Secure: webSecure, Leader: m.term,
 		Local: web.Local{Own: uint32(os.Geteuid()), Users: m.cfg.Users, Socket: m.cfg.Socket, Page: m.page()}, //nolint:gosec // a number from 0
 	})

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == serveWord {
 		os.Exit(serveTask())
 	}
+	if len(os.Args) == 2 && os.Args[1] == answerWord {
+		os.Exit(answerTask())
+	}
 	if len(os.Args) == 2 && os.Args[1] == clockWord {
 		fmt.Println(time.Now().Unix())
 		return

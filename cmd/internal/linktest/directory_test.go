@@ -53,7 +53,7 @@ func (c *published) serve(tasks int, machine string, state status.TaskState, ser
 	if c.newer != nil {
 		close(c.newer)
 	}
-	c.is, c.newer = status.SnapshotOf(s).Serving(services), make(chan struct{})
+	c.is, c.newer = status.SnapshotOf(s).WithServices(services), make(chan struct{})
 }
 
 // kept is the directory of a machine.

@@ -31,7 +31,7 @@ func TestStatus(t *testing.T) {
 	types := []reflect.Type{
 		reflect.TypeFor[status.Status](), reflect.TypeFor[status.Totals](), reflect.TypeFor[status.Replica](), reflect.TypeFor[status.Absence](), reflect.TypeFor[status.Wait](), reflect.TypeFor[status.Blocker](), reflect.TypeFor[status.StalePackage](), reflect.TypeFor[status.Rejection](),
 		reflect.TypeFor[intent.Hold](), reflect.TypeFor[control.LossHold](), reflect.TypeFor[status.SuspensionStatus](), reflect.TypeFor[quota.Warning](),
-		reflect.TypeFor[status.MachineStatus](), reflect.TypeFor[control.Draining](), reflect.TypeFor[status.JobStatus](), reflect.TypeFor[status.TaskStatus](), reflect.TypeFor[status.Endpoint](),
+		reflect.TypeFor[status.MachineStatus](), reflect.TypeFor[control.Draining](), reflect.TypeFor[status.JobStatus](), reflect.TypeFor[status.TaskStatus](), reflect.TypeFor[status.Serving](), reflect.TypeFor[status.Endpoint](),
 	}
 	if len(parts) != len(types) {
 		t.Fatalf("%d parts, want %d", len(parts), len(types))

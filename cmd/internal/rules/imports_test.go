@@ -21,7 +21,7 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/lax", "schema/compile/syntax"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
 	},
 	{
@@ -132,6 +132,11 @@ var layers = []layer{
 		"reconciler/checkpoint",
 		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/status", "schema"},
 		"a cell in a file is looked at as a live one is, and knows nothing of files and masters",
+	},
+	{
+		"reconciler/plan",
+		[]string{"reconciler", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/status", "schema"},
+		"what a cell would do is decided by the master, and by nothing that only plans",
 	},
 	{
 		"reconciler/local", nil,

@@ -20,7 +20,7 @@ var anywhere = []string{"..."}
 var owners = []owner{
 	{
 		"cuelang.org/go",
-		[]string{"schema/compile", "schema/compile/lax", "schema/compile/syntax"},
+		[]string{"schema/compile", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
 		[]string{"schema/..."},
 		"CUE is evaluated in one place, in a child process; all that follows is plain data",
 	},
@@ -80,6 +80,12 @@ var owners = []owner{
 		"the cgroups module takes its types, and a container is described by them; the keeper takes it as bytes",
 	},
 	{
+		"tags.cncf.io/container-device-interface",
+		[]string{"nodeagent/host"},
+		nil,
+		"what a task finds of its devices is known in one place",
+	},
+	{
 		"github.com/elastic/go-seccomp-bpf",
 		[]string{"nodeagent/runtime/..."},
 		nil,
@@ -88,7 +94,7 @@ var owners = []owner{
 	{
 		"github.com/miekg/dns",
 		[]string{"nodeagent/network/dns"},
-		[]string{"cmd/muster-agent"},
+		[]string{"cmd/internal/e2e", "cmd/muster-agent"},
 		"only the DNS server speaks DNS",
 	},
 	{

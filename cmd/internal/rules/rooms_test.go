@@ -60,11 +60,6 @@ var largeRooms = []largeRoom{
 		"Server has one handler for each path, in the file of what it serves",
 	},
 	{
-		"schema/compile",
-		room{circle: 13},
-		"what is wrong is said in words that depend on what CUE has evaluated, and that on which packages are good",
-	},
-	{
 		"schema/valid",
 		room{circle: 13, spread: 10},
 		"check walks an object, one file for each kind: jobs hold tasks, and tasks hold all else",

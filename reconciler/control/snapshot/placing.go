@@ -125,13 +125,14 @@ func (p *Placing) Lines() []string {
 	return out
 }
 
-// scoreText says a score and its terms: "m1 0.93 (shape 0.98, mix -0.05)".
+// scoreText says a score and its terms: "m1 0.0093 (shape 0.0098, mix -0.0005)".
 func scoreText(s *placement.Score) string {
 	var terms []string
 	for _, t := range []struct {
 		name  string
 		value float32
 	}{
+		{"room", s.Terms.Room},
 		{"stranded", s.Terms.Stranded},
 		{"shape", s.Terms.Shape},
 		{"tight", s.Terms.Tight},
@@ -143,11 +144,11 @@ func scoreText(s *placement.Score) string {
 		{"wish", s.Terms.Wish},
 		{"fit", s.Terms.Fit},
 	} {
-		if t.value != 0 {
-			terms = append(terms, fmt.Sprintf("%s %.3f", t.name, t.value))
+		if t.value >= 0.00005 || t.value <= -0.00005 { // else it would be said as 0
+			terms = append(terms, fmt.Sprintf("%s %.4f", t.name, t.value))
 		}
 	}
-	text := fmt.Sprintf("%s %.3f", s.Machine, s.Total)
+	text := fmt.Sprintf("%s %.4f", s.Machine, s.Total)
 	if len(terms) > 0 {
 		text += " (" + strings.Join(terms, ", ") + ")"
 	}

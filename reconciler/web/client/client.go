@@ -196,16 +196,31 @@ func (c *Client) Usage(ctx context.Context, g status.Group) (*status.Usage, erro
 // there or not.
 func (c *Client) Endpoints(ctx context.Context, g status.Group, ready bool) ([]status.Endpoint, error) {
 	v := groupValues(g)
-	v.Set("limit", "1000")
 	if ready {
 		v.Set("ready", "1")
 	}
-	all := []status.Endpoint{}
+	return pages[status.Endpoint](ctx, c, "/v1/endpoints", v)
+}
+
+// Services returns the services of the cell, by name, or with a name that one.
+func (c *Client) Services(ctx context.Context, name string) ([]status.Serving, error) {
+	return pages[status.Serving](ctx, c, "/v1/services", groupValues(status.Group{Name: name}))
+}
+
+// WhyService returns what is behind a service, user/name, and why.
+func (c *Client) WhyService(ctx context.Context, name string) (*status.ServiceExplanation, error) {
+	return ask[status.ServiceExplanation](ctx, c, http.MethodGet, "/v1/why/service", url.Values{"name": {name}})
+}
+
+// pages returns the items of all pages of a list.
+func pages[T any](ctx context.Context, c *Client, path string, v url.Values) ([]T, error) {
+	v.Set("limit", "1000")
+	all := []T{}
 	for {
 		p, err := ask[struct {
-			Items    []status.Endpoint `json:"items"`
-			Continue string            `json:"continue"`
-		}](ctx, c, http.MethodGet, "/v1/endpoints", v)
+			Items    []T    `json:"items"`
+			Continue string `json:"continue"`
+		}](ctx, c, http.MethodGet, path, v)
 		if err != nil {
 			return nil, err
 		}

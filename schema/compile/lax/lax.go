@@ -42,6 +42,13 @@ var Declared = sync.OnceValue(func() map[string]*ast.Field {
 	return m
 })
 
+// IsEmbedded reports whether a file of Dir is one that muster writes, and not the user's
+// own.
+func IsEmbedded(name string) bool {
+	_, ok := schemacue.Files()[name]
+	return ok
+}
+
 // Definitions holds the names of the embedded definitions, and whether they
 // are structs.
 var Definitions = sync.OnceValue(func() map[string]bool {

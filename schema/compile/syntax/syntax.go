@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -492,7 +493,7 @@ func PackageFor(dir string) string {
 		}
 		return -1
 	}, path.Base(dir))
-	if name == "" || name[0] <= '9' {
+	if name == "" || name[0] <= '9' || slices.Contains([]string{"package", "import", "for", "in", "if", "let", "true", "false", "null"}, name) {
 		return "config"
 	}
 	return name

@@ -1,0 +1,307 @@
+package screen
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/schema"
+)
+
+// Section is a part of a plan: a headline, and lines below it.
+type Section struct{ Title, Text string }
+
+// PlanHead says in one line what a plan comes to.
+func PlanHead(o *plan.Outcome) string {
+	took := "in " + spell(o.Seconds) + " at the least"
+	var end string
+	switch o.Ending {
+	case plan.Settled:
+		end = "all is as desired " + took
+		if len(o.Steps) == 0 {
+			end = "no task is touched"
+		}
+	case plan.Blocked:
+		end = "then it is blocked: a person has to act, " + took
+	case plan.Waiting:
+		end = "then nothing happens any more, and not all is as desired, " + took
+	case plan.Endless:
+		end = "it goes on for longer than it was followed, " + spell(o.Seconds)
+	}
+	if n := countFates(o); n != "" {
+		return "tasks: " + n + "; " + end
+	}
+	return end
+}
+
+// spell writes a time in seconds for people.
+func spell(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
+}
+
+// countFates counts tasks by what becomes of them, "" if nothing does of any.
+func countFates(o *plan.Outcome) string {
+	var parts []string
+	for _, f := range []plan.Fate{plan.Starts, plan.Restarts, plan.Moves, plan.InPlace, plan.Stops, plan.Evicted, plan.Tries} {
+		n := 0
+		for i := range o.Tasks {
+			if o.Tasks[i].Fate == f {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, strconv.Itoa(n)+" "+wordOf(f))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func wordOf(f plan.Fate) string {
+	switch f {
+	case plan.InPlace:
+		return "changed in place"
+	case plan.Evicted:
+		return "left without a machine"
+	case plan.Tries:
+		return "started and failed"
+	default:
+		return strings.TrimSuffix(string(f), "s")
+	}
+}
+
+// Plan returns the sections of a plan that have anything, in lines of at most width cells, 0
+// for no bound; of each list at most the given number of lines, 0 for all.
+func Plan(o *plan.Outcome, width, most int) []Section {
+	p := planned{width, most}
+	all := []Section{
+		{"blocked: " + schema.Count(len(o.Blocked), "thing") + " that a person has to act on", p.blocked(o)},
+		{"preempted: " + schema.Count(len(o.Preempted), "task"), p.preempted(o)},
+		{"pending: " + schema.Count(len(o.Pending), "task"), p.pending(o)},
+		{"warnings", p.list(o.Warnings)},
+		{"jobs", p.rollouts(o)},
+		{"tasks", p.tasks(o)},
+		{"quota", p.quota(o)},
+		{"machines", p.machines(o)},
+	}
+	return slices.DeleteFunc(all, func(s Section) bool { return s.Text == "" })
+}
+
+// planned writes lists.
+type planned struct{ width, most int }
+
+// list writes texts, each in a paragraph of its own.
+func (p planned) list(texts []string) string {
+	var b strings.Builder
+	for i, t := range texts {
+		if p.most > 0 && i == p.most && len(texts) > i+1 {
+			fmt.Fprintf(&b, "  … and %d more: --all shows them\n", len(texts)-i)
+			break
+		}
+		b.WriteString(Wrap("  ", "    ", t, p.width))
+	}
+	return b.String()
+}
+
+// table writes rows in columns.
+func (p planned) table(heads []string, rows [][]string) string {
+	if len(rows) == 0 {
+		return ""
+	}
+	t := Table{}
+	for i, h := range heads {
+		c := Column{Head: h, Always: i == 0}
+		if i == len(heads)-1 {
+			c.Least = 8
+		}
+		t.Columns = append(t.Columns, c)
+	}
+	more := 0
+	if p.most > 0 && len(rows) > p.most+1 {
+		rows, more = rows[:p.most], len(rows)-p.most
+	}
+	for _, r := range rows {
+		cells := make([]Cell, 0, len(r))
+		for _, text := range r {
+			cells = append(cells, Cell{Text: text})
+		}
+		t.Rows = append(t.Rows, cells)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(t.Text(max(0, p.width-2), Painter(false))) {
+		b.WriteString("  " + strings.TrimRight(line, " \n") + "\n")
+	}
+	if more > 0 {
+		fmt.Fprintf(&b, "  … and %d more: --all shows them\n", more)
+	}
+	return b.String()
+}
+
+func (p planned) blocked(o *plan.Outcome) string {
+	texts := make([]string, 0, len(o.Blocked))
+	for i := range o.Blocked {
+		texts = append(texts, o.Blocked[i].Message+". Next: "+o.Blocked[i].Next)
+	}
+	return p.list(texts)
+}
+
+func (p planned) preempted(o *plan.Outcome) string {
+	texts := make([]string, 0, len(o.Preempted))
+	for _, x := range o.Preempted {
+		texts = append(texts, fmt.Sprintf("%s (priority %d) for %s: %s", x.Task, x.Priority, x.By, x.Becomes))
+	}
+	return p.list(texts)
+}
+
+// pending writes the tasks without a machine, those with the same reason together.
+func (p planned) pending(o *plan.Outcome) string {
+	var order []string
+	tasks := map[string][]string{}
+	for _, x := range o.Pending {
+		why := x.Reason
+		if x.Before {
+			why += " (as before)"
+		}
+		if tasks[why] == nil {
+			order = append(order, why)
+		}
+		tasks[why] = append(tasks[why], x.Task)
+	}
+	texts := make([]string, 0, len(order))
+	for _, why := range order {
+		texts = append(texts, Names(tasks[why], named)+": "+why)
+	}
+	return p.list(texts)
+}
+
+func (p planned) rollouts(o *plan.Outcome) string {
+	rows := make([][]string, 0, len(o.Rollouts))
+	for i := range o.Rollouts {
+		r := &o.Rollouts[i]
+		down := strconv.Itoa(r.MostDown)
+		if r.MayBeDown > 0 {
+			down = fmt.Sprintf("%d of %d", r.MostDown, r.MayBeDown)
+		}
+		rows = append(rows, []string{r.Job, strconv.Itoa(r.Stops), strconv.Itoa(r.Starts), spell(r.Seconds), down, r.State})
+	}
+	return p.table([]string{"JOB", "STOPS", "STARTS", "TAKES", "DOWN AT ONCE", "ROLLOUT"}, rows)
+}
+
+func (p planned) tasks(o *plan.Outcome) string {
+	rows := make([][]string, 0, len(o.Tasks))
+	for i := range o.Tasks {
+		t := &o.Tasks[i]
+		where := t.To
+		switch {
+		case t.From != "" && t.To != "" && t.From != t.To:
+			where = t.From + " → " + t.To
+		case t.To == "":
+			where = t.From
+		}
+		causes := make([]string, 0, len(t.Causes))
+		for _, c := range t.Causes {
+			causes = append(causes, string(c))
+		}
+		rows = append(rows, []string{t.Name, string(t.Fate), where, strings.Join(causes, ", ")})
+	}
+	return p.table([]string{"TASK", "WHAT", "MACHINE", "WHY"}, rows)
+}
+
+func (p planned) quota(o *plan.Outcome) string {
+	rows := make([][]string, 0, len(o.Quota))
+	change := func(was, is, limit string, has bool) string {
+		s := was + " → " + is
+		if was == is {
+			s = is
+		}
+		if has {
+			s += " of " + limit
+		}
+		return s
+	}
+	for i := range o.Quota {
+		q := &o.Quota[i]
+		var limit quota.Amounts
+		if q.Limit != nil {
+			limit = *q.Limit
+		}
+		rows = append(rows, []string{
+			q.User, string(q.Band),
+			change(schema.CPU(q.Before.CPUMilli), schema.CPU(q.After.CPUMilli), schema.CPU(limit.CPUMilli), q.Limit != nil),
+			change(schema.Bytes(q.Before.RAMBytes), schema.Bytes(q.After.RAMBytes), schema.Bytes(limit.RAMBytes), q.Limit != nil),
+			change(strconv.FormatInt(q.Before.Tasks, 10), strconv.FormatInt(q.After.Tasks, 10), strconv.FormatInt(limit.Tasks, 10), q.Limit != nil),
+		})
+	}
+	return p.table([]string{"OWNER", "BAND", "CPU", "RAM", "TASKS"}, rows)
+}
+
+func (p planned) machines(o *plan.Outcome) string {
+	if o.Machines.Before == o.Machines.After {
+		return ""
+	}
+	row := func(what string, m *plan.Machines) []string {
+		return []string{
+			what, strconv.Itoa(m.Up),
+			schema.CPU(m.Used.CPUMilli) + " of " + schema.CPU(m.Capacity.CPUMilli), schema.Bytes(m.Used.RAMBytes) + " of " + schema.Bytes(m.Capacity.RAMBytes),
+			schema.CPU(m.Stranded.CPUMilli) + " CPU, " + schema.Bytes(m.Stranded.RAMBytes),
+		}
+	}
+	return p.table([]string{"", "UP", "CPU", "RAM", "STRANDED"}, [][]string{row("before", &o.Machines.Before), row("after", &o.Machines.After)})
+}
+
+// maxComment is how long a comment may be that all forges take, in bytes: GitHub takes 65,536
+// characters.
+const maxComment = 60_000
+
+// Comment returns a plan as Markdown for a comment of a forge: a few lines first, and the
+// sections folded. What is in it is shown as it is: nothing of it is markup, or names anybody.
+// Sections that do not fit are left out, and that is said.
+func Comment(head string, sections []Section) string {
+	var b strings.Builder
+	b.WriteString("**Plan of the cell**\n\n" + fenced(head+"\n"))
+	left := 0
+	for _, s := range sections {
+		text := fmt.Sprintf("\n<details><summary>%s</summary>\n\n%s\n</details>\n", inHTML(s.Title), fenced(s.Text))
+		if b.Len()+len(text) > maxComment {
+			left++
+			continue
+		}
+		b.WriteString(text)
+	}
+	if left > 0 {
+		fmt.Fprintf(&b, "\n%s left out for length: `muster plan --all` prints all.\n", schema.Part(left, len(sections), "section", "is", "are"))
+	}
+	return b.String()
+}
+
+// inHTML returns text as it is shown between tags.
+func inHTML(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "@", "&#64;", "`", "&#96;", "*", "&#42;", "_", "&#95;", "[", "&#91;").Replace(Printable(s))
+}
+
+// fenced returns text in a block of code that nothing in it ends.
+func fenced(text string) string {
+	run, longest := 0, 2
+	for _, r := range text {
+		if r == '`' {
+			run++
+			longest = max(longest, run)
+		} else {
+			run = 0
+		}
+	}
+	fence := strings.Repeat("`", longest+1)
+	return fence + "text\n" + PrintableLines(text) + fence + "\n"
+}
+
+// PrintableLines is Printable for lines.
+func PrintableLines(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(Printable(strings.TrimSuffix(line, "\n")) + "\n")
+	}
+	return b.String()
+}

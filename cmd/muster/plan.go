@@ -1,0 +1,328 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/cmd/internal/screen"
+	"github.com/musterhq/muster/reconciler/checkpoint"
+	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/schema"
+)
+
+// planFlags say what is planned, and on what.
+type planFlags struct {
+	master        masterFlag
+	against, cell string
+	repo          string
+	fail          []string
+	size          sizeFlags
+	all           bool
+	out           *outputFlag
+}
+
+func newPlan(std stdio) *cobra.Command {
+	var f planFlags
+	c := &cobra.Command{
+		Use:   "plan [BASE | BASE..HEAD | BASE...HEAD]",
+		Short: "print what a cell would do with a change",
+		Long: `Print what a cell would do with a change: which tasks start, restart, move and stop,
+who is preempted, what stays pending and why, how long rollouts take at the least and how
+many tasks are down at once, and quota and machines before and after. The change is what
+muster diff takes; the cell is that of --master, or of a file that muster checkpoint save
+wrote. The code that plans is that of the master, on simulated machines, until nothing
+happens any more: in a cell in which nothing else happens the same will happen.
+
+With neither, the cell runs BASE, on the machines that the repository names, which all have
+the size that --cpu, --ram and --disk say.
+
+A task is taken to start and to stop within a second, and to be healthy a second later;
+--fail has what HEAD brings of a job not work. Batch tasks are taken not to finish.
+
+Exits 1 when something differs, 2 when HEAD has errors.`,
+		Example: `  muster plan origin/main...HEAD --master https://m1:7420
+  muster plan --against local.checkpoint
+  muster plan main --against local.checkpoint --fail search/web
+  muster plan origin/main...HEAD --against local.checkpoint -o markdown`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			revs, err := parseRevs(args)
+			if err != nil {
+				return err
+			}
+			p, err := f.plan(cmd.Context(), revs)
+			if err != nil {
+				return err
+			}
+			if err := f.print(std, p); err != nil {
+				return err
+			}
+			if errs, _ := count(p.difference.head.diagnostics); errs > 0 {
+				printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), p.difference.head.diagnostics, p.difference.head.tree.Files)
+				return &failure{code: exitInvalid}
+			}
+			if len(p.Objects) > 0 || len(p.Outcome.Steps) > 0 {
+				return &failure{code: exitDiffers}
+			}
+			return nil
+		},
+	}
+	f.master.add(c)
+	f.size.add(c)
+	f.out = addOutput(c, "text", "markdown", "json")
+	c.Flags().StringVar(&f.against, "against", "", "plan on the cell in a file that `muster checkpoint save` wrote")
+	c.Flags().StringVar(&f.cell, "cell", "", "cell to plan for without --against and --master, if the repository declares several")
+	c.Flags().StringVar(&f.repo, "repo", ".", "directory of the config repository")
+	c.Flags().StringSliceVar(&f.fail, "fail", nil, "have the version of a job (USER/JOB) that HEAD brings not work")
+	c.Flags().BoolVar(&f.all, "all", false, "show all tasks, however many lines that takes")
+	return c
+}
+
+// sizeFlags are the size of each machine of a cell that is not there.
+type sizeFlags struct{ cpu, ram, disk int64 }
+
+func (f *sizeFlags) add(c *cobra.Command) {
+	c.Flags().Int64Var(&f.cpu, "cpu", 16_000, "without a cell: the CPU of each machine, in thousandths of a core")
+	c.Flags().Int64Var(&f.ram, "ram", 64<<30, "without a cell: the memory of each machine, in bytes")
+	c.Flags().Int64Var(&f.disk, "disk", 1<<40, "without a cell: the disk of each machine, in bytes")
+}
+
+// planned is what `muster plan -o json` prints. Field names are stable; version is that of all
+// of them.
+type planned struct {
+	Version int       `json:"version"`
+	Cell    string    `json:"cell"`
+	At      time.Time `json:"at"`      // when the cell was as it is planned on
+	Applied string    `json:"applied"` // commit that it runs
+	Base    string    `json:"base"`
+	Head    string    `json:"head,omitempty"` // left out of the work tree
+	// Objects are those of the cell that differ, as `muster diff` has them.
+	Objects []intent.ObjectChange `json:"objects"`
+	Outcome *plan.Outcome         `json:"outcome"`
+	Notes   []string              `json:"notes"` // on what is assumed
+
+	difference *difference
+}
+
+// workTree stands for the commit of files that are in none.
+const workTree = "0000000000000000000000000000000000000000"
+
+func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) {
+	for _, job := range f.fail {
+		if _, index, err := parseWhat(job); err != nil || index >= 0 {
+			return nil, invalid("such as --fail search/web", "--fail %q: want USER/JOB", job)
+		}
+	}
+	cell, err := f.target(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := diffRepo(ctx, f.repo, revs)
+	if err != nil {
+		return nil, err
+	}
+	p := &planned{Version: plan.Version, Base: d.Base, Head: d.Head, Notes: []string{}, difference: d}
+	head := d.head.compiled
+	head.Commit = cmp.Or(d.Head, workTree)
+	var c *plan.Cell
+	if cell == nil {
+		c, err = f.declared(p)
+	} else {
+		p.Cell, p.At, p.Applied = cell.Cell, cell.At, cell.State.Head.Commit
+		head = checkpoint.NewRedactor(cell.Redaction).Commit(head)
+		if d.Head != "" {
+			if head.Trailers, err = f.trailers(ctx, p.Applied, d.Head); err != nil {
+				return nil, err
+			}
+		}
+		c, err = plan.New(plan.Config{
+			State: cell.State, Machines: cell.Machines, Now: cell.At, Since: cell.Since,
+			LostAfter: time.Duration(cell.LostAfterSeconds * float64(time.Second)), Fails: f.fails,
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.Objects = objectsOf(p.Cell, d)
+	mark := c.Mark()
+	if err := c.Commit(head); err != nil {
+		return nil, err
+	}
+	ending, last, err := c.Run()
+	if err != nil {
+		return nil, err
+	}
+	p.Outcome = c.Outcome(mark, ending, last)
+	return p, nil
+}
+
+// target returns the cell to plan on, nil if none is named.
+func (f *planFlags) target(ctx context.Context) (*checkpoint.Cell, error) {
+	url := cmp.Or(f.master.url, os.Getenv("MUSTER_MASTER"))
+	switch {
+	case f.against != "" && f.master.url != "":
+		return nil, invalid("leave one of them out", "both --master and --against are given")
+	case f.against != "":
+		return readCheckpoint(f.against)
+	case url == "" || f.cell != "" && f.master.url == "":
+		return nil, nil
+	}
+	cl, err := f.master.client()
+	if err != nil {
+		return nil, err
+	}
+	from, err := cl.Checkpoint(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	return checkpoint.Read(from)
+}
+
+// trailers returns what the messages of the commits since that which the cell runs say.
+func (f *planFlags) trailers(ctx context.Context, applied, head string) (schema.Trailers, error) {
+	repo, err := git.Open(ctx, git.Config{URL: f.repo, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return schema.Trailers{}, &failure{code: exitInvalid, err: err}
+	}
+	return repo.Trailers(ctx, applied, head)
+}
+
+// fails reports whether a version of a job is to be one that does not work.
+func (f *planFlags) fails(j *schema.Job) bool { return slices.Contains(f.fail, j.ID().Short()) }
+
+// declared returns a cell that runs the base on the machines that the repository names.
+func (f *planFlags) declared(p *planned) (*plan.Cell, error) {
+	d := p.difference
+	objects := &d.head.objects
+	p.Cell = f.cell
+	if p.Cell == "" {
+		if len(objects.Cells) != 1 {
+			return nil, invalid("give --cell, --against or --master", "which cell? the repository declares %s", schema.Count(len(objects.Cells), "cell"))
+		}
+		p.Cell = objects.Cells[0].Name
+	}
+	p.At, p.Applied = time.Now().UTC().Truncate(time.Second), d.Base
+	size := schema.Resources{CPUMilli: f.size.cpu, RAMBytes: f.size.ram, DiskBytes: f.size.disk}
+	c, err := plan.New(plan.Config{State: model.NewState(p.Cell), Now: p.At, Fails: f.fails})
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for i := range objects.Machines {
+		m := &objects.Machines[i]
+		if m.Cell != p.Cell || m.Match != "" || m.Gone {
+			continue
+		}
+		n++
+		if err := c.Add(schema.MachineInfo{Name: m.Name, Boot: "planned", Capacity: size, Ports: schema.PortRange{First: 20000, Last: 29999}, Attributes: m.Labels}); err != nil {
+			return nil, err
+		}
+	}
+	if n == 0 {
+		return nil, invalid("name a cell: --master ADDRESS, or --against FILE that `muster checkpoint save` wrote", "there is no cell to plan on, and the repository names no machine of cell %s", p.Cell)
+	}
+	p.Notes = append(p.Notes, fmt.Sprintf("planned without a cell: %s of the repository with %s CPU, %s of memory and %s of disk each, on which %s runs",
+		schema.Count(n, "machine"), schema.CPU(size.CPUMilli), schema.Bytes(size.RAMBytes), schema.Bytes(size.DiskBytes), short(d.Base)))
+	base := d.base.compiled
+	base.Commit = d.Base
+	if err := c.Commit(base); err != nil {
+		return nil, err
+	}
+	if _, _, err := c.Run(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// objectsOf returns the changes of what is of a cell, or of all cells.
+func objectsOf(cell string, d *difference) []intent.ObjectChange {
+	quotas := map[string]bool{} // of the cell
+	for _, side := range []*compiledRepo{d.base, d.head} {
+		for i := range side.objects.Quotas {
+			q := &side.objects.Quotas[i]
+			quotas[q.Name] = quotas[q.Name] || q.Cell == cell
+		}
+	}
+	out := []intent.ObjectChange{}
+	for i := range d.Objects {
+		o := &d.Objects[i]
+		switch o.Kind {
+		case schema.KindPriority, schema.KindTenant:
+		case schema.KindCell:
+			if o.Name != cell {
+				continue
+			}
+		case schema.KindQuota:
+			if !quotas[o.Name] {
+				continue
+			}
+		default:
+			if !strings.HasPrefix(o.Name, cell+"/") {
+				continue
+			}
+		}
+		out = append(out, *o)
+	}
+	return out
+}
+
+func (f *planFlags) print(std stdio, p *planned) error {
+	most, width := 20, columns(std.out, false)
+	if f.all {
+		most = 0
+	}
+	commit := "the work tree"
+	if p.Head != "" {
+		commit = short(p.Head)
+	}
+	head := fmt.Sprintf("plan of %s on cell %s as of %s, which runs %s", commit, p.Cell, p.At.Format(time.RFC3339), short(p.Applied))
+	var b bytes.Buffer
+	switch f.out.value {
+	case "json":
+		if err := printJSON(&b, p); err != nil {
+			return err
+		}
+	case "markdown":
+		sections := append(screen.Plan(p.Outcome, 0, most), screen.Section{Title: "objects", Text: p.objects()})
+		b.WriteString(screen.Comment(strings.Join(append([]string{head, screen.PlanHead(p.Outcome)}, p.Notes...), "\n"), sections))
+	default:
+		text := screen.Wrap("", "  ", head, width)
+		for _, n := range p.Notes {
+			text += screen.Wrap("", "  ", n, width)
+		}
+		text += "\n" + screen.PrintableLines(p.objects())
+		for _, s := range screen.Plan(p.Outcome, width, most) {
+			text += "\n" + s.Title + "\n" + s.Text
+		}
+		b.WriteString(text + "\n" + screen.Wrap("", "  ", screen.PlanHead(p.Outcome), width))
+	}
+	_, err := io.Copy(std.out, &b)
+	return err
+}
+
+// objects returns what differs, as muster diff prints it.
+func (p *planned) objects() string {
+	d := &difference{Comparison: p.difference.Comparison}
+	d.Objects, d.Held = p.Objects, nil // what is held by guards of the cell is in the outcome
+	d.Start, d.Stop, d.Restart = 0, 0, 0
+	for i := range d.Objects {
+		d.Start, d.Stop, d.Restart = d.Start+d.Objects[i].Start, d.Stop+d.Objects[i].Stop, d.Restart+d.Objects[i].Restart
+	}
+	var b strings.Builder
+	printComparison(&b, d)
+	return b.String()
+}

@@ -1,0 +1,84 @@
+package placement_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// TestRareIsFound: what one of 400 machines has is found by an ask that wishes for it,
+// also where only some of the machines are examined.
+func TestRareIsFound(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		machines, others int // asks that want nothing special
+		change           func(a *placement.Ask)
+	}{
+		{2000, 0, wishesForFast},
+		{2000, 0, wantsTool},
+		{2000, 4000, wishesForFast},
+		{2000, 4000, wantsTool},
+		{10_000, 0, wishesForFast},
+		{10_000, 0, wantsTool},
+		{10_000, 4000, shunsSlow},
+	} {
+		machines := make([]placement.Machine, x.machines)
+		for i := range machines {
+			m := placement.Machine{
+				Name: fmt.Sprintf("m%05d", i), Up: true, Capacity: schema.Resources{CPUMilli: 64_000, RAMBytes: 64 << 30},
+				Attributes: map[string]string{"rack": fmt.Sprintf("r%03d", i/40), "disk": "slow"},
+			}
+			if i%400 == 399 {
+				m.Attributes["disk"], m.Packages = "fast", []string{"tool"}
+			}
+			machines[i] = m
+		}
+		s := placement.NewSnapshot(machines, nil)
+		var asks []placement.Ask
+		for i := range 20 + x.others {
+			a := placement.Ask{
+				Name: schema.JobName{Cell: "c", User: "u", Job: fmt.Sprintf("j%05d", i)}.Task(0), Priority: 200,
+				Limit: schema.Resources{CPUMilli: 1000 + int64(i), RAMBytes: 1 << 30},
+			}
+			if i < 20 {
+				x.change(&a)
+			}
+			asks = append(asks, a)
+		}
+		// Each alone, then one whole job, which shares its candidates.
+		found := 0
+		for _, d := range placement.Place(s, asks, 1) {
+			var i, on int
+			if _, err := fmt.Sscanf(d.Name.Job+d.Machine, "j%05dm%05d", &i, &on); err != nil {
+				t.Fatalf("%v has no machine", d.Name)
+			}
+			if i < 20 && on%400 == 399 {
+				found++
+			}
+		}
+		if found != 20 {
+			t.Errorf("%d machines, %d other asks: %d of 20 got what they wished for", x.machines, x.others, found)
+		}
+		job := make([]placement.Ask, 20)
+		for i := range job {
+			job[i] = asks[0]
+			job[i].Name = schema.JobName{Cell: "c", User: "u", Job: "whole"}.Task(i)
+			job[i].Spread = placement.NoSpread
+		}
+		if d := placement.Place(s, job, 1)[0]; d.Why.Score.Terms.Wish+d.Why.Score.Terms.Packages != 0 {
+			t.Errorf("%d machines: the first of a job is on %s: %+v", x.machines, d.Machine, d.Why.Score.Terms)
+		}
+	}
+}
+
+func wishesForFast(a *placement.Ask) {
+	a.Preferences = []placement.Preference{{Constraint: placement.Constraint{Attribute: "disk", Op: placement.OpIn, Values: []string{"fast"}}, Weight: 100}}
+}
+
+func shunsSlow(a *placement.Ask) {
+	a.Preferences = []placement.Preference{{Constraint: placement.Constraint{Attribute: "disk", Op: placement.OpIn, Values: []string{"slow"}}, Weight: -5}}
+}
+
+func wantsTool(a *placement.Ask) { a.Packages = []string{"tool"} }

@@ -1,0 +1,327 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	// reportsEvery is how often machines say that they are up.
+	reportsEvery = model.SilentAfter / 2
+	// settled is for how long nothing may happen in a cell that is as desired, and quiet
+	// how long in one that waits for something which may come by itself.
+	settled = 2 * time.Minute
+	quiet   = 15 * time.Minute
+)
+
+// DefaultLimit is the most virtual time for which a cell is followed.
+const DefaultLimit = 24 * time.Hour
+
+// Config is what a Cell begins with.
+type Config struct {
+	State    *model.State         // which is the Cell's from then on
+	Machines []model.SavedMachine // what they said last, by name
+	Now      time.Time            // when that was
+	// Since is from when machines have been listened to without a break; zero is Now.
+	Since time.Time
+	// LostAfter is how long a silent machine is waited for; 0 is the default.
+	LostAfter time.Duration
+	// Fails reports whether the tasks of a version of a job that a commit brings do not work;
+	// nil: all do.
+	Fails func(*schema.Job) bool
+	// Limit is the most virtual time for which the cell is followed; 0 is DefaultLimit.
+	Limit time.Duration
+}
+
+// Cell is a simulated cell: a master, and machines that do what it says.
+type Cell struct {
+	cfg      Config
+	master   *reconciler.Master
+	now      time.Time
+	machines map[string]*machine
+	names    []string // of machines, sorted
+	// active are the machines on which something is due, or that have news.
+	active    map[string]struct{}
+	repeated  time.Time
+	trace     trace
+	looked    status.Describer
+	wrote     time.Time // when something was last stored, or happened on a machine
+	converged bool
+	known     map[schema.Digest]bool // data that was there before the commit
+}
+
+// New returns a cell as it was when its state was taken, under a master that begins to lead
+// then. It errs if that is not a state that a master takes.
+func New(cfg Config) (*Cell, error) {
+	if cfg.Fails == nil {
+		cfg.Fails = func(*schema.Job) bool { return false }
+	}
+	if cfg.Limit == 0 {
+		cfg.Limit = DefaultLimit
+	}
+	now := cfg.Now.UTC().Round(0) // a virtual clock has no other reading
+	c := &Cell{
+		cfg: cfg, now: now, wrote: now, repeated: now, machines: map[string]*machine{}, active: map[string]struct{}{},
+		master: reconciler.NewMasterOf(reconciler.MasterConfig{Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now))}, cfg.State, now),
+	}
+	if err := c.carryOut(); err != nil {
+		return nil, err
+	}
+	for i := range cfg.Machines {
+		if err := c.connect(&cfg.Machines[i]); err != nil {
+			return nil, err
+		}
+	}
+	c.names = slices.Sorted(maps.Keys(c.machines))
+	return c, c.round()
+}
+
+// connect has a machine go on with the session that it had. One that was silent is silent.
+func (c *Cell) connect(saved *model.SavedMachine) error {
+	record := c.state().Machines[saved.Name]
+	if record == nil || record.Forgotten != nil || saved.Report == nil || c.cfg.Now.Sub(saved.At) >= model.SilentAfter {
+		return nil
+	}
+	m := newMachine(saved, record.Epoch)
+	if c.state().Restored == nil {
+		m.version = 0 // this master counts anew
+	}
+	r := m.says()
+	update := model.SessionUpdate{Machine: saved.Name, Epoch: m.epoch, Resume: &schema.Connection{}, Report: &r}
+	if err := c.master.UpdateSession(&update, c.now); err != nil {
+		return nil //nolint:nilerr // it would join again: until then it is silent
+	}
+	if len(saved.Content) > 0 {
+		err := c.master.UpdateSession(&model.SessionUpdate{Machine: saved.Name, Epoch: m.epoch, Content: &schema.ContentChange{Whole: true, Added: saved.Content}}, c.now)
+		if err != nil {
+			return err
+		}
+	}
+	c.machines[saved.Name] = m
+	return c.carryOut()
+}
+
+// Add has a machine join that the cell did not have.
+func (c *Cell) Add(info schema.MachineInfo) error {
+	epoch, err := c.master.Join(info, c.now)
+	if err != nil {
+		return err
+	}
+	m := newMachine(&model.SavedMachine{Name: info.Name, Report: &schema.Report{Machine: info}}, epoch)
+	c.machines[info.Name] = m
+	c.names = slices.Sorted(maps.Keys(c.machines))
+	if err := c.carryOut(); err != nil {
+		return err
+	}
+	return c.master.Report(info.Name, epoch, m.says(), c.now)
+}
+
+// Lose has machines send nothing from now on; it returns those that the cell does not have,
+// or that are silent anyway.
+func (c *Cell) Lose(names []string) (unknown []string) {
+	for _, name := range names {
+		m := c.machines[name]
+		if m == nil || m.silent {
+			unknown = append(unknown, name)
+			continue
+		}
+		m.silent = true
+		c.master.Leave(name, m.epoch)
+	}
+	return unknown
+}
+
+// Commit has a commit become the repository's head. It is the cell's from then on.
+func (c *Cell) Commit(commit schema.Compiled) error {
+	c.master.Head(model.Seen{Commit: commit.Commit, At: c.now}, c.now)
+	if err := c.carryOut(); err != nil {
+		return err
+	}
+	c.converged, c.known = false, map[schema.Digest]bool{}
+	for digest := range c.state().Data {
+		c.known[digest] = true
+	}
+	c.master.Compiled(&commit, c.now)
+	return c.carryOut()
+}
+
+// state is what is stored.
+func (c *Cell) state() *model.State { return c.master.State() }
+
+// Status is the cell as its users see it now.
+func (c *Cell) Status() *status.Status {
+	return c.looked.Describe(c.master.Snapshot(c.now)).Whole()
+}
+
+// round has the master decide by what it knows.
+func (c *Cell) round() error {
+	c.master.Decide()
+	return c.carryOut()
+}
+
+// fails reports whether a task that is started does not work.
+func (c *Cell) fails(a *schema.Assignment) bool { return !c.known[a.Data] && c.cfg.Fails(a.Job) }
+
+// carryOut does what the master wants done.
+func (c *Cell) carryOut() error {
+	for {
+		ready, more := c.master.Ready(c.now)
+		if !more {
+			return nil
+		}
+		for _, batch := range model.Batches(ready.Writes) {
+			was := model.ChunksOf(c.state(), batch)
+			if err := c.master.Stored(batch); err != nil {
+				return err
+			}
+			c.trace.after(c.state(), was, c.now)
+			c.wrote = c.now
+		}
+		c.master.Advance(c.now)
+		for i := range ready.Views {
+			if m := c.machines[ready.Views[i].Machine]; m != nil && m.epoch == ready.Views[i].Epoch {
+				m.take(&ready.Views[i].View, c.now, c.fails)
+				m.advance(c.now)
+				c.active[ready.Views[i].Machine] = struct{}{}
+				c.wrote = c.now
+			}
+		}
+		if ready.Converged != nil {
+			c.converged = true
+		}
+	}
+}
+
+// exchange has what is due on the machines happen, and sends the master their reports.
+func (c *Cell) exchange() error {
+	talk := slices.Sorted(maps.Keys(c.active))
+	if c.now.Sub(c.repeated) >= reportsEvery {
+		c.repeated, talk = c.now, c.names
+	}
+	for _, name := range talk {
+		m := c.machines[name]
+		m.advance(c.now)
+		if m.due.IsZero() {
+			delete(c.active, name)
+		}
+		if m.silent {
+			m.news = false
+			continue
+		}
+		if m.news {
+			c.wrote = c.now
+		}
+		if err := c.master.Report(name, m.epoch, m.says(), c.now); err != nil {
+			return err
+		}
+	}
+	return c.carryOut()
+}
+
+// Ending says why a cell is followed no further.
+type Ending string
+
+// The endings.
+const (
+	Settled Ending = "settled" // all is as desired
+	Blocked Ending = "blocked" // a person has to act on all that is not
+	Waiting Ending = "waiting" // something is not as desired, and nothing happens any more
+	Endless Ending = "endless" // something happens still when the limit is reached
+)
+
+// Run follows the cell until nothing happens any more, and returns why it ends there, and when
+// something last happened.
+func (c *Cell) Run() (Ending, time.Time, error) {
+	began, fruitless := c.now, time.Time{}
+	for {
+		err := c.exchange()
+		if err == nil && (c.master.News() || !c.master.Wake().IsZero() && !c.master.Wake().After(c.now)) {
+			err = c.round()
+		}
+		if err != nil {
+			return "", c.wrote, err
+		}
+		if c.wrote.Equal(c.now) {
+			c.trace.count(c)
+		}
+		next := c.next()
+		if !next.After(c.now) { // views that were just taken
+			continue
+		}
+		if fruitless.Before(c.wrote) && c.now.Sub(c.wrote) >= settled {
+			fruitless = c.now
+			if e := c.ending(); e != "" {
+				return e, c.wrote, nil
+			}
+		}
+		switch idle := c.now.Sub(c.wrote); {
+		case idle >= quiet && idle >= c.patience():
+			return Waiting, c.wrote, nil
+		case c.now.Sub(began) >= c.cfg.Limit:
+			return Endless, c.wrote, nil
+		}
+		c.now = next
+	}
+}
+
+// next is when something may happen next.
+func (c *Cell) next() time.Time {
+	next := c.repeated.Add(reportsEvery)
+	if wake := c.master.Wake(); !wake.IsZero() && wake.Before(next) {
+		next = wake
+	}
+	for name := range c.active {
+		m := c.machines[name]
+		if m.news && !m.silent {
+			return c.now
+		}
+		if !m.due.IsZero() && m.due.Before(next) {
+			next = m.due
+		}
+	}
+	if next.Before(c.now) {
+		return c.now.Add(time.Millisecond) // the master is late for what it has just done
+	}
+	return next
+}
+
+// ending says whether the cell is as desired, or waits only for people; "" if neither.
+func (c *Cell) ending() Ending {
+	if c.converged {
+		return Settled
+	}
+	switch s := c.Status(); {
+	case len(s.Waiting) == 0:
+		return Settled
+	case s.AllBlocked():
+		return Blocked
+	}
+	return ""
+}
+
+// patience is how long the longest wait of a rollout that goes on may last.
+func (c *Cell) patience() time.Duration {
+	var most time.Duration
+	for name, r := range c.state().Jobs {
+		want := c.state().Runs(name)
+		if r.Rollout == nil || r.Rollout.Failed != "" || want == nil {
+			continue
+		}
+		wait := time.Duration(want.Update.MinHealthySeconds+want.Update.ProgressSeconds) * time.Second
+		if want.Update.Canary != nil {
+			wait += time.Duration(want.Update.Canary.WaitSeconds) * time.Second
+		}
+		if want.Disruption != nil && want.Disruption.PerHour > 0 {
+			wait += time.Hour
+		}
+		most = max(most, wait)
+	}
+	return most + settled
+}

@@ -1,0 +1,15 @@
+// Package plan says what a cell would do: it runs the master that runs cells, on the state
+// of one, with machines that are simulated, in virtual time, until nothing happens any more.
+//
+// In: a cell as a checkpoint has it, and a commit, or what happens to machines. Out: an
+// Outcome: which tasks start, stop, restart and move, in which order and when; who is
+// preempted; what stays pending, and why; how rollouts go, and how many tasks of a job are
+// down meanwhile; quota and machines before and after.
+//
+// What is decided is decided by reconciler.Master, and by nothing here. What is assumed is
+// this: a task starts a second after its machine has the assignment, ends a second after
+// it is to stop, is healthy as soon as its health check allows, and batch tasks do not
+// finish. So times are the least that it takes.
+//
+// It is pure: no I/O, no clock, no randomness, no goroutine. A Cell belongs to one goroutine.
+package plan

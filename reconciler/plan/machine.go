@@ -1,0 +1,162 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// How long a simulated machine takes for what its view asks.
+const (
+	startsWithin = time.Second
+	stopsWithin  = time.Second
+)
+
+// machine is a simulated machine: it runs what its view says.
+type machine struct {
+	report  schema.Report // the newest; its tasks are replaced as a whole, never written to
+	epoch   uint64
+	tasks   map[uint64]*task // by generation
+	news    bool             // report is older than tasks
+	silent  bool             // it sends no report
+	version uint64           // of the view that it acts on
+	due     time.Time        // when something happens next to one of its tasks; zero if never
+}
+
+// task is one generation on a machine.
+type task struct {
+	schema.TaskStatus
+	next  time.Time                // when something happens to it; zero if never
+	what  func(*schema.TaskStatus) // happens then
+	stops bool
+	// fails says that what it is started from does not work.
+	fails bool
+	job   *schema.Job // nil of what ran before and was not assigned since
+}
+
+// newMachine returns a machine that goes on from what it said last.
+func newMachine(saved *model.SavedMachine, epoch uint64) *machine {
+	m := &machine{report: *saved.Report, epoch: epoch, tasks: map[uint64]*task{}, news: true}
+	for i := range saved.Report.Tasks {
+		s := saved.Report.Tasks[i]
+		m.tasks[s.Generation] = &task{TaskStatus: s}
+	}
+	return m
+}
+
+// take has a machine act on a view at now. fails says of which data tasks do not work that
+// are started.
+func (m *machine) take(v *schema.View, now time.Time, fails func(*schema.Assignment) bool) {
+	m.version, m.news = v.Version, true
+	assigned := make(map[uint64]bool, len(v.Assignments))
+	for i := range v.Assignments {
+		a := &v.Assignments[i]
+		assigned[a.Generation] = true
+		t := m.tasks[a.Generation]
+		if t == nil {
+			t = &task{fails: fails(a), TaskStatus: schema.TaskStatus{Task: a.Task, Generation: a.Generation, State: schema.Starting, Ports: a.Ports, Devices: a.Devices, Alloc: a.Alloc}}
+			m.tasks[a.Generation] = t
+			t.then(now.Add(startsWithin), func(s *schema.TaskStatus) { t.run(s, t.next) })
+		} else if t.State == schema.Starting && t.next.IsZero() { // it was about to when this began
+			t.then(now.Add(startsWithin), func(s *schema.TaskStatus) { t.run(s, t.next) })
+		}
+		t.job, t.Data, t.Brought = a.Job, a.Data, a.Bring
+		if a.Stop != nil && !t.stops && t.State != schema.Dead {
+			t.stop(a.Stop, now)
+		}
+	}
+	for g, t := range m.tasks {
+		switch {
+		case assigned[g]:
+		case t.State == schema.Dead:
+			delete(m.tasks, g)
+		case !t.stops:
+			t.stop(&schema.Cause{Kind: schema.CauseSuperseded, At: now}, now)
+		}
+	}
+}
+
+// then has something happen to t at a time.
+func (t *task) then(at time.Time, what func(*schema.TaskStatus)) { t.next, t.what = at, what }
+
+// run begins the first incarnation.
+func (t *task) run(s *schema.TaskStatus, now time.Time) {
+	s.State, s.Incarnation, s.StartedAt, s.PID = schema.Running, 1, now, 1
+	t.then(time.Time{}, nil)
+	h := t.health()
+	if h != nil {
+		s.Health = schema.HealthUnknown
+	}
+	switch {
+	case t.fails && h != nil:
+		t.then(now.Add(startsWithin), func(s *schema.TaskStatus) {
+			s.Health, s.HealthMessage = schema.Unhealthy, "as is simulated"
+			t.then(time.Time{}, nil)
+		})
+	case t.fails:
+		t.then(now.Add(startsWithin), func(s *schema.TaskStatus) {
+			exit := schema.Exit{Incarnation: 1, Code: 1, At: now.Add(startsWithin), Message: "as is simulated"}
+			t.die(s, schema.Cause{Kind: schema.CauseFailed, Exit: &exit, At: exit.At})
+		})
+	case h != nil:
+		t.then(now.Add(startsWithin), func(s *schema.TaskStatus) {
+			s.Health = schema.Healthy
+			t.then(time.Time{}, nil)
+		})
+	}
+}
+
+func (t *task) health() *schema.Health {
+	if t.job == nil {
+		return nil
+	}
+	return t.job.Task.Health
+}
+
+// stop has t end.
+func (t *task) stop(cause *schema.Cause, now time.Time) {
+	t.stops = true
+	if t.State == schema.Running {
+		t.State = schema.Stopping
+	}
+	ends := schema.Cause{Kind: cause.Kind, Message: cause.Message, By: cause.By, At: now.Add(stopsWithin)}
+	t.then(ends.At, func(s *schema.TaskStatus) { t.die(s, ends) })
+}
+
+func (t *task) die(s *schema.TaskStatus, cause schema.Cause) {
+	s.State, s.PID, s.Health, s.End = schema.Dead, 0, "", &cause
+	t.then(time.Time{}, nil)
+}
+
+// advance has what is due at now happen.
+func (m *machine) advance(now time.Time) {
+	m.due = time.Time{}
+	for _, t := range m.tasks {
+		for !t.next.IsZero() && !t.next.After(now) {
+			t.what(&t.TaskStatus)
+			m.news = true
+		}
+		if !t.next.IsZero() && (m.due.IsZero() || t.next.Before(m.due)) {
+			m.due = t.next
+		}
+	}
+}
+
+// says returns what the machine reports.
+func (m *machine) says() schema.Report {
+	if m.news {
+		m.news = false
+		m.report.View = m.version
+		m.report.Tasks = make([]schema.TaskStatus, 0, len(m.tasks))
+		for _, t := range m.tasks {
+			m.report.Tasks = append(m.report.Tasks, t.TaskStatus)
+		}
+		slices.SortFunc(m.report.Tasks, func(a, b schema.TaskStatus) int {
+			return cmp.Or(a.Task.Compare(b.Task), cmp.Compare(a.Generation, b.Generation))
+		})
+	}
+	return m.report
+}

@@ -1,0 +1,234 @@
+package plan_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/musterhq/muster/reconciler/checkpoint"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/schema"
+)
+
+var at = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// machine has the given number of cores and GiB of memory.
+func machine(name string, cores, gib int64) schema.MachineInfo {
+	return schema.MachineInfo{
+		Name: name, Boot: "boot-1", Ports: schema.PortRange{First: 20000, Last: 20099},
+		Capacity:   schema.Resources{CPUMilli: cores * 1000, RAMBytes: gib << 30, DiskBytes: 100 << 30},
+		Attributes: map[string]string{"rack": "r" + name[len(name)-1:]},
+	}
+}
+
+// job has so many tasks that take a core each.
+func job(name string, priority schema.Priority, tasks int, version string) schema.Job {
+	return schema.Job{
+		Name: name, User: "search", Cell: "c", Kind: schema.Service, Priority: priority, Tasks: tasks,
+		Task: schema.TaskSpec{
+			Process:   schema.Process{Command: []string{"serve"}},
+			Env:       map[string]string{"VERSION": version},
+			Resources: schema.TaskResources{Resources: schema.Resources{CPUMilli: 1000, RAMBytes: 1 << 30, DiskBytes: 1 << 30}},
+		},
+		Update: schema.UpdatePolicy{MaxParallel: 1},
+	}
+}
+
+// commit declares jobs in a cell that asks for no quota.
+func commit(n int, jobs ...schema.Job) schema.Compiled {
+	p := &schema.Package{Dir: "cells", Origins: map[schema.ObjectKey]schema.Position{}}
+	p.Objects.Cells = []schema.Cell{{Name: "c", Quota: "off"}}
+	p.Objects.Jobs = jobs
+	p.Objects.Sort()
+	for i := range jobs {
+		p.Origins[schema.ObjectKey{Kind: schema.KindJob, Name: jobs[i].ID().String()}] = schema.Position{Path: "cells/x.cue", Line: i + 1, Column: 1}
+	}
+	return schema.Compiled{
+		Commit: fmt.Sprintf("%040d", n), Trailers: schema.Trailers{AllowPrune: schema.MaxTasks},
+		Packages: []schema.CompiledPackage{{Dir: p.Dir, Package: p, Digest: schema.DigestOf(p)}},
+	}
+}
+
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// newCell is a cell of machines in which nothing runs.
+func newCell(t tester, machines ...schema.MachineInfo) *plan.Cell {
+	t.Helper()
+	c, err := plan.New(plan.Config{State: model.NewState("c"), Now: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range machines {
+		if err := c.Add(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// does is what becomes of a cell that takes a commit.
+func does(t tester, c *plan.Cell, commit schema.Compiled) *plan.Outcome {
+	t.Helper()
+	mark := c.Mark()
+	if err := c.Commit(commit); err != nil {
+		t.Fatal(err)
+	}
+	ending, last, err := c.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Outcome(mark, ending, last)
+}
+
+// planned is what a plan on a checkpoint of the cell says of a commit.
+func planned(t tester, c *plan.Cell, commit schema.Compiled, fails func(*schema.Job) bool) *plan.Outcome {
+	t.Helper()
+	in := c.Moment()
+	h := checkpoint.HeaderOf(in.State, in.Observed, in.Head, in.Now)
+	h.Redaction = "key of this test"
+	var b bytes.Buffer
+	if err := checkpoint.Write(&b, h, in.State, in.Observed); err != nil {
+		t.Fatal(err)
+	}
+	saved, err := checkpoint.Read(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied, err := plan.New(plan.Config{State: saved.State, Machines: saved.Machines, Now: saved.At, Since: saved.Since, Fails: fails})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return does(t, copied, checkpoint.NewRedactor(saved.Redaction).Commit(commit))
+}
+
+// fates says in short what becomes of tasks.
+func fates(o *plan.Outcome) string {
+	var out []string
+	for _, x := range o.Tasks {
+		out = append(out, fmt.Sprintf("%s %s", x.Name, x.Fate))
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestPlan: what a plan says of the kinds of changes that there are.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	c := newCell(t, machine("m1", 4, 16), machine("m2", 4, 16))
+	o := does(t, c, commit(1, job("web", 200, 3, "1"), job("low", 0, 2, "1")))
+	if o.Ending != plan.Settled || fates(o) != "search/low/0 starts, search/low/1 starts, search/web/0 starts, search/web/1 starts, search/web/2 starts" {
+		t.Fatalf("%s: %s", o.Ending, fates(o))
+	}
+
+	// A new version: one task after the other restarts, and no more are down.
+	next := commit(2, job("web", 200, 3, "2"), job("low", 0, 2, "1"))
+	o = planned(t, c, next, nil)
+	if o.Ending != plan.Settled || fates(o) != "search/web/0 restarts, search/web/1 restarts, search/web/2 restarts" {
+		t.Errorf("%s: %s", o.Ending, fates(o))
+	}
+	if r := o.Rollouts[0]; r.Stops != 3 || r.MostDown != 1 || r.MayBeDown != 1 || r.Seconds < 3 {
+		t.Errorf("rollout %+v", r)
+	}
+
+	// It does not work: the rollout ends with one task down, and a person has to act.
+	careful := job("web", 200, 3, "2")
+	careful.Update.MinHealthySeconds = 5
+	o = planned(t, c, commit(2, careful, job("low", 0, 2, "1")), func(j *schema.Job) bool { return j.Name == "web" })
+	if o.Ending != plan.Blocked || o.Rollouts[0].MostDown != 1 || !strings.Contains(fmt.Sprint(o.Blocked), "paused") {
+		t.Errorf("%s: %+v %v", o.Ending, o.Rollouts, o.Blocked)
+	}
+
+	// A slow rollout is followed to its end.
+	slow := job("web", 200, 3, "2")
+	slow.Update.MinHealthySeconds = 3600
+	o = planned(t, c, commit(2, slow, job("low", 0, 2, "1")), nil)
+	if o.Ending != plan.Settled || o.Seconds < 2*3600 || o.Rollouts[0].Stops != 3 {
+		t.Errorf("%s after %v s: %+v", o.Ending, o.Seconds, o.Rollouts)
+	}
+
+	// More than fits: tasks of lower priority make room, and the rest stays pending.
+	o = planned(t, c, commit(2, job("web", 200, 9, "1"), job("low", 0, 2, "1")), nil)
+	if o.Ending != plan.Waiting || len(o.Preempted) != 2 || len(o.Pending) != 3 {
+		t.Errorf("%s: preempted %v, pending %v", o.Ending, o.Preempted, o.Pending)
+	}
+	for _, p := range o.Preempted {
+		if p.Priority != 0 || !strings.HasPrefix(p.By, "search/web/") || !strings.HasPrefix(p.Becomes, "it is pending: ") {
+			t.Errorf("preempted %+v", p)
+		}
+	}
+
+	// A job goes.
+	o = planned(t, c, commit(2, job("web", 200, 3, "1")), nil)
+	if fates(o) != "search/low/0 stops, search/low/1 stops" {
+		t.Error(fates(o))
+	}
+	if len(o.Quota) != 1 || o.Quota[0].Before.Tasks != 2 || o.Quota[0].After.Tasks != 0 {
+		t.Errorf("quota %+v", o.Quota)
+	}
+
+	// The same again: nothing happens.
+	o = planned(t, c, commit(2, job("web", 200, 3, "1"), job("low", 0, 2, "1")), nil)
+	if o.Ending != plan.Settled || len(o.Steps) > 0 {
+		t.Errorf("%s: %v", o.Ending, o.Steps)
+	}
+
+	// A machine is lost: its tasks start elsewhere, as far as there is room.
+	mark := c.Mark()
+	if unknown := c.Lose([]string{"m2", "m9"}); !slices.Equal(unknown, []string{"m9"}) {
+		t.Errorf("unknown %v", unknown)
+	}
+	ending, last, err := c.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o = c.Outcome(mark, ending, last)
+	if o.Machines.Before.Up != 2 || o.Machines.After.Up != 1 || o.Seconds < 60 {
+		t.Errorf("%s after %v s: %+v", ending, o.Seconds, o.Machines)
+	}
+}
+
+// TestPlanIsWhatHappens: what a plan on a checkpoint says of a commit is what the cell, which
+// goes on all the while, then does with it: each step of each task.
+func TestPlanIsWhatHappens(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		machines := rapid.IntRange(2, 4).Draw(t, "machines")
+		all := make([]schema.MachineInfo, 0, machines)
+		for i := range machines {
+			all = append(all, machine(fmt.Sprintf("m%d", i), 3, 16))
+		}
+		c := newCell(t, all...)
+		for n := range rapid.IntRange(1, 4).Draw(t, "commits") {
+			var jobs []schema.Job
+			for _, name := range []string{"ads", "batch", "web"} {
+				if !rapid.Bool().Draw(t, name) {
+					continue
+				}
+				j := job(name, rapid.SampledFrom([]schema.Priority{0, 100, 200}).Draw(t, "priority"), rapid.IntRange(0, 5).Draw(t, "tasks"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "version"))
+				j.Update = schema.UpdatePolicy{MaxParallel: rapid.IntRange(1, 2).Draw(t, "parallel"), MinHealthySeconds: rapid.SampledFrom([]int{0, 20}).Draw(t, "healthy")}
+				if name == "batch" {
+					j.Kind = schema.Batch
+				} else if rapid.Bool().Draw(t, "checked") {
+					j.Task.Health = &schema.Health{TCP: &schema.TCPCheck{}}
+				}
+				jobs = append(jobs, j)
+			}
+			next := commit(n+1, jobs...)
+			said := planned(t, c, next, nil)
+			done := does(t, c, next)
+			if diff := cmp.Diff(said, done); diff != "" {
+				t.Fatalf("commit %d: the plan said other things than what happened:\n%s", n+1, diff)
+			}
+		}
+	})
+}

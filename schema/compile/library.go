@@ -1,0 +1,193 @@
+package compile
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/valid"
+)
+
+// What a library says of its values, in words.
+
+// sayAlternatives says of a value that is none of those that a library takes which
+// these are, and reports whether one of the other places lists them.
+func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Position) bool {
+	at := d.Position
+	if f, ok := l.where.index()[at]; ok {
+		at = position(f.Value.Pos())
+	}
+	for _, o := range others {
+		f := l.where.holder(lastOf(d.Field), o)
+		if f == nil || position(f.Value.Pos()) == at {
+			continue
+		}
+		a, ok := terms.Of(f.Value)
+		if !ok {
+			continue
+		}
+		got := l.textAt(d.Position)
+		for _, text := range m[1:3] {
+			if got == "" && !strings.Contains(terms.Text(f.Value), text) {
+				got = text
+			}
+		}
+		if got == "" {
+			continue
+		}
+		d.Rule, d.Message, d.Expected = schema.RuleInvalidValue, "is "+terms.Clip(got), a.Want
+		if len(a.Words) == 0 {
+			d.Message = "is " + literally(terms.Clip(got), kindOf(got))
+		}
+		place := position(f.Value.Pos()).String()
+		d.Hint = "it is declared at " + place
+		word := strings.Trim(got, `"`)
+		if near := valid.Nearest(word, a.Words); near != "" {
+			d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, place)
+		} else if len(a.Words) > 1 {
+			d.Hint = "the values are listed at " + place
+		}
+		return true
+	}
+	return false
+}
+
+// kindOf returns the kind of a literal.
+func kindOf(literal string) string {
+	switch t := typeOf(literal); t {
+	case "[...]":
+		return "list"
+	default:
+		return t
+	}
+}
+
+// lastOf returns the last name of a data path.
+func lastOf(field string) string {
+	return strings.Trim(field[strings.LastIndexByte(field, '.')+1:], `"`)
+}
+
+// sayEmbedded is of a file that is embedded and cannot be read.
+func sayEmbedded(l *loaded, d *mistake, m []string, _ []schema.Position) {
+	from := d.Position
+	name := path.Join(path.Dir(from.Path), m[2])
+	d.Rule, d.Message, d.Hint = schema.RuleSyntax, fmt.Sprintf("is not valid %s: %s", m[1], terms.Clip(m[3])), fmt.Sprintf("it is embedded at %s", from)
+	d.Position, d.Field = schema.Position{Path: name, Line: 1, Column: 1}, ""
+	if line := lineNumber.FindStringSubmatch(m[3]); line != nil {
+		d.Line, _ = strconv.Atoi(line[1])
+	}
+	var bad *json.SyntaxError
+	if err := json.Unmarshal(l.req.Files[name], new(any)); m[1] == "JSON" && errors.As(err, &bad) {
+		before := l.req.Files[name][:max(0, min(int(bad.Offset)-1, len(l.req.Files[name])))]
+		d.Line, d.Column = 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n')
+	}
+}
+
+var lineNumber = regexp.MustCompile(`(?:line |:)([0-9]{1,6})\b`)
+
+// sayCheck says of a check of the repository's own CUE that does not hold which of the
+// user's values breaks it; at is the path of the data that is checked. It reports whether
+// there is such a check at one of the places.
+func (l *loaded) sayCheck(d *mistake, at []string, places []token.Pos) bool {
+	for _, pos := range places {
+		c, ok := terms.CheckAt(l.where.fileAt(pos), pos)
+		if !ok {
+			continue
+		}
+		custom := d.Message
+		d.Rule, d.Hint, d.Expected = schema.RuleCheck, fmt.Sprintf("the check is at %s", position(c.At)), ""
+		switch {
+		case c.Message != "":
+			d.Message = c.Message
+		case c.Holds != "":
+			d.Message, d.Expected = "does not pass a check", c.Holds
+		default: // it is computed
+			d.Message = custom
+		}
+		d.Position, d.Field = l.where.enclosing(append(slices.Clone(at), "")), fieldPath(at)
+		for _, names := range c.Looks {
+			for n := len(at); n >= 2; n-- {
+				full := slices.Concat(at[:n], names)
+				if f := l.where.written(full); f != nil {
+					d.Position, d.Field = edge(f, false), fieldPath(full)
+					return true
+				}
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// sayValue says of a value that is of another type than a library's what the strict
+// pass says of it, and reports whether it says anything.
+func (l *loaded) sayValue(d *mistake, at []string) bool {
+	at = unquoted(at)
+	if !l.built || len(at) < 3 {
+		return false
+	}
+	f := l.where.written(at)
+	if f == nil || !isData(f.Value) || !l.where.mine(position(f.Value.Pos()).Path) {
+		return false
+	}
+	v := cuecontext.New().BuildExpr(f.Value)
+	if v.Err() != nil {
+		return false // it refers to something else
+	}
+	x := &exporter{left: l.req.Limits.OutputBytes}
+	for _, p := range valid.Value(schema.Kind(at[0]), at[2:], x.plain(v, 0)) {
+		if len(p.Path) != len(at)-2 {
+			continue
+		}
+		d.Position, d.Rule, d.Message, d.Expected, d.Hint = edge(f, false), p.Rule, p.Message, p.Expected, p.Hint
+		return true
+	}
+	return false
+}
+
+// unquoted returns a data path of CUE's, which quotes some labels, as plain names.
+func unquoted(at []string) []string {
+	out := make([]string, len(at))
+	for i, s := range at {
+		if u, err := strconv.Unquote(s); err == nil {
+			s = u
+		}
+		out[i] = s
+	}
+	return out
+}
+
+// checked says an error that a check of the repository's own CUE is the reason of: one in
+// a hidden field of an object, or a call of error. It reports whether it is one.
+func (l *loaded) checked(d *mistake, at []string, e errors.Error) bool {
+	if !l.built || len(at) < 2 || valid.Of(schema.Kind(at[0])) == nil {
+		return false
+	}
+	hidden := slices.IndexFunc(at[2:], func(s string) bool { return strings.HasPrefix(s, "_") })
+	if hidden >= 0 {
+		return l.sayCheck(d, unquoted(at[:2+hidden]), append([]token.Pos{e.Position()}, errors.Positions(e)...))
+	}
+	c, ok := terms.CheckAt(l.where.fileAt(e.Position()), e.Position())
+	if !ok || c.Message == "" {
+		return false
+	}
+	d.Rule, d.Message, d.Hint = schema.RuleCheck, c.Message, fmt.Sprintf("the check is at %s", position(c.At))
+	if !l.where.mine(d.Path) {
+		d.Position = l.where.enclosing(unquoted(at))
+		if f := l.where.written(unquoted(at)); f != nil {
+			d.Position = edge(f, false)
+		}
+	}
+	return true
+}

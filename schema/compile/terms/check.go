@@ -1,0 +1,183 @@
+package terms
+
+import (
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/token"
+)
+
+// Check is a check of data that a library makes.
+type Check struct {
+	At token.Pos // of the condition, or of the call of error
+	// Message is the library's own, "" if it has none.
+	Message string
+	// Holds is the condition that does not hold, as it is written; "" if the check is a call
+	// of error.
+	Holds string
+	// Looks are the names that the check, and the conditions that it stands under, refer to:
+	// the data paths from where they can be seen.
+	Looks [][]string
+}
+
+// CheckAt returns the check of a file that a position lies in, false if there is none: a
+// call of error, or a hidden field that must be true.
+func CheckAt(f *ast.File, at token.Pos) (c Check, ok bool) {
+	w := &walk{at: at}
+	w.decls(f.Decls, 0)
+	if w.call == nil && w.hidden == nil {
+		return Check{}, false
+	}
+	if w.call != nil {
+		c.At, c.Message = w.call.Pos(), message(w.call)
+	} else {
+		c.At, c.Holds = w.hidden.Value.Pos(), Clip(condition(w.hidden.Value))
+		look(w.hidden.Value, &c.Looks)
+	}
+	for i := len(w.guards) - 1; i >= 0; i-- {
+		look(w.guards[i], &c.Looks)
+	}
+	return c, true
+}
+
+// condition returns a check without what only says that it must be true.
+func condition(e ast.Expr) string {
+	for _, part := range split(e, token.AND, 0) {
+		if id, ok := strip(part).(*ast.BasicLit); ok && id.Kind == token.TRUE {
+			continue
+		}
+		if id, ok := strip(part).(*ast.Ident); ok && (id.Name == "true" || names[id.Name] != "") {
+			continue
+		}
+		return Text(strip(part))
+	}
+	return ""
+}
+
+// isError reports whether an expression is a call of error.
+func isError(e ast.Expr) bool {
+	c, ok := strip(e).(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	id, ok := c.Fun.(*ast.Ident)
+	return ok && id.Name == "error"
+}
+
+// message returns the text that error is called with, "" if it is computed.
+func message(c *ast.CallExpr) string {
+	if len(c.Args) != 1 {
+		return ""
+	}
+	lit, ok := c.Args[0].(*ast.BasicLit)
+	if !ok {
+		return ""
+	}
+	s, err := strconv.Unquote(lit.Value)
+	if err != nil {
+		return ""
+	}
+	return s
+}
+
+// walk looks for what encloses a position.
+type walk struct {
+	at     token.Pos
+	hidden *ast.Field    // the innermost hidden field
+	call   *ast.CallExpr // of error
+	guards []ast.Node    // conditions on the way, from the outside
+}
+
+func (w *walk) contains(n ast.Node) bool {
+	from, to := n.Pos(), n.End()
+	return from.IsValid() && to.IsValid() && from.Offset() <= w.at.Offset() && w.at.Offset() <= to.Offset()
+}
+
+func (w *walk) decls(decls []ast.Decl, depth int) {
+	for _, d := range decls {
+		if depth > maxDepth || !w.contains(d) {
+			continue
+		}
+		switch d := d.(type) {
+		case *ast.Field:
+			if name, _, err := ast.LabelName(d.Label); err == nil && strings.HasPrefix(name, "_") && d.Value != nil {
+				w.hidden = d
+			}
+			if d.Value != nil {
+				w.expr(d.Value, depth+1)
+			}
+		case *ast.EmbedDecl:
+			w.expr(d.Expr, depth+1)
+		case *ast.Comprehension:
+			for _, c := range d.Clauses {
+				if g, ok := c.(*ast.IfClause); ok {
+					w.guards = append(w.guards, g.Condition)
+				}
+			}
+			w.expr(d.Value, depth+1)
+		}
+	}
+}
+
+func (w *walk) expr(e ast.Expr, depth int) {
+	if depth > maxDepth || !w.contains(e) {
+		return
+	}
+	switch x := e.(type) {
+	case *ast.StructLit:
+		w.decls(x.Elts, depth+1)
+	case *ast.ParenExpr:
+		w.expr(x.X, depth+1)
+	case *ast.BinaryExpr:
+		w.expr(x.X, depth+1)
+		w.expr(x.Y, depth+1)
+	case *ast.ListLit:
+		for _, e := range x.Elts {
+			if c, ok := e.(*ast.Comprehension); ok {
+				w.expr(c.Value, depth+1)
+				continue
+			}
+			w.expr(e, depth+1)
+		}
+	case *ast.CallExpr:
+		if isError(x) {
+			w.call = x
+		}
+	}
+}
+
+// look adds the names that a node refers to: a, a.b.c.
+func look(n ast.Node, found *[][]string) {
+	ast.Walk(n, func(n ast.Node) bool {
+		switch x := n.(type) {
+		case *ast.SelectorExpr:
+			if p := selected(x, 0); p != nil {
+				*found = append(*found, p)
+				return false
+			}
+		case *ast.Ident:
+			*found = append(*found, []string{x.Name})
+		case *ast.Field:
+			if x.Value != nil {
+				look(x.Value, found)
+			}
+			return false
+		}
+		return true
+	}, nil)
+}
+
+// selected returns the names of a.b.c, nil if it begins otherwise.
+func selected(e ast.Expr, depth int) []string {
+	switch x := e.(type) {
+	case *ast.Ident:
+		return []string{x.Name}
+	case *ast.SelectorExpr:
+		name, _, err := ast.LabelName(x.Sel)
+		if before := selected(x.X, depth+1); before != nil && err == nil && depth < maxDepth {
+			return append(before, name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,313 @@
+package terms
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/format"
+	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/token"
+)
+
+const (
+	// maxDepth bounds the walk through nested expressions.
+	maxDepth = 100
+	// maxText is how much of what somebody wrote is shown, in bytes.
+	maxText = 100
+	// maxListed is how many alternatives are listed.
+	maxListed = 12
+)
+
+// Alternatives is what a field may be.
+type Alternatives struct {
+	// Want says it in words: "front" or "back"; an integer (2 unless it is set).
+	Want string
+	// Words are the alternatives that are text, without quotes.
+	Words []string
+}
+
+// Of returns the alternatives that an expression gives, false if it gives none: it is
+// one value, a struct, or refers to what is elsewhere.
+func Of(e ast.Expr) (a Alternatives, ok bool) {
+	all := split(e, token.OR, 0)
+	if listed := listed(e); listed != nil {
+		all = listed
+	}
+	var said, preferred []string
+	for _, e := range all {
+		e, isDefault := unmarked(e)
+		if isError(e) {
+			continue // says why, and is no value
+		}
+		text := words(e, 0)
+		if lit, isLit := strip(e).(*ast.BasicLit); isLit && lit.Kind == token.STRING {
+			if s, err := strconv.Unquote(lit.Value); err == nil {
+				a.Words = append(a.Words, s)
+			}
+		}
+		if isDefault && !isLiteralAmong(e, all) {
+			preferred = append(preferred, text)
+			continue
+		}
+		if !slices.Contains(said, text) {
+			said = append(said, text)
+		}
+	}
+	if len(said) == 0 || len(all) == 1 && !limits(e) {
+		return Alternatives{}, false
+	}
+	a.Want = list(said)
+	preferred = slices.DeleteFunc(preferred, func(p string) bool { return slices.Contains(said, p) })
+	if len(preferred) > 0 {
+		a.Want += fmt.Sprintf(" (%s unless it is set)", list(preferred))
+	}
+	return a, true
+}
+
+// listed returns the alternatives of or([A, B]).
+func listed(e ast.Expr) []ast.Expr {
+	c, ok := strip(e).(*ast.CallExpr)
+	if !ok || len(c.Args) != 1 {
+		return nil
+	}
+	id, isIdent := c.Fun.(*ast.Ident)
+	if l, isList := c.Args[0].(*ast.ListLit); isList && isIdent && id.Name == "or" {
+		return l.Elts
+	}
+	return nil
+}
+
+// isLiteralAmong reports whether a default is one of several values, so that it is listed
+// with them; a default beside a type is only what the field is without a value.
+func isLiteralAmong(e ast.Expr, all []ast.Expr) bool {
+	for _, other := range all {
+		other, _ := unmarked(other)
+		if limits(other) {
+			return false
+		}
+	}
+	return !limits(e)
+}
+
+// Say returns the text of an expression in words; the text itself, shortened, if it does
+// not parse.
+func Say(text string) string {
+	e, err := parser.ParseExpr("-", text)
+	if err != nil {
+		return Clip(text)
+	}
+	if a, ok := Of(e); ok {
+		return a.Want
+	}
+	return words(e, 0)
+}
+
+// list joins alternatives.
+func list(all []string) string {
+	more := ""
+	if len(all) > maxListed {
+		more = fmt.Sprintf(" or %d others", len(all)-maxListed)
+		all = all[:maxListed]
+	}
+	last := len(all) - 1
+	if last < 1 || more != "" {
+		return strings.Join(all, ", ") + more
+	}
+	return strings.Join(all[:last], ", ") + " or " + all[last]
+}
+
+// names are types in words.
+var names = map[string]string{
+	"int": "an integer", "string": "text", "bool": "true or false", "number": "a number", "float": "a number with a decimal point", "bytes": "bytes",
+	"list": "a list", "struct": "a struct", "uint": "an integer of at least 0", "_": "any value", "null": "null",
+}
+
+// isType reports whether an expression is the name of a type.
+func isType(e ast.Expr) bool {
+	id, ok := strip(e).(*ast.Ident)
+	return ok && names[id.Name] != ""
+}
+
+// limits reports whether an expression says what a value may be, and not which it is.
+func limits(e ast.Expr) bool {
+	switch x := strip(e).(type) {
+	case *ast.Ident:
+		return isType(x)
+	case *ast.UnaryExpr:
+		return bounds[x.Op] != ""
+	case *ast.BinaryExpr:
+		return (x.Op == token.AND || x.Op == token.OR) && (limits(x.X) || limits(x.Y))
+	case *ast.ListLit:
+		return slices.ContainsFunc(x.Elts, func(e ast.Expr) bool { _, open := e.(*ast.Ellipsis); return open || limits(e) })
+	case *ast.StructLit:
+		return true
+	case *ast.CallExpr:
+		_, ok := call(x)
+		return ok
+	}
+	return false
+}
+
+var bounds = map[token.Token]string{
+	token.LSS: "less than %s", token.LEQ: "at most %s", token.GTR: "more than %s", token.GEQ: "at least %s", token.NEQ: "not %s",
+	token.MAT: "text that matches %s", token.NMAT: "text that does not match %s",
+}
+
+// words says an expression that is no alternative of several.
+func words(e ast.Expr, depth int) string {
+	if depth > maxDepth {
+		return Clip(Text(e))
+	}
+	switch x := strip(e).(type) {
+	case *ast.Ident:
+		if said := names[x.Name]; said != "" {
+			return said
+		}
+	case *ast.UnaryExpr:
+		if form := bounds[x.Op]; form != "" {
+			return fmt.Sprintf(form, Clip(Text(x.X)))
+		}
+	case *ast.BinaryExpr:
+		switch x.Op {
+		case token.AND:
+			return conjunction(split(x, token.AND, 0), depth)
+		case token.OR:
+			if a, ok := Of(x); ok {
+				return a.Want
+			}
+		}
+	case *ast.ListLit:
+		if limits(x) {
+			return elements(x, depth)
+		}
+	case *ast.StructLit:
+		return "a struct"
+	case *ast.CallExpr:
+		if said, ok := call(x); ok {
+			return said
+		}
+	}
+	return Clip(Text(e))
+}
+
+// conjunction says what is all to hold.
+func conjunction(all []ast.Expr, depth int) string {
+	var said []string
+	for i, e := range all {
+		text := words(e, depth+1)
+		if i > 0 && len(all) > 1 && text == "text" || slices.Contains(said, text) {
+			continue
+		}
+		said = append(said, text)
+	}
+	if len(said) > 1 && (said[0] == "an integer" || said[0] == "a number" || said[0] == "text") {
+		return said[0] + ", " + strings.Join(said[1:], " and ")
+	}
+	return strings.Join(said, " and ")
+}
+
+// elements says a list by what its elements may be.
+func elements(x *ast.ListLit, depth int) string {
+	least, of := 0, ""
+	for _, e := range x.Elts {
+		rest, open := e.(*ast.Ellipsis)
+		switch {
+		case !open:
+			least++
+			of = words(e, depth+1)
+		case rest.Type != nil:
+			of = words(rest.Type, depth+1)
+		}
+	}
+	said := "a list"
+	if of != "" && of != "any value" {
+		said += ", each " + of
+	}
+	if least > 0 {
+		said += fmt.Sprintf(", of at least %d", least)
+	}
+	return said
+}
+
+// call says a function of CUE's standard library that checks a value.
+func call(x *ast.CallExpr) (string, bool) {
+	s, ok := x.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return "", false
+	}
+	pkg, ok := s.X.(*ast.Ident)
+	name, _, err := ast.LabelName(s.Sel)
+	form := map[string]string{
+		"list.MinItems": "at least %s elements", "list.MaxItems": "at most %s elements", "list.UniqueItems": "each element once",
+		"strings.MinRunes": "at least %s characters", "strings.MaxRunes": "at most %s characters",
+		"struct.MinFields": "at least %s fields", "struct.MaxFields": "at most %s fields",
+	}
+	if !ok || err != nil || form[pkg.Name+"."+name] == "" {
+		return "", false
+	}
+	said := form[pkg.Name+"."+name]
+	if len(x.Args) == 1 && strings.Contains(said, "%s") {
+		arg := Clip(Text(x.Args[0]))
+		said = fmt.Sprintf(said, arg)
+		if arg == "1" {
+			said = strings.TrimSuffix(said, "s")
+		}
+	}
+	return said, true
+}
+
+// split returns the operands of a chain of one operator.
+func split(e ast.Expr, op token.Token, depth int) []ast.Expr {
+	switch x := e.(type) {
+	case *ast.ParenExpr:
+		if depth <= maxDepth {
+			return split(x.X, op, depth+1)
+		}
+	case *ast.BinaryExpr:
+		if x.Op == op && depth <= maxDepth {
+			return append(split(x.X, op, depth+1), split(x.Y, op, depth+1)...)
+		}
+	}
+	return []ast.Expr{e}
+}
+
+// strip returns an expression without parentheses.
+func strip(e ast.Expr) ast.Expr {
+	for range maxDepth {
+		p, ok := e.(*ast.ParenExpr)
+		if !ok {
+			return e
+		}
+		e = p.X
+	}
+	return e
+}
+
+// unmarked returns an alternative without the mark of a default, and whether it has it.
+func unmarked(e ast.Expr) (ast.Expr, bool) {
+	if u, ok := strip(e).(*ast.UnaryExpr); ok && u.Op == token.MUL {
+		return u.X, true
+	}
+	return e, false
+}
+
+// Text returns an expression as it is written, in one line.
+func Text(e ast.Expr) string {
+	b, err := format.Node(e)
+	if err != nil {
+		return ""
+	}
+	return strings.Join(strings.Fields(string(b)), " ")
+}
+
+// Clip cuts text to what fits a message.
+func Clip(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + "…"
+}

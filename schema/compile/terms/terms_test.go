@@ -1,0 +1,94 @@
+package terms_test
+
+import (
+	"testing"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/parser"
+
+	"github.com/musterhq/muster/schema/compile/terms"
+)
+
+// TestSay says expressions in words.
+func TestSay(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`int`:                                   "an integer",
+		`*2 | int`:                              "an integer (2 unless it is set)",
+		`int & >=1 & <=10`:                      "an integer, at least 1 and at most 10",
+		`*"production" | "batch" | "free"`:      `"production", "batch" or "free"`,
+		`"a" | string`:                          `"a" or text`,
+		`or(["a", "b"])`:                        `"a" or "b"`,
+		`=~"^/"`:                                `text that matches "^/"`,
+		`!=""`:                                  `not ""`,
+		`[string, ...string]`:                   "a list, each text, of at least 1",
+		`{a: int}`:                              "a struct",
+		`list.MinItems(1)`:                      "at least 1 element",
+		`strings.MaxRunes(20)`:                  "at most 20 characters",
+		`>=3 | error("at least three")`:         "at least 3",
+		`null | string`:                         "null or text",
+		`bool`:                                  "true or false",
+		`*{a: 1} | {b: string}`:                 "a struct",
+		`a, b`:                                  "a, b",
+		`1|2|3|4|5|6|7|8|9|10|11|12|13|14`:      "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 or 2 others",
+		`(*1 | ((int))) & (>0)`:                 "an integer (1 unless it is set) and more than 0",
+		`string & =~"^a" & strings.MinRunes(2)`: `text, text that matches "^a" and at least 2 characters`,
+	} {
+		if got := terms.Say(text); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestOf gives no alternatives where there is but one value, or what is elsewhere.
+func TestOf(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{`"a"`, `x`, `lib.#Tier`, `3`, `"a\(b)"`} {
+		e, err := parser.ParseExpr("-", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, ok := terms.Of(e); ok {
+			t.Errorf("%s: %+v", text, a)
+		}
+	}
+}
+
+// TestCheckAt finds checks, and what they look at.
+func TestCheckAt(t *testing.T) {
+	t.Parallel()
+	f, err := parser.ParseFile("-", `#A: {
+	tasks: int
+	_check: true & (tasks >= 3)
+	if task.env.A == "b" if user != "x" {
+		_other: error("no b")
+	}
+	plain: 3
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []terms.Check
+	ast.Walk(f, func(n ast.Node) bool {
+		switch n.(type) {
+		case *ast.ParenExpr, *ast.CallExpr, *ast.BasicLit:
+			if c, ok := terms.CheckAt(f, n.Pos()); ok {
+				found = append(found, c)
+			}
+		}
+		return true
+	}, nil)
+	var holds, message int
+	for _, c := range found {
+		if c.Holds == "tasks >= 3" && len(c.Looks) == 1 && c.Looks[0][0] == "tasks" {
+			holds++
+		}
+		if c.Message == "no b" && len(c.Looks) == 2 && c.Looks[0][0] == "user" && c.Looks[1][2] == "A" {
+			message++
+		}
+	}
+	if holds == 0 || message == 0 {
+		t.Errorf("%+v", found)
+	}
+}

@@ -1,0 +1,118 @@
+package compile
+
+import (
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue/token"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
+)
+
+const (
+	moduleFile = "cue.mod/module.cue"
+	// localModuleFile replaces modules by directories.
+	localModuleFile = "cue.mod/local-module.cue"
+	// SchemaDir is where a repository keeps its copy of the definitions.
+	SchemaDir = lax.Dir
+)
+
+// maxDiagnostics bounds what is reported of one package.
+const maxDiagnostics = 100
+
+func isError(d schema.Diagnostic) bool { return d.Severity == schema.Error }
+
+// firstOf is an error of a package as a whole; file is its first.
+func firstOf(file string, rule schema.Rule, message string) schema.Diagnostic {
+	return schema.Diagnostic{Severity: schema.Error, Rule: rule, Position: schema.Position{Path: file, Line: 1, Column: 1}, Message: message}
+}
+
+func withHint(d schema.Diagnostic, hint string) schema.Diagnostic {
+	d.Hint = hint
+	return d
+}
+
+// within reports whether data path a is b or lies in it.
+func within(a, b string) bool {
+	rest, ok := strings.CutPrefix(a, b)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// below reports whether directory a is b or lies below it.
+func below(a, b string) bool { return b == "." || a == b || strings.HasPrefix(a, b+"/") }
+
+var (
+	identifier = regexp.MustCompile(`^[_#]*[A-Za-z_$][A-Za-z0-9_$]*$`)
+	decimal    = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})$`)
+)
+
+// maxLabel is how much of one label a data path shows, in bytes.
+const maxLabel = 100
+
+// fieldPath writes a data path as CUE does: job."web-front".task.command[1].
+func fieldPath(at []string) string {
+	var b strings.Builder
+	for i, s := range at {
+		if u, err := strconv.Unquote(s); err == nil {
+			s = u // CUE quotes labels in the paths of errors
+		}
+		switch {
+		case i > 2 && decimal.MatchString(s):
+			b.WriteString("[" + s + "]")
+			continue
+		case i > 0:
+			b.WriteByte('.')
+		}
+		if len(s) > maxLabel {
+			s = s[:maxLabel] + "…"
+		}
+		if identifier.MatchString(s) {
+			b.WriteString(s)
+		} else {
+			b.WriteString(strconv.Quote(strings.ToValidUTF8(s, "\uFFFD")))
+		}
+	}
+	return b.String()
+}
+
+// position turns a position of CUE's into one of ours; the zero Position if it
+// is not in a file.
+func position(p token.Pos) schema.Position {
+	if !p.IsValid() {
+		return schema.Position{}
+	}
+	return schema.Position{Path: strings.TrimPrefix(p.Filename(), "/"), Line: p.Line(), Column: p.Column()}
+}
+
+// clip cuts what a user wrote to what fits a line.
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= maxLabel {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxLabel], "") + "…"
+}
+
+// standard are the packages of CUE's standard library.
+var standard = []string{
+	"crypto/ed25519", "crypto/hmac", "crypto/md5", "crypto/sha1", "crypto/sha256", "crypto/sha512",
+	"encoding/base64", "encoding/csv", "encoding/hex", "encoding/json", "encoding/openapi", "encoding/toml", "encoding/yaml",
+	"html", "list", "math", "math/bits", "net", "path", "regexp", "strconv", "strings", "struct",
+	"text/tabwriter", "text/template", "time", "tool", "tool/cli", "tool/exec", "tool/file", "tool/http", "tool/os", "uuid",
+}
+
+// ignored reports whether CUE does not look at the file: hidden and underscored
+// names, and files for tests and tools.
+func ignored(p string) bool {
+	for _, part := range strings.Split(p, "/") {
+		if strings.HasPrefix(part, ".") || strings.HasPrefix(part, "_") || part == "cue.mod" {
+			return true
+		}
+	}
+	return strings.HasSuffix(p, "_test.cue") || strings.HasSuffix(p, "_tool.cue")
+}
+
+func dirOf(d schema.Diagnostic) string { return path.Dir(d.Path) }
