@@ -129,12 +129,12 @@ type TaskNetwork struct {
 	Nameservers []netip.Addr `json:"-"`
 }
 
-// Equal reports whether two have the same addresses; each may be nil.
+// Equal reports whether two say the same; each may be nil.
 func (n *TaskNetwork) Equal(o *TaskNetwork) bool {
 	if n == nil || o == nil {
 		return n == o
 	}
-	return slices.Equal(n.Addresses, o.Addresses)
+	return slices.Equal(n.Addresses, o.Addresses) && n.Namespace == o.Namespace && slices.Equal(n.Nameservers, o.Nameservers)
 }
 
 // At returns the addresses; n may be nil.
