@@ -22,6 +22,9 @@ import (
 const (
 	// auditEvery is how often what is in the kernel is compared with what should be.
 	auditEvery = time.Minute
+	// openTries is how often it is tried whether the machine can do it: the kernel refuses a change of
+	// its rules at times while others change them.
+	openTries = 3
 	// redoEvery is the time between two attempts at what the machine has refused.
 	redoEvery = 5 * time.Second
 	// addressesWithin is how long a start waits for a master to say which addresses the machine
@@ -51,7 +54,13 @@ type networks struct {
 // openNetworks finds out whether this machine can do it. dir is the state directory.
 func openNetworks(cell, machine, dir string, log *slog.Logger) *networks {
 	n := &networks{machine: machine, log: log, news: make(chan struct{}, 1), ready: make(chan struct{}), stale: map[schema.TaskRef]bool{}}
-	m, err := network.Open(network.Config{Cell: cell, Machine: machine, Agent: dir, Dir: filepath.Join(dir, "networks"), Log: log})
+	var m *network.Manager
+	var err error
+	for range openTries {
+		if m, err = network.Open(network.Config{Cell: cell, Machine: machine, Agent: dir, Dir: filepath.Join(dir, "networks"), Log: log}); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		n.note = err.Error() + ": tasks with isolation.network \"own\" do not run here"
 		return n
