@@ -27,7 +27,7 @@ PROFILES     ?=
 LOADS        ?=
 LATER        ?=
 
-.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs services user vm vm-systemd generate generated check nightly clean
+.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs leaks services user vm vm-systemd generate generated check nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -129,6 +129,9 @@ vm-systemd: ## run the systemd units in a virtual machine: start, upgrade, watch
 hogs: ## measure requests beside hogs of CPU, memory and processes, disk, and logs, and syncs beside writers, in ROUNDS pairs
 	go test -count=1 -v -run '^TestHogs$$' ./nodeagent/loop -hogs.rounds $(ROUNDS)
 
+leaks: ## make and remove 1,000 networks of tasks, after which nothing may be left, as root
+	go test -count=1 -v -run '^TestLeavesNothing$$' ./nodeagent/network -rounds 1000
+
 UPDATES = 100
 MACHINES = 50
 services: ## count failed requests in UPDATES rolling updates of 10 tasks, and measure how long MACHINES take to send to a new one
@@ -151,7 +154,7 @@ check: ## everything that CI checks, one after the other
 	done
 
 nightly: ## everything that takes long, in full: more than CI runs, some hours
-	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'mutants HUNTS=3' chaos e2e hogs services vm vm-systemd bench; do \
+	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'mutants HUNTS=3' chaos e2e hogs leaks services vm vm-systemd bench; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done

@@ -74,7 +74,9 @@ func (a *Agent) correct(g *generation) {
 		return
 	}
 	if x := a.view.Find(g.Assignment.Task, g.Assignment.Generation); x != nil {
+		network := g.Assignment.Network
 		g.Assignment, g.Guessed = *x, false
+		g.Assignment.Network = network
 		a.write(Document{Kind: AssignmentDocument, TaskRef: g.ref()})
 	}
 }
@@ -172,9 +174,12 @@ func (a *Agent) act(x Action, now time.Time) {
 // holder errs when another generation that may have a process was given one of
 // the ports of g: it need not listen yet.
 func (a *Agent) holder(g *generation) error {
+	if g.Assignment.OwnNetwork {
+		return nil
+	}
 	for _, port := range g.Assignment.Ports {
 		for _, o := range a.tasks {
-			if o == g || !o.Alive() {
+			if o == g || !o.Alive() || o.Assignment.OwnNetwork {
 				continue
 			}
 			for _, p := range o.Assignment.Ports {
@@ -249,6 +254,8 @@ func (a *Agent) StickyDone(x StickyAction, there bool, err error, now time.Time)
 type StartOutcome struct {
 	Written bool    // its assignment is on disk
 	Process Process // that runs now
+	// Network is that of the generation, of one that has its own and of which it is there.
+	Network *schema.TaskNetwork
 	// Refused says why nothing of it runs; nil: it does. Err is what the disk has
 	// refused then, if that is why. Tried says that it was tried to run it, and Fault
 	// that this failed for no fault of the task.
@@ -265,6 +272,9 @@ func (a *Agent) Started(r Running, out *StartOutcome, now time.Time) *Incarnatio
 		return nil
 	}
 	g.Written = out.Written
+	if out.Network != nil {
+		g.Assignment.Network = out.Network
+	}
 	if g.Clearing {
 		a.cleared(g)
 	}

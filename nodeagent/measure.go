@@ -123,7 +123,7 @@ func (a *Agent) Scanned(busy []int) {
 func (a *Agent) ownPorts() map[int]bool {
 	own := map[int]bool{}
 	for _, g := range a.tasks {
-		if g.Alive() {
+		if g.Alive() && !g.Assignment.OwnNetwork {
 			for _, p := range g.Assignment.Ports {
 				own[p.Port] = true
 			}

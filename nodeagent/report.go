@@ -25,6 +25,7 @@ func (d *decider) report(it item, newest uint64) {
 		d.wake(until)
 	}
 	s.Ports, s.Devices, s.Alloc = h.Assignment.Ports, h.Assignment.Devices, h.Assignment.Alloc
+	s.Own = ownOf(&h.Assignment)
 	if s.Data = h.Assignment.Data; it.assigned != nil {
 		s.Data = it.assigned.Data // what was changed in place
 	}
@@ -66,6 +67,14 @@ func (d *decider) report(it item, newest uint64) {
 	d.plan.Tasks = append(d.plan.Tasks, s)
 }
 
+// ownOf returns the network of a generation that has one of its own.
+func ownOf(a *schema.Assignment) *schema.TaskNetwork {
+	if a.OwnNetwork && a.Network == nil {
+		return &schema.TaskNetwork{}
+	}
+	return a.Network
+}
+
 // reportProcess reports what runs: the task, or what comes before it.
 func (it item) reportProcess(c *Incarnation, s *schema.TaskStatus) {
 	s.Line = c.Line
@@ -81,7 +90,7 @@ func (it item) reportProcess(c *Incarnation, s *schema.TaskStatus) {
 // reportUnheld adds the entry of an assignment that never started here.
 func (d *decider) reportUnheld(it item, newest uint64, s schema.TaskStatus) {
 	s.State, s.Ports, s.Devices = schema.Starting, it.assigned.Ports, it.assigned.Devices
-	s.Data, s.Alloc = it.assigned.Data, it.assigned.Alloc
+	s.Data, s.Alloc, s.Own = it.assigned.Data, it.assigned.Alloc, ownOf(it.assigned)
 	if stop := it.assigned.Stop; stop != nil {
 		s.State = schema.Dead
 		s.End = &schema.Cause{Kind: stop.Kind, Message: stop.Message, Machine: d.in.Machine, Generation: it.generation, At: stop.At}

@@ -75,6 +75,14 @@ func (a *Assignment) variables() map[string]string {
 		vars[AllocVariable] = a.Alloc.String()
 	}
 	maps.Copy(vars, a.Local)
+	for _, at := range a.Network.At() {
+		if _, has := vars[AddressVariable]; !has {
+			vars[AddressVariable] = at.String()
+		}
+		if at.Is6() {
+			vars[AddressVariable6] = at.String()
+		}
+	}
 	maps.Copy(vars, deviceVariables(a.Devices))
 	for _, p := range a.Ports {
 		vars[PortVariable(p.Name)] = strconv.Itoa(p.Port)

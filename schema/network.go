@@ -123,6 +123,10 @@ type TaskNetwork struct {
 	// Addresses are at most MaxTaskAddresses, that of IPv4 first; none before the task has begun
 	// to start.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
+	// Namespace is the path of a file of the machine that holds its network namespace, and
+	// Nameservers are whom it asks for names. Only its machine knows them.
+	Namespace   string       `json:"-"`
+	Nameservers []netip.Addr `json:"-"`
 }
 
 // Equal reports whether two say the same; each may be nil.
@@ -130,7 +134,7 @@ func (n *TaskNetwork) Equal(o *TaskNetwork) bool {
 	if n == nil || o == nil {
 		return n == o
 	}
-	return slices.Equal(n.Addresses, o.Addresses)
+	return slices.Equal(n.Addresses, o.Addresses) && n.Namespace == o.Namespace && slices.Equal(n.Nameservers, o.Nameservers)
 }
 
 // At returns the addresses; n may be nil.
@@ -148,14 +152,21 @@ type MachineNetwork struct {
 	// of IPv4 and one of IPv6 each, IPv4 first.
 	Ranges  []netip.Prefix `json:"ranges"`
 	Subnets []netip.Prefix `json:"subnets"`
+	// Leaving are subnets that it had, of which tasks may still have addresses.
+	Leaving []netip.Prefix `json:"leaving,omitempty"`
 	Mode    NetworkMode    `json:"mode"`
 	MTU     int            `json:"mtu,omitempty"` // see CellNetwork
+	// Address is at which other machines reach this one; invalid if that is not known.
+	Address netip.Addr `json:"address,omitzero"`
 }
+
+// All returns Subnets and Leaving.
+func (n *MachineNetwork) All() []netip.Prefix { return slices.Concat(n.Subnets, n.Leaving) }
 
 // Equal reports whether two say the same; each may be nil.
 func (n *MachineNetwork) Equal(o *MachineNetwork) bool {
 	if n == nil || o == nil {
 		return n == o
 	}
-	return slices.Equal(n.Ranges, o.Ranges) && slices.Equal(n.Subnets, o.Subnets) && n.Mode == o.Mode && n.MTU == o.MTU
+	return slices.Equal(n.Ranges, o.Ranges) && slices.Equal(n.Subnets, o.Subnets) && slices.Equal(n.Leaving, o.Leaving) && n.Mode == o.Mode && n.MTU == o.MTU && n.Address == o.Address
 }

@@ -257,6 +257,8 @@ type Assignment struct {
 	// Secrets are those of Job, sealed for the machine, by their versions. The agent has
 	// them from its View as it starts the task; they are in no other assignment.
 	Secrets map[string]string `json:"-"`
+	// Network is that of a task with OwnNetwork, once its machine has made it; it is never sent.
+	Network *TaskNetwork `json:"-"`
 	// Local are variables that the machine sets; they are never sent.
 	Local map[string]string `json:"-"`
 	// Step says which of the job's Before is run, from 1, by an agent that starts it; 0 is

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/network/dns"
+	"github.com/musterhq/muster/schema"
 	"github.com/spf13/pflag"
 )
 
@@ -90,6 +91,7 @@ func addressPorts(flag string, texts []string) ([]netip.AddrPort, error) {
 type names struct {
 	known    *directory.Directory
 	services *services
+	networks *networks
 	server   *dns.Server // nil: none
 	sockets  []*dns.Socket
 }
@@ -100,15 +102,21 @@ type keptDirectory struct {
 	n *names
 }
 
-// Rests says that nobody here acts by the directory while the cell has no service.
+// Rests says that nobody here acts by the directory while the cell has no service, and no addresses for tasks.
 func (k keptDirectory) Rests() bool {
-	return k.n.server == nil && k.n.services.rests() && !k.Snapshot().HasAnyService()
+	return len(k.n.sockets) == 0 && k.n.services.rests() && !k.Snapshot().HasAnyService() && k.n.networks.rests(k.Snapshot())
 }
 
 // linked returns the configuration of a link that keeps the directory.
 func (n *names) linked(cfg link.Config, tasks *loop.Loop) link.Config {
 	cfg.Directory, cfg.Listed = keptDirectory{n.known, n}, tasks
 	return cfg
+}
+
+// describe adds to what the machine says of itself.
+func (n *names) describe(info *schema.MachineInfo) {
+	n.services.describe(info)
+	n.networks.describe(info)
 }
 
 // openNet opens what speaks with others beside the link: images, and names.
@@ -127,16 +135,23 @@ func (a *agent) openNames(ctx context.Context, f *flags, dir string, cfg *loop.C
 	if err != nil {
 		return nil, err
 	}
-	n := &names{services: openServices(a.cell, name, servicesLocks, cfg.Log)}
+	n := &names{services: openServices(a.cell, name, servicesLocks, cfg.Log), networks: openNetworks(a.cell, name, dir, cfg.Log)}
 	if n.known, err = directory.Open(directory.Config{
 		Cell: a.cell, Dir: filepath.Join(dir, "directory"), Damaged: cfg.Damages.Report, Log: cfg.Log,
-	}, n.services.follow); err != nil {
+	}, n.services.follow, n.networks.follow); err != nil {
 		return nil, err
 	}
 	n.services.begin(n.known.Snapshot())
+	n.networks.begin(n.known.Snapshot())
+	n.networks.serve(cfg)
 	cfg.UnlistWithin, cfg.Listing = unlistWithin, n.services.there || n.known.Snapshot().HasAnyService()
-	if len(f.dns.at) == 0 {
-		return n, nil
+	return n, n.openServer(ctx, a.cell, name, f, cfg)
+}
+
+// openServer opens the DNS server, and its sockets at the addresses that flags say.
+func (n *names) openServer(ctx context.Context, cell, machine string, f *flags, cfg *loop.Config) error {
+	if len(f.dns.at) == 0 && n.networks.manager == nil {
+		return nil
 	}
 	upstreams := func() []netip.AddrPort { return f.dns.upstreams }
 	if len(f.dns.upstreams) == 0 {
@@ -148,21 +163,22 @@ func (a *agent) openNames(ctx context.Context, f *flags, dir string, cfg *loop.C
 			self = append(self, at.Addr())
 		}
 	}
+	var err error
 	if n.server, err = dns.NewServer(dns.Config{
-		Cell: a.cell, Machine: name, Self: self, Snapshot: n.known.Snapshot,
+		Cell: cell, Machine: machine, Self: self, Snapshot: n.known.Snapshot,
 		Allowed: f.dns.allowed, Upstreams: upstreams, Metrics: cfg.Metrics, Now: time.Now,
 	}); err != nil {
-		return nil, err
+		return err
 	}
 	for _, at := range f.dns.at {
 		k, err := dns.Listen(ctx, at)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("--dns-listen: %w", err), n.close())
+			return errors.Join(fmt.Errorf("--dns-listen: %w", err), n.close())
 		}
 		n.sockets = append(n.sockets, k)
 	}
 	warnMissing(f.dns.at, cfg.Log)
-	return n, nil
+	return nil
 }
 
 // warnMissing logs at which addresses nothing arrives yet.
@@ -190,19 +206,21 @@ func (n *names) close() error {
 	return errors.Join(all...)
 }
 
-// run keeps what is known on disk, programs services and answers DNS, until ctx ends.
+// run keeps what is known on disk, programs services and tasks' networks, and answers DNS, until ctx
+// ends.
 func (n *names) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, len(n.sockets)+2)
+	ended := make(chan error, len(n.sockets)+3)
 	for _, k := range n.sockets {
 		go func() { ended <- n.server.Serve(ctx, k) }()
 	}
 	go func() { ended <- n.known.Run(ctx) }()
 	go func() { ended <- n.services.run(ctx) }()
+	go func() { ended <- n.networks.run(ctx, n.server) }()
 	err := <-ended
 	cancel() // if one ends by itself, so do all
-	for range len(n.sockets) + 1 {
+	for range len(n.sockets) + 2 {
 		err = errors.Join(err, <-ended)
 	}
 	return err

@@ -178,7 +178,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	}
 	a.found = a.tasks.machine(&facts)
 	a.found.Shares = a.sharing.address
-	a.names.services.describe(&a.found)
+	a.names.describe(&a.found)
 	info, err := f.machine(a.found)
 	if err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
@@ -252,6 +252,7 @@ func (a *agent) awaitStop(signals <-chan os.Signal, ended <-chan error, parts *i
 	case err := <-stopped:
 		if err == nil {
 			a.names.services.withdraw()
+			err = a.names.networks.withdraw()
 		}
 		return err
 	case <-signals:

@@ -88,7 +88,7 @@ func attachRule(dir string, rule asm.Instructions, on ...ebpf.AttachType) error 
 // kept altogether. It does nothing where the kernel has no rules for ports.
 func (c *Cgroups) GuardPorts(name string, a *schema.Assignment) error {
 	i, dir := a.Job.Task.Isolation, c.unifiedDir(name)
-	if !c.Has(portRules) || i != nil && i.Network == schema.NoNetwork {
+	if !c.Has(portRules) || a.OwnNetwork || i != nil && i.Network == schema.NoNetwork {
 		return nil // all ports of a network of its own are its own
 	}
 	err := attachRule(dir, bindRule(a.Ports), binds...)

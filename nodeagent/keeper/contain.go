@@ -67,10 +67,8 @@ func (h *holder) contain() error {
 // startContainer has the container made. Its first process ends with this one.
 func (h *holder) startContainer() error {
 	c := h.spec.Container
-	if c.IPC != "" {
-		if err := joinIPC(c.IPC); err != nil {
-			return err
-		}
+	if err := join(c.IPC, c.JoinNetwork); err != nil {
+		return err
 	}
 	alive, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -21,6 +21,8 @@ type Container struct {
 	IPC string `json:"ipc,omitempty"`
 	// Network says that lo, of a network namespace of its own, is to be brought up.
 	Network bool `json:"network,omitempty"`
+	// JoinNetwork is that of Sandbox.
+	JoinNetwork string `json:"joinNetwork,omitempty"`
 	// Terminals says that it has terminals of its own.
 	Terminals bool `json:"terminals,omitempty"`
 }

@@ -97,6 +97,9 @@ type User struct {
 type Sandbox struct {
 	// Network adds a network namespace, with nothing in it but lo, which is up.
 	Network bool `json:"network,omitempty"`
+	// JoinNetwork is the path of a file that holds a network namespace, which the task joins in
+	// place of one of its own or the machine's; "" for these. Root is needed for it.
+	JoinNetwork string `json:"joinNetwork,omitempty"`
 	// UserNamespace adds a user namespace in which there is the task's user
 	// and no other. Without root, the others can be had in one only.
 	UserNamespace bool `json:"userNamespace,omitempty"`

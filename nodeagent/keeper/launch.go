@@ -227,10 +227,10 @@ func onUnified(fd uintptr) bool {
 func (h *holder) startFirst(fds []uintptr) (int, error) {
 	s := h.spec.Sandbox
 	sys := &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
+	if err := join(s.IPC, s.JoinNetwork); err != nil {
+		return 0, err
+	}
 	if s.IPC != "" {
-		if err := joinIPC(s.IPC); err != nil {
-			return 0, err
-		}
 		sys.Cloneflags &^= unix.CLONE_NEWIPC
 	}
 	if s.Network {

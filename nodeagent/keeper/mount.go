@@ -49,16 +49,25 @@ func (s *Sandbox) make() error {
 	return nil
 }
 
-// joinIPC moves the calling thread, and all that it starts, into the ipc namespace that
-// file holds. A task inherits it: from a user namespace it could not join it.
-func joinIPC(file string) error {
-	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("shared ipc namespace: %w", &os.PathError{Op: "open", Path: file, Err: err})
-	}
-	defer unix.Close(fd)
-	if err := unix.Setns(fd, unix.CLONE_NEWIPC); err != nil {
-		return fmt.Errorf("shared ipc namespace: %w", &os.PathError{Op: "setns", Path: file, Err: err})
+// join moves the calling thread, and all that it starts, into the namespaces that files hold,
+// by their paths; "" is none. A task inherits them: from a user namespace it could not join them.
+func join(ipc, network string) error {
+	for _, of := range []struct {
+		name, file string
+		flag       int
+	}{{"shared ipc namespace", ipc, unix.CLONE_NEWIPC}, {"network", network, unix.CLONE_NEWNET}} {
+		if of.file == "" {
+			continue
+		}
+		fd, err := unix.Open(of.file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("%s: %w", of.name, &os.PathError{Op: "open", Path: of.file, Err: err})
+		}
+		err = unix.Setns(fd, of.flag)
+		_ = unix.Close(fd)
+		if err != nil {
+			return fmt.Errorf("%s: %w", of.name, &os.PathError{Op: "setns", Path: of.file, Err: err})
+		}
 	}
 	return nil
 }

@@ -48,6 +48,7 @@ func (o *owner) do(ctx context.Context, x *nodeagent.Act) error {
 	case nodeagent.Unlist, nodeagent.Delay: // the signal comes later
 	case nodeagent.Reap: // it is gone
 	case nodeagent.End:
+		leaveNetwork(o, ref)
 		if x.Clear {
 			o.workers.Go(func() {
 				if err := o.starter.discard(dir); err != nil {

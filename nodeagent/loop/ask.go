@@ -25,10 +25,22 @@ import (
 // nobody listens there, of the other.
 var loopbacks = []string{"127.0.0.1", "::1"}
 
-// dialTask connects to a port of a task.
-func dialTask(ctx context.Context, port int) (net.Conn, error) {
+// hostsOf returns where the task of an assignment is asked: where its network is, or the machine's.
+func hostsOf(a *schema.Assignment) []string {
+	var hosts []string
+	for _, at := range a.Network.At() {
+		hosts = append(hosts, at.String())
+	}
+	if hosts == nil {
+		return loopbacks
+	}
+	return hosts
+}
+
+// dialTask connects to a port of a task at the first of hosts where it listens.
+func dialTask(ctx context.Context, hosts []string, port int) (net.Conn, error) {
 	var first error
-	for _, host := range loopbacks {
+	for _, host := range hosts {
 		c, err := dial.TCP(ctx, net.Dialer{}, net.JoinHostPort(host, strconv.Itoa(port)))
 		if err == nil {
 			return c, nil
@@ -43,7 +55,7 @@ func dialTask(ctx context.Context, port int) (net.Conn, error) {
 
 // httpClient asks again each time, as a new client of the task would, takes a
 // redirect for an answer, and goes through no proxy.
-func httpClient(timeout time.Duration) *http.Client {
+func httpClient(timeout time.Duration, hosts []string) *http.Client {
 	return &http.Client{
 		Timeout: timeout,
 		Transport: &http.Transport{
@@ -57,7 +69,7 @@ func httpClient(timeout time.Duration) *http.Client {
 				if err != nil {
 					return nil, err
 				}
-				return dialTask(ctx, n)
+				return dialTask(ctx, hosts, n)
 			},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -69,9 +81,9 @@ func httpClient(timeout time.Duration) *http.Client {
 const bodyTail = 4096
 
 // askHTTP sends a request; an answer with a status from 200 to 399 is good.
-func askHTTP(ctx context.Context, client *http.Client, h *schema.HTTPCheck, port int) (what string, err error) {
+func askHTTP(ctx context.Context, client *http.Client, h *schema.HTTPCheck, at string) (what string, err error) {
 	method := cmp.Or(h.Method, http.MethodGet)
-	target := "http://" + net.JoinHostPort(loopbacks[0], strconv.Itoa(port)) + h.Path
+	target := "http://" + at + h.Path
 	what = method + " " + target
 	req, err := http.NewRequestWithContext(ctx, method, target, nil)
 	if err != nil {
@@ -98,12 +110,12 @@ func askHTTP(ctx context.Context, client *http.Client, h *schema.HTTPCheck, port
 }
 
 // askTCP connects, and says nothing.
-func askTCP(ctx context.Context, port int) (what string, err error) {
-	c, err := dialTask(ctx, port)
+func askTCP(ctx context.Context, hosts []string, port int) (what string, err error) {
+	c, err := dialTask(ctx, hosts, port)
 	if err == nil {
 		err = c.Close()
 	}
-	return "connect to " + net.JoinHostPort(loopbacks[0], strconv.Itoa(port)), err
+	return "connect to " + net.JoinHostPort(hosts[0], strconv.Itoa(port)), err
 }
 
 // askExec runs a command beside the task.

@@ -30,6 +30,9 @@ type Config struct {
 	Metrics prometheus.Registerer
 	// Images, if set, brings images; nil: tasks that need one do not start.
 	Images Images
+	// Networks, if set, gives tasks networks of their own; nil: those that are to have one do
+	// not start.
+	Networks Networks
 	// Meter, if set, is asked what machine and tasks use: every SampleEvery, and
 	// for disks every DiskEvery.
 	Meter                  Meter

@@ -89,7 +89,8 @@ func (o *owner) load(ctx context.Context) error {
 	info := cfg.Machine
 	info.ID, found.Refused = o.identity.ID, o.identity.Refused
 	o.processes = processes
-	o.starter = &starter{disk: d, runtime: cfg.Runtime, free: make(chan struct{}, parallelStarts)}
+	findNetworks(cfg.Networks, found.Tasks, cfg.Log)
+	o.starter = &starter{disk: d, runtime: cfg.Runtime, networks: cfg.Networks, free: make(chan struct{}, parallelStarts)}
 	o.agent = nodeagent.NewAgent(nodeagent.AgentConfig{
 		Cell: cfg.Cell, Machine: info, Limits: cfg.Limits, LookEvery: cfg.LookEvery, DiskEvery: cfg.DiskEvery, UnlistWithin: cfg.UnlistWithin, Listing: cfg.Listing,
 	}, found, time.Now())

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -111,16 +113,17 @@ type asker struct {
 }
 
 func newAsker(c *nodeagent.Check, process Process) *asker {
-	a := &asker{check: c, release: func() {}}
+	a, hosts := &asker{check: c, release: func() {}}, hostsOf(&c.Assignment)
 	switch h := &c.Health; {
 	case h.HTTP != nil:
-		client := httpClient(h.Timeout())
+		client := httpClient(h.Timeout(), hosts)
 		port, _ := c.Assignment.Ports.Get(h.HTTP.Port)
 		a.release = client.CloseIdleConnections
-		a.one = func(ctx context.Context) (string, error) { return askHTTP(ctx, client, h.HTTP, port) }
+		at := net.JoinHostPort(hosts[0], strconv.Itoa(port))
+		a.one = func(ctx context.Context) (string, error) { return askHTTP(ctx, client, h.HTTP, at) }
 	case h.TCP != nil:
 		port, _ := c.Assignment.Ports.Get(h.TCP.Port)
-		a.one = func(ctx context.Context) (string, error) { return askTCP(ctx, port) }
+		a.one = func(ctx context.Context) (string, error) { return askTCP(ctx, hosts, port) }
 	case h.Exec != nil:
 		command := c.Assignment.Expand(h.Exec.Command)
 		a.one = func(ctx context.Context) (string, error) { return askExec(ctx, process, command, h.Timeout()) }

@@ -23,9 +23,10 @@ const startTimeout = 30 * time.Second
 // starter starts incarnations. Its methods may be called from any goroutine, for
 // different tasks.
 type starter struct {
-	disk    *disk
-	runtime Runtime
-	free    chan struct{} // has a token for each start in flight
+	disk     *disk
+	runtime  Runtime
+	networks Networks      // nil: there are none
+	free     chan struct{} // has a token for each start in flight
 }
 
 // started is what has come of a start.
@@ -75,7 +76,7 @@ func (s *starter) launch(ctx context.Context, x *nodeagent.Act) started {
 		}
 	}
 	err := x.InUse
-	if err == nil { // else it would be in the way of who has it and looks now
+	if err == nil && !x.Assignment.OwnNetwork { // else it would be in the way of who has it and looks now
 		err = checkPorts(x.Assignment.Ports)
 	}
 	if err != nil {
@@ -84,7 +85,15 @@ func (s *starter) launch(ctx context.Context, x *nodeagent.Act) started {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	out.Tried = true
-	p, err := s.runtime.Start(ctx, incarnationDir(dir, x.Incarnation), x.Assignment.ForStep(x.Step, x.Attempt))
+	a := x.Assignment.ForStep(x.Step, x.Attempt)
+	if a.OwnNetwork {
+		if a.Network, err = joinNetwork(ctx, s.networks, refOf(&x.Action)); err != nil {
+			out.Fault = true
+			return refuse(schema.CauseStartFailed, err)
+		}
+		out.Network = a.Network
+	}
+	p, err := s.runtime.Start(ctx, incarnationDir(dir, x.Incarnation), a)
 	if err != nil {
 		out.Fault = !errors.Is(err, nodeagent.ErrTask)
 		return refuse(schema.CauseStartFailed, err)

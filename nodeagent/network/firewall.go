@@ -12,6 +12,9 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
+// natChain is the chain with the rules.
+const natChain = "out"
+
 // setFirewall has what tasks send beyond the cell's ranges come from the machine: nobody else
 // knows the way back. It is one transaction: the rules are whole, or as before.
 func (m *Manager) setFirewall(n *schema.MachineNetwork) error {
@@ -23,8 +26,8 @@ func (m *Manager) setFirewall(n *schema.MachineNetwork) error {
 	c.AddTable(t) // else there is nothing to delete
 	c.DelTable(t)
 	c.AddTable(t)
-	out := c.AddChain(&nftables.Chain{Name: "out", Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
-	for _, s := range n.Subnets {
+	out := c.AddChain(&nftables.Chain{Name: natChain, Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	for _, s := range n.All() {
 		for _, r := range n.Ranges {
 			if s.Addr().Is4() == r.Addr().Is4() {
 				exprs := append(family(s.Addr()), matches(source, s, expr.CmpOpEq)...)
@@ -60,7 +63,7 @@ func (m *Manager) tryFirewall() error {
 	}
 	t := &nftables.Table{Name: m.names.table() + "-try", Family: nftables.TableFamilyINet}
 	c.AddTable(t)
-	out := c.AddChain(&nftables.Chain{Name: "out", Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	out := c.AddChain(&nftables.Chain{Name: natChain, Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	c.AddRule(&nftables.Rule{Table: t, Chain: out, Exprs: append(family(netip.IPv4Unspecified()), &expr.Masq{})})
 	c.DelTable(t)
 	if err := c.Flush(); err != nil {

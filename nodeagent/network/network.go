@@ -26,7 +26,8 @@ type Config struct {
 	Agent string
 	// Dir is where namespaces are held, each by a file; it is made.
 	Dir string
-	// Address is at which other machines reach this one; invalid if that is not known.
+	// Address is at which other machines reach this one, unless Use says another; invalid if that
+	// is not known.
 	Address netip.Addr
 	Log     *slog.Logger
 }
@@ -39,6 +40,7 @@ type Manager struct {
 
 	mu       sync.Mutex // guards what follows, and is held while the kernel is changed
 	made     *schema.MachineNetwork
+	address  netip.Addr      // at which other machines reach this one; invalid if that is not known
 	tasks    map[string]Task // complete ones, by the name of their link
 	used     map[netip.Addr]bool
 	next     int // where the next address is looked for
@@ -61,7 +63,7 @@ func Open(cfg Config) (*Manager, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("networks of tasks need root")
 	}
-	m := &Manager{cfg: cfg, names: namesOf(cfg.Cell, cfg.Agent), tasks: map[string]Task{}, used: map[netip.Addr]bool{}}
+	m := &Manager{cfg: cfg, names: namesOf(cfg.Cell, cfg.Agent), address: cfg.Address, tasks: map[string]Task{}, used: map[netip.Addr]bool{}}
 	var err error
 	if m.link, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return nil, fmt.Errorf("networks of tasks: %w", err)
@@ -153,10 +155,18 @@ func (m *Manager) Addresses() []netip.Addr {
 		return nil
 	}
 	var out []netip.Addr
-	for _, s := range m.made.Subnets {
-		out = append(out, gateway(s))
+	for _, s := range m.made.All() {
+		out = append(out, Gateway(s))
 	}
 	return out
+}
+
+// Find returns the network that Join has made for key; false if there is none.
+func (m *Manager) Find(key string) (Task, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t, ok := m.tasks[m.names.link(key)]
+	return t, ok
 }
 
 // Problems says what is wrong with the network, as far as it is known.
@@ -259,10 +269,13 @@ func (m *Manager) use(n *schema.MachineNetwork) error {
 	if n.Equal(m.made) {
 		return nil
 	}
-	if len(n.Subnets) == 0 {
+	if len(n.All()) == 0 {
 		return errors.New("the machine has no addresses for tasks")
 	}
 	m.made = nil // until it is
+	if m.address = m.cfg.Address; n.Address.IsValid() {
+		m.address = n.Address
+	}
 	err := forward(n)
 	if err == nil {
 		err = m.setBridge(n)
@@ -309,8 +322,8 @@ func (m *Manager) deleteLink(name string) error {
 // setBridge has the machine's own addresses for its tasks on a bridge without ports.
 func (m *Manager) setBridge(n *schema.MachineNetwork) error {
 	var addresses []netip.Addr
-	for _, s := range n.Subnets {
-		addresses = append(addresses, gateway(s))
+	for _, s := range n.All() {
+		addresses = append(addresses, Gateway(s))
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = m.names.bridge()
@@ -377,7 +390,7 @@ func netOf(p netip.Prefix) *net.IPNet {
 
 // forward has the machine forward packets.
 func forward(n *schema.MachineNetwork) error {
-	for _, s := range n.Subnets {
+	for _, s := range n.All() {
 		name := "/proc/sys/net/ipv4/ip_forward"
 		if s.Addr().Is6() {
 			name = "/proc/sys/net/ipv6/conf/all/forwarding"

@@ -89,8 +89,8 @@ func parseAlias(alias string) ([]netip.Addr, bool) {
 	return out, len(out) > 0
 }
 
-// gateway returns the machine's own address in a subnet.
-func gateway(subnet netip.Prefix) netip.Addr { return subnet.Addr().Next() }
+// Gateway returns the machine's own address in a subnet.
+func Gateway(subnet netip.Prefix) netip.Addr { return subnet.Addr().Next() }
 
 // firstHost is the number of the first address of a subnet that a task may have: the
 // subnet's own, and the machine's, come before.
@@ -167,10 +167,10 @@ type route struct {
 
 // planRoutes returns the routes of a machine to its own subnets and those of others, sorted, each
 // subnet once, and what is wrong with machines. A subnet beyond the cell's ranges, or that is
-// part of this machine's, is not believed. local says of an address that it is this machine's.
+// part of this machine's, is not believed; one that is leaving is of ranges that the cell had. local says of an address that it is this machine's.
 func planRoutes(cell, self string, n *schema.MachineNetwork, machines []schema.DirectoryMachine, local func(netip.Addr) bool) (routes []route, problems []string) {
 	taken := map[netip.Prefix]bool{}
-	for _, s := range n.Subnets {
+	for _, s := range n.All() {
 		taken[s] = true
 		routes = append(routes, route{to: s})
 	}
@@ -178,18 +178,18 @@ func planRoutes(cell, self string, n *schema.MachineNetwork, machines []schema.D
 	slices.SortFunc(machines, func(a, b schema.DirectoryMachine) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range machines {
 		m := &machines[i]
-		if m.Name == self || !m.Address.IsValid() || len(m.Subnets) == 0 || local(m.Address) {
+		if m.Name == self || !m.Address.IsValid() || len(m.Subnets)+len(m.Leaving) == 0 || local(m.Address) {
 			continue
 		}
-		for _, s := range m.Subnets {
+		for i, s := range slices.Concat(m.Subnets, m.Leaving) {
 			r := route{to: s, via: m.Address.Unmap()}
-			within := slices.ContainsFunc(n.Ranges, func(r netip.Prefix) bool { return r.Bits() <= s.Bits() && r.Overlaps(s) })
-			switch overlaps := slices.ContainsFunc(n.Subnets, s.Overlaps); {
+			within := i >= len(m.Subnets) || slices.ContainsFunc(n.Ranges, func(r netip.Prefix) bool { return r.Bits() <= s.Bits() && r.Overlaps(s) })
+			switch overlaps := slices.ContainsFunc(n.All(), s.Overlaps); {
 			case !within || overlaps || taken[s] || s != s.Masked():
 				problems = append(problems, fmt.Sprintf("machine %s: its subnet %s is not one that it can have", m.Name, s))
 				continue
 			case n.Mode == schema.ModeVXLAN:
-				r.via, r.mac, r.outer = gateway(s), machineMAC(cell, m.Name).String(), r.via
+				r.via, r.mac, r.outer = Gateway(s), machineMAC(cell, m.Name).String(), r.via
 			case s.Addr().Is6() && r.via.Is4():
 				problems = append(problems, fmt.Sprintf("machine %s: no route to its subnet %s, since its address %s is of IPv4: give its agent an --address of IPv6, or use network.mode %q", m.Name, s, m.Address, schema.ModeVXLAN))
 				continue

@@ -66,7 +66,7 @@ func TestPick(t *testing.T) {
 			}
 			next = n
 			for i, a := range got {
-				if used[a] || !subnets[i].Contains(a) || a == subnets[i].Addr() || a == gateway(subnets[i]) || subnets[i].Addr().Is4() && !subnets[i].Contains(a.Next()) {
+				if used[a] || !subnets[i].Contains(a) || a == subnets[i].Addr() || a == Gateway(subnets[i]) || subnets[i].Addr().Is4() && !subnets[i].Contains(a.Next()) {
 					t.Fatalf("%s of %s", a, subnets[i])
 				}
 				used[a] = true

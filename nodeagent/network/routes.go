@@ -43,7 +43,7 @@ func (m *Manager) uplink() (netlink.Link, error) {
 		return nil, err
 	}
 	for i := range addresses {
-		if a, ok := netip.AddrFromSlice(addresses[i].IP); ok && a.Unmap() == m.cfg.Address {
+		if a, ok := netip.AddrFromSlice(addresses[i].IP); ok && a.Unmap() == m.address {
 			return m.link.LinkByIndex(addresses[i].LinkIndex)
 		}
 	}
@@ -65,12 +65,12 @@ func (m *Manager) setVXLAN(n *schema.MachineNetwork) error {
 	if n.Mode != schema.ModeVXLAN {
 		return m.deleteLink(name)
 	}
-	if !m.cfg.Address.IsValid() {
+	if !m.address.IsValid() {
 		return fmt.Errorf("mode %q needs the machine's address: give the agent --address", schema.ModeVXLAN)
 	}
 	mac := machineMAC(m.cfg.Cell, m.cfg.Machine)
 	if l, err := m.link.LinkByName(name); err == nil {
-		if v, ok := l.(*netlink.Vxlan); !ok || v.VxlanId != m.names.vni || !v.SrcAddr.Equal(m.cfg.Address.AsSlice()) || v.HardwareAddr.String() != mac.String() {
+		if v, ok := l.(*netlink.Vxlan); !ok || v.VxlanId != m.names.vni || !v.SrcAddr.Equal(m.address.AsSlice()) || v.HardwareAddr.String() != mac.String() {
 			if err := m.deleteLink(name); err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ func (m *Manager) setVXLAN(n *schema.MachineNetwork) error {
 			attrs.MTU = max(l.Attrs().MTU-vxlanRoom, schema.MinMTU)
 		}
 	}
-	_, err := m.setLink(&netlink.Vxlan{LinkAttrs: attrs, VxlanId: m.names.vni, SrcAddr: m.cfg.Address.AsSlice(), Port: vxlanPort, UDP6ZeroCSumRx: true})
+	_, err := m.setLink(&netlink.Vxlan{LinkAttrs: attrs, VxlanId: m.names.vni, SrcAddr: m.address.AsSlice(), Port: vxlanPort, UDP6ZeroCSumRx: true})
 	if err != nil {
 		return fmt.Errorf("%w (two agents of one cell on one machine cannot both have mode %q)", err, schema.ModeVXLAN)
 	}
@@ -135,7 +135,7 @@ func (m *Manager) addRoute(r route, n *schema.MachineNetwork) error {
 		out.LinkIndex, out.Gw, out.Flags = l.Attrs().Index, r.via.AsSlice(), int(netlink.FLAG_ONLINK)
 		for _, s := range n.Subnets { // what the machine itself sends must come back by the same way
 			if s.Addr().Is4() == r.to.Addr().Is4() {
-				out.Src = gateway(s).AsSlice()
+				out.Src = Gateway(s).AsSlice()
 			}
 		}
 	case r.to.Addr().Is4() && r.via.Is6():

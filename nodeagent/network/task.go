@@ -36,10 +36,7 @@ func (m *Manager) make(name, task string, addresses []netip.Addr, mtu int) error
 	if mtu == 0 {
 		mtu = m.mtu()
 	}
-	outer := &netlink.Veth{
-		LinkAttrs: netlink.NewLinkAttrs(), PeerName: taskLink, PeerHardwareAddr: linkMAC(name, "task"), PeerMTU: uint32(mtu),
-	}
-	outer.Name, outer.HardwareAddr, outer.MTU = name, linkMAC(name, "machine"), mtu
+	outer := m.veth(name, mtu)
 	err := inNew(func(ns int) error {
 		outer.PeerNamespace = netlink.NsFd(ns)
 		if err := m.link.LinkAdd(outer); err != nil {
@@ -65,6 +62,23 @@ func (m *Manager) make(name, task string, addresses []netip.Addr, mtu int) error
 		return nil // which is none of a task
 	}
 	return m.link.LinkSetAlias(outer, aliasOf(task, addresses))
+}
+
+// veth describes the link of a task.
+func (m *Manager) veth(name string, mtu int) *netlink.Veth {
+	l := &netlink.Veth{
+		LinkAttrs: netlink.NewLinkAttrs(), PeerName: taskLink, PeerHardwareAddr: linkMAC(name, "task"), PeerMTU: uint32(mtu),
+	}
+	l.Name, l.HardwareAddr, l.MTU = name, linkMAC(name, "machine"), mtu
+	return l
+}
+
+// taskMTU is that of the tasks of a machine whose network is made.
+func (m *Manager) taskMTU() int {
+	if m.made != nil && m.made.MTU != 0 {
+		return m.made.MTU
+	}
+	return m.mtu()
 }
 
 // inNew calls do in a new network namespace, in which its thread is, with a descriptor of it.

@@ -183,9 +183,6 @@ var baseDirs = []bundle.Directory{
 	{Path: ownSecrets, Mode: 0o755},
 }
 
-// machineFiles are those of the machine that its network's names are found by.
-var machineFiles = []string{"/etc/resolv.conf", "/etc/hosts"}
-
 // kept are the capabilities of a process that is user 0 in its container, as images expect of
 // it. They are over the container's own users, and count for nothing outside.
 const kept = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_KILL |
@@ -220,7 +217,14 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 		},
 		Capabilities: kept, IPC: x.places.IPC.Namespace, Terminals: c.sees.isolation.terminals, Network: x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork,
 	}
+	if n := x.places.network; n != nil {
+		k.JoinNetwork = n.namespace
+	}
 	for _, name := range machineFiles {
+		if x.places.network != nil {
+			k.Empty = append(k.Empty, name)
+			continue
+		}
 		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
 			k.Empty = append(k.Empty, name)
 		}
@@ -294,7 +298,7 @@ func (c *containers) mounts(x *container, files []string) []specs.Mount {
 		mounts = append(mounts, bind(secrets.Files(p.secrets), ownSecrets, "ro", "noexec"))
 	}
 	for _, name := range files {
-		mounts = append(mounts, bind(name, name, "ro"))
+		mounts = append(mounts, bind(p.network.file(name), name, "ro"))
 	}
 	return mounts
 }

@@ -19,6 +19,7 @@ type places struct {
 	secrets   string // what it is given of secrets, in memory; "" without
 	machines  bool   // root is the machine's own, put together anew
 	own       []mounted
+	network   *ownNetwork // nil: it has that of the machine, or none
 }
 
 // apart reports whether the task's root directory is not the machine's.

@@ -57,20 +57,23 @@ func (s *surroundings) sandbox(t *schema.TaskSpec, p places, u *keeper.User, giv
 		box.Network = i.Network == schema.NoNetwork
 		box.UserNamespace = box.UserNamespace || i.User
 	}
+	if p.network != nil {
+		box.JoinNetwork = p.network.namespace
+	}
 	hidden := s.hidden
 	if box.UserNamespace && os.Geteuid() == 0 {
 		hidden = whereReached(hidden)
 	}
 	devices := s.isolation.ownDevices(p, box, u, given)
 	if p.root == "" {
-		box.ReadOnly, box.Mounts = true, s.overMachine(p, hidden, devices)
+		box.ReadOnly, box.Mounts = true, append(s.overMachine(p, hidden, devices), p.network.over("/")...)
 		return box, nil
 	}
 	mounts, err := s.newRoot(p, hidden)
 	if err != nil {
 		return nil, fmt.Errorf("task.process.root: %w", err)
 	}
-	box.Root, box.Mounts = p.Work, slices.Concat(mounts, devices)
+	box.Root, box.Mounts = p.Work, slices.Concat(mounts, devices, p.network.over(p.root))
 	return box, nil
 }
 

@@ -126,6 +126,9 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (spec *keeper.Spec, 
 	if err != nil {
 		return nil, err
 	}
+	if p.network, err = newOwnNetwork(dir, a); err != nil {
+		return nil, err
+	}
 	if p.secrets, err = r.safe.give(dir, a, user); err != nil {
 		return nil, err
 	}

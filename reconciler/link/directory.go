@@ -12,7 +12,7 @@ import (
 // goroutine.
 type Directory interface {
 	// Read begins to read the directory for a machine that has one with the given digests. If
-	// it rests, there is nothing for it until the cell has a service.
+	// it rests, there is nothing for it until the cell has a service, or addresses for tasks.
 	Read(machine string, have *schema.DirectoryDigests, rests bool) DirectoryReader
 }
 

@@ -66,13 +66,11 @@ type Unlisted struct {
 // Version returns the newest version; 0 while there is none, and what readers have stands.
 func (b *Book) Version() uint64 { return b.version }
 
-// Services returns how many services there were in the snapshot that was taken last.
-func (b *Book) Services() int {
-	if b.is == nil {
-		return 0
-	}
-	return len(b.is.Services())
-}
+// Needed reports whether there were services, or addresses for tasks, in the snapshot that was taken
+// last: then all machines need the directory.
+func (b *Book) Needed() bool { return b.is != nil && needs(b.is) }
+
+func needs(s *status.Snapshot) bool { return len(s.Services()) > 0 || s.Network().HasAddresses() }
 
 // Take takes in a snapshot of the cell at a time. It returns the tasks that were ready and are
 // not any more, and those that begin to stop without having been ready, and when to take the same one again if there is none newer; zero if that has no

@@ -73,7 +73,7 @@ type Reader struct {
 	wake    chan struct{}
 
 	// The lock of d guards what follows.
-	rests    bool                     // until the cell has a service
+	rests    bool                     // until the cell has a service, or addresses for tasks
 	have     *schema.DirectoryDigests // until the first Next
 	at       uint64                   // the version that was sent last
 	sent     time.Time                // when it was
@@ -157,7 +157,7 @@ func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
 	if ctx.Err() != nil {
 		return time.Time{}
 	}
-	if len(s.Services()) > 0 {
+	if needs(s) {
 		for r := range d.readers {
 			r.begin()
 		}
@@ -237,12 +237,12 @@ func (r *Reader) begin() {
 }
 
 // Read begins to read the directory for a machine that has one with the given digests, until
-// Close is called. If it rests, there is nothing for it until the cell has a service.
+// Close is called. If it rests, there is nothing for it until the cell has a service, or addresses for tasks.
 func (d *Directory) Read(machine string, have *schema.DirectoryDigests, rests bool) *Reader {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := &Reader{d: d, machine: machine, rests: rests, wake: make(chan struct{}, 1), have: have}
-	if d.book.Services() > 0 {
+	if d.book.Needed() {
 		r.rests = false
 	}
 	if !r.rests && d.stop != nil && d.awake() == 0 {

@@ -757,8 +757,8 @@ func (x *Hello) GetDirectory() *Directory {
 type Directory struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Digests []byte                 `protobuf:"bytes,1,opt,name=digests,proto3" json:"digests,omitempty"` // 16 bytes for each schema.DirectoryShard
-	// resting says that nobody on the machine acts by the directory while the cell has no service:
-	// the master sends it none until then.
+	// resting says that nobody on the machine acts by the directory while the cell has no service, and
+	// no addresses for tasks: the master sends it none until then.
 	Resting       bool `protobuf:"varint,2,opt,name=resting,proto3" json:"resting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

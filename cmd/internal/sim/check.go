@@ -57,6 +57,7 @@ func (w *World) check() {
 	if w.moved && w.master != nil {
 		w.moved = false
 		w.checkState()
+		w.checkSubnets()
 		w.checkDone()
 		w.checkOwners()
 		w.checkPackages()

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -33,7 +34,7 @@ func compiled(commit string, packages map[string]*schema.Package) schema.Compile
 // each user; a user owns teams/USER.
 func Root(tasks int, users ...string) *schema.Package {
 	p := &schema.Package{Dir: ".", Origins: map[schema.ObjectKey]schema.Position{}}
-	p.Objects.Cells = []schema.Cell{{Name: cellName, Quota: "on"}}
+	p.Objects.Cells = []schema.Cell{{Name: cellName, Quota: "on", Network: &schema.CellNetwork{Range: netip.MustParsePrefix("10.64.0.0/20"), Mode: schema.ModeRoutes}}}
 	p.Origins[schema.ObjectKey{Kind: schema.KindCell, Name: cellName}] = schema.Position{Path: "cell.cue", Line: 1, Column: 1}
 	for i, u := range users {
 		p.Objects.Tenants = append(p.Objects.Tenants, schema.Tenant{Name: u, Paths: []string{"teams/" + u}, Users: []string{u}})

@@ -73,7 +73,7 @@ func (m *machine) info() schema.MachineInfo {
 		Name: m.name, ID: m.id(), Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000*size + 30, RAMBytes: size * 8 << 30, DiskBytes: size * 64 << 30},
 		Ports:      schema.PortRange{First: 20000, Last: 20099},
 		Devices:    []schema.DeviceGroup{{Kind: "gpu", Count: 2}},
-		Attributes: map[string]string{"rack": m.rack(), schema.HasSecrets: "true", schema.HasPackages: "true"},
+		Attributes: map[string]string{"rack": m.rack(), schema.HasSecrets: "true", schema.HasPackages: "true", schema.HasOwnNetwork: "true"},
 	}
 }
 

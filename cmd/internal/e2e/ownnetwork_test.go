@@ -1,0 +1,257 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
+	"github.com/musterhq/muster/schema"
+)
+
+// ranged is a cell whose machines, each in a network namespace, give tasks networks of their own.
+type ranged struct {
+	*cell
+	net    *network
+	agents map[string]*daemon
+	hosts  map[string]int // by machine
+}
+
+// networkOf declares the cell's network.
+const networkOf = `package cells
+
+import "` + module + `/muster"
+
+cell: "` + cellName + `": muster.#Cell & {quota: "off", network: {range: "10.64.0.0/16", mode: %q}}
+`
+
+// apart is jobs whose tasks have networks of their own and one port number: a web server,
+// and clients that connect to its tasks again and again, and write down how that went.
+const apart = `package crew
+
+import "` + module + `/muster"
+
+job: web: muster.#Job & {
+	user: "crew", cell: "` + cellName + `", tasks: 6
+	task: {
+		process: command: ["/bin/sh", "-c", "mkdir -p www && echo $MUSTER_ADDRESS >www/index.html && exec %[1]s httpd -f -p 80 -h www"]
+		isolation: network: "own"
+		resources: {cpuMilli: 5, ramBytes: 16Mi, diskBytes: 8Mi, ports: ["http"], portNumbers: http: 80}
+		health: {http: {port: "http", path: "/"}, intervalSeconds: 1, timeoutSeconds: 10}
+		graceSeconds: 1
+	}
+}
+job: client: muster.#Job & {
+	user: "crew", cell: "` + cellName + `", tasks: 3
+	spread: by: "hostname"
+	task: {
+		process: command: ["/bin/sh", "-c", """
+			while :; do
+				for a in $(cat %[2]s/addresses); do
+					got=$(timeout 10 %[1]s wget -q -O- http://$a/ 2>&1); [ "$got" = $a ] && echo ok >>%[2]s/client-$MUSTER_TASK_INDEX || echo $a: $got: failed >>%[2]s/client-$MUSTER_TASK_INDEX
+				done
+				sleep 0.1
+			done
+			"""]
+		isolation: network: "own"
+		resources: {cpuMilli: 5, ramBytes: 16Mi, diskBytes: 8Mi}
+		graceSeconds: 1
+	}
+}
+`
+
+// TestOwnNetwork: tasks on three machines have networks of their own, and reach each other by
+// address and by name, also while each agent is killed. Ends leave nothing.
+func TestOwnNetwork(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []schema.NetworkMode{schema.ModeRoutes, schema.ModeVXLAN} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			ownNetwork(newRanged(t, mode))
+		})
+	}
+}
+
+func newRanged(t *testing.T, mode schema.NetworkMode) *ranged {
+	t.Helper()
+	c := &ranged{cell: prepare(t), agents: map[string]*daemon{}, hosts: map[string]int{}}
+	c.net = newNetwork(t)
+	t.Cleanup(c.stop)
+	c.initRepo()
+	c.commit("the network", map[string][]byte{"cells/" + cellName + "/cell.cue": fmt.Appendf(nil, networkOf, mode)})
+	c.startMaster()
+	for i := range 3 {
+		name := fmt.Sprint("m", i+1)
+		c.hosts[name] = c.net.attach()
+		c.startAgent(name)
+	}
+	c.until("the machines have subnets", func(s *status.Status) string {
+		n := 0
+		for i := range s.Machines {
+			m := &s.Machines[i]
+			if m.Health == string(model.HealthUp) && m.Attributes[schema.HasOwnNetwork] != "true" {
+				t.Skipf("NOT TESTED: needs networks of tasks: %v", m.Notes)
+			}
+			if m.Health == string(model.HealthUp) && len(m.Subnets) == 1 {
+				n++
+			}
+		}
+		return map[bool]string{false: fmt.Sprintf("%d machines", n)}[n == 3]
+	})
+	return c
+}
+
+func (c *ranged) startAgent(name string) {
+	c.t.Helper()
+	line := c.net.on(c.hosts[name], filepath.Join(c.bin, "muster-agent"), "--cell", cellName, "--master", "unix:"+c.path("link", "agent.sock"),
+		"--name", name, "--address", address0(c.hosts[name]), "--state-dir", c.path("state-"+name), "--writable", c.path("journals"))
+	a, err := launch(c.path(name+".log"), line[0], line[1:]...)
+	c.must(err)
+	c.agents[name] = a
+}
+
+// stop ends the agents with their tasks, after which nothing is left of these on any machine.
+func (c *ranged) stop() {
+	for name, a := range c.agents {
+		c.check(a.end(syscall.SIGINT, bound))
+		if log, err := os.ReadFile(c.path(name + ".log")); c.t.Failed() {
+			c.t.Logf("the end of the log of %s: %v\n%s", name, err, log[max(0, len(log)-6000):])
+		}
+		if left := c.leftOn(name); left != "" {
+			c.t.Errorf("left behind on %s: %s", name, left)
+		}
+	}
+}
+
+// leftOn returns what there is on a machine of networks of tasks.
+func (c *ranged) leftOn(name string) string {
+	var left []string
+	for _, args := range [][]string{{"ip", "-o", "link"}, {"ip", "route", "show", "proto", "109"}, {"nft", "list", "tables"}} {
+		line := c.net.on(c.hosts[name], args...)
+		out, err := exec.Command(line[0], line[1:]...).CombinedOutput()
+		c.check(err)
+		for text := range strings.Lines(string(out)) {
+			if args[0] != "ip" && !strings.HasSuffix(strings.TrimSpace(text), "-tasks") || strings.Contains(text, ": lo:") || strings.Contains(text, ": eth0@") {
+				continue
+			}
+			left = append(left, text)
+		}
+	}
+	held, err := os.ReadDir(c.path("state-"+name, "networks"))
+	c.check(err)
+	for _, f := range held {
+		left = append(left, f.Name())
+	}
+	return strings.Join(left, "; ")
+}
+
+// inside runs a command beside a task and returns what it prints.
+func (c *ranged) inside(task string, command ...string) (string, error) {
+	out, err := c.command(append([]string{"exec", "--master", c.url, task, "--"}, command...)...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %v: %w\n%s", task, command, err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func ownNetwork(c *ranged) {
+	t := c.t
+	busybox, err := exec.LookPath("busybox")
+	c.must(err)
+	c.must(os.WriteFile(c.path("journals", "addresses"), nil, 0o644))
+	s := c.converge(c.commit("tasks", map[string][]byte{teamFile: fmt.Appendf(nil, apart, busybox, c.path("journals"))}))
+	of, machines := map[netip.Addr]string{}, map[string]bool{}
+	var all []string
+	for _, task := range s.Tasks {
+		at, err := netip.ParseAddr(task.Address)
+		c.must(err)
+		if of[at] != "" || !netip.MustParsePrefix("10.64.0.0/16").Contains(at) {
+			t.Fatalf("%s is at %s, and so is %q", task.Name, at, of[at])
+		}
+		of[at] = task.Name
+		if strings.HasPrefix(task.Name, "crew/web/") {
+			machines[task.Machine] = true
+			all = append(all, task.Address)
+		}
+	}
+	if len(machines) < 3 {
+		t.Fatalf("the tasks are on %v alone", machines)
+	}
+	list := c.path("journals", "addresses")
+	c.must(os.WriteFile(list+".new", []byte(strings.Join(all, "\n")), 0o644))
+	c.must(os.Rename(list+".new", list))
+
+	conf, err := c.inside("crew/client/0", "/bin/cat", "/etc/resolv.conf")
+	c.must(err)
+	if !strings.HasPrefix(conf, "nameserver 10.64.") || !strings.HasSuffix(conf, "options ndots:0") {
+		t.Errorf("its resolv.conf: %q", conf)
+	}
+	for i := range 6 {
+		name := fmt.Sprintf("%d.web.crew.%s.muster.internal", i, cellName)
+		c.must(eventually(func() error {
+			out, err := c.inside(fmt.Sprint("crew/client/", i%3), "/usr/bin/getent", "hosts", name)
+			if err != nil {
+				return err
+			}
+			if at, err := netip.ParseAddr(strings.Fields(out)[0]); err != nil || of[at] != fmt.Sprint("crew/web/", i) {
+				return fmt.Errorf("%s is said to be at %q (%w)", name, out, err)
+			}
+			return nil
+		}))
+	}
+	c.goesOn("at first", all)
+	for _, name := range []string{"m1", "m2", "m3"} {
+		c.must(c.agents[name].end(syscall.SIGKILL, bound))
+		c.goesOn("while the agent of "+name+" is dead", all)
+		c.startAgent(name)
+		c.goesOn("after it has begun again", all)
+	}
+	c.until("the machines are back", func(s *status.Status) string {
+		for i := range s.Machines {
+			if s.Machines[i].Health != string(model.HealthUp) {
+				return s.Machines[i].Name
+			}
+		}
+		return ""
+	})
+	for _, task := range c.until("", func(*status.Status) string { return "" }).Tasks {
+		if of[netip.MustParseAddr(task.Address)] != task.Name || task.Restarts > 0 {
+			t.Errorf("%s is at %s, restarted %d times", task.Name, task.Address, task.Restarts)
+		}
+	}
+	s = c.converge(c.commit("no tasks\n\nMuster-Allow-Prune: 100", map[string][]byte{teamFile: nil}))
+	if len(s.Tasks) > 0 {
+		t.Errorf("%d tasks are left", len(s.Tasks))
+	}
+}
+
+// goesOn waits until each client has reached each address some times more, and fails if one
+// did not once.
+func (c *ranged) goesOn(when string, addresses []string) {
+	c.t.Helper()
+	for i := range 3 {
+		journal := c.path("journals", fmt.Sprint("client-", i))
+		read := func() (ok, failed int) {
+			b, _ := os.ReadFile(journal) // not there before the first
+			return strings.Count(string(b), "ok\n"), strings.Count(string(b), "failed\n")
+		}
+		begin, _ := read()
+		c.must(eventually(func() error {
+			if ok, _ := read(); ok < begin+2*len(addresses) {
+				b, _ := os.ReadFile(journal)
+				return fmt.Errorf("%s: client %d has reached %d tasks: want %d: %s", when, i, ok, begin+2*len(addresses), b[max(0, len(b)-500):])
+			}
+			return nil
+		}))
+		if _, failed := read(); failed > 0 {
+			b, _ := os.ReadFile(journal)
+			c.t.Fatalf("%s: client %d has failed %d times:\n%s", when, i, failed, b[max(0, len(b)-500):])
+		}
+	}
+}

@@ -1,0 +1,381 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent/loop"
+	"github.com/musterhq/muster/nodeagent/naming"
+	"github.com/musterhq/muster/nodeagent/network"
+	"github.com/musterhq/muster/nodeagent/network/dns"
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	// auditEvery is how often what is in the kernel is compared with what should be.
+	auditEvery = time.Minute
+	// openTries is how often it is tried whether the machine can do it: the kernel refuses a change of
+	// its rules at times while others change them.
+	openTries = 3
+	// redoEvery is the time between two attempts at what the machine has refused.
+	redoEvery = 5 * time.Second
+	// addressesWithin is how long a start waits for a master to say which addresses the machine
+	// has: it may know nothing of the cell yet.
+	addressesWithin = 15 * time.Second
+)
+
+// networks gives tasks networks of their own, by what the directory says of this machine and of
+// others. It is a loop.Networks, which may be called from any goroutine.
+type networks struct {
+	machine string
+	log     *slog.Logger
+	manager *network.Manager // nil: the machine cannot do it
+	note    string           // says why not
+	news    chan struct{}    // holds a token while there is a snapshot to act by
+
+	acting    sync.Mutex // is held while the machine's network is changed, and guards withdrawn
+	withdrawn bool       // nothing is to be done any more
+
+	mu    sync.Mutex // guards what follows
+	known *naming.Snapshot
+	is    *schema.MachineNetwork // of the machine; nil: it has no addresses for tasks
+	ready chan struct{}          // closed when is is not nil
+	stale map[schema.TaskRef]bool
+}
+
+// openNetworks finds out whether this machine can do it. dir is the state directory.
+func openNetworks(cell, machine, dir string, log *slog.Logger) *networks {
+	n := &networks{machine: machine, log: log, news: make(chan struct{}, 1), ready: make(chan struct{}), stale: map[schema.TaskRef]bool{}}
+	var m *network.Manager
+	var err error
+	for range openTries {
+		if m, err = network.Open(network.Config{Cell: cell, Machine: machine, Agent: dir, Dir: filepath.Join(dir, "networks"), Log: log}); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		n.note = err.Error() + ": tasks with isolation.network \"own\" do not run here"
+		return n
+	}
+	n.manager = m
+	return n
+}
+
+// describe adds to what the machine says of itself.
+func (n *networks) describe(info *schema.MachineInfo) {
+	if n.manager == nil {
+		info.Notes = append(info.Notes, n.note)
+		return
+	}
+	info.Attributes[schema.HasOwnNetwork] = "true"
+}
+
+// serve gives n to a loop, if the machine can do it.
+func (n *networks) serve(cfg *loop.Config) {
+	if n.manager != nil {
+		cfg.Networks = n
+	}
+}
+
+// rests says that the machine has no use for a directory of a cell without addresses for tasks.
+func (n *networks) rests(known *naming.Snapshot) bool {
+	c := known.Cell()
+	return n.manager == nil || (c == nil || !c.Network.HasAddresses()) && !n.has()
+}
+
+// has reports whether the machine has addresses for tasks.
+func (n *networks) has() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.is != nil
+}
+
+// begin gives it what was known when the agent before this one ended.
+func (n *networks) begin(known *naming.Snapshot) {
+	if n.manager != nil {
+		n.learn(known)
+		n.act()
+	}
+}
+
+// follow is a directory.Follower.
+func (n *networks) follow(now *naming.Snapshot, touched naming.Touched, done func()) {
+	if n.manager != nil && (len(touched.Machines) > 0 || n.another(now.Cell())) {
+		n.learn(now)
+	}
+	done() // who sends where does not depend on it
+}
+
+// another reports whether something else is known of the cell than what is acted by.
+func (n *networks) another(is *schema.DirectoryCell) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.known == nil || n.known.Cell() != is
+}
+
+// learn has run act by a snapshot.
+func (n *networks) learn(now *naming.Snapshot) {
+	n.mu.Lock()
+	n.known = now
+	n.mu.Unlock()
+	select {
+	case n.news <- struct{}{}:
+	default: // it will
+	}
+}
+
+// machineNetwork returns what a machine gives its tasks addresses from, which was something before;
+// nil if that is nothing, and false if it is not known.
+func machineNetwork(known *naming.Snapshot, machine string, was *schema.MachineNetwork) (*schema.MachineNetwork, bool) {
+	self, ok := known.Machine(machine)
+	if !ok {
+		return nil, false
+	}
+	if len(self.Subnets)+len(self.Leaving) == 0 {
+		return nil, true
+	}
+	out := &schema.MachineNetwork{Subnets: self.Subnets, Leaving: self.Leaving, Mode: schema.ModeRoutes, Address: self.Address}
+	if c := known.Cell(); c != nil && c.Network.HasAddresses() {
+		out.Mode, out.MTU = c.Network.Mode, c.Network.MTU
+		out.Ranges = slices.DeleteFunc([]netip.Prefix{c.Network.Range, c.Network.Range6}, func(p netip.Prefix) bool { return !p.IsValid() })
+	} else if was != nil { // the cell has none any more, and tasks that run have addresses
+		out.Ranges, out.Mode, out.MTU = was.Ranges, was.Mode, was.MTU
+	}
+	return out, true
+}
+
+// act makes the machine's network what the newest snapshot says; false if not all of it could be.
+func (n *networks) act() bool {
+	n.acting.Lock()
+	defer n.acting.Unlock()
+	if n.withdrawn {
+		return true
+	}
+	n.mu.Lock()
+	known, was := n.known, n.is
+	n.mu.Unlock()
+	is, ok := machineNetwork(known, n.machine, was)
+	if !ok {
+		return true
+	}
+	var others []schema.DirectoryMachine
+	if is != nil {
+		for m := range known.Machines() {
+			if len(m.Subnets)+len(m.Leaving) > 0 {
+				others = append(others, *m)
+			}
+		}
+	}
+	before := n.manager.Problems()
+	err := errors.Join(n.manager.Use(is), n.manager.Route(others))
+	if err != nil {
+		n.log.Error("cannot make the network for tasks", "err", err)
+	}
+	if problems := n.manager.Problems(); !slices.Equal(problems, before) && len(problems) > 0 {
+		n.log.Warn("tasks do not reach all machines", "problems", strings.Join(problems, "; "))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.is == nil && is != nil {
+		close(n.ready)
+	} else if n.is != nil && is == nil {
+		n.ready = make(chan struct{})
+	}
+	n.is = is
+	return err == nil
+}
+
+// run keeps the machine's network as the directory says, and has names answered at its addresses,
+// until ctx ends.
+func (n *networks) run(ctx context.Context, server *dns.Server) error {
+	if n.manager == nil {
+		<-ctx.Done()
+		return nil
+	}
+	defer n.manager.Close()
+	answers := answering{server: server, log: n.log, at: map[netip.Addr]context.CancelFunc{}}
+	defer answers.wait()
+	audit, redo := time.NewTicker(auditEvery), time.NewTicker(redoEvery)
+	defer audit.Stop()
+	defer redo.Stop()
+	well := answers.set(ctx, n.manager.Addresses())
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-n.news:
+			made := n.act()
+			well = answers.set(ctx, n.manager.Addresses()) && made
+		case <-redo.C:
+			if !well {
+				made := n.act()
+				well = answers.set(ctx, n.manager.Addresses()) && made
+			}
+		case <-audit.C:
+			n.audit()
+		}
+	}
+}
+
+// audit puts back what others have removed, and removes what could not be before.
+func (n *networks) audit() {
+	n.acting.Lock()
+	defer n.acting.Unlock()
+	if n.withdrawn {
+		return
+	}
+	restored, err := n.manager.Audit()
+	if len(restored) > 0 {
+		n.log.Warn("somebody has removed what tasks' networks need: it is put back", "what", strings.Join(restored, "; "))
+	}
+	if err != nil {
+		n.log.Error("the network for tasks is not whole", "err", err)
+	}
+	n.mu.Lock()
+	stale := n.stale
+	n.stale = map[schema.TaskRef]bool{}
+	n.mu.Unlock()
+	for r := range stale {
+		if err := n.Leave(r); err != nil {
+			n.log.Error("cannot remove the network of a task", "task", r.Task.Short(), "generation", r.Generation, "err", err)
+		}
+	}
+}
+
+// networkKey names the network of a generation.
+func networkKey(r schema.TaskRef) string { return fmt.Sprintf("%s#%d", r.Task, r.Generation) }
+
+// Join returns the network of a generation, which it makes unless it is there.
+func (n *networks) Join(ctx context.Context, r schema.TaskRef) (*schema.TaskNetwork, error) {
+	if t, ok := n.manager.Find(networkKey(r)); ok {
+		return n.taskNetwork(t), nil
+	}
+	n.mu.Lock()
+	ready := n.ready
+	n.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, addressesWithin, errors.New("no master has said which addresses this machine has for tasks"))
+	defer cancel()
+	select {
+	case <-ready:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	n.mu.Lock()
+	is := n.is
+	n.mu.Unlock()
+	if is == nil || len(is.Subnets) == 0 {
+		return nil, errors.New("this machine has no addresses for tasks any more")
+	}
+	t, err := n.manager.Join(is, networkKey(r), r.Task.Short())
+	if err != nil {
+		return nil, err
+	}
+	return n.taskNetwork(t), nil
+}
+
+// taskNetwork returns a network as its task is given it: it asks the machine's own address in its
+// subnet for names.
+func (n *networks) taskNetwork(t network.Task) *schema.TaskNetwork {
+	out := &schema.TaskNetwork{Addresses: t.Addresses, Namespace: t.Namespace}
+	n.mu.Lock()
+	is := n.is
+	n.mu.Unlock()
+	if is == nil {
+		return out
+	}
+	for _, s := range is.All() {
+		if slices.ContainsFunc(t.Addresses, s.Contains) {
+			out.Nameservers = append(out.Nameservers, network.Gateway(s))
+		}
+	}
+	return out
+}
+
+// Keep returns the networks of generations, and removes all others.
+func (n *networks) Keep(of []schema.TaskRef) ([]*schema.TaskNetwork, error) {
+	keys, found := make([]string, len(of)), make([]*schema.TaskNetwork, len(of))
+	for i, r := range of {
+		keys[i] = networkKey(r)
+		if t, ok := n.manager.Find(keys[i]); ok {
+			found[i] = n.taskNetwork(t)
+		}
+	}
+	return found, n.manager.Keep(keys)
+}
+
+// Leave removes the network of a generation.
+func (n *networks) Leave(r schema.TaskRef) error {
+	err := n.manager.Leave(networkKey(r))
+	if err != nil {
+		n.mu.Lock()
+		n.stale[r] = true
+		n.mu.Unlock()
+	}
+	return err
+}
+
+// withdraw removes all that there is, after the end of all tasks.
+func (n *networks) withdraw() error {
+	if n.manager == nil {
+		return nil
+	}
+	n.acting.Lock()
+	defer n.acting.Unlock()
+	n.withdrawn = true
+	return errors.Join(n.manager.Keep(nil), n.manager.Use(nil))
+}
+
+// answering has a DNS server answer at the machine's addresses in its subnets. It belongs to one
+// goroutine.
+type answering struct {
+	server  *dns.Server
+	log     *slog.Logger
+	at      map[netip.Addr]context.CancelFunc
+	serving sync.WaitGroup
+}
+
+// set makes the addresses those; false if not all could be had.
+func (a *answering) set(ctx context.Context, addresses []netip.Addr) bool {
+	for at, end := range a.at {
+		if !slices.Contains(addresses, at) {
+			end()
+			delete(a.at, at)
+		}
+	}
+	well := true
+	for _, at := range addresses {
+		if a.at[at] != nil {
+			continue
+		}
+		k, err := dns.Listen(ctx, netip.AddrPortFrom(at, dns.Port))
+		if err != nil {
+			a.log.Error("DNS: tasks with networks of their own cannot ask for names", "err", err)
+			well = false
+			continue
+		}
+		serving, end := context.WithCancel(ctx)
+		a.at[at] = end
+		a.serving.Go(func() {
+			if err := a.server.Serve(serving, k); err != nil {
+				a.log.Error("DNS", "address", at, "err", err)
+			}
+		})
+	}
+	return well
+}
+
+// wait returns when all that was served has ended.
+func (a *answering) wait() {
+	for _, end := range a.at {
+		end()
+	}
+	a.serving.Wait()
+}

@@ -1,0 +1,74 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// Networks gives generations of tasks networks of their own. Its methods may be called from any
+// goroutine.
+type Networks interface {
+	// Join returns the network of a generation, which it makes unless it is there. It may wait
+	// until the machine knows its addresses.
+	Join(ctx context.Context, r schema.TaskRef) (*schema.TaskNetwork, error)
+	// Keep returns the networks of the given generations, nil where there is none, and removes
+	// all others.
+	Keep(of []schema.TaskRef) ([]*schema.TaskNetwork, error)
+	// Leave removes the network of a generation, in which nothing runs any more, if there is one.
+	// What cannot be removed now is by a later Leave or Keep.
+	Leave(r schema.TaskRef) error
+}
+
+// errNoNetworks refuses a task that should have a network of its own.
+var errNoNetworks = errors.New("this machine gives tasks no networks of their own any more")
+
+// joinNetwork is n.Join; n may be nil.
+func joinNetwork(ctx context.Context, n Networks, r schema.TaskRef) (*schema.TaskNetwork, error) {
+	if n == nil {
+		return nil, errNoNetworks
+	}
+	return n.Join(ctx, r)
+}
+
+// findNetworks gives the generations that an agent finds what they have of networks, and removes
+// what is of no one. n may be nil.
+func findNetworks(n Networks, tasks []nodeagent.FoundTask, log *slog.Logger) {
+	if n == nil {
+		return
+	}
+	var refs []schema.TaskRef
+	var of []*schema.Assignment
+	for i := range tasks {
+		t := &tasks[i]
+		if a := &t.Assignment; t.End == nil && (a.OwnNetwork || t.Guessed || t.Unreadable != "") { // of what is not known, there may be one
+			refs, of = append(refs, schema.TaskRef{Task: a.Task, Generation: a.Generation}), append(of, a)
+		}
+	}
+	found, err := n.Keep(refs)
+	if err != nil {
+		log.Error("cannot remove networks of tasks that have ended", "err", err)
+	}
+	for i, a := range of {
+		if i < len(found) {
+			a.Network = found[i]
+		}
+	}
+}
+
+// leaveNetwork removes the network of a generation that has ended, in a goroutine of its own: the
+// kernel takes its time for it.
+func leaveNetwork(o *owner, r schema.TaskRef) {
+	h := o.agent.Held(r)
+	if o.cfg.Networks == nil || h == nil || !h.Assignment.OwnNetwork {
+		return
+	}
+	o.workers.Go(func() {
+		if err := o.cfg.Networks.Leave(r); err != nil {
+			o.cfg.Log.Error("cannot remove the network of a task", "task", r.Task.Short(), "generation", r.Generation, "err", err)
+		}
+	})
+}
