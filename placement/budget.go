@@ -36,6 +36,7 @@ func (s *Snapshot) budget(job int32) int {
 
 // victim describes a task that is evicted, and takes it off its job's budget.
 func (s *Snapshot) victim(t *task) Victim {
+	s.hit[t.job]++
 	v := Victim{Name: s.jobs.at(t.job).name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
 	if left := s.budget(t.job); left != unbounded && !t.claim {
 		s.budgets[t.job] = left - 1

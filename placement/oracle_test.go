@@ -16,6 +16,7 @@ type oracle struct {
 	machines map[string]placement.Machine
 	tasks    map[string]placement.Task // by name, machine and generation
 	asks     map[schema.TaskName]placement.Ask
+	hit      map[schema.JobName]int // victims of this pass
 }
 
 func key(t placement.Task) string {
@@ -23,7 +24,7 @@ func key(t placement.Task) string {
 }
 
 func newOracle(ms []placement.Machine, ts []placement.Task) *oracle {
-	o := &oracle{map[string]placement.Machine{}, map[string]placement.Task{}, map[schema.TaskName]placement.Ask{}}
+	o := &oracle{map[string]placement.Machine{}, map[string]placement.Task{}, map[schema.TaskName]placement.Ask{}, map[schema.JobName]int{}}
 	for _, m := range ms {
 		o.machines[m.Name] = m
 	}
@@ -168,11 +169,15 @@ func (o *oracle) feasible(a placement.Ask) []string {
 }
 
 // victims is what an eviction costs, in the order of the rule.
-type victims struct{ highest, count, sum, overruns, inDomain, onMachine int }
+type victims struct {
+	highest, count, sum, overruns, again, inDomain, onMachine int
+	excess                                                    float32
+}
 
 func (v victims) compare(w victims) int {
-	return cmp.Or(cmp.Compare(min(v.overruns, 1), min(w.overruns, 1)), cmp.Compare(v.inDomain, w.inDomain), cmp.Compare(v.highest, w.highest),
-		cmp.Compare(v.count, w.count), cmp.Compare(v.sum, w.sum), cmp.Compare(v.overruns, w.overruns), cmp.Compare(v.onMachine, w.onMachine))
+	return cmp.Or(cmp.Compare(v.overruns, w.overruns), cmp.Compare(v.inDomain, w.inDomain), cmp.Compare(v.highest, w.highest),
+		cmp.Compare(v.count, w.count), cmp.Compare(v.sum, w.sum), cmp.Compare(v.excess, w.excess), cmp.Compare(v.again, w.again),
+		cmp.Compare(v.onMachine, w.onMachine))
 }
 
 // company counts the tasks of an ask's job that stay, in the rack of a machine, if
@@ -196,19 +201,46 @@ func (o *oracle) company(m placement.Machine, a placement.Ask) (inDomain, onMach
 	return inDomain, onMachine
 }
 
-// cost is the cost of a set of victims.
-func cost(set []placement.Task, budgets map[schema.JobName]int) victims {
-	v := victims{count: len(set)}
+// cost is the cost of a set of victims, who leave others on a machine.
+func (o *oracle) cost(m placement.Machine, set, left []placement.Task, a placement.Ask, budgets map[schema.JobName]int) victims {
+	v := victims{count: len(set), excess: excess(m, set, left, a)}
+	v.inDomain, v.onMachine = o.company(m, a)
 	hit := map[schema.JobName]int{}
 	for _, t := range set {
 		v.highest = max(v.highest, int(t.Priority))
 		v.sum += int(t.Priority)
-		hit[t.Name.JobName]++
+		if hit[t.Name.JobName]++; hit[t.Name.JobName]+o.hit[t.Name.JobName] > 1 {
+			v.again++
+		}
 		if left, ok := budgets[t.Name.JobName]; ok && hit[t.Name.JobName] > left {
 			v.overruns++
 		}
 	}
 	return v
+}
+
+// excess is what victims give up and the ask does not need, in multiples of the ask.
+func excess(m placement.Machine, set, left []placement.Task, a placement.Ask) (sum float32) {
+	use := func(list []placement.Task) (r schema.Resources) {
+		for _, t := range list {
+			if a.Priority.Prod() || t.Reservation == (schema.Resources{}) {
+				r = r.Add(t.Limit)
+			} else {
+				r = r.Add(t.Reservation)
+			}
+		}
+		return r
+	}
+	given := use(set)
+	lack := a.Limit.Sub(m.Capacity.Sub(use(left)).Sub(given))
+	for _, d := range [][3]int64{
+		{given.CPUMilli, lack.CPUMilli, a.Limit.CPUMilli}, {given.RAMBytes, lack.RAMBytes, a.Limit.RAMBytes}, {given.DiskBytes, lack.DiskBytes, a.Limit.DiskBytes},
+	} {
+		if more := d[0] - max(d[1], 0); more > 0 {
+			sum += float32(more) / float32(max(d[2], 1))
+		}
+	}
+	return sum
 }
 
 // cheapest tries every subset of every machine's tasks.
@@ -234,8 +266,7 @@ func (o *oracle) cheapest(a placement.Ask, budgets map[schema.JobName]int) (vict
 			if !allowed || !o.fits(m, left, a) {
 				continue
 			}
-			c := cost(gone, budgets)
-			if c.inDomain, c.onMachine = o.company(m, a); !found || c.compare(best) < 0 {
+			if c := o.cost(m, gone, left, a, budgets); !found || c.compare(best) < 0 {
 				best, found = c, true
 			}
 		}

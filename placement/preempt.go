@@ -14,24 +14,26 @@ type eviction struct {
 	cost    evictionCost
 }
 
-// evictionCost orders evictions; the least is chosen. One that keeps the budgets
-// of all jobs goes before any that does not. Then the fields are compared in their
-// order, which is the rule: the domain in which the fewest tasks of the ask's job
-// stay, then lowest priority first, then fewest victims, then the lower sum of
-// priorities, then the fewest disruptions beyond budgets, then the machine on which
-// the fewest tasks of the job stay.
+// evictionCost orders evictions; the least is chosen. The fields are compared in the
+// order of compare, which is the rule: the fewest disruptions beyond the budgets of jobs,
+// then the domain in which the fewest tasks of the ask's job stay, then lowest priority
+// first, then fewest victims, then the lower sum of priorities, then the least that is
+// given up beyond the need, then the fewest jobs hit a second time, then the machine on
+// which the fewest tasks of the job stay.
 type evictionCost struct {
 	highest  int16 // priority among the victims
 	victims  int16
-	sum      int32 // of their priorities
+	again    int16 // victims beyond the first of their jobs in this pass
 	overruns int16
+	sum      int32   // of their priorities
+	excess   float32 // what goes and is not needed, in multiples of the ask
 	company  company
 }
 
 func (a evictionCost) compare(b evictionCost) int {
-	return cmp.Or(cmp.Compare(min(a.overruns, 1), min(b.overruns, 1)), cmp.Compare(a.company.inDomain, b.company.inDomain),
-		cmp.Compare(a.highest, b.highest), cmp.Compare(a.victims, b.victims),
-		cmp.Compare(a.sum, b.sum), cmp.Compare(a.overruns, b.overruns), cmp.Compare(a.company.onMachine, b.company.onMachine))
+	return cmp.Or(cmp.Compare(a.overruns, b.overruns), cmp.Compare(a.company.inDomain, b.company.inDomain),
+		cmp.Compare(a.highest, b.highest), cmp.Compare(a.victims, b.victims), cmp.Compare(a.sum, b.sum),
+		cmp.Compare(a.excess, b.excess), cmp.Compare(a.again, b.again), cmp.Compare(a.company.onMachine, b.company.onMachine))
 }
 
 // impossible is the level of a machine on which no eviction makes room.
@@ -221,7 +223,10 @@ func (s *Snapshot) refresh(c *class, k *candidate) {
 // cannot be cheaper than that whatever has to go.
 func (k *candidate) against(than *evictionCost, with company) (closer, worse bool) {
 	closer = with.inDomain < than.company.inDomain
-	return closer, with.inDomain > than.company.inDomain && than.overruns == 0 || !closer && k.level > than.highest
+	if than.overruns > 1 { // where budgets have to be violated at all, once is the least
+		return true, false
+	}
+	return closer, with.inDomain > than.company.inDomain || !closer && k.level > than.highest
 }
 
 // solveCandidate finds what an eviction on a machine of the pool costs.

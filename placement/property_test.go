@@ -191,7 +191,7 @@ func (f *follower) follow(t *rapid.T, decisions []placement.Decision) {
 		}
 		inDomain, onMachine := f.company(f.machines[d.Machine], a)
 		gone := f.remove(t, d)
-		is := cost(gone, f.budgets)
+		is := f.cost(f.machines[d.Machine], gone, f.on(d.Machine), a, f.budgets)
 		is.inDomain, is.onMachine = inDomain, onMachine
 		switch {
 		case len(gone) == 0 && !slices.Contains(feasible, d.Machine):
@@ -211,6 +211,7 @@ func (f *follower) follow(t *rapid.T, decisions []placement.Decision) {
 			if f.fits(m, append(f.on(d.Machine), v), a) {
 				t.Fatalf("%v evicts %v, of which %v is of no use", d.Name, d.Victims, v.Name)
 			}
+			f.hit[v.Name.JobName]++
 			if _, ok := f.budgets[v.Name.JobName]; ok {
 				f.budgets[v.Name.JobName]--
 			}

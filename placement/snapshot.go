@@ -33,6 +33,7 @@ type Snapshot struct {
 	budgets map[int32]int // by job, as far as they were asked for
 	// budgetOf returns the budget of a job; nil for none. See SetBudgets.
 	budgetOf func(schema.JobName) (int, bool)
+	hit      map[int32]int   // victims of this pass, by job
 	bounded  bool            // any job has one, as far as they were asked for
 	largest  [dims + 1]int64 // of any machine there was, devices last
 
@@ -183,7 +184,7 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 		learnt: learnt{
 			attributes: map[string]*column{}, layouts: map[string]*layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
 		},
-		budgets: map[int32]int{},
+		budgets: map[int32]int{}, hit: map[int32]int{},
 	}
 	// Slots follow the layout of the usual class, so that a scan reads memory
 	// in order.

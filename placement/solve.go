@@ -1,6 +1,9 @@
 package placement
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // searchSteps bounds the search for the least eviction on one machine. Cells
 // of any size stay below it but where one machine holds dozens of tasks that
@@ -20,7 +23,7 @@ type search struct {
 	cost    evictionCost
 	steps   int
 	devices []device
-	sparing bool // only sets that keep the budgets of all jobs will do
+	most    int16 // disruptions beyond budgets
 }
 
 // solve returns the least eviction on a machine by evictionCost, sparing of those
@@ -30,24 +33,35 @@ func (s *Snapshot) solve(c *class, slot int32, sparing bool) (eviction, bool) {
 	if level == impossible {
 		return eviction{}, false
 	}
-	f := &search{s: s, c: c, slot: slot, sparing: sparing}
 	list := s.evictable(c, slot, nil)
 	if sparing {
 		list = slices.DeleteFunc(list, func(id int32) bool { return s.overruns([]int32{id}) > 0 })
 	}
-	for n, id := range list { // each is the last of those up to its priority, or is not
-		p := s.tasks.at(id).priority
-		if p < level || n+1 < len(list) && s.tasks.at(list[n+1]).priority == p {
-			continue
+	// Budgets come before priorities: a set that violates fewer is looked for first.
+	for _, most := range []int16{0, 1, 2, math.MaxInt16} {
+		f := &search{s: s, c: c, slot: slot, most: most}
+		if f.solve(list, level) {
+			return eviction{slot: slot, victims: f.best, cost: f.cost}, true
 		}
-		if f.find(list[:n+1]) {
+		if sparing || s.budgetOf == nil || !s.bounded {
 			break
 		}
 	}
-	if f.best == nil && !f.find(nil) {
-		return eviction{}, false
+	return eviction{}, false
+}
+
+// solve looks for the least set of victims, priority by priority from a level up.
+func (f *search) solve(list []int32, level int16) bool {
+	for n, id := range list { // each is the last of those up to its priority, or is not
+		p := f.s.tasks.at(id).priority
+		if p < level || n+1 < len(list) && f.s.tasks.at(list[n+1]).priority == p {
+			continue
+		}
+		if f.find(list[:n+1]) {
+			return true
+		}
 	}
-	return eviction{slot: slot, victims: f.best, cost: f.cost}, true
+	return f.find(nil)
 }
 
 // find looks for the least set of victims among those of a list.
@@ -67,7 +81,9 @@ func (f *search) find(list []int32) bool {
 	}
 	if f.best == nil {
 		f.best = f.greedy()
-		f.cost = f.s.costOf(f.best)
+		if f.cost = f.costOf(f.best); f.cost.overruns > f.most {
+			f.best = nil
+		}
 	}
 	return f.best != nil
 }
@@ -107,7 +123,7 @@ func (f *search) try(from, size int, lack vector, ports int) {
 		if lack[0] > 0 || lack[1] > 0 || lack[2] > 0 || ports > 0 || !f.devicesFit(f.chosen) || !f.s.numbersWithout(f.c, f.slot, f.chosen) {
 			return
 		}
-		if cost := f.s.costOf(f.chosen); f.sparing && cost.overruns > 0 {
+		if cost := f.costOf(f.chosen); cost.overruns > f.most {
 			return
 		} else if f.best == nil || cost.compare(f.cost) < 0 {
 			f.best, f.cost = slices.Clone(f.chosen), cost
@@ -135,7 +151,7 @@ func (f *search) try(from, size int, lack vector, ports int) {
 func (f *search) alike(i, k int) bool {
 	t, u := f.s.tasks.at(f.list[i]), f.s.tasks.at(f.list[k])
 	return t.priority == u.priority && f.gains[i] == f.gains[k] && len(t.ports)+len(u.ports) == 0 &&
-		len(t.devices)+len(u.devices) == 0 && (t.job == u.job || !f.s.bounded)
+		len(t.devices)+len(u.devices) == 0 && t.job == u.job
 }
 
 func (f *search) devicesFit(without []int32) bool {
@@ -156,7 +172,7 @@ func (f *search) devicesFit(without []int32) bool {
 func (f *search) greedy() []int32 {
 	var victims []int32
 	for _, id := range f.list {
-		if victims = append(victims, id); f.sparing && f.s.overruns(victims) > 0 {
+		if victims = append(victims, id); f.s.overruns(victims) > f.most {
 			victims = victims[:len(victims)-1]
 		}
 	}
@@ -185,12 +201,27 @@ func (f *search) enough(victims []int32) bool {
 }
 
 // costOf returns the cost of a set of victims.
-func (s *Snapshot) costOf(victims []int32) evictionCost {
+func (f *search) costOf(victims []int32) evictionCost {
+	s := f.s
 	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims)}
-	for _, id := range victims {
-		p := s.tasks.at(id).priority
-		cost.highest = max(cost.highest, p)
-		cost.sum += int32(p)
+	lack, _ := s.deficit(f.c, f.slot)
+	var given vector
+	for i, id := range victims {
+		t := s.tasks.at(id)
+		cost.highest = max(cost.highest, t.priority)
+		cost.sum += int32(t.priority)
+		if s.hit[t.job] > 0 || slices.ContainsFunc(victims[:i], func(o int32) bool { return s.tasks.at(o).job == t.job }) {
+			cost.again++
+		}
+		gain := s.gain(f.c, t)
+		for d := range dims {
+			given[d] += gain[d]
+		}
+	}
+	for d := range dims {
+		if more := given[d] - max(lack[d], 0); more > 0 {
+			cost.excess += float32(more) / float32(max(f.c.limit[d], 1))
+		}
 	}
 	return cost
 }
