@@ -27,7 +27,7 @@ PROFILES     ?=
 LOADS        ?=
 LATER        ?=
 
-.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs user vm vm-systemd generate generated check nightly clean
+.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs services user vm vm-systemd generate generated check nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -115,6 +115,7 @@ chaos-agent:
 FAULTS := ^Test(Faults|Failpoints|FailpointsOfCluster|RollingUpgrade|ClusterLost|Restore|TwoMasters|SlowStore|SlowDisk|FullDisk|AgentStopped|ImageUpdate)$$
 e2e: ## do real faults to cells of processes: all scenarios, failpoints, upgrades and drills of docs/operations.md, as root
 	go test -count=1 -v -timeout 60m -parallel 2 -run '$(FAULTS)' ./cmd/internal/e2e -e2e.whole -e2e.faultkills 5 -e2e.passages 14 -e2e.updated 20
+	go test -count=1 -v -run '^TestReal$$' ./nodeagent/image -image.files 10000
 
 user: ## run the node agent's tests as an ordinary user
 	.ci/user || [ $$? = 77 ]
@@ -127,6 +128,12 @@ vm-systemd: ## run the systemd units in a virtual machine: start, upgrade, watch
 
 hogs: ## measure requests beside hogs of CPU, memory and processes, disk, and logs, and syncs beside writers, in ROUNDS pairs
 	go test -count=1 -v -run '^TestHogs$$' ./nodeagent/loop -hogs.rounds $(ROUNDS)
+
+UPDATES = 100
+MACHINES = 50
+services: ## count failed requests in UPDATES rolling updates of 10 tasks, and measure how long MACHINES take to send to a new one
+	go test -count=1 -v -timeout 4h -run '^TestServiceUpdates$$' ./cmd/internal/e2e -services.updates $(UPDATES) -services.tasks 10
+	go test -count=1 -v -run '^TestServiceDelay$$' ./cmd/internal/e2e -services.updates 8 -services.machines $(MACHINES)
 
 generate: ## write what is generated: protobuf code, references, golden lists
 	go generate ./...
@@ -144,7 +151,7 @@ check: ## everything that CI checks, one after the other
 	done
 
 nightly: ## everything that takes long, in full: more than CI runs, some hours
-	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'mutants HUNTS=3' chaos e2e hogs vm vm-systemd bench; do \
+	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'mutants HUNTS=3' chaos e2e hogs services vm vm-systemd bench; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done

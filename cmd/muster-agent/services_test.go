@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/musterhq/muster/nodeagent/directory"
@@ -76,4 +77,20 @@ func TestServicesLock(t *testing.T) {
 			t.Error("the lock was not taken over")
 		}
 	})
+}
+
+// TestServicesMissing: a machine that cannot send connections on says why, and is waited for by nobody.
+func TestServicesMissing(t *testing.T) {
+	t.Parallel()
+	s := &services{note: "services: nftables is missing"}
+	info := schema.MachineInfo{Attributes: map[string]string{}}
+	s.describe(&info)
+	if _, has := info.Attributes[schema.HasServices]; has || !slices.Equal(info.Notes, []string{s.note}) {
+		t.Errorf("%v %q", info.Attributes, info.Notes)
+	}
+	acknowledged := false
+	directory.New(s.follow).Apply(schema.DirectoryChange{}, func() { acknowledged = true })
+	if !acknowledged || !s.rests() {
+		t.Errorf("acknowledged: %v, rests: %v", acknowledged, s.rests())
+	}
 }

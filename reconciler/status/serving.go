@@ -117,7 +117,7 @@ func (s *Snapshot) Serving(v *ServiceStatus) Serving {
 		jobs++
 		for i := range p.part.Tasks {
 			e := EndpointOf(p.part.Job, &p.part.Tasks[i])
-			if e == nil || e.Address == "" || p.weight == 0 || !v.reaches(e) || p.part.Tasks[i].over() {
+			if e == nil || v.unreachable(e) != "" || p.weight == 0 || !v.reaches(e) || p.part.Tasks[i].over() {
 				continue
 			}
 			if out.All++; e.Ready {
@@ -170,6 +170,19 @@ func (v *ServiceStatus) reaches(e *Endpoint) bool {
 		}
 	}
 	return false
+}
+
+// unreachable says why no machine could send connections to an endpoint; "" if they can. An address such
+// as 127.0.0.1 is another machine's own there, so that no virtual address leads to it.
+func (v *ServiceStatus) unreachable(e *Endpoint) string {
+	at, err := netip.ParseAddr(e.Address)
+	switch {
+	case e.Address == "":
+		return noAddress
+	case len(v.Addresses) > 0 && (err != nil || !at.IsGlobalUnicast()):
+		return "its address " + e.Address + " means something else on each machine: start its agent with --address"
+	}
+	return ""
 }
 
 // domain returns what a service is called in DNS.
@@ -227,8 +240,8 @@ func (x *ServiceExplanation) endpoint(v *ServiceStatus, p picked, t *TaskStatus)
 		e.Left = cmp.Or(t.Reason, "it is "+string(t.State))
 	case len(e.Sent) == 0:
 		e.Left = "it has no port " + strings.Join(missing, " and none ")
-	case e.Address == "":
-		e.Left = noAddress
+	case v.unreachable(&e.Endpoint) != "":
+		e.Left = v.unreachable(&e.Endpoint)
 	case p.weight == 0:
 		e.Left = "its weight is 0"
 	case !e.Ready && x.Sends != SendsToAll:

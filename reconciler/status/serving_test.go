@@ -75,7 +75,10 @@ func TestServing(t *testing.T) {
 			v.Ports["admin"] = schema.ServicePort{Port: 81}
 		}, nil, 3, 3, SendsToReady, []string{"  task u/web/0 on m1: is an endpoint of admin alone: it has no port http"}},
 		"its machine has no address": {func(s *Status, _ *ServiceStatus) { s.Tasks[1].Address = "" }, nil, 2, 2, SendsToReady, []string{"  task u/web/0 on m1: is no endpoint: " + noAddress}},
-		"no job":                     {func(_ *Status, v *ServiceStatus) { v.Selector = "tier=back" }, nil, 0, 0, SendsNowhere, []string{"  because: no job of its user has labels that match tier=back"}},
+		"its machine is at loopback": {func(s *Status, _ *ServiceStatus) { s.Tasks[1].Address = "127.0.0.1" }, nil, 2, 2, SendsToReady, []string{
+			"  task u/web/0 on m1: is no endpoint: its address 127.0.0.1 means something else on each machine: start its agent with --address",
+		}},
+		"no job": {func(_ *Status, v *ServiceStatus) { v.Selector = "tier=back" }, nil, 0, 0, SendsNowhere, []string{"  because: no job of its user has labels that match tier=back"}},
 		"machines": {func(s *Status, _ *ServiceStatus) {
 			s.Machines[0].Attributes = nil
 			s.Machines[0].Notes = []string{"services: nftables is missing"}

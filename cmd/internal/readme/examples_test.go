@@ -34,6 +34,9 @@ const (
 // containerPrograms are those that the page of an example with a registry needs.
 var containerPrograms = []string{"crun", "runsc", "busybox", "umoci", "skopeo", "docker-registry"}
 
+// frontDoor is the example that needs HAProxy.
+const frontDoor = "front-door"
+
 // examples returns the names of the examples.
 func examples(t *testing.T) []string {
 	t.Helper()
@@ -86,6 +89,9 @@ func testExample(t *testing.T, bin, name string) {
 	}
 	if strings.Contains(string(page), fixedRegistry) {
 		needContainers(t)
+	}
+	if name == frontDoor {
+		needHAProxy(t)
 	}
 	other := strings.NewReplacer(fixedPort, freePort(t), fixedRegistry, "127.0.0.1:"+freePort(t), fixedFiles, freePort(t))
 	replacePorts(t, copied, other)
@@ -143,6 +149,17 @@ func replacePorts(t *testing.T, dir string, other *strings.Replacer) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// needHAProxy skips a test where the machine has none, in the directories that tasks look in.
+func needHAProxy(t *testing.T) {
+	t.Helper()
+	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/usr/local/bin", "/usr/bin"} {
+		if _, err := exec.LookPath(filepath.Join(dir, "haproxy")); err == nil {
+			return
+		}
+	}
+	t.Skip("NOT TESTED: needs haproxy")
 }
 
 // needContainers skips a test where no containers can be run and no images made.
