@@ -141,8 +141,8 @@ func newMaster(std stdio) *cobra.Command {
 	var f masterFlags
 	var repo, dataDir, linkSocket, profiles string
 	var etcd etcdFlags
-	var snapshotEvery time.Duration
-	var snapshotKeep int
+	var snapshotEvery, checkpointEvery time.Duration
+	var snapshotKeep, checkpointKeep int
 	c := &cobra.Command{
 		Use:     "master --repo URL --data-dir DIR",
 		Short:   "run the master of a cell",
@@ -161,7 +161,11 @@ func newMaster(std stdio) *cobra.Command {
 				return err
 			}
 			cfg.SnapshotEvery, cfg.SnapshotKeep, cfg.Profiles = snapshotEvery, snapshotKeep, profiles
-			if err := checkSnapshots(snapshotEvery, snapshotKeep); err != nil {
+			cfg.CheckpointEvery, cfg.CheckpointKeep = checkpointEvery, checkpointKeep
+			if err := checkKept("snapshot", snapshotEvery, snapshotKeep); err != nil {
+				return err
+			}
+			if err := checkKept("checkpoint", checkpointEvery, checkpointKeep); err != nil {
 				return err
 			}
 			return cell.RunMaster(cmd.Context(), cfg)
@@ -173,19 +177,22 @@ func newMaster(std stdio) *cobra.Command {
 	etcd.add(c)
 	c.Flags().DurationVar(&snapshotEvery, "snapshot-every", time.Hour, "how often a snapshot of the store is written to the directory snapshots in the data directory, if it has changed; 0 for never")
 	c.Flags().IntVar(&snapshotKeep, "snapshot-keep", 24, "how many snapshots are kept")
+	c.Flags().DurationVar(&checkpointEvery, "checkpoint-every", time.Hour, "how often a checkpoint, without values, is saved to the directory checkpoints in the data directory of the master that leads; 0 for never")
+	c.Flags().IntVar(&checkpointKeep, "checkpoint-keep", 24, "how many checkpoints are kept")
 	c.Flags().StringVar(&linkSocket, "link", "", "unix socket for agents (default: link/agent.sock in the data directory)")
 	c.Flags().StringVar(&profiles, "pprof", "", "loopback listen address for pprof, such as 127.0.0.1:6060; accessible to every user of this machine (default: none)")
 	c.AddCommand(newRestore(std))
 	return c
 }
 
-// checkSnapshots errs unless snapshots can be taken so often, and so many kept.
-func checkSnapshots(every time.Duration, keep int) error {
+// checkKept errs unless what is a snapshot, or a checkpoint, can be made so often, and so many
+// kept.
+func checkKept(what string, every time.Duration, keep int) error {
 	if every < 0 || every > 0 && every < time.Second {
-		return invalid("such as --snapshot-every 1h; 0 for never", "--snapshot-every %s: want 0, or at least 1s", every)
+		return invalid(fmt.Sprintf("such as --%s-every 1h; 0 for never", what), "--%s-every %s: want 0, or at least 1s", what, every)
 	}
 	if keep < 1 {
-		return invalid("such as --snapshot-keep 24; --snapshot-every 0 takes none", "--snapshot-keep %d: want at least 1", keep)
+		return invalid(fmt.Sprintf("such as --%s-keep 24; --%s-every 0 takes none", what, what), "--%s-keep %d: want at least 1", what, keep)
 	}
 	return nil
 }

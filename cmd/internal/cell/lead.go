@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -178,9 +179,7 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 		}
 	})
 	g.Go(func() error {
-		m.store.Maintain(ctx, store.Upkeep{
-			Dir: filepath.Join(m.cfg.DataDir, "snapshots"), Every: m.cfg.SnapshotEvery, Keep: m.cfg.SnapshotKeep, Note: m.upkeep,
-		})
+		m.maintain(ctx)
 		return nil
 	})
 	err := g.Wait()
@@ -188,6 +187,16 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 		err = led // which knows more than that the store's term has ended
 	}
 	return err
+}
+
+// maintain takes care of the store, and saves checkpoints, until ctx ends.
+func (m *master) maintain(ctx context.Context) {
+	var saving sync.WaitGroup
+	saving.Go(func() { m.keepCheckpoints(ctx) })
+	m.store.Maintain(ctx, store.Upkeep{
+		Dir: filepath.Join(m.cfg.DataDir, "snapshots"), Every: m.cfg.SnapshotEvery, Keep: m.cfg.SnapshotKeep, Note: m.upkeep,
+	})
+	saving.Wait()
 }
 
 // upkeep records a maintenance of the store: a snapshot or a defragmentation.

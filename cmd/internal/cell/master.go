@@ -71,6 +71,10 @@ type MasterConfig struct {
 	// SnapshotKeep how many stay.
 	SnapshotEvery time.Duration
 	SnapshotKeep  int
+	// CheckpointEvery is the time between two checkpoints of the cell, 0 for none, and
+	// CheckpointKeep how many stay.
+	CheckpointEvery time.Duration
+	CheckpointKeep  int
 	// NoExec refuses commands beside tasks.
 	NoExec bool
 	// Profiles is the loopback address of net/http/pprof; "" is none.
