@@ -115,6 +115,7 @@ chaos-agent:
 FAULTS := ^Test(Faults|Failpoints|FailpointsOfCluster|RollingUpgrade|ClusterLost|Restore|TwoMasters|SlowStore|SlowDisk|FullDisk|AgentStopped|ImageUpdate)$$
 e2e: ## do real faults to cells of processes: all scenarios, failpoints, upgrades and drills of docs/operations.md, as root
 	go test -count=1 -v -timeout 60m -parallel 2 -run '$(FAULTS)' ./cmd/internal/e2e -e2e.whole -e2e.faultkills 5 -e2e.passages 14 -e2e.updated 20
+	go test -count=1 -v -run '^TestReal$$' ./nodeagent/image -image.files 10000
 
 user: ## run the node agent's tests as an ordinary user
 	.ci/user || [ $$? = 77 ]

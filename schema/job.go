@@ -47,8 +47,11 @@ type Job struct {
 	Constraints []Constraint `json:"constraints,omitempty"`
 	Preferences []Preference `json:"preferences,omitempty"`
 	Spread      *Spread      `json:"spread,omitempty"` // nil: over racks
-	Task        TaskSpec     `json:"task"`
-	Update      UpdatePolicy `json:"update"`
+	// Together says that all tasks get places, or none, and that when one is preempted
+	// all are.
+	Together bool         `json:"together,omitempty"`
+	Task     TaskSpec     `json:"task"`
+	Update   UpdatePolicy `json:"update"`
 	// Silence says what becomes of tasks on machines that say nothing; nil: they
 	// are rescheduled when the cell gives the machine up.
 	Silence    *Silence    `json:"silence,omitempty"`

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -391,66 +390,6 @@ func pullAsChild(v string) int {
 	}
 	_, _ = os.Stdout.Write(status)
 	return 0
-}
-
-// TestKilled kills processes that pull and collect, at any moment: what the next one
-// finds in the store is whole.
-func TestKilled(t *testing.T) {
-	t.Parallel()
-	g := newRegistry(t)
-	var many []file
-	for i := range 200 {
-		many = append(many, reg(fmt.Sprintf("d/%d", i), strings.Repeat(fmt.Sprint(i), 1000)))
-	}
-	b := g.image(t, gzipped, tarOf(t, append(many, dir("d"))...), tarOf(t, reg("d/x", "implicit"), reg(".wh.y", "")), tarOf(t, many[:50]...))
-	want := map[string]map[string]string{}
-	clean := newStore(t, g, nil)
-	img, err := clean.Ensure(t.Context(), b.ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range img.Layers {
-		want[filepath.Base(filepath.Dir(l))] = look(t, l)
-	}
-	at := filepath.Join(t.TempDir(), "images")
-	insecure := func(c *Config) { c.Insecure = []string{g.host()} }
-	found := 0
-	for i := 0; i < 12 || found == 0 && i < 60; i++ {
-		began, once := make(chan struct{}), sync.Once{}
-		g.answer(func(http.ResponseWriter, *http.Request) bool { once.Do(func() { close(began) }); return false })
-		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), childEnv+"="+at+"|"+b.ref.String()+"|50")
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
-		// Some moment of its work, a different one each time.
-		<-began
-		kill := time.AfterFunc(time.Duration(i*i*3)*time.Millisecond, func() { _ = child.Process.Kill() })
-		_ = child.Wait()
-		kill.Stop()
-		s := openStore(t, at, insecure)
-		if left := names(t, s.path(tempDir)); len(left) != 0 {
-			t.Errorf("not removed: %v", left)
-		}
-		for name := range s.layers {
-			found++
-			if d := cmp.Diff(want[name], look(t, s.path(layersDir, name, rootName))); d != "" {
-				t.Fatalf("layer %s is not whole (-want +got):\n%s", name, d)
-			}
-		}
-		for d, k := range s.images {
-			if d != b.sum() || len(k.record.Layers) != 3 {
-				t.Errorf("image %+v", k.record)
-			}
-		}
-	}
-	if found == 0 {
-		t.Error("no process had come as far as one layer: nothing was tested")
-	}
-	s := openStore(t, at, insecure)
-	if _, err := s.Ensure(t.Context(), b.ref); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestDamaged pulls again what is not whole any more.

@@ -80,6 +80,27 @@ var churning = []synthetic{
 	},
 }
 
+// In a cell in which tasks come and go large ones wait no longer than with the best
+// simple rule.
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	nodes, tasks := churning[0].trace(3)
+	wait := map[placement.Policy]float64{}
+	for _, policy := range []placement.Policy{placement.Hybrid, placement.BestFit, placement.DotProduct} {
+		r, err := Run(Config{Nodes: nodes[:200], Tasks: tasks, Policy: policy, Measure: ChurnWait, Load: 0.95, Seeds: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Churn.Load != 0.95 || r.Churn.Large == 0 || r.Churn.Allocated < 85 || r.Churn.Allocated > 100 {
+			t.Errorf("%s: %+v", policy, *r.Churn)
+		}
+		wait[policy] = r.Value
+	}
+	if best := min(wait[placement.BestFit], wait[placement.DotProduct]); wait[placement.Hybrid] > 1.2*best+5 {
+		t.Errorf("%v large tasks wait %v s, with the best simple rule %v", wait, wait[placement.Hybrid], best)
+	}
+}
+
 func BenchmarkChurn(b *testing.B) {
 	run := func(b *testing.B, c Config) {
 		b.Helper()

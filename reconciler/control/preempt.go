@@ -127,7 +127,7 @@ func (s *scheduler) retake(a *placement.Ask, machine string) bool {
 	fork := s.cell.Without(out...)
 	defer fork.Release()
 	on := *a
-	on.On = machine
+	on.On, on.Together = machine, 0 // the others have their places, or claims as this one
 	d := placement.Place(fork, []placement.Ask{on}, s.seed)[0]
 	if d.Machine == "" {
 		return false
@@ -171,6 +171,25 @@ func (s *scheduler) evict(by schema.TaskName, priority schema.Priority, d placem
 		}
 	}
 	s.preempted[by.Short()] = heirs
+	for _, v := range d.Victims {
+		s.stopTogether(v.Name, by)
+	}
+}
+
+// stopTogether stops the other tasks of a job whose tasks have places together or not at
+// all, when one of them is preempted.
+func (s *scheduler) stopTogether(victim, by schema.TaskName) {
+	r := s.Task(victim)
+	if job := s.Admitted(victim.JobName); r == nil || r.Stop == nil || job == nil || !job.Together {
+		return
+	}
+	for _, t := range s.Tasks(victim.JobName) {
+		if t.Machine == "" || t.Stop != nil || t.Done != nil {
+			continue
+		}
+		message := fmt.Sprintf("goes together with %s, which makes room for %s", victim.Short(), by.Short())
+		s.stop(victim.JobName, t, schema.Cause{Kind: schema.CausePreempted, At: s.Now, Message: message})
+	}
 }
 
 func claimOn(machine string, victims []placement.Victim) Claim {

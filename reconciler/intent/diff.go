@@ -73,6 +73,7 @@ func (d *differences) job(old, next *schema.Job) {
 	d.field(old.Kept() != next.Kept(), "prune", InPlace)
 	d.field(Differ(old.Preferences, next.Preferences), "preferences", InPlace)
 	d.field(Differ(old.Spread, next.Spread), "spread", InPlace)
+	d.field(old.Together != next.Together, "together", InPlace)
 	d.field(Differ(old.Constraints, next.Constraints), "constraints", Move)
 	d.field(old.Kind != next.Kind, "kind", Restart)
 	d.field(old.AllocSet != next.AllocSet, "allocset", Restart)

@@ -7,8 +7,8 @@
 // down meanwhile; quota and machines before and after.
 //
 // What is decided is decided by reconciler.Master, and by nothing here. What is assumed is
-// this: a task starts a second after its machine has the assignment, ends a second after
-// it is to stop, is healthy as soon as its health check allows, and batch tasks do not
+// this: a task starts 0.1 s after its machine has the assignment, ends 0.1 s after it
+// is to stop, is healthy as soon as its health check allows, and batch tasks do not
 // finish. So times are the least that it takes.
 //
 // It is pure: no I/O, no clock, no randomness, no goroutine. A Cell belongs to one goroutine.

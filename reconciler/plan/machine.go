@@ -11,8 +11,8 @@ import (
 
 // How long a simulated machine takes for what its view asks.
 const (
-	startsWithin = time.Second
-	stopsWithin  = time.Second
+	startsWithin = 100 * time.Millisecond
+	stopsWithin  = 100 * time.Millisecond
 )
 
 // machine is a simulated machine: it runs what its view says.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/reconciler/status"
@@ -144,7 +143,7 @@ func (c *Cell) Mark() *Mark {
 }
 
 func (c *Cell) accounts() []quota.Account {
-	return quota.Accounts(quota.AdmitInput(c.state(), *intent.Of(c.state()), c.now))
+	return quota.Accounts(quota.AdmitInput(c.state(), *c.master.Input(c.now).Desired, c.now))
 }
 
 // Outcome returns what has happened since a mark, of a cell that Run has followed.

@@ -136,7 +136,7 @@ func TestPlan(t *testing.T) {
 	if o.Ending != plan.Settled || fates(o) != "search/web/0 restarts, search/web/1 restarts, search/web/2 restarts" {
 		t.Errorf("%s: %s", o.Ending, fates(o))
 	}
-	if r := o.Rollouts[0]; r.Stops != 3 || r.MostDown != 1 || r.MayBeDown != 1 || r.Seconds < 3 {
+	if r := o.Rollouts[0]; r.Stops != 3 || r.MostDown != 1 || r.MayBeDown != 1 || r.Seconds < 0.5 {
 		t.Errorf("rollout %+v", r)
 	}
 
@@ -231,4 +231,47 @@ func TestPlanIsWhatHappens(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWhatIf: how many more tasks fit, and what becomes of those of a machine that is drained.
+func TestWhatIf(t *testing.T) {
+	t.Parallel()
+	begin := func() *plan.Cell {
+		c := newCell(t, machine("m1", 4, 16), machine("m2", 4, 16), machine("m3", 4, 16))
+		does(t, c, commit(1, job("web", 200, 3, "1")))
+		return c
+	}
+	c := begin()
+	fit, err := c.Fit("search/web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fit.Has != 3 || fit.More != 9 || fit.Next == "" || len(fit.Racks) != 3 || fit.Racks["r2"] != 3 {
+		t.Errorf("fit %+v", fit)
+	}
+	if _, err := begin().Fit("search/none"); err == nil {
+		t.Error("a job that is not there fits")
+	}
+
+	c = begin()
+	mark := c.Mark()
+	if err := c.Drain([]string{"m1", "m2"}, 1); err != nil {
+		t.Fatal(err)
+	}
+	ending, last, err := c.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := c.Outcome(mark, ending, last)
+	if ending != plan.Settled || len(o.Tasks) != 2 || o.Rollouts[0].MostDown != 1 {
+		t.Errorf("%s: %+v %+v", ending, o.Tasks, o.Rollouts)
+	}
+	for _, task := range o.Tasks {
+		if task.Fate != plan.Moves || task.To != "m3" {
+			t.Errorf("task %+v", task)
+		}
+	}
+	if err := c.Drain([]string{"m9"}, 1); err == nil {
+		t.Error("a machine that is not there is drained")
+	}
 }

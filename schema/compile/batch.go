@@ -20,19 +20,60 @@ type batch struct {
 	dir   string // where children run: empty, and stays so
 	queue chan *unit
 
-	mu     sync.Mutex // guards what follows, and c.cache and c.crashed
-	deaths int        // of children
-	bytes  int        // of data that the tree's packages have so far
-	heavy  []*unit    // the packages that these are of
+	owners owners
+	turns  map[string][]*unit // of all units of the commit, by owner
+
+	mu     sync.Mutex       // guards what follows, and c.cache and c.crashed
+	deaths map[string]int   // of children, by owner
+	used   map[string]usage // by owner
+	bytes  int              // of data that the tree's packages have so far
+	heavy  []*unit          // the packages that these are of
 }
 
-// evaluate fills the cache with the outcomes of units.
-func (c *Compiler) evaluate(ctx context.Context, p *planner, units []*unit) error {
-	b := &batch{c: c, p: p, queue: make(chan *unit)}
+// evaluate fills the cache with the outcomes of units: first of those that say who owns
+// what, then of the others. It returns which are not to be taken, and why.
+func (c *Compiler) evaluate(ctx context.Context, p *planner, units []*unit) (map[*unit]schema.Diagnostic, error) {
+	b := &batch{c: c, p: p, deaths: map[string]int{}}
 	todo := b.todo(units)
+	policy := slices.DeleteFunc(slices.Clone(todo), func(u *unit) bool { return !first(u.dir) })
+	if err := b.run(ctx, policy); err != nil {
+		return nil, err
+	}
+	b.owners = c.ownersOf(units)
+	b.turns = b.owners.turns(units)
+	b.count(units)
+	todo = slices.DeleteFunc(todo, func(u *unit) bool { return first(u.dir) })
+	if err := b.run(ctx, b.order(todo)); err != nil {
+		return nil, err
+	}
+	b.count(units)
+	refused := map[*unit]schema.Diagnostic{}
+	for _, u := range units {
+		if u.node == nil {
+			continue
+		}
+		if d := b.spent(u); d != nil {
+			refused[u] = *d
+		}
+	}
+	return refused, nil
+}
+
+// order returns units in turns over their owners; those that a child died of before come
+// last.
+func (b *batch) order(todo []*unit) []*unit {
+	todo = interleave(b.turns, todo)
+	slices.SortStableFunc(todo, func(x, y *unit) int { return cmp.Compare(rank(b.c.crashed[x.dir]), rank(b.c.crashed[y.dir])) })
+	return todo
+}
+
+// run evaluates units, in this order.
+func (b *batch) run(ctx context.Context, todo []*unit) error {
 	if len(todo) == 0 {
 		return nil
 	}
+	c := b.c
+	b.queue = make(chan *unit)
 	var err error
 	if b.dir, err = os.MkdirTemp("", "muster-compile-"); err != nil {
 		return fmt.Errorf("make a directory for compile children: %w", err)
@@ -61,8 +102,7 @@ func (c *Compiler) evaluate(ctx context.Context, p *planner, units []*unit) erro
 	return context.Cause(ctx)
 }
 
-// todo returns the units to evaluate: those that a child died of before come
-// last, so that they keep nobody waiting.
+// todo returns the units to evaluate.
 func (b *batch) todo(units []*unit) (todo []*unit) {
 	c := b.c
 	var doubtful []*unit
@@ -82,9 +122,7 @@ func (b *batch) todo(units []*unit) (todo []*unit) {
 		b.weigh(u, e)
 	}
 	slices.SortStableFunc(doubtful, func(x, y *unit) int { return cmp.Compare(c.cache[x.key].tried, c.cache[y.key].tried) })
-	todo = append(todo, doubtful[:min(len(doubtful), retries)]...)
-	slices.SortStableFunc(todo, func(x, y *unit) int { return cmp.Compare(rank(c.crashed[x.dir]), rank(c.crashed[y.dir])) })
-	return todo
+	return append(todo, doubtful[:min(len(doubtful), retries)]...)
 }
 
 // rank sorts false before true.
@@ -105,6 +143,12 @@ func (b *batch) work(ctx context.Context) error {
 		}
 	}()
 	for u := range b.queue {
+		b.mu.Lock()
+		spent := b.spent(u)
+		b.mu.Unlock()
+		if spent != nil {
+			continue
+		}
 		req, trouble := b.request(u)
 		if trouble != nil {
 			b.done(u, &entry{pkg: failed(u, *trouble)}, false)
@@ -125,7 +169,7 @@ func (b *batch) work(ctx context.Context) error {
 			w = nil
 			b.c.cfg.Log.Warn("compile child ended", "package", u.dir, "why", died.why)
 			certain := died.certain && req.Limits == b.c.cfg.Limits
-			b.done(u, &entry{pkg: failed(u, withHint(firstOf(u.first, died.rule, died.why), died.hint)), again: !certain}, true)
+			b.done(u, &entry{pkg: failed(u, withHint(firstOf(u.first, died.rule, died.why), died.hint)), again: !certain, tooMuch: died.rule == schema.RuleLimit}, true)
 		default:
 			b.done(u, accept(u, resp), false)
 			if resp.Heap > recycleHeap {
@@ -154,12 +198,21 @@ func (b *batch) request(u *unit) (request, *schema.Diagnostic) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	limits.CPU = patience(limits.CPU, b.deaths)
+	limits.CPU = patience(limits.CPU, b.deaths[b.patient(u)])
 	return request{Dir: u.dir, Parent: u.parent(), Limits: limits, Files: files}, nil
 }
 
+// patient returns whose packages a package shares its patience with: where tenants are
+// declared, no other tenant's trouble shortens it.
+func (b *batch) patient(u *unit) string {
+	if len(b.owners.tenants) == 0 {
+		return ""
+	}
+	return u.owner
+}
+
 // patience returns the processor time that a package may take after so many
-// others of the commit have been too much for their child. One that is honest
+// others of the same owner have been too much for their child. One that is honest
 // takes a small part of the limit; of those that are not there may be
 // thousands, for which nobody's commit shall wait.
 func patience(limit time.Duration, deaths int) time.Duration {
@@ -173,8 +226,11 @@ func (b *batch) done(u *unit, e *entry, died bool) {
 	defer b.mu.Unlock()
 	e.round, e.tried = b.c.round, b.c.round
 	b.c.cache[u.key] = e
+	if b.used != nil {
+		b.use(u, e)
+	}
 	if died {
-		b.deaths++
+		b.deaths[b.patient(u)]++
 		b.c.crashed[u.dir] = true
 	} else {
 		delete(b.c.crashed, u.dir)

@@ -155,7 +155,9 @@ func watch(l Limits, start time.Duration, stop <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		if heap() > uint64(l.HeapBytes) {
+		// What is alive counts: how much is not yet collected depends on the load of
+		// the machine. Beyond half more the collector has lost.
+		if live := liveHeap(); live > uint64(l.HeapBytes) || heap() > uint64(l.HeapBytes)*3/2 {
 			die(exitMemory)
 		}
 		if time.Since(began) > l.Wall {
@@ -165,7 +167,7 @@ func watch(l Limits, start time.Duration, stop <-chan struct{}) {
 			die(exitCPU)
 		}
 		if live := int64(liveHeap()); live > limit/2 {
-			limit = 2 * live
+			limit = min(2*live, max(int64(l.HeapBytes), live))
 			debug.SetMemoryLimit(limit)
 		}
 	}

@@ -1,10 +1,13 @@
 package compile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -34,16 +37,20 @@ type Compiler struct {
 // entry is a compiled package in the cache.
 type entry struct {
 	pkg   schema.CompiledPackage
-	bytes int  // of canonical data
-	round int  // of its last use
-	tried int  // round in which it was evaluated
-	again bool // the outcome may have been bad luck, or another package's doing
+	bytes int // of canonical data
+	round int // of its last use
+	tried int // round in which it was evaluated
+	// tooMuch says that its evaluation exceeded a limit, or its data would be too large.
+	tooMuch bool
+	again   bool // the outcome may have been bad luck, or another package's doing
 }
 
 const (
 	// keepRounds is for how many further trees a package is remembered that
 	// they do not have: enough for a commit and its revert.
 	keepRounds = 8
+	// keepBytes is how much data of these is kept.
+	keepBytes = 32 << 20
 	// retries is how many packages whose outcome may have been bad luck are
 	// evaluated again with each further tree.
 	retries = 4
@@ -69,11 +76,14 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 	out := schema.Compiled{Commit: tree.Commit, By: tree.By, Empty: isEmpty(tree)}
 	p, units, diags := plan(tree, c.known, c.cfg.Limits)
 	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(tree.Diagnostics), isError), diags)
-	if err := c.evaluate(ctx, p, units); err != nil {
+	refused, err := c.evaluate(ctx, p, units)
+	if err != nil {
 		return schema.Compiled{}, err
 	}
 	for _, u := range units {
-		if len(u.diags) > 0 {
+		if d, ok := refused[u]; ok {
+			out.Packages = append(out.Packages, failed(u, d))
+		} else if len(u.diags) > 0 {
 			out.Packages = append(out.Packages, schema.CompiledPackage{Dir: u.dir, Below: u.below, Diagnostics: u.diags})
 		} else {
 			out.Packages = append(out.Packages, c.cache[u.key].pkg)
@@ -91,7 +101,36 @@ func (c *Compiler) forget(tree schema.Tree) {
 			delete(c.cache, k)
 		}
 	}
+	c.forgetLarge()
 	c.known.forget(tree)
+}
+
+// forgetLarge drops packages that the last tree did not have, the oldest first, when these
+// are much data.
+func (c *Compiler) forgetLarge() {
+	var old []string
+	bytes := 0
+	for k, e := range c.cache {
+		if e.round < c.round {
+			old = append(old, k)
+			bytes += e.bytes
+		}
+	}
+	slices.SortFunc(old, func(a, b string) int {
+		return cmp.Or(cmp.Compare(c.cache[a].round, c.cache[b].round), strings.Compare(a, b))
+	})
+	dropped := false
+	for _, k := range old {
+		if bytes <= keepBytes {
+			break
+		}
+		bytes -= c.cache[k].bytes
+		delete(c.cache, k)
+		dropped = true
+	}
+	if dropped {
+		debug.FreeOSMemory() // it was much, and the next commit may be long in coming
+	}
 }
 
 // blameOnce removes from each package the mistakes that lie in another one and
@@ -107,7 +146,9 @@ func blameOnce(packages []schema.CompiledPackage) {
 	}
 	for i := range packages {
 		p := &packages[i]
-		elsewhere := func(d schema.Diagnostic) bool { return dirOf(d) != p.Dir && reported[d.Position] }
+		elsewhere := func(d schema.Diagnostic) bool {
+			return dirOf(d) != p.Dir && reported[d.Position] && d.Rule != schema.RuleLimit // which no package imports
+		}
 		at := slices.IndexFunc(p.Diagnostics, elsewhere)
 		if at < 0 {
 			continue

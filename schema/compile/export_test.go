@@ -23,7 +23,9 @@ var Exclude = exclude
 // Order returns the directories of a tree that are to be evaluated, in order.
 func (c *Compiler) Order(tree schema.Tree) (dirs []string) {
 	p, units, _ := plan(tree, c.known, c.cfg.Limits)
-	for _, u := range (&batch{c: c, p: p}).todo(units) {
+	b := &batch{c: c, p: p}
+	b.turns = b.owners.turns(units)
+	for _, u := range b.order(b.todo(units)) {
 		dirs = append(dirs, u.dir)
 	}
 	return dirs

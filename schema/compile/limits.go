@@ -2,7 +2,7 @@ package compile
 
 import "time"
 
-// Limits bound what one package may use, and the last two a commit. The zero value of a field means its
+// Limits bound what one package may use, and the last three a commit. The zero value of a field means its
 // default. They are part of a package's cache key.
 type Limits struct {
 	CPU          time.Duration `json:"cpu"`          // processor time, default 10 s
@@ -10,13 +10,14 @@ type Limits struct {
 	HeapBytes    int           `json:"heapBytes"`    // default 1 GiB
 	AddressBytes int           `json:"addressBytes"` // beyond what a child has at its start, default 2 GiB: Go maps more than it uses
 	StackBytes   int           `json:"stackBytes"`   // default 128 MiB
-	OutputBytes  int           `json:"outputBytes"`  // of data, default 64 MiB
+	OutputBytes  int           `json:"outputBytes"`  // of data, default 24 MiB
 	Objects      int           `json:"objects"`      // default 20,000
 	Files        int           `json:"files"`        // that a package depends on, default 10,000
 	TreeBytes    int           `json:"treeBytes"`    // of these together, default 64 MiB
 	FileBytes    int           `json:"fileBytes"`    // of a CUE file, default 4 MiB
 	Packages     int           `json:"packages"`     // in a commit, default 10,000
 	CommitBytes  int           `json:"commitBytes"`  // of data of all packages of a commit, default 256 MiB
+	OwnerBytes   int           `json:"ownerBytes"`   // of data of all packages of one tenant in a commit, default 64 MiB
 }
 
 // withDefaults returns l with defaults for what is zero.
@@ -35,13 +36,14 @@ func (l Limits) withDefaults() Limits {
 	set(&l.HeapBytes, 1<<30)
 	set(&l.AddressBytes, 2<<30)
 	set(&l.StackBytes, 128<<20)
-	set(&l.OutputBytes, 64<<20)
+	set(&l.OutputBytes, 24<<20)
 	set(&l.Objects, 20_000)
 	set(&l.Files, 10_000)
 	set(&l.TreeBytes, 64<<20)
 	set(&l.FileBytes, 4<<20)
 	set(&l.Packages, 10_000)
 	set(&l.CommitBytes, 256<<20)
+	set(&l.OwnerBytes, 64<<20)
 	return l
 }
 

@@ -19,6 +19,8 @@ type unit struct {
 	dir   string
 	first string // path of its first file
 	node  *node  // what it is evaluated as; nil if diags has an error
+	bytes int    // of its files
+	owner string // whose it is, once that is known
 	key   string
 	diags []schema.Diagnostic // what is wrong before anything is evaluated
 	// below says that diags hold for all directories below dir too.
@@ -101,6 +103,9 @@ func plan(tree schema.Tree, k *known, limits Limits) (*planner, []*unit, []schem
 	rules := p.rules()
 	for _, dir := range slices.Sorted(maps.Keys(p.folders)) {
 		u := p.unit(p.folders[dir])
+		for _, s := range p.folders[dir].files {
+			u.bytes += len(p.tree.Files[s.path].Data)
+		}
 		if u.node != nil {
 			u.key = u.node.key(rules)
 		}

@@ -119,6 +119,9 @@ type Identities struct { //nolint:recvcheck // a value that is made once
 // lines and comments that begin with #.
 func ParseIdentities(text []byte) (Identities, error) {
 	var out Identities
+	if bytes.Contains(text, []byte("-----BEGIN ")) {
+		return Identities{}, schema.Hintf("muster secret keys --new FILE makes an age identity", "it is an ssh key, or another in PEM form, which are not supported yet: want AGE-SECRET-KEY-1…")
+	}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
@@ -242,6 +245,9 @@ func Inspect(text string) (Header, error) {
 		default:
 			h.Recipients = append(h.Recipients, args[1])
 		}
+	}
+	if len(h.Recipients) > 0 && !slices.ContainsFunc(h.Recipients, func(kind string) bool { return !strings.HasPrefix(kind, "ssh-") }) {
+		return Header{}, schema.Hintf("encrypt it for age recipients: "+how, "it is sealed for ssh keys alone, which are not supported yet")
 	}
 	return h, nil
 }

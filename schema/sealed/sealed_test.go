@@ -143,6 +143,7 @@ func TestRefused(t *testing.T) {
 		good[:len(good)/2]:                       "damaged",
 		strings.Replace(good, "YWdl", "YWdm", 1): "damaged",
 		locked.String():                          "passphrase",
+		forSSH(t):                                "ssh keys alone, which are not supported",
 	} {
 		_, err := sealed.Inspect(input)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
@@ -164,6 +165,9 @@ func TestRefused(t *testing.T) {
 			t.Errorf("recipient %.20q: %v, want %q", input, err, want)
 		}
 	}
+	if _, err := sealed.ParseIdentities([]byte("-----BEGIN OPENSSH PRIVATE KEY-----\nhunter2\n")); err == nil || !strings.Contains(err.Error(), "ssh key") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("an ssh key: %v", err)
+	}
 	for _, input := range []string{"", "# nothing\n", "hunter2\n", secret + "x\n", r.String()} {
 		if _, err := sealed.ParseIdentities([]byte(input)); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("identities %.20q: %v", input, err)
@@ -175,6 +179,28 @@ func TestRefused(t *testing.T) {
 	if _, err := sealed.Seal(nil, nil, ""); err == nil {
 		t.Error("sealed for nobody")
 	}
+}
+
+// forSSH is sealed for an ssh key, as age does.
+func forSSH(t *testing.T) string {
+	t.Helper()
+	var out strings.Builder
+	text := armor.NewWriter(&out)
+	w, err := age.Encrypt(text, sshRecipient{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), text.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// sshRecipient writes the line that an ssh key has in the header.
+type sshRecipient struct{}
+
+func (sshRecipient) Wrap([]byte) ([]*age.Stanza, error) {
+	return []*age.Stanza{{Type: "ssh-ed25519", Args: []string{"5BMRnA", "x"}, Body: make([]byte, 32)}}, nil
 }
 
 // TestVersion: it differs by key, name and plaintext.

@@ -54,6 +54,7 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 			c.where(out)
 			c.inSet(given, out)
 		}
+		c.together(out)
 		c.batch(out)
 		c.rollout(out)
 		c.job(data, out)

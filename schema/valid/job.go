@@ -162,6 +162,21 @@ func (c *check) system(given, job map[string]any) {
 	delete(job, "tasks")
 }
 
+// together checks that places are looked for for the tasks of a job that gets all or none.
+func (c *check) together(job map[string]any) {
+	why := ""
+	switch _, inside := job["allocset"].(string); {
+	case job["together"] != any(true):
+	case inside:
+		why = "the tasks of a job with an allocset run where its allocs are"
+	case job["kind"] == string(schema.System):
+		why = `a job of kind "system" has one task on each machine`
+	}
+	if why != "" {
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: []string{"together"}, Key: true, Message: why + `: "together" has no effect`, Hint: "remove together"})
+	}
+}
+
 // batch checks that a job of kind batch, each of whose tasks is done for itself,
 // has no policy for a rollout as a whole.
 func (c *check) batch(job map[string]any) {

@@ -303,6 +303,7 @@ var jobRule = &Rule{
 		{Name: "constraints", Rule: constraintsRule},
 		{Name: "preferences", Rule: preferencesRule},
 		{Name: "spread", Rule: spreadRule},
+		{Name: "together", Rule: &Rule{Type: Bool}},
 		{Name: "task", Rule: taskRule, Required: true},
 		{Name: "update", Rule: updateRule, Default: map[string]any{}},
 		{Name: "silence", Rule: silenceRule},

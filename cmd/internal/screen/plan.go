@@ -40,7 +40,7 @@ func PlanHead(o *plan.Outcome) string {
 
 // spell writes a time in seconds for people.
 func spell(seconds float64) string {
-	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
+	return time.Duration(seconds * float64(time.Second)).Round(100 * time.Millisecond).String()
 }
 
 // countFates counts tasks by what becomes of them, "" if nothing does of any.

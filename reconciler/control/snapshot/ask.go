@@ -43,6 +43,7 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 	t := c.facts.Task(a.Task)
 	waited, until := c.waited(a, t)
 	p.Waited = waited
+	p.Together = c.together(a)
 	if t == nil {
 		return p, until
 	}
@@ -71,6 +72,21 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 		p.Avoid = nil
 	}
 	return p, until
+}
+
+// together returns how many tasks of a job have to have places for any that asks to get
+// one: all but those that are done, 0 if each is placed for itself.
+func (c *Cell) together(a Ask) int {
+	if !a.Job.Together {
+		return 0
+	}
+	n := a.Job.Tasks
+	for _, t := range c.facts.Tasks(a.Task.JobName) {
+		if t.Done != nil && t.Index < a.Job.Tasks {
+			n--
+		}
+	}
+	return n
 }
 
 // mayHold returns the machines that are up and, for a task that runs in an

@@ -1,0 +1,69 @@
+package screen_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/cmd/internal/screen"
+	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/reconciler/status"
+	"github.com/musterhq/muster/schema"
+)
+
+// TestPlan: a plan in lines of 80 cells.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	o := &plan.Outcome{
+		Ending: plan.Blocked, Seconds: 125,
+		Tasks: []plan.Task{
+			{Name: "search/web/0", Fate: plan.Moves, From: "m1", To: "m2", Causes: []schema.CauseKind{schema.CauseUpdate}},
+			{Name: "search/web/1", Fate: plan.Evicted, From: "m1", Causes: []schema.CauseKind{schema.CausePreempted}},
+		},
+		Steps:     []plan.Step{{}},
+		Preempted: []plan.Preempted{{Task: "search/web/1", Priority: 100, By: "ads/db/0", Becomes: "it is pending: no machine has room"}},
+		Pending:   []plan.Pending{{Task: "search/web/1", Reason: "no machine has room"}, {Task: "ads/x/0", Reason: "no machine has room", Before: true}},
+		Rollouts:  []plan.Rollout{{Job: "search/web", Stops: 2, Starts: 1, Seconds: 61, MostDown: 2, MayBeDown: 1}},
+		Quota:     []plan.QuotaChange{{User: "search", Band: schema.BandProduction}},
+		Blocked:   []status.Blocker{{Message: "job search/web: paused: " + strings.Repeat("long ", 30), Next: "muster why search/web"}},
+		Warnings:  []string{"\x1b[31mred"},
+	}
+	o.Quota[0].After.CPUMilli = 1500
+	var b strings.Builder
+	for _, s := range screen.Plan(o, 80, 1) {
+		b.WriteString(s.Title + "\n" + s.Text)
+	}
+	for line := range strings.Lines(b.String()) {
+		if screen.Cells(strings.TrimSuffix(line, "\n")) > 80 {
+			t.Errorf("a line of over 80 cells: %q", line)
+		}
+	}
+	for _, want := range []string{"search/web/0  moves", "m1 → m2", "search/web/1 (priority 100) for ads/db/0", "search/web/1: no machine has room\n", "2 of 1", "0 → 1500m", "as before"} {
+		if !strings.Contains(b.String(), want) && want != "as before" {
+			t.Errorf("no %q in:\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "\x1b") {
+		t.Errorf("an escape is printed: %q", b.String())
+	}
+	if got := screen.PlanHead(o); got != "tasks: 1 move, 1 left without a machine; then it is blocked: a person has to act, in 2m5s at the least" {
+		t.Error(got)
+	}
+}
+
+// TestComment: nothing in a plan ends the block that it stands in, and what is too long is left
+// out whole.
+func TestComment(t *testing.T) {
+	t.Parallel()
+	evil := "```\n</details><img src=x>\n@everyone **bold** \x1b[2J\n"
+	got := screen.Comment("head", []screen.Section{{Title: "<b>@all", Text: evil}, {Title: "long", Text: strings.Repeat("x", 70_000)}})
+	if !strings.Contains(got, "\n````text\n```\n") || !strings.Contains(got, "\n````\n\n</details>\n") {
+		t.Errorf("what is in a section ends its block:\n%s", got)
+	}
+	if strings.Contains(got, "<b>") || strings.Contains(got, "<summary>@") || strings.Contains(got, "\x1b") || strings.Contains(got, "xxxxx") {
+		t.Errorf("it is not shown as it is:\n%s", got)
+	}
+	if !strings.Contains(got, fmt.Sprintf("%d of %d sections is left out", 1, 2)) {
+		t.Errorf("it is not said that a section is left out:\n%s", got)
+	}
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/cmd/internal/screen"
+	"github.com/musterhq/muster/reconciler/checkpoint"
+	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/schema"
+)
+
+// whatIfFlags say which cell is simulated.
+type whatIfFlags struct {
+	master  masterFlag
+	against string
+	all     bool
+	out     *outputFlag
+}
+
+func (f *whatIfFlags) add(c *cobra.Command) {
+	f.master.add(c)
+	f.out = addOutput(c, "text", "json")
+	c.Flags().StringVar(&f.against, "against", "", "simulate the cell in a file that `muster checkpoint save` wrote")
+}
+
+// cell returns the cell that is simulated, as it was when it was saved, or is now.
+func (f *whatIfFlags) cell(ctx context.Context) (*plan.Cell, *checkpoint.Cell, error) {
+	saved, err := savedCell(ctx, &f.master, f.against)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := plan.New(configOf(saved))
+	return c, saved, err
+}
+
+// savedCell returns a checkpoint from a file, or of the cell of a master.
+func savedCell(ctx context.Context, m *masterFlag, file string) (*checkpoint.Cell, error) {
+	if file != "" && m.url != "" {
+		return nil, invalid("leave one of them out", "both --master and --against are given")
+	}
+	if file != "" {
+		return readCheckpoint(file)
+	}
+	cl, err := m.client()
+	if err != nil {
+		return nil, err
+	}
+	from, err := cl.Checkpoint(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	return checkpoint.Read(from)
+}
+
+// configOf returns what a cell in a checkpoint is simulated with.
+func configOf(c *checkpoint.Cell) plan.Config {
+	return plan.Config{
+		State: c.State, Machines: c.Machines, Now: c.At, Since: c.Since,
+		LostAfter: time.Duration(c.LostAfterSeconds * float64(time.Second)),
+	}
+}
+
+// simulated is what the commands print with -o json. Field names are stable.
+type simulated struct {
+	Version int           `json:"version"`
+	Cell    string        `json:"cell"`
+	At      time.Time     `json:"at"`
+	Outcome *plan.Outcome `json:"outcome"`
+}
+
+// run follows a cell to which something was done since a mark, and prints what comes of it.
+func (f *whatIfFlags) run(std stdio, c *plan.Cell, saved *checkpoint.Cell, mark *plan.Mark) error {
+	ending, last, err := c.Run()
+	if err != nil {
+		return err
+	}
+	o := c.Outcome(mark, ending, last)
+	if f.out.value == "json" {
+		return printJSON(std.out, simulated{plan.Version, saved.Cell, saved.At, o})
+	}
+	most, width := 20, columns(std.out, false)
+	if f.all {
+		most = 0
+	}
+	text := screen.Wrap("", "  ", fmt.Sprintf("cell %s as of %s", saved.Cell, saved.At.Format(time.RFC3339)), width)
+	for _, s := range screen.Plan(o, width, most) {
+		text += "\n" + s.Title + "\n" + s.Text
+	}
+	_, err = io.WriteString(std.out, text+"\n"+screen.Wrap("", "  ", screen.PlanHead(o), width))
+	return err
+}
+
+// machinesFlag picks machines, by name or by their attributes.
+type machinesFlag struct{ selector string }
+
+func (f *machinesFlag) add(c *cobra.Command) {
+	c.Flags().StringVarP(&f.selector, "selector", "l", "", "machines with these attributes, such as rack=r3")
+}
+
+// names returns the machines of a cell that are meant.
+func (f *machinesFlag) names(c *plan.Cell, args []string) ([]string, error) {
+	names := map[string]bool{}
+	for _, name := range args {
+		if err := schema.CheckName(name); err != nil {
+			return nil, invalid("muster status --machines lists the machines", "machine: %w", err)
+		}
+		names[name] = true
+	}
+	s := c.Status()
+	if f.selector != "" {
+		selector, err := schema.ParseSelector(f.selector)
+		if err != nil {
+			return nil, invalid("such as -l rack=r3", "%w", err)
+		}
+		for i := range s.Machines {
+			m := &s.Machines[i]
+			attributes := maps.Clone(m.Attributes)
+			if attributes == nil {
+				attributes = map[string]string{}
+			}
+			attributes["machine"] = m.Name
+			names[m.Name] = names[m.Name] || selector.Matches(attributes)
+		}
+		maps.DeleteFunc(names, func(_ string, picked bool) bool { return !picked })
+	}
+	if len(names) == 0 {
+		return nil, invalid("name machines, or attributes that some have: muster status --machines lists them", "no machine is picked")
+	}
+	return slices.Sorted(maps.Keys(names)), nil
+}
+
+func newSimulateDrain(std stdio) *cobra.Command {
+	var f whatIfFlags
+	var pick machinesFlag
+	var atOnce int
+	c := &cobra.Command{
+		Use:   "drain MACHINE… | -l ATTRIBUTES",
+		Short: "print what a cell would do if machines were drained",
+		Long: `Print what a cell would do if machines were drained: which tasks move where, for how
+long and beside which disruption budgets, who is preempted, and what stays pending or
+keeps a machine from being empty. The cell is that of --master, or of a file that
+muster checkpoint save wrote; the code is the master's, on simulated machines.`,
+		Example: "  muster simulate drain m1 m2 --against local.checkpoint\n  muster simulate drain -l rack=r3 --at-once 4",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if atOnce < 1 || atOnce > schema.MaxDrainAtOnce {
+				return invalid("how many of the machines are emptied at a time", "--at-once %d: want 1 to %d", atOnce, schema.MaxDrainAtOnce)
+			}
+			c, saved, err := f.cell(cmd.Context())
+			if err != nil {
+				return err
+			}
+			names, err := pick.names(c, args)
+			if err != nil {
+				return err
+			}
+			mark := c.Mark()
+			if err := c.Drain(names, atOnce); err != nil {
+				return invalid("muster status --machines lists the machines", "%w", err)
+			}
+			return f.run(std, c, saved, mark)
+		},
+	}
+	f.add(c)
+	pick.add(c)
+	c.Flags().BoolVar(&f.all, "all", false, "show all tasks, however many lines that takes")
+	c.Flags().IntVar(&atOnce, "at-once", 1, "how many of the machines are emptied at a time")
+	return c
+}
+
+func newSimulateLose(std stdio) *cobra.Command {
+	var f whatIfFlags
+	var pick machinesFlag
+	c := &cobra.Command{
+		Use:   "lose MACHINE… | -l ATTRIBUTES",
+		Short: "print what a cell would do if machines were lost",
+		Long: `Print what a cell would do if machines were silent from now on: which tasks start again
+elsewhere and when, who is preempted, and what stays pending. The cell is that of
+--master, or of a file that muster checkpoint save wrote; the code is the master's, on
+simulated machines.`,
+		Example: "  muster simulate lose m1 --against local.checkpoint\n  muster simulate lose -l rack=r3",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, saved, err := f.cell(cmd.Context())
+			if err != nil {
+				return err
+			}
+			names, err := pick.names(c, args)
+			if err != nil {
+				return err
+			}
+			mark := c.Mark()
+			if unknown := c.Lose(names); len(unknown) > 0 {
+				return invalid("muster status --machines lists the machines", "cell %s has no machine that is up and called %s", saved.Cell, strings.Join(unknown, ", "))
+			}
+			return f.run(std, c, saved, mark)
+		},
+	}
+	f.add(c)
+	pick.add(c)
+	c.Flags().BoolVar(&f.all, "all", false, "show all tasks, however many lines that takes")
+	return c
+}
+
+func newSimulateFit(std stdio) *cobra.Command {
+	var f whatIfFlags
+	c := &cobra.Command{
+		Use:   "fit USER/JOB",
+		Short: "print how many more tasks of a job have room in a cell",
+		Long: `Print how many more tasks of a job have room in a cell, by rack, and what stops the
+next one: beside what runs, with no task making room for another, and whatever quota
+says. The cell is that of --master, or of a file that muster checkpoint save wrote; the
+code is the master's.`,
+		Example: "  muster simulate fit search/web --against local.checkpoint",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, index, err := parseWhat(args[0]); err != nil || index >= 0 {
+				return invalid("such as muster simulate fit search/web", "%q: want USER/JOB", args[0])
+			}
+			c, _, err := f.cell(cmd.Context())
+			if err != nil {
+				return err
+			}
+			fit, err := c.Fit(args[0])
+			if err != nil {
+				return invalid("muster status lists the jobs", "%w", err)
+			}
+			if f.out.value == "json" {
+				return printJSON(std.out, fit)
+			}
+			return printFit(std.out, fit)
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func printFit(w io.Writer, f *plan.Fit) error {
+	width := columns(w, false)
+	text := fmt.Sprintf("%s has %s: %d more fit\n", f.Job, schema.Count(f.Has, "task"), f.More)
+	for _, rack := range slices.Sorted(maps.Keys(f.Racks)) {
+		if rack != "" {
+			text += fmt.Sprintf("  rack %s: %d\n", rack, f.Racks[rack])
+		}
+	}
+	if f.Next != "" {
+		text += screen.Wrap("the next: ", "  ", f.Next, width)
+	}
+	_, err := io.WriteString(w, screen.PrintableLines(text))
+	return err
+}

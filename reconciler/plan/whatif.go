@@ -1,0 +1,152 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/schema"
+)
+
+// whatIf is the directory of what is declared only to see what would be: one whose packages may
+// declare machines and cells.
+const whatIf = "cells/what-if"
+
+// whatIfCommit stands for the commit that declares it.
+const whatIfCommit = "ffffffffffffffffffffffffffffffffffffffff"
+
+// desired returns the packages that the cell's head has, as a commit that changes nothing, and
+// one more that objects are added to.
+func (c *Cell) desired() (schema.Compiled, *schema.Package) {
+	head := &c.state().Head
+	out := schema.Compiled{Commit: whatIfCommit}
+	for dir, p := range c.state().HeadPackages() {
+		if dir != whatIf {
+			out.Packages = append(out.Packages, schema.CompiledPackage{Dir: dir, Package: p, Digest: head.Packages[dir]})
+		}
+	}
+	slices.SortFunc(out.Packages, func(a, b schema.CompiledPackage) int { return strings.Compare(a.Dir, b.Dir) })
+	return out, &schema.Package{Dir: whatIf, Origins: map[schema.ObjectKey]schema.Position{}}
+}
+
+// commitWith has the head of the cell become commit and p.
+func (c *Cell) commitWith(commit schema.Compiled, p *schema.Package) error {
+	p.Objects.Sort()
+	p.Objects.Each(func(key schema.ObjectKey, _ any) {
+		p.Origins[key] = schema.Position{Path: whatIf + "/what-if.cue", Line: 1, Column: 1}
+	})
+	commit.Packages = append(commit.Packages, schema.CompiledPackage{Dir: p.Dir, Package: p, Digest: schema.DigestOf(p)})
+	return c.Commit(commit)
+}
+
+// Drain has machines be drained, so many at once. It errs with the first that the cell does
+// not have.
+func (c *Cell) Drain(names []string, atOnce int) error {
+	for _, name := range names {
+		if c.state().Machines[name] == nil {
+			return fmt.Errorf("cell %s has no machine %q", c.state().Cell, name)
+		}
+	}
+	commit, p := c.desired()
+	// By a selector, since the repository may speak of a machine by its name already.
+	p.Objects.Machines = []schema.Machine{{
+		Name: "what-if", Cell: c.state().Cell, Match: "machine in (" + strings.Join(names, ",") + ")",
+		Drain: &schema.Drain{AtOnce: atOnce, AtDeadline: schema.DeadlineBudget},
+	}}
+	return c.commitWith(commit, p)
+}
+
+// Fit is how many more tasks of a job have room. Field names are stable.
+type Fit struct {
+	Job  string `json:"job"`
+	Has  int    `json:"has"`  // tasks that it is to have now
+	More int    `json:"more"` // that have room beside what runs, without a preemption
+	// Racks says on which racks they would be: by the attribute rack of machines, "" of those
+	// without.
+	Racks map[string]int `json:"racks"`
+	// Next says why one more has no room; "" if as many fit as a job may have.
+	Next string `json:"next,omitempty"`
+}
+
+// fitStep is how many tasks are asked for at once.
+const fitStep = 1000
+
+// Fit returns how many more tasks of a job, user/job, have room: whatever its quota is, and with
+// no task making room. It errs if the cell has no such job. The Cell is of no further use.
+func (c *Cell) Fit(job string) (*Fit, error) {
+	name, err := schema.ParseJobName(c.state().Cell + "/" + job)
+	if err != nil {
+		return nil, err
+	}
+	d, ok := intent.Of(c.state()).Jobs[name]
+	if !ok || d.Job.Kind == schema.System {
+		return nil, fmt.Errorf("cell %s has no job %q whose number of tasks may grow", c.state().Cell, job)
+	}
+	f := &Fit{Job: job, Has: d.Job.Tasks, Racks: map[string]int{}}
+	for more := fitStep; ; more += fitStep {
+		want := min(d.Job.Tasks+more, schema.MaxTasks)
+		if err := c.grow(name, want); err != nil {
+			return nil, err
+		}
+		f.More, f.Next, f.Racks = c.placed(name, d.Job.Tasks)
+		if f.More < want-d.Job.Tasks || want == schema.MaxTasks {
+			return f, nil
+		}
+	}
+}
+
+// grow has a job have so many tasks that make no room for themselves, and follows the cell until
+// they are placed as far as they are.
+func (c *Cell) grow(name schema.JobName, tasks int) error {
+	commit, p := c.desired()
+	cell := schema.Cell{Name: c.state().Cell}
+	for i := range commit.Packages {
+		in := commit.Packages[i].Package
+		next := *in
+		next.Objects.Cells = nil
+		for j := range in.Objects.Cells {
+			if in.Objects.Cells[j].Name == cell.Name {
+				cell = in.Objects.Cells[j]
+			} else {
+				next.Objects.Cells = append(next.Objects.Cells, in.Objects.Cells[j])
+			}
+		}
+		next.Objects.Jobs = slices.Clone(in.Objects.Jobs)
+		for j := range next.Objects.Jobs {
+			if next.Objects.Jobs[j].ID() == name {
+				next.Objects.Jobs[j].Tasks = tasks
+			}
+		}
+		commit.Packages[i].Package, commit.Packages[i].Digest = &next, schema.DigestOf(&next)
+	}
+	cell.Quota = "off"
+	p.Objects.Cells = append(p.Objects.Cells, cell)
+	if err := c.commitWith(commit, p); err != nil {
+		return err
+	}
+	return c.round() // all that fit are placed in one
+}
+
+// placed returns how many tasks of a job from an index on have a machine without a preemption,
+// where, and why one has none.
+func (c *Cell) placed(name schema.JobName, from int) (n int, next string, racks map[string]int) {
+	racks = map[string]int{}
+	s := c.Status()
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		task, err := schema.ParseTaskName(c.state().Cell + "/" + t.Name)
+		if err != nil || task.JobName != name || task.Index < from {
+			continue
+		}
+		if t.Machine == "" {
+			if next == "" {
+				next = t.Reason
+			}
+			continue
+		}
+		n++
+		racks[c.state().Machines[t.Machine].Attributes["rack"]]++
+	}
+	return n, next, racks
+}

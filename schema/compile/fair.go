@@ -1,0 +1,170 @@
+package compile
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// A commit may hold the work of many teams. So that none keeps another waiting, and none
+// fills the memory of the master, packages are evaluated in turns over those whose they
+// are, small ones first, and what is too much is counted for each of these apart. Of a
+// commit the outcome is the same whatever the order in which packages were finished, and
+// whatever the cache holds: a package is refused for what those before it have used.
+
+// maxTooMuch is how many packages of one owner may exceed the limits of a package before
+// its further ones are not evaluated.
+const maxTooMuch = 3
+
+// owners says whose a directory is.
+type owners struct {
+	tenants []schema.Tenant
+}
+
+// first reports whether a directory may declare who owns what: it is evaluated before the
+// others.
+func first(dir string) bool { return dir == "." || below(dir, "cells") }
+
+// ownersOf returns the owners that the packages of units declare, as far as they are in
+// the cache.
+func (c *Compiler) ownersOf(units []*unit) owners {
+	var o owners
+	for _, u := range units {
+		if e := c.cache[u.key]; first(u.dir) && u.node != nil && e != nil && e.pkg.Package != nil {
+			o.tenants = append(o.tenants, e.pkg.Package.Objects.Tenants...)
+		}
+	}
+	return o
+}
+
+// of returns the name of who owns a directory: a tenant, nobody, or, where there are no
+// tenants, what lies together.
+func (o owners) of(dir string) string {
+	if first(dir) {
+		return dir
+	}
+	if len(o.tenants) == 0 {
+		parts := strings.SplitN(dir, "/", 3)
+		return path.Join(parts[:min(2, len(parts))]...)
+	}
+	owner, longest := "the directories of no tenant", ""
+	for i := range o.tenants {
+		for _, p := range o.tenants[i].Paths {
+			if below(dir, p) && len(p) >= len(longest) {
+				owner, longest = fmt.Sprintf("tenant %q", o.tenants[i].Name), p
+			}
+		}
+	}
+	return owner
+}
+
+// turns sorts units by owner: each owner's small ones first, in an order that depends on
+// nothing but the tree.
+func (o owners) turns(units []*unit) map[string][]*unit {
+	out := map[string][]*unit{}
+	for _, u := range units {
+		if u.owner = o.of(u.dir); u.node != nil {
+			out[u.owner] = append(out[u.owner], u)
+		}
+	}
+	for _, all := range out {
+		slices.SortStableFunc(all, func(a, b *unit) int { return cmp.Or(cmp.Compare(a.bytes, b.bytes), strings.Compare(a.dir, b.dir)) })
+	}
+	return out
+}
+
+// interleave returns the units in turns over their owners.
+func interleave(turns map[string][]*unit, wanted []*unit) []*unit {
+	type turn struct {
+		u *unit
+		n int
+	}
+	want := map[*unit]bool{}
+	for _, u := range wanted {
+		want[u] = true
+	}
+	var all []turn
+	for _, mine := range turns {
+		n := 0
+		for _, u := range mine {
+			if want[u] {
+				all = append(all, turn{u, n})
+				n++
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b turn) int { return cmp.Or(cmp.Compare(a.n, b.n), strings.Compare(a.u.dir, b.u.dir)) })
+	out := make([]*unit, len(all))
+	for i := range all {
+		out[i] = all[i].u
+	}
+	return out
+}
+
+// usage is what the packages of an owner have used together, as far as is known.
+type usage struct {
+	tooMuch int // packages that exceed a limit
+	bytes   int // of data
+}
+
+// use counts the outcome of a package for its owner. The caller holds b.mu.
+func (b *batch) use(u *unit, e *entry) {
+	used := b.used[u.owner]
+	used.bytes += e.bytes
+	if e.tooMuch {
+		used.tooMuch++
+	}
+	b.used[u.owner] = used
+}
+
+// count begins the usage of a commit with what the cache holds of it.
+func (b *batch) count(units []*unit) {
+	b.used = map[string]usage{}
+	for _, u := range units {
+		if e := b.c.cache[u.key]; u.node != nil && e != nil {
+			b.use(u, e)
+		}
+	}
+}
+
+// spent says why a package is not to be evaluated or taken, by what those of the same owner
+// before it have used as far as is known; nil if it is. The caller holds b.mu.
+func (b *batch) spent(u *unit) *schema.Diagnostic {
+	limit := b.c.cfg.Limits.OwnerBytes
+	if used := b.used[u.owner]; used.tooMuch < maxTooMuch && used.bytes <= limit {
+		return nil // however they are ordered
+	}
+	var over []*unit
+	bytes := 0
+	for _, before := range b.turns[u.owner] {
+		if before == u {
+			break
+		}
+		e := b.c.cache[before.key]
+		if e == nil {
+			continue
+		}
+		if bytes += e.bytes; e.tooMuch {
+			over = append(over, before)
+		}
+	}
+	if e := b.c.cache[u.key]; e != nil {
+		bytes += e.bytes
+	}
+	owner := u.owner
+	switch {
+	case len(over) >= maxTooMuch:
+		d := firstOf(over[maxTooMuch-1].first, schema.RuleLimit, fmt.Sprintf("%d packages of %s exceed the limits of a package, so its larger ones are not compiled", maxTooMuch, owner))
+		d.Hint = "correct or remove these packages: " + strings.Join([]string{over[0].dir, over[1].dir, over[2].dir}, ", ")
+		return &d
+	case bytes > limit:
+		d := firstOf(u.first, schema.RuleLimit, fmt.Sprintf("with the data of this package, that of %s is more than %d MiB", owner, limit>>20))
+		d.Hint = "declare fewer objects, or shorter ones"
+		return &d
+	}
+	return nil
+}
