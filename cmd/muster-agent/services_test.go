@@ -72,6 +72,9 @@ func TestServicesLock(t *testing.T) {
 		if third := openServices("one", "m3", locks, log); third.rests() {
 			t.Error("one that finds services in the kernel has no use for a directory")
 		}
+		if left, err := os.ReadDir(locks); err != nil || len(left) > 0 {
+			t.Errorf("left in the directory of locks: %v, %v", left, err)
+		}
 		second.retry()
 		if second.lock == nil {
 			t.Error("the lock was not taken over")

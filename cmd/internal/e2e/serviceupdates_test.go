@@ -68,11 +68,13 @@ type poller struct {
 	first map[string]time.Time
 }
 
-// pollEvery is the time between the requests of a poller.
-const pollEvery = 10 * time.Millisecond
+// pollEvery is the time between the requests of a poller: all of them send at most 500 each second.
+func pollEvery() time.Duration {
+	return max(10*time.Millisecond, time.Duration(*delayMachines)*2*time.Millisecond)
+}
 
 func (p *poller) poll(ctx context.Context, to netip.AddrPort) {
-	tick := time.NewTicker(pollEvery)
+	tick := time.NewTicker(pollEvery())
 	defer tick.Stop()
 	for {
 		select {

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -23,12 +25,29 @@ func Lock(dir, cell string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := filelock.Take(filelock.Config{Dir: dir, File: fmt.Sprintf("services-%s-%d", cell, at.Ino), Owner: strconv.Itoa(os.Getpid())})
+	name := fmt.Sprintf("services-%s-%d", cell, at.Ino)
+	lock, err := filelock.Take(filelock.Config{Dir: dir, File: name, Owner: strconv.Itoa(os.Getpid())})
 	if by := (*filelock.HeldError)(nil); errors.As(err, &by) {
 		return nil, fmt.Errorf("another agent of a cell with this name programs services here (pid %s)", by.Owner)
 	}
 	if err != nil {
 		return nil, err // not a nil *Lock in an interface
 	}
-	return lock, nil
+	return &held{lock, filepath.Join(dir, name)}, nil
+}
+
+// held is a lock with its file.
+type held struct {
+	*filelock.Lock
+	file string
+}
+
+// Close gives the lock back. The file goes while it is locked: who waits for it finds that it is not the one
+// that the name leads to any more, and makes another.
+func (h *held) Close() error {
+	err := os.Remove(h.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, h.Lock.Close())
 }
