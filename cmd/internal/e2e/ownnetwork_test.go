@@ -54,7 +54,7 @@ job: client: muster.#Job & {
 		process: command: ["/bin/sh", "-c", """
 			while :; do
 				for a in $(cat %[2]s/addresses); do
-					got=$(timeout 10 %[1]s wget -q -O- http://$a/ 2>&1); [ "$got" = $a ] && echo ok >>%[2]s/client-$MUSTER_TASK_INDEX || echo $a: $got: failed >>%[2]s/client-$MUSTER_TASK_INDEX
+					got=$(timeout 30 %[1]s wget -q -O- http://$a/ 2>&1); [ "$got" = $a ] && echo ok >>%[2]s/client-$MUSTER_TASK_INDEX || echo $a: $got: failed >>%[2]s/client-$MUSTER_TASK_INDEX
 				done
 				sleep 0.1
 			done
@@ -194,7 +194,7 @@ func ownNetwork(c *ranged) {
 	}
 	for i := range 6 {
 		name := fmt.Sprintf("%d.web.crew.%s.muster.internal", i, cellName)
-		c.must(eventually(func() error {
+		c.must(within(bound, func() error {
 			out, err := c.inside(fmt.Sprint("crew/client/", i%3), "/usr/bin/getent", "hosts", name)
 			if err != nil {
 				return err
@@ -231,7 +231,7 @@ func ownNetwork(c *ranged) {
 	}
 }
 
-// goesOn waits until each client has reached each address some times more, and fails if one
+// goesOn waits until each client has reached as many tasks more as there are, and fails if one
 // did not once.
 func (c *ranged) goesOn(when string, addresses []string) {
 	c.t.Helper()
@@ -242,10 +242,10 @@ func (c *ranged) goesOn(when string, addresses []string) {
 			return strings.Count(string(b), "ok\n"), strings.Count(string(b), "failed\n")
 		}
 		begin, _ := read()
-		c.must(eventually(func() error {
-			if ok, _ := read(); ok < begin+2*len(addresses) {
+		c.must(within(bound, func() error {
+			if ok, _ := read(); ok < begin+len(addresses) {
 				b, _ := os.ReadFile(journal)
-				return fmt.Errorf("%s: client %d has reached %d tasks: want %d: %s", when, i, ok, begin+2*len(addresses), b[max(0, len(b)-500):])
+				return fmt.Errorf("%s: client %d has reached %d tasks: want %d: %s", when, i, ok, begin+len(addresses), b[max(0, len(b)-500):])
 			}
 			return nil
 		}))
