@@ -47,25 +47,32 @@ func silent(packages []*schema.Package, c schema.Compiled) []schema.Diagnostic {
 			}
 		}
 		for i := range p.Objects.Quotas {
-			q := &p.Objects.Quotas[i]
-			if _, known := slices.BinarySearch(users, q.User); known || len(users) == 0 {
-				continue
+			if d := unusable(p, &p.Objects.Quotas[i], users); d != nil {
+				warn(*d)
 			}
-			key := schema.ObjectKey{Kind: schema.KindQuota, Name: q.Name}
-			d := schema.Diagnostic{
-				Rule: schema.RuleNoEffect, Position: p.Place(key, "user"), Field: key.Field() + ".user",
-				Message: fmt.Sprintf("no tenant has the user %q, so nobody can use this quota", q.User), Hint: "correct the user, or add it to the users of a tenant",
-			}
-			if near := valid.Nearest(q.User, users); near != "" {
-				d.Hint = fmt.Sprintf("did you mean %q?", near)
-			}
-			warn(d)
 		}
 	}
 	if jobs && !cells {
 		warn(noCell)
 	}
 	return out
+}
+
+// unusable warns of a quota for a user of no tenant, nil if users, which are sorted, has it
+// or there are none.
+func unusable(p *schema.Package, q *schema.Quota, users []string) *schema.Diagnostic {
+	if _, known := slices.BinarySearch(users, q.User); known || len(users) == 0 {
+		return nil
+	}
+	key := schema.ObjectKey{Kind: schema.KindQuota, Name: q.Name}
+	d := &schema.Diagnostic{
+		Rule: schema.RuleNoEffect, Position: p.Place(key, "user"), Field: key.Field() + ".user",
+		Message: fmt.Sprintf("no tenant has the user %q, so nobody can use this quota", q.User), Hint: "correct the user, or add it to the users of a tenant",
+	}
+	if near := valid.Nearest(q.User, users); near != "" {
+		d.Hint = fmt.Sprintf("did you mean %q?", near)
+	}
+	return d
 }
 
 // noCell is the warning about a repository that declares jobs and no cell.
