@@ -1,10 +1,7 @@
 package compile
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -16,83 +13,6 @@ import (
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/valid"
 )
-
-// ErrNoField says that an object has no such field, set or by default.
-var ErrNoField = errors.New("there is no such field")
-
-// Role is what a place does to a value.
-type Role string
-
-// The roles.
-const (
-	Sets     Role = "sets"     // the value stands there
-	Defaults Role = "defaults" // what the value is unless it is set
-	Limit    Role = "limits"   // what the value may be
-	Schema   Role = "schema"   // the default of the schema, which is nowhere in the repository
-)
-
-// Contribution is one place that a value comes from.
-type Contribution struct {
-	Role Role `json:"role"`
-	// Position is the zero Position for Schema.
-	schema.Position
-	Text string `json:"text"` // what is written there, in one line, shortened
-}
-
-// FieldSource is a value of an object and where it comes from.
-type FieldSource struct {
-	Field  string         `json:"field"` // data path in the object
-	Value  string         `json:"value"` // as JSON, shortened
-	Places []Contribution `json:"places"`
-}
-
-// question asks a child for the sources of the fields of an object.
-type question struct {
-	Kind  schema.Kind `json:"kind"`
-	Name  string      `json:"name"`
-	Field string      `json:"field"` // "" for all
-}
-
-// Sources returns where the values of an object of a tree come from: of the field at a data
-// path, or of all for "". It compiles the package of the object alone; the package must
-// be free of errors. It errs with ErrNoField.
-func (c *Compiler) Sources(ctx context.Context, tree schema.Tree, dir string, key schema.ObjectKey, field string) ([]FieldSource, error) {
-	p, units, _ := plan(tree, c.known, c.cfg.Limits)
-	at := slices.IndexFunc(units, func(u *unit) bool { return u.dir == dir && u.node != nil })
-	if at < 0 {
-		return nil, fmt.Errorf("package %s: does not compile", dir)
-	}
-	b := &batch{c: c, p: p, deaths: map[string]int{}}
-	req, trouble := b.request(units[at])
-	if trouble != nil {
-		return nil, trouble
-	}
-	req.Ask = &question{Kind: key.Kind, Name: key.Declared(), Field: field}
-	empty, err := os.MkdirTemp("", "muster-compile-")
-	if err != nil {
-		return nil, fmt.Errorf("make a directory for a compile child: %w", err)
-	}
-	defer func() { _ = os.Remove(empty) }()
-	w, err := startWorker(ctx, c.cfg.Exe, c.cfg.Args, empty)
-	if err != nil {
-		return nil, err
-	}
-	resp, died, err := w.do(ctx, req)
-	switch {
-	case err != nil:
-		return nil, err
-	case died != nil:
-		return nil, fmt.Errorf("package %s: %s", dir, died.why)
-	}
-	w.close()
-	if len(resp.Diagnostics) > 0 {
-		return nil, resp.Diagnostics[0]
-	}
-	if len(resp.Sources) == 0 {
-		return nil, ErrNoField
-	}
-	return resp.Sources, nil
-}
 
 // answer finds the sources of a package that compiles.
 func answer(req request, l *loaded) response {
