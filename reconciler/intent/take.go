@@ -50,7 +50,7 @@ func Take(c schema.Compiled) Taken {
 	if len(all.Tenants) == 0 && len(t.Packages) > 0 && !t.Headless {
 		ds = append(ds, NoTenants)
 	}
-	if !t.Headless {
+	if !t.Headless && !hasError(ds) { // else it may be the reason
 		ds = append(ds, silent(t.Packages, c)...)
 	}
 	t.Objects, t.Diagnostics = all, ds
