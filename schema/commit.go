@@ -3,6 +3,7 @@ package schema
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -129,6 +130,53 @@ type CompiledPackage struct {
 	// Below says that Diagnostics hold for all directories below Dir too: none
 	// of them was read.
 	Below bool
+}
+
+// Mistakes returns all that is wrong with a commit, in no order: each mistake once, with
+// how many packages do not compile because of it if it lies in another one.
+func (c *Compiled) Mistakes() []Diagnostic {
+	all := slices.Clone(c.Diagnostics)
+	type mistake struct {
+		at   Position
+		text string
+	}
+	first := map[mistake]int{} // index in all
+	stops := map[int]int{}     // packages other than that of the mistake, by index in all
+	own := map[Position]int{}
+	for i := range c.Packages {
+		p := &c.Packages[i]
+		for _, d := range p.Diagnostics {
+			elsewhere := d.Severity == Error && path.Dir(d.Path) != p.Dir
+			at := mistake{d.Position, d.Message}
+			if i, again := first[at]; again && elsewhere && p.Awaits == "" {
+				stops[i]++
+				continue
+			}
+			if p.Awaits != "" {
+				continue
+			}
+			first[at] = len(all)
+			if d.Severity == Error && !elsewhere {
+				own[d.Position] = len(all)
+			}
+			all = append(all, d)
+		}
+	}
+	for i := range c.Packages {
+		p := &c.Packages[i]
+		if p.Awaits == "" || len(p.Diagnostics) == 0 {
+			continue
+		}
+		if at, ok := own[p.Diagnostics[0].Position]; ok {
+			stops[at]++
+		} else {
+			all = append(all, p.Diagnostics...)
+		}
+	}
+	for i, n := range stops {
+		all[i].Message += fmt.Sprintf(" (%s not compile because of it)", map[bool]string{true: "1 other package does", false: fmt.Sprintf("%d other packages do", n)}[n == 1])
+	}
+	return all
 }
 
 // Head says what the cell's desired data is: flipped in one transaction, after

@@ -25,20 +25,18 @@ func Take(c schema.Compiled) Taken {
 	if !hasError(ds) {
 		a.take(c.Packages)
 	}
-	awaits := map[string]bool{}
+	uncompiled := map[string]bool{}
 	for i := range c.Packages {
-		awaits[c.Packages[i].Dir] = c.Packages[i].Awaits != ""
+		uncompiled[c.Packages[i].Dir] = c.Packages[i].Package == nil
 	}
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
-		if !awaits[dir] { // else it is said of the directory that it waits for
+		if !uncompiled[dir] { // else it is among the mistakes
 			ds = append(ds, a.stale[dir]...)
 		}
 	}
 	ds = a.duplicatesOnce(ds)
-	for i := range c.Packages {
-		if c.Packages[i].Package != nil {
-			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
-		}
+	if ms := c.Mistakes(); !hasError(c.Diagnostics) {
+		ds = append(ds, ms[len(c.Diagnostics):]...)
 	}
 	t := Taken{Packages: model.InOrder(a.packages)}
 	admin := TenantsOf(a.packages).admin
@@ -51,6 +49,9 @@ func Take(c schema.Compiled) Taken {
 	}
 	if len(all.Tenants) == 0 && len(t.Packages) > 0 && !t.Headless {
 		ds = append(ds, NoTenants)
+	}
+	if !t.Headless && !hasError(ds) { // else it may be the reason
+		ds = append(ds, silent(t.Packages, c)...)
 	}
 	t.Objects, t.Diagnostics = all, ds
 	return t

@@ -97,55 +97,9 @@ func Merge(c schema.Compiled) schema.Objects {
 }
 
 // Diagnostics returns all that is wrong with a commit, sorted by position: each mistake
-// once, with how many packages do not compile because of it if it lies in another one.
+// once.
 func Diagnostics(c schema.Compiled) []schema.Diagnostic {
-	all := slices.Clone(c.Diagnostics)
-	type mistake struct {
-		at   schema.Position
-		text string
-	}
-	first := map[mistake]int{} // index in all
-	stops := map[int]int{}     // packages other than that of the mistake, by index in all
-	own := map[schema.Position]int{}
-	for _, p := range c.Packages {
-		for _, d := range p.Diagnostics {
-			if isError(d) && dirOf(d) == p.Dir {
-				own[d.Position] = len(all)
-			}
-			at := mistake{d.Position, d.Message}
-			if i, again := first[at]; again && isError(d) && dirOf(d) != p.Dir && p.Awaits == "" {
-				stops[i]++
-				continue
-			}
-			first[at] = len(all)
-			if p.Awaits == "" {
-				all = append(all, d)
-			}
-		}
-	}
-	for _, p := range c.Packages {
-		if p.Awaits == "" {
-			continue
-		}
-		if i, ok := own[p.Diagnostics[0].Position]; ok {
-			stops[i]++
-		} else {
-			all = append(all, p.Diagnostics...)
-		}
-	}
-	for i, n := range stops {
-		if dirOf(all[i]) == "" || n == 0 {
-			continue
-		}
-		all[i].Message += fmt.Sprintf(" (%s not compile because of it)", others(n))
-	}
+	all := c.Mistakes()
 	slices.SortStableFunc(all, func(a, b schema.Diagnostic) int { return cmp.Or(a.Compare(b), strings.Compare(a.Expected, b.Expected)) })
 	return all
-}
-
-func others(n int) string {
-	if n == 1 {
-		return "1 other package does"
-	}
-	return fmt.Sprintf("%d other packages do", n)
 }

@@ -75,7 +75,7 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 	c.round++
 	out := schema.Compiled{Commit: tree.Commit, By: tree.By, Empty: isEmpty(tree)}
 	p, units, diags := plan(tree, c.known, c.cfg.Limits)
-	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(tree.Diagnostics), isError), diags)
+	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(p.tree.Diagnostics), isError), diags)
 	refused, err := c.evaluate(ctx, p, units)
 	if err != nil {
 		return schema.Compiled{}, err

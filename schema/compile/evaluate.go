@@ -39,6 +39,9 @@ func evaluate(req request) (resp response) {
 	if len(strict.errs) > 0 {
 		return response{Diagnostics: tidy(mistakes(req, strict))}
 	}
+	if req.Ask != nil {
+		return answer(req, strict)
+	}
 	c := collect(req, strict, nil)
 	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict))
 	if len(c.diags) == 0 && req.Parent != "" {

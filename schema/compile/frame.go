@@ -22,17 +22,20 @@ const requestBytes = 1 << 30
 
 // request is one package for a child.
 type request struct {
-	Dir    string            `json:"dir"`
-	Parent string            `json:"parent,omitempty"`
-	Limits Limits            `json:"limits"`
-	Names  []string          `json:"names"` // of Files, in the order of their blobs
-	Files  map[string][]byte `json:"-"`
+	Dir    string `json:"dir"`
+	Parent string `json:"parent,omitempty"`
+	Limits Limits `json:"limits"`
+	// Ask is what to answer of the package in place of its objects; nil for these.
+	Ask   *question         `json:"ask,omitempty"`
+	Names []string          `json:"names"` // of Files, in the order of their blobs
+	Files map[string][]byte `json:"-"`
 }
 
 // response is a child's answer: objects, or diagnostics.
 type response struct {
 	Objects     []object            `json:"objects,omitempty"`
 	Diagnostics []schema.Diagnostic `json:"diagnostics,omitempty"`
+	Sources     []FieldSource       `json:"sources,omitempty"`
 	// Heap is what the last garbage collection in the child found alive, in
 	// bytes.
 	Heap uint64 `json:"heap"`

@@ -87,7 +87,7 @@ func TestManyFiles(t *testing.T) {
 func TestHostilePaths(t *testing.T) {
 	t.Parallel()
 	c := compiler(t, compile.Config{})
-	for _, name := range []string{"../a.cue", "/etc/a.cue", "a//b.cue", "a/../b.cue", "./a.cue", "a\\b.cue", "a\nb.cue", "\xff.cue", "a:b/c.cue", strings.Repeat("d/", 100) + "a.cue"} {
+	for _, name := range []string{"../a.cue", "/etc/a.cue", "a//b.cue", "a/../b.cue", "./a.cue", "a\\b.cue", "a\nb.cue", "x\x1b[2K\rcell local/a.cue", "\xff.cue", "a:b/c.cue", strings.Repeat("d/", 100) + "a.cue"} {
 		out, err := c.Compile(t.Context(), tree(map[string]string{name: "package p\n"}))
 		if err != nil {
 			t.Fatal(err)
@@ -97,6 +97,9 @@ func TestHostilePaths(t *testing.T) {
 		for _, p := range out.Packages {
 			if p.Dir != compile.SchemaDir && p.Package == nil && len(p.Diagnostics) == 1 && p.Diagnostics[0].Severity == schema.Error {
 				bad++
+				if where := p.Dir + p.Diagnostics[0].Path; schema.Printable(where) != where {
+					t.Errorf("%q is at %q", name, where)
+				}
 			}
 		}
 		if len(out.Packages) != 2 || bad != 1 || len(out.Diagnostics) > 0 {

@@ -92,6 +92,10 @@ func (k *known) forget(tree schema.Tree) {
 // plan returns the units of a tree by directory, or what is wrong with the
 // repository as a whole.
 func plan(tree schema.Tree, k *known, limits Limits) (*planner, []*unit, []schema.Diagnostic) {
+	tree.Diagnostics = slices.Clone(tree.Diagnostics)
+	for i := range tree.Diagnostics {
+		tree.Diagnostics[i] = tree.Diagnostics[i].Printable()
+	}
 	p := &planner{tree: tree, known: k, limits: limits, folders: map[string]*folder{}, targets: map[string]*folder{}}
 	if d := p.readModule(); d != nil {
 		return p, nil, []schema.Diagnostic{*d}
@@ -229,7 +233,7 @@ func parseModule(data []byte, limit int) module {
 // badUnit is a directory with a file whose path is at fault: only that is
 // refused, since every team can commit such a file.
 func badUnit(name string, rule schema.Rule, what string) *unit {
-	name = strings.ToValidUTF8(name, "\uFFFD")
+	name = schema.Printable(name)
 	d := schema.Diagnostic{
 		Severity: schema.Error, Rule: rule, Position: schema.Position{Path: name, Line: 1, Column: 1}, Message: what, Hint: "rename it",
 	}

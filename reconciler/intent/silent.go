@@ -1,0 +1,82 @@
+package intent
+
+import (
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
+)
+
+// silent warns of what is declared to no effect: paths of tenants that do not exist, quotas
+// for users of no tenant; and of jobs while no cell is declared.
+// The packages are those of c that are taken.
+func silent(packages []*schema.Package, c schema.Compiled) []schema.Diagnostic {
+	var out []schema.Diagnostic
+	warn := func(d schema.Diagnostic) {
+		d.Severity = schema.Warning
+		out = append(out, d)
+	}
+	dirs := map[string]bool{}
+	var users []string
+	var cells, jobs bool
+	for i := range c.Packages { // also those that do not compile
+		for dir := c.Packages[i].Dir; !dirs[dir]; dir = path.Dir(dir) {
+			dirs[dir] = true
+		}
+	}
+	for _, p := range packages {
+		for i := range p.Objects.Tenants {
+			users = append(users, p.Objects.Tenants[i].Users...)
+		}
+		cells, jobs = cells || len(p.Objects.Cells) > 0, jobs || len(p.Objects.Jobs) > 0
+	}
+	slices.Sort(users)
+	for _, p := range packages {
+		for i := range p.Objects.Tenants {
+			t := &p.Objects.Tenants[i]
+			key := schema.ObjectKey{Kind: schema.KindTenant, Name: t.Name}
+			for n, dir := range t.Paths {
+				if !dirs[dir] {
+					warn(schema.Diagnostic{
+						Rule: schema.RuleNoEffect, Position: p.Place(key, fmt.Sprintf("paths.%d", n)), Field: key.Field() + ".paths",
+						Message: fmt.Sprintf("directory %s has no packages", dir), Hint: "correct the path, or remove it",
+					})
+				}
+			}
+		}
+		for i := range p.Objects.Quotas {
+			if d := unusable(p, &p.Objects.Quotas[i], users); d != nil {
+				warn(*d)
+			}
+		}
+	}
+	if jobs && !cells {
+		warn(noCell)
+	}
+	return out
+}
+
+// unusable warns of a quota for a user of no tenant, nil if users, which are sorted, has it
+// or there are none.
+func unusable(p *schema.Package, q *schema.Quota, users []string) *schema.Diagnostic {
+	if _, known := slices.BinarySearch(users, q.User); known || len(users) == 0 {
+		return nil
+	}
+	key := schema.ObjectKey{Kind: schema.KindQuota, Name: q.Name}
+	d := &schema.Diagnostic{
+		Rule: schema.RuleNoEffect, Position: p.Place(key, "user"), Field: key.Field() + ".user",
+		Message: fmt.Sprintf("no tenant has the user %q, so nobody can use this quota", q.User), Hint: "correct the user, or add it to the users of a tenant",
+	}
+	if near := valid.Nearest(q.User, users); near != "" {
+		d.Hint = fmt.Sprintf("did you mean %q?", near)
+	}
+	return d
+}
+
+// noCell is the warning about a repository that declares jobs and no cell.
+var noCell = schema.Diagnostic{
+	Rule: schema.RuleNoEffect, Message: "no cell is declared, so the names of cells in jobs are not checked, and no cell has a policy of its own",
+	Hint: `declare it in cells/: cell: NAME: muster.#Cell & {quota: "on"}`,
+}

@@ -1,0 +1,51 @@
+package compile
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Sources returns where the values of an object of a tree come from: of the field at a data
+// path, or of all for "". It compiles the package of the object alone; the package must
+// be free of errors. It errs with ErrNoField.
+func (c *Compiler) Sources(ctx context.Context, tree schema.Tree, dir string, key schema.ObjectKey, field string) ([]FieldSource, error) {
+	p, units, _ := plan(tree, c.known, c.cfg.Limits)
+	at := slices.IndexFunc(units, func(u *unit) bool { return u.dir == dir && u.node != nil })
+	if at < 0 {
+		return nil, fmt.Errorf("package %s: does not compile", dir)
+	}
+	b := &batch{c: c, p: p, deaths: map[string]int{}}
+	req, trouble := b.request(units[at])
+	if trouble != nil {
+		return nil, trouble
+	}
+	req.Ask = &question{Kind: key.Kind, Name: key.Declared(), Field: field}
+	empty, err := os.MkdirTemp("", "muster-compile-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for a compile child: %w", err)
+	}
+	defer func() { _ = os.Remove(empty) }()
+	w, err := startWorker(ctx, c.cfg.Exe, c.cfg.Args, empty)
+	if err != nil {
+		return nil, err
+	}
+	resp, died, err := w.do(ctx, req)
+	switch {
+	case err != nil:
+		return nil, err
+	case died != nil:
+		return nil, fmt.Errorf("package %s: %s", dir, died.why)
+	}
+	w.close()
+	if len(resp.Diagnostics) > 0 {
+		return nil, resp.Diagnostics[0]
+	}
+	if len(resp.Sources) == 0 {
+		return nil, ErrNoField
+	}
+	return resp.Sources, nil
+}
