@@ -26,8 +26,8 @@ func TestServices(t *testing.T) {
 	}
 	h := web.New(config(c)).Handler()
 	for target, want := range map[string]string{
-		"/v1/services":                                     "search/front0 search/front1 search/front2",
-		"/v1/services?limit=2":                             "search/front0 search/front1",
+		"/v1/services":         "search/front0 search/front1 search/front2",
+		"/v1/services?limit=2": "search/front0 search/front1",
 		"/v1/services?limit=2&continue=search/front1":      "search/front2",
 		"/v1/services?name=search/front1":                  "search/front1",
 		"/v1/services?name=search/front1&continue=search/": "search/front1",
