@@ -2,32 +2,33 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
-	"runtime"
 	"slices"
 	"testing"
 
-	"github.com/musterhq/muster/nodeagent/directory"
-	"github.com/musterhq/muster/schema"
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/directory"
+	"github.com/musterhq/muster/nodeagent/thread"
+	"github.com/musterhq/muster/schema"
 )
 
 // inNamespace runs f on a thread with a network namespace of its own, which goes with it.
 func inNamespace(t *testing.T, f func()) {
 	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends
+	err := thread.Run(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			t.Errorf("new network namespace: %v", err)
-			return
+			return fmt.Errorf("new network namespace: %w", err)
 		}
 		f()
-	}()
-	<-done
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // TestServicesLock: of two agents whose cells have one name, one programs services; the other takes over

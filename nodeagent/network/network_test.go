@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/network"
+	"github.com/musterhq/muster/nodeagent/thread"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -40,17 +41,14 @@ func (p *place) in(f func()) {
 
 func inNamespace(t *testing.T, ns int, f func()) {
 	t.Helper()
-	done := make(chan error, 1)
-	go func() {
-		defer close(done)      // also where f ends the goroutine
-		runtime.LockOSThread() // for good
+	err := thread.Run(func() error {
 		if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
-			done <- err
-			return
+			return err
 		}
 		f()
-	}()
-	if err := <-done; err != nil {
+		return nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -58,16 +56,15 @@ func inNamespace(t *testing.T, ns int, f func()) {
 // newPlace makes a namespace, with lo.
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	p, done := &place{t: t}, make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good
+	p := &place{t: t}
+	err := thread.Run(func() error {
 		var err error
 		if p.ns, err = netns.New(); err == nil {
 			err = up("lo")
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+		return err
+	})
+	if err != nil {
 		if errors.Is(err, unix.EPERM) {
 			t.Skip("no network namespaces here: ", err)
 		}

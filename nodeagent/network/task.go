@@ -6,11 +6,12 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/thread"
 )
 
 // taskLink is the name of a task's interface, as it sees it.
@@ -83,22 +84,17 @@ func (m *Manager) taskMTU() int {
 
 // inNew calls do in a new network namespace, in which its thread is, with a descriptor of it.
 func inNew(do func(ns int) error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
-		done <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("network namespace: %w", err)
-			}
-			ns, err := os.Open(threadNamespace)
-			if err != nil {
-				return err
-			}
-			defer ns.Close()
-			return do(int(ns.Fd()))
-		}()
-	}()
-	return <-done
+	return thread.Run(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("network namespace: %w", err)
+		}
+		ns, err := os.Open(threadNamespace)
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		return do(int(ns.Fd()))
+	})
 }
 
 // threadNamespace is the calling thread's network namespace.

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	goruntime "runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/thread"
 )
 
 // sharesIPC reports whether the tasks of an alloc can share System V IPC, POSIX
@@ -30,7 +31,7 @@ func shareIPC(shm, ipc string) error {
 	if err != nil {
 		return err
 	}
-	err = onThread(func() error {
+	err = thread.Run(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWIPC); err != nil {
 			return err
 		}
@@ -40,23 +41,6 @@ func shareIPC(shm, ipc string) error {
 		return fmt.Errorf("new ipc namespace on %s: %w", ipc, err)
 	}
 	return nil
-}
-
-// onThread calls f on a thread that ends afterwards. The first thread of a process
-// cannot end: the process would be in whatever namespace f leaves it.
-func onThread(f func() error) error {
-	done := make(chan error)
-	go func() {
-		goruntime.LockOSThread()
-		if unix.Gettid() != unix.Getpid() {
-			done <- f() // never unlocked: the thread ends with the goroutine
-			return
-		}
-		err := onThread(f) // on another, while this one is held
-		goruntime.UnlockOSThread()
-		done <- err
-	}()
-	return <-done
 }
 
 // isNamespace reports whether a namespace is mounted on file.

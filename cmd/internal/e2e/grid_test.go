@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/strike"
+	"github.com/musterhq/muster/nodeagent/thread"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/status"
 )
@@ -163,21 +163,17 @@ func (g *grid) rules(machine string) string {
 // inside runs f on a thread in the network of a machine.
 func (g *grid) inside(machine string, f func()) error {
 	path := filepath.Join("/run/netns", g.net.names[g.hosts[machine]])
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends, since it is in another network
+	return thread.Run(func() error {
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			done <- fmt.Errorf("open %s: %w", path, err)
-			return
+			return fmt.Errorf("open %s: %w", path, err)
 		}
 		err = unix.Setns(fd, unix.CLONE_NEWNET)
 		if err = errors.Join(err, unix.Close(fd)); err == nil {
 			f()
 		}
-		done <- err
-	}()
-	return <-done
+		return err
+	})
 }
 
 // lookup asks the agents of machines for the address of a name, one after the other as a resolver

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -15,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/thread"
 )
 
 // skew is the time of day of one program, which can be set while it runs; no other's
@@ -61,10 +62,7 @@ type (
 func (k *skew) start(program string) func(*exec.Cmd) error {
 	return func(cmd *exec.Cmd) error {
 		cmd.SysProcAttr.Ptrace = true
-		started := make(chan error, 1)
-		go func() {
-			// The filter is this thread's, and its children's: it ends with the goroutine.
-			runtime.LockOSThread()
+		return thread.Run(func() error { // the filter is the thread's, and its children's
 			listener, err := filterClock()
 			if err == nil {
 				if err = cmd.Start(); err == nil {
@@ -74,9 +72,8 @@ func (k *skew) start(program string) func(*exec.Cmd) error {
 			if err == nil {
 				go k.answer(listener)
 			}
-			started <- err
-		}()
-		return <-started
+			return err
+		})
 	}
 }
 

@@ -262,8 +262,12 @@ var layers = []layer{
 		"it is part of each keeper",
 	},
 	{
+		"nodeagent/thread", nil,
+		"it runs what it is given",
+	},
+	{
 		"nodeagent/network",
-		[]string{"schema"},
+		[]string{"nodeagent/thread", "schema"},
 		"it makes networks for keys that mean nothing to it, and is put together with those who run tasks",
 	},
 	{
@@ -326,7 +330,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "nodeagent/secrets", "schema"},
+		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "nodeagent/secrets", "nodeagent/thread", "schema"},
 		"a runtime starts keepers, on what the host gives to all, of images that are there; it does not know who asked",
 	},
 	{

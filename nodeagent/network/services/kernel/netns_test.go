@@ -8,13 +8,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/thread"
 )
 
 // space is a network namespace without a name: it goes with its last thread and socket.
@@ -41,17 +42,15 @@ func newSpace(t testing.TB) space {
 // onThread runs f on a thread that ends with it.
 func onThread(t testing.TB, f func() error) {
 	t.Helper()
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread has another namespace
+	err := thread.Run(func() (err error) {
 		defer func() {
 			if r := recover(); r != nil {
-				done <- fmt.Errorf("panic: %v", r)
+				err = fmt.Errorf("panic: %v", r)
 			}
 		}()
-		done <- f()
-	}()
-	if err := <-done; err != nil {
+		return f()
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }
