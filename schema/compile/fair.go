@@ -234,7 +234,7 @@ func (b *batch) weigh(refused map[*unit]schema.Diagnostic) {
 			return
 		}
 		total -= s.bytes
-		d := firstOf(s.u.first, schema.RuleLimit, fmt.Sprintf("the commit declares more than %d MiB of data, %s has the most of it, and this package is its largest, with %d bytes",
+		d := firstOf(s.u.first, schema.RuleLimit, fmt.Sprintf("the commit declares more than %d MiB of data, %s has the most of it, and this package is among its largest, with %d bytes",
 			limit>>20, s.u.owner, s.bytes))
 		refused[s.u] = withHint(d, "declare fewer objects, or shorter ones")
 	}
