@@ -34,7 +34,7 @@ does. With BASE alone, or nothing for HEAD, it is what HEAD or the work tree dif
 in. Comments, and objects that only move between files, are not changes. Removals that
 a prune guard of the cell would hold are listed, with the trailer that allows them.
 
-Exits 1 when something differs, 2 when HEAD has errors.`,
+Exits 1 when something differs or is not compared, 2 when HEAD has errors.`,
 		Example: `  muster diff                       the work tree against HEAD
   muster diff main~1..main
   muster diff origin/main...HEAD    what a pull request does`,
@@ -64,7 +64,7 @@ Exits 1 when something differs, 2 when HEAD has errors.`,
 			if errs, _ := count(d.base.diagnostics); errs > 0 {
 				fmt.Fprintf(std.err, "muster: %s in %s: what they touch is not compared\n", schema.Count(errs, "error"), d.Base)
 			}
-			if err == nil && len(d.Objects) > 0 {
+			if err == nil && len(d.Objects)+len(d.Skipped) > 0 {
 				err = &failure{code: exitDiffers}
 			}
 			return err
@@ -188,9 +188,10 @@ func printComparison(w io.Writer, d *difference) {
 		fmt.Fprintf(w, "%s  (%s)\n", line, o.Origin)
 		rows := make([][]string, 0, len(o.Fields))
 		for _, f := range o.Fields {
-			values := valueOf(f.Field, f.Old) + " → " + valueOf(f.Field, f.New)
+			was, is := valuesOf(f.Field, f.Old, f.New)
+			values := was + " → " + is
 			if bytes.Equal(f.Old, f.New) { // another ciphertext for the same
-				values = "sealed again for " + valueOf(f.Field, f.New)
+				values = "sealed again for " + is
 			}
 			rows = append(rows, []string{"    " + f.Field, values, string(f.Change)})
 		}
@@ -209,7 +210,17 @@ func printComparison(w io.Writer, d *difference) {
 	for i := range d.Warnings {
 		fmt.Fprintf(w, "%s %s\n    %s\n", p.Paint(screen.Yellow, "!"), d.Warnings[i].Error(), d.Warnings[i].Hint)
 	}
-	if len(d.Objects) == 0 {
+	printSum(w, d)
+}
+
+// printSum writes the last line of a comparison.
+func printSum(w io.Writer, d *difference) {
+	switch {
+	case len(d.Objects) > 0:
+	case len(d.Skipped) > 0:
+		fmt.Fprintln(w, "no change in what is compared")
+		return
+	default:
 		fmt.Fprintln(w, "no change")
 		return
 	}
@@ -241,8 +252,37 @@ func doesToTasks(start, stop, restart int) string {
 	return strings.Join(parts, ", ")
 }
 
-// maxValue is how much of a value is printed for people.
-const maxValue = 60
+const (
+	// maxValue is how much of a value is printed for people, in characters.
+	maxValue = 60
+	// maxSame is how much of this may be the same in both values.
+	maxSame = 20
+)
+
+// valuesOf writes two JSON values for people. Of long ones it writes the part in which they
+// begin to differ.
+func valuesOf(field string, old, next json.RawMessage) (was, is string) {
+	a, b := []rune(valueOf(field, old)), []rune(valueOf(field, next))
+	same := 0
+	for same < min(len(a), len(b)) && a[same] == b[same] {
+		same++
+	}
+	skip := 0
+	if max(len(a), len(b)) > maxValue && same > maxSame && same < max(len(a), len(b)) {
+		skip = same - maxSame
+	}
+	cut := func(r []rune) string {
+		s := string(r[skip:min(len(r), skip+maxValue)])
+		if skip > 0 {
+			s = "…" + s
+		}
+		if len(r) > skip+maxValue {
+			s += "…"
+		}
+		return s
+	}
+	return cut(a), cut(b)
+}
 
 // valueOf writes a JSON value for people.
 func valueOf(field string, v json.RawMessage) string {
@@ -252,9 +292,6 @@ func valueOf(field string, v json.RawMessage) string {
 		return "none"
 	case err == nil && strings.HasSuffix(field, "Bytes"):
 		return exactBytes(n)
-	}
-	if r := []rune(s); len(r) > maxValue {
-		s = string(r[:maxValue]) + "…"
 	}
 	return s
 }

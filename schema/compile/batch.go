@@ -26,12 +26,17 @@ type batch struct {
 	mu     sync.Mutex       // guards what follows, and c.cache and c.crashed
 	deaths map[string]int   // of children, by owner
 	used   map[string]usage // by owner
-	bytes  int              // of data that the tree's packages have so far
-	heavy  []*unit          // the packages that these are of
+	held   int              // bytes of data of the tree's packages in memory
 }
 
+// maxPasses bounds how often evaluate looks for what is still to be evaluated: once for
+// what is new, once for what was skipped for a package that is less by now, and for what
+// had no room before the largest were refused; more only where children hang meanwhile.
+const maxPasses = 6
+
 // evaluate fills the cache with the outcomes of units: first of those that say who owns
-// what, then of the others. It returns which are not to be taken, and why.
+// what, then of the others. It returns which are not to be taken, and why. Each of the
+// others has an entry that is not lacking, unless children give another answer each time.
 func (c *Compiler) evaluate(ctx context.Context, p *planner, units []*unit) (map[*unit]schema.Diagnostic, error) {
 	b := &batch{c: c, p: p, deaths: map[string]int{}}
 	todo := b.todo(units)
@@ -41,22 +46,27 @@ func (c *Compiler) evaluate(ctx context.Context, p *planner, units []*unit) (map
 	}
 	b.owners = c.ownersOf(units)
 	b.turns = b.owners.turns(units)
-	b.count(units)
-	todo = slices.DeleteFunc(todo, func(u *unit) bool { return first(u.dir) })
-	if err := b.run(ctx, b.order(todo)); err != nil {
-		return nil, err
+	todo = slices.DeleteFunc(todo, func(u *unit) bool { return first(u.dir) || c.cache[u.key] == nil }) // those to retry
+	var refused map[*unit]schema.Diagnostic
+	for range maxPasses {
+		b.count(units)
+		refused = b.refusals()
+		b.drop(refused)
+		for _, u := range units {
+			if _, no := refused[u]; !no && u.node != nil && c.cache[u.key].lacking() {
+				todo = append(todo, u)
+			}
+		}
+		if len(todo) == 0 {
+			return refused, nil
+		}
+		if err := b.run(ctx, b.order(todo)); err != nil {
+			return nil, err
+		}
+		todo = nil
 	}
 	b.count(units)
-	refused := map[*unit]schema.Diagnostic{}
-	for _, u := range units {
-		if u.node == nil {
-			continue
-		}
-		if d := b.spent(u); d != nil {
-			refused[u] = *d
-		}
-	}
-	return refused, nil
+	return b.refusals(), nil
 }
 
 // order returns units in turns over their owners; those that a child died of before come
@@ -119,7 +129,7 @@ func (b *batch) todo(units []*unit) (todo []*unit) {
 			doubtful = append(doubtful, u)
 		}
 		e.round = c.round
-		b.weigh(u, e)
+		b.held += e.held()
 	}
 	slices.SortStableFunc(doubtful, func(x, y *unit) int { return cmp.Compare(c.cache[x.key].tried, c.cache[y.key].tried) })
 	return append(todo, doubtful[:min(len(doubtful), retries)]...)
@@ -220,41 +230,40 @@ func patience(limit time.Duration, deaths int) time.Duration {
 	return max(limit/10, (limit * free / time.Duration(max(free, deaths))).Round(limit/100))
 }
 
-// done puts an outcome into the cache.
+// done puts an outcome into the cache, without its data if the package is refused as far
+// as is known, or there is no room for it before others are.
 func (b *batch) done(u *unit, e *entry, died bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.round, e.tried = b.c.round, b.c.round
+	if first(u.dir) && e.pkg.Package != nil {
+		e.tenants = e.pkg.Package.Objects.Tenants
+	}
+	if old := b.c.cache[u.key]; old != nil {
+		b.held -= old.held()
+	}
 	b.c.cache[u.key] = e
 	if b.used != nil {
 		b.use(u, e)
 	}
+	if b.held+e.held() > b.c.cfg.Limits.CommitBytes || b.spent(u) != nil {
+		e.drop()
+	}
+	b.held += e.held()
 	if died {
 		b.deaths[b.patient(u)]++
 		b.c.crashed[u.dir] = true
 	} else {
 		delete(b.c.crashed, u.dir)
 	}
-	b.weigh(u, e)
 }
 
-// weigh counts the data of a package, and leaves out the largest when that of
-// all is more than a commit may have: whichever order they come in, the same
-// ones remain.
-func (b *batch) weigh(u *unit, e *entry) {
-	if e.bytes == 0 {
-		return
-	}
-	b.bytes += e.bytes
-	b.heavy = append(b.heavy, u)
-	size := func(u *unit) int { return b.c.cache[u.key].bytes }
-	for limit := b.c.cfg.Limits.CommitBytes; b.bytes > limit; {
-		largest := slices.MaxFunc(b.heavy, func(x, y *unit) int { return cmp.Or(cmp.Compare(size(x), size(y)), cmp.Compare(y.dir, x.dir)) })
-		b.heavy = slices.DeleteFunc(b.heavy, func(u *unit) bool { return u == largest })
-		e := b.c.cache[largest.key]
-		b.bytes -= e.bytes
-		d := firstOf(largest.first, schema.RuleLimit, fmt.Sprintf("the commit declares more than %d MiB of data, and this package is among the largest, with %d bytes",
-			limit>>20, e.bytes))
-		*e = entry{pkg: failed(largest, withHint(d, "declare fewer objects")), round: e.round, tried: e.tried, again: true}
+// drop forgets the data of the packages that are refused.
+func (b *batch) drop(refused map[*unit]schema.Diagnostic) {
+	for u := range refused {
+		if e := b.c.cache[u.key]; e != nil {
+			b.held -= e.held()
+			e.drop()
+		}
 	}
 }

@@ -36,14 +36,33 @@ type Compiler struct {
 
 // entry is a compiled package in the cache.
 type entry struct {
-	pkg   schema.CompiledPackage
-	bytes int // of canonical data
-	round int // of its last use
-	tried int // round in which it was evaluated
-	// tooMuch says that its evaluation exceeded a limit, or its data would be too large.
-	tooMuch bool
-	again   bool // the outcome may have been bad luck, or another package's doing
+	pkg     schema.CompiledPackage
+	bytes   int             // of canonical data, also of what drop has taken away
+	tenants []schema.Tenant // of a package that may declare who owns what
+	round   int             // of its last use
+	tried   int             // round in which it was evaluated
+	tooMuch bool            // its evaluation exceeded a limit
+	again   bool            // the outcome may have been bad luck
 }
+
+// held is how much data of the package is in memory.
+func (e *entry) held() int {
+	if e.pkg.Package == nil {
+		return 0
+	}
+	return e.bytes
+}
+
+// drop forgets the data of a package that is refused. How much it is stays known, so that
+// whether it is refused depends on nothing but the tree.
+func (e *entry) drop() {
+	if e.held() > 0 {
+		e.pkg = schema.CompiledPackage{Dir: e.pkg.Dir}
+	}
+}
+
+// lacking reports whether a package has to be evaluated before it can be taken.
+func (e *entry) lacking() bool { return e == nil || e.bytes > e.held() }
 
 const (
 	// keepRounds is for how many further trees a package is remembered that
@@ -85,8 +104,11 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 			out.Packages = append(out.Packages, failed(u, d))
 		} else if len(u.diags) > 0 {
 			out.Packages = append(out.Packages, schema.CompiledPackage{Dir: u.dir, Below: u.below, Diagnostics: u.diags})
+		} else if e := c.cache[u.key]; e.lacking() {
+			d := firstOf(u.first, schema.RuleInternal, "the package was not compiled together with the rest of the commit")
+			out.Packages = append(out.Packages, failed(u, withHint(d, "the next commit tries again; report this as a bug")))
 		} else {
-			out.Packages = append(out.Packages, c.cache[u.key].pkg)
+			out.Packages = append(out.Packages, e.pkg)
 		}
 	}
 	blameOnce(out.Packages)
@@ -113,7 +135,7 @@ func (c *Compiler) forgetLarge() {
 	for k, e := range c.cache {
 		if e.round < c.round {
 			old = append(old, k)
-			bytes += e.bytes
+			bytes += e.held()
 		}
 	}
 	slices.SortFunc(old, func(a, b string) int {
@@ -124,7 +146,7 @@ func (c *Compiler) forgetLarge() {
 		if bytes <= keepBytes {
 			break
 		}
-		bytes -= c.cache[k].bytes
+		bytes -= c.cache[k].held()
 		delete(c.cache, k)
 		dropped = true
 	}

@@ -37,11 +37,6 @@ func answer(req request, l *loaded) response {
 	}
 	delete(data, "name")
 	walk(nil, any(data))
-	for i := range out {
-		for j := range out[i].Places {
-			out[i].Places[j].Path = whole(req, out[i].Places[j].Path)
-		}
-	}
 	return response{Sources: out}
 }
 

@@ -33,8 +33,8 @@ func evaluate(req request) (resp response) {
 			resp = response{Diagnostics: []schema.Diagnostic{d}}
 		}
 	}()
-	defer func() { relocate(req, &resp) }()
 	strict := loadPackage(req, req.Dir, nil)
+	defer func() { relocate(strict, &resp) }()
 	strict.errs = slices.DeleteFunc(strict.errs, ofTemplate)
 	if len(strict.errs) > 0 {
 		return response{Diagnostics: tidy(mistakes(req, strict))}
@@ -58,44 +58,6 @@ func evaluate(req request) (resp response) {
 func ofTemplate(e errors.Error) bool {
 	at := e.Path()
 	return len(at) > 1 && strings.HasPrefix(at[0], "#") && slices.ContainsFunc(at[1:], func(s string) bool { return strings.HasPrefix(s, "_") })
-}
-
-// relocate gives positions in embedded files, which CUE names from the directory that
-// embeds them, the whole path.
-func relocate(req request, resp *response) {
-	fix := func(p *schema.Position) { p.Path = whole(req, p.Path) }
-	for i := range resp.Diagnostics {
-		fix(&resp.Diagnostics[i].Position)
-	}
-	for i := range resp.Objects {
-		fix(&resp.Objects[i].Origin)
-		for j := range resp.Objects[i].Names {
-			fix(&resp.Objects[i].Names[j])
-		}
-		for field, at := range resp.Objects[i].Places {
-			fix(&at)
-			resp.Objects[i].Places[field] = at
-		}
-	}
-}
-
-// whole returns the path of a file that CUE may have named from a directory.
-func whole(req request, name string) string {
-	if name == "" || strings.HasSuffix(name, ".cue") {
-		return name
-	}
-	if near := path.Join(req.Dir, name); req.Files[near] != nil {
-		return near
-	}
-	if req.Files[name] != nil {
-		return name
-	}
-	for _, full := range slices.Sorted(maps.Keys(req.Files)) {
-		if strings.HasSuffix(full, "/"+name) {
-			return full
-		}
-	}
-	return name
 }
 
 // with adds to the mistakes that only the syntax shows those that it does not

@@ -17,6 +17,9 @@ func WriteRequest(w io.Writer, dir, name, text string) error {
 // ExitOrphan is how a child ends whose parent is gone.
 const ExitOrphan = exitOrphan
 
+// ExitWall is how a child ends whose package takes too long.
+const ExitWall = exitWall
+
 // Exclude is exclude.
 var Exclude = exclude
 

@@ -34,8 +34,8 @@ func first(dir string) bool { return dir == "." || below(dir, "cells") }
 func (c *Compiler) ownersOf(units []*unit) owners {
 	var o owners
 	for _, u := range units {
-		if e := c.cache[u.key]; first(u.dir) && u.node != nil && e != nil && e.pkg.Package != nil {
-			o.tenants = append(o.tenants, e.pkg.Package.Objects.Tenants...)
+		if e := c.cache[u.key]; first(u.dir) && u.node != nil && e != nil {
+			o.tenants = append(o.tenants, e.tenants...)
 		}
 	}
 	return o
@@ -131,40 +131,111 @@ func (b *batch) count(units []*unit) {
 	}
 }
 
-// spent says why a package is not to be evaluated or taken, by what those of the same owner
-// before it have used as far as is known; nil if it is. The caller holds b.mu.
+// spent says why a package is not to be evaluated, by what those of the same owner before
+// it have used as far as is known; nil if it is. The caller holds b.mu.
 func (b *batch) spent(u *unit) *schema.Diagnostic {
-	limit := b.c.cfg.Limits.OwnerBytes
-	if used := b.used[u.owner]; used.tooMuch < maxTooMuch && used.bytes <= limit {
+	if used := b.used[u.owner]; used.tooMuch < maxTooMuch && used.bytes <= b.c.cfg.Limits.OwnerBytes {
 		return nil // however they are ordered
 	}
-	var over []*unit
-	bytes := 0
+	var t tally
 	for _, before := range b.turns[u.owner] {
 		if before == u {
 			break
 		}
-		e := b.c.cache[before.key]
-		if e == nil {
-			continue
-		}
-		if bytes += e.bytes; e.tooMuch {
-			over = append(over, before)
-		}
+		t.add(before, b.c.cache[before.key])
 	}
+	return b.refuse(t, u)
+}
+
+// tally is what the packages of an owner before one have used.
+type tally struct {
+	over  []*unit // those that exceed a limit
+	bytes int     // of data
+}
+
+func (t *tally) add(u *unit, e *entry) {
+	if e == nil {
+		return
+	}
+	if t.bytes += e.bytes; e.tooMuch {
+		t.over = append(t.over, u)
+	}
+}
+
+// refuse says why a package is not taken after those of t; nil if it is.
+func (b *batch) refuse(t tally, u *unit) *schema.Diagnostic {
+	if over := t.over; len(over) >= maxTooMuch {
+		d := firstOf(over[maxTooMuch-1].first, schema.RuleLimit, fmt.Sprintf("%d packages of %s exceed the limits of a package, so its larger ones are not compiled", maxTooMuch, u.owner))
+		d.Hint = "correct or remove these packages: " + strings.Join([]string{over[0].dir, over[1].dir, over[2].dir}, ", ")
+		return &d
+	}
+	limit, bytes := b.c.cfg.Limits.OwnerBytes, t.bytes
 	if e := b.c.cache[u.key]; e != nil {
 		bytes += e.bytes
 	}
-	owner := u.owner
-	switch {
-	case len(over) >= maxTooMuch:
-		d := firstOf(over[maxTooMuch-1].first, schema.RuleLimit, fmt.Sprintf("%d packages of %s exceed the limits of a package, so its larger ones are not compiled", maxTooMuch, owner))
-		d.Hint = "correct or remove these packages: " + strings.Join([]string{over[0].dir, over[1].dir, over[2].dir}, ", ")
-		return &d
-	case bytes > limit:
-		d := firstOf(u.first, schema.RuleLimit, fmt.Sprintf("with the data of this package, that of %s is more than %d MiB", owner, limit>>20))
-		d.Hint = "declare fewer objects, or shorter ones"
-		return &d
+	if bytes <= limit {
+		return nil
 	}
-	return nil
+	d := firstOf(u.first, schema.RuleLimit, fmt.Sprintf("with the data of this package, that of %s is more than %d MiB", u.owner, limit>>20))
+	d.Hint = "declare fewer objects, or shorter ones"
+	return &d
+}
+
+// refusals returns the packages of the commit that are not to be taken, and why, as far as
+// is known.
+func (b *batch) refusals() map[*unit]schema.Diagnostic {
+	refused := map[*unit]schema.Diagnostic{}
+	for _, mine := range b.turns {
+		var t tally
+		for _, u := range mine {
+			if d := b.refuse(t, u); d != nil {
+				refused[u] = *d
+			}
+			t.add(u, b.c.cache[u.key])
+		}
+	}
+	b.weigh(refused)
+	return refused
+}
+
+// share is a package and what it and its owner's smaller ones are together, in bytes.
+type share struct {
+	u           *unit
+	bytes, upTo int
+}
+
+// weigh refuses further packages when the data of those that are not refused is more than a
+// commit may have: again and again the largest one of the owner with the most.
+func (b *batch) weigh(refused map[*unit]schema.Diagnostic) {
+	var shares []share
+	total := 0
+	for _, mine := range b.turns {
+		var kept []share
+		for _, u := range mine {
+			if e := b.c.cache[u.key]; e != nil && e.bytes > 0 {
+				if _, no := refused[u]; !no {
+					kept = append(kept, share{u: u, bytes: e.bytes})
+				}
+			}
+		}
+		slices.SortStableFunc(kept, func(x, y share) int { return cmp.Compare(x.bytes, y.bytes) })
+		sum := 0
+		for i := range kept {
+			sum += kept[i].bytes
+			kept[i].upTo = sum
+		}
+		total += sum
+		shares = append(shares, kept...)
+	}
+	slices.SortFunc(shares, func(x, y share) int { return cmp.Or(cmp.Compare(y.upTo, x.upTo), cmp.Compare(x.u.dir, y.u.dir)) })
+	limit := b.c.cfg.Limits.CommitBytes
+	for _, s := range shares {
+		if total <= limit {
+			return
+		}
+		total -= s.bytes
+		d := firstOf(s.u.first, schema.RuleLimit, fmt.Sprintf("the commit declares more than %d MiB of data, %s has the most of it, and this package is among its largest, with %d bytes",
+			limit>>20, s.u.owner, s.bytes))
+		refused[s.u] = withHint(d, "declare fewer objects, or shorter ones")
+	}
 }

@@ -2,6 +2,9 @@ package compile_test
 
 import (
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +103,127 @@ func TestMuchDataOfOne(t *testing.T) {
 			if diff := cmp.Diff([]string{"teams/a/p0", "teams/a/p1", "teams/a/p2", "teams/a/p3", "teams/b"}, taken); diff != "" {
 				t.Errorf("%d workers: -want +got\n%s", workers, diff)
 			}
+		}
+	}
+}
+
+// sized is a package of a job with so many bytes in it.
+func sized(user, name string, bytes int) string {
+	return fmt.Sprintf("package %s\n\njob: %s: {user: %q, cell: \"local\", task: {process: command: [\"x\"], env: X: %q}}\n",
+		name, name, user, strings.Repeat("x", bytes))
+}
+
+// taken returns the directories of teams whose packages have data, and fails if one of the
+// others does not say that a limit is exceeded.
+func taken(t *testing.T, out schema.Compiled) (dirs []string) {
+	t.Helper()
+	for _, p := range out.Packages {
+		switch {
+		case p.Dir == "." || p.Dir == compile.SchemaDir:
+		case p.Package != nil:
+			dirs = append(dirs, p.Dir)
+		case len(p.Diagnostics) != 1 || p.Diagnostics[0].Rule != schema.RuleLimit:
+			t.Errorf("%s: %v", p.Dir, p.Diagnostics)
+		}
+	}
+	return dirs
+}
+
+// TestRetriedOfOne: three packages of a tenant took too long, so its larger one was not
+// tried. In the next commit they are tried again, after the larger one, and do not.
+func TestRetriedOfOne(t *testing.T) {
+	t.Parallel()
+	more := map[string]string{}
+	for i := range 3 {
+		more[fmt.Sprintf("teams/a/p%d/p.cue", i)] = sized("a", fmt.Sprintf("p%d", i), i) + "// too late\n"
+	}
+	more["teams/a/large/p.cue"] = sized("a", "large", 2000)
+	busy := filepath.Join(t.TempDir(), "busy")
+	if err := os.WriteFile(busy, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := compile.New(compile.Config{Exe: self(t), Args: []string{lateArg, busy}, Workers: 1})
+	for _, want := range [][]string{{"teams/b"}, {"teams/a/large", "teams/a/p0", "teams/a/p1", "teams/a/p2", "teams/b"}} {
+		out, err := c.Compile(t.Context(), tree(shared(more)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, taken(t, out)); diff != "" {
+			t.Errorf("-want +got\n%s\n%v", diff, compile.Diagnostics(out))
+		}
+		if err := os.RemoveAll(busy); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOwnerAndCommit: what is more than a tenant may have is refused for that, whatever
+// the rest of the commit has, and does not count for the commit.
+func TestOwnerAndCommit(t *testing.T) {
+	t.Parallel()
+	more := map[string]string{"teams/b/b.cue": sized("b", "b", 100)}
+	for i := range 3 {
+		more[fmt.Sprintf("teams/a/p%d/p.cue", i)] = sized("a", fmt.Sprintf("p%d", i), 6000+i)
+	}
+	for i := range 5 {
+		more[fmt.Sprintf("teams/b/q%d/q.cue", i)] = sized("b", fmt.Sprintf("q%d", i), 1500+i)
+	}
+	for _, workers := range []int{1, 4} {
+		c := compiler(t, compile.Config{Workers: workers, Limits: compile.Limits{OwnerBytes: 11_000, CommitBytes: 19_000}})
+		for range 3 {
+			out, err := c.Compile(t.Context(), tree(shared(more)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []string{"teams/a/p0", "teams/b", "teams/b/q0", "teams/b/q1", "teams/b/q2", "teams/b/q3", "teams/b/q4"}
+			if diff := cmp.Diff(want, taken(t, out)); diff != "" {
+				t.Errorf("%d workers: -want +got\n%s", workers, diff)
+			}
+		}
+	}
+}
+
+// TestCommitOfMany: where a commit has too much data, that is taken from who has the most
+// of it; a tenant with one package, and be it the largest, keeps it.
+func TestCommitOfMany(t *testing.T) {
+	t.Parallel()
+	files := shared(map[string]string{"teams/b/b.cue": sized("b", "b", 9000)})
+	want := []string{"teams/b"}
+	for _, other := range []string{"c", "d", "e"} {
+		files["tenants.cue"] += fmt.Sprintf("tenant: %s: muster.#Tenant & {paths: [\"teams/%s\"], users: [%q]}\n", other, other, other)
+		for i := range 3 {
+			dir := fmt.Sprintf("teams/%s/p%d", other, i)
+			files[dir+"/p.cue"] = sized(other, fmt.Sprintf("p%d", i), 6000+i)
+			if i < 2 {
+				want = append(want, dir)
+			}
+		}
+	}
+	for _, workers := range []int{1, 4} {
+		c := compiler(t, compile.Config{Workers: workers, Limits: compile.Limits{OwnerBytes: 100_000, CommitBytes: 52_000}})
+		for round := range 3 {
+			out, err := c.Compile(t.Context(), tree(files))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, taken(t, out)); diff != "" {
+				t.Errorf("%d workers, round %d: -want +got\n%s", workers, round, diff)
+			}
+			for _, p := range out.Packages {
+				if p.Dir == "teams/c/p2" && !strings.Contains(p.Diagnostics[0].Message, `tenant "c" has the most of it`) {
+					t.Errorf("not said whose: %v", p.Diagnostics)
+				}
+			}
+		}
+		// One tenant leaves: what was refused has room.
+		fewer := maps.Clone(files)
+		maps.DeleteFunc(fewer, func(name, _ string) bool { return strings.HasPrefix(name, "teams/c/") })
+		out, err := c.Compile(t.Context(), tree(fewer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"teams/b", "teams/d/p0", "teams/d/p1", "teams/d/p2", "teams/e/p0", "teams/e/p1", "teams/e/p2"}, taken(t, out)); diff != "" {
+			t.Errorf("%d workers, fewer: -want +got\n%s", workers, diff)
 		}
 	}
 }

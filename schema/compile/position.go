@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
-	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
 
@@ -53,27 +51,15 @@ func (p *positions) index() map[schema.Position]*ast.Field {
 		return p.fields
 	}
 	p.fields = map[schema.Position]*ast.Field{}
-	seen := map[*build.Instance]bool{}
-	var visit func(*build.Instance)
-	visit = func(in *build.Instance) {
-		if seen[in] {
-			return
-		}
-		seen[in] = true
-		for _, f := range in.Files {
-			ast.Walk(f, func(n ast.Node) bool {
-				if field, ok := n.(*ast.Field); ok && field.Value != nil {
-					p.fields[position(field.Label.Pos())] = field
-					p.fields[position(field.Value.Pos())] = field
-				}
-				return true
-			}, nil)
-		}
-		for _, imp := range in.Imports {
-			visit(imp)
-		}
+	for _, f := range allFiles(p.from.inst) {
+		ast.Walk(f, func(n ast.Node) bool {
+			if field, ok := n.(*ast.Field); ok && field.Value != nil {
+				p.fields[position(field.Label.Pos())] = field
+				p.fields[position(field.Value.Pos())] = field
+			}
+			return true
+		}, nil)
 	}
-	visit(p.from.inst)
 	return p.fields
 }
 
@@ -343,25 +329,12 @@ func (p *positions) required(e errors.Error) (best schema.Position) {
 // fileAt returns the syntax of the file of a position, an empty one if it is not of the
 // package or of what it imports.
 func (p *positions) fileAt(at token.Pos) *ast.File {
-	var found *ast.File
-	seen := map[*build.Instance]bool{}
-	var visit func(*build.Instance)
-	visit = func(in *build.Instance) {
-		if seen[in] || found != nil {
-			return
-		}
-		seen[in] = true
-		for _, f := range in.Files {
-			if at.IsValid() && f.Filename == at.Filename() {
-				found = f
-			}
-		}
-		for _, imp := range in.Imports {
-			visit(imp)
+	for _, f := range allFiles(p.from.inst) {
+		if at.IsValid() && f.Filename == at.Filename() {
+			return f
 		}
 	}
-	visit(p.from.inst)
-	return cmp.Or(found, &ast.File{})
+	return &ast.File{}
 }
 
 // holder returns the field of a name whose value a position lies in, nil if there is none.

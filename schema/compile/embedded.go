@@ -1,0 +1,100 @@
+package compile
+
+import (
+	"cmp"
+	"path"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/inject/embed"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// embeds finds the files that a package embeds.
+type embeds struct {
+	from  *loaded
+	known map[string]string // paths by name: thousands of objects may be of one file
+}
+
+// relocate gives positions in embedded files, which CUE names from the directory of the
+// file that embeds them, the whole path.
+func relocate(l *loaded, resp *response) {
+	e := &embeds{from: l, known: map[string]string{}}
+	fix := func(p *schema.Position) { p.Path = e.whole(p.Path) }
+	for i := range resp.Diagnostics {
+		fix(&resp.Diagnostics[i].Position)
+	}
+	for i := range resp.Objects {
+		fix(&resp.Objects[i].Origin)
+		for j := range resp.Objects[i].Names {
+			fix(&resp.Objects[i].Names[j])
+		}
+		for field, at := range resp.Objects[i].Places {
+			fix(&at)
+			resp.Objects[i].Places[field] = at
+		}
+	}
+	for i := range resp.Sources {
+		for j := range resp.Sources[i].Places {
+			fix(&resp.Sources[i].Places[j].Position)
+		}
+	}
+}
+
+// whole returns the path of a file by the name that its position has.
+func (e *embeds) whole(name string) string {
+	if name == "" || strings.HasSuffix(name, ".cue") {
+		return name
+	}
+	full, ok := e.known[name]
+	if !ok {
+		full = e.find(name)
+		e.known[name] = full
+	}
+	return full
+}
+
+// find returns the path of an embedded file: name itself if files of several directories
+// embed one of that name, since none of these is more likely.
+func (e *embeds) find(name string) string {
+	found := ""
+	for _, f := range allFiles(e.from.inst) {
+		dir := path.Dir(strings.TrimPrefix(f.Filename, "/"))
+		full := path.Join(dir, name)
+		if full == found || e.from.req.Files[full] == nil {
+			continue
+		}
+		attributes, _ := embed.EmbeddedPaths(path.Join(dir, path.Base(f.Filename)), f) // what is wrong there is reported elsewhere
+		for _, at := range attributes {
+			if !at.Matches(full) {
+				continue
+			}
+			if found != "" {
+				return name
+			}
+			found = full
+			break
+		}
+	}
+	return cmp.Or(found, name)
+}
+
+// allFiles returns the files of a package and of all that it imports.
+func allFiles(in *build.Instance) (files []*ast.File) {
+	seen := map[*build.Instance]bool{}
+	var visit func(*build.Instance)
+	visit = func(in *build.Instance) {
+		if seen[in] {
+			return
+		}
+		seen[in] = true
+		files = append(files, in.Files...)
+		for _, imp := range in.Imports {
+			visit(imp)
+		}
+	}
+	visit(in)
+	return files
+}
