@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -22,9 +23,10 @@ import (
 const (
 	// auditEvery is how often what is in the kernel is compared with what should be.
 	auditEvery = time.Minute
-	// openTries is how often it is tried whether the machine can do it: the kernel refuses a change of
-	// its rules at times while others change them.
+	// openTries is how often it is tried whether the machine can do it, each openPause after the
+	// other: the kernel refuses a change of its rules at times while others change them.
 	openTries = 3
+	openPause = 300 * time.Millisecond
 	// redoEvery is the time between two attempts at what the machine has refused.
 	redoEvery = 5 * time.Second
 	// addressesWithin is how long a start waits for a master to say which addresses the machine
@@ -37,8 +39,8 @@ const (
 type networks struct {
 	machine string
 	log     *slog.Logger
-	manager *network.Manager // nil: the machine cannot do it
-	note    string           // says why not
+	manager *network.Manager // nil: the machine cannot do it, and has none
+	note    string           // says why it can make no new networks, "" if it can
 	news    chan struct{}    // holds a token while there is a snapshot to act by
 
 	acting    sync.Mutex // is held while the machine's network is changed, and guards withdrawn
@@ -56,22 +58,32 @@ func openNetworks(cell, machine, dir string, log *slog.Logger) *networks {
 	n := &networks{machine: machine, log: log, news: make(chan struct{}, 1), ready: make(chan struct{}), stale: map[schema.TaskRef]bool{}}
 	var m *network.Manager
 	var err error
-	for range openTries {
+	for try := range openTries {
+		if try > 0 {
+			time.Sleep(openPause)
+		}
+		if m != nil {
+			m.Close()
+		}
 		if m, err = network.Open(network.Config{Cell: cell, Machine: machine, Agent: dir, Dir: filepath.Join(dir, "networks"), Log: log}); err == nil {
+			err = m.Lacks()
+		}
+		if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
 			break
 		}
 	}
-	if err != nil {
-		n.note = err.Error() + ": tasks with isolation.network \"own\" do not run here"
-		return n
+	if n.manager = m; err != nil {
+		n.note = err.Error() + ": tasks with isolation.network \"own\" do not start here"
+		if m != nil {
+			log.Warn("tasks that run keep their networks, and new ones get none", "err", err)
+		}
 	}
-	n.manager = m
 	return n
 }
 
 // describe adds to what the machine says of itself.
 func (n *networks) describe(info *schema.MachineInfo) {
-	if n.manager == nil {
+	if n.note != "" {
 		info.Notes = append(info.Notes, n.note)
 		return
 	}

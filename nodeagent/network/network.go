@@ -3,6 +3,7 @@ package network
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -37,6 +38,7 @@ type Manager struct {
 	cfg   Config
 	names names
 	link  *netlink.Handle // in the machine's network namespace
+	lacks error           // see Lacks
 
 	mu       sync.Mutex // guards what follows, and is held while the kernel is changed
 	made     *schema.MachineNetwork
@@ -58,10 +60,11 @@ type Task struct {
 
 // Open finds out whether this machine can give tasks networks, and finds what agents before
 // this one have made. It must be called where the machine's network is that of the calling
-// thread. It errs, and says why, on a machine that cannot; then it has changed nothing.
+// thread. It errs, and says why, on a machine that cannot and has none; see Lacks for one that
+// cannot now and has some. It is fs.ErrPermission without root.
 func Open(cfg Config) (*Manager, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("networks of tasks need root")
+		return nil, notRoot{}
 	}
 	m := &Manager{cfg: cfg, names: namesOf(cfg.Cell, cfg.Agent), address: cfg.Address, tasks: map[string]Task{}, used: map[netip.Addr]bool{}}
 	var err error
@@ -69,10 +72,13 @@ func Open(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("networks of tasks: %w", err)
 	}
 	if err = os.MkdirAll(cfg.Dir, 0o700); err == nil {
-		err = m.try()
+		err = m.find()
 	}
 	if err == nil {
-		err = m.find()
+		m.lacks = m.try()
+		if len(m.tasks) == 0 {
+			err = m.lacks
+		}
 	}
 	if err != nil {
 		m.link.Close()
@@ -80,6 +86,17 @@ func Open(cfg Config) (*Manager, error) {
 	}
 	return m, nil
 }
+
+// notRoot is the error of a process that may not change networks.
+type notRoot struct{}
+
+func (notRoot) Error() string { return "networks of tasks need root" }
+
+func (notRoot) Is(err error) bool { return err == fs.ErrPermission }
+
+// Lacks says why the machine could make no new networks when it was opened; nil if it could.
+// Those that there are go on all the same.
+func (m *Manager) Lacks() error { return m.lacks }
 
 // Close lets go of what there is, which stays.
 func (m *Manager) Close() { m.link.Close() }
@@ -96,7 +113,8 @@ func (m *Manager) try() error {
 	return errors.Join(err, m.remove(name))
 }
 
-// find takes note of the networks of tasks that are there, and removes what is not complete.
+// find takes note of the networks of tasks that are there, and removes what is not complete, as far
+// as it can be removed.
 func (m *Manager) find() error {
 	links, err := m.link.LinkList()
 	if err != nil {
@@ -110,9 +128,7 @@ func (m *Manager) find() error {
 		path := m.path(name)
 		addresses, ok := parseAlias(l.Attrs().Alias)
 		if !ok || !held(path) {
-			if err := m.remove(name); err != nil {
-				return err
-			}
+			m.clear(name)
 			continue
 		}
 		m.note(name, Task{path, addresses})
@@ -123,12 +139,17 @@ func (m *Manager) find() error {
 	}
 	for _, f := range files {
 		if _, ok := m.tasks[f.Name()]; !ok {
-			if err := m.remove(f.Name()); err != nil {
-				return err
-			}
+			m.clear(f.Name())
 		}
 	}
 	return nil
+}
+
+// clear removes what is there of a network that is not complete.
+func (m *Manager) clear(name string) {
+	if err := m.remove(name); err != nil {
+		m.cfg.Log.Warn("cannot remove the remains of a task's network", "name", name, "err", err)
+	}
 }
 
 func (m *Manager) path(name string) string { return filepath.Join(m.cfg.Dir, name) }

@@ -1,6 +1,8 @@
 package network_test
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
 	"errors"
 	"flag"
 	"fmt"
@@ -415,6 +417,37 @@ func TestHalfMade(t *testing.T) {
 	}
 	serve(t, theirs, 80)
 	p.in(func() { from(t, theirs.Addresses[0], 80) })
+}
+
+// TestOpenKeeps: an agent whose machine can make no new networks at its start has those that are there.
+func TestOpenKeeps(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, newPlace(t), 1, schema.ModeRoutes)
+	task := m.join("1")
+	// What is not complete, and cannot be removed, is in the way of what is tried.
+	key := sha256.Sum256([]byte("try"))
+	try := filepath.Base(task.Namespace)[:6] + strings.ToLower(base32.StdEncoding.EncodeToString(key[:])[:9])
+	blocked := filepath.Join(m.cfg.Dir, try, "x")
+	must(t, os.MkdirAll(blocked, 0o700))
+	m.in(m.m.Close)
+	m.open()
+	if err := m.m.Lacks(); err == nil || !strings.Contains(err.Error(), try) {
+		t.Errorf("it lacks %v", err)
+	}
+	if found, ok := m.m.Find("1"); !ok || !slices.Equal(found.Addresses, task.Addresses) {
+		t.Errorf("found %v, was %v", found, task)
+	}
+	m.in(func() { must(t, m.m.Leave("1")) })
+	m.in(func() {
+		if _, err := network.Open(m.cfg); err == nil {
+			t.Error("a machine without networks, that can make none, was opened")
+		}
+	})
+	must(t, os.RemoveAll(filepath.Dir(blocked)))
+	m.in(m.m.Close)
+	if m.open(); m.m.Lacks() != nil {
+		t.Error(m.m.Lacks())
+	}
 }
 
 // TestFull: a machine without free addresses says so, and what is given up is given again.
