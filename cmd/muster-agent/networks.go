@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,8 @@ type networks struct {
 
 	mu    sync.Mutex // guards what follows
 	known *naming.Snapshot
-	is    *schema.MachineNetwork // of the machine; nil: it has no addresses for tasks
+	is    *schema.MachineNetwork // of the machine; nil: it has no addresses for tasks, or is left
+	left  *schema.MachineNetwork // what agents before this one have made, which is not touched; nil: nothing
 	ready chan struct{}          // closed when is is not nil
 	stale map[schema.TaskRef]bool
 }
@@ -103,11 +105,11 @@ func (n *networks) rests(known *naming.Snapshot) bool {
 	return n.manager == nil || (c == nil || !c.Network.HasAddresses()) && !n.has()
 }
 
-// has reports whether the machine has addresses for tasks.
+// has reports whether the machine has addresses for tasks, or has had and keeps them for these.
 func (n *networks) has() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.is != nil
+	return n.is != nil || n.left != nil
 }
 
 // begin gives it what was known when the agent before this one ended.
@@ -178,6 +180,14 @@ func (n *networks) act() bool {
 	if !ok {
 		return true
 	}
+	if is != nil && was == nil && len(is.Ranges) == 0 && n.manager.Any() {
+		// The cell has given its ranges up while no agent was here, and tasks have addresses of
+		// them: how they are reached is in the kernel only, so that stays as it is until they end.
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.left = is
+		return true
+	}
 	var others []schema.DirectoryMachine
 	if is != nil {
 		for m := range known.Machines() {
@@ -201,7 +211,7 @@ func (n *networks) act() bool {
 	} else if n.is != nil && is == nil {
 		n.ready = make(chan struct{})
 	}
-	n.is = is
+	n.is, n.left = is, nil
 	return err == nil
 }
 
@@ -218,23 +228,38 @@ func (n *networks) run(ctx context.Context, server *dns.Server) error {
 	audit, redo := time.NewTicker(auditEvery), time.NewTicker(redoEvery)
 	defer audit.Stop()
 	defer redo.Stop()
-	well := answers.set(ctx, n.manager.Addresses())
+	well := answers.set(ctx, n.addresses())
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-n.news:
 			made := n.act()
-			well = answers.set(ctx, n.manager.Addresses()) && made
+			well = answers.set(ctx, n.addresses()) && made
 		case <-redo.C:
 			if !well {
 				made := n.act()
-				well = answers.set(ctx, n.manager.Addresses()) && made
+				well = answers.set(ctx, n.addresses()) && made
 			}
 		case <-audit.C:
 			n.audit()
 		}
 	}
+}
+
+// addresses are the machine's own in its subnets, at which its tasks reach it.
+func (n *networks) addresses() []netip.Addr {
+	n.mu.Lock()
+	left := n.left
+	n.mu.Unlock()
+	if left == nil {
+		return n.manager.Addresses()
+	}
+	var out []netip.Addr
+	for _, s := range left.All() {
+		out = append(out, network.Gateway(s))
+	}
+	return out
 }
 
 // audit puts back what others have removed, and removes what could not be before.
@@ -267,7 +292,7 @@ func networkKey(r schema.TaskRef) string { return fmt.Sprintf("%s#%d", r.Task, r
 
 // Join returns the network of a generation, which it makes unless it is there.
 func (n *networks) Join(ctx context.Context, r schema.TaskRef) (*schema.TaskNetwork, error) {
-	if t, ok := n.manager.Find(networkKey(r)); ok {
+	if t, ok := n.manager.Find(networkKey(r)); ok && t.Held() {
 		return n.taskNetwork(t), nil
 	}
 	n.mu.Lock()
@@ -298,7 +323,7 @@ func (n *networks) Join(ctx context.Context, r schema.TaskRef) (*schema.TaskNetw
 func (n *networks) taskNetwork(t network.Task) *schema.TaskNetwork {
 	out := &schema.TaskNetwork{Addresses: t.Addresses, Namespace: t.Namespace}
 	n.mu.Lock()
-	is := n.is
+	is := cmp.Or(n.is, n.left)
 	n.mu.Unlock()
 	if is == nil {
 		return out

@@ -42,6 +42,7 @@ type Manager struct {
 
 	mu       sync.Mutex // guards what follows, and is held while the kernel is changed
 	made     *schema.MachineNetwork
+	bare     bool            // what is not a task's is removed
 	address  netip.Addr      // at which other machines reach this one; invalid if that is not known
 	tasks    map[string]Task // complete ones, by the name of their link
 	used     map[netip.Addr]bool
@@ -57,6 +58,9 @@ type Task struct {
 	// Addresses are its own: at most one of IPv4, and then at most one of IPv6.
 	Addresses []netip.Addr
 }
+
+// Held reports whether the namespace is there still for who is to join it.
+func (t Task) Held() bool { return held(t.Namespace) }
 
 // Open finds out whether this machine can give tasks networks, and finds what agents before
 // this one have made. It must be called where the machine's network is that of the calling
@@ -190,6 +194,13 @@ func (m *Manager) Find(key string) (Task, bool) {
 	return t, ok
 }
 
+// Any reports whether a task has a network here.
+func (m *Manager) Any() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.tasks) > 0
+}
+
 // Problems says what is wrong with the network, as far as it is known.
 func (m *Manager) Problems() []string {
 	m.mu.Lock()
@@ -262,13 +273,18 @@ func (m *Manager) forget(name string) error {
 	return nil
 }
 
-// Use makes the network of the machine what n says, and n nil removes it. Tasks keep what
-// they have.
+// Use makes the network of the machine what n says, and n nil removes it, with what agents before
+// this one have made. Tasks keep what they have.
 func (m *Manager) Use(n *schema.MachineNetwork) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if n == nil && m.bare {
+		return nil
+	}
 	if n == nil {
-		return m.dismantle()
+		err := m.dismantle()
+		m.bare = err == nil
+		return err
 	}
 	return m.use(n)
 }
@@ -293,7 +309,7 @@ func (m *Manager) use(n *schema.MachineNetwork) error {
 	if len(n.All()) == 0 {
 		return errors.New("the machine has no addresses for tasks")
 	}
-	m.made = nil // until it is
+	m.made, m.bare = nil, false // until it is
 	if m.address = m.cfg.Address; n.Address.IsValid() {
 		m.address = n.Address
 	}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/directory"
+	"github.com/musterhq/muster/nodeagent/network"
+	"github.com/musterhq/muster/schema"
+)
+
+// tasksNetwork is the network of a machine, in a namespace of its own, over agents that replace each other.
+type tasksNetwork struct {
+	*networks
+	t   *testing.T
+	dir string
+}
+
+// onMachine calls f on a machine without anything but loopback, and removes what it leaves.
+func onMachine(t *testing.T, f func(*tasksNetwork)) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for networks of tasks")
+	}
+	n := &tasksNetwork{t: t, dir: t.TempDir()}
+	inNamespace(t, func() {
+		n.begin()
+		defer func() {
+			if n.manager != nil {
+				n.check(n.withdraw())
+				n.manager.Close()
+			}
+		}()
+		if n.manager == nil {
+			t.Errorf("no networks for tasks: %s", n.note)
+			return
+		}
+		f(n)
+	})
+}
+
+func (n *tasksNetwork) check(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Error(err)
+	}
+}
+
+// begin has another agent begin.
+func (n *tasksNetwork) begin() {
+	if n.networks != nil {
+		n.manager.Close()
+	}
+	n.networks = openNetworks("c", "m1", n.dir, slog.New(slog.DiscardHandler))
+}
+
+// told has the agent act by what the directory says of its cell and of itself.
+func (n *tasksNetwork) told(cell schema.CellNetwork, self schema.DirectoryMachine) {
+	n.t.Helper()
+	self.Name = "m1"
+	directory.New(n.follow).Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{{Cell: &schema.DirectoryCell{Name: "c", Network: cell}}, {Machine: &self}}}, func() {})
+	<-n.news
+	if !n.act() {
+		n.t.Error("not all was made")
+	}
+}
+
+// links are those of the machine beside loopback, without those of tasks.
+func (n *tasksNetwork) links() (names []string) {
+	n.t.Helper()
+	all, err := netlink.LinkList()
+	n.check(err)
+	for _, l := range all {
+		if name, _, own := strings.Cut(l.Attrs().Name, "-"); own {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+var (
+	taskRange  = schema.CellNetwork{Range: netip.MustParsePrefix("10.64.0.0/16"), Mode: schema.ModeVXLAN}
+	taskSubnet = []netip.Prefix{netip.MustParsePrefix("10.64.7.0/24")}
+	webTask    = schema.TaskRef{Task: schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(0), Generation: 1}
+)
+
+// TestNetworksGivenUp: an agent that begins after its cell has given up its range keeps how tasks are
+// reached that have addresses of it, until they end.
+func TestNetworksGivenUp(t *testing.T) {
+	t.Parallel()
+	onMachine(t, func(n *tasksNetwork) {
+		address := netip.MustParseAddr("192.0.2.1")
+		n.told(taskRange, schema.DirectoryMachine{Address: address, Subnets: taskSubnet})
+		task, err := n.Join(t.Context(), webTask)
+		n.check(err)
+		want := []string{"mub", "mux"}
+		if got := n.links(); !slices.Equal(got, want) {
+			t.Errorf("there is %q, want %q", got, want)
+		}
+		n.begin()
+		n.told(schema.CellNetwork{}, schema.DirectoryMachine{Address: address, Leaving: taskSubnet})
+		if got := n.links(); !slices.Equal(got, want) {
+			t.Errorf("after the next agent began there is %q, want %q", got, want)
+		}
+		if got := n.addresses(); !slices.Equal(got, []netip.Addr{network.Gateway(taskSubnet[0])}) || !n.has() {
+			t.Errorf("names are answered at %v; has: %v", got, n.has())
+		}
+		if found, err := n.Keep([]schema.TaskRef{webTask}); err != nil || found[0] == nil || !slices.Equal(found[0].Addresses, task.Addresses) {
+			t.Errorf("found %v, %v", found, err)
+		}
+		n.check(n.Leave(webTask))
+		n.told(schema.CellNetwork{}, schema.DirectoryMachine{Address: address})
+		if got := n.links(); len(got) > 0 || n.has() || len(n.addresses()) > 0 {
+			t.Errorf("after the last task there is %q, at %v", got, n.addresses())
+		}
+		// What is removed is not removed again each time that another machine comes or goes.
+		theirs := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "mub-" + strings.ToLower(filepath.Base(task.Namespace)[1:6])}}
+		n.check(netlink.LinkAdd(theirs))
+		n.told(schema.CellNetwork{}, schema.DirectoryMachine{Address: address})
+		if got := n.links(); len(got) != 1 {
+			t.Errorf("%q: it was looked for once more", got)
+		}
+		n.check(netlink.LinkDel(theirs))
+	})
+}
+
+// TestNetworksNotHeld: a network whose namespace is gone is made anew for the next start.
+func TestNetworksNotHeld(t *testing.T) {
+	t.Parallel()
+	onMachine(t, func(n *tasksNetwork) {
+		n.told(taskRange, schema.DirectoryMachine{Address: netip.MustParseAddr("192.0.2.1"), Subnets: taskSubnet})
+		task, err := n.Join(t.Context(), webTask)
+		n.check(err)
+		n.check(unix.Unmount(task.Namespace, unix.MNT_DETACH))
+		again, err := n.Join(t.Context(), webTask)
+		n.check(err)
+		if !(network.Task{Namespace: again.Namespace}).Held() {
+			t.Errorf("%s is given to a task, and is no namespace", again.Namespace)
+		}
+	})
+}
