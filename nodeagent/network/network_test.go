@@ -382,6 +382,29 @@ func TestLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestRemovedOnce: what is removed is not looked for again each time that there is to be nothing.
+func TestRemovedOnce(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, newPlace(t), 1, schema.ModeRoutes)
+	task := m.join("1")
+	bridge := "mub-" + filepath.Base(task.Namespace)[1:6]
+	m.in(func() {
+		_, err := netlink.LinkByName(bridge)
+		must(t, err)
+		must(t, m.m.Use(nil))
+		must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridge}}))
+		must(t, m.m.Use(nil))
+		if _, err = netlink.LinkByName(bridge); err != nil {
+			t.Errorf("it was removed once more: %v", err)
+		}
+		must(t, m.m.Use(m.network))
+		must(t, m.m.Use(nil))
+		if _, err = netlink.LinkByName(bridge); err == nil {
+			t.Error("what was made since is not removed")
+		}
+	})
+}
+
 // TestHalfMade: a network that an agent was killed over is removed by the next one, and two
 // agents leave each other's alone.
 func TestHalfMade(t *testing.T) {
