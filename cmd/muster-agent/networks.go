@@ -35,6 +35,9 @@ const (
 	addressesWithin = 15 * time.Second
 )
 
+// errNoAddresses refuses a task that has waited for them.
+var errNoAddresses = errors.New("no master has said which addresses this machine has for tasks")
+
 // networks gives tasks networks of their own, by what the directory says of this machine and of
 // others. It is a loop.Networks, which may be called from any goroutine.
 type networks struct {
@@ -290,20 +293,28 @@ func (n *networks) audit() {
 // networkKey names the network of a generation.
 func networkKey(r schema.TaskRef) string { return fmt.Sprintf("%s#%d", r.Task, r.Generation) }
 
-// Join returns the network of a generation, which it makes unless it is there.
-func (n *networks) Join(ctx context.Context, r schema.TaskRef) (*schema.TaskNetwork, error) {
+// Ready waits until the machine has addresses for a generation that has no network yet.
+func (n *networks) Ready(ctx context.Context, r schema.TaskRef) error {
 	if t, ok := n.manager.Find(networkKey(r)); ok && t.Held() {
-		return n.taskNetwork(t), nil
+		return nil
 	}
 	n.mu.Lock()
 	ready := n.ready
 	n.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, addressesWithin, errors.New("no master has said which addresses this machine has for tasks"))
+	ctx, cancel := context.WithTimeoutCause(ctx, addressesWithin, errNoAddresses)
 	defer cancel()
 	select {
 	case <-ready:
+		return nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
+	}
+}
+
+// Join returns the network of a generation, which it makes unless it is there.
+func (n *networks) Join(r schema.TaskRef) (*schema.TaskNetwork, error) {
+	if t, ok := n.manager.Find(networkKey(r)); ok && t.Held() {
+		return n.taskNetwork(t), nil
 	}
 	n.mu.Lock()
 	is := n.is

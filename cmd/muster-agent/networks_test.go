@@ -99,7 +99,7 @@ func TestNetworksGivenUp(t *testing.T) {
 	onMachine(t, func(n *tasksNetwork) {
 		address := netip.MustParseAddr("192.0.2.1")
 		n.acts(taskRange, schema.DirectoryMachine{Address: address, Subnets: taskSubnet})
-		task, err := n.Join(t.Context(), webTask)
+		task, err := n.Join(webTask)
 		n.check(err)
 		want := []string{"mub", "mux"}
 		if got := n.links(); !slices.Equal(got, want) {
@@ -129,10 +129,10 @@ func TestNetworksNotHeld(t *testing.T) {
 	t.Parallel()
 	onMachine(t, func(n *tasksNetwork) {
 		n.acts(taskRange, schema.DirectoryMachine{Address: netip.MustParseAddr("192.0.2.1"), Subnets: taskSubnet})
-		task, err := n.Join(t.Context(), webTask)
+		task, err := n.Join(webTask)
 		n.check(err)
 		n.check(unix.Unmount(task.Namespace, unix.MNT_DETACH))
-		again, err := n.Join(t.Context(), webTask)
+		again, err := n.Join(webTask)
 		n.check(err)
 		if !(network.Task{Namespace: again.Namespace}).Held() {
 			t.Errorf("%s is given to a task, and is no namespace", again.Namespace)
