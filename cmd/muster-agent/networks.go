@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -226,7 +227,7 @@ func (n *networks) run(ctx context.Context, server *dns.Server) error {
 		return nil
 	}
 	defer n.manager.Close()
-	answers := answering{server: server, log: n.log, at: map[netip.Addr]context.CancelFunc{}}
+	answers := answering{serve: server.Serve, log: n.log, at: map[netip.Addr]answered{}, failed: map[netip.Addr]string{}}
 	defer answers.wait()
 	audit, redo := time.NewTicker(auditEvery), time.NewTicker(redoEvery)
 	defer audit.Stop()
@@ -240,7 +241,7 @@ func (n *networks) run(ctx context.Context, server *dns.Server) error {
 			made := n.act()
 			well = answers.set(ctx, n.addresses()) && made
 		case <-redo.C:
-			if !well {
+			if !well || !answers.whole() {
 				made := n.act()
 				well = answers.set(ctx, n.addresses()) && made
 			}
@@ -384,46 +385,84 @@ func (n *networks) withdraw() error {
 // answering has a DNS server answer at the machine's addresses in its subnets. It belongs to one
 // goroutine.
 type answering struct {
-	server  *dns.Server
+	serve   func(context.Context, *dns.Socket) error // until its context ends, or it fails
 	log     *slog.Logger
-	at      map[netip.Addr]context.CancelFunc
+	at      map[netip.Addr]answered
+	failed  map[netip.Addr]string // why it cannot answer there
 	serving sync.WaitGroup
+}
+
+// answered is an address at which the server answers.
+type answered struct {
+	end  context.CancelFunc
+	over chan struct{} // closed when it answers no more
+}
+
+func (of answered) hasEnded() bool {
+	select {
+	case <-of.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // set makes the addresses those; false if not all could be had.
 func (a *answering) set(ctx context.Context, addresses []netip.Addr) bool {
-	for at, end := range a.at {
-		if !slices.Contains(addresses, at) {
-			end()
+	for at, of := range a.at {
+		if !slices.Contains(addresses, at) || of.hasEnded() {
+			of.end()
 			delete(a.at, at)
 		}
 	}
-	well := true
+	maps.DeleteFunc(a.failed, func(at netip.Addr, _ string) bool { return !slices.Contains(addresses, at) })
 	for _, at := range addresses {
-		if a.at[at] != nil {
-			continue
+		if _, answers := a.at[at]; !answers {
+			a.begin(ctx, at)
 		}
-		k, err := dns.Listen(ctx, netip.AddrPortFrom(at, dns.Port))
-		if err != nil {
-			a.log.Error("DNS: tasks with networks of their own cannot ask for names", "err", err)
-			well = false
-			continue
-		}
-		serving, end := context.WithCancel(ctx)
-		a.at[at] = end
-		a.serving.Go(func() {
-			if err := a.server.Serve(serving, k); err != nil {
-				a.log.Error("DNS", "address", at, "err", err)
-			}
-		})
 	}
-	return well
+	return len(a.failed) == 0
+}
+
+// begin has the server answer at an address. It logs that it does not answer there only once.
+func (a *answering) begin(ctx context.Context, at netip.Addr) {
+	k, err := dns.Listen(ctx, netip.AddrPortFrom(at, dns.Port))
+	if err != nil {
+		if a.failed[at] != err.Error() {
+			a.log.Error("DNS: tasks with networks of their own cannot ask for names", "err", err)
+		}
+		a.failed[at] = err.Error()
+		return
+	}
+	if a.failed[at] != "" {
+		a.log.Info("DNS: tasks with networks of their own can ask for names again", "address", at)
+		delete(a.failed, at)
+	}
+	serving, end := context.WithCancel(ctx)
+	over := make(chan struct{})
+	a.at[at] = answered{end, over}
+	a.serving.Go(func() {
+		defer close(over)
+		if err := a.serve(serving, k); err != nil {
+			a.log.Error("DNS: it is listened for again", "address", at, "err", err)
+		}
+	})
+}
+
+// whole reports whether it answers still wherever it has begun to.
+func (a *answering) whole() bool {
+	for _, of := range a.at {
+		if of.hasEnded() {
+			return false
+		}
+	}
+	return true
 }
 
 // wait returns when all that was served has ended.
 func (a *answering) wait() {
-	for _, end := range a.at {
-		end()
+	for _, of := range a.at {
+		of.end()
 	}
 	a.serving.Wait()
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/directory"
 	"github.com/musterhq/muster/nodeagent/network"
+	"github.com/musterhq/muster/nodeagent/network/dns"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -136,6 +139,56 @@ func TestNetworksNotHeld(t *testing.T) {
 		n.check(err)
 		if !(network.Task{Namespace: again.Namespace}).Held() {
 			t.Errorf("%s is given to a task, and is no namespace", again.Namespace)
+		}
+	})
+}
+
+// TestAnswering: an address that others have is tried again without a word each time, and one at which
+// the server ends by itself is listened at again.
+func TestAnswering(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for a network namespace")
+	}
+	inNamespace(t, func() {
+		at := netip.MustParseAddr("192.0.2.7")
+		theirs, err := dns.Listen(t.Context(), netip.AddrPortFrom(at, dns.Port))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		var log strings.Builder
+		fail := make(chan struct{})
+		a := answering{log: slog.New(slog.NewTextHandler(&log, nil)), at: map[netip.Addr]answered{}, failed: map[netip.Addr]string{}}
+		a.serve = func(ctx context.Context, k *dns.Socket) error {
+			defer k.Close()
+			select {
+			case <-fail:
+				return errors.New("broken")
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		defer a.wait()
+		for range 3 {
+			if a.set(t.Context(), []netip.Addr{at}) {
+				t.Error("an address that another has is answered at")
+			}
+		}
+		if n := strings.Count(log.String(), "cannot ask for names"); n != 1 {
+			t.Errorf("it was logged %d times: %s", n, log.String())
+		}
+		if err := theirs.Close(); err != nil {
+			t.Error(err)
+		}
+		if !a.set(t.Context(), []netip.Addr{at}) || !strings.Contains(log.String(), "can ask for names again") {
+			t.Errorf("it is not answered at, or that is not logged: %s", log.String())
+		}
+		over := a.at[at].over
+		fail <- struct{}{}
+		<-over
+		if a.whole() || !a.set(t.Context(), []netip.Addr{at}) || !a.whole() || a.at[at].over == over {
+			t.Error("where the server has ended it does not begin again")
 		}
 	})
 }
