@@ -153,6 +153,49 @@ func TestSubnets(t *testing.T) {
 	}
 }
 
+// TestForeignAddress: what a machine reports of addresses that it has not is not believed.
+func TestForeignAddress(t *testing.T) {
+	t.Parallel()
+	c := newCell()
+	c.able("m1")
+	c.able("m2")
+	c.ranged("1", &schema.CellNetwork{Range: netip.MustParsePrefix("10.64.0.0/16"), SubnetBits: 24, Mode: schema.ModeRoutes}, owner(2))
+	foreign := c.state.Machines["m2"].Subnets[0].Addr().Next().Next()
+	report := func(machine string, at netip.Addr) {
+		for _, s := range c.agent(machine).tasks {
+			s.Own = &schema.TaskNetwork{Addresses: []netip.Addr{at}}
+		}
+		c.settle()
+	}
+	report("m1", foreign)
+	is := c.status()
+	for i := range is.Tasks {
+		if task := &is.Tasks[i]; task.Machine == "m1" && task.Address != "" {
+			t.Errorf("%s is at %s, which is the other machine's", task.Name, task.Address)
+		}
+	}
+	for i := range is.Machines {
+		m := &is.Machines[i]
+		notes := slices.IndexFunc(m.Notes, func(s string) bool {
+			return strings.HasPrefix(s, "it reports an address that is of none of its subnets")
+		})
+		if (notes >= 0) != (m.Name == "m1") {
+			t.Errorf("%s: %q", m.Name, m.Notes)
+		}
+	}
+	own := c.state.Machines["m1"].Subnets[0].Addr().Next().Next()
+	report("m1", own)
+	is = c.status()
+	for i := range is.Tasks {
+		if task := &is.Tasks[i]; task.Machine == "m1" && task.Address != own.String() {
+			t.Errorf("%s is at %q, want %s", task.Name, task.Address, own)
+		}
+	}
+	if notes := is.Machines[0].Notes; len(notes) > 0 {
+		t.Errorf("%q", notes)
+	}
+}
+
 // TestSubnetsApart: whatever comes, no two machines have addresses in common, and nothing that a
 // task may have an address of is given to another machine.
 func TestSubnetsApart(t *testing.T) {

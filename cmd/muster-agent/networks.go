@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -22,9 +25,10 @@ import (
 const (
 	// auditEvery is how often what is in the kernel is compared with what should be.
 	auditEvery = time.Minute
-	// openTries is how often it is tried whether the machine can do it: the kernel refuses a change of
-	// its rules at times while others change them.
+	// openTries is how often it is tried whether the machine can do it, each openPause after the
+	// other: the kernel refuses a change of its rules at times while others change them.
 	openTries = 3
+	openPause = 300 * time.Millisecond
 	// redoEvery is the time between two attempts at what the machine has refused.
 	redoEvery = 5 * time.Second
 	// addressesWithin is how long a start waits for a master to say which addresses the machine
@@ -32,13 +36,16 @@ const (
 	addressesWithin = 15 * time.Second
 )
 
+// errNoAddresses refuses a task that has waited for them.
+var errNoAddresses = errors.New("no master has said which addresses this machine has for tasks")
+
 // networks gives tasks networks of their own, by what the directory says of this machine and of
 // others. It is a loop.Networks, which may be called from any goroutine.
 type networks struct {
 	machine string
 	log     *slog.Logger
-	manager *network.Manager // nil: the machine cannot do it
-	note    string           // says why not
+	manager *network.Manager // nil: the machine cannot do it, and has none
+	note    string           // says why it can make no new networks, "" if it can
 	news    chan struct{}    // holds a token while there is a snapshot to act by
 
 	acting    sync.Mutex // is held while the machine's network is changed, and guards withdrawn
@@ -46,7 +53,8 @@ type networks struct {
 
 	mu    sync.Mutex // guards what follows
 	known *naming.Snapshot
-	is    *schema.MachineNetwork // of the machine; nil: it has no addresses for tasks
+	is    *schema.MachineNetwork // of the machine; nil: it has no addresses for tasks, or is left
+	left  *schema.MachineNetwork // what agents before this one have made, which is not touched; nil: nothing
 	ready chan struct{}          // closed when is is not nil
 	stale map[schema.TaskRef]bool
 }
@@ -56,22 +64,32 @@ func openNetworks(cell, machine, dir string, log *slog.Logger) *networks {
 	n := &networks{machine: machine, log: log, news: make(chan struct{}, 1), ready: make(chan struct{}), stale: map[schema.TaskRef]bool{}}
 	var m *network.Manager
 	var err error
-	for range openTries {
+	for try := range openTries {
+		if try > 0 {
+			time.Sleep(openPause)
+		}
+		if m != nil {
+			m.Close()
+		}
 		if m, err = network.Open(network.Config{Cell: cell, Machine: machine, Agent: dir, Dir: filepath.Join(dir, "networks"), Log: log}); err == nil {
+			err = m.Lacks()
+		}
+		if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
 			break
 		}
 	}
-	if err != nil {
-		n.note = err.Error() + ": tasks with isolation.network \"own\" do not run here"
-		return n
+	if n.manager = m; err != nil {
+		n.note = err.Error() + ": tasks with isolation.network \"own\" do not start here"
+		if m != nil {
+			log.Warn("tasks that run keep their networks, and new ones get none", "err", err)
+		}
 	}
-	n.manager = m
 	return n
 }
 
 // describe adds to what the machine says of itself.
 func (n *networks) describe(info *schema.MachineInfo) {
-	if n.manager == nil {
+	if n.note != "" {
 		info.Notes = append(info.Notes, n.note)
 		return
 	}
@@ -91,11 +109,11 @@ func (n *networks) rests(known *naming.Snapshot) bool {
 	return n.manager == nil || (c == nil || !c.Network.HasAddresses()) && !n.has()
 }
 
-// has reports whether the machine has addresses for tasks.
+// has reports whether the machine has addresses for tasks, or has had and keeps them for these.
 func (n *networks) has() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.is != nil
+	return n.is != nil || n.left != nil
 }
 
 // begin gives it what was known when the agent before this one ended.
@@ -166,6 +184,14 @@ func (n *networks) act() bool {
 	if !ok {
 		return true
 	}
+	if is != nil && was == nil && len(is.Ranges) == 0 && n.manager.Any() {
+		// The cell has given its ranges up while no agent was here, and tasks have addresses of
+		// them: how they are reached is in the kernel only, so that stays as it is until they end.
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.left = is
+		return true
+	}
 	var others []schema.DirectoryMachine
 	if is != nil {
 		for m := range known.Machines() {
@@ -189,7 +215,7 @@ func (n *networks) act() bool {
 	} else if n.is != nil && is == nil {
 		n.ready = make(chan struct{})
 	}
-	n.is = is
+	n.is, n.left = is, nil
 	return err == nil
 }
 
@@ -201,28 +227,43 @@ func (n *networks) run(ctx context.Context, server *dns.Server) error {
 		return nil
 	}
 	defer n.manager.Close()
-	answers := answering{server: server, log: n.log, at: map[netip.Addr]context.CancelFunc{}}
+	answers := answering{serve: server.Serve, log: n.log, at: map[netip.Addr]answered{}, failed: map[netip.Addr]string{}}
 	defer answers.wait()
 	audit, redo := time.NewTicker(auditEvery), time.NewTicker(redoEvery)
 	defer audit.Stop()
 	defer redo.Stop()
-	well := answers.set(ctx, n.manager.Addresses())
+	well := answers.set(ctx, n.addresses())
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-n.news:
 			made := n.act()
-			well = answers.set(ctx, n.manager.Addresses()) && made
+			well = answers.set(ctx, n.addresses()) && made
 		case <-redo.C:
-			if !well {
+			if !well || !answers.whole() {
 				made := n.act()
-				well = answers.set(ctx, n.manager.Addresses()) && made
+				well = answers.set(ctx, n.addresses()) && made
 			}
 		case <-audit.C:
 			n.audit()
 		}
 	}
+}
+
+// addresses are the machine's own in its subnets, at which its tasks reach it.
+func (n *networks) addresses() []netip.Addr {
+	n.mu.Lock()
+	left := n.left
+	n.mu.Unlock()
+	if left == nil {
+		return n.manager.Addresses()
+	}
+	var out []netip.Addr
+	for _, s := range left.All() {
+		out = append(out, network.Gateway(s))
+	}
+	return out
 }
 
 // audit puts back what others have removed, and removes what could not be before.
@@ -253,20 +294,28 @@ func (n *networks) audit() {
 // networkKey names the network of a generation.
 func networkKey(r schema.TaskRef) string { return fmt.Sprintf("%s#%d", r.Task, r.Generation) }
 
-// Join returns the network of a generation, which it makes unless it is there.
-func (n *networks) Join(ctx context.Context, r schema.TaskRef) (*schema.TaskNetwork, error) {
-	if t, ok := n.manager.Find(networkKey(r)); ok {
-		return n.taskNetwork(t), nil
+// Ready waits until the machine has addresses for a generation that has no network yet.
+func (n *networks) Ready(ctx context.Context, r schema.TaskRef) error {
+	if t, ok := n.manager.Find(networkKey(r)); ok && t.Held() {
+		return nil
 	}
 	n.mu.Lock()
 	ready := n.ready
 	n.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, addressesWithin, errors.New("no master has said which addresses this machine has for tasks"))
+	ctx, cancel := context.WithTimeoutCause(ctx, addressesWithin, errNoAddresses)
 	defer cancel()
 	select {
 	case <-ready:
+		return nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
+	}
+}
+
+// Join returns the network of a generation, which it makes unless it is there.
+func (n *networks) Join(r schema.TaskRef) (*schema.TaskNetwork, error) {
+	if t, ok := n.manager.Find(networkKey(r)); ok && t.Held() {
+		return n.taskNetwork(t), nil
 	}
 	n.mu.Lock()
 	is := n.is
@@ -286,7 +335,7 @@ func (n *networks) Join(ctx context.Context, r schema.TaskRef) (*schema.TaskNetw
 func (n *networks) taskNetwork(t network.Task) *schema.TaskNetwork {
 	out := &schema.TaskNetwork{Addresses: t.Addresses, Namespace: t.Namespace}
 	n.mu.Lock()
-	is := n.is
+	is := cmp.Or(n.is, n.left)
 	n.mu.Unlock()
 	if is == nil {
 		return out
@@ -336,46 +385,84 @@ func (n *networks) withdraw() error {
 // answering has a DNS server answer at the machine's addresses in its subnets. It belongs to one
 // goroutine.
 type answering struct {
-	server  *dns.Server
+	serve   func(context.Context, *dns.Socket) error // until its context ends, or it fails
 	log     *slog.Logger
-	at      map[netip.Addr]context.CancelFunc
+	at      map[netip.Addr]answered
+	failed  map[netip.Addr]string // why it cannot answer there
 	serving sync.WaitGroup
+}
+
+// answered is an address at which the server answers.
+type answered struct {
+	end  context.CancelFunc
+	over chan struct{} // closed when it answers no more
+}
+
+func (of answered) hasEnded() bool {
+	select {
+	case <-of.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // set makes the addresses those; false if not all could be had.
 func (a *answering) set(ctx context.Context, addresses []netip.Addr) bool {
-	for at, end := range a.at {
-		if !slices.Contains(addresses, at) {
-			end()
+	for at, of := range a.at {
+		if !slices.Contains(addresses, at) || of.hasEnded() {
+			of.end()
 			delete(a.at, at)
 		}
 	}
-	well := true
+	maps.DeleteFunc(a.failed, func(at netip.Addr, _ string) bool { return !slices.Contains(addresses, at) })
 	for _, at := range addresses {
-		if a.at[at] != nil {
-			continue
+		if _, answers := a.at[at]; !answers {
+			a.begin(ctx, at)
 		}
-		k, err := dns.Listen(ctx, netip.AddrPortFrom(at, dns.Port))
-		if err != nil {
-			a.log.Error("DNS: tasks with networks of their own cannot ask for names", "err", err)
-			well = false
-			continue
-		}
-		serving, end := context.WithCancel(ctx)
-		a.at[at] = end
-		a.serving.Go(func() {
-			if err := a.server.Serve(serving, k); err != nil {
-				a.log.Error("DNS", "address", at, "err", err)
-			}
-		})
 	}
-	return well
+	return len(a.failed) == 0
+}
+
+// begin has the server answer at an address. It logs that it does not answer there only once.
+func (a *answering) begin(ctx context.Context, at netip.Addr) {
+	k, err := dns.Listen(ctx, netip.AddrPortFrom(at, dns.Port))
+	if err != nil {
+		if a.failed[at] != err.Error() {
+			a.log.Error("DNS: tasks with networks of their own cannot ask for names", "err", err)
+		}
+		a.failed[at] = err.Error()
+		return
+	}
+	if a.failed[at] != "" {
+		a.log.Info("DNS: tasks with networks of their own can ask for names again", "address", at)
+		delete(a.failed, at)
+	}
+	serving, end := context.WithCancel(ctx)
+	over := make(chan struct{})
+	a.at[at] = answered{end, over}
+	a.serving.Go(func() {
+		defer close(over)
+		if err := a.serve(serving, k); err != nil {
+			a.log.Error("DNS: it is listened for again", "address", at, "err", err)
+		}
+	})
+}
+
+// whole reports whether it answers still wherever it has begun to.
+func (a *answering) whole() bool {
+	for _, of := range a.at {
+		if of.hasEnded() {
+			return false
+		}
+	}
+	return true
 }
 
 // wait returns when all that was served has ended.
 func (a *answering) wait() {
-	for _, end := range a.at {
-		end()
+	for _, of := range a.at {
+		of.end()
 	}
 	a.serving.Wait()
 }

@@ -17,6 +17,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/dial"
 	"github.com/musterhq/muster/schema"
 )
@@ -25,16 +26,22 @@ import (
 // nobody listens there, of the other.
 var loopbacks = []string{"127.0.0.1", "::1"}
 
-// hostsOf returns where the task of an assignment is asked: where its network is, or the machine's.
+// hostsOf returns where the task of an assignment is asked: where its network is, or the machine's;
+// none if its network is its own and not known, for then others answer at the machine's.
 func hostsOf(a *schema.Assignment) []string {
 	var hosts []string
 	for _, at := range a.Network.At() {
 		hosts = append(hosts, at.String())
 	}
-	if hosts == nil {
+	if hosts == nil && !a.OwnNetwork {
 		return loopbacks
 	}
 	return hosts
+}
+
+// askNowhere is how a task is asked that has no address that is known.
+func askNowhere(context.Context) (what string, err error) {
+	return "health check", fmt.Errorf("%w: the addresses of the task's network are not known here", nodeagent.ErrNotRun)
 }
 
 // dialTask connects to a port of a task at the first of hosts where it listens.

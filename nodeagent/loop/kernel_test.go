@@ -48,6 +48,7 @@ type kernel struct {
 	// hardware is what agents take the machine for.
 	hardware string
 	answer   func() (output string, err error) // of a command beside a task
+	networks loop.Networks
 }
 
 // set changes what the kernel does while an agent uses it.
@@ -362,7 +363,7 @@ func startAgent(t *testing.T, k *kernel, dir string, c *crash) *agent {
 
 func config(k *kernel, dir string, c *crash, hint func()) loop.Config {
 	return loop.Config{
-		Cell: "local", Dir: dir, Runtime: hand{k, c.step}, Step: c.step, Hint: hint, LookEvery: k.look, Hardware: k.hardware,
+		Cell: "local", Dir: dir, Runtime: hand{k, c.step}, Step: c.step, Hint: hint, LookEvery: k.look, Hardware: k.hardware, Networks: k.networks,
 		Machine: schema.MachineInfo{Name: "m1", Boot: k.boot, Ports: schema.PortRange{First: 1, Last: 0}},
 		Log:     slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	}

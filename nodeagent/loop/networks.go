@@ -12,9 +12,11 @@ import (
 // Networks gives generations of tasks networks of their own. Its methods may be called from any
 // goroutine.
 type Networks interface {
-	// Join returns the network of a generation, which it makes unless it is there. It may wait
-	// until the machine knows its addresses.
-	Join(ctx context.Context, r schema.TaskRef) (*schema.TaskNetwork, error)
+	// Ready waits until the machine has addresses for the network of a generation, if it has no
+	// network yet. It errs if there are to be none.
+	Ready(ctx context.Context, r schema.TaskRef) error
+	// Join returns the network of a generation, which it makes unless it is there.
+	Join(r schema.TaskRef) (*schema.TaskNetwork, error)
 	// Keep returns the networks of the given generations, nil where there is none, and removes
 	// all others.
 	Keep(of []schema.TaskRef) ([]*schema.TaskNetwork, error)
@@ -26,12 +28,15 @@ type Networks interface {
 // errNoNetworks refuses a task that should have a network of its own.
 var errNoNetworks = errors.New("this machine gives tasks no networks of their own any more")
 
-// joinNetwork is n.Join; n may be nil.
-func joinNetwork(ctx context.Context, n Networks, r schema.TaskRef) (*schema.TaskNetwork, error) {
-	if n == nil {
-		return nil, errNoNetworks
+// readyNetwork waits until a task that is to have a network of its own can have one. n may be nil.
+func readyNetwork(ctx context.Context, n Networks, x *nodeagent.Act) error {
+	switch {
+	case !x.Assignment.OwnNetwork:
+		return nil
+	case n == nil:
+		return errNoNetworks
 	}
-	return n.Join(ctx, r)
+	return n.Ready(ctx, refOf(&x.Action))
 }
 
 // findNetworks gives the generations that an agent finds what they have of networks, and removes

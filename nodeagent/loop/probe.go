@@ -115,6 +115,8 @@ type asker struct {
 func newAsker(c *nodeagent.Check, process Process) *asker {
 	a, hosts := &asker{check: c, release: func() {}}, hostsOf(&c.Assignment)
 	switch h := &c.Health; {
+	case (h.HTTP != nil || h.TCP != nil) && len(hosts) == 0:
+		a.one = askNowhere
 	case h.HTTP != nil:
 		client := httpClient(h.Timeout(), hosts)
 		port, _ := c.Assignment.Ports.Get(h.HTTP.Port)

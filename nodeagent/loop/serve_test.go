@@ -156,6 +156,34 @@ func TestCheckNotRun(t *testing.T) {
 	}
 }
 
+// A task whose network is its own is not asked at the addresses of the machine, where others answer
+// or nobody.
+func TestCheckNotElsewhere(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a := assignment("web", 0, 1, schema.Service)
+	a.Ports = schema.Ports{{Name: "http", Port: l.Addr().(*net.TCPAddr).Port}}
+	for name, h := range map[string]schema.Health{"tcp": {TCP: &schema.TCPCheck{Port: "http"}}, "http": {HTTP: &schema.HTTPCheck{Port: "http", Path: "/"}}} {
+		of, want := a, nodeagent.Result{Void: true, Message: "not counted: health check: could not be run: the addresses of the task's network are not known here"}
+		of.OwnNetwork = true
+		for _, n := range []*schema.TaskNetwork{nil, {}} {
+			of.Network = n
+			got := loop.Ask(t.Context(), &nodeagent.Check{Assignment: of, Health: h.Timed()}, nil)
+			got.At = time.Time{}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		}
+	}
+	if r := loop.Ask(t.Context(), &nodeagent.Check{Assignment: a, Health: (&schema.Health{TCP: &schema.TCPCheck{Port: "http"}}).Timed()}, nil); !r.OK {
+		t.Errorf("a task with the machine's network: %+v", r)
+	}
+}
+
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	l := startLive(t)

@@ -37,6 +37,7 @@ type started struct {
 
 // start starts an incarnation; false if ctx ends before its turn has come.
 func (s *starter) start(ctx context.Context, x *nodeagent.Act) (started, bool) {
+	unready := readyNetwork(ctx, s.networks, x) // others start meanwhile
 	select {
 	case s.free <- struct{}{}:
 		defer func() { <-s.free }()
@@ -45,10 +46,11 @@ func (s *starter) start(ctx context.Context, x *nodeagent.Act) (started, bool) {
 	}
 	// A start that has begun is carried through: its keeper would outlive this agent
 	// anyway.
-	return s.launch(context.WithoutCancel(ctx), x), true
+	return s.launch(context.WithoutCancel(ctx), x, unready), true
 }
 
-func (s *starter) launch(ctx context.Context, x *nodeagent.Act) started {
+// launch is start in its turn; unready is why the task cannot have its network, nil if it can.
+func (s *starter) launch(ctx context.Context, x *nodeagent.Act, unready error) started {
 	out := started{StartOutcome: nodeagent.StartOutcome{Written: x.Written}}
 	dir := s.disk.dir(x.Task, x.Generation)
 	refuse := func(kind schema.CauseKind, err error) started {
@@ -87,7 +89,10 @@ func (s *starter) launch(ctx context.Context, x *nodeagent.Act) started {
 	out.Tried = true
 	a := x.Assignment.ForStep(x.Step, x.Attempt)
 	if a.OwnNetwork {
-		if a.Network, err = joinNetwork(ctx, s.networks, refOf(&x.Action)); err != nil {
+		if err = unready; err == nil {
+			a.Network, err = s.networks.Join(refOf(&x.Action))
+		}
+		if err != nil {
 			out.Fault = true
 			return refuse(schema.CauseStartFailed, err)
 		}

@@ -3,6 +3,7 @@ package network
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -37,9 +38,11 @@ type Manager struct {
 	cfg   Config
 	names names
 	link  *netlink.Handle // in the machine's network namespace
+	lacks error           // see Lacks
 
 	mu       sync.Mutex // guards what follows, and is held while the kernel is changed
 	made     *schema.MachineNetwork
+	bare     bool            // what is not a task's is removed
 	address  netip.Addr      // at which other machines reach this one; invalid if that is not known
 	tasks    map[string]Task // complete ones, by the name of their link
 	used     map[netip.Addr]bool
@@ -56,12 +59,16 @@ type Task struct {
 	Addresses []netip.Addr
 }
 
+// Held reports whether the namespace is there still for who is to join it.
+func (t Task) Held() bool { return held(t.Namespace) }
+
 // Open finds out whether this machine can give tasks networks, and finds what agents before
 // this one have made. It must be called where the machine's network is that of the calling
-// thread. It errs, and says why, on a machine that cannot; then it has changed nothing.
+// thread. It errs, and says why, on a machine that cannot and has none; see Lacks for one that
+// cannot now and has some. It is fs.ErrPermission without root.
 func Open(cfg Config) (*Manager, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("networks of tasks need root")
+		return nil, notRoot{}
 	}
 	m := &Manager{cfg: cfg, names: namesOf(cfg.Cell, cfg.Agent), address: cfg.Address, tasks: map[string]Task{}, used: map[netip.Addr]bool{}}
 	var err error
@@ -69,10 +76,13 @@ func Open(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("networks of tasks: %w", err)
 	}
 	if err = os.MkdirAll(cfg.Dir, 0o700); err == nil {
-		err = m.try()
+		err = m.find()
 	}
 	if err == nil {
-		err = m.find()
+		m.lacks = m.try()
+		if len(m.tasks) == 0 {
+			err = m.lacks
+		}
 	}
 	if err != nil {
 		m.link.Close()
@@ -80,6 +90,17 @@ func Open(cfg Config) (*Manager, error) {
 	}
 	return m, nil
 }
+
+// notRoot is the error of a process that may not change networks.
+type notRoot struct{}
+
+func (notRoot) Error() string { return "networks of tasks need root" }
+
+func (notRoot) Is(err error) bool { return err == fs.ErrPermission }
+
+// Lacks says why the machine could make no new networks when it was opened; nil if it could.
+// Those that there are go on all the same.
+func (m *Manager) Lacks() error { return m.lacks }
 
 // Close lets go of what there is, which stays.
 func (m *Manager) Close() { m.link.Close() }
@@ -96,7 +117,8 @@ func (m *Manager) try() error {
 	return errors.Join(err, m.remove(name))
 }
 
-// find takes note of the networks of tasks that are there, and removes what is not complete.
+// find takes note of the networks of tasks that are there, and removes what is not complete, as far
+// as it can be removed.
 func (m *Manager) find() error {
 	links, err := m.link.LinkList()
 	if err != nil {
@@ -110,9 +132,7 @@ func (m *Manager) find() error {
 		path := m.path(name)
 		addresses, ok := parseAlias(l.Attrs().Alias)
 		if !ok || !held(path) {
-			if err := m.remove(name); err != nil {
-				return err
-			}
+			m.clear(name)
 			continue
 		}
 		m.note(name, Task{path, addresses})
@@ -123,12 +143,17 @@ func (m *Manager) find() error {
 	}
 	for _, f := range files {
 		if _, ok := m.tasks[f.Name()]; !ok {
-			if err := m.remove(f.Name()); err != nil {
-				return err
-			}
+			m.clear(f.Name())
 		}
 	}
 	return nil
+}
+
+// clear removes what is there of a network that is not complete.
+func (m *Manager) clear(name string) {
+	if err := m.remove(name); err != nil {
+		m.cfg.Log.Warn("cannot remove the remains of a task's network", "name", name, "err", err)
+	}
 }
 
 func (m *Manager) path(name string) string { return filepath.Join(m.cfg.Dir, name) }
@@ -167,6 +192,13 @@ func (m *Manager) Find(key string) (Task, bool) {
 	defer m.mu.Unlock()
 	t, ok := m.tasks[m.names.link(key)]
 	return t, ok
+}
+
+// Any reports whether a task has a network here.
+func (m *Manager) Any() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.tasks) > 0
 }
 
 // Problems says what is wrong with the network, as far as it is known.
@@ -241,13 +273,18 @@ func (m *Manager) forget(name string) error {
 	return nil
 }
 
-// Use makes the network of the machine what n says, and n nil removes it. Tasks keep what
-// they have.
+// Use makes the network of the machine what n says, and n nil removes it, with what agents before
+// this one have made. Tasks keep what they have.
 func (m *Manager) Use(n *schema.MachineNetwork) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if n == nil && m.bare {
+		return nil
+	}
 	if n == nil {
-		return m.dismantle()
+		err := m.dismantle()
+		m.bare = err == nil
+		return err
 	}
 	return m.use(n)
 }
@@ -272,7 +309,7 @@ func (m *Manager) use(n *schema.MachineNetwork) error {
 	if len(n.All()) == 0 {
 		return errors.New("the machine has no addresses for tasks")
 	}
-	m.made = nil // until it is
+	m.made, m.bare = nil, false // until it is
 	if m.address = m.cfg.Address; n.Address.IsValid() {
 		m.address = n.Address
 	}

@@ -1,6 +1,8 @@
 package network_test
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
 	"errors"
 	"flag"
 	"fmt"
@@ -377,6 +379,29 @@ func TestLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestRemovedOnce: what is removed is not looked for again each time that there is to be nothing.
+func TestRemovedOnce(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, newPlace(t), 1, schema.ModeRoutes)
+	task := m.join("1")
+	bridge := "mub-" + filepath.Base(task.Namespace)[1:6]
+	m.in(func() {
+		_, err := netlink.LinkByName(bridge)
+		must(t, err)
+		must(t, m.m.Use(nil))
+		must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridge}}))
+		must(t, m.m.Use(nil))
+		if _, err = netlink.LinkByName(bridge); err != nil {
+			t.Errorf("it was removed once more: %v", err)
+		}
+		must(t, m.m.Use(m.network))
+		must(t, m.m.Use(nil))
+		if _, err = netlink.LinkByName(bridge); err == nil {
+			t.Error("what was made since is not removed")
+		}
+	})
+}
+
 // TestHalfMade: a network that an agent was killed over is removed by the next one, and two
 // agents leave each other's alone.
 func TestHalfMade(t *testing.T) {
@@ -412,6 +437,37 @@ func TestHalfMade(t *testing.T) {
 	}
 	serve(t, theirs, 80)
 	p.in(func() { from(t, theirs.Addresses[0], 80) })
+}
+
+// TestOpenKeeps: an agent whose machine can make no new networks at its start has those that are there.
+func TestOpenKeeps(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, newPlace(t), 1, schema.ModeRoutes)
+	task := m.join("1")
+	// What is not complete, and cannot be removed, is in the way of what is tried.
+	key := sha256.Sum256([]byte("try"))
+	try := filepath.Base(task.Namespace)[:6] + strings.ToLower(base32.StdEncoding.EncodeToString(key[:])[:9])
+	blocked := filepath.Join(m.cfg.Dir, try, "x")
+	must(t, os.MkdirAll(blocked, 0o700))
+	m.in(m.m.Close)
+	m.open()
+	if err := m.m.Lacks(); err == nil || !strings.Contains(err.Error(), try) {
+		t.Errorf("it lacks %v", err)
+	}
+	if found, ok := m.m.Find("1"); !ok || !slices.Equal(found.Addresses, task.Addresses) {
+		t.Errorf("found %v, was %v", found, task)
+	}
+	m.in(func() { must(t, m.m.Leave("1")) })
+	m.in(func() {
+		if _, err := network.Open(m.cfg); err == nil {
+			t.Error("a machine without networks, that can make none, was opened")
+		}
+	})
+	must(t, os.RemoveAll(filepath.Dir(blocked)))
+	m.in(m.m.Close)
+	if m.open(); m.m.Lacks() != nil {
+		t.Error(m.m.Lacks())
+	}
 }
 
 // TestFull: a machine without free addresses says so, and what is given up is given again.

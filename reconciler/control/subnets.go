@@ -1,7 +1,6 @@
 package control
 
 import (
-	"hash/fnv"
 	"net/netip"
 	"slices"
 
@@ -97,7 +96,7 @@ func (r subnetRange) count() uint64 { return 1 << min(r.bits-r.of.Bits(), 32) }
 type allotment struct {
 	pass
 	ranges []subnetRange
-	taken  map[netip.Prefix]bool // by machines, and by what has left; nil: not found out yet
+	free   map[subnetRange]*freeSubnets // of each range; nil: not found out yet
 }
 
 // subnets returns those of a machine: what it has already, of what the cell's ranges are, and
@@ -124,39 +123,26 @@ func (a *allotment) subnets(r *schema.MachineRecord) (is []netip.Prefix, all boo
 	return is, all
 }
 
-// unused returns a subnet of a range that nobody has; false if there is none. Where it looks first
-// follows from the machine's name, so that one that comes back most often has the same again, and
-// that of one that has gone is seldom given to the next.
+// unused returns a subnet of a range that nobody has; false if there is none.
 func (a *allotment) unused(of subnetRange, name string) (netip.Prefix, bool) {
-	if a.taken == nil {
-		a.taken = map[netip.Prefix]bool{}
+	if a.free == nil {
+		a.free = map[subnetRange]*freeSubnets{}
+		had := map[netip.Prefix]bool{}
 		for other := range a.Base.Machines {
 			for _, r := range []*schema.MachineRecord{a.Base.Machines[other], a.Machine(other)} { // as stored, and as about to be
 				if r == nil {
 					continue
 				}
 				for _, s := range slices.Concat(r.Subnets, r.Leaving) {
-					a.taken[s] = true
+					had[s] = true
 				}
 			}
 		}
-	}
-	var odd []netip.Prefix // of other sizes
-	for s := range a.taken {
-		if s.Bits() != of.bits {
-			odd = append(odd, s)
+		for _, of := range a.ranges {
+			a.free[of] = newFreeSubnets(of, had)
 		}
 	}
-	h := fnv.New64a()
-	h.Write([]byte(name))
-	for i := range min(of.count(), maxTries) {
-		s := of.subnet((h.Sum64() + i) % of.count())
-		if !a.taken[s] && !slices.ContainsFunc(odd, s.Overlaps) {
-			a.taken[s] = true
-			return s, true
-		}
-	}
-	return netip.Prefix{}, false
+	return a.free[of].take(name)
 }
 
 // leaving returns what a machine had that is none of its subnets any more, as far as tasks may

@@ -17,18 +17,23 @@ type systems struct {
 }
 
 // scale brings the tasks of a system job forward: one on each machine that
-// is eligible and not given up; a cordoned one keeps what it has and gets none.
+// is eligible and not given up; a cordoned one, and one that has no network for
+// a new task, keep what they have and get none.
 // An index stays with its machine for as long as that is eligible, also while
 // it is given up; a machine that has none gets the lowest that is free.
 func (s *systems) scale(name schema.JobName, want *schema.Job) {
-	eligible := s.cell.Eligible(want)
+	eligible, stay := s.cell.Eligible(want), s.cell.MayStay(want)
 	home := map[string]bool{} // machines that have an index
 	for _, t := range s.Tasks(name) {
-		if t.On == "" && t.Machine != "" && t.Stop == nil && !home[t.Machine] && slices.Contains(eligible, t.Machine) {
+		if t.On == "" && t.Machine != "" && t.Stop == nil && !home[t.Machine] && slices.Contains(stay, t.Machine) {
 			t.On = t.Machine // the job was of another kind
 			s.Set(name, t)
 		}
-		_, ok := slices.BinarySearch(eligible, t.On)
+		may := eligible
+		if t.Machine != "" {
+			may = stay
+		}
+		_, ok := slices.BinarySearch(may, t.On)
 		switch {
 		case ok && !home[t.On]:
 			home[t.On] = true
@@ -71,7 +76,7 @@ func (s *systems) goesOn(job schema.JobName, t *schema.TaskRecord) bool {
 		return false
 	}
 	want := s.Data(r.Admitted)
-	return want.Kind == schema.System && slices.Contains(s.cell.Eligible(want), t.Machine)
+	return want.Kind == schema.System && slices.Contains(s.cell.MayStay(want), t.Machine)
 }
 
 // giveIndices gives each eligible machine without an index the lowest that is

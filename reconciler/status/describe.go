@@ -215,8 +215,8 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	}
 	t.PID, t.StartedAt, t.Incarnation, t.Health = status.PID, status.StartedAt, status.Incarnation, status.Health
 	t.HealthMessage, t.Line, t.RestartAt = status.HealthMessage, status.Line, status.RestartAt
-	if at := status.Own.At(); r.OwnNetwork && len(at) > 0 {
-		t.Address = at[0].String()
+	if i := slices.IndexFunc(status.Own.At(), addressesOf(d.in.State.Machines[r.Machine])); r.OwnNetwork && i >= 0 {
+		t.Address = status.Own.At()[i].String()
 	}
 	t.Restarts += restartsOf(status, len(d.in.State.Data[r.Data].Task.Before))
 	for _, e := range status.Exits {
@@ -330,6 +330,7 @@ func (d *describer) machineNotes(name string) []string {
 	notes := append(slices.Clone(d.in.State.Machines[name].Notes), busyNote(h)...)
 	notes = append(notes, crashNote(d.alone[name])...)
 	notes = append(notes, subnetNote(d.in.State.Machines[name], d.desired.Policy.Network)...)
+	notes = append(notes, foreignNote(d.in.State.Machines[name], h)...)
 	notes = append(notes, d.goneNote(name)...)
 	if h != nil && h.Report.Overload != nil {
 		notes = append(notes, "overloaded: "+h.Report.Overload.Message)

@@ -61,6 +61,7 @@ type machineState struct {
 	health   model.Health
 	draining bool
 	address  string
+	subnets  string // those of now, and what they were before
 }
 
 // machinePart is the status of a machine.
@@ -215,7 +216,7 @@ func (d *describer) stateOf(name string) machineState {
 		s.report = h.Number
 	}
 	if r := d.in.State.Machines[name]; r != nil {
-		s.address = r.Address
+		s.address, s.subnets = r.Address, listed(r.Subnets, r.Leaving)
 	}
 	return s
 }

@@ -20,6 +20,18 @@ type Ask struct {
 // bareAsk returns what placement is asked for a task by its job's data alone.
 // network is that of the cell, nil if it has none.
 func bareAsk(task schema.TaskName, job *schema.Job, network *schema.CellNetwork) placement.Ask {
+	a := stayAsk(task, job)
+	if job.OwnNetwork(network) {
+		a.Ports, a.PortNumbers = nil, nil
+		for _, attribute := range []string{schema.HasOwnNetwork, schema.HasSubnet} {
+			a.Constraints = append(a.Constraints, placement.Constraint{Attribute: attribute, Op: placement.OpIn, Values: []string{"true"}})
+		}
+	}
+	return a
+}
+
+// stayAsk is bareAsk without what only a new generation needs: a network that the machine gives it.
+func stayAsk(task schema.TaskName, job *schema.Job) placement.Ask {
 	a := placement.Ask{
 		Name: task, Priority: job.Priority, Limit: job.Task.Resources.Resources, Ports: job.Task.Resources.Ports, PortNumbers: job.Task.Resources.PortNumbers,
 		IsAlloc: job.Kind == schema.Allocs,
@@ -28,12 +40,6 @@ func bareAsk(task schema.TaskName, job *schema.Job, network *schema.CellNetwork)
 		a.AllocSet = set
 	}
 	where(&a, job)
-	if job.OwnNetwork(network) {
-		a.Ports, a.PortNumbers = nil, nil
-		for _, attribute := range []string{schema.HasOwnNetwork, schema.HasSubnet} {
-			a.Constraints = append(a.Constraints, placement.Constraint{Attribute: attribute, Op: placement.OpIn, Values: []string{"true"}})
-		}
-	}
 	return a
 }
 

@@ -34,11 +34,12 @@ type Kept struct {
 
 // Cell is a cell as placement sees it. Its snapshot follows what a draft changes.
 type Cell struct {
-	facts  *facts.Facts
-	kept   *Kept
-	ready  bool // kept is as the facts are
-	until  facts.Until
-	mayRun map[*schema.Job][]string // see Eligible
+	facts   *facts.Facts
+	kept    *Kept
+	ready   bool // kept is as the facts are
+	until   facts.Until
+	mayRun  map[*schema.Job][]string // see Eligible
+	mayStay map[*schema.Job][]string // see MayStay
 	// vacated are machines to be looked at again, see left.
 	vacated []string
 }
@@ -48,7 +49,7 @@ func New(f *facts.Facts, kept *Kept) *Cell {
 	if kept == nil {
 		kept = &Kept{}
 	}
-	c := &Cell{facts: f, kept: kept, mayRun: map[*schema.Job][]string{}}
+	c := &Cell{facts: f, kept: kept, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}}
 	c.exchangeDrafted()
 	return c
 }

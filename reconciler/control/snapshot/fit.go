@@ -15,12 +15,27 @@ type On struct {
 	Machine string
 }
 
-// Eligible returns the machines that tasks of a job may be on, sorted.
+// Eligible returns the machines that tasks of a job may be placed on, sorted.
 func (c *Cell) Eligible(want *schema.Job) []string {
 	names, ok := c.mayRun[want]
 	if !ok {
 		names = c.Snapshot().Eligible(bareAsk(want.ID().Task(0), want, c.facts.Desired.Policy.Network))
 		c.mayRun[want] = names
+	}
+	return names
+}
+
+// MayStay returns the machines on which tasks of a job that run may go on, sorted. Those of
+// Eligible are among them, and others that could not give a new task its network now: one that
+// runs has what it has.
+func (c *Cell) MayStay(want *schema.Job) []string {
+	if !want.OwnNetwork(c.facts.Desired.Policy.Network) {
+		return c.Eligible(want)
+	}
+	names, ok := c.mayStay[want]
+	if !ok {
+		names = c.Snapshot().Eligible(stayAsk(want.ID().Task(0), want))
+		c.mayStay[want] = names
 	}
 	return names
 }
@@ -42,7 +57,7 @@ func (c *Cell) InPlace(digest schema.Digest, want *schema.Job, at On) bool {
 	case does(intent.Resize) && !c.Snapshot().HasRoom(at.Task, at.Machine, want.Task.Resources.Resources):
 		return false
 	case does(intent.Move) && at.Machine != "":
-		_, ok := slices.BinarySearch(c.Eligible(want), at.Machine)
+		_, ok := slices.BinarySearch(c.MayStay(want), at.Machine)
 		return ok
 	}
 	return true

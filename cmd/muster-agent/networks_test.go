@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/directory"
+	"github.com/musterhq/muster/nodeagent/network"
+	"github.com/musterhq/muster/nodeagent/network/dns"
+	"github.com/musterhq/muster/schema"
+)
+
+// tasksNetwork is the network of a machine, in a namespace of its own, over agents that replace each other.
+type tasksNetwork struct {
+	*networks
+	t   *testing.T
+	dir string
+}
+
+// onMachine calls f on a machine without anything but loopback, and removes what it leaves.
+func onMachine(t *testing.T, f func(*tasksNetwork)) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for networks of tasks")
+	}
+	n := &tasksNetwork{t: t, dir: t.TempDir()}
+	inNamespace(t, func() {
+		n.begin()
+		defer func() {
+			if n.manager != nil {
+				n.check(n.withdraw())
+				n.manager.Close()
+			}
+		}()
+		if n.manager == nil {
+			t.Errorf("no networks for tasks: %s", n.note)
+			return
+		}
+		f(n)
+	})
+}
+
+func (n *tasksNetwork) check(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Error(err)
+	}
+}
+
+// begin has another agent begin.
+func (n *tasksNetwork) begin() {
+	if n.networks != nil {
+		n.manager.Close()
+	}
+	n.networks = openNetworks("c", "m1", n.dir, slog.New(slog.DiscardHandler))
+}
+
+// acts has the agent act by what the directory says of its cell and of itself.
+func (n *tasksNetwork) acts(cell schema.CellNetwork, self schema.DirectoryMachine) {
+	n.t.Helper()
+	self.Name = "m1"
+	directory.New(n.follow).Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{{Cell: &schema.DirectoryCell{Name: "c", Network: cell}}, {Machine: &self}}}, func() {})
+	<-n.news
+	if !n.act() {
+		n.t.Error("not all was made")
+	}
+}
+
+// links are those of the machine beside loopback, without those of tasks.
+func (n *tasksNetwork) links() (names []string) {
+	n.t.Helper()
+	all, err := net.Interfaces()
+	n.check(err)
+	for i := range all {
+		if name, _, own := strings.Cut(all[i].Name, "-"); own {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+var (
+	taskRange  = schema.CellNetwork{Range: netip.MustParsePrefix("10.64.0.0/16"), Mode: schema.ModeVXLAN}
+	taskSubnet = []netip.Prefix{netip.MustParsePrefix("10.64.7.0/24")}
+	webTask    = schema.TaskRef{Task: schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(0), Generation: 1}
+)
+
+// TestNetworksGivenUp: an agent that begins after its cell has given up its range keeps how tasks are
+// reached that have addresses of it, until they end.
+func TestNetworksGivenUp(t *testing.T) {
+	t.Parallel()
+	onMachine(t, func(n *tasksNetwork) {
+		address := netip.MustParseAddr("192.0.2.1")
+		n.acts(taskRange, schema.DirectoryMachine{Address: address, Subnets: taskSubnet})
+		task, err := n.Join(webTask)
+		n.check(err)
+		want := []string{"mub", "mux"}
+		if got := n.links(); !slices.Equal(got, want) {
+			t.Errorf("there is %q, want %q", got, want)
+		}
+		n.begin()
+		n.acts(schema.CellNetwork{}, schema.DirectoryMachine{Address: address, Leaving: taskSubnet})
+		if got := n.links(); !slices.Equal(got, want) {
+			t.Errorf("after the next agent began there is %q, want %q", got, want)
+		}
+		if got := n.addresses(); !slices.Equal(got, []netip.Addr{network.Gateway(taskSubnet[0])}) || !n.has() {
+			t.Errorf("names are answered at %v; has: %v", got, n.has())
+		}
+		if found, err := n.Keep([]schema.TaskRef{webTask}); err != nil || found[0] == nil || !slices.Equal(found[0].Addresses, task.Addresses) {
+			t.Errorf("found %v, %v", found, err)
+		}
+		n.check(n.Leave(webTask))
+		n.acts(schema.CellNetwork{}, schema.DirectoryMachine{Address: address})
+		if got := n.links(); len(got) > 0 || n.has() || len(n.addresses()) > 0 {
+			t.Errorf("after the last task there is %q, at %v", got, n.addresses())
+		}
+	})
+}
+
+// TestNetworksNotHeld: a network whose namespace is gone is made anew for the next start.
+func TestNetworksNotHeld(t *testing.T) {
+	t.Parallel()
+	onMachine(t, func(n *tasksNetwork) {
+		n.acts(taskRange, schema.DirectoryMachine{Address: netip.MustParseAddr("192.0.2.1"), Subnets: taskSubnet})
+		task, err := n.Join(webTask)
+		n.check(err)
+		n.check(unix.Unmount(task.Namespace, unix.MNT_DETACH))
+		again, err := n.Join(webTask)
+		n.check(err)
+		if !(network.Task{Namespace: again.Namespace}).Held() {
+			t.Errorf("%s is given to a task, and is no namespace", again.Namespace)
+		}
+	})
+}
+
+// TestAnswering: an address that others have is tried again without a word each time, and one at which
+// the server ends by itself is listened at again.
+func TestAnswering(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for a network namespace")
+	}
+	inNamespace(t, func() {
+		at := netip.MustParseAddr("192.0.2.7")
+		theirs, err := dns.Listen(t.Context(), netip.AddrPortFrom(at, dns.Port))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		var log strings.Builder
+		fail := make(chan struct{})
+		a := answering{log: slog.New(slog.NewTextHandler(&log, nil)), at: map[netip.Addr]answered{}, failed: map[netip.Addr]string{}}
+		a.serve = func(ctx context.Context, k *dns.Socket) error {
+			defer k.Close()
+			select {
+			case <-fail:
+				return errors.New("broken")
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		defer a.wait()
+		for range 3 {
+			if a.set(t.Context(), []netip.Addr{at}) {
+				t.Error("an address that another has is answered at")
+			}
+		}
+		if n := strings.Count(log.String(), "cannot ask for names"); n != 1 {
+			t.Errorf("it was logged %d times: %s", n, log.String())
+		}
+		if err := theirs.Close(); err != nil {
+			t.Error(err)
+		}
+		if !a.set(t.Context(), []netip.Addr{at}) || !strings.Contains(log.String(), "can ask for names again") {
+			t.Errorf("it is not answered at, or that is not logged: %s", log.String())
+		}
+		over := a.at[at].over
+		fail <- struct{}{}
+		<-over
+		if a.whole() || !a.set(t.Context(), []netip.Addr{at}) || !a.whole() || a.at[at].over == over {
+			t.Error("where the server has ended it does not begin again")
+		}
+	})
+}
