@@ -222,3 +222,55 @@ func TestDirectory(t *testing.T) {
 		t.Errorf("%d entries were sent to one that has all but one", second.sent)
 	}
 }
+
+// stopping is a directory that, each time it is woken, has a view pushed that stops a task, and says at once that
+// nothing is sent to that any more.
+type stopping struct {
+	master *master
+	server chan *masterlink.Server
+	wake   chan struct{}
+	last   uint64 // version of a view
+}
+
+func (d *stopping) Read(string, *schema.DirectoryDigests, bool) masterlink.DirectoryReader { return d }
+func (d *stopping) Wake() <-chan struct{}                                                  { return d.wake }
+func (d *stopping) Close()                                                                 {}
+
+func (d *stopping) Next(uint64) (schema.DirectoryUpdate, bool) {
+	s := <-d.server
+	d.last++
+	d.master.push(s, d.last, nil)
+	d.server <- s
+	return schema.DirectoryUpdate{Unlisted: []string{"u/web/0"}}, true
+}
+
+// informed is an agent that notes which view it had when it was told of a task.
+type informed struct {
+	*kept
+	agent *agent
+	views chan uint64
+}
+
+func (i informed) Unlisted([]schema.TaskName) error {
+	version, _ := i.agent.has()
+	i.views <- version
+	return nil
+}
+
+// TestUnlistedAfterView: an agent has the view that stops a task when it is told that nothing is sent to that.
+func TestUnlistedAfterView(t *testing.T) {
+	t.Parallel()
+	path, m := socket(t), newMaster()
+	d := &stopping{master: m, server: make(chan *masterlink.Server, 1), wake: make(chan struct{}, 1)}
+	s, _ := serve(t, path, masterlink.Config{Master: m, Directory: d})
+	d.server <- s
+	a := newAgent("m1")
+	i := informed{&kept{is: agentnaming.New()}, a, make(chan uint64)}
+	run(t, path, agentlink.Config{Agent: a, Directory: i, Listed: i})
+	for want := range uint64(5) {
+		d.wake <- struct{}{}
+		if got := <-i.views; got != want+1 {
+			t.Fatalf("told with view %d, want %d", got, want+1)
+		}
+	}
+}
