@@ -233,8 +233,9 @@ type stopping struct {
 }
 
 func (d *stopping) Read(string, *schema.DirectoryDigests, bool) masterlink.DirectoryReader { return d }
-func (d *stopping) Wake() <-chan struct{}                                                  { return d.wake }
-func (d *stopping) Close()                                                                 {}
+
+func (d *stopping) Wake() <-chan struct{} { return d.wake }
+func (d *stopping) Close()                {}
 
 func (d *stopping) Next(uint64) (schema.DirectoryUpdate, bool) {
 	s := <-d.server
