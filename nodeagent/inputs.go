@@ -130,8 +130,10 @@ func (a *Agent) stops(g *generation) bool {
 	return assigned == nil || assigned.Stop != nil
 }
 
-// Describe replaces the machine's attributes, for the reports to come.
-func (a *Agent) Describe(attributes map[string]string) { a.info.Attributes = attributes }
+// Describe replaces the machine's attributes and notes, for the reports to come.
+func (a *Agent) Describe(attributes map[string]string, notes []string) {
+	a.info.Attributes, a.info.Notes = attributes, notes
+}
 
 // Shutdown stops all tasks without ending their generations: the next agent starts
 // them again. Nothing is started from then on.

@@ -6,6 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,13 +46,14 @@ type services struct {
 	mu     sync.Mutex // guards what follows
 	lock   io.Closer
 	missed func() // gives follower the newest; nil, but while another agent has the lock
+	held   string // why it was not given the lock, if missed is not nil
 }
 
 // openServices finds out whether this machine can do it.
 func openServices(cell, machine, locks string, log *slog.Logger) *services {
 	s := &services{cell: cell, log: log, locks: locks}
 	if os.Geteuid() != 0 {
-		s.note = "services: the agent is not root, so connections from this machine to virtual addresses are not sent on"
+		s.note = servicesMark + "the agent is not root, so connections from this machine to virtual addresses are not sent on"
 		return s
 	}
 	there, err := kernel.Present(cell)
@@ -57,20 +61,31 @@ func openServices(cell, machine, locks string, log *slog.Logger) *services {
 		err = kernel.Supported()
 	}
 	if err != nil {
-		s.note = fmt.Sprintf("services: connections from this machine to virtual addresses are not sent on: %v", err)
+		s.note = fmt.Sprintf(servicesMark+"connections from this machine to virtual addresses are not sent on: %v", err)
 		return s
 	}
 	s.there, s.follower = there, kernel.NewFollower(cell, machine, log)
 	return s
 }
 
-// describe adds to what the machine says of itself.
+// servicesMark begins the note that says why a machine does not send to services.
+const servicesMark = "services: "
+
+// describe says of the machine whether it sends to services, and if not, why. It replaces what was said before.
 func (s *services) describe(info *schema.MachineInfo) {
-	if s.follower == nil {
-		info.Notes = append(info.Notes, s.note)
-		return
+	info.Notes = slices.DeleteFunc(slices.Clone(info.Notes), func(n string) bool { return strings.HasPrefix(n, servicesMark) })
+	note := s.note
+	if s.follower != nil {
+		s.mu.Lock()
+		if s.missed != nil {
+			note = servicesMark + s.held
+		}
+		s.mu.Unlock()
+		info.Attributes[schema.HasServices] = strconv.FormatBool(note == "")
 	}
-	info.Attributes[schema.HasServices] = "true"
+	if note != "" {
+		info.Notes = append(info.Notes, note)
+	}
 }
 
 // rests says that the machine has no use for a directory without services.
@@ -121,7 +136,7 @@ func (s *services) claim(now *naming.Snapshot, give func()) bool {
 		if s.missed == nil {
 			s.log.Warn("services: this agent does not program them until it has the lock", "err", err)
 		}
-		s.missed = give
+		s.missed, s.held = give, err.Error()
 		return false
 	}
 	return true

@@ -160,8 +160,19 @@ func TestServicesMissed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			info := schema.MachineInfo{Attributes: map[string]string{}, Notes: []string{"another"}}
+			says := func(can string, notes int) {
+				t.Helper()
+				s.describe(&info)
+				if info.Attributes[schema.HasServices] != can || len(info.Notes) != notes || info.Notes[0] != "another" {
+					t.Errorf("%s: %v; notes %q", schema.HasServices, info.Attributes, info.Notes)
+				}
+			}
+			says("true", 1)
 			tt.missed(s)
-			s.retry()
+			if s.retry(); tt.want != nil {
+				says("false", 2)
+			}
 			if len(follower.given) > 0 {
 				t.Errorf("while another has the lock: %q", follower.given)
 			}
@@ -169,6 +180,7 @@ func TestServicesMissed(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.retry()
+			says("true", 1)
 			if !slices.Equal(follower.given, tt.want) {
 				t.Errorf("given %q, want %q", follower.given, tt.want)
 			}
