@@ -73,8 +73,8 @@ type Incarnation struct {
 	// TermAt and KilledAt are when this agent last sent SIGTERM and SIGKILL;
 	// an agent that was restarted has sent neither.
 	TermAt, KilledAt time.Time
-	// Unlisted says that no machine of the cell sends anything new to it, as far as a master
-	// knows; UnlistingAt is when this agent began to wait for that, zero if it has not.
+	// Unlisted says that no machine of the cell sends anything new to it any more, as far as a master
+	// knows, since it is to stop; UnlistingAt is when this agent began to wait for that, zero if it has not.
 	Unlisted    bool
 	UnlistingAt time.Time
 	// StoppingAt is when this agent began its stop command or delay, zero without one; StopRan says

@@ -108,17 +108,32 @@ func checkView(v *schema.View, cell string) error {
 func (a *Agent) Listing() { a.listing = true }
 
 // Unlisted takes in that no machine of the cell sends anything new to a task, as far as a master
-// knows. That holds until its health check passes again.
+// knows. It is about what is being stopped: a master that says so late, after the task has begun again, is not
+// heeded.
 func (a *Agent) Unlisted(task schema.TaskName) {
 	for _, g := range a.tasks {
-		if g.Assignment.Task == task && g.Alive() {
+		if g.Assignment.Task == task && g.Alive() && a.stops(g) {
 			g.last().Unlisted = true
 		}
 	}
 }
 
-// Describe replaces the machine's attributes, for the reports to come.
-func (a *Agent) Describe(attributes map[string]string) { a.info.Attributes = attributes }
+// stops reports whether what runs of a generation waits until it is unlisted, or will.
+func (a *Agent) stops(g *generation) bool {
+	if !g.last().UnlistingAt.IsZero() {
+		return true
+	}
+	if a.view == nil {
+		return false
+	}
+	assigned := a.view.Find(g.Assignment.Task, g.Assignment.Generation)
+	return assigned == nil || assigned.Stop != nil
+}
+
+// Describe replaces the machine's attributes and notes, for the reports to come.
+func (a *Agent) Describe(attributes map[string]string, notes []string) {
+	a.info.Attributes, a.info.Notes = attributes, notes
+}
 
 // Shutdown stops all tasks without ending their generations: the next agent starts
 // them again. Nothing is started from then on.
@@ -358,9 +373,6 @@ func (a *Agent) Probed(r Running, p Probe) {
 	if c.Probe = p; was != p.State {
 		a.write(Document{HealthDocument, r.TaskRef, r.Incarnation})
 		a.log(LogEntry{Kind: LogHealth, Running: r, Probe: p})
-		if p.State == schema.Healthy {
-			c.Unlisted = false // it is listed again
-		}
 	}
 }
 

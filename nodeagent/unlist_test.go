@@ -71,3 +71,47 @@ func TestUnlist(t *testing.T) {
 		})
 	}
 }
+
+// TestUnlisted: what a master says of a task holds for what is to stop, and not for what runs again since.
+func TestUnlisted(t *testing.T) {
+	t.Parallel()
+	stop := &schema.Cause{Kind: schema.CauseUpdate, Message: "update"}
+	for name, tt := range map[string]struct {
+		said int // 0: before the stop; 1: with its assignment, before that is acted on; 2: while it waits
+		want string
+	}{
+		"of a stop before this one": {0, "unlist u/web/0"},
+		"of this one":               {1, "term u/web/0"},
+		"while it waits":            {2, "term u/web/0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := assignment("web", 0, 1, schema.Service)
+			a.Ports = schema.PortsOf(map[string]int{"http": 20001})
+			cfg := nodeagent.AgentConfig{Cell: "local", Machine: schema.MachineInfo{Name: "m1", Boot: "boot-1"}, UnlistWithin: time.Second, Listing: true}
+			d := newDriver(nodeagent.Found{})
+			d.agent = nodeagent.NewAgent(cfg, nodeagent.Found{}, t0)
+			d.assign(t, 1, a)
+			d.decide()
+			say := func(when int) {
+				if when == tt.said {
+					d.agent.Unlisted(a.Task)
+				}
+			}
+			say(0)
+			d.decide()
+			stopping := a
+			stopping.Stop = stop
+			d.assign(t, 2, stopping)
+			say(1)
+			did := d.decide()
+			if tt.said == 2 {
+				say(2)
+				did = d.decide()
+			}
+			if !slices.Contains(did, tt.want) {
+				t.Errorf("did %q, want %s", did, tt.want)
+			}
+		})
+	}
+}

@@ -127,13 +127,13 @@ func (f *flags) labelled(found map[string]string) (map[string]string, error) {
 	return attributes, nil
 }
 
-// labelsEvery is the time between two looks at whether the labels have changed.
-const labelsEvery = 2 * time.Second
+// describeEvery is the time between two looks at whether the machine is to be described in another way.
+const describeEvery = 2 * time.Second
 
-// watchLabels follows the file of labels until ctx ends. What cannot be read, or
-// is wrong, changes nothing.
-func (a *agent) watchLabels(ctx context.Context, f *flags, log *slog.Logger) error {
-	tick := time.NewTicker(labelsEvery)
+// watchMachine follows the file of labels, and who programs services, until ctx ends. Labels that cannot be
+// read, or are wrong, change nothing.
+func (a *agent) watchMachine(ctx context.Context, f *flags, log *slog.Logger) error {
+	tick := time.NewTicker(describeEvery)
 	defer tick.Stop()
 	trouble := ""
 	for {
@@ -142,22 +142,26 @@ func (a *agent) watchLabels(ctx context.Context, f *flags, log *slog.Logger) err
 			return nil
 		case <-tick.C:
 		}
+		is := a.loop.Info()
+		info := is
 		attributes, err := f.labelled(a.found.Attributes)
 		if err != nil {
 			if trouble != err.Error() {
 				log.Warn("the labels stay as they were", "err", err)
 			}
-			trouble = err.Error()
+			trouble, attributes = err.Error(), maps.Clone(is.Attributes)
+		} else {
+			trouble = ""
+		}
+		info.Attributes = attributes
+		a.names.services.describe(&info)
+		if maps.Equal(info.Attributes, is.Attributes) && slices.Equal(info.Notes, is.Notes) {
 			continue
 		}
-		trouble = ""
-		if maps.Equal(attributes, a.loop.Info().Attributes) {
-			continue
-		}
-		if err := a.loop.Describe(ctx, attributes); err != nil {
+		if err := a.loop.Describe(ctx, info.Attributes, info.Notes); err != nil {
 			return nil // the agent ends
 		}
-		log.Info("the labels have changed: joining again")
+		log.Info("the machine's labels or attributes have changed: joining again")
 		a.link.Rejoin()
 	}
 }

@@ -80,12 +80,9 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	log.Info("agent runs", "cell", a.cell, "machine", info.Name, "version", version, "state", f.stateDir,
 		"cpu_milli", info.Capacity.CPUMilli, "ram_bytes", info.Capacity.RAMBytes, "disk_bytes", info.Capacity.DiskBytes, "notes", info.Notes)
 	manager.notify("READY=1") // what ran before is adopted
-	parts := []func(context.Context) error{a.loop.Run, a.link.Run, a.images.run, a.names.run}
+	parts := []func(context.Context) error{a.loop.Run, a.link.Run, a.images.run, a.names.run, func(ctx context.Context) error { return a.watchMachine(ctx, f, log) }}
 	if a.sharing.listener != nil {
 		parts = append(parts, a.sharing.serve)
-	}
-	if f.labelsFile != "" {
-		parts = append(parts, func(ctx context.Context) error { return a.watchLabels(ctx, f, log) })
 	}
 	if manager.conn != nil {
 		parts = append(parts, func(ctx context.Context) error { return manager.run(ctx, a.loop, a.link) })

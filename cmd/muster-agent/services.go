@@ -6,6 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,26 +25,35 @@ const servicesLocks = "/run/muster-agent"
 // claimEvery is how often a lock that another agent has is asked for.
 const claimEvery = 5 * time.Second
 
+// programs is a kernel.Follower.
+type programs interface {
+	Begin(found *naming.Snapshot)
+	Update(now *naming.Snapshot, touched []naming.Name, done func())
+	Withdraw()
+	Run(ctx context.Context)
+}
+
 // services has the kernel send connections to services of the cell to their endpoints.
 type services struct {
 	cell string
 	log  *slog.Logger
 	// locks is the directory of the locks.
 	locks    string
-	follower *kernel.Follower // nil: the machine cannot do it
-	note     string           // says why not
-	there    bool             // an agent before this one has programmed services
+	follower programs // nil: the machine cannot do it
+	note     string   // says why not
+	there    bool     // an agent before this one has programmed services
 
 	mu     sync.Mutex // guards what follows
 	lock   io.Closer
-	missed *naming.Snapshot // the newest, while another agent has the lock
+	missed func() // gives follower the newest; nil, but while another agent has the lock
+	held   string // why it was not given the lock, if missed is not nil
 }
 
 // openServices finds out whether this machine can do it.
 func openServices(cell, machine, locks string, log *slog.Logger) *services {
 	s := &services{cell: cell, log: log, locks: locks}
 	if os.Geteuid() != 0 {
-		s.note = "services: the agent is not root, so connections from this machine to virtual addresses are not sent on"
+		s.note = servicesMark + "the agent is not root, so connections from this machine to virtual addresses are not sent on"
 		return s
 	}
 	there, err := kernel.Present(cell)
@@ -49,20 +61,31 @@ func openServices(cell, machine, locks string, log *slog.Logger) *services {
 		err = kernel.Supported()
 	}
 	if err != nil {
-		s.note = fmt.Sprintf("services: connections from this machine to virtual addresses are not sent on: %v", err)
+		s.note = fmt.Sprintf(servicesMark+"connections from this machine to virtual addresses are not sent on: %v", err)
 		return s
 	}
 	s.there, s.follower = there, kernel.NewFollower(cell, machine, log)
 	return s
 }
 
-// describe adds to what the machine says of itself.
+// servicesMark begins the note that says why a machine does not send to services.
+const servicesMark = "services: "
+
+// describe says of the machine whether it sends to services, and if not, why. It replaces what was said before.
 func (s *services) describe(info *schema.MachineInfo) {
-	if s.follower == nil {
-		info.Notes = append(info.Notes, s.note)
-		return
+	info.Notes = slices.DeleteFunc(slices.Clone(info.Notes), func(n string) bool { return strings.HasPrefix(n, servicesMark) })
+	note := s.note
+	if s.follower != nil {
+		s.mu.Lock()
+		if s.missed != nil {
+			note = servicesMark + s.held
+		}
+		s.mu.Unlock()
+		info.Attributes[schema.HasServices] = strconv.FormatBool(note == "")
 	}
-	info.Attributes[schema.HasServices] = "true"
+	if note != "" {
+		info.Notes = append(info.Notes, note)
+	}
 }
 
 // rests says that the machine has no use for a directory without services.
@@ -70,49 +93,70 @@ func (s *services) rests() bool { return !s.there }
 
 // begin gives it what was known when the agent before this one ended.
 func (s *services) begin(found *naming.Snapshot) {
-	if s.follower != nil && s.claim(found) {
-		s.follower.Begin(found)
+	if s.follower == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	give := func() { s.follower.Begin(found) }
+	if s.claim(found, give) {
+		give()
 	}
 }
 
 // follow is a directory.Follower.
 func (s *services) follow(now *naming.Snapshot, touched naming.Touched, done func()) {
-	if s.follower == nil || !s.claim(now) {
+	if s.follower == nil || !s.update(now, touched.Services, done) {
 		done() // there is nothing that this agent could do
-		return
 	}
-	s.follower.Update(now, touched.Services, done)
 }
 
-// claim takes the lock, if there is anything to be programmed, and reports whether this agent has it.
-func (s *services) claim(now *naming.Snapshot) bool {
-	s.mu.Lock()
+// update gives the follower a snapshot, and reports whether it has: then done is called later.
+func (s *services) update(now *naming.Snapshot, touched []naming.Name, done func()) bool {
+	s.mu.Lock() // so that no older one comes after it
 	defer s.mu.Unlock()
+	if !s.claim(now, func() { s.follower.Update(now, nil, nil) }) {
+		return false
+	}
+	s.follower.Update(now, touched, done)
+	return true
+}
+
+// claim takes the lock, if there is anything to be programmed, and reports whether this agent has it. If
+// another has, give is called once that has ended. The caller has s.mu.
+func (s *services) claim(now *naming.Snapshot, give func()) bool {
 	if s.lock != nil {
 		return true
 	}
 	if !s.there && !now.HasAnyService() {
+		s.missed = nil
 		return false
 	}
-	lock, err := kernel.Lock(s.locks, s.cell)
-	if err != nil {
+	if err := s.take(); err != nil {
 		if s.missed == nil {
 			s.log.Warn("services: this agent does not program them until it has the lock", "err", err)
 		}
-		s.missed = now
+		s.missed, s.held = give, err.Error()
 		return false
 	}
-	s.lock, s.missed = lock, nil
 	return true
+}
+
+// take takes the lock. The caller has s.mu.
+func (s *services) take() error {
+	lock, err := kernel.Lock(s.locks, s.cell)
+	if err == nil {
+		s.lock, s.missed = lock, nil
+	}
+	return err
 }
 
 // retry takes the lock if another agent has had it so far, and does what was missed.
 func (s *services) retry() {
 	s.mu.Lock()
-	missed := s.missed
-	s.mu.Unlock()
-	if missed != nil && s.claim(missed) {
-		s.follower.Update(missed, nil, nil)
+	defer s.mu.Unlock()
+	if give := s.missed; give != nil && s.take() == nil {
+		give()
 	}
 }
 

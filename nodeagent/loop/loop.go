@@ -215,11 +215,11 @@ func (l *Loop) Alive(ctx context.Context) error { return l.ask(ctx, func() {}) }
 // Info returns what the machine says of itself.
 func (l *Loop) Info() schema.MachineInfo { return *l.info.Load() }
 
-// Describe replaces the machine's attributes, for the reports to come and for
+// Describe replaces the machine's attributes and notes, for the reports to come and for
 // the next connection.
-func (l *Loop) Describe(ctx context.Context, attributes map[string]string) error {
+func (l *Loop) Describe(ctx context.Context, attributes map[string]string, notes []string) error {
 	return l.call(ctx, func() {
-		l.owner.agent.Describe(attributes)
+		l.owner.agent.Describe(attributes, notes)
 		l.owner.publishInfo()
 	})
 }

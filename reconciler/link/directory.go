@@ -58,7 +58,14 @@ func (c *session) list() error {
 			}
 		}
 	}
-	if len(u.Unlisted) > 0 { // after the changes, since it is about an earlier version
+	if len(u.Unlisted) > 0 { // after the changes, since it is about an earlier version, and after the view that stops the tasks
+		select {
+		case <-c.wake:
+			if err := c.push(); err != nil {
+				return err
+			}
+		default: // it is sent
+		}
 		return c.stream.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_Unlisted{Unlisted: &linkpb.Unlisted{Tasks: u.Unlisted}}})
 	}
 	return nil

@@ -22,6 +22,10 @@ const (
 	// ackWithin is how long agents are waited for that do not acknowledge a version. It is less
 	// than an agent that stops a task waits at most, see nodeagent.
 	ackWithin = 2 * time.Second
+	// backWithin is how long it is kept that a machine's reader has gone, and what the next one is
+	// to be told: those that were waited for with it know, or are given up, by then. What is told
+	// later could be taken for a later stop of the same task.
+	backWithin = 2 * ackWithin
 )
 
 // Config is what a Directory needs.
@@ -45,7 +49,7 @@ type Directory struct {
 	book     Book
 	readers  map[*Reader]struct{}
 	machines map[string]*Reader    // the newest of each
-	departed map[string]*departure // of machines without a reader that may have one again soon
+	departed map[string]*departure // of machines without a reader that may have one again soon; see left
 	waiting  []*unlisting          // by version
 	during   context.Context       //nolint:containedctx // of Run; nil before
 	stop     context.CancelFunc    // ends what follows the cell, while there are readers
@@ -119,6 +123,9 @@ func (d *Directory) follow() {
 		d.stop()
 		d.stop, d.book = nil, Book{} // it is old when somebody reads again
 		d.endWaiting()               // which nobody would acknowledge
+		for machine := range d.departed {
+			d.left(machine, time.Now())
+		}
 	}
 }
 
@@ -167,7 +174,7 @@ func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
 	}
 	was := d.book.Version()
 	gone, again := d.book.Take(s, time.Now())
-	gone = slices.DeleteFunc(gone, func(u Unlisted) bool { return d.machines[u.Machine] == nil && d.departed[u.Machine] == nil })
+	gone = slices.DeleteFunc(gone, func(u Unlisted) bool { return d.machines[u.Machine] == nil && d.left(u.Machine, time.Now()) == nil })
 	gone = slices.DeleteFunc(gone, d.sendIdle)
 	if d.book.Version() == was {
 		return again
@@ -208,14 +215,23 @@ func (d *Directory) awaited(now time.Time) map[string]struct{} {
 			of[r.machine] = struct{}{}
 		}
 	}
-	for machine, left := range d.departed {
-		if now.Sub(left.at) < ackWithin {
+	for machine := range d.departed {
+		if left := d.left(machine, now); left != nil && now.Sub(left.at) < ackWithin {
 			of[machine] = struct{}{}
-		} else {
-			delete(d.departed, machine)
 		}
 	}
 	return of
+}
+
+// left returns the end of the last reader of a machine that has none, nil if that is none or long ago: then it
+// is forgotten. The caller has the lock.
+func (d *Directory) left(machine string, now time.Time) *departure {
+	left := d.departed[machine]
+	if left != nil && now.Sub(left.at) > backWithin {
+		delete(d.departed, machine)
+		return nil
+	}
+	return left
 }
 
 // every is the least time between two looks at the cell.
@@ -251,7 +267,7 @@ func (d *Directory) Read(machine string, have *schema.DirectoryDigests, rests bo
 		default: // it is said already
 		}
 	}
-	if left := d.departed[machine]; left != nil {
+	if left := d.left(machine, time.Now()); left != nil {
 		r.unlisted = left.unlisted
 		delete(d.departed, machine)
 	}
@@ -395,7 +411,7 @@ func (d *Directory) send(of Unlisted) {
 	if r := d.machines[of.Machine]; r != nil {
 		r.unlisted = append(r.unlisted, of.Tasks...)
 		r.notify()
-	} else if left := d.departed[of.Machine]; left != nil {
+	} else if left := d.left(of.Machine, time.Now()); left != nil {
 		left.unlisted = append(left.unlisted, of.Tasks...)
 	}
 }

@@ -186,10 +186,13 @@ func (g *grid) lookup(ctx context.Context, name string, machines ...string) (net
 		// An agent that is killed answers nothing that it has read; the last one has more time.
 		c := dns.Client{Timeout: 500 * time.Millisecond}
 		if i == len(machines)-1 {
-			c.Timeout = 10 * time.Second
+			c.Timeout = requestWithin
 		}
 		r, _, err := c.ExchangeContext(ctx, q, net.JoinHostPort(address0(g.hosts[m]), "53"))
 		if err != nil {
+			if i < len(machines)-1 {
+				err = errors.New(err.Error()) // that it was too late says nothing of the next
+			}
 			errs = append(errs, fmt.Errorf("DNS of %s: %w", m, err))
 			continue
 		}
@@ -204,15 +207,19 @@ func (g *grid) lookup(ctx context.Context, name string, machines ...string) (net
 	return netip.Addr{}, errors.Join(errs...)
 }
 
+// requestWithin is how long a request waits for its connection, and then for the answer, as long as a machine
+// with much to do may take.
+const requestWithin = 30 * time.Second
+
 // request is one request over a connection of its own. It returns who answered.
 func request(ctx context.Context, to netip.AddrPort) (string, error) {
-	d := net.Dialer{Timeout: 5 * time.Second}
+	d := net.Dialer{Timeout: requestWithin}
 	c, err := d.DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(requestWithin))
 	if _, err := io.WriteString(c, "GET / HTTP/1.0\r\n\r\n"); err != nil {
 		return "", err
 	}

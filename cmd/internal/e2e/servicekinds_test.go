@@ -159,16 +159,19 @@ func TestServiceKinds(t *testing.T) {
 	}))
 }
 
-// weighed holds the slots of the canary in the kernel of a machine to the weights.
+// weighed waits until the slots of the canary in the kernel of a machine are as the weights.
 func (g *grid) weighed(machine string, front netip.AddrPort) {
 	g.t.Helper()
-	counts := map[int]int{}
-	for _, n := range g.slots(machine, front) {
-		counts[n]++
-	}
-	if counts[2] != 2 || counts[1] != 1 || len(counts) != 2 {
-		g.t.Errorf("slots in the kernel: %v: want 2 for each task of web and 1 for that of next", g.slots(machine, front))
-	}
+	g.must(within(bound, func() error {
+		slots, counts := g.slots(machine, front), map[int]int{}
+		for _, n := range slots {
+			counts[n]++
+		}
+		if counts[2] != 2 || counts[1] != 1 || len(counts) != 2 {
+			return fmt.Errorf("slots in the kernel: %v: want 2 for each task of web and 1 for that of next", slots)
+		}
+		return nil
+	}))
 }
 
 // udp returns a socket on a machine whose packets to the service reach a task.

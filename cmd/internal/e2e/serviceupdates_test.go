@@ -49,14 +49,14 @@ func TestServiceUpdates(t *testing.T) {
 	}
 	cancel()
 	running.Wait()
-	asked := 0
+	asked, late := 0, 0
 	var failed []string
 	for _, c := range shoppers {
-		n, _, f := c.count()
-		asked += n
+		n, l, _, f := c.count()
+		asked, late = asked+n, late+l
 		failed = append(failed, f...)
 	}
-	t.Logf("%d rolling updates of %d tasks: %d of %d requests failed", *updates, *updateTasks, len(failed), asked)
+	t.Logf("%d rolling updates of %d tasks: %d of %d requests failed, %d were not answered in time", *updates, *updateTasks, len(failed), asked, late)
 	if len(failed) > 0 {
 		t.Errorf("%d requests failed, such as:\n%s", len(failed), strings.Join(failed[:min(len(failed), 20)], "\n"))
 	}

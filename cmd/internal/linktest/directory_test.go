@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	agentlink "github.com/musterhq/muster/nodeagent/link"
 	agentnaming "github.com/musterhq/muster/nodeagent/naming"
@@ -119,6 +120,20 @@ func (k *kept) ready() (all, ready int) {
 	return all, ready
 }
 
+// masterWaits is how long a master waits for machines that do not acknowledge, at least.
+const masterWaits = 2 * time.Second
+
+// waits errs if a task was unlisted before the master can have given up to wait, since a stop was published.
+func (k *kept) waits(t *testing.T, before int, since time.Time) {
+	t.Helper()
+	k.mu.Lock()
+	unlisted := slices.Clone(k.unlisted)
+	k.mu.Unlock()
+	if time.Since(since) < masterWaits && len(unlisted) != before {
+		t.Errorf("unlisted before all act by it: %v", unlisted)
+	}
+}
+
 // lead runs a master of the cell, and returns the path of its socket.
 func (c *published) lead(t *testing.T) string {
 	t.Helper()
@@ -162,11 +177,10 @@ func TestResting(t *testing.T) {
 	second.mu.Lock()
 	second.late = make(chan struct{})
 	second.mu.Unlock()
+	since := time.Now()
 	cell.serve(3, "m1", status.TaskStopping, front)
 	eventually(t, "it knows of the stop", func() bool { _, ready := second.ready(); return ready == 2 })
-	if !unlisted(1)() {
-		t.Error("the stop did not wait for it")
-	}
+	first.waits(t, 1, since)
 	close(second.late)
 	eventually(t, "the stop waits for it", unlisted(2))
 }
@@ -191,6 +205,7 @@ func TestDirectory(t *testing.T) {
 	second.mu.Lock()
 	second.late = make(chan struct{})
 	second.mu.Unlock()
+	since := time.Now()
 	cell.publish(tasks, "m1", status.TaskStopping)
 	for _, k := range []*kept{first, second} {
 		eventually(t, "one is not ready", func() bool { _, ready := k.ready(); return ready == tasks-1 })
@@ -199,10 +214,8 @@ func TestDirectory(t *testing.T) {
 	if first.sent != sent+1 || !first.listing {
 		t.Errorf("%d entries of one change; listing %v", first.sent-sent, first.listing)
 	}
-	if len(first.unlisted) > 0 {
-		t.Errorf("unlisted before all act by it: %v", first.unlisted)
-	}
 	first.mu.Unlock()
+	first.waits(t, 0, since)
 	close(second.late)
 	eventually(t, "the task is unlisted", func() bool {
 		first.mu.Lock()
@@ -220,5 +233,58 @@ func TestDirectory(t *testing.T) {
 	defer second.mu.Unlock()
 	if second.sent > tasks/schema.DirectoryPart/8 {
 		t.Errorf("%d entries were sent to one that has all but one", second.sent)
+	}
+}
+
+// stopping is a directory that, each time it is woken, has a view pushed that stops a task, and says at once that
+// nothing is sent to that any more.
+type stopping struct {
+	master *master
+	server chan *masterlink.Server
+	wake   chan struct{}
+	last   uint64 // version of a view
+}
+
+func (d *stopping) Read(string, *schema.DirectoryDigests, bool) masterlink.DirectoryReader { return d }
+
+func (d *stopping) Wake() <-chan struct{} { return d.wake }
+func (d *stopping) Close()                {}
+
+func (d *stopping) Next(uint64) (schema.DirectoryUpdate, bool) {
+	s := <-d.server
+	d.last++
+	d.master.push(s, d.last, nil)
+	d.server <- s
+	return schema.DirectoryUpdate{Unlisted: []string{"u/web/0"}}, true
+}
+
+// informed is an agent that notes which view it had when it was told of a task.
+type informed struct {
+	*kept
+	agent *agent
+	views chan uint64
+}
+
+func (i informed) Unlisted([]schema.TaskName) error {
+	version, _ := i.agent.has()
+	i.views <- version
+	return nil
+}
+
+// TestUnlistedAfterView: an agent has the view that stops a task when it is told that nothing is sent to that.
+func TestUnlistedAfterView(t *testing.T) {
+	t.Parallel()
+	path, m := socket(t), newMaster()
+	d := &stopping{master: m, server: make(chan *masterlink.Server, 1), wake: make(chan struct{}, 1)}
+	s, _ := serve(t, path, masterlink.Config{Master: m, Directory: d})
+	d.server <- s
+	a := newAgent("m1")
+	i := informed{&kept{is: agentnaming.New()}, a, make(chan uint64)}
+	run(t, path, agentlink.Config{Agent: a, Directory: i, Listed: i})
+	for want := range uint64(5) {
+		d.wake <- struct{}{}
+		if got := <-i.views; got != want+1 {
+			t.Fatalf("told with view %d, want %d", got, want+1)
+		}
 	}
 }

@@ -66,18 +66,24 @@ func (f *Follower) Update(now *naming.Snapshot, touched []naming.Name, done func
 		f.waiting = append(f.waiting, done)
 	}
 	f.mu.Unlock()
+	f.rouse()
+}
+
+// rouse has Run look at what is new.
+func (f *Follower) rouse() {
 	select {
 	case f.wake <- struct{}{}:
 	default: // it is awake
 	}
 }
 
-// Begin gives it what an earlier agent knew, before Run. It acts by that if the kernel has no
+// Begin gives it what an earlier agent knew, before the first Update. It acts by that if the kernel has no
 // services of the cell at all, as after a restart of the machine: else these may be newer.
 func (f *Follower) Begin(found *naming.Snapshot) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.found = found
+	f.mu.Unlock()
+	f.rouse()
 }
 
 // begin returns what an earlier agent knew, if that is to be acted by.

@@ -28,7 +28,11 @@ func Lock(dir, cell string) (io.Closer, error) {
 	name := fmt.Sprintf("services-%s-%d", cell, at.Ino)
 	lock, err := filelock.Take(filelock.Config{Dir: dir, File: name, Owner: strconv.Itoa(os.Getpid())})
 	if by := (*filelock.HeldError)(nil); errors.As(err, &by) {
-		return nil, fmt.Errorf("another agent of a cell with this name programs services here (pid %s)", by.Owner)
+		pid := ""
+		if by.Owner != "" { // it has just begun
+			pid = " (pid " + by.Owner + ")"
+		}
+		return nil, errors.New("another agent of a cell with this name programs services here" + pid)
 	}
 	if err != nil {
 		return nil, err // not a nil *Lock in an interface
