@@ -148,17 +148,24 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 				return nil, err
 			}
 		}
-		on := configOf(cell)
-		on.Fails = f.fails
-		c, err = plan.New(on)
+		c, err = plan.New(configOf(cell))
 	}
 	if err != nil {
 		return nil, err
 	}
+	if err := f.known(p); err != nil {
+		return nil, err
+	}
 	p.Objects = objectsOf(p.Cell, d)
 	mark := c.Mark()
+	c.Fail(f.fails)
 	if err := c.Commit(head); err != nil {
 		return nil, err
+	}
+	for _, job := range f.fail {
+		if name, err := schema.ParseJobName(p.Cell + "/" + job); err == nil && !c.Brings(name) {
+			p.Notes = append(p.Notes, fmt.Sprintf("--fail %s has no effect: HEAD brings no other version of it than the cell has", job))
+		}
 	}
 	ending, last, err := c.Run()
 	if err != nil {
@@ -186,6 +193,20 @@ func (f *planFlags) trailers(ctx context.Context, applied, head string) (schema.
 	return repo.Trailers(ctx, applied, head)
 }
 
+// known errs if a job that is to fail is not in HEAD. Where HEAD has errors, that is why.
+func (f *planFlags) known(p *planned) error {
+	head := p.difference.head
+	if errs, _ := count(head.diagnostics); errs > 0 {
+		return nil
+	}
+	for _, job := range f.fail {
+		if !slices.ContainsFunc(head.objects.Jobs, func(j schema.Job) bool { return j.Cell == p.Cell && j.ID().Short() == job }) {
+			return invalid("muster render prints what it has", "--fail %s: HEAD has no such job in cell %s", job, p.Cell)
+		}
+	}
+	return nil
+}
+
 // fails reports whether a version of a job is to be one that does not work.
 func (f *planFlags) fails(j *schema.Job) bool { return slices.Contains(f.fail, j.ID().Short()) }
 
@@ -202,7 +223,7 @@ func (f *planFlags) declared(p *planned) (*plan.Cell, error) {
 	}
 	p.At, p.Applied = time.Now().UTC().Truncate(time.Second), d.Base
 	size := schema.Resources{CPUMilli: f.size.cpu, RAMBytes: f.size.ram, DiskBytes: f.size.disk}
-	c, err := plan.New(plan.Config{State: model.NewState(p.Cell), Now: p.At, Fails: f.fails})
+	c, err := plan.New(plan.Config{State: model.NewState(p.Cell), Now: p.At})
 	if err != nil {
 		return nil, err
 	}

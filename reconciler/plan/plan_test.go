@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/reconciler/checkpoint"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -105,9 +106,12 @@ func planned(t tester, c *plan.Cell, commit schema.Compiled, fails func(*schema.
 	if err != nil {
 		t.Fatal(err)
 	}
-	copied, err := plan.New(plan.Config{State: saved.State, Machines: saved.Machines, Now: saved.At, Since: saved.Since, Fails: fails})
+	copied, err := plan.New(plan.Config{State: saved.State, Machines: saved.Machines, Now: saved.At, Since: saved.Since})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if fails != nil {
+		copied.Fail(fails)
 	}
 	return does(t, copied, checkpoint.NewRedactor(saved.Redaction).Commit(commit))
 }
@@ -146,6 +150,28 @@ func TestPlan(t *testing.T) {
 	o = planned(t, c, commit(2, careful, job("low", 0, 2, "1")), func(j *schema.Job) bool { return j.Name == "web" })
 	if o.Ending != plan.Blocked || o.Rollouts[0].MostDown != 1 || !strings.Contains(fmt.Sprint(o.Blocked), "paused") {
 		t.Errorf("%s: %+v %v", o.Ending, o.Rollouts, o.Blocked)
+	}
+
+	// What runs already goes on when a new version fails, and is what the job returns to.
+	returns := job("web", 200, 3, "2")
+	returns.Update.MinHealthySeconds, returns.Update.OnFailure = 5, schema.Return
+	fresh := newCell(t, machine("m1", 4, 16))
+	if o = does(t, fresh, commit(1, job("web", 200, 3, "1"))); o.Ending != plan.Settled {
+		t.Fatalf("%s: %s", o.Ending, fates(o))
+	}
+	web := returns.ID()
+	fresh.Fail(func(j *schema.Job) bool { return j.ID() == web })
+	if fresh.Brings(schema.JobName{Cell: "c", User: "search", Job: "low"}) {
+		t.Error("a job that is not there was brought")
+	}
+	o = does(t, fresh, commit(2, returns))
+	if !fresh.Brings(web) || fates(o) != "search/web/0 restarts" || o.Rollouts[0].Stops != 2 || o.Rollouts[0].MostDown != 1 || !strings.Contains(o.Rollouts[0].State, "returned") {
+		t.Errorf("%s: %s, %+v", o.Ending, fates(o), o.Rollouts)
+	}
+	for _, task := range fresh.Status().Tasks {
+		if task.State != status.TaskRunning {
+			t.Errorf("task %+v", task)
+		}
 	}
 
 	// A slow rollout is followed to its end.
