@@ -259,6 +259,48 @@ func TestPlanIsWhatHappens(t *testing.T) {
 	})
 }
 
+// TestFitAlone: what fits has room beside what runs, whatever the job's own quota is, and while
+// that of the others holds.
+func TestFitAlone(t *testing.T) {
+	t.Parallel()
+	machines := []schema.MachineInfo{machine("m1", 4, 16), machine("m2", 4, 16), machine("m3", 4, 16)}
+
+	gang := job("web", 200, 3, "1")
+	gang.Together = true
+	c := newCell(t, machines...)
+	does(t, c, commit(1, gang))
+	if fit, err := c.Fit("search/web"); err != nil || fit.More != 9 {
+		t.Errorf("of a gang: %+v, %v", fit, err)
+	}
+
+	c = newCell(t, machines...)
+	does(t, c, commit(1, job("web", 200, 3, "1"), job("low", 0, 4, "1")))
+	if fit, err := c.Fit("search/web"); err != nil || fit.More != 5 || !strings.Contains(fit.Next, "CPU") || strings.Contains(fit.Next, "place of") {
+		t.Errorf("beside what could make room: %+v, %v", fit, err)
+	}
+
+	// Quota admits web as it is, one task of ads, and nothing of new.
+	bound := func(n int, jobs ...schema.Job) schema.Compiled {
+		next := commit(n, jobs...)
+		p := next.Packages[0].Package
+		p.Objects.Cells[0].Quota = ""
+		p.Objects.Quotas = []schema.Quota{{Name: "q", User: "search", Cell: "c", Band: schema.BandProduction, Tasks: 4, Resources: schema.Resources{CPUMilli: 4000, RAMBytes: 4 << 30, DiskBytes: 4 << 30}}}
+		next.Packages[0].Digest = schema.DigestOf(p)
+		return next
+	}
+	c = newCell(t, machines...)
+	does(t, c, bound(1, job("web", 200, 3, "1"), job("ads", 210, 1, "1")))
+	all := job("all", 210, 1, "1")
+	all.Kind = schema.System
+	if o := does(t, c, bound(2, job("web", 200, 3, "1"), job("ads", 210, 3, "1"), job("new", 210, 3, "1"), all)); len(o.Steps) > 0 || len(o.Blocked) != 3 {
+		t.Fatalf("steps %v, blocked %v", o.Steps, o.Blocked)
+	}
+	fit, err := c.Fit("search/web")
+	if err != nil || fit.Has != 3 || fit.More != 8 {
+		t.Errorf("beside what quota does not admit: %+v, %v", fit, err)
+	}
+}
+
 // TestWhatIf: how many more tasks fit, and what becomes of those of a machine that is drained.
 func TestWhatIf(t *testing.T) {
 	t.Parallel()
