@@ -59,6 +59,7 @@ type Cell struct {
 	converged bool
 	known     map[schema.Digest]bool // data that was there before the commit
 	broken    func(*schema.Job) bool // of jobs that commits bring
+	silent    []string               // see Silent
 }
 
 // New returns a cell as it was when its state was taken, under a master that begins to lead
@@ -97,6 +98,7 @@ func (c *Cell) connect(saved *model.SavedMachine) error {
 	r := m.says()
 	update := model.SessionUpdate{Machine: saved.Name, Epoch: m.epoch, Resume: &schema.Connection{}, Report: &r}
 	if err := c.master.UpdateSession(&update, c.now); err != nil {
+		c.silent = append(c.silent, saved.Name)
 		return nil //nolint:nilerr // it would join again: until then it is silent
 	}
 	if len(saved.Content) > 0 {
@@ -108,6 +110,10 @@ func (c *Cell) connect(saved *model.SavedMachine) error {
 	c.machines[saved.Name] = m
 	return c.carryOut()
 }
+
+// Silent returns the machines that were up when the state was taken, and are silent here, since
+// their sessions cannot go on: these would join again.
+func (c *Cell) Silent() []string { return c.silent }
 
 // Add has a machine join that the cell did not have.
 func (c *Cell) Add(info schema.MachineInfo) error {

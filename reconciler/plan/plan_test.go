@@ -259,6 +259,26 @@ func TestPlanIsWhatHappens(t *testing.T) {
 	})
 }
 
+// TestSilent: a machine whose session cannot go on is silent, and said to be.
+func TestSilent(t *testing.T) {
+	t.Parallel()
+	c := newCell(t, machine("m1", 4, 16), machine("m2", 4, 16))
+	does(t, c, commit(1, job("web", 200, 2, "1")))
+	in := c.Moment()
+	machines := slices.Collect(model.SavedOf(in.Observed))
+	ahead := *machines[1].Report
+	ahead.Tasks = slices.Clone(ahead.Tasks)
+	ahead.Tasks[0].Generation = in.State.Counter + 1 // of which the state does not know
+	machines[1].Report = &ahead
+	copied, err := plan.New(plan.Config{State: in.State, Machines: machines, Now: in.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := copied.Silent(); !slices.Equal(got, []string{"m2"}) {
+		t.Errorf("silent: %v", got)
+	}
+}
+
 // TestFitAlone: what fits has room beside what runs, whatever the job's own quota is, and while
 // that of the others holds.
 func TestFitAlone(t *testing.T) {
