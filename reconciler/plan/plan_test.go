@@ -259,6 +259,33 @@ func TestPlanIsWhatHappens(t *testing.T) {
 	})
 }
 
+// TestPreemptTogether: a whole job that goes together costs all of its tasks, so that others go
+// instead, and where it has to go each of its tasks says for whom.
+func TestPreemptTogether(t *testing.T) {
+	t.Parallel()
+	c := newCell(t, machine("m1", 2, 16), machine("m2", 2, 16))
+	gang := job("gang", 0, 2, "1")
+	gang.Together = true
+	does(t, c, commit(1, gang, job("low", 0, 2, "1")))
+	o := planned(t, c, commit(2, gang, job("low", 0, 2, "1"), job("web", 200, 2, "1")), nil)
+	if len(o.Preempted) != 2 || !strings.HasPrefix(o.Preempted[0].Task, "search/low/") || !strings.HasPrefix(o.Preempted[1].Task, "search/low/") {
+		t.Errorf("preempted %+v", o.Preempted)
+	}
+	o = planned(t, c, commit(2, gang, job("low", 0, 2, "1"), job("web", 200, 3, "1")), nil)
+	gone := 0
+	for _, p := range o.Preempted {
+		if strings.HasPrefix(p.Task, "search/gang/") {
+			gone++
+		}
+		if !strings.HasPrefix(p.By, "search/web/") {
+			t.Errorf("preempted %+v", p)
+		}
+	}
+	if gone != 2 {
+		t.Errorf("%d tasks of the gang are preempted: %+v", gone, o.Preempted)
+	}
+}
+
 // TestSilent: a machine whose session cannot go on is silent, and said to be.
 func TestSilent(t *testing.T) {
 	t.Parallel()
