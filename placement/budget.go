@@ -36,17 +36,43 @@ func (s *Snapshot) budget(job int32) int {
 
 // victim describes a task that is evicted, and takes it off its job's budget.
 func (s *Snapshot) victim(t *task) Victim {
+	gone := 1
+	if t.together {
+		gone, s.ganged = gangs{}.size(s, t.job), true
+	}
 	s.hit[t.job]++
 	v := Victim{Name: s.jobs.at(t.job).name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
 	if left := s.budget(t.job); left != unbounded && !t.claim {
-		s.budgets[t.job] = left - 1
+		s.budgets[t.job] = left - gone
 	}
 	return v
 }
 
+// gangs is how many tasks go when one does of a job whose tasks go together, as far as it was
+// found out. It holds as long as no task changes.
+type gangs map[int32]int
+
+// size returns how many tasks of a job run. When one has gone in this pass the others go
+// anyway: then it is 0.
+func (g gangs) size(s *Snapshot, job int32) int {
+	if s.hit[job] > 0 {
+		return 0
+	}
+	n, known := g[job]
+	if !known {
+		for id := s.jobs.at(job).first; id >= 0; id = s.tasks.at(id).nextOfJob {
+			if t := s.tasks.at(id); !t.stopping && !t.claim {
+				n++
+			}
+		}
+		g[job] = n
+	}
+	return n
+}
+
 // overruns counts the tasks that go with an eviction beyond the budgets of their
 // jobs. A claim disrupts nobody.
-func (s *Snapshot) overruns(victims []int32) (n int16) {
+func (s *Snapshot) overruns(victims []int32, g gangs) (n int16) {
 	if s.budgetOf == nil {
 		return 0
 	}
@@ -59,7 +85,12 @@ func (s *Snapshot) overruns(victims []int32) (n int16) {
 		if taken == nil {
 			taken = map[int32]int{}
 		}
-		if taken[t.job]++; taken[t.job] > left {
+		first := taken[t.job] == 0
+		switch taken[t.job]++; {
+		case t.together && first:
+			size := g.size(s, t.job)
+			n += int16(min(size-min(max(left, 0), size), math.MaxInt16))
+		case !t.together && taken[t.job] > left:
 			n++
 		}
 	}

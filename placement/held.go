@@ -9,6 +9,7 @@ type task struct {
 	taskKey
 	priority  int16
 	stopping  bool
+	together  bool     // see Task.Together
 	inAlloc   int32    // the task that is its alloc, or -1
 	wants     allocKey // of the alloc that it runs in
 	limit     vector
@@ -118,7 +119,7 @@ func (s *Snapshot) SetTask(t Task) {
 func (s *Snapshot) taskOf(t Task, slot int32) task {
 	h := task{
 		taskKey:  taskKey{s.jobID(t.Name.JobName), int32(t.Name.Index), slot, t.Generation},
-		priority: int16(t.Priority), stopping: t.Stopping, isAlloc: t.IsAlloc,
+		priority: int16(t.Priority), stopping: t.Stopping, together: t.Together, isAlloc: t.IsAlloc,
 		limit: vectorOf(t.Limit), reserv: vectorOf(t.Reservation), inAlloc: -1, ask: t.Ask,
 	}
 	if h.reserv == (vector{}) {

@@ -207,16 +207,42 @@ func (o *oracle) cost(m placement.Machine, set, left []placement.Task, a placeme
 	v.inDomain, v.onMachine = o.company(m, a)
 	hit := map[schema.JobName]int{}
 	for _, t := range set {
+		if t.Together {
+			if hit[t.Name.JobName] == 0 && o.hit[t.Name.JobName] == 0 {
+				n := o.gang(t.Name.JobName, set)
+				for _, other := range set {
+					if other.Name.JobName == t.Name.JobName {
+						v.count--
+					}
+				}
+				v.count += n
+				if left, ok := budgets[t.Name.JobName]; ok {
+					v.overruns += max(0, n-max(left, 0))
+				}
+			}
+		}
 		v.highest = max(v.highest, int(t.Priority))
 		v.sum += int(t.Priority)
 		if hit[t.Name.JobName]++; hit[t.Name.JobName]+o.hit[t.Name.JobName] > 1 {
 			v.again++
 		}
-		if left, ok := budgets[t.Name.JobName]; ok && hit[t.Name.JobName] > left {
+		if left, ok := budgets[t.Name.JobName]; ok && !t.Together && hit[t.Name.JobName] > left {
 			v.overruns++
 		}
 	}
 	return v
+}
+
+// gang counts the tasks of a job that run, some of which may have been taken away.
+func (o *oracle) gang(job schema.JobName, gone []placement.Task) (n int) {
+	seen := map[string]bool{}
+	for _, t := range append(slices.Collect(maps.Values(o.tasks)), gone...) {
+		if t.Name.JobName == job && !t.Stopping && !seen[key(t)] {
+			seen[key(t)] = true
+			n++
+		}
+	}
+	return n
 }
 
 // excess is what victims give up and the ask does not need, in multiples of the ask.

@@ -52,6 +52,7 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	s.merge()
 	s.passes++
 	clear(s.hit)
+	s.ganged = false
 	s.small = s.slots.len() <= smallCell && len(asks)*s.slots.len() <= smallPass
 	s.tasks.reserve(len(asks) - len(s.unused))
 	s.here.reserve(len(asks))

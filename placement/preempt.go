@@ -17,7 +17,8 @@ type eviction struct {
 // evictionCost orders evictions; the least is chosen. The fields are compared in the
 // order of compare, which is the rule: the fewest disruptions beyond the budgets of jobs,
 // then the domain in which the fewest tasks of the ask's job stay, then lowest priority
-// first, then fewest victims, then the lower sum of priorities, then the least that is
+// first, then fewest victims, of a job whose tasks go
+// together all that run, then the lower sum of priorities, then the least that is
 // given up beyond the need, then the fewest jobs hit a second time, then the machine on
 // which the fewest tasks of the job stay.
 type evictionCost struct {
@@ -179,7 +180,7 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 	best, asked := -1, 0
 	for i := range e.pool {
 		k := &e.pool[i]
-		if s.refresh(c, k); k.level == impossible || sparing && k.costly {
+		if s.refresh(c, k); k.level == impossible || sparing && k.costly && !s.ganged {
 			continue
 		}
 		with := s.companyOf(c, k.slot) // which grows with what was placed elsewhere
@@ -190,7 +191,7 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 				continue
 			}
 		}
-		if !k.solved || s.bounded { // a budget may have shrunk elsewhere
+		if !k.solved || s.bounded || s.ganged { // a budget may have shrunk elsewhere
 			enough := asked >= enoughSolved && !s.options.NoRelaxed
 			asked++
 			if best >= 0 && !closer && enough && k.level == e.pool[best].level {

@@ -70,6 +70,12 @@ func (c *cell) drawHeld(t *rapid.T) {
 		a.Name.Index = i
 		asks = append(asks, a)
 	}
+	gangs := map[schema.JobName]bool{}
+	if rapid.Bool().Draw(t, "gangs") {
+		for _, name := range []string{"i", "j", "k"} {
+			gangs[schema.JobName{Cell: "c", User: "u", Job: name}] = rapid.Bool().Draw(t, "together")
+		}
+	}
 	s := placement.NewSnapshot(c.machines, nil)
 	for _, d := range placement.Place(s, asks, 1) {
 		if d.Machine == "" {
@@ -84,6 +90,7 @@ func (c *cell) drawHeld(t *rapid.T) {
 			h.Reservation = a.Limit
 			h.Reservation.RAMBytes--
 		}
+		h.Together = gangs[h.Name.JobName]
 		h.Stopping = rapid.IntRange(0, 9).Draw(t, "stopping") == 0
 		c.tasks = append(c.tasks, h)
 	}
@@ -211,9 +218,15 @@ func (f *follower) follow(t *rapid.T, decisions []placement.Decision) {
 			if f.fits(m, append(f.on(d.Machine), v), a) {
 				t.Fatalf("%v evicts %v, of which %v is of no use", d.Name, d.Victims, v.Name)
 			}
+			n := 1
+			if v.Together {
+				if n = 0; f.hit[v.Name.JobName] == 0 {
+					n = f.gang(v.Name.JobName, gone)
+				}
+			}
 			f.hit[v.Name.JobName]++
 			if _, ok := f.budgets[v.Name.JobName]; ok {
-				f.budgets[v.Name.JobName]--
+				f.budgets[v.Name.JobName] -= n
 			}
 		}
 		h := placement.Task{Name: d.Name, Machine: d.Machine, Priority: a.Priority, Limit: a.Limit, Ports: d.Ports, Devices: d.Devices, Ask: &a}

@@ -33,9 +33,12 @@ type Snapshot struct {
 	budgets map[int32]int // by job, as far as they were asked for
 	// budgetOf returns the budget of a job; nil for none. See SetBudgets.
 	budgetOf func(schema.JobName) (int, bool)
-	hit      map[int32]int   // victims of this pass, by job
-	bounded  bool            // any job has one, as far as they were asked for
-	largest  [dims + 1]int64 // of any machine there was, devices last
+	hit      map[int32]int // victims of this pass, by job
+	bounded  bool          // any job has one, as far as they were asked for
+	// ganged is true once a task has gone in this pass whose job goes together: the rest of
+	// that costs nothing any more.
+	ganged  bool
+	largest [dims + 1]int64 // of any machine there was, devices last
 
 	// log lists the slots that changed, oldest first; entry i has the
 	// absolute position trimmed+i. Scores are brought up to date from it.

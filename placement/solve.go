@@ -24,6 +24,7 @@ type search struct {
 	steps   int
 	devices []device
 	most    int16 // disruptions beyond budgets
+	gangs   gangs
 }
 
 // solve returns the least eviction on a machine by evictionCost, sparing of those
@@ -34,14 +35,28 @@ func (s *Snapshot) solve(c *class, slot int32, sparing bool) (eviction, bool) {
 		return eviction{}, false
 	}
 	list := s.evictable(c, slot, nil)
+	g := gangs{}
 	if sparing {
-		list = slices.DeleteFunc(list, func(id int32) bool { return s.overruns([]int32{id}) > 0 })
+		list = slices.DeleteFunc(list, func(id int32) bool { return s.overruns([]int32{id}, g) > 0 })
+	}
+	best := &search{}
+	found := func(most int16) bool {
+		f := &search{s: s, c: c, slot: slot, most: most, gangs: g}
+		ok := f.solve(list, level)
+		if ok {
+			best = f
+		}
+		return ok
 	}
 	// Budgets come before priorities: a set that violates fewer is looked for first.
 	for _, most := range []int16{0, 1, 2, math.MaxInt16} {
-		f := &search{s: s, c: c, slot: slot, most: most}
-		if f.solve(list, level) {
-			return eviction{slot: slot, victims: f.best, cost: f.cost}, true
+		if found(most) {
+			for low := int16(3); most == math.MaxInt16 && low < best.cost.overruns; { // a gang violates many at once
+				if most := low + (best.cost.overruns-low)/2; !found(most) {
+					low = most + 1
+				}
+			}
+			return eviction{slot: slot, victims: best.best, cost: best.cost}, true
 		}
 		if sparing || s.budgetOf == nil || !s.bounded {
 			break
@@ -74,7 +89,8 @@ func (f *search) find(list []int32) bool {
 		f.gains = append(f.gains, f.s.gain(f.c, f.s.tasks.at(id)))
 	}
 	lack, ports := f.s.deficit(f.c, f.slot)
-	for size := 0; size <= len(list) && f.best == nil; size++ {
+	// Of a set with a gang more may go than of a larger one.
+	for size := 0; size <= len(list) && (f.best == nil || size <= int(f.cost.victims)); size++ {
 		if f.canReach(size, lack, ports) {
 			f.try(0, size, lack, ports)
 		}
@@ -172,7 +188,7 @@ func (f *search) devicesFit(without []int32) bool {
 func (f *search) greedy() []int32 {
 	var victims []int32
 	for _, id := range f.list {
-		if victims = append(victims, id); f.s.overruns(victims) > f.most {
+		if victims = append(victims, id); f.s.overruns(victims, f.gangs) > f.most {
 			victims = victims[:len(victims)-1]
 		}
 	}
@@ -200,10 +216,20 @@ func (f *search) enough(victims []int32) bool {
 	return lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && f.devicesFit(victims) && f.s.numbersWithout(f.c, f.slot, victims)
 }
 
+// among returns how many of the victims are of a job.
+func (f *search) among(victims []int32, job int32) (n int) {
+	for _, id := range victims {
+		if f.s.tasks.at(id).job == job {
+			n++
+		}
+	}
+	return n
+}
+
 // costOf returns the cost of a set of victims.
 func (f *search) costOf(victims []int32) evictionCost {
 	s := f.s
-	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims)}
+	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims, f.gangs)}
 	lack, _ := s.deficit(f.c, f.slot)
 	var given vector
 	for i, id := range victims {
@@ -212,6 +238,8 @@ func (f *search) costOf(victims []int32) evictionCost {
 		cost.sum += int32(t.priority)
 		if s.hit[t.job] > 0 || slices.ContainsFunc(victims[:i], func(o int32) bool { return s.tasks.at(o).job == t.job }) {
 			cost.again++
+		} else if t.together { // with those of it among the victims
+			cost.victims = int16(min(int(cost.victims)+f.gangs.size(s, t.job)-f.among(victims, t.job), math.MaxInt16))
 		}
 		gain := s.gain(f.c, t)
 		for d := range dims {

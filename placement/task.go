@@ -23,6 +23,9 @@ type Task struct {
 	// Stopping is true when the task is stopping: it holds what it has
 	// and is nobody's victim, since it leaves anyway.
 	Stopping bool
+	// Together is true when all tasks of its job that run stop once this one is evicted:
+	// so many an eviction disrupts.
+	Together bool
 	// IsAlloc marks an alloc: a task that only holds resources for others.
 	IsAlloc bool
 	// Alloc is the alloc inside which the task runs, on the same machine; the

@@ -36,6 +36,41 @@ func wholeJob(machines []placement.Machine, free []schema.Resources, a *placemen
 	}
 }
 
+// TestEvictTogether compares who makes room, of small full cells in which many go together,
+// with a search through all that is possible.
+func TestEvictTogether(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := cell{budgets: map[schema.JobName]int{}}
+		gangs := map[string]bool{}
+		for _, job := range []string{"i", "j", "k"} {
+			gangs[job] = rapid.Bool().Draw(t, job)
+			if rapid.Bool().Draw(t, job+" bound") {
+				c.budgets[schema.JobName{Cell: "c", User: "u", Job: job}] = rapid.IntRange(0, 3).Draw(t, job+" left")
+			}
+		}
+		for i := range rapid.IntRange(1, 3).Draw(t, "machines") {
+			m := placement.Machine{Name: fmt.Sprint("m", i), Up: true, Capacity: schema.Resources{CPUMilli: 4}}
+			c.machines = append(c.machines, m)
+			for room := int64(4); room > 0; {
+				job := rapid.SampledFrom([]string{"i", "j", "k"}).Draw(t, "job")
+				cpu := rapid.Int64Range(1, min(2, room)).Draw(t, "cpu")
+				room -= cpu
+				c.tasks = append(c.tasks, placement.Task{
+					Name: schema.JobName{Cell: "c", User: "u", Job: job}.Task(len(c.tasks)), Machine: m.Name, Priority: 25, Limit: schema.Resources{CPUMilli: cpu},
+					Together: gangs[job], Stopping: rapid.IntRange(0, 9).Draw(t, "stopping") == 0,
+				})
+			}
+		}
+		c.asks = []placement.Ask{{
+			Name: schema.JobName{Cell: "c", User: "v", Job: "web"}.Task(0), Priority: 200,
+			Limit: schema.Resources{CPUMilli: rapid.Int64Range(1, 4).Draw(t, "ask")},
+		}}
+		o := placement.Options{Preempt: true, NoRelaxed: true}
+		c.follower(o).follow(t, c.place(o))
+	})
+}
+
 // TestTogether compares jobs whose tasks get places together, or none, with a search
 // through all that is possible.
 func TestTogether(t *testing.T) {

@@ -327,6 +327,16 @@ func (m *Master) input(now time.Time) control.Input {
 	return in
 }
 
+// NoPreempt has no task make room for another one from now on, as for a question of what
+// has room.
+func (m *Master) NoPreempt() {
+	step := m.cfg.Step
+	m.cfg.Step = func(in control.Input) control.Output {
+		in.NoPreempt = true
+		return step(in)
+	}
+}
+
 // desired is what is desired by what is stored.
 func (m *Master) desired() *intent.Desired { return m.wanted.Of(m.state) }
 

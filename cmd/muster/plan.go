@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/checkpoint"
@@ -63,6 +64,11 @@ Exits 1 when something differs, 2 when HEAD has errors.`,
 			if err != nil {
 				return err
 			}
+			cmd.Flags().Visit(func(flag *pflag.Flag) {
+				if slices.Contains([]string{"cpu", "ram", "disk"}, flag.Name) {
+					f.size.given = append(f.size.given, flag.Name)
+				}
+			})
 			p, err := f.plan(cmd.Context(), revs)
 			if err != nil {
 				return err
@@ -92,7 +98,10 @@ Exits 1 when something differs, 2 when HEAD has errors.`,
 }
 
 // sizeFlags are the size of each machine of a cell that is not there.
-type sizeFlags struct{ cpu, ram, disk int64 }
+type sizeFlags struct {
+	cpu, ram, disk int64
+	given          []string // the flags that are
+}
 
 func (f *sizeFlags) add(c *cobra.Command) {
 	c.Flags().Int64Var(&f.cpu, "cpu", 16_000, "without a cell: the CPU of each machine, in thousandths of a core")
@@ -130,6 +139,14 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 	if err != nil {
 		return nil, err
 	}
+	if cell != nil {
+		switch {
+		case f.cell != "" && f.cell != cell.Cell:
+			return nil, invalid("leave it out: the cell is that of the checkpoint or of the master", "--cell %s: this is cell %s", f.cell, cell.Cell)
+		case len(f.size.given) > 0:
+			return nil, invalid("leave it out: it is for a plan without a cell", "--%s: the machines of cell %s have their own sizes", f.size.given[0], cell.Cell)
+		}
+	}
 	d, err := diffRepo(ctx, f.repo, revs)
 	if err != nil {
 		return nil, err
@@ -143,22 +160,28 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 	} else {
 		p.Cell, p.At, p.Applied = cell.Cell, cell.At, cell.State.Head.Commit
 		head = checkpoint.NewRedactor(cell.Redaction).Commit(head)
-		if d.Head != "" {
-			if head.Trailers, err = f.trailers(ctx, p.Applied, d.Head); err != nil {
-				return nil, err
-			}
+		if head.Trailers, err = f.history(ctx, p); err != nil {
+			return nil, err
 		}
-		on := configOf(cell)
-		on.Fails = f.fails
-		c, err = plan.New(on)
+		c, err = plan.New(configOf(cell))
 	}
 	if err != nil {
 		return nil, err
 	}
+	p.Notes = append(p.Notes, silent(c)...)
+	if err := f.known(p); err != nil {
+		return nil, err
+	}
 	p.Objects = objectsOf(p.Cell, d)
 	mark := c.Mark()
+	c.Fail(f.fails)
 	if err := c.Commit(head); err != nil {
 		return nil, err
+	}
+	for _, job := range f.fail {
+		if name, err := schema.ParseJobName(p.Cell + "/" + job); err == nil && !c.Brings(name) {
+			p.Notes = append(p.Notes, fmt.Sprintf("--fail %s has no effect: HEAD brings no other version of it than the cell has", job))
+		}
 	}
 	ending, last, err := c.Run()
 	if err != nil {
@@ -177,13 +200,53 @@ func (f *planFlags) target(ctx context.Context) (*checkpoint.Cell, error) {
 	return savedCell(ctx, &f.master, f.against)
 }
 
-// trailers returns what the messages of the commits since that which the cell runs say.
-func (f *planFlags) trailers(ctx context.Context, applied, head string) (schema.Trailers, error) {
+// history returns what the messages of the commits since that which the cell runs say, and notes
+// where these are not all, or not the only ones.
+func (f *planFlags) history(ctx context.Context, p *planned) (schema.Trailers, error) {
 	repo, err := git.Open(ctx, git.Config{URL: f.repo, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return schema.Trailers{}, &failure{code: exitInvalid, err: err}
 	}
-	return repo.Trailers(ctx, applied, head)
+	head := p.Head
+	if head == "" { // the work tree is of the newest commit
+		if head, err = repo.Resolve(ctx, "HEAD"); err != nil {
+			return schema.Trailers{}, err
+		}
+	}
+	if p.Applied != "" {
+		if _, err := repo.Resolve(ctx, p.Applied); err != nil {
+			p.Notes = append(p.Notes, fmt.Sprintf("the cell runs %s, which is not in this repository: fetch it. Trailers are read of the newest commit alone", short(p.Applied)))
+		} else if base, err := repo.MergeBase(ctx, p.Applied, head); err != nil || base != p.Applied {
+			p.Notes = append(p.Notes, fmt.Sprintf("the cell runs %s, which HEAD does not contain: merge it first, or what it brings is taken back", short(p.Applied)))
+		}
+	}
+	if p.Head == "" { // nobody has said anything yet
+		return schema.Trailers{}, nil
+	}
+	return repo.Trailers(ctx, p.Applied, p.Head)
+}
+
+// silent notes which machines are silent in a simulated cell and were not.
+func silent(c *plan.Cell) []string {
+	names := c.Silent()
+	if len(names) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("planned as silent, since they would have to join again: %s", strings.Join(names, ", "))}
+}
+
+// known errs if a job that is to fail is not in HEAD. Where HEAD has errors, that is why.
+func (f *planFlags) known(p *planned) error {
+	head := p.difference.head
+	if errs, _ := count(head.diagnostics); errs > 0 {
+		return nil
+	}
+	for _, job := range f.fail {
+		if !slices.ContainsFunc(head.objects.Jobs, func(j schema.Job) bool { return j.Cell == p.Cell && j.ID().Short() == job }) {
+			return invalid("muster render prints what it has", "--fail %s: HEAD has no such job in cell %s", job, p.Cell)
+		}
+	}
+	return nil
 }
 
 // fails reports whether a version of a job is to be one that does not work.
@@ -202,7 +265,7 @@ func (f *planFlags) declared(p *planned) (*plan.Cell, error) {
 	}
 	p.At, p.Applied = time.Now().UTC().Truncate(time.Second), d.Base
 	size := schema.Resources{CPUMilli: f.size.cpu, RAMBytes: f.size.ram, DiskBytes: f.size.disk}
-	c, err := plan.New(plan.Config{State: model.NewState(p.Cell), Now: p.At, Fails: f.fails})
+	c, err := plan.New(plan.Config{State: model.NewState(p.Cell), Now: p.At})
 	if err != nil {
 		return nil, err
 	}

@@ -75,6 +75,7 @@ type simulated struct {
 	Cell    string        `json:"cell"`
 	At      time.Time     `json:"at"`
 	Outcome *plan.Outcome `json:"outcome"`
+	Notes   []string      `json:"notes"` // on what is assumed
 }
 
 // run follows a cell to which something was done since a mark, and prints what comes of it.
@@ -85,13 +86,16 @@ func (f *whatIfFlags) run(std stdio, c *plan.Cell, saved *checkpoint.Cell, mark 
 	}
 	o := c.Outcome(mark, ending, last)
 	if f.out.value == "json" {
-		return printJSON(std.out, simulated{plan.Version, saved.Cell, saved.At, o})
+		return printJSON(std.out, simulated{plan.Version, saved.Cell, saved.At, o, append([]string{}, silent(c)...)})
 	}
 	most, width := 20, columns(std.out, false)
 	if f.all {
 		most = 0
 	}
 	text := screen.Wrap("", "  ", fmt.Sprintf("cell %s as of %s", saved.Cell, saved.At.Format(time.RFC3339)), width)
+	for _, n := range silent(c) {
+		text += screen.Wrap("", "  ", n, width)
+	}
 	for _, s := range screen.Plan(o, width, most) {
 		text += "\n" + s.Title + "\n" + s.Text
 	}

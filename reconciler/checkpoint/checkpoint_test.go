@@ -29,9 +29,15 @@ var at = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 const (
 	password = "correct horse"
+	token    = "bearer of tidings"
 	content  = "listen on all addresses"
 	sealed   = "age-encryption.org/v1 of something"
 )
+
+// harmless is what a mistake says that quotes no value which is replaced.
+const harmless = "is both 1 and 2"
+
+func quoted(value string) string { return fmt.Sprintf("%q", value) }
 
 // web is a job with values that are nobody's business.
 func web(version string) *schema.Job {
@@ -40,6 +46,7 @@ func web(version string) *schema.Job {
 		Task: schema.TaskSpec{
 			Process:   schema.Process{Command: []string{"serve", version}},
 			Resources: schema.TaskResources{Resources: schema.Resources{CPUMilli: 100, RAMBytes: 1 << 20, DiskBytes: 1 << 20}},
+			Health:    &schema.Health{HTTP: &schema.HTTPCheck{Port: "web", Path: "/", Headers: map[string]string{"Authorization": token}}},
 			Env:       map[string]string{"PASSWORD": password, "EMPTY": ""},
 			Files:     map[string]schema.TaskFile{"web.conf": {Content: content}},
 			Secrets:   map[string]schema.TaskSecret{"key": {Sealed: &schema.SealedSecret{Version: "v1", Age: sealed}}},
@@ -66,9 +73,19 @@ func cell(t *testing.T) (*model.State, *model.Observed) {
 	machine := schema.MachineInfo{Name: "m1", Boot: "boot-1", Capacity: schema.Resources{CPUMilli: 4000, RAMBytes: 1 << 30, DiskBytes: 1 << 30}, Attributes: map[string]string{"rack": "r1"}}
 	s := model.NewState("c")
 	name := j.ID()
+	head := schema.Head{Commit: strings.Repeat("ab", 20), Packages: map[string]schema.Digest{p.Dir: of}, Stale: map[string][]schema.Diagnostic{p.Dir: {
+		{Field: "job.web.tasks", Message: harmless},
+		{Field: "job.web.task.env.PASSWORD", Message: "is both 1 and " + quoted(password), Expected: quoted(password)},
+		{Field: "job.web.task.health.http.headers.Authorization", Message: "is both 1 and " + quoted(token)},
+		{Field: "job.web.task.files.conf.content", Message: "is both 1 and " + quoted(content)},
+		{Field: "secret.key.age", Message: "is both 1 and " + quoted(sealed)},
+		{Field: "job.web.task", Message: "is both 1 and {env: {PASSWORD: " + quoted(password) + "}}"},
+		{Field: "_base.env.PASSWORD", Message: "is both 1 and " + quoted(password)},
+		{Message: "correct is not defined", Hint: "write text in quotes: " + quoted(password)},
+	}}, Unread: []schema.Diagnostic{{Message: "cannot read " + quoted(password)}}}
 	docs := map[string]any{
 		model.KeyCounter:                     uint64(7),
-		model.KeyHead:                        schema.Head{Commit: strings.Repeat("ab", 20), Packages: map[string]schema.Digest{p.Dir: of}},
+		model.KeyHead:                        head,
 		model.KeyPackage + string(of):        p,
 		model.KeyData + string(digest):       j,
 		model.KeyMachine + "m1":              schema.MachineRecord{MachineInfo: machine, Epoch: 3, Joined: at.Add(-time.Hour)},
@@ -153,10 +170,13 @@ func TestRedaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	digest := string(schema.DigestOf(web("1"))) // by which values could be guessed
-	for _, value := range []string{password, content, sealed, digest, string(schema.DigestOf(packageOf(*web("1"))))} {
+	for _, value := range []string{password, token, content, sealed, digest, string(schema.DigestOf(packageOf(*web("1"))))} {
 		if bytes.Contains(text, []byte(value)) {
 			t.Errorf("a checkpoint without values has %q", value)
 		}
+	}
+	if !bytes.Contains(text, []byte(harmless)) {
+		t.Error("a mistake that quotes no value is left out")
 	}
 	c := read(t, b)
 	if err := c.State.Audit(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -13,8 +14,9 @@ import (
 // redactedPrefix begins what stands for a value that was replaced.
 const redactedPrefix = "redacted:"
 
-// Redactor replaces values that may be nobody's business: those of environment variables,
-// the contents of files, and the ciphertexts of secrets. The same value becomes the same
+// Redactor replaces values that may be nobody's business: those of environment variables and
+// of the headers of health checks, the contents of files, and the ciphertexts of secrets.
+// What a mistake in them, or around them, says is left out. The same value becomes the same
 // text under the same key, so that a plan on a checkpoint sees which values a commit
 // changes. Whoever has the checkpoint can try whether a value is what they guess: what must
 // withstand that belongs into a secret. A nil *Redactor replaces nothing.
@@ -58,7 +60,55 @@ func (r *Redactor) Job(j *schema.Job) *schema.Job {
 		}
 		return s
 	})
+	if h := j.Task.Health; h != nil && h.HTTP != nil && len(h.HTTP.Headers) > 0 {
+		health, check := *h, *h.HTTP
+		check.Headers = replaced(check.Headers, func(name, value string) string { return r.text("header "+name, value) })
+		health.HTTP, out.Task.Health = &check, &health
+	}
 	return &out
+}
+
+// Head returns h without the values, which mistakes may quote.
+func (r *Redactor) Head(h schema.Head) schema.Head {
+	if r == nil {
+		return h
+	}
+	h.Stale = maps.Clone(h.Stale)
+	for dir, ds := range h.Stale {
+		h.Stale[dir] = r.diagnostics(ds)
+	}
+	h.Unread = r.diagnostics(h.Unread)
+	return h
+}
+
+// diagnostics returns ds without what those say that may quote a value.
+func (r *Redactor) diagnostics(ds []schema.Diagnostic) []schema.Diagnostic {
+	out := slices.Clone(ds)
+	for i := range out {
+		if d := &out[i]; mayQuote(d.Field) {
+			d.Message, d.Expected, d.Hint = "what is wrong is left out of a checkpoint without values; muster validate says it", "", ""
+		}
+	}
+	return out
+}
+
+// valuesOf are the fields of a job that have values which are replaced.
+var valuesOf = []string{"task.env", "task.files", "task.secrets", "task.health.http.headers"}
+
+// mayQuote reports whether what is wrong with a field may quote a value: where it lies in
+// what is replaced, or around that, or it is not known where it lies: it may be source text.
+func mayQuote(field string) bool {
+	kind, rest, _ := strings.Cut(field, ".")
+	switch kind := schema.Kind(kind); {
+	case kind == schema.KindSecret || !slices.Contains(schema.Kinds(), kind) || strings.Contains(rest, `"`):
+		return true
+	case kind != schema.KindJob:
+		return false
+	}
+	_, in, _ := strings.Cut(rest, ".")
+	return in == "" || slices.ContainsFunc(valuesOf, func(value string) bool {
+		return strings.HasPrefix(in+".", value+".") || strings.HasPrefix(value+".", in+".")
+	})
 }
 
 func replaced[V any](m map[string]V, f func(name string, v V) V) map[string]V {
@@ -94,8 +144,11 @@ func (r *Redactor) Commit(c schema.Compiled) schema.Compiled {
 		return c
 	}
 	c.Packages = slices.Clone(c.Packages)
+	c.Diagnostics = r.diagnostics(c.Diagnostics)
 	for i := range c.Packages {
-		if p := &c.Packages[i]; p.Package != nil {
+		p := &c.Packages[i]
+		p.Diagnostics = r.diagnostics(p.Diagnostics)
+		if p.Package != nil {
 			p.Package = r.Package(p.Package)
 			p.Digest = schema.DigestOf(p.Package)
 		}

@@ -89,6 +89,8 @@ func (w *writer) cell(h Header, s *model.State, o *model.Observed) {
 		kind, name, _ := strings.Cut(key, "/")
 		switch {
 		case r == nil:
+		case key == model.KeyHead:
+			value = s.Document(key, r.Head(s.Head)).Value
 		case kind+"/" == model.KeyData:
 			value = schema.Canonical(r.Job(s.Data[schema.Digest(name)]))
 		case kind+"/" == model.KeyPackage:

@@ -16,6 +16,7 @@ type scheduler struct {
 	asks      *asks
 	budget    disruption
 	seed      uint64
+	noPreempt bool
 	joining   string                   // what tasks wait for while the first machines join
 	preempted map[string][]snapshot.On // see stops
 	claimed   map[schema.TaskName]bool // those for which the last of them have gone now
@@ -84,6 +85,9 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 	byName := make(map[schema.TaskName]int, len(asks))
 	for i := range asks {
 		byName[asks[i].Name] = i
+	}
+	if s.noPreempt {
+		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
 	}
 	s.cell.Snapshot().SetBudgets(s.spare)
 	for _, d := range placement.Place(s.cell.Snapshot(), s.claim(asks), s.seed) {

@@ -68,7 +68,8 @@ func (s *scheduler) claim(asks []placement.Ask) []placement.Ask {
 
 // claimFor holds a machine for an ask and reports whether the ask has to wait
 // for those that are leaving it. Victims may be left on several machines, when
-// one of them was silent meanwhile: one where nobody else has to go is taken.
+// one of them was silent meanwhile, or they go together: one that the fewest have
+// to leave yet, and nobody else, is taken.
 func (s *scheduler) claimFor(a *placement.Ask) (waits bool) {
 	machines := s.leftBy(a.Name)
 	for _, machine := range machines {
@@ -90,7 +91,7 @@ func (s *scheduler) claimFor(a *placement.Ask) (waits bool) {
 }
 
 // leftBy returns the machines that are up and on which others were preempted
-// for a task, sorted.
+// for a task: those first that the fewest have to leave yet, then by name.
 func (s *scheduler) leftBy(task schema.TaskName) []string {
 	var out []string
 	for _, l := range s.preempted[task.Short()] {
@@ -99,7 +100,9 @@ func (s *scheduler) leftBy(task schema.TaskName) []string {
 		}
 	}
 	slices.Sort(out)
-	return slices.Compact(out)
+	out = slices.Compact(out)
+	slices.SortStableFunc(out, func(a, b string) int { return cmp.Compare(len(s.leaving(task, a)), len(s.leaving(task, b))) })
+	return out
 }
 
 // leaving returns those that were preempted for a task and are still on machine.
@@ -188,7 +191,10 @@ func (s *scheduler) stopTogether(victim, by schema.TaskName) {
 			continue
 		}
 		message := fmt.Sprintf("goes together with %s, which makes room for %s", victim.Short(), by.Short())
-		s.stop(victim.JobName, t, schema.Cause{Kind: schema.CausePreempted, At: s.Now, Message: message})
+		if over := s.budget.overspend(victim.JobName, &t); over != "" {
+			message += ": " + over
+		}
+		s.stop(victim.JobName, t, schema.Cause{Kind: schema.CausePreempted, By: by.Short(), At: s.Now, Message: message})
 	}
 }
 

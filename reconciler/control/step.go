@@ -24,6 +24,8 @@ type Input struct {
 	Seed     uint64
 	// Memo is what the step before has found out; nil for none.
 	Memo *Memo
+	// NoPreempt has no task make room for another one, as for a question of what has room.
+	NoPreempt bool
 }
 
 // Output is what a step decided. Nothing of it has happened yet.
@@ -157,7 +159,7 @@ func newStep(p pass, in *Input) *step {
 	s.scaling = &scaling{pass: p, asks: wanted}
 	s.systems = &systems{p, cell, s.judge, wanted}
 	s.scheduler = &scheduler{
-		pass: p, cell: cell, asks: wanted, budget: budget, seed: in.Seed,
+		pass: p, cell: cell, asks: wanted, budget: budget, seed: in.Seed, noPreempt: in.NoPreempt,
 		preempted: s.follower.stops.preempted, claimed: map[schema.TaskName]bool{},
 	}
 	s.rollouts = &rollouts{pass: p, cell: cell, budget: budget, away: s.scheduler.away}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
@@ -38,9 +39,6 @@ type Config struct {
 	Since time.Time
 	// LostAfter is how long a silent machine is waited for; 0 is the default.
 	LostAfter time.Duration
-	// Fails reports whether the tasks of a version of a job that a commit brings do not work;
-	// nil: all do.
-	Fails func(*schema.Job) bool
 	// Limit is the most virtual time for which the cell is followed; 0 is DefaultLimit.
 	Limit time.Duration
 }
@@ -60,20 +58,19 @@ type Cell struct {
 	wrote     time.Time // when something was last stored, or happened on a machine
 	converged bool
 	known     map[schema.Digest]bool // data that was there before the commit
+	broken    func(*schema.Job) bool // of jobs that commits bring
+	silent    []string               // see Silent
 }
 
 // New returns a cell as it was when its state was taken, under a master that begins to lead
 // then. It errs if that is not a state that a master takes.
 func New(cfg Config) (*Cell, error) {
-	if cfg.Fails == nil {
-		cfg.Fails = func(*schema.Job) bool { return false }
-	}
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultLimit
 	}
 	now := cfg.Now.UTC().Round(0) // a virtual clock has no other reading
 	c := &Cell{
-		cfg: cfg, now: now, wrote: now, repeated: now, machines: map[string]*machine{}, active: map[string]struct{}{},
+		cfg: cfg, now: now, wrote: now, repeated: now, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
 		master: reconciler.NewMasterOf(reconciler.MasterConfig{Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now))}, cfg.State, now),
 	}
 	if err := c.carryOut(); err != nil {
@@ -101,6 +98,7 @@ func (c *Cell) connect(saved *model.SavedMachine) error {
 	r := m.says()
 	update := model.SessionUpdate{Machine: saved.Name, Epoch: m.epoch, Resume: &schema.Connection{}, Report: &r}
 	if err := c.master.UpdateSession(&update, c.now); err != nil {
+		c.silent = append(c.silent, saved.Name)
 		return nil //nolint:nilerr // it would join again: until then it is silent
 	}
 	if len(saved.Content) > 0 {
@@ -112,6 +110,10 @@ func (c *Cell) connect(saved *model.SavedMachine) error {
 	c.machines[saved.Name] = m
 	return c.carryOut()
 }
+
+// Silent returns the machines that were up when the state was taken, and are silent here, since
+// their sessions cannot go on: these would join again.
+func (c *Cell) Silent() []string { return c.silent }
 
 // Add has a machine join that the cell did not have.
 func (c *Cell) Add(info schema.MachineInfo) error {
@@ -157,6 +159,16 @@ func (c *Cell) Commit(commit schema.Compiled) error {
 	return c.carryOut()
 }
 
+// Fail has the tasks not work of the versions of jobs that commits bring from now on, where
+// fails says so.
+func (c *Cell) Fail(fails func(*schema.Job) bool) { c.broken = fails }
+
+// Brings reports whether the last commit has brought a version of a job.
+func (c *Cell) Brings(job schema.JobName) bool {
+	d, ok := intent.Of(c.state()).Jobs[job]
+	return ok && !c.known[d.Digest]
+}
+
 // state is what is stored.
 func (c *Cell) state() *model.State { return c.master.State() }
 
@@ -172,7 +184,7 @@ func (c *Cell) round() error {
 }
 
 // fails reports whether a task that is started does not work.
-func (c *Cell) fails(a *schema.Assignment) bool { return !c.known[a.Data] && c.cfg.Fails(a.Job) }
+func (c *Cell) fails(a *schema.Assignment) bool { return !c.known[a.Data] && c.broken(a.Job) }
 
 // carryOut does what the master wants done.
 func (c *Cell) carryOut() error {

@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/reconciler/checkpoint"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -105,9 +106,12 @@ func planned(t tester, c *plan.Cell, commit schema.Compiled, fails func(*schema.
 	if err != nil {
 		t.Fatal(err)
 	}
-	copied, err := plan.New(plan.Config{State: saved.State, Machines: saved.Machines, Now: saved.At, Since: saved.Since, Fails: fails})
+	copied, err := plan.New(plan.Config{State: saved.State, Machines: saved.Machines, Now: saved.At, Since: saved.Since})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if fails != nil {
+		copied.Fail(fails)
 	}
 	return does(t, copied, checkpoint.NewRedactor(saved.Redaction).Commit(commit))
 }
@@ -146,6 +150,28 @@ func TestPlan(t *testing.T) {
 	o = planned(t, c, commit(2, careful, job("low", 0, 2, "1")), func(j *schema.Job) bool { return j.Name == "web" })
 	if o.Ending != plan.Blocked || o.Rollouts[0].MostDown != 1 || !strings.Contains(fmt.Sprint(o.Blocked), "paused") {
 		t.Errorf("%s: %+v %v", o.Ending, o.Rollouts, o.Blocked)
+	}
+
+	// What runs already goes on when a new version fails, and is what the job returns to.
+	returns := job("web", 200, 3, "2")
+	returns.Update.MinHealthySeconds, returns.Update.OnFailure = 5, schema.Return
+	fresh := newCell(t, machine("m1", 4, 16))
+	if o = does(t, fresh, commit(1, job("web", 200, 3, "1"))); o.Ending != plan.Settled {
+		t.Fatalf("%s: %s", o.Ending, fates(o))
+	}
+	web := returns.ID()
+	fresh.Fail(func(j *schema.Job) bool { return j.ID() == web })
+	if fresh.Brings(schema.JobName{Cell: "c", User: "search", Job: "low"}) {
+		t.Error("a job that is not there was brought")
+	}
+	o = does(t, fresh, commit(2, returns))
+	if !fresh.Brings(web) || fates(o) != "search/web/0 restarts" || o.Rollouts[0].Stops != 2 || o.Rollouts[0].MostDown != 1 || !strings.Contains(o.Rollouts[0].State, "returned") {
+		t.Errorf("%s: %s, %+v", o.Ending, fates(o), o.Rollouts)
+	}
+	for _, task := range fresh.Status().Tasks {
+		if task.State != status.TaskRunning {
+			t.Errorf("task %+v", task)
+		}
 	}
 
 	// A slow rollout is followed to its end.
@@ -231,6 +257,95 @@ func TestPlanIsWhatHappens(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPreemptTogether: a whole job that goes together costs all of its tasks, so that others go
+// instead, and where it has to go each of its tasks says for whom.
+func TestPreemptTogether(t *testing.T) {
+	t.Parallel()
+	c := newCell(t, machine("m1", 2, 16), machine("m2", 2, 16))
+	gang := job("gang", 0, 2, "1")
+	gang.Together = true
+	does(t, c, commit(1, gang, job("low", 0, 2, "1")))
+	o := planned(t, c, commit(2, gang, job("low", 0, 2, "1"), job("web", 200, 2, "1")), nil)
+	if len(o.Preempted) != 2 || !strings.HasPrefix(o.Preempted[0].Task, "search/low/") || !strings.HasPrefix(o.Preempted[1].Task, "search/low/") {
+		t.Errorf("preempted %+v", o.Preempted)
+	}
+	o = planned(t, c, commit(2, gang, job("low", 0, 2, "1"), job("web", 200, 3, "1")), nil)
+	gone := 0
+	for _, p := range o.Preempted {
+		if strings.HasPrefix(p.Task, "search/gang/") {
+			gone++
+		}
+		if !strings.HasPrefix(p.By, "search/web/") {
+			t.Errorf("preempted %+v", p)
+		}
+	}
+	if gone != 2 {
+		t.Errorf("%d tasks of the gang are preempted: %+v", gone, o.Preempted)
+	}
+}
+
+// TestSilent: a machine whose session cannot go on is silent, and said to be.
+func TestSilent(t *testing.T) {
+	t.Parallel()
+	c := newCell(t, machine("m1", 4, 16), machine("m2", 4, 16))
+	does(t, c, commit(1, job("web", 200, 2, "1")))
+	in := c.Moment()
+	machines := slices.Collect(model.SavedOf(in.Observed))
+	ahead := *machines[1].Report
+	ahead.Tasks = slices.Clone(ahead.Tasks)
+	ahead.Tasks[0].Generation = in.State.Counter + 1 // of which the state does not know
+	machines[1].Report = &ahead
+	copied, err := plan.New(plan.Config{State: in.State, Machines: machines, Now: in.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := copied.Silent(); !slices.Equal(got, []string{"m2"}) {
+		t.Errorf("silent: %v", got)
+	}
+}
+
+// TestFitAlone: what fits has room beside what runs, whatever the job's own quota is, and while
+// that of the others holds.
+func TestFitAlone(t *testing.T) {
+	t.Parallel()
+	machines := []schema.MachineInfo{machine("m1", 4, 16), machine("m2", 4, 16), machine("m3", 4, 16)}
+
+	gang := job("web", 200, 3, "1")
+	gang.Together = true
+	c := newCell(t, machines...)
+	does(t, c, commit(1, gang))
+	if fit, err := c.Fit("search/web"); err != nil || fit.More != 9 {
+		t.Errorf("of a gang: %+v, %v", fit, err)
+	}
+
+	c = newCell(t, machines...)
+	does(t, c, commit(1, job("web", 200, 3, "1"), job("low", 0, 4, "1")))
+	if fit, err := c.Fit("search/web"); err != nil || fit.More != 5 || !strings.Contains(fit.Next, "CPU") || strings.Contains(fit.Next, "place of") {
+		t.Errorf("beside what could make room: %+v, %v", fit, err)
+	}
+
+	// Quota admits web as it is, one task of ads, and nothing of new.
+	bound := func(n int, jobs ...schema.Job) schema.Compiled {
+		next := commit(n, jobs...)
+		p := next.Packages[0].Package
+		p.Objects.Cells[0].Quota = ""
+		p.Objects.Quotas = []schema.Quota{{Name: "q", User: "search", Cell: "c", Band: schema.BandProduction, Tasks: 4, Resources: schema.Resources{CPUMilli: 4000, RAMBytes: 4 << 30, DiskBytes: 4 << 30}}}
+		next.Packages[0].Digest = schema.DigestOf(p)
+		return next
+	}
+	c = newCell(t, machines...)
+	does(t, c, bound(1, job("web", 200, 3, "1"), job("ads", 210, 1, "1")))
+	all := job("all", 210, 1, "1")
+	all.Kind = schema.System
+	if o := does(t, c, bound(2, job("web", 200, 3, "1"), job("ads", 210, 3, "1"), job("new", 210, 3, "1"), all)); len(o.Steps) > 0 || len(o.Blocked) != 3 {
+		t.Fatalf("steps %v, blocked %v", o.Steps, o.Blocked)
+	}
+	fit, err := c.Fit("search/web")
+	if err != nil || fit.Has != 3 || fit.More != 8 {
+		t.Errorf("beside what quota does not admit: %+v, %v", fit, err)
+	}
 }
 
 // TestWhatIf: how many more tasks fit, and what becomes of those of a machine that is drained.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -84,9 +85,11 @@ func (c *Cell) Fit(job string) (*Fit, error) {
 		return nil, fmt.Errorf("cell %s has no job %q whose number of tasks may grow", c.state().Cell, job)
 	}
 	f := &Fit{Job: job, Has: d.Job.Tasks, Racks: map[string]int{}}
+	g := growth{name, c.instead()}
+	c.master.NoPreempt()
 	for more := fitStep; ; more += fitStep {
 		want := min(d.Job.Tasks+more, schema.MaxTasks)
-		if err := c.grow(name, want); err != nil {
+		if err := c.grow(g, want); err != nil {
 			return nil, err
 		}
 		f.More, f.Next, f.Racks = c.placed(name, d.Job.Tasks)
@@ -96,14 +99,65 @@ func (c *Cell) Fit(job string) (*Fit, error) {
 	}
 }
 
+// growth is a job that grows whatever its quota is, while quota goes on to bind the others.
+type growth struct {
+	name schema.JobName
+	// instead are the jobs that quota does not admit, with what they run instead: nil where
+	// that is nothing.
+	instead map[schema.JobName]*schema.Job
+}
+
+// instead returns growth.instead of the cell as it is.
+func (c *Cell) instead() map[schema.JobName]*schema.Job {
+	desired := intent.Of(c.state())
+	verdict, _ := quota.Question{State: c.state(), Desired: desired, Records: intent.Stored(c.state()), Now: c.now}.Verdict()
+	runs, out := c.state().AdmittedData(), map[schema.JobName]*schema.Job{}
+	for name := range verdict.Rejected {
+		out[name] = runs[name]
+	}
+	return out
+}
+
+// of returns the package with so many tasks of the job. One that has places together or not at
+// all is asked for task by task. Of what is not admitted there is as much as there is without
+// that: no task of it has room.
+func (g *growth) of(in *schema.Package, tasks int) *schema.Package {
+	next := *in
+	next.Objects.Jobs, next.Objects.AllocSets = nil, slices.Clone(in.Objects.AllocSets)
+	for i := range in.Objects.Jobs {
+		j := in.Objects.Jobs[i]
+		is, held := g.instead[j.ID()]
+		switch {
+		case j.ID() == g.name:
+			j.Tasks, j.Together = tasks, false
+		case held && is != nil:
+			j = *is
+		case held && j.Kind == schema.System: // it has no number of tasks
+			continue
+		case held:
+			j.Tasks = 0 // others may name it
+		}
+		next.Objects.Jobs = append(next.Objects.Jobs, j)
+	}
+	for i := range next.Objects.AllocSets {
+		set := &next.Objects.AllocSets[i]
+		if is, held := g.instead[set.ID()]; held {
+			if set.Allocs = 0; is != nil {
+				set.Allocs = is.Tasks
+			}
+		}
+	}
+	return &next
+}
+
 // grow has a job have so many tasks that make no room for themselves, and follows the cell until
 // they are placed as far as they are.
-func (c *Cell) grow(name schema.JobName, tasks int) error {
+func (c *Cell) grow(g growth, tasks int) error {
 	commit, p := c.desired()
 	cell := schema.Cell{Name: c.state().Cell}
 	for i := range commit.Packages {
 		in := commit.Packages[i].Package
-		next := *in
+		next := g.of(in, tasks)
 		next.Objects.Cells = nil
 		for j := range in.Objects.Cells {
 			if in.Objects.Cells[j].Name == cell.Name {
@@ -112,13 +166,7 @@ func (c *Cell) grow(name schema.JobName, tasks int) error {
 				next.Objects.Cells = append(next.Objects.Cells, in.Objects.Cells[j])
 			}
 		}
-		next.Objects.Jobs = slices.Clone(in.Objects.Jobs)
-		for j := range next.Objects.Jobs {
-			if next.Objects.Jobs[j].ID() == name {
-				next.Objects.Jobs[j].Tasks = tasks
-			}
-		}
-		commit.Packages[i].Package, commit.Packages[i].Digest = &next, schema.DigestOf(&next)
+		commit.Packages[i].Package, commit.Packages[i].Digest = next, schema.DigestOf(next)
 	}
 	cell.Quota = "off"
 	p.Objects.Cells = append(p.Objects.Cells, cell)

@@ -316,7 +316,7 @@ func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
 	a := c.askOf(job, t.Data)
 	p := placement.Task{
 		Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
-		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc,
+		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc, Together: data.Together,
 	}
 	if t.OwnNetwork {
 		p.Ports = nil
