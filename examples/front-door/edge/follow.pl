@@ -6,7 +6,7 @@ use warnings;
 use HTTP::Tiny;
 use JSON::PP;
 
-my $master = getppid;    # run.sh, which becomes HAProxy
+my $master = $ENV{DOOR};    # run.sh, which becomes HAProxy
 my $http = HTTP::Tiny->new(timeout => 60);
 my $list = "http://$ENV{CELL_API}/v1/endpoints?ready=1&" . $http->www_form_urlencode({ selector => $ENV{SELECTOR} });
 
