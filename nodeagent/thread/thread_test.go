@@ -10,7 +10,6 @@ import (
 	"github.com/musterhq/muster/nodeagent/thread"
 )
 
-
 // TestRun: the function never has the first thread, though goroutines are on it from time to
 // time: here it is the one that is given back last.
 func TestRun(t *testing.T) {

@@ -22,8 +22,8 @@ const (
 	// ackWithin is how long agents are waited for that do not acknowledge a version. It is less
 	// than an agent that stops a task waits at most, see nodeagent.
 	ackWithin = 2 * time.Second
-	// backWithin is how long it is kept that a machine's reader has gone, and what the next one is
-	// to be sent: those that were waited for with it know, or are given up, by then. What is sent
+	// backWithin is how long it is kept that a machine's reader has gone, and what the next one
+	// has to learn: those that were waited for with it know, or are given up, by then. What is sent
 	// later could be taken for a later stop of the same task.
 	backWithin = 2 * ackWithin
 )

@@ -258,7 +258,7 @@ func (d *stopping) Next(uint64) (schema.DirectoryUpdate, bool) {
 	return schema.DirectoryUpdate{Unlisted: []string{"u/web/0"}}, true
 }
 
-// informed is an agent that notes which view it had when it was told of a task.
+// informed is an agent that notes which view it had when it was informed of a task.
 type informed struct {
 	*kept
 	agent *agent
@@ -271,7 +271,7 @@ func (i informed) Unlisted([]schema.TaskName) error {
 	return nil
 }
 
-// TestUnlistedAfterView: an agent has the view that stops a task when it is told that nothing is sent to that.
+// TestUnlistedAfterView: an agent has the view that stops a task when it learns that nothing is sent to that.
 func TestUnlistedAfterView(t *testing.T) {
 	t.Parallel()
 	path, m := socket(t), newMaster()

@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/schema/filelock"
 )
 
-// TestLock: who is refused the lock is told which process has it, if that is known; one that is given back leaves no
+// TestLock: who is refused the lock learns which process has it, if that is known; one that is given back leaves no
 // file.
 func TestLock(t *testing.T) {
 	t.Parallel()
