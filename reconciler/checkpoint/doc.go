@@ -4,7 +4,7 @@
 // master that runs one.
 //
 // In: the state and what is observed of a cell at one moment. Out: a stream of a format
-// that docs/decisions/0037 has, and that later releases read; and what such a stream holds.
+// that docs/decisions/0035 has, and that later releases read; and what such a stream holds.
 // A stream that was cut short is an error, never a smaller cell.
 //
 // Values of environment variables, the contents of files and the ciphertexts of secrets are
