@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/nodeagent/directory"
 	"github.com/musterhq/muster/nodeagent/naming"
 	"github.com/musterhq/muster/nodeagent/network/services/kernel"
-	"github.com/musterhq/muster/nodeagent/thread"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // inNamespace runs f on a thread with a network namespace of its own, which goes with it.

@@ -17,10 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/nodeagent/trash"
-	"golang.org/x/sys/unix"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // fill writes n bytes that take room on the disk.
@@ -305,14 +307,7 @@ func TestMeasureDeletedByThread(t *testing.T) {
 	dir := t.TempDir()
 	before := measure(t, dir)
 	up, end := make(chan error), make(chan struct{})
-	var hold func()
-	hold = func() {
-		runtime.LockOSThread() // for good: the thread ends with its descriptors
-		if unix.Gettid() == unix.Getpid() {
-			go hold()
-			<-end
-			return
-		}
+	hold := func() error {
 		up <- func() error {
 			if err := unix.Unshare(unix.CLONE_FILES); err != nil {
 				return err
@@ -326,8 +321,9 @@ func TestMeasureDeletedByThread(t *testing.T) {
 			return errors.Join(err, unix.Fsync(fd), unix.Unlink(name))
 		}()
 		<-end
+		return nil
 	}
-	go hold()
+	go func() { _ = thread.Run(hold) }() // its errors come over up
 	if err := <-up; err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,12 @@ package link
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // TestWhoServes: an agent that is root takes the word of a master that is not, if nobody
@@ -65,25 +66,21 @@ func TestWhoServes(t *testing.T) {
 // listenAs listens on path as a user, until stop is called.
 func listenAs(t *testing.T, uid int, path string) (stop func()) {
 	t.Helper()
-	up := make(chan error)
 	var fd int
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with its user
-		up <- func() (err error) {
-			if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-				return err
-			}
-			if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-				return err
-			}
-			// Of this thread alone, which package syscall would not do.
-			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
-				return errno
-			}
-			return unix.Listen(fd, 1) // from now on the kernel names that user
-		}()
-	}()
-	if err := <-up; err != nil {
+	err := thread.Run(func() (err error) {
+		if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+			return err
+		}
+		// Of this thread alone, which package syscall would not do.
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+			return errno
+		}
+		return unix.Listen(fd, 1) // from now on the kernel names that user
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	return func() { _ = unix.Close(fd) }

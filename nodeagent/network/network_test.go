@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/network"
-	"github.com/musterhq/muster/nodeagent/thread"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 var rounds = flag.Int("rounds", 30, "how many networks of tasks are made and removed")

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/nodeagent/thread"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // taskLink is the name of a task's interface, as it sees it.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/nodeagent/thread"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // sharesIPC reports whether the tasks of an alloc can share System V IPC, POSIX

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler/local"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // socket returns where a socket may be: the path is not too long for one.
@@ -72,20 +72,17 @@ func TestForeignPeer(t *testing.T) {
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(path, 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	dialled := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with its uid
+	err := thread.Run(func() error {
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
-			dialled <- errno
-			return
+			return errno
 		}
 		c, err := net.Dial("unix", path)
 		if err == nil {
 			defer c.Close()
 		}
-		dialled <- err
-	}()
-	if err := <-dialled; err != nil {
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	c, err := l.Accept()

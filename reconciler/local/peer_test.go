@@ -6,27 +6,25 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // as runs f as another user, whose sockets are then its own.
 func as(t *testing.T, uid uint32, f func() error) {
 	t.Helper()
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with its uid
+	err := thread.Run(func() error {
 		if int(uid) != os.Geteuid() {
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
-				done <- errno
-				return
+				return errno
 			}
 		}
-		done <- f()
-	}()
-	if err := <-done; err != nil {
+		return f()
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

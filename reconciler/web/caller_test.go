@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +21,7 @@ import (
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/identity"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // everything is each way in, as an honest client asks.
@@ -197,22 +197,22 @@ func TestTasksConnections(t *testing.T) {
 	cl, url, _ := serve(t, newCell(busy()))
 	address := strings.TrimPrefix(url, "http://")
 	const many = web.MaxTaskConns + 20
-	dialed, end := make(chan []net.Conn), make(chan struct{})
-	defer close(end)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with its user
-		var all []net.Conn
+	var all []net.Conn
+	err := thread.Run(func() error {
 		// Of this thread alone, which package syscall would not do.
-		_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, schema.FirstTaskUser, schema.FirstTaskUser, schema.FirstTaskUser)
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, schema.FirstTaskUser, schema.FirstTaskUser, schema.FirstTaskUser); errno != 0 {
+			return errno
+		}
 		for range many {
-			if c, err := net.Dial("tcp", address); err == nil && errno == 0 {
+			if c, err := net.Dial("tcp", address); err == nil {
 				all = append(all, c)
 			}
 		}
-		dialed <- all
-		<-end
-	}()
-	all := <-dialed
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(all) != many {
 		t.Fatalf("%d connections, want %d", len(all), many)
 	}

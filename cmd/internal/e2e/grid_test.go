@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/strike"
-	"github.com/musterhq/muster/nodeagent/thread"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/status"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // answerWord makes this test's binary a task that answers others.

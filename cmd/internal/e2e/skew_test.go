@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/nodeagent/thread"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // skew is the time of day of one program, which can be set while it runs; no other's

@@ -54,6 +54,10 @@ var layers = []layer{
 		"files are copied between the command line and a program inside a task, and neither side imports the other: it lies below both",
 	},
 	{
+		"schema/thread", nil,
+		"it runs what it is given",
+	},
+	{
 		"schema/filelock",
 		[]string{"schema/atomicfile"},
 		"master, agent and keeper each hold a directory alone: as schema/atomicfile, it lies below both sides",
@@ -262,12 +266,8 @@ var layers = []layer{
 		"it is part of each keeper",
 	},
 	{
-		"nodeagent/thread", nil,
-		"it runs what it is given",
-	},
-	{
 		"nodeagent/network",
-		[]string{"nodeagent/thread", "schema"},
+		[]string{"schema", "schema/thread"},
 		"it makes networks for keys that mean nothing to it, and is put together with those who run tasks",
 	},
 	{
@@ -330,7 +330,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "nodeagent/secrets", "nodeagent/thread", "schema"},
+		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "nodeagent/secrets", "schema", "schema/thread"},
 		"a runtime starts keepers, on what the host gives to all, of images that are there; it does not know who asked",
 	},
 	{

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/nodeagent/thread"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // space is a network namespace without a name: it goes with its last thread and socket.

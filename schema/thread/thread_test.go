@@ -3,11 +3,10 @@ package thread_test
 import (
 	"errors"
 	"runtime"
+	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/musterhq/muster/nodeagent/thread"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // TestRun: the function never has the first thread, though goroutines are on it from time to
@@ -18,7 +17,7 @@ func TestRun(t *testing.T) {
 	first := 0
 	for range 2000 {
 		if err := thread.Run(func() error {
-			if unix.Gettid() == unix.Getpid() {
+			if syscall.Gettid() == syscall.Getpid() {
 				first++
 			}
 			return want

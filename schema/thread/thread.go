@@ -2,8 +2,7 @@ package thread
 
 import (
 	"runtime"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // Run calls f on a thread that ends afterwards, so that f may leave it in other
@@ -18,7 +17,7 @@ func Run(f func() error) error {
 	go func() {
 		defer close(done) // also where f ends the goroutine
 		runtime.LockOSThread()
-		if unix.Gettid() != unix.Getpid() {
+		if syscall.Gettid() != syscall.Getpid() {
 			done <- f() // never unlocked: the thread ends with the goroutine
 			return
 		}
