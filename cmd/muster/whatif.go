@@ -103,15 +103,38 @@ func (f *whatIfFlags) run(std stdio, c *plan.Cell, saved *checkpoint.Cell, mark 
 	return err
 }
 
-// machinesFlag picks machines, by name or by their attributes.
-type machinesFlag struct{ selector string }
+// machinesFlags pick machines, by name or by their attributes, to which something is done
+// in a simulated cell.
+type machinesFlags struct {
+	whatIfFlags
+	selector string
+}
 
-func (f *machinesFlag) add(c *cobra.Command) {
+func (f *machinesFlags) add(c *cobra.Command) {
+	f.whatIfFlags.add(c)
 	c.Flags().StringVarP(&f.selector, "selector", "l", "", "machines with these attributes, such as rack=r3")
+	c.Flags().BoolVar(&f.all, "all", false, "show all tasks, however many lines that takes")
+}
+
+// simulate does something to the machines that are meant, and prints what comes of it.
+func (f *machinesFlags) simulate(ctx context.Context, std stdio, args []string, do func(c *plan.Cell, names []string) error) error {
+	c, saved, err := f.cell(ctx)
+	if err != nil {
+		return err
+	}
+	names, err := f.names(c, args)
+	if err != nil {
+		return err
+	}
+	mark := c.Mark()
+	if err := do(c, names); err != nil {
+		return invalid("muster status --machines lists the machines", "%w", err)
+	}
+	return f.run(std, c, saved, mark)
 }
 
 // names returns the machines of a cell that are meant.
-func (f *machinesFlag) names(c *plan.Cell, args []string) ([]string, error) {
+func (f *machinesFlags) names(c *plan.Cell, args []string) ([]string, error) {
 	names := map[string]bool{}
 	for _, name := range args {
 		if err := schema.CheckName(name); err != nil {
@@ -143,8 +166,7 @@ func (f *machinesFlag) names(c *plan.Cell, args []string) ([]string, error) {
 }
 
 func newSimulateDrain(std stdio) *cobra.Command {
-	var f whatIfFlags
-	var pick machinesFlag
+	var f machinesFlags
 	var atOnce int
 	c := &cobra.Command{
 		Use:   "drain MACHINE… | -l ATTRIBUTES",
@@ -159,31 +181,16 @@ muster checkpoint save wrote; the code is the master's, on simulated machines.`,
 			if atOnce < 1 || atOnce > schema.MaxDrainAtOnce {
 				return invalid("how many of the machines are emptied at a time", "--at-once %d: want 1 to %d", atOnce, schema.MaxDrainAtOnce)
 			}
-			c, saved, err := f.cell(cmd.Context())
-			if err != nil {
-				return err
-			}
-			names, err := pick.names(c, args)
-			if err != nil {
-				return err
-			}
-			mark := c.Mark()
-			if err := c.Drain(names, atOnce); err != nil {
-				return invalid("muster status --machines lists the machines", "%w", err)
-			}
-			return f.run(std, c, saved, mark)
+			return f.simulate(cmd.Context(), std, args, func(c *plan.Cell, names []string) error { return c.Drain(names, atOnce) })
 		},
 	}
 	f.add(c)
-	pick.add(c)
-	c.Flags().BoolVar(&f.all, "all", false, "show all tasks, however many lines that takes")
 	c.Flags().IntVar(&atOnce, "at-once", 1, "how many of the machines are emptied at a time")
 	return c
 }
 
 func newSimulateLose(std stdio) *cobra.Command {
-	var f whatIfFlags
-	var pick machinesFlag
+	var f machinesFlags
 	c := &cobra.Command{
 		Use:   "lose MACHINE… | -l ATTRIBUTES",
 		Short: "print what a cell would do if machines were lost",
@@ -194,24 +201,15 @@ simulated machines.`,
 		Example: "  muster simulate lose m1 --against local.checkpoint\n  muster simulate lose -l rack=r3",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, saved, err := f.cell(cmd.Context())
-			if err != nil {
-				return err
-			}
-			names, err := pick.names(c, args)
-			if err != nil {
-				return err
-			}
-			mark := c.Mark()
-			if unknown := c.Lose(names); len(unknown) > 0 {
-				return invalid("muster status --machines lists the machines", "cell %s has no machine that is up and called %s", saved.Cell, strings.Join(unknown, ", "))
-			}
-			return f.run(std, c, saved, mark)
+			return f.simulate(cmd.Context(), std, args, func(c *plan.Cell, names []string) error {
+				if unknown := c.Lose(names); len(unknown) > 0 {
+					return fmt.Errorf("cell %s has no machine that is up and called %s", c.Status().Cell, strings.Join(unknown, ", "))
+				}
+				return nil
+			})
 		},
 	}
 	f.add(c)
-	pick.add(c)
-	c.Flags().BoolVar(&f.all, "all", false, "show all tasks, however many lines that takes")
 	return c
 }
 
