@@ -144,15 +144,8 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	}
 	a := &agent{cell: f.cell}
 	cfg.Damages = loop.NewDamages(dir, cfg.Log)
-	id, err := f.identity(dir, cfg.Damages.Report)
-	if err != nil {
+	if err := a.identify(f, dir, &cfg); err != nil {
 		return nil, err
-	}
-	if a.id = id; id != nil {
-		a.cell, f.name = id.Name().Cell, id.Name().Name
-		if err := cfg.Metrics.Register(credential.NewMetrics(id)); err != nil {
-			return nil, err
-		}
 	}
 	facts := machine.Find("/", dir)
 	files, err := f.deviceFiles(&facts)
@@ -193,11 +186,21 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 		return nil, errors.Join(err, a.tasks.Close())
 	}
 	dial := link.Config{Cell: a.cell, Dial: f.dial[0], Others: f.dial[1:], Agent: a.loop, Usage: a.loop.Usage, Content: a.images.content, Log: cfg.Log, Clock: a.loop.Clock}
-	if id != nil {
-		dial.Identity = id
+	if a.id != nil {
+		dial.Identity = a.id
 	}
 	a.link = link.New(a.names.linked(dial, a.loop))
 	return a, nil
+}
+
+// identify takes the agent's cell and name from its certificate, where it has one.
+func (a *agent) identify(f *flags, dir string, cfg *loop.Config) error {
+	id, err := f.identity(dir, cfg.Damages.Report)
+	if err != nil || id == nil {
+		return err
+	}
+	a.id, a.cell, f.name = id, id.Name().Cell, id.Name().Name
+	return cfg.Metrics.Register(credential.NewMetrics(id))
 }
 
 // hidden returns what tasks shall not see of the master's socket: its directory,
