@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -17,32 +16,12 @@ func (c *Client) Checkpoint(ctx context.Context, values bool) (io.ReadCloser, er
 	if values {
 		method, path = http.MethodPost, "/v1/checkpoint/values"
 	}
-	resp, err := c.do(ctx, method, path, nil) //nolint:bodyclose // checkpointBody closes it
+	resp, err := c.do(ctx, method, path, nil) //nolint:bodyclose // streamBody closes it
 	if err != nil {
 		return nil, err
 	}
-	return &checkpointBody{c, resp}, nil
+	return &streamBody{c, resp, "the master did not write the checkpoint to its end: ", "try again"}, nil
 }
-
-// checkpointBody reads a checkpoint; the error that ended it is in the trailer.
-type checkpointBody struct {
-	client   *Client
-	response *http.Response
-}
-
-func (b *checkpointBody) Read(p []byte) (int, error) {
-	n, err := b.response.Body.Read(p)
-	switch {
-	case err == nil:
-	case !errors.Is(err, io.EOF):
-		return n, b.client.cut(err)
-	case b.response.Trailer.Get("Muster-Error") != "":
-		return n, &Error{Code: http.StatusBadGateway, Message: "the master did not write the checkpoint to its end: " + b.response.Trailer.Get("Muster-Error"), Hint: "try again"}
-	}
-	return n, err
-}
-
-func (b *checkpointBody) Close() error { return b.response.Body.Close() }
 
 // Offline returns a client of what answers in this process, such as the API of a
 // checkpoint; name is what messages call it.

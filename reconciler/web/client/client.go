@@ -344,26 +344,28 @@ func (c *Client) Logs(ctx context.Context, task string, r schema.LogRequest) (io
 	if r.Framed {
 		v.Set("framed", "1")
 	}
-	resp, err := c.do(ctx, http.MethodGet, "/v1/logs", v) //nolint:bodyclose // logBody closes it
+	resp, err := c.do(ctx, http.MethodGet, "/v1/logs", v) //nolint:bodyclose // streamBody closes it
 	if err != nil {
 		return nil, err
 	}
-	return &logBody{c, resp}, nil
+	return &streamBody{c, resp, "", "the log ends here; try again to go on"}, nil
 }
 
-// logBody reads a log; the error that ended it is in the trailer.
-type logBody struct {
-	client   *Client
-	response *http.Response
+// streamBody reads what the master sends as it comes; the error that ended it is in the
+// trailer, and is said after what, with a hint.
+type streamBody struct {
+	client     *Client
+	response   *http.Response
+	what, hint string
 }
 
-func (b *logBody) Read(p []byte) (int, error) {
+func (b *streamBody) Read(p []byte) (int, error) {
 	n, err := b.response.Body.Read(p)
 	switch {
 	case err == nil:
 	case errors.Is(err, io.EOF):
 		if text := b.response.Trailer.Get("Muster-Error"); text != "" {
-			return n, &Error{Code: http.StatusBadGateway, Message: text, Hint: "the log ends here; try again to go on"}
+			return n, &Error{Code: http.StatusBadGateway, Message: b.what + text, Hint: b.hint}
 		}
 	default:
 		return n, b.client.cut(err)
@@ -371,7 +373,7 @@ func (b *logBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *logBody) Close() error { return b.response.Body.Close() }
+func (b *streamBody) Close() error { return b.response.Body.Close() }
 
 // Reconcile has the master look at its repository now, and returns what it found. A
 // status that is asked for afterwards knows of it.
