@@ -78,6 +78,24 @@ type shopper struct {
 // every is the time between the requests of a shopper, if the machine keeps up.
 const every = 2 * time.Millisecond
 
+// sendAll has shoppers send requests, once their machines send to services, until stop is
+// called, which returns when the last has ended, and may be called again.
+func (g *grid) sendAll(shoppers []*shopper) (stop func()) {
+	g.t.Helper()
+	for _, c := range shoppers {
+		g.sends(c.machine)
+	}
+	ctx, cancel := context.WithCancel(g.t.Context())
+	var running sync.WaitGroup
+	for _, c := range shoppers {
+		running.Go(func() { g.check(g.inside(c.machine, func() { g.shop(ctx, c) })) })
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
 // shop sends requests until ctx ends.
 func (g *grid) shop(ctx context.Context, c *shopper) {
 	tick := time.NewTicker(every)
@@ -147,15 +165,8 @@ func TestService(t *testing.T) {
 	front := fmt.Sprintf(frontService, "web", 80)
 	g.converge(g.declare("a service", g.job(web), g.job(next), front))
 	shoppers := []*shopper{{machine: "m1", other: "m2", by: map[string]int{}}, {machine: "m2", other: "m3", by: map[string]int{}}}
-	for _, c := range shoppers {
-		g.sends(c.machine)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var running sync.WaitGroup
-	for _, c := range shoppers {
-		running.Go(func() { g.check(g.inside(c.machine, func() { g.shop(ctx, c) })) })
-	}
+	stop := g.sendAll(shoppers)
+	defer stop()
 	drain := func(spec string) func() {
 		return func() {
 			g.converge(g.commit("drain", map[string][]byte{"cells/" + cellName + "/machines.cue": []byte(spec)}))
@@ -198,8 +209,7 @@ func TestService(t *testing.T) {
 			}
 		}
 	}
-	cancel()
-	running.Wait()
+	stop()
 	g.declare("another port", g.job(web), g.job(next), fmt.Sprintf(frontService, "next", 81))
 	g.from("m1", "the new port is served", 81, func(who string, err error) bool { return err == nil && strings.HasPrefix(who, "next/") })
 	g.from("m1", "the old port is refused", 80, func(_ string, err error) bool { return errors.Is(err, syscall.ECONNREFUSED) })

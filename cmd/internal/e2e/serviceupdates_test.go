@@ -31,15 +31,8 @@ func TestServiceUpdates(t *testing.T) {
 	front := fmt.Sprintf(frontService, "web", 80)
 	g.converge(g.declare("a service", g.job(web), front))
 	shoppers := []*shopper{{machine: "m1", other: "m2", by: map[string]int{}}, {machine: "m3", other: "m2", by: map[string]int{}}}
-	for _, c := range shoppers {
-		g.sends(c.machine)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var running sync.WaitGroup
-	for _, c := range shoppers {
-		running.Go(func() { g.check(g.inside(c.machine, func() { g.shop(ctx, c) })) })
-	}
+	stop := g.sendAll(shoppers)
+	defer stop()
 	for i := range *updates {
 		web.version = fmt.Sprint(i + 1)
 		g.converge(g.declare("update", g.job(web), front))
@@ -47,8 +40,7 @@ func TestServiceUpdates(t *testing.T) {
 	for _, c := range shoppers {
 		g.must(within(bound, c.seen))
 	}
-	cancel()
-	running.Wait()
+	stop()
 	asked, late := 0, 0
 	var failed []string
 	for _, c := range shoppers {
