@@ -1,5 +1,5 @@
 # Sends so many requests to the door, each over a connection of its own, and prints how many
-# failed and who answered. It finds the door by asking the cell, at MUSTER_MASTER. Needs
+# failed, which is an error, and who answered. It finds the door by asking the cell, at MUSTER_MASTER. Needs
 # Debian's package perl.
 use strict;
 use warnings;
@@ -18,3 +18,4 @@ for (1 .. $ARGV[0]) {
     select undef, undef, undef, 0.02;
 }
 print "$ARGV[0] requests, $failed failed\n", sort keys %by;
+exit 1 if $failed;

@@ -4,6 +4,7 @@
 use strict;
 use warnings;
 use HTTP::Tiny;
+use IO::Socket::UNIX;
 use JSON::PP;
 
 my $master = $ENV{DOOR};    # run.sh, which becomes HAProxy
@@ -25,13 +26,27 @@ sub servers {
     return ($config, $version);
 }
 
-# whether run.sh has become it; else it will read what is written
-sub haproxy {
-    open my $comm, '<', "/proc/$master/comm" or return 0;
-    return readline($comm) eq "haproxy\n";
+# running returns the description of the configuration that HAProxy runs with, '' while it starts.
+sub running {
+    my $haproxy = IO::Socket::UNIX->new(Peer => 'haproxy.sock') or return '';
+    print $haproxy "show info\n";
+    return join('', readline $haproxy) =~ /^description: (\d+)$/m ? $1 : '';
 }
 
-my $is = '';
+# reload returns when HAProxy runs with the configuration of that description. A signal that
+# comes while HAProxy starts is lost, or ends it, so that it is sent when HAProxy
+# runs, and again if that was too early.
+sub reload {
+    my ($description) = @_;
+    my $tries = 0;
+    while ((my $is = running()) ne $description) {
+        kill USR2 => $master if $is ne '' && $tries++ % 20 == 0;
+        select undef, undef, undef, 0.1;
+    }
+}
+
+$SIG{PIPE} = 'IGNORE';    # HAProxy may close its socket while it starts again
+my ($is, $configs) = ('', 0);
 while (1) {
     my ($servers, $version) = eval { servers() };
     if (!defined $version) {    # the cell's master may be away for a while
@@ -40,6 +55,8 @@ while (1) {
         next;
     }
     my $config = <<"EOF";
+    stats socket unix\@haproxy.sock
+
 defaults
     mode http
     timeout connect 2s
@@ -57,10 +74,11 @@ $servers
 EOF
     if ($config ne $is) {
         open my $file, '>', 'haproxy.cfg.new' or die "haproxy.cfg.new: $!\n";
-        print $file $config;
+        $configs++;
+        print $file "global\n    description $configs\n$config";
         close $file or die "haproxy.cfg.new: $!\n";
         rename 'haproxy.cfg.new', 'haproxy.cfg' or die "haproxy.cfg: $!\n";
-        kill USR2 => $master if haproxy();
+        reload($configs);
         $is = $config;
     }
     # Nothing is to be done until the list is another one.
