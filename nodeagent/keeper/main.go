@@ -135,6 +135,9 @@ func waitForTask() int {
 	if err != nil {
 		return 0 // without an agent there is nothing to be done
 	}
+	for len(h.control) > 0 { // which were not for the task
+		<-h.control
+	}
 	err = renameProcess(dir) // before the lock: who has that can be found
 	return h.keep(dir, errors.Join(err, complainIn(dir)))
 }
@@ -147,17 +150,16 @@ func newHolder() *holder {
 		unix.CloseOnExec(runtimeFD)
 	}
 	h.ready = os.NewFile(readyFD, "ready")
+	// Before the lock: who finds it held may send a signal.
+	signal.Notify(h.control, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2)
+	// Not ignored, which the task would inherit.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE)
 	return h
 }
 
 // keep is keep of dir, unless what came before has failed.
 func (h *holder) keep(dir string, err error) int {
 	h.dir = dir
-	// Before the lock: who finds it held may send a signal.
-	signal.Notify(h.ended, unix.SIGCHLD)
-	signal.Notify(h.control, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2)
-	// Not ignored, which the task would inherit.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE)
 	defer runtime.KeepAlive(h)
 	if err == nil {
 		err = h.begin()
@@ -325,6 +327,10 @@ func (h *holder) repair() {
 
 // watch obeys signals until the task's main process has ended.
 func (h *holder) watch() {
+	signal.Notify(h.ended, unix.SIGCHLD) // not before: of what ends in a start this one waits itself
+	if h.reap(); h.main == 0 {
+		return
+	}
 	for {
 		select {
 		case <-h.ended:
