@@ -93,7 +93,7 @@ func (n *networks) describe(info *schema.MachineInfo) {
 		info.Notes = append(info.Notes, n.note)
 		return
 	}
-	info.Attributes[schema.HasOwnNetwork] = "true"
+	info.Attributes[schema.HasOwnNetwork], info.Attributes[schema.HasAllocNetwork] = "true", "true"
 }
 
 // serve gives n to a loop, if the machine can do it.
