@@ -259,7 +259,8 @@ func (t *turn) task(job, key string, index int, s *status.TaskStatus) (schema.Di
 		return schema.DirectoryTask{}, false
 	}
 	address, _ := netip.ParseAddr(s.Address)
-	x := schema.DirectoryTask{Index: index, Machine: s.Machine, Address: address, Ports: s.Ports, Ready: s.Works()}
+	address6, _ := netip.ParseAddr(s.Address6)
+	x := schema.DirectoryTask{Index: index, Machine: s.Machine, Address: address, Address6: address6, Ports: s.Ports, Ready: s.Works()}
 	if s.State != status.TaskUnknown || !t.inDoubt(s.Machine) {
 		return x, true
 	}
@@ -312,7 +313,7 @@ func (t *turn) set(key string, e *schema.DirectoryEntry) {
 	}
 	for i := range was.tasks.Tasks {
 		old := &was.tasks.Tasks[i]
-		if now := find(is.tasks, old.Index); old.Ready && (now == nil || !now.Ready || now.Machine != old.Machine || now.Address != old.Address) {
+		if now := find(is.tasks, old.Index); old.Ready && (now == nil || !now.Ready || now.Machine != old.Machine || !now.At(old.Address) || old.Address6.IsValid() && !now.At(old.Address6)) {
 			task := fmt.Sprintf("%s/%s/%d", was.tasks.User, was.tasks.Job, old.Index)
 			t.unlisted[old.Machine] = append(t.unlisted[old.Machine], task)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -141,6 +142,31 @@ func TestBookBegins(t *testing.T) {
 	none := status.SnapshotOf(&status.Status{MasterStatus: status.MasterStatus{Master: &status.Absence{}}})
 	if c.Take(none, t0.Add(2)); c.Version() != 1 {
 		t.Errorf("of a master without a cell: version %d", c.Version())
+	}
+}
+
+// TestBookTwoFamilies: a task is listed with both of its addresses, and is not what it was when it loses one.
+func TestBookTwoFamilies(t *testing.T) {
+	t.Parallel()
+	up := []status.MachineStatus{machine("m1", "up")}
+	at := func(v6 string) status.TaskStatus {
+		x := task("ann/web/0", "m1")
+		x.Address6 = v6
+		return x
+	}
+	var b Book
+	for i, step := range []struct {
+		v6   string
+		gone bool
+	}{{"", false}, {"fd00::1", false}, {"fd00::2", true}, {"", true}} {
+		gone, _ := b.Take(cell(up, at(step.v6)), t0.Add(time.Duration(i)*time.Second))
+		if len(gone) > 0 != step.gone {
+			t.Errorf("at %q: gone %v", step.v6, gone)
+		}
+		want, _ := netip.ParseAddr(step.v6)
+		if got := find(b.entries["tasks/ann/web/0"].tasks, 0); got == nil || got.Address != netip.MustParseAddr("10.0.0.1") || got.Address6 != want {
+			t.Errorf("at %q: listed as %+v", step.v6, got)
+		}
 	}
 }
 
