@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/cmd/internal/cell"
 	"github.com/musterhq/muster/cmd/internal/nodump"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/history"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/pki"
 )
@@ -27,7 +28,7 @@ type masterFlags struct {
 	machineLife                    lifeFlag
 	noExec                         bool
 	secretIdentity                 string
-	lostAfter                      time.Duration
+	lostAfter, planTimeout         time.Duration
 	socket                         string
 	users                          userFlag
 }
@@ -46,6 +47,7 @@ func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to poll for new commits; those of a local repository are seen at once")
 	c.Flags().DurationVar(&f.lostAfter, "lost-after", model.DefaultLostAfter, "how long a machine may be silent before its tasks are rescheduled, 15s to 24h; jobs can override it")
 	c.Flags().BoolVar(&f.noExec, "no-exec", false, "disable muster exec")
+	c.Flags().DurationVar(&f.planTimeout, "plan-timeout", history.DefaultTimeout, "how long planning a commit may take, in a process beside the master, for muster history; 0 for no plans")
 	f.addAuth(c)
 	c.Flags().StringVar(&f.logLevel, "log-level", logLevel, "minimum level of what is logged to stderr: debug, info, warn, error")
 }
@@ -97,10 +99,13 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	if f.lostAfter < model.MinLostAfter || f.lostAfter > maxLostAfter {
 		return cell.MasterConfig{}, invalid("a job overrides it with its field silence", "--lost-after %s: want 15s to 24h", f.lostAfter)
 	}
+	if f.planTimeout < 0 {
+		return cell.MasterConfig{}, invalid("such as --plan-timeout 2m; 0 for no plans", "--plan-timeout %s: want 0 or more", f.planTimeout)
+	}
 	return cell.MasterConfig{
 		LostAfter: f.lostAfter, PKI: f.pki, SecretIdentity: f.secretIdentity, LinkListen: f.linkListen, MachineLife: life,
 		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
-		Exe: exe, Release: version, NoExec: f.noExec, Socket: f.socket, Users: f.users.users,
+		Exe: exe, Release: version, NoExec: f.noExec, Socket: f.socket, Users: f.users.users, PlanTimeout: f.planTimeout,
 		Ready: func(name, address, page string) {
 			fmt.Fprintf(std.out, "muster: cell %s at %s\n", name, address)
 			if page != "" {
