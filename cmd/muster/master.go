@@ -38,7 +38,7 @@ func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().StringVar(&f.branch, "branch", "", "branch to follow (default: the repository's HEAD)")
 	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "listen address of API, status page and metrics; without --pki a loopback address; port 0 chooses a free port")
 	c.Flags().StringVar(&f.socket, "socket", "", "unix socket of the API, preferred by commands on this machine (default: link/api.sock in the data directory; with --pki none)")
-	c.Flags().Var(&f.users, "allow-user", "user of this machine who may use the API, beside root and the master's user: a name, a number, or FIRST-LAST; with the suffix :read-only without changes; may be repeated")
+	c.Flags().Var(&f.users, "allow-user", "user of this machine who may use the API, beside root and the master's user: a name, a number, or FIRST-LAST; with the suffix :read-only without changes, with :plan only for muster plan; may be repeated")
 	f.machineLife = lifeFlag(24 * time.Hour)
 	c.Flags().StringVar(&f.pki, "pki", "", "directory of the cell's certificate authority, created by muster pki init: API and agent link use mutual TLS")
 	c.Flags().StringVar(&f.secretIdentity, "secret-identity", "", "file of age identities that open the cell's secrets, readable by its owner only; muster secret keys --new creates one (default: none, and secrets are not opened)")

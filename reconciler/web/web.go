@@ -288,7 +288,7 @@ func (s *Server) routes() http.Handler {
 	led(http.MethodGet, "/v1/why/service", whyService(s.watches.feed.cell, s.cfg.Behind), "name")
 	led(http.MethodGet, "/v1/logs", s.logs, "follow", "framed", "from", "generation", "incarnation", "previous", "since", "stream", "tail", "task")
 	led(http.MethodGet, "/v1/commit", s.commit, "name")
-	led(http.MethodGet, "/v1/checkpoint", checkpoint(s, false))
+	led(http.MethodGet, pathCheckpoint, checkpoint(s, false))
 	led(http.MethodPost, "/v1/checkpoint/values", checkpoint(s, true))
 	mux.Handle("/v1/history", other.byLeader(compressed(answer(http.MethodGet, history(s.cfg.History), []string{"commit", "limit"}))))
 	led(http.MethodPost, "/v1/reconcile", s.reconcile)
