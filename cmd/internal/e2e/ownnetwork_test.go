@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -248,9 +249,55 @@ func ownNetwork(c *ranged) {
 			t.Errorf("%s is at %s, restarted %d times", task.Name, task.Address, task.Restarts)
 		}
 	}
+	c.keeperKilled("crew/web/0", busybox)
 	s = c.converge(c.commit("no tasks\n\nMuster-Allow-Prune: 100", map[string][]byte{teamFile: nil}))
 	if len(s.Tasks) > 0 {
 		t.Errorf("%d tasks are left", len(s.Tasks))
+	}
+}
+
+// keeperKilled kills the keeper of a task with SIGKILL: its agent says so and starts the task again, with the
+// network that it had, and makes nothing more.
+func (c *ranged) keeperKilled(name, busybox string) {
+	c.t.Helper()
+	of := func(s *status.Status) status.TaskStatus {
+		for _, task := range s.Tasks {
+			if task.Name == name {
+				return task
+			}
+		}
+		return status.TaskStatus{}
+	}
+	task := of(c.until("", func(*status.Status) string { return "" }))
+	there := c.leftOn(task.Machine)
+	files, err := filepath.Glob(c.path("state-"+task.Machine, "tasks", cellName, name, "*", "*", "state.json"))
+	c.must(err)
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		c.must(err)
+		var state struct{ Keeper, Task struct{ PID int } }
+		c.must(json.Unmarshal(b, &state))
+		if state.Task.PID == task.PID {
+			c.must(syscall.Kill(state.Keeper.PID, syscall.SIGKILL))
+		}
+	}
+	s := c.until(name+" runs again", func(s *status.Status) string {
+		now := of(s)
+		if now.State == "running" && now.PID != task.PID {
+			return ""
+		}
+		return fmt.Sprintf("it is %s as process %d", now.State, now.PID)
+	})
+	now := of(s)
+	if now.Address != task.Address || now.Restarts != 1 || len(now.History) != 1 || !strings.Contains(now.History[0], "its keeper was killed") {
+		c.t.Errorf("with its keeper killed %s is at %s, was at %s, has %d restarts, and its history is %q", name, now.Address, task.Address, now.Restarts, now.History)
+	}
+	c.must(within(bound, func() error {
+		_, err := c.inside("crew/client/1", busybox, "wget", "-q", "-O-", "http://"+task.Address+"/")
+		return err
+	}))
+	if is := c.leftOn(task.Machine); is != there {
+		c.t.Errorf("on %s there is %s\nbefore it was %s", task.Machine, is, there)
 	}
 }
 
