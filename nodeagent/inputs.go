@@ -187,14 +187,15 @@ func (a *Agent) act(x Action, now time.Time) {
 }
 
 // holder errs when another generation that may have a process was given one of
-// the ports of g: it need not listen yet.
+// the ports of g, in the network in which g has them: it need not listen yet.
 func (a *Agent) holder(g *generation) error {
-	if g.Assignment.OwnNetwork {
+	own := g.Assignment.OwnNetwork
+	if own && g.Assignment.Alloc == nil {
 		return nil
 	}
 	for _, port := range g.Assignment.Ports {
 		for _, o := range a.tasks {
-			if o == g || !o.Alive() || o.Assignment.OwnNetwork {
+			if o == g || !o.Alive() || o.Assignment.OwnNetwork != own || own && o.Assignment.NetworkOf() != g.Assignment.NetworkOf() {
 				continue
 			}
 			for _, p := range o.Assignment.Ports {

@@ -98,7 +98,7 @@ func (n *networks) describe(info *schema.MachineInfo) {
 		info.Notes = append(info.Notes, n.note)
 		return
 	}
-	info.Attributes[schema.HasOwnNetwork] = "true"
+	info.Attributes[schema.HasOwnNetwork], info.Attributes[schema.HasAllocNetwork] = "true", "true"
 }
 
 // describeNames says of the machine whether its tasks can ask for names. It replaces what was said before.
