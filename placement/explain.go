@@ -94,7 +94,7 @@ func (s *Snapshot) explain(c *class, w *Why) {
 	w.Refused, w.Change = countReasons(&counts, s.countRelations(c, &counts)), r.change
 }
 
-// countReasons lists what machines have said, most first, beside what is told of them
+// countReasons lists what machines have said, most first, beside what is said of them
 // already.
 func countReasons(counts *[answers]int, out []ReasonCount) []ReasonCount {
 	for a, n := range counts {
