@@ -51,6 +51,7 @@ func stayAsk(task schema.TaskName, job *schema.Job) placement.Ask {
 // Placement returns what placement is asked for a task.
 func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 	p := bareAsk(a.Task, a.Job, c.facts.Desired.Policy.Network)
+	p.Relations = c.relations(a)
 	t := c.facts.Task(a.Task)
 	waited, until := c.waited(a, t)
 	p.Waited = waited
