@@ -119,7 +119,7 @@ var layers = []layer{
 	},
 	{
 		"reconciler/control",
-		[]string{"reconciler/control/draft", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema"},
+		[]string{"reconciler/control/draft", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "placement/rebalance", "schema"},
 		"what is decided does not depend on how it is presented",
 	},
 	{
