@@ -138,6 +138,11 @@ var layers = []layer{
 		"a cell in a file is looked at as a live one is, and knows nothing of files and masters",
 	},
 	{
+		"reconciler/compact",
+		[]string{"placement", "placement/pack", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "schema"},
+		"what a cell would need is a question to placement, and changes nothing",
+	},
+	{
 		"reconciler/plan",
 		[]string{"reconciler", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/status", "schema"},
 		"what a cell would do is decided by the master, and by nothing that only plans",
