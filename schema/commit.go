@@ -200,6 +200,9 @@ type Head struct {
 	// Unread says why nothing of Commit could be read: then every directory keeps
 	// its data, and Stale is empty.
 	Unread []Diagnostic `json:"unread,omitempty"`
+	// Warnings are what is declared to no effect and what is not followed in Commit; a
+	// store of an earlier release has none.
+	Warnings []Diagnostic `json:"warnings,omitempty"`
 	// Held are the removals that Commit asks for and that wait for leave; nil
 	// if there are none.
 	Held *Held `json:"held,omitempty"`

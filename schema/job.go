@@ -269,10 +269,14 @@ func (j *Job) OwnNetwork(of *CellNetwork) bool {
 const FirstOwnPort = 20000
 
 // OwnPorts returns the ports of a task of j that has a network of its own: the numbers that it
-// asks for, and for others those from FirstOwnPort on, in the order of their names in the job.
-func (j *Job) OwnPorts() Ports {
+// asks for, and for others those from FirstOwnPort on, in the order of their names in the job,
+// as far as they are not among those that others have in that network.
+func (j *Job) OwnPorts(others []int) Ports {
 	r := &j.Task.Resources
 	taken := map[int]bool{}
+	for _, n := range others {
+		taken[n] = true
+	}
 	for _, n := range r.PortNumbers {
 		taken[n] = true
 	}

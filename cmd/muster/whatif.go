@@ -63,10 +63,7 @@ func savedCell(ctx context.Context, m *masterFlag, file string) (*checkpoint.Cel
 
 // configOf returns what a cell in a checkpoint is simulated with.
 func configOf(c *checkpoint.Cell) plan.Config {
-	return plan.Config{
-		State: c.State, Machines: c.Machines, Now: c.At, Since: c.Since,
-		LostAfter: time.Duration(c.LostAfterSeconds * float64(time.Second)),
-	}
+	return plan.Config{State: c.State, Machines: c.Machines, Now: c.At, Since: c.Since, LostAfter: c.LostAfter()}
 }
 
 // simulated is what the commands print with -o json. Field names are stable.

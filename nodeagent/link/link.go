@@ -77,8 +77,9 @@ type Listed interface {
 	// Listing takes in that the master says when nothing is sent to tasks of the machine any
 	// more.
 	Listing() error
-	// Unlisted takes in tasks of which it says so.
-	Unlisted(tasks []schema.TaskName) error
+	// Unlisted takes in generations of tasks of which it says so; a generation of 0 is any, of a
+	// master of an earlier release.
+	Unlisted(tasks []schema.TaskRef) error
 }
 
 // Identity is what the machine shows a master over TCP. Its methods may be

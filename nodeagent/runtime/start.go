@@ -47,6 +47,7 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 		}
 		return p, nil
 	}
+	defer r.spares.refill()
 	s, err := r.launch(dir, a)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", a.Task, err)
@@ -238,7 +239,7 @@ func (r *Runtime) launch(dir string, a *schema.Assignment) (*keeper.Starting, er
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	return keeper.Launch(r.cfg.Keeper, dir, r.containers.sealed(t))
+	return r.spares.launch(dir, r.containers.sealed(t))
 }
 
 // start is a start whose keeper gets ready.

@@ -102,13 +102,15 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 	for _, u := range units {
 		if d, ok := refused[u]; ok {
 			out.Packages = append(out.Packages, failed(u, d))
-		} else if len(u.diags) > 0 {
+		} else if u.node == nil {
 			out.Packages = append(out.Packages, schema.CompiledPackage{Dir: u.dir, Below: u.below, Diagnostics: u.diags})
 		} else if e := c.cache[u.key]; e.lacking() {
 			d := firstOf(u.first, schema.RuleInternal, "the package was not compiled together with the rest of the commit")
 			out.Packages = append(out.Packages, failed(u, withHint(d, "the next commit tries again; report this as a bug")))
 		} else {
-			out.Packages = append(out.Packages, e.pkg)
+			pkg := e.pkg
+			pkg.Diagnostics = slices.Concat(u.diags, pkg.Diagnostics) // the former are warnings
+			out.Packages = append(out.Packages, pkg)
 		}
 	}
 	blameOnce(out.Packages)

@@ -36,6 +36,7 @@ type response struct {
 	Objects     []object            `json:"objects,omitempty"`
 	Diagnostics []schema.Diagnostic `json:"diagnostics,omitempty"`
 	Sources     []FieldSource       `json:"sources,omitempty"`
+	Given       json.RawMessage     `json:"given,omitempty"` // the data of what is asked for, without defaults of the schema
 	// Heap is what the last garbage collection in the child found alive, in
 	// bytes.
 	Heap uint64 `json:"heap"`

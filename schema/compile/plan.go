@@ -344,6 +344,10 @@ func (p *planner) check(f *folder) (diags []schema.Diagnostic) {
 				Expected: "one package in a directory", Hint: "move one of them to a directory of its own",
 			})
 		}
+		for _, d := range s.silent {
+			d.Path = s.path
+			diags = append(diags, d)
+		}
 		if len(diags) >= maxDiagnostics {
 			break
 		}

@@ -278,3 +278,135 @@ func (c *ranged) goesOn(when string, addresses []string) {
 		}
 	}
 }
+
+// pod is an alloc set, and jobs of which two tasks share the network of each alloc: a web server, and
+// what fetches from it at 127.0.0.1, again and again, and answers by itself, at a port that it is given.
+const pod = `package crew
+
+import "` + module + `/muster"
+
+allocset: pod: muster.#AllocSet & {
+	user: "crew", cell: "` + cellName + `", allocs: 2, resources: {cpuMilli: 20, ramBytes: 64Mi, diskBytes: 32Mi}
+	spread: by: "hostname"
+}
+job: [string]: muster.#Job & {
+	user: "crew", cell: "` + cellName + `", tasks: 2, allocset: "pod", update: maxParallel: 2
+	task: {isolation: network: "own", graceSeconds: 1}
+	task: resources: {cpuMilli: 5, ramBytes: 16Mi, diskBytes: 8Mi}
+}
+job: web: task: {
+	process: command: ["/bin/sh", "-c", "mkdir -p www && echo $MUSTER_ADDRESS >www/index.html && exec %[1]s httpd -f -p 80 -h www"]
+	resources: {ports: ["http"], portNumbers: http: 80}
+	health: {http: {port: "http", path: "/"}, intervalSeconds: 1, timeoutSeconds: 10}
+}
+job: aside: task: {
+	process: command: ["/bin/sh", "-c", """
+		mkdir -p www && echo aside >www/index.html && %[1]s httpd -p $MUSTER_PORT_METRICS -h www
+		while :; do
+			got=$(timeout 30 %[1]s wget -q -O- http://127.0.0.1/ 2>&1)
+			[ "$got" = $MUSTER_ADDRESS ] && echo ok >>%[2]s/aside-$MUSTER_TASK_INDEX || echo "127.0.0.1: $got: missed" >>%[2]s/aside-$MUSTER_TASK_INDEX
+			sleep 0.1
+		done
+		"""]
+	resources: ports: ["metrics"]
+	health: {http: {port: "metrics", path: "/"}, intervalSeconds: 1, timeoutSeconds: 10}
+}
+job: probe: {
+	task: process: command: ["%[1]s", "sleep", "1000000"]
+	task: resources: ports: ["idle"]
+}
+`
+
+// TestAllocNetwork: the tasks of an alloc share a network, which stays while they start anew and while
+// the agent is killed. Its end leaves nothing.
+func TestAllocNetwork(t *testing.T) {
+	t.Parallel()
+	c := newRanged(t, schema.ModeRoutes)
+	busybox, err := exec.LookPath("busybox")
+	c.must(err)
+	declared := fmt.Sprintf(pod, busybox, c.path("journals"))
+	s := c.converge(c.commit("tasks", map[string][]byte{teamFile: []byte(declared)}))
+	at, numbers := map[string]string{}, map[string]map[int]bool{}
+	for _, task := range s.Tasks {
+		if strings.HasPrefix(task.Name, "crew/pod/") {
+			continue
+		}
+		at[task.Name] = task.Address
+		for _, p := range task.Ports {
+			if numbers[task.Address] == nil {
+				numbers[task.Address] = map[int]bool{}
+			}
+			numbers[task.Address][p.Port] = true
+		}
+	}
+	if len(numbers) != 2 || len(at) != 6 {
+		t.Fatalf("%d tasks are at %v, want 6 at two addresses", len(at), numbers)
+	}
+	for address, of := range numbers {
+		if !netip.MustParsePrefix("10.64.0.0/16").Contains(netip.MustParseAddr(address)) || len(of) != 3 {
+			t.Errorf("at %s are ports %v, want those of three tasks", address, of)
+		}
+	}
+	fetched := func(when string) {
+		t.Helper()
+		for i := range 2 {
+			journal := c.path("journals", fmt.Sprint("aside-", i))
+			count := func() int { b, _ := os.ReadFile(journal); return strings.Count(string(b), "ok\n") }
+			begin := count()
+			c.must(within(bound, func() error {
+				if count() <= begin {
+					b, _ := os.ReadFile(journal)
+					return fmt.Errorf("%s: aside/%d fetches nothing from 127.0.0.1: %s", when, i, b[max(0, len(b)-500):])
+				}
+				return nil
+			}))
+		}
+	}
+	same := func(when string) {
+		t.Helper()
+		c.until(when, func(s *status.Status) string {
+			for _, task := range s.Tasks {
+				if want := at[task.Name]; want != "" && (task.Address != want || task.State != status.TaskRunning) {
+					return fmt.Sprintf("%s is %s at %q, want %s", task.Name, task.State, task.Address, want)
+				}
+			}
+			return ""
+		})
+		fetched(when)
+	}
+	fetched("at first")
+	c.must(within(bound, func() error {
+		for _, job := range []string{"web", "aside"} {
+			out, err := c.inside("crew/probe/0", "/usr/bin/getent", "hosts", fmt.Sprintf("1.%s.crew.%s.muster.internal", job, cellName))
+			if err != nil {
+				return err
+			}
+			if got := strings.Fields(out)[0]; got != at["crew/"+job+"/1"] {
+				return fmt.Errorf("crew/%s/1 is said to be at %s, want %s", job, got, at["crew/"+job+"/1"])
+			}
+		}
+		return nil
+	}))
+	for name := range c.agents {
+		c.must(c.agents[name].end(syscall.SIGKILL, bound))
+		fetched("while the agent of " + name + " is dead")
+		c.startAgent(name)
+	}
+	same("after other agents have begun")
+	c.converge(c.commit("other versions", map[string][]byte{teamFile: []byte(strings.ReplaceAll(declared, "graceSeconds: 1}", `graceSeconds: 1, env: VERSION: "2"}`))}))
+	same("after all tasks have begun anew")
+	s = c.converge(c.commit("no tasks\n\nMuster-Allow-Prune: 100", map[string][]byte{teamFile: nil}))
+	if len(s.Tasks) > 0 {
+		t.Errorf("%d tasks are left", len(s.Tasks))
+	}
+	for name := range c.agents {
+		c.must(within(bound, func() error {
+			for line := range strings.SplitSeq(c.leftOn(name), "; ") {
+				if ownLink.MatchString(line) && !strings.Contains(line, "mub-") {
+					return fmt.Errorf("on %s there is still %s", name, line)
+				}
+			}
+			return nil
+		}))
+	}
+}
