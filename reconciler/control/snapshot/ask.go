@@ -71,6 +71,9 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 			p.Prefer = p.Last
 		}
 	}
+	if n := len(t.Causes); n > 0 && t.Causes[n-1].To != "" && t.Machine == "" {
+		p.Prefer = t.Causes[n-1].To // it moves there
+	}
 	for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
 		avoided, changes := c.facts.Waits(t.Avoid[m], facts.AvoidFor)
 		if until = until.Or(changes); avoided {
