@@ -1,5 +1,5 @@
-# Sends requests to the door, each over a connection of its own: so many, or until there is a file
-# of that name. Prints how many failed, which is an error, and who answered. It finds the door by
+# ask.pl COUNT|FILE [JOB] sends requests to the door, or another, each over a connection of its own: so many, or until
+# there is a file of that name. Prints how many failed, which is an error, and who answered. It finds the door by
 # asking the cell, at MUSTER_MASTER. Needs Debian's package perl.
 use strict;
 use warnings;
@@ -7,9 +7,10 @@ use HTTP::Tiny;
 use JSON::PP;
 
 my $http = HTTP::Tiny->new(timeout => 10, keep_alive => 0);
-my $answer = $http->get("$ENV{MUSTER_MASTER}/v1/endpoints?ready=1&name=edge/door");
+my $name = $ARGV[1] // 'edge/door';
+my $answer = $http->get("$ENV{MUSTER_MASTER}/v1/endpoints?ready=1&name=$name");
 $answer->{success} or die "$ENV{MUSTER_MASTER}: $answer->{status} $answer->{reason}\n";
-my $door = decode_json($answer->{content})->{items}[0] or die "the door is not ready\n";
+my $door = decode_json($answer->{content})->{items}[0] or die "$name is not ready\n";
 $| = 1;
 my ($sent, $failed, %by) = (0, 0);
 until ($ARGV[0] =~ /^\d+$/ ? $sent == $ARGV[0] : -e $ARGV[0]) {

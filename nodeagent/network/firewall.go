@@ -27,11 +27,15 @@ func (m *Manager) setFirewall(n *schema.MachineNetwork) error {
 	c.DelTable(t)
 	c.AddTable(t)
 	out := c.AddChain(&nftables.Chain{Name: natChain, Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
-	for _, s := range n.All() {
-		for _, r := range n.Ranges {
+	for _, r := range n.Ranges {
+		unless, err := m.unlessBeyond(c, t, r.Addr().Is4())
+		if err != nil {
+			return fmt.Errorf("nftables: table %s: %w", t.Name, err)
+		}
+		for _, s := range n.All() {
 			if s.Addr().Is4() == r.Addr().Is4() {
 				exprs := append(family(s.Addr()), matches(source, s, expr.CmpOpEq)...)
-				exprs = append(append(exprs, matches(destination, r, expr.CmpOpNeq)...), &expr.Masq{})
+				exprs = append(append(append(exprs, matches(destination, r, expr.CmpOpNeq)...), unless...), &expr.Masq{})
 				c.AddRule(&nftables.Rule{Table: t, Chain: out, Exprs: exprs})
 			}
 		}
@@ -39,6 +43,7 @@ func (m *Manager) setFirewall(n *schema.MachineNetwork) error {
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("nftables: table %s: %w", t.Name, err)
 	}
+	m.spared = m.beyond
 	return nil
 }
 

@@ -49,6 +49,9 @@ type Manager struct {
 	next     int // where the next address is looked for
 	machines []schema.DirectoryMachine
 	problems []string
+	// beyond are subnets that tasks may have addresses of, and that are in none of the cell's ranges; spared are
+	// those that the rules know.
+	beyond, spared []netip.Prefix
 }
 
 // Task is the network of a task.
@@ -298,7 +301,7 @@ func (m *Manager) Route(machines []schema.DirectoryMachine) error {
 	if m.made == nil {
 		return nil
 	}
-	return m.setRoutes(m.made)
+	return errors.Join(m.setRoutes(m.made), m.followBeyond(m.made))
 }
 
 // use makes the machine's network, unless it is made.

@@ -283,6 +283,55 @@ func TestReach(t *testing.T) {
 	}
 }
 
+// TestAnotherRange: while subnets of a range from before are leaving, tasks with addresses of them, of the new ones, and of
+// both machines see each other's own; others still see the machine's.
+func TestAnotherRange(t *testing.T) {
+	t.Parallel()
+	a, b, outside := newPlace(t), newPlace(t), newPlace(t)
+	connect(t, a, b, outside)
+	m1, m2 := newMachine(t, a, 1, schema.ModeVXLAN), newMachine(t, b, 2, schema.ModeVXLAN)
+	tasks := []network.Task{m1.join("1"), m2.join("2")}
+	var all []schema.DirectoryMachine
+	for i, m := range []*machine{m1, m2} {
+		m.network = &schema.MachineNetwork{
+			Ranges:  []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd01::/96")},
+			Subnets: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.96.%d.0/24", i+1)), netip.MustParsePrefix(fmt.Sprintf("fd01::%d:0/112", i+1))},
+			Leaving: m.network.Subnets, Mode: schema.ModeVXLAN,
+		}
+		x := m.directory()
+		x.Leaving = m.network.Leaving
+		all = append(all, x)
+		m.in(func() { must(t, m.m.Use(m.network)) })
+	}
+	tasks = append(tasks, m1.join("3"), m2.join("4"))
+	outside.in(func() { serveHere(t, 80) })
+	for _, m := range []*machine{m1, m2} {
+		m.in(func() {
+			must(t, m.m.Route(all))
+			if restored, err := m.m.Audit(); err != nil || len(restored) > 0 {
+				t.Errorf("the audit: %q, %v", restored, err)
+			}
+		})
+	}
+	for _, task := range tasks {
+		serve(t, task, 80)
+	}
+	for _, of := range tasks {
+		for i := range 2 {
+			inTask(t, of, func() {
+				for _, to := range tasks {
+					if got := from(t, to.Addresses[i], 80); got != of.Addresses[i].String() {
+						t.Errorf("from %s to %s: it came from %s", of.Addresses[i], to.Addresses[i], got)
+					}
+				}
+				if got := from(t, netip.MustParseAddr([]string{"192.0.2.3", "2001:db8::3"}[i]), 80); !netip.MustParsePrefix([]string{"192.0.2.0/24", "2001:db8::/64"}[i]).Contains(netip.MustParseAddr(got)) {
+					t.Errorf("from %s out of the cell: it came from %s", of.Addresses[i], got)
+				}
+			})
+		}
+	}
+}
+
 // remains lists what a namespace has beside what it had at first.
 func (p *place) remains(t *testing.T) (out []string) {
 	t.Helper()

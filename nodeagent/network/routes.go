@@ -102,6 +102,7 @@ func (m *Manager) setRoutes(n *schema.MachineNetwork) error {
 		return slices.ContainsFunc(addresses, func(h netlink.Addr) bool { return h.IP.Equal(a.AsSlice()) })
 	}
 	want, problems := planRoutes(m.cfg.Cell, m.cfg.Machine, n, m.machines, local)
+	m.beyond = beyondRanges(want, n.Ranges)
 	have, err := m.routes()
 	if err != nil {
 		return err

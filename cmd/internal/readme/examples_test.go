@@ -34,7 +34,7 @@ const (
 // containerPrograms are those that the page of an example with a registry needs.
 var containerPrograms = []string{"crun", "runsc", "busybox", "umoci", "skopeo", "docker-registry"}
 
-// frontDoor is the example that needs HAProxy.
+// frontDoor is the example that needs HAProxy and nginx.
 const frontDoor = "front-door"
 
 // examples returns the names of the examples.
@@ -91,7 +91,8 @@ func testExample(t *testing.T, bin, name string) {
 		needContainers(t)
 	}
 	if name == frontDoor {
-		needHAProxy(t)
+		need(t, "haproxy")
+		need(t, "nginx")
 	}
 	other := strings.NewReplacer(fixedPort, freePort(t), fixedRegistry, "127.0.0.1:"+freePort(t), fixedFiles, freePort(t))
 	replacePorts(t, copied, other)
@@ -151,15 +152,15 @@ func replacePorts(t *testing.T, dir string, other *strings.Replacer) {
 	}
 }
 
-// needHAProxy skips a test where the machine has none, in the directories that tasks look in.
-func needHAProxy(t *testing.T) {
+// need skips a test where the machine has no such program, in the directories that tasks look in.
+func need(t *testing.T, program string) {
 	t.Helper()
 	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/usr/local/bin", "/usr/bin"} {
-		if _, err := exec.LookPath(filepath.Join(dir, "haproxy")); err == nil {
+		if _, err := exec.LookPath(filepath.Join(dir, program)); err == nil {
 			return
 		}
 	}
-	t.Skip("NOT TESTED: needs haproxy")
+	t.Skip("NOT TESTED: needs " + program)
 }
 
 // needContainers skips a test where no containers can be run and no images made.

@@ -27,8 +27,8 @@ exit 3;
 // TestFrontDoorFollower: a door that does not follow the cell any more ends, so that it is started again.
 func TestFrontDoorFollower(t *testing.T) {
 	t.Parallel()
-	needHAProxy(t)
-	script, err := os.ReadFile(filepath.Join(root, examplesDir, frontDoor, "edge", "run.sh"))
+	need(t, "haproxy")
+	script, err := os.ReadFile(filepath.Join(root, examplesDir, frontDoor, "edge", "haproxy.sh"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,103 @@
+package network
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// mostElements is how many elements of a set are in one message: 64 KiB is the longest attribute of
+// netlink. It is even, since an interval is two.
+const mostElements = 400
+
+// beyondRanges returns the subnets with routes that are not of the cell's ranges any more, and of which
+// tasks may still have addresses: what is sent between these, and from and to others, keeps its source.
+func beyondRanges(routes []route, ranges []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, r := range routes {
+		if !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Bits() <= r.to.Bits() && p.Overlaps(r.to) }) {
+			out = append(out, r.to)
+		}
+	}
+	return out // in the order of routes, which is that of their addresses
+}
+
+// span is addresses from one on, and before another; that is invalid if there is none after them.
+type span struct{ from, before netip.Addr }
+
+// spans returns the addresses of subnets of one family, which are in order and apart: those that follow each
+// other are one span, since an interval of nftables must not begin where another ends.
+func spans(subnets []netip.Prefix, v4 bool) []span {
+	var out []span
+	for _, s := range subnets {
+		if s.Addr().Is4() != v4 {
+			continue
+		}
+		is := span{s.Addr(), after(s)}
+		if n := len(out); n > 0 && out[n-1].before == is.from {
+			out[n-1].before = is.before
+		} else {
+			out = append(out, is)
+		}
+	}
+	return out
+}
+
+// after returns the first address after a subnet; invalid if there is none.
+func after(s netip.Prefix) netip.Addr {
+	last := s.Addr().AsSlice()
+	mask := netOf(s).Mask
+	for i := range last {
+		last[i] |= ^mask[i]
+	}
+	a, _ := netip.AddrFromSlice(last)
+	return a.Next()
+}
+
+// unlessBeyond makes a set of the subnets beyond the ranges, of one family, and returns what matches
+// packets that are not for one of them; nothing if there are none.
+func (m *Manager) unlessBeyond(c *nftables.Conn, t *nftables.Table, v4 bool) ([]expr.Any, error) {
+	list := spans(m.beyond, v4)
+	if len(list) == 0 {
+		return nil, nil
+	}
+	set := &nftables.Set{Table: t, Name: "beyond6", KeyType: nftables.TypeIP6Addr, Interval: true}
+	if v4 {
+		set.Name, set.KeyType = "beyond4", nftables.TypeIPAddr
+	}
+	if err := c.AddSet(set, nil); err != nil {
+		return nil, err
+	}
+	var elements []nftables.SetElement
+	for _, s := range list {
+		elements = append(elements, nftables.SetElement{Key: s.from.AsSlice()})
+		if s.before.IsValid() {
+			elements = append(elements, nftables.SetElement{Key: s.before.AsSlice(), IntervalEnd: true})
+		}
+	}
+	for part := range slices.Chunk(elements, mostElements) {
+		if err := c.SetAddElements(set, part); err != nil {
+			return nil, err
+		}
+	}
+	size, offset := uint32(16), uint32(24) // of the destination in the header of IPv6
+	if v4 {
+		size, offset = 4, 16
+	}
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
+		&expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID, Invert: true},
+	}, nil
+}
+
+// followBeyond makes the rules anew if other subnets are beyond the ranges than they say.
+func (m *Manager) followBeyond(n *schema.MachineNetwork) error {
+	if slices.Equal(m.beyond, m.spared) {
+		return nil
+	}
+	return m.setFirewall(n)
+}
