@@ -127,6 +127,8 @@ type CompiledPackage struct {
 	// Awaits is the directory whose mistakes are the only reason that this one
 	// has no data; "" if there is none. They are among its Diagnostics too.
 	Awaits string
+	// Policies is how many policies it declares for the objects of others.
+	Policies int
 	// Below says that Diagnostics hold for all directories below Dir too: none
 	// of them was read.
 	Below bool

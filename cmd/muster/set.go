@@ -86,10 +86,11 @@ func setField(ctx context.Context, std stdio, dir string, args []string) (compil
 	if err != nil {
 		return compile.Change{}, err
 	}
-	compiler, err := newCompiler()
+	compiler, done, err := withCache(dir)
 	if err != nil {
 		return compile.Change{}, err
 	}
+	defer done()
 	c, err := compileTree(ctx, compiler, tree, reconciler.Take)
 	if err != nil {
 		return compile.Change{}, err

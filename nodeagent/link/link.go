@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	helloTimeout     = 60 * time.Second // the master stores the epoch before it answers
-	sourcesTimeout   = 5 * time.Second  // for an answer, without which registries are asked
-	refuseTimeout    = time.Second      // for the master to take a Refuse
-	settled          = time.Second      // a session of that age resets the back-off
-	hintDelay        = 20 * time.Millisecond
+	helloTimeout     = 60 * time.Second      // the master stores the epoch before it answers
+	sourcesTimeout   = 5 * time.Second       // for an answer, without which registries are asked
+	refuseTimeout    = time.Second           // for the master to take a Refuse
+	settled          = time.Second           // a session of that age resets the back-off
+	hintDelay        = 2 * time.Millisecond  // what changes at once is one report
 	hintEvery        = 50 * time.Millisecond // at most 20 hints a second
 	keepaliveEvery   = 10 * time.Second      // silence after which the master is asked
 	keepaliveTimeout = 10 * time.Second      // without an answer it is gone

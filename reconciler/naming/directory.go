@@ -13,12 +13,14 @@ import (
 const (
 	// takeEvery is the least time between two looks at a cell: what happens in between is one
 	// version.
-	takeEvery = 50 * time.Millisecond
+	takeEvery = 25 * time.Millisecond
 	// restEvery is the least time between two looks at a cell without services, while nobody reads
 	// of anything else.
 	restEvery = time.Second
-	// takeShare is which part of its time the directory lets a processor look.
+	// takeShare is which part of its time the directory lets a processor look, unless that makes it
+	// wait for more than mostPause: on a machine with much else to do a look takes long, too.
 	takeShare = 5
+	mostPause = 250 * time.Millisecond
 	// ackWithin is how long agents are waited for that do not acknowledge a version. It is less
 	// than an agent that stops a task waits at most, see nodeagent.
 	ackWithin = 2 * time.Second
@@ -140,7 +142,7 @@ func (d *Directory) run(ctx context.Context) {
 				due = time.After(time.Until(again))
 			}
 		}
-		pause := time.NewTimer(max(d.every(), takeShare*time.Since(began)))
+		pause := time.NewTimer(max(d.every(), min(takeShare*time.Since(began), mostPause)))
 		if err == nil {
 			select {
 			case <-newer:
