@@ -1,10 +1,12 @@
 package host
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -135,15 +137,53 @@ func (g *legacy) make(name string, limits *specs.LinuxResources) error {
 			limits = withoutSwap(limits)
 		}
 	}
+	made, err := g.inherit(name, limits.CPU)
+	if err != nil {
+		return err
+	}
 	path := func(n cgroup1.Name) (string, error) { return g.path(n, name) }
-	active := func() ([]cgroup1.Subsystem, error) { return g.subsystems, nil }
-	if _, err := cgroup1.New(path, limits, cgroup1.WithHierarchy(active)); err != nil {
+	rest := func() ([]cgroup1.Subsystem, error) {
+		return slices.DeleteFunc(slices.Clone(g.subsystems), func(s cgroup1.Subsystem) bool { return made && s.Name() == cgroup1.Cpuset }), nil
+	}
+	if _, err := cgroup1.New(path, limits, cgroup1.WithHierarchy(rest)); err != nil {
 		return err
 	}
 	if g.unified == "" {
 		return nil
 	}
 	return os.MkdirAll(filepath.Join(g.unified, name), 0o755)
+}
+
+// inheritFile says of a group that those made in it begin with its cores, and with its memory nodes.
+const inheritFile = "cgroup.clone_children"
+
+// inherit makes the group name in the hierarchy of cpusets, with the cores of the one around it unless
+// limits name others, and reports whether it has. The kernel copies them where it was asked to; else that is left to
+// the library, which reads and writes those of each group above, twenty files in all, and
+// the next one will be copied.
+func (g *legacy) inherit(name string, limits *specs.LinuxCPU) (bool, error) {
+	i := slices.IndexFunc(g.subsystems, func(s cgroup1.Subsystem) bool { return s.Name() == cgroup1.Cpuset })
+	if i < 0 || !inherits(filepath.Join(g.parents[i], name)) {
+		return false, nil
+	}
+	if limits == nil || limits.Cpus == "" {
+		return true, nil
+	}
+	return true, os.WriteFile(filepath.Join(g.parents[i], name, cpusetFile), []byte(limits.Cpus), 0)
+}
+
+// inherits makes the group dir, and reports whether the kernel has copied what the one around it has; it
+// is asked to do so from now on.
+func inherits(dir string) bool {
+	if os.Mkdir(dir, 0o755) != nil { // it is there, or the one around it is not
+		return false
+	}
+	nodes, _ := os.ReadFile(filepath.Join(dir, "cpuset.mems")) // unreadable: as if none were copied
+	if len(bytes.TrimSpace(nodes)) > 0 {
+		return true
+	}
+	_ = os.WriteFile(filepath.Join(filepath.Dir(dir), inheritFile), []byte("1"), 0) // refused: it goes on as before
+	return false
 }
 
 func (g *legacy) update(name string, limits *specs.LinuxResources) error {

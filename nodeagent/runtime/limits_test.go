@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -225,6 +226,32 @@ func TestWholeCores(t *testing.T) {
 	}
 	end(t, again)
 	eventually(t, "all cores for all", func() bool { return runsOn(t, later) == all })
+}
+
+// TestSharedCores: of tasks without cores of their own each begins with all cores and memory nodes, whoever
+// has written them, the kernel or this program.
+func TestSharedCores(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.needGroups(t, "cpuset")
+	var first string
+	for i := range 3 {
+		p, dir := m.start(assignment(i, "sleep", "1000"))
+		list := runsOn(t, p)
+		if i == 0 {
+			first = list
+		}
+		groups := m.host.Cgroups().Dirs(host.TaskGroupIn(dir))
+		at := slices.IndexFunc(groups, func(g string) bool { _, err := os.Stat(filepath.Join(g, "cpuset.mems")); return err == nil })
+		if at < 0 {
+			t.Fatalf("no cpuset among %v", groups)
+		}
+		nodes, err := os.ReadFile(filepath.Join(groups[at], "cpuset.mems"))
+		_, v1 := os.Stat(filepath.Join(groups[at], "cgroup.clone_children"))
+		if list != first || err != nil || v1 == nil && len(bytes.TrimSpace(nodes)) == 0 {
+			t.Errorf("start %d runs on %s, the first one on %s; its memory nodes are %q, %v", 1+i, list, first, nodes, err)
+		}
+	}
 }
 
 // coresOf expands the kernel's list of cores.
