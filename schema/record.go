@@ -267,6 +267,15 @@ type Assignment struct {
 	Attempt int `json:"-"`
 }
 
+// NetworkOf names the generation whose network one with OwnNetwork is in: the alloc's that it
+// runs in, or its own.
+func (a *Assignment) NetworkOf() TaskRef {
+	if a.Alloc != nil {
+		return TaskRef{Task: a.Alloc.Of(a.Task.JobName), Generation: a.Alloc.Generation}
+	}
+	return TaskRef{Task: a.Task, Generation: a.Generation}
+}
+
 // ForStep returns a as what runs in a step of an attempt: with 0 the task itself, and else the
 // step-th of its Before in the task's place.
 func (a *Assignment) ForStep(step, attempt int) *Assignment {

@@ -128,8 +128,14 @@ func printVerdict(std stdio, format string, p screen.Painter, c *compiledRepo) e
 			if n := len(c.objects.AllocSets); n > 0 {
 				jobs += ", " + schema.Count(n, "alloc set")
 			}
+			tenants := schema.Count(len(c.objects.Tenants), "tenant")
+			if n := policies(c.compiled); n == 1 {
+				tenants += ", 1 policy"
+			} else if n > 1 {
+				tenants += fmt.Sprintf(", %d policies", n)
+			}
 			_, err = fmt.Fprintf(std.out, "%s %s, %s, %s, %s\n", p.Paint(screen.Green, "valid:"), jobs,
-				schema.Count(len(c.objects.Quotas), "quota"), schema.Count(len(c.objects.Tenants), "tenant"), schema.Count(warnings, "warning"))
+				schema.Count(len(c.objects.Quotas), "quota"), tenants, schema.Count(warnings, "warning"))
 		} else {
 			_, err = fmt.Fprintf(std.out, "%s %s in %s, %s\n", p.Paint(screen.Red, "invalid:"), schema.Count(errs, "error"),
 				schema.Count(filesWithErrors(c.diagnostics), "file"), schema.Count(warnings, "warning"))
@@ -139,6 +145,14 @@ func printVerdict(std stdio, format string, p screen.Painter, c *compiledRepo) e
 		err = &failure{code: exitInvalid}
 	}
 	return err
+}
+
+// policies counts the policies of a commit.
+func policies(c schema.Compiled) (n int) {
+	for i := range c.Packages {
+		n += c.Packages[i].Policies
+	}
+	return n
 }
 
 // filesWithErrors counts the files that have errors.

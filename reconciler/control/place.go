@@ -125,7 +125,7 @@ func (s *scheduler) assign(a snapshot.Ask, d placement.Decision) {
 	}
 	t.Generation, t.Machine, t.Data, t.Ports, t.At = s.NextGeneration(), d.Machine, a.Data, d.Ports, s.Now
 	if t.OwnNetwork = a.Job.OwnNetwork(s.Desired.Policy.Network); t.OwnNetwork {
-		t.Ports = a.Job.OwnPorts()
+		t.Ports = a.Job.OwnPorts(s.portsInside(d.Alloc, a.Task))
 	}
 	t.Devices, t.Alloc = s.cell.DevicesOf(d.Machine, d.Devices), s.useOf(d.Alloc)
 	t.NotBefore = time.Time{}
@@ -143,6 +143,26 @@ func (s *scheduler) assign(a snapshot.Ask, d placement.Decision) {
 	s.Event(schema.Event{
 		Kind: schema.EventSchedule, Job: a.Task.JobName.Short(), Task: a.Task.Short(), Machine: d.Machine, Generation: t.Generation, Message: message,
 	})
+}
+
+// portsInside returns the ports that other tasks have in the network that those of an alloc
+// share; nil for the zero alloc.
+func (s *scheduler) portsInside(alloc, but schema.TaskName) []int {
+	if alloc == (schema.TaskName{}) {
+		return nil
+	}
+	var taken []int
+	for _, job := range s.InsideOf(alloc.JobName) {
+		for _, t := range s.Tasks(job) {
+			if t.Alloc == nil || t.Machine == "" || !t.OwnNetwork || t.Alloc.Of(job) != alloc || job.Task(t.Index) == but {
+				continue
+			}
+			for _, p := range t.Ports {
+				taken = append(taken, p.Port)
+			}
+		}
+	}
+	return taken
 }
 
 // useOf returns the alloc that a decision of placement has put a task into.

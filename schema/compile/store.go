@@ -25,6 +25,8 @@ type kept struct {
 	Dir         string              `json:"dir"`
 	Digest      schema.Digest       `json:"digest,omitempty"` // of the package's document
 	Diagnostics []schema.Diagnostic `json:"diagnostics,omitempty"`
+	Policies    int                 `json:"policies,omitempty"`
+	PolicyPaths []policyPath        `json:"policyPaths,omitempty"`
 }
 
 // recall takes from the store what the cache has not. At most so many goroutines as there
@@ -79,7 +81,7 @@ func keep(c *Compiler, units []*unit) {
 func isInternal(d schema.Diagnostic) bool { return d.Rule == schema.RuleInternal }
 
 func encodeEntry(key string, e *entry) []byte {
-	line, err := json.Marshal(kept{Key: key, Dir: e.pkg.Dir, Digest: e.pkg.Digest, Diagnostics: e.pkg.Diagnostics})
+	line, err := json.Marshal(kept{Key: key, Dir: e.pkg.Dir, Digest: e.pkg.Digest, Diagnostics: e.pkg.Diagnostics, Policies: e.pkg.Policies, PolicyPaths: e.policyPaths})
 	if err != nil {
 		return nil
 	}
@@ -102,7 +104,7 @@ func decodeEntry(u *unit, data []byte) *entry {
 	if err := json.Unmarshal(line, &k); err != nil || k.Key != u.key || k.Dir != u.dir {
 		return nil
 	}
-	e := &entry{pkg: schema.CompiledPackage{Dir: k.Dir, Diagnostics: k.Diagnostics}}
+	e := &entry{pkg: schema.CompiledPackage{Dir: k.Dir, Diagnostics: k.Diagnostics, Policies: k.Policies}, policyPaths: k.PolicyPaths}
 	if len(document) == 0 {
 		if !slices.ContainsFunc(k.Diagnostics, isError) {
 			return nil

@@ -53,6 +53,14 @@ func compiledWith(t *testing.T, exe string, m *memory, tr schema.Tree) string {
 func TestStore(t *testing.T) {
 	t.Parallel()
 	files := mixed()
+	files["cells/policies.cue"] = `package cells
+
+_policy: few: {
+	paths: ["teams/nobody"] // which is said again with each commit
+	message: "at most 100 tasks"
+	job: tasks: <=100
+}
+`
 	m := &memory{data: map[string][]byte{}}
 	want := compiledWith(t, self(t), nil, tree(files))
 	if got := compiledWith(t, self(t), m, tree(files)); got != want {

@@ -148,6 +148,11 @@ var layers = []layer{
 		"what a cell would do is decided by the master, and by nothing that only plans",
 	},
 	{
+		"reconciler/history",
+		[]string{"reconciler/checkpoint", "reconciler/plan", "schema", "schema/atomicfile"},
+		"what happened is compared with what was planned by what events say, and by nothing of the master",
+	},
+	{
 		"reconciler/local", nil,
 		"who is at the other end of a connection within this machine is nothing of ours",
 	},
