@@ -308,7 +308,7 @@ func (a *assignment) check(ctx context.Context, change Change) error {
 		}
 	}
 	if !bytes.Equal(a.data(after), a.want) {
-		return schema.Hintf(hint, "a change of %s alone does not give %s this value", change.Position, a.key.Field())
+		return schema.Hintf(hint, "a change at %s does not change this field of %s alone", change.Position, a.key.Field())
 	}
 	return nil
 }

@@ -1,0 +1,292 @@
+package lsp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/schema"
+)
+
+const otherArg = "other-server"
+
+// TestMain makes the test also the other server: it answers each request with its method,
+// publishes a mistake of whatever is opened, and ends when it is asked to.
+func TestMain(m *testing.M) {
+	if len(os.Args) != 2 || os.Args[1] != otherArg {
+		os.Exit(m.Run())
+	}
+	in, out := bufio.NewReader(os.Stdin), &writer{out: os.Stdout}
+	for {
+		m, err := readMessage(in)
+		if err != nil || m.Method == "die" {
+			os.Exit(0)
+		}
+		switch {
+		case m.Method == "textDocument/didOpen":
+			var p struct{ TextDocument json.RawMessage }
+			_ = json.Unmarshal(m.Params, &p)
+			var d struct{ URI string }
+			_ = json.Unmarshal(p.TextDocument, &d)
+			_ = out.send(map[string]any{"method": "textDocument/publishDiagnostics", "params": map[string]any{"uri": d.URI, "diagnostics": []string{"of CUE"}}})
+		case len(m.ID) > 0:
+			_ = out.send(map[string]any{"id": m.ID, "result": "other " + m.Method})
+		}
+	}
+}
+
+// client is an editor.
+type client struct {
+	t   *testing.T
+	out *writer
+	got chan *message
+}
+
+// connect starts a server whose Check finds the word bad, and returns an editor for it.
+func connect(t *testing.T, other []string) *client {
+	t.Helper()
+	fromEditor, toServer := io.Pipe()
+	fromServer, toEditor := io.Pipe()
+	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	go func() {
+		done <- Serve(ctx, Config{In: fromEditor, Out: toEditor, Log: io.Discard, Other: other, Version: "test", Read: readAll, Check: findBad})
+		_ = toEditor.Close()
+	}()
+	c := &client{t: t, out: &writer{out: toServer}, got: make(chan *message, 100)}
+	go func() {
+		defer close(c.got)
+		in := bufio.NewReader(fromServer)
+		for {
+			m, err := readMessage(in)
+			if err != nil {
+				return
+			}
+			c.got <- m
+		}
+	}()
+	t.Cleanup(func() {
+		c.send("exit", nil, 0)
+		_ = toServer.Close()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("the server does not end")
+		}
+		cancel()
+	})
+	return c
+}
+
+func readAll(dir string) (schema.Tree, error) {
+	tree := schema.Tree{Files: map[string]schema.File{}}
+	names, err := filepath.Glob(filepath.Join(dir, "*.cue"))
+	for _, name := range names {
+		b, _ := os.ReadFile(name)
+		tree.Files[filepath.Base(name)] = schema.File{Data: b}
+	}
+	return tree, err
+}
+
+func findBad(_ context.Context, _ string, tree schema.Tree) (out []schema.Diagnostic, _ error) {
+	for name, f := range tree.Files {
+		for i, line := range strings.Split(string(f.Data), "\n") {
+			if at := strings.Index(line, "bad"); at >= 0 {
+				out = append(out, schema.Diagnostic{
+					Severity: schema.Error, Rule: schema.RuleInvalidValue, Position: schema.Position{Path: name, Line: i + 1, Column: at + 1},
+					Field: "job.web", Message: "is bad", Expected: "good", Hint: "be good",
+				})
+			}
+		}
+	}
+	return out, nil
+}
+
+func (c *client) send(method string, params any, id int) {
+	c.t.Helper()
+	m := map[string]any{"method": method, "params": params}
+	if id != 0 {
+		m["id"] = id
+	}
+	_ = c.out.send(m) // the server may have ended
+}
+
+// await returns the next message that want accepts.
+func (c *client) await(what string, want func(*message) bool) *message {
+	c.t.Helper()
+	timeout := time.After(time.Minute)
+	for {
+		select {
+		case m, ok := <-c.got:
+			if !ok {
+				c.t.Fatalf("%s: the server has ended", what)
+			}
+			if want(m) {
+				return m
+			}
+		case <-timeout:
+			c.t.Fatalf("%s: no such message", what)
+		}
+	}
+}
+
+// answer returns the answer to a request.
+func (c *client) answer(id int) *message {
+	c.t.Helper()
+	return c.await("answer", func(m *message) bool { return string(m.ID) == fmt.Sprint(id) })
+}
+
+// mistakes returns what is published next of a file, as lines.
+func (c *client) mistakes(uri string) string {
+	c.t.Helper()
+	var p struct {
+		URI         string
+		Diagnostics []diagnostic
+	}
+	c.await("mistakes of "+uri, func(m *message) bool {
+		if m.Method != "textDocument/publishDiagnostics" {
+			return false
+		}
+		if err := json.Unmarshal(m.Params, &p); err != nil {
+			c.t.Fatalf("%v: %s", err, m.Params)
+		}
+		return p.URI == uri
+	})
+	var b strings.Builder
+	for _, d := range p.Diagnostics {
+		fmt.Fprintf(&b, "%d:%d-%d:%d %s\n", d.Range.Start.Line, d.Range.Start.Character, d.Range.End.Line, d.Range.End.Character, d.Message)
+	}
+	return b.String()
+}
+
+// repo makes a repository with files, and returns the directory.
+func repo(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	files["cue.mod/module.cue"], files["muster/job.cue"] = "module: \"a.b\"\n", "package muster\n"
+	for name, text := range files {
+		at := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func document(uri string) map[string]any { return map[string]any{"uri": uri, "version": 1} }
+
+// TestMistakes: what is typed is checked, before it is saved, and what is in other files;
+// positions are in UTF-16.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	dir := repo(t, map[string]string{"a.cue": "good\n", "b.cue": "x: bad\n"})
+	a, b := uriOf(filepath.Join(dir, "a.cue")), uriOf(filepath.Join(dir, "b.cue"))
+	c := connect(t, nil)
+	c.send("initialize", map[string]any{}, 1)
+	if m := c.answer(1); !strings.Contains(string(m.Result), `"change":2`) {
+		t.Errorf("initialize: %s", m.Result)
+	}
+	c.send("textDocument/didOpen", map[string]any{"textDocument": map[string]any{"uri": a, "text": "good\n\"😀é\" bad, x\n"}}, 0)
+	const says = " job.web: is bad: want good\nhint: be good\n"
+	if got, want := c.mistakes(a), "1:6-1:9"+says; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := c.mistakes(b), "0:3-0:6"+says; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	// In part: bad becomes good.
+	c.send("textDocument/didChange", map[string]any{"textDocument": document(a), "contentChanges": []any{
+		map[string]any{"range": span{place{1, 6}, place{1, 9}}, "text": "go"}, map[string]any{"range": span{place{1, 8}, place{1, 8}}, "text": "od"},
+	}}, 0)
+	if got := c.mistakes(a); got != "" {
+		t.Errorf("after the correction: %q", got)
+	}
+	c.send("textDocument/didChange", map[string]any{"textDocument": document(a), "contentChanges": []any{map[string]any{"text": "bad"}}}, 0)
+	if got, want := c.mistakes(a), "0:0-0:3"+says; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	// Closed without being saved: what is on the disk counts.
+	c.send("textDocument/didClose", map[string]any{"textDocument": document(a)}, 0)
+	if got := c.mistakes(a); got != "" {
+		t.Errorf("after it is closed: %q", got)
+	}
+	c.send("textDocument/hover", map[string]any{}, 2)
+	if m := c.answer(2); !strings.Contains(string(m.Error), "install cue") {
+		t.Errorf("hover: %s %s", m.Result, m.Error)
+	}
+	c.send("shutdown", nil, 3)
+	if m := c.answer(3); string(m.Result) != "null" {
+		t.Errorf("shutdown: %s", m.Result)
+	}
+}
+
+// TestOther: requests go to the other server, and its mistakes of a config repository are
+// left out; when it ends, its requests are refused and mistakes are still found.
+func TestOther(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := repo(t, map[string]string{"a.cue": "good\n"})
+	a := uriOf(filepath.Join(dir, "a.cue"))
+	c := connect(t, []string{exe, otherArg})
+	c.send("initialize", map[string]any{}, 1)
+	if m := c.answer(1); string(m.Result) != `"other initialize"` {
+		t.Errorf("initialize: %s", m.Result)
+	}
+	c.send("textDocument/didOpen", map[string]any{"textDocument": map[string]any{"uri": "file:///elsewhere.cue", "text": ""}}, 0)
+	m := c.await("mistakes elsewhere", func(m *message) bool { return m.Method == "textDocument/publishDiagnostics" })
+	if !bytes.Contains(m.Params, []byte("of CUE")) {
+		t.Errorf("elsewhere: %s", m.Params)
+	}
+	c.send("textDocument/didOpen", map[string]any{"textDocument": map[string]any{"uri": a, "text": "bad"}}, 0)
+	if got := c.mistakes(a); !strings.Contains(got, "is bad") {
+		t.Errorf("%q", got)
+	}
+	c.send("die", nil, 2)
+	if m := c.answer(2); !strings.Contains(string(m.Error), "has ended") {
+		t.Errorf("after its end: %s %s", m.Result, m.Error)
+	}
+	c.send("textDocument/didChange", map[string]any{"textDocument": document(a), "contentChanges": []any{map[string]any{"text": "good"}}}, 0)
+	if got := c.mistakes(a); got != "" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestWord(t *testing.T) {
+	t.Parallel()
+	text := []byte("a: \"x, \\\" y\" // z\nb: é\n")
+	for _, tt := range []struct {
+		line, column int
+		want         span
+	}{
+		{1, 1, span{place{0, 0}, place{0, 1}}},
+		{1, 4, span{place{0, 3}, place{0, 12}}},
+		{1, 2, span{place{0, 1}, place{0, 2}}},
+		{2, 4, span{place{1, 3}, place{1, 4}}},
+		{2, 90, span{place{1, 4}, place{1, 4}}},
+		{0, 0, span{place{0, 0}, place{0, 1}}},
+		{9, 9, span{place{8, 0}, place{8, 0}}},
+	} {
+		if diff := cmp.Diff(tt.want, word(text, tt.line, tt.column)); diff != "" {
+			t.Errorf("%d:%d (-want +got):\n%s", tt.line, tt.column, diff)
+		}
+	}
+}
