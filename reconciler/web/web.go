@@ -90,8 +90,8 @@ type Config struct {
 	NoExec bool
 	Audit  func(schema.Event)
 	// Behind, if set, returns since when machines have not acknowledged what has changed of
-	// the services of the cell.
-	Behind  func() map[string]time.Time
+	// the directory, of those that may lack an entry with one of some keys.
+	Behind  func(lacks func(key string) bool) map[string]time.Time
 	Metrics prometheus.Gatherer
 	Log     *slog.Logger
 	// Secure makes the API over TCP one over TLS; nil is for loopback alone.

@@ -21,8 +21,13 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
+	},
+	{
+		"schema/compile/edit",
+		[]string{"schema"},
+		"where a text is to be changed needs its syntax alone",
 	},
 	{
 		"schema/compile/lax",
@@ -119,7 +124,7 @@ var layers = []layer{
 	},
 	{
 		"reconciler/control",
-		[]string{"reconciler/control/draft", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema"},
+		[]string{"reconciler/control/draft", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "placement/rebalance", "schema"},
 		"what is decided does not depend on how it is presented",
 	},
 	{
@@ -136,6 +141,11 @@ var layers = []layer{
 		"reconciler/checkpoint",
 		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/status", "schema"},
 		"a cell in a file is looked at as a live one is, and knows nothing of files and masters",
+	},
+	{
+		"reconciler/compact",
+		[]string{"placement", "placement/pack", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "schema"},
+		"what a cell would need is a question to placement, and changes nothing",
 	},
 	{
 		"reconciler/plan",
