@@ -44,24 +44,31 @@ type Result struct {
 	Reasons     []Reason     `json:"reasons"`     // of these, the most frequent first
 }
 
-// Compare holds a plan beside the events from when it was made until a moment; zero is all of
-// them. open says that the cell has not come to an end with the commit yet.
-func Compare(o *plan.Outcome, records []schema.EventRecord, until time.Time, open bool) *Result {
-	w := &window{until: until, open: open, planned: map[string]*plan.Task{}, happened: happened(records, until)}
+// Window is the time in which a commit was at work.
+type Window struct {
+	Records  []schema.EventRecord // from when the plan was made
+	Until    time.Time            // what happened later is left out; zero for nothing
+	Open     bool                 // the cell has not come to an end with the commit yet
+	Stopping []uint64             // the generations of tasks that were being stopped when it began
+}
+
+// Compare holds a plan beside what has happened.
+func Compare(o *plan.Outcome, in Window) *Result {
+	w := &window{open: in.Open, planned: map[string]*plan.Task{}}
 	for i := range o.Tasks {
 		w.planned[o.Tasks[i].Name] = &o.Tasks[i]
 	}
-	for i := range records {
-		if r := &records[i]; until.IsZero() || !r.At.After(until) {
+	for i := range in.Records {
+		if r := &in.Records[i]; in.Until.IsZero() || !r.At.After(in.Until) {
 			w.records = append(w.records, r)
 		}
 	}
+	w.happened = happened(w.records, in.Stopping)
 	return w.compare()
 }
 
-// window is the time in which a commit was at work.
+// window is a Window with the plan.
 type window struct {
-	until    time.Time
 	open     bool
 	planned  map[string]*plan.Task
 	happened map[string]*happening

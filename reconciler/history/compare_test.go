@@ -60,8 +60,10 @@ func TestCompare(t *testing.T) {
 		plan   *plan.Outcome
 		events []schema.EventRecord
 		open   bool
-		same   int
-		why    map[string]string // by task that differs
+		// stopping are generations that were so before.
+		stopping []uint64
+		same     int
+		why      map[string]string // by task that differs
 	}{
 		{name: "as planned", plan: restarts("u/web/0"), events: events(updated("u/web/0", "m1", 1)...), same: 1},
 		{
@@ -115,6 +117,14 @@ func TestCompare(t *testing.T) {
 			why:    map[string]string{"u/low/0": "for u/web/0"},
 		},
 		{
+			name: "stopped for the commit before, and ended now", plan: &plan.Outcome{}, stopping: []uint64{7},
+			events: events(ends(schema.EventKill, "u/old/0", "m1", 7, schema.CauseRemoved, "stopped: removed")),
+		},
+		{
+			name: "that, and started again", plan: &plan.Outcome{Tasks: []plan.Task{{Name: "u/web/0", Fate: plan.Restarts, From: "m1", To: "m1"}}}, stopping: []uint64{7}, same: 1,
+			events: events(ends(schema.EventEvict, "u/web/0", "m1", 7, schema.CauseUpdate, "stopped: new version"), starts("u/web/0", "m1", 8)),
+		},
+		{
 			name: "not yet", plan: restarts("u/web/0"), open: true,
 			why: map[string]string{"u/web/0": "it has not happened yet"},
 		},
@@ -126,7 +136,7 @@ func TestCompare(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			r := history.Compare(tc.plan, tc.events, time.Time{}, tc.open)
+			r := history.Compare(tc.plan, history.Window{Records: tc.events, Open: tc.open, Stopping: tc.stopping})
 			why := map[string]string{}
 			for _, d := range r.Differences {
 				why[d.Task] = d.Why
@@ -146,10 +156,10 @@ func TestCompareUntil(t *testing.T) {
 	t.Parallel()
 	all := append(updated("u/web/0", "m1", 1), ends(schema.EventLost, "u/web/0", "m1", 11, schema.CauseMachineLost, "machine lost"))
 	records := events(all...)
-	if r := history.Compare(restarts("u/web/0"), records, records[2].At, false); len(r.Differences) > 0 {
+	if r := history.Compare(restarts("u/web/0"), history.Window{Records: records, Until: records[2].At}); len(r.Differences) > 0 {
 		t.Errorf("before the end: %+v", r.Differences)
 	}
-	r := history.Compare(restarts("u/web/0"), records, time.Time{}, false)
+	r := history.Compare(restarts("u/web/0"), history.Window{Records: records})
 	want := []history.Counts{{Fate: plan.Evicted, Happened: 1}, {Fate: plan.Restarts, Planned: 1}}
 	if diff := cmp.Diff(want, r.Counts); diff != "" || len(r.Reasons) != 1 || r.Reasons[0].Tasks != 1 {
 		t.Errorf("with all: %+v\n%s", r.Reasons, diff)

@@ -46,6 +46,8 @@ type Entry struct {
 
 	// After is the newest event before.
 	After uint64 `json:"after"`
+	// Stopping are the generations of tasks that were being stopped.
+	Stopping []uint64 `json:"stopping,omitempty"`
 }
 
 // Comparison is an Entry with all that is known. Field names are stable.

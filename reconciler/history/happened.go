@@ -2,7 +2,6 @@ package history
 
 import (
 	"slices"
-	"time"
 
 	"github.com/musterhq/muster/reconciler/plan"
 	"github.com/musterhq/muster/schema"
@@ -21,18 +20,20 @@ type happening struct {
 	start bool             // it was started at least once
 }
 
-// happened returns what has become of tasks by name, by the events up to a moment; zero is all
-// of them.
-func happened(records []schema.EventRecord, until time.Time) map[string]*happening {
+// happened returns what has become of tasks by name, by events; stopping are the generations that
+// were being stopped before, which is not said again of them but for their end.
+func happened(records []*schema.EventRecord, stopping []uint64) map[string]*happening {
 	all := map[string]*happening{}
-	for i := range records {
-		r := &records[i]
-		if r.Task == "" || !until.IsZero() && r.At.After(until) {
+	for _, r := range records {
+		if r.Task == "" {
 			continue
 		}
 		h := all[r.Task]
 		if h == nil {
 			h = &happening{Task: plan.Task{Name: r.Task}, ended: map[uint64]bool{}}
+			if slices.Contains(stopping, r.Generation) {
+				h.ended[r.Generation], h.From = true, r.Machine
+			}
 			all[r.Task] = h
 		}
 		h.take(r)

@@ -47,6 +47,8 @@ type Moment struct {
 	Cell    string
 	At      time.Time
 	Applied string // commit that is in force
+	// Stopping are the generations of tasks that are being stopped.
+	Stopping []uint64
 	// Write writes it as a checkpoint, with values.
 	Write func(io.Writer) error
 }
@@ -67,7 +69,7 @@ func New(cfg Config) *Keeper {
 // those that come while one is planned is planned next.
 func (k *Keeper) Begin(commit schema.Compiled, m Moment) {
 	b := &beginning{commit: &commit, write: m.Write, entry: Entry{
-		Version: Version, Cell: m.Cell, Commit: commit.Commit, By: commit.By, Base: m.Applied, Seen: m.At, State: Open, After: k.newest(),
+		Version: Version, Cell: m.Cell, Commit: commit.Commit, By: commit.By, Base: m.Applied, Seen: m.At, State: Open, After: k.newest(), Stopping: m.Stopping,
 	}}
 	k.mu.Lock()
 	k.current = b.entry
@@ -271,7 +273,7 @@ func (k *Keeper) look(c *Comparison) error {
 	if o == nil {
 		o = new(plan.Outcome)
 	}
-	c.Result = Compare(o, records, c.Until, c.State == Open)
+	c.Result = Compare(o, Window{records, c.Until, c.State == Open, c.Stopping})
 	if c.Plan == nil { // there is nothing that it could be different from
 		c.Result.Differences, c.Result.Reasons, c.Result.Same = []Difference{}, []Reason{}, 0
 	}

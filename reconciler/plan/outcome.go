@@ -355,10 +355,29 @@ func (c *Cell) warn(o *Outcome, m *Mark, s *status.Status) {
 		if rack, n := c.oneRack(name); prod && n > 1 && rack != "" {
 			say("all %d tasks are on %s: one failure takes them all", n, rack)
 		}
+		for _, what := range c.nobodyHas(job) {
+			say("no machine has %s yet: its tasks wait until it is pulled, and whether that can be had is not known here", what)
+		}
 		if n := pending[name.Short()]; job.Disruption != nil && n >= job.MayBeDown() {
 			say("%s pending, and its disruption budget allows %d down: no drain may stop any of its tasks", schema.Part(n, job.Tasks, "task", "is", "are"), job.MayBeDown())
 		}
 	}
+}
+
+// nobodyHas returns the images and packages of a job that no machine holds. Where none says that it
+// holds anything, none is known to.
+func (c *Cell) nobodyHas(job *schema.Job) []string {
+	observed := c.master.Observed()
+	if !slices.ContainsFunc(c.names, func(name string) bool {
+		held, _ := observed.Content(name)
+		return len(held) > 0
+	}) {
+		return nil
+	}
+	return slices.DeleteFunc(job.Task.Brings(), func(name string) bool {
+		d := schema.Content(name)
+		return d == "" || len(observed.Holders(d)) > 0
+	})
 }
 
 // oneRack returns the rack, or the machine, that all tasks of a job are on, and how many

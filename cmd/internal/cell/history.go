@@ -4,11 +4,13 @@ import (
 	"context"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/checkpoint"
 	"github.com/musterhq/muster/reconciler/history"
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
@@ -48,7 +50,21 @@ func (m *master) beforeCommit(ctx context.Context, c schema.Compiled) {
 	h := checkpoint.HeaderOf(in.State, in.Observed, in.Head, in.Now)
 	h.Release = m.cfg.Release
 	m.history.Begin(c, history.Moment{
-		Cell: m.cell, At: in.Now, Applied: in.State.Head.Commit,
+		Cell: m.cell, At: in.Now, Applied: in.State.Head.Commit, Stopping: stopping(in.State),
 		Write: func(w io.Writer) error { return checkpoint.Write(w, h, in.State, in.Observed) },
 	})
+}
+
+// stopping returns the generations of tasks that are being stopped, sorted.
+func stopping(s *model.State) []uint64 {
+	var out []uint64
+	for _, c := range s.Chunks {
+		for i := range c.Tasks {
+			if c.Tasks[i].Stop != nil {
+				out = append(out, c.Tasks[i].Generation)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
 }

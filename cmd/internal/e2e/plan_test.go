@@ -42,8 +42,8 @@ func planJob(name, priority string, tasks int, version string) string {
 }
 
 // TestPlanIsWhatHappens: what muster plan says of a commit is what a cell of three agents then
-// does with it: each task is started on the same machines, in the same order in a rollout, and
-// nothing else is.
+// does with it: each task is stopped and started on the same machines, of each job in the same
+// order, and nothing else is.
 func TestPlanIsWhatHappens(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)
@@ -61,26 +61,14 @@ func TestPlanIsWhatHappens(t *testing.T) {
 		f.git(f.repo, "fetch", "-q", clone, "HEAD")
 		f.git(f.repo, "update-ref", "refs/heads/main", hash)
 
-		want := map[string][]string{}
-		for i := range said.Steps {
-			if s := &said.Steps[i]; s.Do == plan.Start {
-				want[s.Task] = append(want[s.Task], s.Machine)
-			}
-		}
-		var have map[string][]string
 		var newest uint64
 		f.must(within(bound, func() error {
-			have, newest = map[string][]string{}, last
-			records, err := f.api.Events(t.Context(), client.EventQuery{EventQuery: schema.EventQuery{After: last}}, 0)
+			records, err := f.api.Events(t.Context(), client.EventQuery{}, 0)
 			if err != nil {
 				return err
 			}
-			for i := range records {
-				if r := &records[i]; r.Kind == schema.EventSchedule {
-					have[r.Task] = append(have[r.Task], r.Machine)
-				}
-				newest = records[i].ID
-			}
+			newest = records[len(records)-1].ID
+			want, have := inOrder(said.Steps, stepsOf(records, last))
 			if diff := cmp.Diff(want, have); diff != "" {
 				return errors.New("the plan said other things than what happened:\n" + diff)
 			}
@@ -96,6 +84,71 @@ func TestPlanIsWhatHappens(t *testing.T) {
 		}
 		t.Logf("%s: %d tasks, %d steps, planned in %.0f s at the least", stage.what, len(said.Tasks), len(said.Steps), said.Seconds)
 	}
+}
+
+// stepsOf returns what the events after one say was done to tasks, in order. Of a generation that is
+// stopped the first is of that decision, and the next of its end.
+func stepsOf(records []schema.EventRecord, after uint64) []plan.Step {
+	var out []plan.Step
+	ended := map[uint64]bool{}
+	for i := range records {
+		r := &records[i]
+		s := plan.Step{Task: r.Task, Machine: r.Machine}
+		switch r.Kind {
+		case schema.EventSchedule:
+			s.Do = plan.Start
+		case schema.EventEvict, schema.EventKill:
+			s.Do = plan.Stop
+		case schema.EventLost, schema.EventFail, schema.EventFinish:
+			s.Do = plan.End
+		default:
+			continue
+		}
+		if s.Do != plan.Start {
+			if ended[r.Generation] {
+				continue
+			}
+			ended[r.Generation] = true
+		}
+		if r.ID > after {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// inOrder returns steps as lines, by job, of a plan and of what happened. Those that the plan has
+// at one time are in no order among each other, and are sorted in both.
+func inOrder(planned, happened []plan.Step) (want, have map[string][]string) {
+	line := func(s *plan.Step) (job, text string) {
+		return s.Task[:strings.LastIndexByte(s.Task, '/')], fmt.Sprintf("%s %s on %s", s.Do, s.Task, s.Machine)
+	}
+	want, have = map[string][]string{}, map[string][]string{}
+	times := map[string][]float64{}
+	for i := range planned {
+		if s := &planned[i]; s.Do != plan.Change { // of which there is no event
+			job, text := line(s)
+			want[job], times[job] = append(want[job], text), append(times[job], s.Seconds)
+		}
+	}
+	for i := range happened {
+		job, text := line(&happened[i])
+		have[job] = append(have[job], text)
+	}
+	for job, at := range times {
+		for from := 0; from < len(at); {
+			to := from + 1
+			for to < len(at) && at[to] == at[from] {
+				to++
+			}
+			slices.Sort(want[job][from:to])
+			if to <= len(have[job]) {
+				slices.Sort(have[job][from:to])
+			}
+			from = to
+		}
+	}
+	return want, have
 }
 
 // planned is what muster plan says of the newest commit of a clone.
