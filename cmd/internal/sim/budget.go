@@ -132,3 +132,39 @@ func (w *World) excused(task schema.TaskName) bool {
 	last, now := r.Causes[len(r.Causes)-1], w.clock.read(w.now)
 	return last.Kind != schema.CauseUpdate && last.Kind != schema.CauseRestart && (last.At.After(now) || !now.Before(last.At.Add(time.Minute)))
 }
+
+// checkMoves: no more running tasks are moved within an hour, to make the cell better, than
+// the cell says; by the true time, of those since which each master has seen how its clock
+// was set. Those that go into the alloc that they belong in are not among them. That none
+// takes a job below its budget is checkBudget's.
+func (w *World) checkMoves(before snap) {
+	s, moves := w.master.state, 0
+	for name, c := range s.Chunks {
+		if before[name] == c {
+			continue
+		}
+		for i := range c.Tasks {
+			r := &c.Tasks[i]
+			was := before.record(name.Job.Task(r.Index))
+			if r.Stop != nil && r.Stop.Kind == schema.CauseRebalance && r.Alloc == nil && (was == nil || was.Stop == nil) {
+				moves++
+			}
+		}
+	}
+	if moves == 0 {
+		return
+	}
+	w.oracle.moves = slices.DeleteFunc(w.oracle.moves, func(at time.Time) bool { return w.now.Sub(at) >= time.Hour || !w.oracle.unseen.at.Before(at) })
+	for range moves {
+		w.oracle.moves = append(w.oracle.moves, w.now)
+	}
+	most := schema.DefaultMovesPerHour
+	for _, digest := range s.Head.Packages {
+		for i := range s.Packages[digest].Objects.Cells {
+			most = s.Packages[digest].Objects.Cells[i].Moves().MovesPerHour
+		}
+	}
+	if n := len(w.oracle.moves); n > most {
+		w.violate("%d tasks were moved within an hour: at most %d may be", n, most)
+	}
+}

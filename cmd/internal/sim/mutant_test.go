@@ -24,6 +24,7 @@ func mutants() []*Mutant {
 		{Name: "the epoch is not stored", Writes: without("machine/")},
 		{Name: "data goes before what refers to it", Writes: deletesFirst("data/")},
 		{Name: "the head flips before its packages are there", Writes: putFirst("head")},
+		{Name: "moves are not stored", Writes: without("moves")},
 		{Name: "old packages go before the head flips", Writes: deletesFirst("package/")},
 		{Name: "views are pushed before they are stored", Early: true},
 		{Name: "what is done is forgotten", Writes: tasks(func(r *schema.TaskRecord) { r.Done = nil })},

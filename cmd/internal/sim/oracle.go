@@ -36,6 +36,7 @@ type oracle struct {
 	halfway  snap                           // what was stored when a step began whose writes are not all known to be stored
 	cordoned map[string]uint64              // machine → counter when the cordon was first seen in force
 	stops    map[schema.JobName][]time.Time // that were chosen, of tasks that worked
+	moves    []time.Time                    // of running tasks, see checkMoves
 	jumped   time.Time                      // when the clock of the master's host was last set
 	unseen   unseen
 	losses   losses
@@ -263,6 +264,7 @@ func (w *World) checkEvents(events []schema.Event, before snap, now time.Time) {
 	}
 	w.checkCauses(before)
 	w.checkBudget(before, now)
+	w.checkMoves(before)
 	w.checkBroughtFirst(before)
 	for _, e := range events {
 		if e.Kind == schema.EventUpdate || e.Kind == schema.EventSubmit {

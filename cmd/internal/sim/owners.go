@@ -13,7 +13,7 @@ var quotas = []int{100, 40, 70, 130}
 func (w *World) quota(a Action) bool {
 	user, _, _ := w.repo.job(a.Job)
 	w.repo.quotas[user] = quotas[modulo(a.N, len(quotas))]
-	w.repo.packages["."] = randomRoot(w.repo.quotas)
+	w.repo.packages["."] = w.repo.root()
 	w.Commit(maps.Clone(w.repo.packages))
 	return true
 }

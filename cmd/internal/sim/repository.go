@@ -129,16 +129,18 @@ type repository struct {
 	quotas   map[string]int             // of each user, in percent of what it is at first
 	machines map[string]schema.Machine  // what is declared of them, by the names of the objects
 	packages map[string]*schema.Package // as committed last; nil: does not compile
+	// movesPerHour is what the cell bounds moves to; 0: it says nothing.
+	movesPerHour int
 }
 
 // newRepository returns one that holds the given jobs, as user/job with commas
 // between them, or all of the catalogue for each user.
-func newRepository(jobs string) *repository {
+func newRepository(jobs string, movesPerHour int) *repository {
 	r := &repository{
 		jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, quotas: map[string]int{}, machines: map[string]schema.Machine{},
-		packages: map[string]*schema.Package{},
+		packages: map[string]*schema.Package{}, movesPerHour: movesPerHour,
 	}
-	r.packages["."] = randomRoot(r.quotas)
+	r.packages["."] = r.root()
 	for _, u := range users {
 		for _, t := range templates {
 			there := jobs == "" || slices.Contains(strings.Split(jobs, ","), u+"/"+t.name)
@@ -148,6 +150,15 @@ func newRepository(jobs string) *repository {
 	}
 	r.packages["cells"] = Declared(r.machines)
 	return r
+}
+
+// root returns the root package as it is to be.
+func (r *repository) root() *schema.Package {
+	p := randomRoot(r.quotas)
+	if r.movesPerHour > 0 {
+		p.Objects.Cells[0].Rebalance = &schema.RebalancePolicy{MovesPerHour: r.movesPerHour}
+	}
+	return p
 }
 
 // randomRoot grants each user a little more than the catalogue asks for at

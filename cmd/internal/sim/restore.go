@@ -147,6 +147,7 @@ func (o *oracle) putBack(s *snapshot, w *World) {
 	clear(o.cordoned)
 	clear(o.gone)
 	clear(o.stops)
+	o.moves = nil
 	maps.DeleteFunc(o.written, func(g uint64, _ time.Time) bool { return g <= s.counter }) // it is where the snapshot has it
 	clear(o.later)
 	for _, m := range w.machines { // what a store does not know of, it cannot wait for

@@ -15,11 +15,14 @@ const (
 	// and moveTime how long each move may take after that.
 	restTime = 5 * time.Minute
 	moveTime = 2 * time.Minute
+	// boundedTime is for how long a cell is followed after that whose moves are bounded.
+	boundedTime = 10 * time.Minute
 )
 
 // DrainHalf drains half of the racks for a while, so that all tasks are on the others, and
 // errs unless those of each service are spread again as evenly as there is room: at
-// once when the job is updated, else when nothing has moved for a while.
+// once when the job is updated, else when nothing has moved for a while, unless moves are
+// bounded to fewer than that takes.
 func (w *World) DrainHalf() error {
 	empty := modulo(int(w.cfg.Seed), racks) //nolint:gosec // seeds are small
 	w.repo.machines = map[string]schema.Machine{}
@@ -48,6 +51,12 @@ func (w *World) DrainHalf() error {
 	tasks := 0
 	for _, c := range w.master.state.Chunks {
 		tasks += len(c.Tasks)
+	}
+	if w.cfg.MovesPerHour > 0 { // the spread is better in some hours
+		if err := w.pass(restTime + boundedTime); err != nil {
+			return err
+		}
+		return w.quiet()
 	}
 	for until := w.now.Add(restTime + time.Duration(tasks)*moveTime); ; {
 		err := w.spread()
@@ -212,6 +221,7 @@ func (m *machine) devicesFor(want *schema.Job, held map[string]int) bool {
 func HalfDrained(seed uint64, steps int) Script {
 	s := Seeded(seed, steps)
 	s.World.Machines, s.World.DrainHalf, s.World.Jobs = 6+int(seed%5), true, strings.Join(spreadJobs, ",")
+	s.World.MovesPerHour = int(seed % 3) // 1 or 2 of them, or any
 	return s
 }
 
