@@ -23,6 +23,7 @@ import (
 
 func newValidate(std stdio) *cobra.Command {
 	var rev, at string
+	var tests bool
 	var out, colour *outputFlag
 	c := &cobra.Command{
 		Use:   "validate [DIR]",
@@ -30,7 +31,8 @@ func newValidate(std stdio) *cobra.Command {
 		Long: `Check the config repository at DIR (default: the current directory) as the master
 will: compile it, and check ownership and quota. It needs no cell, so it cannot check
 that the machines have the capacity for the quotas. Quotas that are valid now count, or
-those at the time of --at. Exits 2 when there is an error.
+those at the time of --at. The tests of the repository are run, too: see muster test.
+Exits 2 when there is an error.
 
 Formats: text is for people, json has stable field names, github prints annotations for
 a GitHub workflow, and sarif (2.1.0) is for code scanning. All but text have the rule of
@@ -54,6 +56,11 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 				return err
 			}
 			c.dir = operand(args)
+			if tests {
+				if err := c.tested(cmd.Context()); err != nil {
+					return err
+				}
+			}
 			if rev != "" {
 				c.diagnostics = append(c.diagnostics, ignoredTrailers(cmd.Context(), c.dir, rev)...)
 			}
@@ -64,6 +71,7 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 	colour = &outputFlag{value: "auto", formats: []string{"auto", "always", "never"}}
 	c.Flags().Var(colour, "color", "colour of text: auto (on a terminal, unless NO_COLOR is set), always, never")
 	c.Flags().StringVar(&rev, "rev", "", "commit, branch or tag to check instead of the work tree")
+	c.Flags().BoolVar(&tests, "tests", true, "run the tests in files _test.cue, too; a test that fails is an error")
 	c.Flags().StringVar(&at, "at", "", "time (RFC 3339) to check quotas for, instead of now")
 	out = addOutput(c, "text", "json", "github", "sarif")
 	return c
@@ -120,6 +128,9 @@ func printVerdict(std stdio, format string, p screen.Painter, c *compiledRepo) e
 			} else if n > 1 {
 				tenants += fmt.Sprintf(", %d policies", n)
 			}
+			if c.tests > 0 {
+				tenants += ", " + schema.Count(c.tests, "test")
+			}
 			_, err = fmt.Fprintf(std.out, "%s %s, %s, %s, %s\n", p.Paint(screen.Green, "valid:"), jobs,
 				schema.Count(len(c.objects.Quotas), "quota"), tenants, schema.Count(warnings, "warning"))
 		} else {
@@ -166,6 +177,7 @@ type compiledRepo struct {
 	compiled    schema.Compiled
 	objects     schema.Objects
 	diagnostics []schema.Diagnostic
+	tests       int // that were run
 }
 
 // checker returns the objects of a commit and what is wrong with it.
