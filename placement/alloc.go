@@ -177,7 +177,7 @@ func (s *Snapshot) checkAlloc(c *class, id int32) answer {
 		return lacksRAM
 	case c.limit[2] > a.free[2]:
 		return lacksDisk
-	case c.numbers != nil && !s.hasNumbers(c, t.slot):
+	case c.numbers != nil && !s.hasNumbers(c, t.slot) || !s.hasShared(c, id):
 		return lacksNumber
 	case s.portsOf(c, t.slot) > s.rows.at(t.slot).ports:
 		return lacksPorts
@@ -228,7 +228,7 @@ func (p *pass) explainInSet(c *class, a *Ask, w *Why) {
 		counts[r]++
 	}
 	counts[hasNoAlloc] += s.slots.len() - len(by)
-	w.Machines, w.Examined, w.Refused = s.slots.len(), s.slots.len(), countReasons(&counts)
+	w.Machines, w.Examined, w.Refused = s.slots.len(), s.slots.len(), countReasons(&counts, nil)
 }
 
 // decideOn decides an ask that wants one certain machine.

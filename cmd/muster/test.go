@@ -52,7 +52,11 @@ Exits 1 when a test fails, 2 when the repository or a test is not valid.`,
 			if err != nil {
 				return err
 			}
-			results, err := runTests(cmd.Context(), c.tree, form.MatchString)
+			compiler, err := newCompiler(nil)
+			if err != nil {
+				return err
+			}
+			results, err := compiler.Test(cmd.Context(), c.tree, form.MatchString)
 			if err != nil {
 				return err
 			}
@@ -69,18 +73,9 @@ Exits 1 when a test fails, 2 when the repository or a test is not valid.`,
 	return c
 }
 
-// runTests runs the tests of a tree that match.
-func runTests(ctx context.Context, tree schema.Tree, match func(string) bool) ([]compile.TestResult, error) {
-	compiler, err := newCompiler()
-	if err != nil {
-		return nil, err
-	}
-	return compiler.Test(ctx, tree, match)
-}
-
 // tested runs all tests of a repository, and adds to its diagnostics why some fail.
-func (c *compiledRepo) tested(ctx context.Context) error {
-	results, err := runTests(ctx, c.tree, func(string) bool { return true })
+func (c *compiledRepo) tested(ctx context.Context, compiler *compile.Compiler) error {
+	results, err := compiler.Test(ctx, c.tree, func(string) bool { return true })
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ import (
 
 func newValidate(std stdio) *cobra.Command {
 	var rev, at string
-	var tests bool
+	var tests, noCache bool
 	var out, colour *outputFlag
 	c := &cobra.Command{
 		Use:   "validate [DIR]",
@@ -33,6 +33,9 @@ will: compile it, and check ownership and quota. It needs no cell, so it cannot 
 that the machines have the capacity for the quotas. Quotas that are valid now count, or
 those at the time of --at. The tests of the repository are run, too: see muster test.
 Exits 2 when there is an error.
+
+What a package was compiled to is remembered in the directory of git, for as long as
+nothing changes that it depends on: the next time only what changed is compiled.
 
 Formats: text is for people, json has stable field names, github prints annotations for
 a GitHub workflow, and sarif (2.1.0) is for code scanning. All but text have the rule of
@@ -49,7 +52,16 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 					return invalid("write it as in 2027-04-01T00:00:00Z, or 2027-04-01T00:00:00+02:00", "--at %q is not a time of RFC 3339", at)
 				}
 			}
-			c, err := compileRepo(cmd.Context(), operand(args), rev, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
+			tree, err := readTree(cmd.Context(), operand(args), rev)
+			if err != nil {
+				return err
+			}
+			compiler, done, err := validator(operand(args), noCache)
+			if err != nil {
+				return err
+			}
+			defer done()
+			c, err := compileTree(cmd.Context(), compiler, tree, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 				return reconciler.Check(c, when)
 			})
 			if err != nil {
@@ -57,7 +69,7 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 			}
 			c.dir = operand(args)
 			if tests {
-				if err := c.tested(cmd.Context()); err != nil {
+				if err := c.tested(cmd.Context(), compiler); err != nil {
 					return err
 				}
 			}
@@ -73,6 +85,7 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 	c.Flags().StringVar(&rev, "rev", "", "commit, branch or tag to check instead of the work tree")
 	c.Flags().BoolVar(&tests, "tests", true, "run the tests in files _test.cue, too; a test that fails is an error")
 	c.Flags().StringVar(&at, "at", "", "time (RFC 3339) to check quotas for, instead of now")
+	c.Flags().BoolVar(&noCache, "no-cache", false, "compile all packages anew, and remember none")
 	out = addOutput(c, "text", "json", "github", "sarif")
 	return c
 }
@@ -190,20 +203,45 @@ func compileRepo(ctx context.Context, dir, rev string, check checker) (*compiled
 	if err != nil {
 		return nil, err
 	}
-	compiler, err := newCompiler()
+	compiler, err := newCompiler(nil)
 	if err != nil {
 		return nil, err
 	}
 	return compileTree(ctx, compiler, tree, check)
 }
 
-// newCompiler returns a compiler whose children are this program.
-func newCompiler() (*compile.Compiler, error) {
+// newCompiler returns a compiler whose children are this program; cache may be nil.
+func newCompiler(cache *fileCache) (*compile.Compiler, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}}), nil
+	cfg := compile.Config{Exe: exe, Args: []string{"compile-child"}}
+	if cache != nil {
+		cfg.Store = cache
+	}
+	return compile.New(cfg), nil
+}
+
+// validator returns a compiler with the cache of a repository, or without.
+func validator(dir string, noCache bool) (*compile.Compiler, func(), error) {
+	if noCache {
+		c, err := newCompiler(nil)
+		return c, func() {}, err
+	}
+	return withCache(dir)
+}
+
+// withCache returns a compiler that knows what earlier commands have compiled of the
+// repository that dir lies in, and a function to call when it is done.
+func withCache(dir string) (*compile.Compiler, func(), error) {
+	cache := openCache(dir)
+	compiler, err := newCompiler(cache)
+	return compiler, func() {
+		if cache != nil {
+			cache.prune(cacheBytes)
+		}
+	}, err
 }
 
 func compileTree(ctx context.Context, compiler *compile.Compiler, tree schema.Tree, check checker) (*compiledRepo, error) {

@@ -222,7 +222,9 @@ type TaskStatus struct {
 	Machine string    `json:"machine"`
 	// Address is the IP address at which its ports are reached: its own if it has a network of
 	// its own, else that of its machine; "" if that is not known.
-	Address   string             `json:"address,omitempty"`
+	Address string `json:"address,omitempty"`
+	// Address6 is its own of IPv6 if it has one of IPv4, too.
+	Address6  string             `json:"address6,omitempty"`
 	PID       int                `json:"pid"`
 	StartedAt time.Time          `json:"startedAt,omitzero"`
 	Restarts  int                `json:"restarts"` // incarnations beyond the first, and generations that failed

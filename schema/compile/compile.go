@@ -22,6 +22,7 @@ type Config struct {
 	Workers int
 	Limits  Limits
 	Log     *slog.Logger // nil for none
+	Store   Store        // of outcomes, beyond the life of the Compiler; nil for none
 }
 
 // Compiler compiles trees and remembers what it has compiled. One goroutine
@@ -41,9 +42,10 @@ type entry struct {
 	tenants     []schema.Tenant // of a package that may declare who owns what
 	round       int             // of its last use
 	tried       int             // round in which it was evaluated
-	policyPaths []policyPath    // that its policies name
 	tooMuch     bool            // its evaluation exceeded a limit
 	again       bool            // the outcome may have been bad luck
+	stored      bool            // Config.Store has it
+	policyPaths []policyPath    // that its policies name
 }
 
 // held is how much data of the package is in memory.
@@ -96,10 +98,12 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 	out := schema.Compiled{Commit: tree.Commit, By: tree.By, Empty: isEmpty(tree)}
 	p, units, diags := plan(tree, c.known, c.cfg.Limits)
 	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(p.tree.Diagnostics), isError), diags)
+	recall(c, units)
 	refused, err := c.evaluate(ctx, p, units)
 	if err != nil {
 		return schema.Compiled{}, err
 	}
+	keep(c, units)
 	for _, u := range units {
 		if d, ok := refused[u]; ok {
 			out.Packages = append(out.Packages, failed(u, d))

@@ -41,6 +41,7 @@ type response struct {
 	Objects     []object            `json:"objects,omitempty"`
 	Diagnostics []schema.Diagnostic `json:"diagnostics,omitempty"`
 	Sources     []FieldSource       `json:"sources,omitempty"`
+	Given       json.RawMessage     `json:"given,omitempty"` // the data of what is asked for, without defaults of the schema
 	// Policies is how many policies the package declares, and PolicyPaths are those that
 	// they name.
 	Policies    int          `json:"policies,omitempty"`

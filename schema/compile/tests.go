@@ -2,6 +2,8 @@ package compile
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path"
@@ -32,9 +34,14 @@ func (c *Compiler) Test(ctx context.Context, tree schema.Tree, match func(string
 	if slices.ContainsFunc(diags, isError) {
 		return nil, nil // Compile says it
 	}
+	rules := p.rules()
 	var todo []*unit
 	for dir, files := range p.testFiles() {
-		todo = append(todo, p.testUnit(dir, files, units))
+		u := p.testUnit(dir, files, units)
+		if u.node != nil {
+			u.key = u.node.key(rules)
+		}
+		todo = append(todo, u)
 	}
 	slices.SortFunc(todo, func(a, b *unit) int { return strings.Compare(a.dir, b.dir) })
 	empty, err := os.MkdirTemp("", "muster-compile-")
@@ -130,6 +137,21 @@ func (t *tester) close() {
 	}
 }
 
+// passed is what a Store has of a test that passes, without a warning.
+const passed = "passed"
+
+// key identifies all that the outcome of a test depends on.
+func (t *tester) key(u *unit, name string) string {
+	h := sha256.New()
+	add(h, "test", u.key, name)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// passed reports whether a test is known to pass.
+func (t *tester) passed(key string) bool {
+	return t.c.cfg.Store != nil && string(t.c.cfg.Store.Load(key)) == passed
+}
+
 // ready returns what a child needs to run the tests of u, or what is wrong with u.
 func (t *tester) ready(u *unit) (req request, wrong []schema.Diagnostic) {
 	if u.node == nil {
@@ -160,6 +182,12 @@ func (t *tester) run(ctx context.Context, u *unit) ([]TestResult, error) {
 		if !t.match(u.dir + ": " + c.Name) {
 			continue
 		}
+		at := position(c.At)
+		key := t.key(u, c.Name)
+		if t.passed(key) {
+			out = append(out, TestResult{Dir: u.dir, Name: c.Name, Position: at, Passed: true, Diagnostics: []schema.Diagnostic{}})
+			continue
+		}
 		if t.worker == nil {
 			var err error
 			if t.worker, err = startWorker(ctx, t.c.cfg.Exe, t.c.cfg.Args, t.dir); err != nil {
@@ -168,7 +196,7 @@ func (t *tester) run(ctx context.Context, u *unit) ([]TestResult, error) {
 		}
 		req.Test = c.Name
 		resp, died, err := t.worker.do(ctx, req)
-		r := TestResult{Dir: u.dir, Name: c.Name, Position: position(c.At), Diagnostics: resp.Diagnostics}
+		r := TestResult{Dir: u.dir, Name: c.Name, Position: at, Diagnostics: append([]schema.Diagnostic{}, resp.Diagnostics...)}
 		switch {
 		case err != nil:
 			t.worker = nil
@@ -180,7 +208,9 @@ func (t *tester) run(ctx context.Context, u *unit) ([]TestResult, error) {
 			t.close()
 			t.worker = nil
 		}
-		r.Passed = !slices.ContainsFunc(r.Diagnostics, isError)
+		if r.Passed = !slices.ContainsFunc(r.Diagnostics, isError); r.Passed && len(r.Diagnostics) == 0 && t.c.cfg.Store != nil {
+			t.c.cfg.Store.Save(key, []byte(passed))
+		}
 		out = append(out, r)
 	}
 	return out, nil

@@ -17,6 +17,8 @@ var allocSetRule = &Rule{
 		{Name: "annotations", Rule: annotationsRule},
 		{Name: "constraints", Rule: constraintsRule},
 		{Name: "preferences", Rule: preferencesRule},
+		{Name: "affinity", Rule: affinityRule},
+		{Name: "antiAffinity", Rule: affinityRule},
 		{Name: "spread", Rule: spreadRule},
 		{Name: "resources", Rule: allocResourcesRule, Required: true},
 		{Name: "update", Rule: allocUpdateRule, Default: map[string]any{}},
@@ -36,7 +38,7 @@ var allocSetRule = &Rule{
 		"owner": "user", "namespace": "user", "band": "priority", "reservation": "resources", "limits": "resources", "requests": "resources",
 		"cpuMilli": "resources.cpuMilli", "ramBytes": "resources.ramBytes", "diskBytes": "resources.diskBytes",
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "ram": "resources.ramBytes", "disk": "resources.diskBytes",
-		"constraint": "constraints", "affinity": "preferences", "strategy": "update", "tags": "labels", "meta": "labels",
+		"constraint": "constraints", "strategy": "update", "tags": "labels", "meta": "labels",
 	},
 }
 
@@ -71,7 +73,7 @@ func (c *check) inSet(given, job map[string]any) {
 		})
 	}
 	delete(job, "priority")
-	for _, name := range []string{"preferences", "spread"} {
+	for _, name := range []string{"preferences", "affinity", "antiAffinity", "spread"} {
 		if _, ok := given[name]; ok {
 			c.add(Problem{
 				Rule: schema.RuleNoEffect, Path: []string{name}, Key: true, Message: fmt.Sprintf("the allocs decide where a job in an alloc set runs, so %s would have no effect", name),
@@ -84,14 +86,6 @@ func (c *check) inSet(given, job map[string]any) {
 			Rule: schema.RuleNoEffect, Path: []string{"task", "sticky"}, Message: fmt.Sprintf("a task in an alloc moves with its alloc, so sticky: %q would have no effect", schema.StickyStay),
 			Expected: "true or false", Hint: "use sticky: true, or remove allocset",
 		})
-	}
-	if task, _ := job["task"].(map[string]any); task != nil {
-		if isolation, _ := task["isolation"].(map[string]any); isolation["network"] == string(schema.OwnNetwork) {
-			c.add(Problem{
-				Rule: schema.RuleUnsupported, Path: []string{"task", "isolation", "network"}, Message: "a network of its own is not supported for a task in an alloc set",
-				Expected: fmt.Sprintf("%q or %q", schema.HostNetwork, schema.NoNetwork), Hint: "use the machine's network, or remove allocset",
-			})
-		}
 	}
 	if job["kind"] == string(schema.System) {
 		c.add(Problem{
