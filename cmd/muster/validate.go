@@ -46,11 +46,9 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 			"  muster validate --at 2027-04-01T00:00:00Z    what will be valid then",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			when := time.Now()
-			if cmd.Flags().Changed("at") {
-				if err := when.UnmarshalText([]byte(at)); err != nil {
-					return invalid("write it as in 2027-04-01T00:00:00Z, or 2027-04-01T00:00:00+02:00", "--at %q is not a time of RFC 3339", at)
-				}
+			when, err := timeOf(at, cmd.Flags().Changed("at"))
+			if err != nil {
+				return err
 			}
 			tree, err := readTree(cmd.Context(), operand(args), rev)
 			if err != nil {
@@ -68,15 +66,9 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 				return err
 			}
 			c.dir = operand(args)
-			if tests {
-				if err := c.tested(cmd.Context(), compiler); err != nil {
-					return err
-				}
+			if err := c.beside(cmd.Context(), rev, compiler, tests); err != nil {
+				return err
 			}
-			if rev != "" {
-				c.diagnostics = append(c.diagnostics, ignoredTrailers(cmd.Context(), c.dir, rev)...)
-			}
-			c.diagnostics = append(c.diagnostics, staleDefinitions(operand(args), c.tree.Files)...)
 			return printVerdict(std, out.value, coloured(colour.value, std.out), c)
 		},
 	}
@@ -88,6 +80,33 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 	c.Flags().BoolVar(&noCache, "no-cache", false, "compile all packages anew, and remember none")
 	out = addOutput(c, "text", "json", "github", "sarif")
 	return c
+}
+
+// timeOf returns the time of --at, now if it is not given.
+func timeOf(at string, given bool) (time.Time, error) {
+	when := time.Now()
+	if !given {
+		return when, nil
+	}
+	if err := when.UnmarshalText([]byte(at)); err != nil {
+		return when, invalid("write it as in 2027-04-01T00:00:00Z, or 2027-04-01T00:00:00+02:00", "--at %q is not a time of RFC 3339", at)
+	}
+	return when, nil
+}
+
+// beside adds what is found beside the data: tests that fail, and warnings of what is not
+// compiled.
+func (c *compiledRepo) beside(ctx context.Context, rev string, compiler *compile.Compiler, tests bool) error {
+	if tests {
+		if err := c.tested(ctx, compiler); err != nil {
+			return err
+		}
+	}
+	if rev != "" {
+		c.diagnostics = append(c.diagnostics, ignoredTrailers(ctx, c.dir, rev)...)
+	}
+	c.diagnostics = append(c.diagnostics, staleDefinitions(c.dir, c.tree.Files)...)
+	return nil
 }
 
 // ignoredTrailers warns of what the message of a commit says to no effect.
