@@ -1,6 +1,7 @@
 package nodeagent_test
 
 import (
+	order "cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -329,5 +330,44 @@ func TestAgentLostAssignment(t *testing.T) {
 	}
 	if !slices.Contains(d.agent.Documents(), document) {
 		t.Error("the assignment is not among what must be on disk")
+	}
+}
+
+// TestAgentPorts: of tasks with networks of their own only those that share one, as those of an
+// alloc do, are in each other's way.
+func TestAgentPorts(t *testing.T) {
+	t.Parallel()
+	at := func(job string, own bool, alloc int) schema.Assignment {
+		a := assignment(job, 0, 3, schema.Service)
+		a.OwnNetwork, a.Ports = own, schema.NewPorts(schema.Port{Name: "http", Port: 80})
+		if alloc >= 0 {
+			a.Alloc = &schema.AllocUse{Set: "pair", Index: alloc, Generation: 1}
+		}
+		return a
+	}
+	for name, c := range map[string]struct {
+		first, second schema.Assignment
+		taken         string
+	}{
+		"the same alloc":          {at("web", true, 0), at("zip", true, 0), "port http (80): address already in use by u/web/0 generation 3"},
+		"another alloc":           {at("web", true, 0), at("zip", true, 1), ""},
+		"no alloc":                {at("web", true, -1), at("zip", true, -1), ""},
+		"the machine's":           {at("web", true, 0), at("zip", false, 0), ""},
+		"the machine's, of both":  {at("web", false, 0), at("zip", false, -1), "port http (80): address already in use by u/web/0 generation 3"},
+		"the machine's, of first": {at("web", false, 0), at("zip", true, 0), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDriver(nodeagent.Found{})
+			all := []schema.Assignment{assignment("pair", 0, 1, schema.Allocs), assignment("pair", 1, 1, schema.Allocs)}
+			for version, a := range []schema.Assignment{c.first, c.second} {
+				all = append(all, a)
+				d.assign(t, uint64(version+1), all...)
+				d.decide()
+			}
+			if d.acted.Task != c.second.Task || fmt.Sprint(d.acted.InUse) != order.Or(c.taken, "<nil>") {
+				t.Errorf("the start of %s: %v, want %q", d.acted.Task.Short(), d.acted.InUse, c.taken)
+			}
+		})
 	}
 }

@@ -107,12 +107,12 @@ func checkView(v *schema.View, cell string) error {
 // Listing takes in that a master says when nothing is sent to tasks of this machine any more.
 func (a *Agent) Listing() { a.listing = true }
 
-// Unlisted takes in that no machine of the cell sends anything new to a task, as far as a master
-// knows. It is about what is being stopped: a master that says so late, after the task has begun again, is not
-// heeded.
-func (a *Agent) Unlisted(task schema.TaskName) {
+// Unlisted takes in that no machine of the cell sends anything new to a generation of a task, as far as a master
+// knows; generation 0 is any, of a master of an earlier release. It is about what is being stopped: a
+// generation that was not ready for a while, and is again, is sent to again.
+func (a *Agent) Unlisted(of schema.TaskRef) {
 	for _, g := range a.tasks {
-		if g.Assignment.Task == task && g.Alive() && a.stops(g) {
+		if g.Assignment.Task == of.Task && (of.Generation == 0 || g.Assignment.Generation == of.Generation) && g.Alive() && a.stops(g) {
 			g.last().Unlisted = true
 		}
 	}
@@ -187,14 +187,15 @@ func (a *Agent) act(x Action, now time.Time) {
 }
 
 // holder errs when another generation that may have a process was given one of
-// the ports of g: it need not listen yet.
+// the ports of g, in the network in which g has them: it need not listen yet.
 func (a *Agent) holder(g *generation) error {
-	if g.Assignment.OwnNetwork {
+	own := g.Assignment.OwnNetwork
+	if own && g.Assignment.Alloc == nil {
 		return nil
 	}
 	for _, port := range g.Assignment.Ports {
 		for _, o := range a.tasks {
-			if o == g || !o.Alive() || o.Assignment.OwnNetwork {
+			if o == g || !o.Alive() || o.Assignment.OwnNetwork != own || own && o.Assignment.NetworkOf() != g.Assignment.NetworkOf() {
 				continue
 			}
 			for _, p := range o.Assignment.Ports {

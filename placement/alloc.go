@@ -177,7 +177,7 @@ func (s *Snapshot) checkAlloc(c *class, id int32) answer {
 		return lacksRAM
 	case c.limit[2] > a.free[2]:
 		return lacksDisk
-	case c.numbers != nil && !s.hasNumbers(c, t.slot):
+	case c.numbers != nil && !s.hasNumbers(c, t.slot) || !s.hasShared(c, id):
 		return lacksNumber
 	case s.portsOf(c, t.slot) > s.rows.at(t.slot).ports:
 		return lacksPorts

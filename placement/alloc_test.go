@@ -42,6 +42,16 @@ func (c *allocCell) left(a placement.Task, job string) (free schema.Resources, o
 	return free, own, all
 }
 
+// taken reports whether a task in an alloc has one of the ports in the network that they share.
+func (c *allocCell) taken(a placement.Task, numbers []int) bool {
+	for _, t := range c.tasks {
+		if t.Alloc == a.Name && t.Machine == a.Machine && slices.ContainsFunc(t.AllocPorts, func(p schema.Port) bool { return slices.Contains(numbers, p.Port) }) {
+			return true
+		}
+	}
+	return false
+}
+
 // best is the slow way to find an alloc for an ask: the fewest tasks of its job,
 // then the fewest tasks, then the ask's index, then the least room, then the lowest
 // index; false if none takes it.
@@ -54,6 +64,9 @@ func (c *allocCell) best(a placement.Ask) (schema.TaskName, bool) {
 	var list []candidate
 	for name, t := range c.tasks {
 		free, own, all := c.left(t, a.Name.Job)
+		if c.taken(t, a.AllocNumbers) {
+			continue
+		}
 		if !t.IsAlloc || t.Stopping || !a.Limit.Fits(free) || a.Alloc.Job != "" && a.Alloc != name || a.AllocMax > 0 && own >= a.AllocMax {
 			continue
 		}
@@ -123,6 +136,11 @@ func (c *allocCell) actions() map[string]func(*rapid.T) {
 				a.Alloc = named("pair", c.draw("index", 2))
 			}
 			a.AllocMax = c.draw("share", 2)
+			ports := schema.Ports{}
+			if n := c.draw("number", 3); n > 0 {
+				a.AllocNumbers = []int{80 + n, 90 + n}
+				ports = schema.NewPorts(schema.Port{Name: "a", Port: 80 + n}, schema.Port{Name: "b", Port: 90 + n})
+			}
 			want, fits := c.best(a)
 			d := placement.Place(c.snapshot, []placement.Ask{a}, 1)[0]
 			if d.Alloc != want || (d.Machine != "") != fits || fits && d.Machine != c.tasks[want].Machine {
@@ -132,7 +150,7 @@ func (c *allocCell) actions() map[string]func(*rapid.T) {
 				checkSum(t, d)
 				return
 			}
-			c.set(placement.Task{Name: a.Name, Machine: d.Machine, Priority: 100, Limit: a.Limit, Alloc: d.Alloc})
+			c.set(placement.Task{Name: a.Name, Machine: d.Machine, Priority: 100, Limit: a.Limit, Alloc: d.Alloc, AllocPorts: ports})
 		},
 		"": func(t *rapid.T) {
 			if diff := gocmp.Diff(c.fresh().Describe(), c.snapshot.Describe()); diff != "" {

@@ -32,6 +32,7 @@ type wants struct {
 	limit    vector
 	ports    int32    // that may have any number
 	numbers  []uint16 // of ports that ask for one; nil if none does
+	shared   []uint16 // Ask.AllocNumbers
 	needs    []need
 	rules    []rule
 	wishes   []wish
@@ -108,7 +109,7 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 // Where they are but it says no, only time is lost.
 func alike(a, b *Ask) bool {
 	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
-		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.Tolerations, b.Tolerations) &&
+		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.Tolerations, b.Tolerations) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.Avoid, b.Avoid) &&
 		same(a.Packages, b.Packages) && a.Relations == b.Relations
 }
@@ -214,7 +215,11 @@ func appendRest(b []byte, a *Ask) []byte {
 	}
 	b = appendStrings(append(b, 'a'), a.Avoid...)
 	b = appendStrings(append(b, 'p'), a.Packages...)
-	return appendStrings(append(b, 's'), a.AllocSet.Cell, a.AllocSet.User, a.AllocSet.Job)
+	b = appendStrings(append(b, 's'), a.AllocSet.Cell, a.AllocSet.User, a.AllocSet.Job)
+	for _, n := range a.AllocNumbers {
+		b = binary.AppendVarint(append(b, 'm'), int64(n))
+	}
+	return b
 }
 
 // avoidedBy returns the machines that an ask avoids, nil for none: there may be many.
@@ -236,7 +241,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 		wants: wants{
 			ask: s.restOf(a), prod: a.Priority.Prod(), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
 			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
-			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages),
+			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
 		},
 	}
 	for _, k := range a.Constraints {

@@ -96,8 +96,7 @@ func (s *Snapshot) explain(c *class, w *Why) {
 	w.Refused, w.Change = countReasons(&counts, append(s.countTaints(c, &counts), s.countRelations(c, &counts)...)), r.change
 }
 
-// countReasons lists what machines have said, most first, beside what is said of them
-// already.
+// countReasons counts what machines answered, most frequent first, after the reasons that out has.
 func countReasons(counts *[answers]int, out []ReasonCount) []ReasonCount {
 	for a, n := range counts {
 		if a := answer(a); a != fine && n > 0 {

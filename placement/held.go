@@ -18,6 +18,7 @@ type task struct {
 	limit     vector
 	reserv    vector
 	ports     []uint16
+	shared    []uint16 // ports in the network that the tasks of its alloc share
 	devices   []deviceUse
 	ask       *Ask
 	alloc     *alloc // of an alloc, what is left in it; else nil
@@ -136,6 +137,9 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 		h.reserv = h.limit
 	}
 	h.take(t.Ports, t.Devices)
+	for _, p := range t.AllocPorts {
+		h.shared = append(h.shared, uint16(p.Port))
+	}
 	if t.Alloc != (schema.TaskName{}) {
 		h.wants = s.allocKeyOf(t.Alloc)
 		h.inAlloc = s.allocNamed(h.wants, slot)

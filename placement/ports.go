@@ -20,6 +20,28 @@ func numbersOf(a *Ask) []uint16 {
 	return list
 }
 
+// narrow returns numbers of ports as the snapshot holds them; nil for none.
+func narrow(numbers []int) (list []uint16) {
+	for _, n := range numbers {
+		list = append(list, uint16(n))
+	}
+	return list
+}
+
+// hasShared reports whether none of the tasks in an alloc has a port in the network that they
+// share whose number the class asks for.
+func (s *Snapshot) hasShared(c *class, id int32) bool {
+	if len(c.shared) == 0 {
+		return true
+	}
+	for t := s.nodes.at(s.tasks.at(id).slot).first; t >= 0; t = s.tasks.at(t).nextHere {
+		if h := s.tasks.at(t); h.inAlloc == id && slices.ContainsFunc(c.shared, func(n uint16) bool { return slices.Contains(h.shared, n) }) {
+			return false
+		}
+	}
+	return true
+}
+
 // portsOf returns how many ports of the machine's range the class takes.
 func (s *Snapshot) portsOf(c *class, slot int32) int32 {
 	n := c.ports

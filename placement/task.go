@@ -19,7 +19,10 @@ type Task struct {
 	// its use. The zero value means that there is no estimate: the limit.
 	Reservation schema.Resources
 	Ports       schema.Ports
-	Devices     []DeviceUse
+	// AllocPorts are what it has in the network that the tasks of its alloc share, and none of
+	// the machine's.
+	AllocPorts schema.Ports
+	Devices    []DeviceUse
 	// Stopping is true when the task is stopping: it holds what it has
 	// and is nobody's victim, since it leaves anyway.
 	Stopping bool
@@ -48,7 +51,10 @@ type Ask struct {
 	// PortNumbers are the numbers that some of Ports ask for: a machine where
 	// one of them is taken has no room, whoever has it.
 	PortNumbers map[string]int
-	Devices     []DeviceAsk
+	// AllocNumbers are numbers of ports in the network that the tasks of an alloc share: an
+	// alloc where one of them is taken has no room. For asks with an AllocSet.
+	AllocNumbers []int
+	Devices      []DeviceAsk
 	// Prefer is a machine that has room made for the task, or that it has data
 	// on, or "": taken if it is feasible.
 	Prefer string

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"math/bits"
 	"net/netip"
 	"strconv"
@@ -57,9 +58,27 @@ type DirectoryTask struct {
 	Index   int        `json:"index"`
 	Machine string     `json:"machine"`
 	Address netip.Addr `json:"address,omitzero"` // its own, or its machine's; invalid if not known
-	Ports   Ports      `json:"ports,omitempty"`
+	// Address6 is its own of IPv6, of a task that has one of IPv4, too; else it is invalid. Agents
+	// and masters of earlier releases know Address alone.
+	Address6 netip.Addr `json:"address6,omitzero"`
+	Ports    Ports      `json:"ports,omitempty"`
 	// Ready says that new connections and requests may go to it.
 	Ready bool `json:"ready"`
+}
+
+// Addresses returns where the task is: none if that is not known, at most one of IPv4 and one of IPv6.
+func (t *DirectoryTask) Addresses() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		if t.Address.IsValid() && yield(t.Address) && t.Address6.IsValid() {
+			yield(t.Address6)
+		}
+	}
+}
+
+// At reports whether the task has an address.
+func (t *DirectoryTask) At(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsValid() && (t.Address.Unmap() == a || t.Address6 == a)
 }
 
 // DirectoryService is a service, and where it is reached.
@@ -101,8 +120,14 @@ type DirectoryUpdate struct {
 	Set     [][]byte // entries, each as canonical JSON
 	Removed []string // keys
 	// Unlisted are tasks of the machine to which no machine sends anything new any more, as
-	// far as is known: user/job/index.
-	Unlisted []string
+	// far as is known.
+	Unlisted []UnlistedTask
+}
+
+// UnlistedTask is a generation of a task to which nothing is sent any more.
+type UnlistedTask struct {
+	Task       string // user/job/index
+	Generation uint64
 }
 
 // DirectoryShards is into how many shards the entries of a directory are divided. A master

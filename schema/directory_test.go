@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -31,6 +32,24 @@ func TestDirectoryDigest(t *testing.T) {
 	var read DirectoryEntry
 	if err := json.Unmarshal(Canonical(e), &read); err != nil || read.Digest() != e.Digest() {
 		t.Errorf("an entry that was written and read has another digest (error %v)", err)
+	}
+}
+
+func TestDirectoryTaskAddresses(t *testing.T) {
+	t.Parallel()
+	v4, v6, other := netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("fd00::1"), netip.MustParseAddr("10.1.2.4")
+	for _, tt := range []struct {
+		task DirectoryTask
+		want []netip.Addr
+	}{{DirectoryTask{}, nil}, {DirectoryTask{Address: v4}, []netip.Addr{v4}}, {DirectoryTask{Address: v6}, []netip.Addr{v6}}, {DirectoryTask{Address: v4, Address6: v6}, []netip.Addr{v4, v6}}} {
+		if got := slices.Collect(tt.task.Addresses()); !slices.Equal(got, tt.want) {
+			t.Errorf("%v, want %v", got, tt.want)
+		}
+		for _, a := range []netip.Addr{v4, v6, other, {}} {
+			if got, want := tt.task.At(a), slices.Contains(tt.want, a); got != want {
+				t.Errorf("%v at %v: %v", tt.task, a, got)
+			}
+		}
 	}
 }
 

@@ -58,9 +58,12 @@ type Job struct {
 	Spread       *Spread    `json:"spread,omitempty"` // nil: over racks
 	// Together says that all tasks get places, or none, and that when one is preempted
 	// all are.
-	Together bool         `json:"together,omitempty"`
-	Task     TaskSpec     `json:"task"`
-	Update   UpdatePolicy `json:"update"`
+	Together bool `json:"together,omitempty"`
+	// Rebalance false keeps running tasks from being moved to make the cell better; nil is
+	// true.
+	Rebalance *bool        `json:"rebalance,omitempty"`
+	Task      TaskSpec     `json:"task"`
+	Update    UpdatePolicy `json:"update"`
 	// Silence says what becomes of tasks on machines that say nothing; nil: they
 	// are rescheduled when the cell gives the machine up.
 	Silence    *Silence    `json:"silence,omitempty"`
@@ -84,6 +87,9 @@ func (j *Job) AllLabels() map[string]string {
 	}
 	return out
 }
+
+// Moved reports whether running tasks of the job may be moved to make the cell better.
+func (j *Job) Moved() bool { return j.Rebalance == nil || *j.Rebalance }
 
 // Class returns how machines treat the job's tasks: what it says, and else batch
 // for a job of kind Batch and latency-sensitive for all others.
@@ -284,10 +290,14 @@ func (j *Job) OwnNetwork(of *CellNetwork) bool {
 const FirstOwnPort = 20000
 
 // OwnPorts returns the ports of a task of j that has a network of its own: the numbers that it
-// asks for, and for others those from FirstOwnPort on, in the order of their names in the job.
-func (j *Job) OwnPorts() Ports {
+// asks for, and for others those from FirstOwnPort on, in the order of their names in the job,
+// as far as they are not among those that others have in that network.
+func (j *Job) OwnPorts(others []int) Ports {
 	r := &j.Task.Resources
 	taken := map[int]bool{}
+	for _, n := range others {
+		taken[n] = true
+	}
 	for _, n := range r.PortNumbers {
 		taken[n] = true
 	}

@@ -104,6 +104,10 @@ const HasSubnet = "network.subnet"
 // of its own.
 const HasOwnNetwork = "network.own"
 
+// HasAllocNetwork is the attribute that is "true" of a machine that can give an alloc a network
+// of its own, which its tasks share.
+const HasAllocNetwork = "network.alloc"
+
 // HasServices is the attribute that is "true" of a machine that sends connections to the virtual addresses
 // of services on.
 const HasServices = "network.services"

@@ -61,6 +61,16 @@ type Disrupted struct {
 	Tasks int       `json:"tasks"`
 }
 
+// MovesRecord is what the store keeps of the moves of a cell, so that a new master does not
+// forget what its predecessor has spent.
+type MovesRecord struct {
+	// Moves are those of the last hour, oldest first, by the minute; older ones may be left.
+	Moves []Disrupted `json:"moves,omitempty"`
+}
+
+// Empty reports whether r says nothing.
+func (r *MovesRecord) Empty() bool { return len(r.Moves) == 0 }
+
 // ChunkSize is the number of task records in one stored document: large enough
 // that placing a job is few writes, small enough that one task's change is.
 const ChunkSize = 64
@@ -265,6 +275,15 @@ type Assignment struct {
 	// the task itself. Attempt counts how often that has begun. They are never sent.
 	Step    int `json:"-"`
 	Attempt int `json:"-"`
+}
+
+// NetworkOf names the generation whose network one with OwnNetwork is in: the alloc's that it
+// runs in, or its own.
+func (a *Assignment) NetworkOf() TaskRef {
+	if a.Alloc != nil {
+		return TaskRef{Task: a.Alloc.Of(a.Task.JobName), Generation: a.Alloc.Generation}
+	}
+	return TaskRef{Task: a.Task, Generation: a.Generation}
 }
 
 // ForStep returns a as what runs in a step of an attempt: with 0 the task itself, and else the

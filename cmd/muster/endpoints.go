@@ -20,8 +20,9 @@ func newEndpoints(std stdio) *cobra.Command {
 or the jobs that --selector matches.
 
 A task is ready while it runs, its health check passes, and it is not being stopped. The
-others are listed with the reason. The address is that of the task's machine: its agent's
---address, or the address from which the agent connects to the master.
+others are listed with the reason. The address is the task's own, or that of its machine: the agent's
+--address, or the address from which the agent connects to the master. A task that has one of
+IPv4 and one of IPv6 is listed with both.
 
 The API has the same list as /v1/endpoints, which can be watched, and as /v1/http_sd for
 Prometheus.`,

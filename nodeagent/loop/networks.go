@@ -15,7 +15,8 @@ type Networks interface {
 	// Ready waits until the machine has addresses for the network of a generation, if it has no
 	// network yet. It errs if there are to be none.
 	Ready(ctx context.Context, r schema.TaskRef) error
-	// Join returns the network of a generation, which it makes unless it is there.
+	// Join returns the network of a generation, which it makes unless it is there. Tasks
+	// inside an alloc join that of the alloc.
 	Join(r schema.TaskRef) (*schema.TaskNetwork, error)
 	// Keep returns the networks of the given generations, nil where there is none, and removes
 	// all others.
@@ -36,7 +37,7 @@ func readyNetwork(ctx context.Context, n Networks, x *nodeagent.Act) error {
 	case n == nil:
 		return errNoNetworks
 	}
-	return n.Ready(ctx, refOf(&x.Action))
+	return n.Ready(ctx, x.Assignment.NetworkOf())
 }
 
 // findNetworks gives the generations that an agent finds what they have of networks, and removes
@@ -49,8 +50,8 @@ func findNetworks(n Networks, tasks []nodeagent.FoundTask, log *slog.Logger) {
 	var of []*schema.Assignment
 	for i := range tasks {
 		t := &tasks[i]
-		if a := &t.Assignment; t.End == nil && (a.OwnNetwork || t.Guessed || t.Unreadable != "") { // of what is not known, there may be one
-			refs, of = append(refs, schema.TaskRef{Task: a.Task, Generation: a.Generation}), append(of, a)
+		if a := &t.Assignment; t.End == nil && (a.OwnNetwork || isAlloc(a) || t.Guessed || t.Unreadable != "") { // of what is not known, there may be one
+			refs, of = append(refs, a.NetworkOf()), append(of, a)
 		}
 	}
 	found, err := n.Keep(refs)
@@ -58,17 +59,21 @@ func findNetworks(n Networks, tasks []nodeagent.FoundTask, log *slog.Logger) {
 		log.Error("cannot remove networks of tasks that have ended", "err", err)
 	}
 	for i, a := range of {
-		if i < len(found) {
+		if i < len(found) && !isAlloc(a) {
 			a.Network = found[i]
 		}
 	}
 }
 
+// isAlloc reports whether an assignment is that of an alloc, whose network is what its tasks join.
+func isAlloc(a *schema.Assignment) bool { return a.Job != nil && a.Job.Kind == schema.Allocs }
+
 // leaveNetwork removes the network of a generation that has ended, in a goroutine of its own: the
-// kernel takes its time for it.
+// kernel takes its time for it. What is inside an alloc leaves that with its network, which goes
+// with the alloc.
 func leaveNetwork(o *owner, r schema.TaskRef) {
 	h := o.agent.Held(r)
-	if o.cfg.Networks == nil || h == nil || !h.Assignment.OwnNetwork {
+	if o.cfg.Networks == nil || h == nil || !isAlloc(&h.Assignment) && (!h.Assignment.OwnNetwork || h.Assignment.Alloc != nil) {
 		return
 	}
 	o.workers.Go(func() {

@@ -130,6 +130,29 @@ func TestTaskAt(t *testing.T) {
 	want(own, none)
 }
 
+// TestTaskAtBoth: a task is found at both of its addresses, each for as long as it has it.
+func TestTaskAtBoth(t *testing.T) {
+	t.Parallel()
+	v4, first, second := netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00::5"), netip.MustParseAddr("fd00::6")
+	d := naming.New()
+	d.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{{Machine: &schema.DirectoryMachine{
+		Name: "m1", Subnets: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("fd00::/64")},
+	}}}})
+	for _, step := range []struct {
+		v6   netip.Addr
+		want []netip.Addr
+	}{{first, []netip.Addr{v4, first}}, {second, []netip.Addr{v4, second}}, {netip.Addr{}, []netip.Addr{v4}}, {second, []netip.Addr{v4, second}}} {
+		d.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{{Tasks: &schema.DirectoryTasks{User: "ann", Job: "a", Tasks: []schema.DirectoryTask{
+			{Index: 0, Machine: "m1", Address: v4, Address6: step.v6},
+		}}}}})
+		for _, a := range []netip.Addr{v4, first, second} {
+			if _, _, ok := d.Snapshot().TaskAt(a); ok != slices.Contains(step.want, a) {
+				t.Errorf("with %v: found at %v: %v", step.v6, a, ok)
+			}
+		}
+	}
+}
+
 // TestMisfits is about entries that no master sends.
 func TestMisfits(t *testing.T) {
 	t.Parallel()

@@ -283,15 +283,13 @@ func (t *turn) count(user string, jobs, services int) {
 // address notes which task has an address.
 func (t *turn) address(job *Name, p *schema.DirectoryTasks) {
 	for i := range p.Tasks {
-		a := p.Tasks[i].Address
-		if !a.IsValid() {
-			continue
+		for a := range p.Tasks[i].Addresses() {
+			h := hashAddr(a)
+			if ref, ok := t.is.addresses.get(h, a); ok && *ref.job == *job && ref.index == p.Tasks[i].Index {
+				continue
+			}
+			t.is.addresses.set(t.edit, h, a, taskRef{job, p.Tasks[i].Index})
 		}
-		h := hashAddr(a)
-		if ref, ok := t.is.addresses.get(h, a); ok && *ref.job == *job && ref.index == p.Tasks[i].Index {
-			continue
-		}
-		t.is.addresses.set(t.edit, h, a, taskRef{job, p.Tasks[i].Index})
 	}
 }
 
@@ -300,12 +298,14 @@ func (t *turn) unaddress(was, is *schema.DirectoryTasks) {
 	for i := range was.Tasks {
 		old := &was.Tasks[i]
 		at, ok := slices.BinarySearchFunc(is.Tasks, old.Index, func(t schema.DirectoryTask, index int) int { return t.Index - index })
-		if !old.Address.IsValid() || ok && is.Tasks[at].Address == old.Address {
-			continue
-		}
-		h := hashAddr(old.Address)
-		if ref, ok := t.is.addresses.get(h, old.Address); ok && ref.job.User == was.User && ref.job.Name == was.Job && ref.index == old.Index {
-			t.is.addresses.remove(t.edit, h, old.Address)
+		for a := range old.Addresses() {
+			if ok && is.Tasks[at].At(a) {
+				continue
+			}
+			h := hashAddr(a)
+			if ref, ok := t.is.addresses.get(h, a); ok && ref.job.User == was.User && ref.job.Name == was.Job && ref.index == old.Index {
+				t.is.addresses.remove(t.edit, h, a)
+			}
 		}
 	}
 }

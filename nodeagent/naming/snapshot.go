@@ -125,7 +125,7 @@ func (s *Snapshot) TaskAt(a netip.Addr) (job Name, index int, ok bool) {
 		return Name{}, 0, false
 	}
 	t, ok := s.Task(ref.job.User, ref.job.Name, ref.index)
-	if !ok || t.Address != a {
+	if !ok || !t.At(a) {
 		return Name{}, 0, false
 	}
 	m, ok := s.Machine(t.Machine)

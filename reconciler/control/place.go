@@ -19,6 +19,7 @@ type scheduler struct {
 	noPreempt bool
 	joining   string                   // what tasks wait for while the first machines join
 	preempted map[string][]snapshot.On // see stops
+	stops     *stops
 	claimed   map[schema.TaskName]bool // those for which the last of them have gone now
 	why       map[schema.TaskName]placement.Why
 	claims    map[schema.TaskName]Claim
@@ -90,7 +91,9 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
 	}
 	s.cell.Snapshot().SetBudgets(s.spare)
-	for _, d := range placement.Place(s.cell.Snapshot(), s.claim(asks), s.seed) {
+	open := s.claim(asks)
+	s.keepPlaces()
+	for _, d := range placement.Place(s.cell.Snapshot(), open, s.seed) {
 		a := s.asks.of[d.Name]
 		delete(s.claims, d.Name) // one that was claimed from, and asked again
 		delete(s.why, d.Name)
@@ -117,6 +120,19 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 	return refused
 }
 
+// keepPlaces keeps room on the machines that tasks move to, as far as there is any, from
+// when they are stopped until they are placed.
+func (s *scheduler) keepPlaces() {
+	for _, to := range s.stops.moves {
+		job, t := s.Admitted(to.Task.JobName), s.Task(to.Task)
+		_, asks := s.asks.of[to.Task]
+		if job == nil || t == nil || t.Machine == "" && !asks || t.Machine != "" && t.Stop == nil {
+			continue
+		}
+		s.cell.Snapshot().Claim(s.placement(snapshot.Ask{Task: to.Task, Job: job, Data: s.Job(to.Task.JobName).Admitted}), to.Machine, nil, false)
+	}
+}
+
 // assign makes a decision of placement the task's newest generation.
 func (s *scheduler) assign(a snapshot.Ask, d placement.Decision) {
 	t := schema.TaskRecord{Index: a.Task.Index}
@@ -125,7 +141,7 @@ func (s *scheduler) assign(a snapshot.Ask, d placement.Decision) {
 	}
 	t.Generation, t.Machine, t.Data, t.Ports, t.At = s.NextGeneration(), d.Machine, a.Data, d.Ports, s.Now
 	if t.OwnNetwork = a.Job.OwnNetwork(s.Desired.Policy.Network); t.OwnNetwork {
-		t.Ports = a.Job.OwnPorts()
+		t.Ports = a.Job.OwnPorts(s.portsInside(d.Alloc, a.Task))
 	}
 	t.Devices, t.Alloc = s.cell.DevicesOf(d.Machine, d.Devices), s.useOf(d.Alloc)
 	t.NotBefore = time.Time{}
@@ -143,6 +159,26 @@ func (s *scheduler) assign(a snapshot.Ask, d placement.Decision) {
 	s.Event(schema.Event{
 		Kind: schema.EventSchedule, Job: a.Task.JobName.Short(), Task: a.Task.Short(), Machine: d.Machine, Generation: t.Generation, Message: message,
 	})
+}
+
+// portsInside returns the ports that other tasks have in the network that those of an alloc
+// share; nil for the zero alloc.
+func (s *scheduler) portsInside(alloc, but schema.TaskName) []int {
+	if alloc == (schema.TaskName{}) {
+		return nil
+	}
+	var taken []int
+	for _, job := range s.InsideOf(alloc.JobName) {
+		for _, t := range s.Tasks(job) {
+			if t.Alloc == nil || t.Machine == "" || !t.OwnNetwork || t.Alloc.Of(job) != alloc || job.Task(t.Index) == but {
+				continue
+			}
+			for _, p := range t.Ports {
+				taken = append(taken, p.Port)
+			}
+		}
+	}
+	return taken
 }
 
 // useOf returns the alloc that a decision of placement has put a task into.

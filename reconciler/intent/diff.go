@@ -77,6 +77,7 @@ func (d *differences) job(old, next *schema.Job) {
 	d.field(Differ(old.AntiAffinity, next.AntiAffinity), "antiAffinity", InPlace)
 	d.field(Differ(old.Spread, next.Spread), "spread", InPlace)
 	d.field(old.Together != next.Together, "together", InPlace)
+	d.field(old.Moved() != next.Moved(), "rebalance", InPlace)
 	d.field(Differ(old.Constraints, next.Constraints), "constraints", Move)
 	d.field(old.Kind != next.Kind, "kind", Restart)
 	d.field(old.AllocSet != next.AllocSet, "allocset", Restart)

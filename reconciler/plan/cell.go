@@ -111,6 +111,9 @@ func (c *Cell) connect(saved *model.SavedMachine) error {
 	return c.carryOut()
 }
 
+// State returns what the cell has stored. Nothing of it may be written to.
+func (c *Cell) State() *model.State { return c.state() }
+
 // Silent returns the machines that were up when the state was taken, and are silent here, since
 // their sessions cannot go on: these would join again.
 func (c *Cell) Silent() []string { return c.silent }
@@ -123,7 +126,9 @@ func (c *Cell) Add(info schema.MachineInfo) error {
 	}
 	m := newMachine(&model.SavedMachine{Name: info.Name, Report: &schema.Report{Machine: info}}, epoch)
 	c.machines[info.Name] = m
-	c.names = slices.Sorted(maps.Keys(c.machines))
+	if i, has := slices.BinarySearch(c.names, info.Name); !has {
+		c.names = slices.Insert(c.names, i, info.Name)
+	}
 	if err := c.carryOut(); err != nil {
 		return err
 	}

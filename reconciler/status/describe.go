@@ -130,6 +130,9 @@ func (d *describer) repository() {
 		d.status.Notes = append(d.status.Notes, intent.NoTenants.Message)
 	}
 	d.status.Notes = append(d.status.Notes, d.in.Source.Notes...)
+	for _, w := range s.Head.Warnings {
+		d.status.Warnings = append(d.status.Warnings, quota.Warning{Diagnostic: w})
+	}
 	d.status.Warnings = append(d.status.Warnings, d.in.Last.Admission.Warnings...)
 	if text := d.in.Last.Recovering; text != "" {
 		d.wait(WaitRestore, "", text)
@@ -215,8 +218,8 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	}
 	t.PID, t.StartedAt, t.Incarnation, t.Health = status.PID, status.StartedAt, status.Incarnation, status.Health
 	t.HealthMessage, t.Line, t.RestartAt = status.HealthMessage, status.Line, status.RestartAt
-	if i := slices.IndexFunc(status.Own.At(), addressesOf(d.in.State.Machines[r.Machine])); r.OwnNetwork && i >= 0 {
-		t.Address = status.Own.At()[i].String()
+	if r.OwnNetwork {
+		t.Address, t.Address6 = ownAddresses(status.Own, d.in.State.Machines[r.Machine])
 	}
 	t.Restarts += restartsOf(status, len(d.in.State.Data[r.Data].Task.Before))
 	for _, e := range status.Exits {

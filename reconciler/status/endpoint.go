@@ -3,6 +3,7 @@ package status
 import (
 	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/musterhq/muster/schema"
@@ -14,7 +15,9 @@ type Endpoint struct {
 	Labels  map[string]string `json:"labels"`  // of its job, as JobStatus has them
 	Machine string            `json:"machine"` // that it is on
 	Address string            `json:"address"` // its own, or that of the machine; "" if that is not known
-	Ports   schema.Ports      `json:"ports"`
+	// Address6 is the task's own of IPv6 if it has one of IPv4, too.
+	Address6 string       `json:"address6,omitempty"`
+	Ports    schema.Ports `json:"ports"`
 	// Ready says that it runs, that its health check passes if it has one, and that it is
 	// not being stopped: requests may be sent to it.
 	Ready  bool   `json:"ready"`
@@ -24,13 +27,24 @@ type Endpoint struct {
 // noAddress is the reason of an endpoint whose machine has no address.
 const noAddress = "the address of its machine is not known: its agent is of an earlier release, or has no route to the master"
 
+// Addresses returns where it is reached: none if that is not known, at most one of IPv4 and one of IPv6.
+func (e *Endpoint) Addresses() []netip.Addr {
+	var out []netip.Addr
+	for _, text := range []string{e.Address, e.Address6} {
+		if a, err := netip.ParseAddr(text); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 // EndpointOf returns the endpoint of a task of a job; nil for a task without a machine, or
 // without ports.
 func EndpointOf(j *JobStatus, t *TaskStatus) *Endpoint {
 	if j == nil || t == nil || t.Machine == "" || len(t.Ports) == 0 {
 		return nil
 	}
-	e := &Endpoint{Name: t.Name, Labels: j.Labels, Machine: t.Machine, Address: t.Address, Ports: t.Ports}
+	e := &Endpoint{Name: t.Name, Labels: j.Labels, Machine: t.Machine, Address: t.Address, Address6: t.Address6, Ports: t.Ports}
 	switch {
 	case t.Works():
 		if e.Ready = t.Address != ""; !e.Ready {
@@ -52,7 +66,7 @@ func (t *TaskStatus) Works() bool {
 
 // Equal reports whether two endpoints are the same to those who use them.
 func (e *Endpoint) Equal(o *Endpoint) bool {
-	return e.Name == o.Name && e.Machine == o.Machine && e.Address == o.Address && e.Ready == o.Ready && e.Reason == o.Reason &&
+	return e.Name == o.Name && e.Machine == o.Machine && e.Address == o.Address && e.Address6 == o.Address6 && e.Ready == o.Ready && e.Reason == o.Reason &&
 		slices.Equal(e.Ports, o.Ports) && maps.Equal(e.Labels, o.Labels)
 }
 

@@ -40,6 +40,9 @@ func (x *ServiceExplanation) Lines() []string {
 		default:
 			text += ": is no endpoint: " + e.Left
 		}
+		if apart := x.apart(&e.Endpoint); len(e.Sent) > 0 && len(apart) > 0 {
+			text += fmt.Sprintf(", not of %s: it has no address of that family", strings.Join(apart, " and "))
+		}
 		if e.Weight != schema.DefaultWeight && e.Weight > 0 {
 			text += fmt.Sprintf(" (weight %d)", e.Weight)
 		}

@@ -175,14 +175,34 @@ func (v *ServiceStatus) reaches(e *Endpoint) bool {
 // unreachable says why no machine could send connections to an endpoint; "" if they can. An address such
 // as 127.0.0.1 is another machine's own there, so that no virtual address leads to it.
 func (v *ServiceStatus) unreachable(e *Endpoint) string {
-	at, err := netip.ParseAddr(e.Address)
+	at := e.Addresses()
 	switch {
 	case e.Address == "":
 		return noAddress
-	case len(v.Addresses) > 0 && (err != nil || !at.IsGlobalUnicast()):
+	case len(v.Addresses) == 0:
+		return ""
+	case len(at) == 0 || !at[0].IsGlobalUnicast():
 		return "its address " + e.Address + " means something else on each machine: start its agent with --address"
+	case !slices.ContainsFunc(v.Addresses, func(a netip.Addr) bool { return hasFamily(at, a) }):
+		return "its address " + e.Address + " is not of the family of the service's: " + v.Addresses[0].String()
 	}
 	return ""
+}
+
+// hasFamily reports whether one of some addresses is of the family of another.
+func hasFamily(list []netip.Addr, a netip.Addr) bool {
+	return slices.ContainsFunc(list, func(o netip.Addr) bool { return o.Unmap().Is4() == a.Is4() })
+}
+
+// apart are the virtual addresses that do not lead to an endpoint: it has none of their family.
+func (s *Serving) apart(e *Endpoint) []string {
+	var out []string
+	for _, a := range s.Addresses {
+		if !hasFamily(e.Addresses(), a) {
+			out = append(out, a.String())
+		}
+	}
+	return out
 }
 
 // domain returns what a service is called in DNS.
@@ -220,10 +240,26 @@ func (s *Snapshot) ExplainService(v *ServiceStatus, behind map[string]time.Time,
 	return out
 }
 
+// Concerns returns which entries of the directory, by key, say where connections to a service go: its own, and
+// the tasks of jobs that it picks, or that are no more.
+func (s *Snapshot) Concerns(v *ServiceStatus) func(key string) bool {
+	own, tasks := (&schema.DirectoryEntry{Service: &v.DirectoryService}).Key(), "tasks/"+v.User+"/"
+	jobs := map[string]bool{}
+	for p := range s.picks(v) {
+		jobs[p.part.Job.Name] = true
+	}
+	return func(key string) bool {
+		rest, ok := strings.CutPrefix(key, tasks)
+		name, _, _ := strings.Cut(rest, "/")
+		job := v.User + "/" + name
+		return key == own || ok && (jobs[job] || s.Part(job) == nil)
+	}
+}
+
 // endpoint returns a task that the service picks.
 func (x *ServiceExplanation) endpoint(v *ServiceStatus, p picked, t *TaskStatus) ServingEndpoint {
 	e := ServingEndpoint{Weight: p.weight, Sent: []string{}}
-	e.Name, e.Labels, e.Machine, e.Address, e.Ports = t.Name, p.part.Job.Labels, t.Machine, t.Address, t.Ports
+	e.Name, e.Labels, e.Machine, e.Address, e.Address6, e.Ports = t.Name, p.part.Job.Labels, t.Machine, t.Address, t.Address6, t.Ports
 	if of := EndpointOf(p.part.Job, t); of != nil {
 		e.Endpoint = *of
 	}

@@ -78,6 +78,13 @@ func TestServing(t *testing.T) {
 		"its machine is at loopback": {func(s *Status, _ *ServiceStatus) { s.Tasks[1].Address = "127.0.0.1" }, nil, 2, 2, SendsToReady, []string{
 			"  task u/web/0 on m1: is no endpoint: its address 127.0.0.1 means something else on each machine: start its agent with --address",
 		}},
+		"one of another family": {func(s *Status, _ *ServiceStatus) { s.Tasks[1].Address = "fd00::1" }, nil, 2, 2, SendsToReady, []string{
+			"  task u/web/0 on m1: is no endpoint: its address fd00::1 is not of the family of the service's: 10.80.0.1",
+		}},
+		"two families": {func(s *Status, v *ServiceStatus) {
+			s.Tasks[1].Address6 = "fd00::1"
+			v.Addresses = append(v.Addresses, netip.MustParseAddr("fd01::1"))
+		}, nil, 3, 3, SendsToReady, []string{"  task u/web/0 on m1: is an endpoint", "  task u/web/1 on m2: is an endpoint, not of fd01::1: it has no address of that family"}},
 		"no job": {func(_ *Status, v *ServiceStatus) { v.Selector = "tier=back" }, nil, 0, 0, SendsNowhere, []string{"  because: no job of its user has labels that match tier=back"}},
 		"machines": {func(s *Status, _ *ServiceStatus) {
 			s.Machines[0].Attributes = nil
@@ -108,5 +115,19 @@ func TestServing(t *testing.T) {
 				t.Errorf("%s, and endpoints: %v", x.Sends, sent)
 			}
 		})
+	}
+}
+
+func TestConcerns(t *testing.T) {
+	t.Parallel()
+	s, v := front(func(_ *Status, v *ServiceStatus) { v.Selector = "track=canary" })
+	concerns := s.Concerns(v)
+	for key, want := range map[string]bool{
+		"service/u/front": true, "service/u/other": false, "tasks/u/next/0": true, "tasks/u/next/12": true, "tasks/u/web/0": false, "tasks/u/gone/0": true,
+		"tasks/v/web/0": false, "tasks/v/gone/0": false, "machine/m1": false, "cell": false,
+	} {
+		if got := concerns(key); got != want {
+			t.Errorf("%s: %v", key, got)
+		}
 	}
 }

@@ -42,8 +42,9 @@ type Status struct {
 	// Suspended are the jobs that commits leave as they are, or all of them,
 	// since a person has said so.
 	Suspended []SuspensionStatus `json:"suspended"`
-	// Warnings are of quotas: those that the machines do not back, and owners
-	// that have more than theirs is now. They keep nothing from Converged.
+	// Warnings are those of the commit that is applied, and of quotas: those that the
+	// machines do not back, and owners that have more than theirs is now. They keep
+	// nothing from Converged.
 	Warnings []quota.Warning `json:"warnings"`
 	Machines []MachineStatus `json:"machines"`
 	Jobs     []JobStatus     `json:"jobs"`
@@ -221,7 +222,9 @@ type TaskStatus struct {
 	Machine string    `json:"machine"`
 	// Address is the IP address at which its ports are reached: its own if it has a network of
 	// its own, else that of its machine; "" if that is not known.
-	Address   string             `json:"address,omitempty"`
+	Address string `json:"address,omitempty"`
+	// Address6 is its own of IPv6 if it has one of IPv4, too.
+	Address6  string             `json:"address6,omitempty"`
 	PID       int                `json:"pid"`
 	StartedAt time.Time          `json:"startedAt,omitzero"`
 	Restarts  int                `json:"restarts"` // incarnations beyond the first, and generations that failed

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
@@ -40,6 +41,21 @@ func addressesOf(r *schema.MachineRecord) func(netip.Addr) bool {
 		contains := func(s netip.Prefix) bool { return s.Contains(a) }
 		return r != nil && (slices.ContainsFunc(r.Subnets, contains) || slices.ContainsFunc(r.Leaving, contains))
 	}
+}
+
+// ownAddresses returns the addresses of a task on a machine that it may have, as TaskStatus has them.
+func ownAddresses(n *schema.TaskNetwork, r *schema.MachineRecord) (first, second string) {
+	may := addressesOf(r)
+	for _, a := range n.At() {
+		switch {
+		case !may(a):
+		case first == "":
+			first = a.String()
+		case second == "" && a.Is6() && strings.Contains(first, "."):
+			second = a.String()
+		}
+	}
+	return first, second
 }
 
 // foreignNote says of a machine that it reports tasks at addresses that it has not: nobody is sent

@@ -88,14 +88,6 @@ func (c *check) inSet(given, job map[string]any) {
 			Expected: "true or false", Hint: "use sticky: true, or remove allocset",
 		})
 	}
-	if task, _ := job["task"].(map[string]any); task != nil {
-		if isolation, _ := task["isolation"].(map[string]any); isolation["network"] == string(schema.OwnNetwork) {
-			c.add(Problem{
-				Rule: schema.RuleUnsupported, Path: []string{"task", "isolation", "network"}, Message: "a network of its own is not supported for a task in an alloc set",
-				Expected: fmt.Sprintf("%q or %q", schema.HostNetwork, schema.NoNetwork), Hint: "use the machine's network, or remove allocset",
-			})
-		}
-	}
 	if job["kind"] == string(schema.System) {
 		c.add(Problem{
 			Rule: schema.RuleNoEffect, Path: []string{"allocset"}, Key: true, Message: fmt.Sprintf("a job of kind %q has one task on each machine, and runs in no alloc", schema.System),

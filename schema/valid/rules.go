@@ -116,14 +116,39 @@ var cellRule = &Rule{
 		{Name: "secrets", Rule: cellSecretsRule},
 		{Name: "registries", Rule: cellRegistriesRule},
 		{Name: "network", Rule: cellNetworkRule},
+		{Name: "rebalance", Rule: rebalanceRule},
 	},
 	Alias: map[string]string{
+		"rebalancing": "rebalance", "descheduler": "rebalance", "moves": "rebalance", "movesPerHour": "rebalance.movesPerHour", "quiet": "rebalance.quiet",
 		"networks": "network", "cidr": "network", "podCIDR": "network", "clusterCIDR": "network", "addresses": "network", "vxlan": "network",
 		"registry": "registries", "mirrors": "registries", "imagePullSecrets": "registries", "registryMirrors": "registries",
 		"oversell": "oversellPercent", "overcommit": "oversellPercent", "quotas": "quota", "machines": "objects of kind machine",
 		"nodes": "objects of kind machine", "priorities": "objects of kind priority",
 		"loss": "lost", "failure": "lost", "unreachable": "lost", "silence": "lost",
 	},
+}
+
+var clockRule = &Rule{Type: String, Min: 5, Max: 5, Match: func(s string) string {
+	if !schema.IsClock(s) {
+		return "a time of day in UTC, from 00:00 to 23:59"
+	}
+	return ""
+}}
+
+var rebalanceRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "movesPerHour", Rule: integer(Count, 0, schema.MaxTasks), Default: num(schema.DefaultMovesPerHour)},
+		{Name: "quiet", Rule: &Rule{
+			Type: Struct,
+			Fields: []Field{
+				{Name: "from", Rule: clockRule, Required: true},
+				{Name: "to", Rule: clockRule, Required: true},
+			},
+			Alias: map[string]string{"start": "from", "begin": "from", "end": "to", "until": "to"},
+		}},
+	},
+	Alias: map[string]string{"perHour": "movesPerHour", "rate": "movesPerHour", "maxMoves": "movesPerHour", "quietHours": "quiet", "window": "quiet"},
 }
 
 const (
@@ -308,6 +333,7 @@ var jobRule = &Rule{
 		{Name: "antiAffinity", Rule: affinityRule},
 		{Name: "spread", Rule: spreadRule},
 		{Name: "together", Rule: &Rule{Type: Bool}},
+		{Name: "rebalance", Rule: &Rule{Type: Bool}},
 		{Name: "task", Rule: taskRule, Required: true},
 		{Name: "update", Rule: updateRule, Default: map[string]any{}},
 		{Name: "silence", Rule: silenceRule},
@@ -320,6 +346,7 @@ var jobRule = &Rule{
 	},
 	Alias: map[string]string{
 		"replicas": "tasks", "replica": "tasks", "count": "tasks", "instances": "tasks", "size": "tasks", "owner": "user", "namespace": "user",
+		"rebalancing": "rebalance", "safeToEvict": "rebalance", "safe-to-evict": "rebalance",
 		"type": "kind", "priorityClassName": "priority", "group": "task", "template": "task", "process": "task.process",
 		"command": "task.process.command", "resources": "task.resources", "env": "task.env", "health": "task.health",
 		"graceSeconds": "task.graceSeconds", "ports": "task.resources.ports", "strategy": "update", "region": "cell",

@@ -141,6 +141,7 @@ func (c *check) where(job map[string]any) {
 			}
 		}
 	}
+	c.rebalance(job)
 	if job["kind"] == string(schema.Batch) {
 		c.noRepair(job, "tasks of a batch job are not moved, since they would start again")
 	}

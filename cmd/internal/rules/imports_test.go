@@ -21,8 +21,13 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
+	},
+	{
+		"schema/compile/edit",
+		[]string{"schema"},
+		"where a text is to be changed needs its syntax alone",
 	},
 	{
 		"schema/compile/lax",
@@ -119,7 +124,7 @@ var layers = []layer{
 	},
 	{
 		"reconciler/control",
-		[]string{"reconciler/control/draft", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema"},
+		[]string{"reconciler/control/draft", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "placement/rebalance", "schema"},
 		"what is decided does not depend on how it is presented",
 	},
 	{
@@ -138,9 +143,19 @@ var layers = []layer{
 		"a cell in a file is looked at as a live one is, and knows nothing of files and masters",
 	},
 	{
+		"reconciler/compact",
+		[]string{"placement", "placement/pack", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "schema"},
+		"what a cell would need is a question to placement, and changes nothing",
+	},
+	{
 		"reconciler/plan",
 		[]string{"reconciler", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/status", "schema"},
 		"what a cell would do is decided by the master, and by nothing that only plans",
+	},
+	{
+		"reconciler/history",
+		[]string{"reconciler/checkpoint", "reconciler/plan", "schema", "schema/atomicfile"},
+		"what happened is compared with what was planned by what events say, and by nothing of the master",
 	},
 	{
 		"reconciler/local", nil,

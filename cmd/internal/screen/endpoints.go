@@ -28,6 +28,9 @@ func Endpoints(list []status.Endpoint, width int) string {
 			if e.Address != "" {
 				address = net.JoinHostPort(e.Address, strconv.Itoa(p.Port))
 			}
+			if e.Address6 != "" {
+				address += "," + net.JoinHostPort(e.Address6, strconv.Itoa(p.Port))
+			}
 			t.Rows = append(t.Rows, cellsOf(e.Name, p.Name, address, e.Machine, ready, e.Reason))
 		}
 	}

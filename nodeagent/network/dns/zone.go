@@ -2,6 +2,7 @@ package dns
 
 import (
 	"cmp"
+	"iter"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -301,7 +302,9 @@ func (a *answering) addresses(t target) {
 	}
 	switch {
 	case t.task != nil:
-		a.Answer.Answer = address(a.Answer.Answer, a.question.Name, t.task.Address, a.question.Type)
+		for ip := range t.task.Addresses() {
+			a.Answer.Answer = address(a.Answer.Answer, a.question.Name, ip, a.question.Type)
+		}
 	case t.service != nil && len(t.service.Addresses) > 0:
 		for _, ip := range t.service.Addresses {
 			a.Answer.Answer = address(a.Answer.Answer, a.question.Name, ip, a.question.Type)
@@ -309,9 +312,11 @@ func (a *answering) addresses(t target) {
 	default:
 		all := a.places(t)
 		for i, p := range all {
-			// Two tasks of a job can have the address of one machine.
-			if !slices.ContainsFunc(all[:i], func(o place) bool { return o.task.Address == p.task.Address }) {
-				a.Answer.Answer = address(a.Answer.Answer, a.question.Name, p.task.Address, a.question.Type)
+			for ip := range p.task.Addresses() {
+				// Two tasks of a job can have the address of one machine.
+				if !slices.ContainsFunc(all[:i], func(o place) bool { return o.task.At(ip) }) {
+					a.Answer.Answer = address(a.Answer.Answer, a.question.Name, ip, a.question.Type)
+				}
 			}
 		}
 	}
@@ -328,7 +333,7 @@ func (a *answering) ports(t target, port string) {
 		a.port(place{t.job.Name, schema.DefaultWeight, t.task}, name)
 		return
 	case t.service != nil && len(t.service.Addresses) > 0:
-		a.srv(a.serviceName(t), t.service.Ports[port].Port, schema.DefaultWeight, t.service.Addresses...)
+		a.srv(a.serviceName(t), t.service.Ports[port].Port, schema.DefaultWeight, slices.Values(t.service.Addresses))
 		return
 	case t.service != nil && t.service.Ports[port].Target != "":
 		name = t.service.Ports[port].Target
@@ -342,7 +347,7 @@ func (a *answering) ports(t target, port string) {
 func (a *answering) port(p place, port string) {
 	if number, ok := p.task.Ports.Get(port); ok && p.task.Address.IsValid() {
 		name := strconv.Itoa(p.task.Index) + "." + p.job.Name + "." + p.job.User + "." + a.apex
-		a.srv(name, number, p.weight, p.task.Address)
+		a.srv(name, number, p.weight, p.task.Addresses())
 	}
 }
 
@@ -350,12 +355,12 @@ func (a *answering) serviceName(t target) string {
 	return t.name + "." + t.user + "." + servicesLabel + "." + a.apex
 }
 
-func (a *answering) srv(name string, port, weight int, ips ...netip.Addr) {
+func (a *answering) srv(name string, port, weight int, ips iter.Seq[netip.Addr]) {
 	a.Answer.Answer = append(a.Answer.Answer, &dns.SRV{
 		Hdr:  header(a.question.Name, dns.TypeSRV, positiveTTL),
 		Port: uint16(port), Weight: uint16(weight), Target: name,
 	})
-	for _, ip := range ips {
+	for ip := range ips {
 		a.Extra = address(a.Extra, name, ip, dns.TypeA)
 		a.Extra = address(a.Extra, name, ip, dns.TypeAAAA)
 	}

@@ -30,6 +30,10 @@ func cell() *naming.Snapshot {
 		}
 		return t
 	}
+	dual := func(t schema.DirectoryTask, address string) schema.DirectoryTask {
+		t.Address6 = netip.MustParseAddr(address)
+		return t
+	}
 	service := func(name, selector string, addresses ...netip.Addr) schema.DirectoryEntry {
 		return schema.DirectoryEntry{Service: &schema.DirectoryService{Addresses: addresses, ServiceSpec: schema.ServiceSpec{
 			User: "ann", Name: name, Selector: selector,
@@ -44,6 +48,7 @@ func cell() *naming.Snapshot {
 		tasks("ann", "web", task(0, "10.1.0.10", true), task(1, "10.1.0.11", false), task(2, "fd00::12", true)),
 		tasks("ann", "quiet", task(7, "10.1.0.20", false)),
 		tasks("ann", "lost", task(0, "", true)),
+		tasks("ann", "dual", dual(task(0, "10.1.0.60", true), "fd00::60"), dual(task(1, "10.1.0.61", false), "fd00::61"), dual(task(2, "10.1.0.60", true), "fd00::62")),
 		tasks("svc", "web", task(3, "10.1.0.30", true)),
 		tasks("ann", "5", task(5, "10.1.0.50", true)),
 		service("front", "app=web", netip.MustParseAddr("172.16.0.1"), netip.MustParseAddr("fd01::1")),
@@ -102,6 +107,10 @@ func TestAnswer(t *testing.T) {
 		{"web.ann.", mdns.TypeMX, ""},
 		{"quiet.ann.", mdns.TypeA, ""},
 		{"lost.ann.", mdns.TypeA, ""},
+		{"1.dual.ann.", mdns.TypeA, "1.dual.ann." + end + " 5 IN A 10.1.0.61"},
+		{"1.dual.ann.", mdns.TypeAAAA, "1.dual.ann." + end + " 5 IN AAAA fd00::61"},
+		{"dual.ann.", mdns.TypeA, "dual.ann." + end + " 5 IN A 10.1.0.60"},
+		{"dual.ann.", mdns.TypeAAAA, "dual.ann." + end + " 5 IN AAAA fd00::60\ndual.ann." + end + " 5 IN AAAA fd00::62"},
 		{"0.lost.ann.", mdns.TypeA, ""},
 		{"none.ann.", mdns.TypeA, none},
 		{"web.bob.", mdns.TypeA, none},
@@ -178,6 +187,10 @@ func TestAdditional(t *testing.T) {
 	if got, want := lines(a.Extra), "0.web.ann."+end+" 5 IN A 10.1.0.10\n2.web.ann."+end+" 5 IN AAAA fd00::12"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+	a = zone().Answer(cell(), dns.Question{Name: "_http._tcp.1.dual.ann." + end, Type: mdns.TypeSRV})
+	if got, want := lines(a.Extra), "1.dual.ann."+end+" 5 IN A 10.1.0.61\n1.dual.ann."+end+" 5 IN AAAA fd00::61"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
 	a = zone().Answer(cell(), dns.Question{Name: end, Type: mdns.TypeNS})
 	if got, want := lines(a.Extra), "ns."+end+" 5 IN A 10.1.0.1"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -242,6 +255,7 @@ func TestPointer(t *testing.T) {
 		"10.0.1.10.in-addr.arpa.": "10.0.1.10.in-addr.arpa. 5 IN PTR 0.web.ann.local.muster.internal.",
 		"10.0.1.10.IN-ADDR.ARPA.": "10.0.1.10.IN-ADDR.ARPA. 5 IN PTR 0.web.ann.local.muster.internal.",
 		"2.1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa.": "2.1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa. 5 IN PTR 2.web.ann.local.muster.internal.",
+		"1.6.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa.": "1.6.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa. 5 IN PTR 1.dual.ann.local.muster.internal.",
 		"99.0.2.10.in-addr.arpa.": "", "0.1.10.in-addr.arpa.": "", "in-addr.arpa.": "", "010.0.1.10.in-addr.arpa.": "",
 		"fd00::12.in-addr.arpa.": "", "x.ip6.arpa.": "", `1\.0.0.1.10.in-addr.arpa.`: "", "1.2.0.192.in-addr.arpa.": "",
 	} {

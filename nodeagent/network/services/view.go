@@ -2,6 +2,7 @@ package services
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -63,11 +64,11 @@ func (v *View) ended(now *naming.Snapshot, s *naming.Service, into map[netip.Add
 		for old := range job.Tasks() {
 			is, there := now.Task(name.User, name.Name, old.Index)
 			for _, p := range old.Ports {
-				if there && is.Address == old.Address && slices.ContainsFunc(is.Ports, func(q schema.Port) bool { return q.Port == p.Port }) {
-					continue
-				}
-				if at, ok := reached(old, p.Port); ok {
-					into[at] = struct{}{}
+				stays := there && slices.ContainsFunc(is.Ports, func(q schema.Port) bool { return q.Port == p.Port })
+				for at := range reached(old, p.Port) {
+					if !stays || !is.At(at.Addr()) {
+						into[at] = struct{}{}
+					}
 				}
 			}
 		}
@@ -81,7 +82,7 @@ func Alive(s *naming.Snapshot) map[netip.AddrPort]struct{} {
 	for job := range s.Jobs() {
 		for t := range job.Tasks() {
 			for _, p := range t.Ports {
-				if at, ok := reached(t, p.Port); ok {
+				for at := range reached(t, p.Port) {
 					out[at] = struct{}{}
 				}
 			}
@@ -90,11 +91,18 @@ func Alive(s *naming.Snapshot) map[netip.AddrPort]struct{} {
 	return out
 }
 
-func reached(t *schema.DirectoryTask, port int) (netip.AddrPort, bool) {
-	if !t.Address.IsValid() || port < 1 || port >= 1<<16 {
-		return netip.AddrPort{}, false
+// reached returns where a port of a task is reached, at each of its addresses.
+func reached(t *schema.DirectoryTask, port int) iter.Seq[netip.AddrPort] {
+	return func(yield func(netip.AddrPort) bool) {
+		if port < 1 || port >= 1<<16 {
+			return
+		}
+		for a := range t.Addresses() {
+			if !yield(netip.AddrPortFrom(a.Unmap(), uint16(port))) {
+				return
+			}
+		}
 	}
-	return netip.AddrPortFrom(t.Address.Unmap(), uint16(port)), true
 }
 
 // Of returns a service of a snapshot, as a machine programs it.
@@ -119,7 +127,7 @@ func Of(now *naming.Snapshot, v *naming.Service, machine string) *Service {
 			if !ok {
 				continue
 			}
-			if at, ok := reached(e.Task, number); ok {
+			for at := range reached(e.Task, number) {
 				port.Backends = append(port.Backends, Backend{At: at, Weight: e.Weight, Local: e.Task.Machine == machine})
 			}
 		}

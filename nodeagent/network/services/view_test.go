@@ -53,6 +53,51 @@ func TestServiceOfADirectory(t *testing.T) {
 	}
 }
 
+func dual(t schema.DirectoryTask, address string) schema.DirectoryTask {
+	t.Address6 = netip.MustParseAddr(address)
+	return t
+}
+
+func TestTwoFamilies(t *testing.T) {
+	t.Parallel()
+	http := schema.Port{Name: "http", Port: 80}
+	spec := schema.ServiceSpec{Ports: map[string]schema.ServicePort{"http": {Port: 80}}}
+	d, v := naming.New(), services.NewView("m0")
+	first := task(0, "m0", "10.0.0.1", http)
+	d.Apply(schema.DirectoryChange{Whole: true, Set: entries(spec, first)})
+	v.Turn(d.Snapshot(), nil)
+	for _, step := range []struct {
+		what            string
+		task            schema.DirectoryTask
+		backends, ended []string
+	}{
+		{"a newer master knows the other address", dual(first, "fd00::1"), []string{"10.0.0.1:80", "[fd00::1]:80"}, nil},
+		{"one of two has changed", dual(first, "fd00::2"), []string{"10.0.0.1:80", "[fd00::2]:80"}, []string{"[fd00::1]:80"}},
+		{"both have", dual(task(0, "m0", "10.0.0.9", http), "fd00::9"), []string{"10.0.0.9:80", "[fd00::9]:80"}, []string{"10.0.0.1:80", "[fd00::2]:80"}},
+		{"an older master knows one", task(0, "m0", "10.0.0.9", http), []string{"10.0.0.9:80"}, []string{"[fd00::9]:80"}},
+	} {
+		touched := d.Apply(schema.DirectoryChange{Set: entries(spec, step.task)})
+		turn := v.Turn(d.Snapshot(), touched.Services)
+		var backends, ended []string
+		for _, b := range turn.Set[0].Ports[0].Backends {
+			backends = append(backends, b.At.String())
+		}
+		for _, at := range slices.SortedFunc(maps.Keys(turn.Ended), netip.AddrPort.Compare) {
+			ended = append(ended, at.String())
+		}
+		if !slices.Equal(backends, step.backends) || !slices.Equal(ended, step.ended) {
+			t.Errorf("%s: backends %v, ended %v; want %v and %v", step.what, backends, ended, step.backends, step.ended)
+		}
+		var alive []string
+		for _, at := range slices.SortedFunc(maps.Keys(services.Alive(d.Snapshot())), netip.AddrPort.Compare) {
+			alive = append(alive, at.String())
+		}
+		if !slices.Equal(alive, step.backends) {
+			t.Errorf("%s: alive at %v, want %v", step.what, alive, step.backends)
+		}
+	}
+}
+
 // What is only not sent to any more has not ended.
 func TestEnded(t *testing.T) {
 	t.Parallel()

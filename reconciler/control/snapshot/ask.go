@@ -23,7 +23,12 @@ func bareAsk(task schema.TaskName, job *schema.Job, network *schema.CellNetwork)
 	a := stayAsk(task, job)
 	if job.OwnNetwork(network) {
 		a.Ports, a.PortNumbers = nil, nil
-		for _, attribute := range []string{schema.HasOwnNetwork, schema.HasSubnet} {
+		needs := []string{schema.HasOwnNetwork, schema.HasSubnet}
+		if job.AllocSet != "" {
+			needs = append(needs, schema.HasAllocNetwork)
+			a.AllocNumbers = slices.Sorted(maps.Values(job.Task.Resources.PortNumbers))
+		}
+		for _, attribute := range needs {
 			a.Constraints = append(a.Constraints, placement.Constraint{Attribute: attribute, Op: placement.OpIn, Values: []string{"true"}})
 		}
 	}
@@ -65,6 +70,9 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 		if p.Last = t.Causes[n-1].Machine; a.Job.Task.Sticky.Has() { // its directory is there
 			p.Prefer = p.Last
 		}
+	}
+	if n := len(t.Causes); n > 0 && t.Causes[n-1].To != "" && t.Machine == "" {
+		p.Prefer = t.Causes[n-1].To // it moves there
 	}
 	for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
 		avoided, changes := c.facts.Waits(t.Avoid[m], facts.AvoidFor)

@@ -325,6 +325,9 @@ func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
 	if t.OwnNetwork {
 		p.Ports = nil
 	}
+	if t.OwnNetwork && t.Alloc != nil {
+		p.AllocPorts = t.Ports
+	}
 	if t.Alloc != nil {
 		p.Alloc = t.Alloc.Of(job)
 	}
