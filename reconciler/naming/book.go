@@ -204,7 +204,7 @@ func (t *turn) part(was, is *status.Part) {
 			index := indexOf(task.Name)
 			if part := index / schema.DirectoryPart; at == nil || at.Part != part {
 				flush()
-				at = &schema.DirectoryTasks{User: user, Job: job, Part: part, Labels: is.Job.Labels}
+				at = &schema.DirectoryTasks{User: user, Job: job, Part: part, Labels: is.Job.Labels, Policy: is.Job.Policy}
 			}
 			k := key(is.Job.Name, at.Part)
 			if x, ok := t.task(is.Job.Name, k, index, task); ok {

@@ -34,6 +34,7 @@ type Explanation struct {
 	Avoid     map[string][]Avoided `json:"avoid,omitempty"`     // by task
 	Placement *snapshot.Placing    `json:"placement,omitempty"` // of one task
 	Spread    string               `json:"spread,omitempty"`    // what is wrong with it
+	Connect   *Connecting          `json:"connect,omitempty"`   // left out where no policy refuses anything
 }
 
 // Avoided is a machine that a task is kept off for a while, since it failed or was
@@ -81,6 +82,7 @@ func (e *Explanation) place(in DescribeInput, task schema.TaskName, machine stri
 	}
 	f := in.facts(nil)
 	e.Spread = control.Spread(f, &in.Last, task.JobName)
+	e.Connect = in.connecting(task.JobName, e.Tasks)
 	if isTask && len(e.Tasks) > 0 {
 		e.Placement = snapshot.PlacingOf(f, task, machine, control.Seed(in.State.Cell, in.State.Head.Commit))
 	}
@@ -150,6 +152,7 @@ func (e *Explanation) Lines() []string {
 	}
 	l.sayIf("  declared at %s", e.Origin.String())
 	l.sayIf("  spread: %s", e.Spread)
+	l.connecting(e.Connect)
 	if r := e.Rejection; r != nil {
 		l.say("  its newest version is rejected: %s", r.Diagnostic.Error())
 		l.say("  hint: %s", r.Diagnostic.Hint)
