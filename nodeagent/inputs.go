@@ -107,12 +107,12 @@ func checkView(v *schema.View, cell string) error {
 // Listing takes in that a master says when nothing is sent to tasks of this machine any more.
 func (a *Agent) Listing() { a.listing = true }
 
-// Unlisted takes in that no machine of the cell sends anything new to a task, as far as a master
-// knows. It is about what is being stopped: a master that says so late, after the task has begun again, is not
-// heeded.
-func (a *Agent) Unlisted(task schema.TaskName) {
+// Unlisted takes in that no machine of the cell sends anything new to a generation of a task, as far as a master
+// knows; generation 0 is any, of a master of an earlier release. It is about what is being stopped: a
+// generation that was not ready for a while, and is again, is sent to again.
+func (a *Agent) Unlisted(of schema.TaskRef) {
 	for _, g := range a.tasks {
-		if g.Assignment.Task == task && g.Alive() && a.stops(g) {
+		if g.Assignment.Task == of.Task && (of.Generation == 0 || g.Assignment.Generation == of.Generation) && g.Alive() && a.stops(g) {
 			g.last().Unlisted = true
 		}
 	}

@@ -228,7 +228,7 @@ func (p *pass) explainInSet(c *class, a *Ask, w *Why) {
 		counts[r]++
 	}
 	counts[hasNoAlloc] += s.slots.len() - len(by)
-	w.Machines, w.Examined, w.Refused = s.slots.len(), s.slots.len(), countReasons(&counts)
+	w.Machines, w.Examined, w.Refused = s.slots.len(), s.slots.len(), countReasons(&counts, nil)
 }
 
 // decideOn decides an ask that wants one certain machine.

@@ -24,6 +24,9 @@ const (
 	hasNoAlloc
 	hasShare
 	isFullDomain
+	lacksKin
+	isApart
+	isShunned
 	isHeld
 	lacksCPU
 	lacksRAM
@@ -38,5 +41,5 @@ var reasons = [answers]Reason{
 	"", ReasonDown, ReasonDraining, ReasonCordoned,
 	ReasonReadOnlyFS, ReasonRuntime, ReasonDiskFull, ReasonMemoryFull, ReasonClock, ReasonCondition,
 	ReasonOther, ReasonAvoided, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc, ReasonShare,
-	ReasonDomain, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPortTaken, ReasonPorts, ReasonDevices,
+	ReasonDomain, ReasonAffinity, ReasonAntiAffinity, ReasonRepelled, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPortTaken, ReasonPorts, ReasonDevices,
 }

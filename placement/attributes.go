@@ -7,14 +7,6 @@ import (
 	"strings"
 )
 
-// column is one attribute of all machines, its values numbered.
-type column struct {
-	values []string // the first is "", which stands for none
-	ids    map[string]int32
-	at     []int32 // value by slot
-	shared bool    // with a fork, once: nobody writes to it
-}
-
 // column returns the column of an attribute, made when first asked for.
 func (s *Snapshot) column(name string) *column {
 	c := s.attributes[name]
@@ -41,24 +33,12 @@ func (s *Snapshot) setAttribute(name string, slot int32, value string) {
 	if c.shared { // layouts and classes were made of it
 		c = &column{values: slices.Clone(c.values), ids: maps.Clone(c.ids), at: slices.Clone(c.at)}
 		s.attributes[name] = c
+		s.kindred.columns = nil
 		clear(s.layouts)
 		s.forget()
 		s.reshapes++
 	}
 	c.set(slot, value)
-}
-
-func (c *column) set(slot int32, value string) {
-	for int(slot) >= len(c.at) {
-		c.at = append(c.at, 0)
-	}
-	id, ok := c.ids[value]
-	if !ok {
-		id = int32(len(c.values))
-		c.ids[value] = id
-		c.values = append(c.values, value)
-	}
-	c.at[slot] = id
 }
 
 func attributeOf(m *Machine, name string) string {
@@ -197,7 +177,7 @@ func (s *Snapshot) unhold(p, slot int32) {
 }
 
 // favoured returns machines of which few others have something that a class wishes for:
-// they hold a package, or meet a preference. A sample of all machines could have none.
+// they hold a package, meet a preference, or have tasks near which it prefers to be. A sample of all machines could have none.
 func (s *Snapshot) favoured(c *class) (slots []int32) {
 	for _, p := range c.packages {
 		if h, _ := s.holders.get(p); h.n <= mostHolders/2 { // below which they are listed always
@@ -217,6 +197,9 @@ func (s *Snapshot) favoured(c *class) (slots []int32) {
 				break
 			}
 		}
+	}
+	if c.kin != nil {
+		slots = s.likely(c.kin, slots)
 	}
 	return slots
 }
@@ -247,4 +230,26 @@ func (n *node) lacking(packages []int32) float32 {
 		}
 	}
 	return float32(missing) / float32(len(packages))
+}
+
+// likely appends machines of which few others are where a class prefers to be.
+func (s *Snapshot) likely(k *kin, slots []int32) []int32 {
+	for i := range k.prefers {
+		t := &k.prefers[i]
+		if t.apart {
+			continue
+		}
+		before := len(slots)
+		for at, v := range t.column.at {
+			slot := int32(at)
+			if v == 0 || s.rows.at(slot).state != stateUp || s.kindred.pickedIn(t, v, nil) == 0 {
+				continue
+			}
+			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(t.column.at) {
+				slots = slots[:before]
+				break
+			}
+		}
+	}
+	return slots
 }

@@ -37,6 +37,15 @@ func (s *Snapshot) check(c *class, slot int32) answer {
 
 // admits returns why a machine is not feasible, whatever is free on it.
 func (s *Snapshot) admits(c *class, slot int32, r *row) answer {
+	a := s.allows(c, slot, r)
+	if a == fine && c.kin != nil {
+		_, a = s.kindred.related(c.kin, slot)
+	}
+	return a
+}
+
+// allows is admits but for relations, which change with the tasks on the machine.
+func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 	switch r.state {
 	case stateDown, stateGone:
 		return isDown
@@ -94,4 +103,30 @@ func (s *Snapshot) hasDevices(c *class, slot int32) bool {
 	var room [16]deviceUse
 	_, ok := pick(s.nodes.at(slot).devices, c.needs, room[:0])
 	return ok
+}
+
+// profilesOf returns the relations of tasks.
+func (s *Snapshot) profilesOf(tasks []int32) (profiles []int32) {
+	for _, id := range tasks {
+		if p := s.tasks.at(id).profile; p > 0 {
+			profiles = append(profiles, p)
+		}
+	}
+	return profiles
+}
+
+// near reports whether the class would be near what it has to be near when some of the
+// tasks of a machine have gone.
+func (s *Snapshot) near(c *class, slot int32, gone []int32) bool {
+	return c.kin == nil || s.kindred.farFrom(c.kin, slot, s.profilesOf(gone)) == nil
+}
+
+// unrepelled reports whether nothing would be near that has to be apart when some of the
+// tasks of a machine have gone.
+func (s *Snapshot) unrepelled(c *class, slot int32, gone []int32) bool {
+	if c.kin == nil {
+		return true
+	}
+	_, a := s.kindred.repelledBy(c.kin, slot, s.profilesOf(gone))
+	return a == fine
 }

@@ -30,7 +30,7 @@ func (s *Snapshot) Claim(a Ask, machine string, leaving []Victim, again bool) bo
 	if again {
 		ask = &a
 	}
-	s.claim(c, ask, taskKey{c.job, int32(a.Name.Index), slot, a.Generation}, ids)
+	s.claim(c, task{taskKey: taskKey{c.job, int32(a.Name.Index), slot, a.Generation}, ask: ask, profile: s.profileOf(c.job, a.Relations)}, ids)
 	return true
 }
 
@@ -51,7 +51,7 @@ func (s *Snapshot) ClearClaims() {
 
 // fitsWithout reports whether the class fits where the given tasks have gone.
 func (s *Snapshot) fitsWithout(c *class, slot int32, leaving []int32) bool {
-	if s.admits(c, slot, s.rows.at(slot)) != fine {
+	if s.allows(c, slot, s.rows.at(slot)) != fine || !s.near(c, slot, leaving) || !s.unrepelled(c, slot, leaving) {
 		return false
 	}
 	lack, ports := s.deficit(c, slot)
@@ -78,10 +78,11 @@ func (s *Snapshot) devicesWithout(c *class, slot int32, leaving []int32) ([]devi
 	return pick(after, c.needs, nil)
 }
 
-// claim holds what a class needs beyond what the leaving tasks still have.
-func (s *Snapshot) claim(c *class, ask *Ask, key taskKey, leaving []int32) {
-	h := task{taskKey: key, priority: c.priority, limit: c.limit, reserv: c.limit, inAlloc: -1, ask: ask, claim: true}
-	h.devices, _ = s.devicesWithout(c, key.slot, leaving)
+// claim holds what a class needs beyond what the leaving tasks still have. Whose claim it
+// is, h says.
+func (s *Snapshot) claim(c *class, h task, leaving []int32) {
+	h.priority, h.limit, h.reserv, h.inAlloc, h.claim = c.priority, c.limit, c.limit, -1, true
+	h.devices, _ = s.devicesWithout(c, h.slot, leaving)
 	for _, id := range leaving {
 		t := s.tasks.at(id)
 		for d := range dims {
@@ -102,8 +103,8 @@ func (s *Snapshot) claim(c *class, ask *Ask, key taskKey, leaving []int32) {
 		h.limit[d], h.reserv[d] = max(0, h.limit[d]), max(0, h.reserv[d])
 	}
 	s.hold(h)
-	s.claims.set(together(key.job, key.index), s.nodes.at(key.slot).first) // what hold put there
-	s.touch(key.slot)
+	s.claims.set(together(h.job, h.index), s.nodes.at(h.slot).first) // what hold put there
+	s.touch(h.slot)
 }
 
 // release gives up the claim of a task that is about to be decided.
@@ -152,7 +153,7 @@ func (p *pass) evictLater(c *class, a *Ask, job int32, plan eviction, d *Decisio
 		return
 	}
 	d.Machine, d.Later = s.nodes.at(plan.slot).Name, true
-	s.claim(c, nil, taskKey{job, int32(a.Name.Index), plan.slot, a.Generation}, leaving)
+	s.claim(c, task{taskKey: taskKey{job, int32(a.Name.Index), plan.slot, a.Generation}, profile: s.profileOf(job, a.Relations)}, leaving)
 }
 
 // victimsOf returns those of a decision's victims that a machine holds.
@@ -182,7 +183,7 @@ func (s *Snapshot) carryOut(a *Ask, d *Decision) {
 	}
 	if d.Later {
 		s.stop(slot, leaving)
-		s.claim(c, nil, taskKey{c.job, int32(a.Name.Index), slot, a.Generation}, leaving)
+		s.claim(c, task{taskKey: taskKey{c.job, int32(a.Name.Index), slot, a.Generation}, profile: s.profileOf(c.job, a.Relations)}, leaving)
 		return
 	}
 	s.put(c, a, c.job, slot, d)

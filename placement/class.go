@@ -37,6 +37,7 @@ type wants struct {
 	rules    []rule
 	wishes   []wish
 	bounds   []bound
+	kin      *kin            // nil if relations are no matter
 	avoid    map[string]bool // by machine
 	packages []int32
 	shape    [dims + 1]float32 // direction of what is asked, length 1
@@ -60,6 +61,7 @@ type scores struct {
 	epoch    int // of the snapshot, for which all this holds
 	position int // in the log, up to which it holds
 	changes  int // of the job
+	flips    int // position in the snapshot's list of them, up to which it holds
 	// remembered is how much of Snapshot.remembered is the class's.
 	remembered int
 }
@@ -107,7 +109,7 @@ func alike(a, b *Ask) bool {
 	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
 		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.Avoid, b.Avoid) &&
-		same(a.Packages, b.Packages)
+		same(a.Packages, b.Packages) && a.Relations == b.Relations
 }
 
 // same reports whether two slices are one, or both empty.
@@ -118,7 +120,8 @@ func same[T any](a, b []T) bool {
 // find looks a class up by its key, or makes it.
 func (p *pass) find(a *Ask, job int32) *class {
 	s := p.snapshot
-	key := s.appendKey(s.scratch[:0], a)
+	profile := s.profileOf(job, a.Relations) // which uses scratch, too
+	key := s.kindred.appendTies(s.appendKey(s.scratch[:0], a), profile)
 	if s.options.NoClasses || s.options.Policy == Random {
 		key = binary.AppendVarint(append(key, '#'), int64(a.Name.Index))
 		key = appendStrings(key, a.Name.Cell, a.Name.User, a.Name.Job)
@@ -170,7 +173,7 @@ func (s *Snapshot) restOf(a *Ask) *Ask {
 	}
 	r := *a
 	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Last, r.Waited = schema.TaskName{}, 0, 0, schema.Resources{}, "", "", 0
-	r.Alloc, r.AllocMax, r.Together = schema.TaskName{}, 0, 0
+	r.Alloc, r.AllocMax, r.Together, r.Relations = schema.TaskName{}, 0, 0, nil
 	s.rests[string(key)] = &r
 	return &r
 }
@@ -211,21 +214,6 @@ func appendRest(b []byte, a *Ask) []byte {
 	return b
 }
 
-func boolByte(v bool) byte {
-	if v {
-		return 1
-	}
-	return 0
-}
-
-func appendStrings(b []byte, list ...string) []byte {
-	b = binary.AppendVarint(b, int64(len(list)))
-	for _, v := range list {
-		b = append(binary.AppendVarint(b, int64(len(v))), v...)
-	}
-	return b
-}
-
 // avoidedBy returns the machines that an ask avoids, nil for none: there may be many.
 func avoidedBy(a *Ask) map[string]bool {
 	if len(a.Avoid) == 0 {
@@ -245,7 +233,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 		wants: wants{
 			ask: s.restOf(a), prod: a.Priority.Prod(), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
 			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
-			avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
+			kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
 		},
 	}
 	for _, k := range a.Constraints {
@@ -276,7 +264,7 @@ func (s *Snapshot) stale(c *class, epoch, position int) bool {
 // update brings the scores of a class up to date with what changed.
 func (s *Snapshot) update(c *class) {
 	switch {
-	case s.stale(c, c.epoch, c.position), s.small && !c.whole():
+	case s.stale(c, c.epoch, c.position), s.small && !c.whole(), !s.follow(c):
 		c.cursor = -1
 		s.examine(c)
 	case c.position == s.now():
@@ -304,7 +292,7 @@ func (c *class) whole() bool { return len(c.slots) == len(c.layout.slots) }
 // takes to find enough with room, going on where the last search ended.
 func (s *Snapshot) examine(c *class) {
 	c.layout = s.layoutFor(s.spreadOf(c.ask))
-	c.epoch, c.position = s.epoch, s.now()
+	c.epoch, c.position, c.flips = s.epoch, s.now(), s.kindred.flipNow()
 	c.tally = nil
 	if c.job >= 0 {
 		c.changes = s.jobs.at(c.job).changes
@@ -491,4 +479,29 @@ func (s *Snapshot) spreadOf(a *Ask) string {
 		return s.options.Spread
 	}
 	return DefaultSpread
+}
+
+// follow takes over what relations have become otherwise for a class. It reports false
+// when machines have to be examined afresh.
+func (s *Snapshot) follow(c *class) bool {
+	if c.kin == nil || c.flips == s.kindred.flipNow() {
+		return true
+	}
+	concerns, known := s.kindred.concerns(c.kin, c.flips)
+	if !known {
+		return false
+	}
+	for _, w := range concerns {
+		if w.all || w.more && !c.whole() {
+			return false
+		}
+		for i, slot := range c.slots {
+			if w.column.at[slot] == w.value {
+				c.seen[i]-- // whatever it was, it is out of date
+				s.rescore(c, int32(i))
+			}
+		}
+	}
+	c.flips = s.kindred.flipNow()
+	return true
 }

@@ -28,13 +28,18 @@ const (
 	ReasonNoAlloc    Reason = "have no alloc of the set"
 	ReasonShare      Reason = "have an alloc that holds its share of the job"
 	ReasonDomain     Reason = "are at spread.max of the job"
-	ReasonHeld       Reason = "are held for a task that has waited longer"
-	ReasonCPU        Reason = "lack CPU"
-	ReasonRAM        Reason = "lack memory"
-	ReasonDisk       Reason = "lack disk"
-	ReasonPorts      Reason = "have no free port"
-	ReasonPortTaken  Reason = "have the requested port in use"
-	ReasonDevices    Reason = "lack free devices"
+	// Of these three, answers say which task: see Affinity.
+	ReasonAffinity     Reason = "lack a task that affinity requires"
+	ReasonAntiAffinity Reason = "have a task that anti-affinity excludes"
+	ReasonRepelled     Reason = "have a task whose anti-affinity excludes this one"
+
+	ReasonHeld      Reason = "are held for a task that has waited longer"
+	ReasonCPU       Reason = "lack CPU"
+	ReasonRAM       Reason = "lack memory"
+	ReasonDisk      Reason = "lack disk"
+	ReasonPorts     Reason = "have no free port"
+	ReasonPortTaken Reason = "have the requested port in use"
+	ReasonDevices   Reason = "lack free devices"
 )
 
 // The reasons why a step of a plan does not hold any more, beside those above.
@@ -208,6 +213,7 @@ type Terms struct {
 	Machine  float32 `json:"machine,omitzero"`
 	Packages float32 `json:"packages,omitzero"`
 	Wish     float32 `json:"wish,omitzero"`
+	Affinity float32 `json:"affinity,omitzero"`
 	// Fit is the only term of the policies other than Hybrid.
 	Fit float32 `json:"fit,omitzero"`
 }

@@ -13,6 +13,7 @@ import (
 // came about. What was learnt of the cell's asks is no part of it.
 func (s *Snapshot) Describe() []string {
 	var out []string
+	profiles := map[int32]bool{}
 	for _, name := range slices.Sorted(maps.Keys(s.slots.all())) {
 		slot, _ := s.slots.get(name)
 		n, r := s.nodes.at(slot), s.rows.at(slot)
@@ -26,6 +27,7 @@ func (s *Snapshot) Describe() []string {
 		var tasks []string
 		for id := n.first; id >= 0; id = s.tasks.at(id).nextHere {
 			t := s.tasks.at(id)
+			profiles[t.profile] = true
 			ports := slices.Sorted(slices.Values(t.ports))
 			tasks = append(tasks, fmt.Sprintf("  task %s generation %d: priority %d, limit %v, reservation %v, ports %v, devices %v, stopping %t, claim %t%s",
 				schema.TaskName{JobName: s.jobs.at(t.job).name, Index: int(t.index)}, t.generation, t.priority, t.limit, t.reserv, ports, t.devices, t.stopping, t.claim, s.describeAlloc(id)))
@@ -33,7 +35,31 @@ func (s *Snapshot) Describe() []string {
 		slices.Sort(tasks)
 		out = append(out, tasks...)
 	}
-	return out
+	return append(out, s.describeRelations(profiles)...)
+}
+
+// describeRelations says what is counted for the relations of tasks that are held.
+func (s *Snapshot) describeRelations(profiles map[int32]bool) []string {
+	lines := map[string]bool{}
+	for id := range profiles {
+		if id == 0 {
+			continue
+		}
+		for _, t := range s.kindred.profiles.at(id).ties {
+			x, c := s.kindred.terms.at(t.term), s.kindred.columnOf(t.term)
+			picked, repelling := map[string]int32{}, map[string]int32{}
+			for v, value := range c.values {
+				if n, ok := s.kindred.picked.get(together(t.term, int32(v))); ok {
+					picked[value] = n
+				}
+				if n, ok := s.kindred.repelling.get(together(t.term, int32(v))); ok {
+					repelling[value] = n
+				}
+			}
+			lines[fmt.Sprintf("%s of user %q: picks %d, %v; repels by %v", x.Text(), x.User, x.total, picked, repelling)] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(lines))
 }
 
 // describeAlloc says what is left in an alloc, or which one a task runs in.

@@ -13,6 +13,7 @@ import (
 type refusal struct {
 	epoch    int
 	position int
+	flips    int
 	by       []answer // by slot; with within set where change would do
 	counts   [answers]int
 	best     lack // the least that any machine lacks
@@ -28,7 +29,7 @@ const within answer = 0x80
 func (s *Snapshot) refuse(c *class) int {
 	r, n := &c.refusal, int(s.nodes.len())
 	switch {
-	case len(r.by) != n || s.stale(c, r.epoch, r.position):
+	case len(r.by) != n || s.stale(c, r.epoch, r.position) || !s.followRefusal(c):
 		r.by = slices.Grow(r.by[:0], n)[:n]
 		r.counts = [answers]int{}
 		for slot := range s.nodes.len() {
@@ -43,7 +44,7 @@ func (s *Snapshot) refuse(c *class) int {
 			s.refuseAgain(c, slot)
 		}
 	}
-	r.epoch, r.position = s.epoch, s.now()
+	r.epoch, r.position, r.flips = s.epoch, s.now(), s.kindred.flipNow()
 	if c.job >= 0 {
 		c.changes = s.jobs.at(c.job).changes
 	}
@@ -89,11 +90,12 @@ func (s *Snapshot) explain(c *class, w *Why) {
 		r.change, r.stale = s.smallestChange(c), false
 	}
 	w.Machines, w.Examined, w.Feasible = s.slots.len(), s.slots.len(), r.counts[fine]
-	w.Refused, w.Change = countReasons(&r.counts), r.change
+	counts := r.counts
+	w.Refused, w.Change = countReasons(&counts, s.countRelations(c, &counts)), r.change
 }
 
-func countReasons(counts *[answers]int) []ReasonCount {
-	var out []ReasonCount
+// countReasons counts what machines answered, most frequent first, after the reasons that out has.
+func countReasons(counts *[answers]int, out []ReasonCount) []ReasonCount {
 	for a, n := range counts {
 		if a := answer(a); a != fine && n > 0 {
 			out = append(out, ReasonCount{reasons[a], n})
@@ -215,6 +217,9 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 		w.ports, w.numbers = 0, nil
 		try("ports", w)
 	}
+	if c.kin != nil {
+		s.withoutRelation(c, try)
+	}
 	if len(c.avoid) > 0 {
 		w := *c
 		w.avoid = nil
@@ -245,9 +250,9 @@ func (s *Snapshot) Verdict(a Ask, machine string) (Verdict, bool) {
 		return Verdict{}, false
 	}
 	c := s.single(&a)
-	v := Verdict{Machine: machine, Reason: reasons[s.check(c, slot)]}
+	v := Verdict{Machine: machine, Reason: s.reasonOf(c, slot, s.check(c, slot))}
 	if c.inSet {
-		v.Reason = reasons[s.checkSet(c, &a, slot)]
+		v.Reason = s.reasonOf(c, slot, s.checkSet(c, &a, slot))
 		return v, true
 	}
 	if v.Reason == "" {
@@ -268,7 +273,7 @@ func (s *Snapshot) Eligible(a Ask) []string {
 			continue
 		}
 		switch s.admits(c, slot, s.rows.at(slot)) {
-		case fine, isDown, isDraining, isCordoned, isFullDomain,
+		case fine, isDown, isDraining, isCordoned, isFullDomain, lacksKin, isApart, isShunned,
 			hasReadOnlyFS, hasBrokenRuntime, hasDiskPressure, hasMemoryPressure, hasClockSkew, hasCondition:
 			if s.eligible(c, slot) {
 				names = append(names, s.nodes.at(slot).Name)
@@ -288,4 +293,103 @@ func (s *Snapshot) eligible(c *class, slot int32) bool {
 	}
 	limit := schema.Resources{CPUMilli: c.limit[0], RAMBytes: c.limit[1], DiskBytes: c.limit[2]}
 	return limit.Fits(s.nodes.at(slot).Capacity) && (c.needs == nil || s.nodes.at(slot).exist(c.needs))
+}
+
+// followRefusal takes over what relations have become otherwise for what machines have
+// refused. It reports false when all have to be asked again.
+func (s *Snapshot) followRefusal(c *class) bool {
+	r := &c.refusal
+	if c.kin == nil || r.flips == s.kindred.flipNow() {
+		return true
+	}
+	concerns, known := s.kindred.concerns(c.kin, r.flips)
+	for _, w := range concerns {
+		if w.all {
+			return false
+		}
+		for slot := range s.nodes.len() {
+			if w.column.at[slot] == w.value && s.rows.at(slot).state != stateGone {
+				s.refuseAgain(c, slot)
+			}
+		}
+	}
+	return known
+}
+
+// reasonOf says why a machine has given an answer to a class.
+func (s *Snapshot) reasonOf(c *class, slot int32, a answer) Reason {
+	if a.related() && c.kin != nil {
+		if t, now := s.kindred.related(c.kin, slot); now == a {
+			return s.kindred.reason(t, a, s.repeller)
+		}
+	}
+	return reasons[a]
+}
+
+// repeller returns the first job, by name, that has a task and does not want one near that
+// a term picks.
+func (s *Snapshot) repeller(term int32) string {
+	var first schema.JobName
+	for p := range s.kindred.profiles.len() {
+		x := s.kindred.profiles.at(p)
+		if !slices.Contains(x.repels, term) || s.jobs.at(x.job).held == 0 {
+			continue
+		}
+		if name := s.jobs.at(x.job).name; first == (schema.JobName{}) || name.Compare(first) < 0 {
+			first = name
+		}
+	}
+	return first.Short()
+}
+
+// countRelations counts machines by the relations that they refuse a class for, and takes
+// them from the sum of all.
+func (s *Snapshot) countRelations(c *class, counts *[answers]int) (out []ReasonCount) {
+	if c.kin == nil || counts[lacksKin]+counts[isApart]+counts[isShunned] == 0 {
+		return nil
+	}
+	type key struct {
+		a    answer
+		term int32
+	}
+	index := map[key]int{}
+	for slot, by := range c.refusal.by {
+		a := by &^ within
+		if !a.related() || s.rows.at(int32(slot)).state == stateGone {
+			continue
+		}
+		t, now := s.kindred.related(c.kin, int32(slot))
+		if now != a {
+			continue
+		}
+		at, ok := index[key{a, t.term}]
+		if !ok {
+			at = len(out)
+			index[key{a, t.term}] = at
+			out = append(out, ReasonCount{Reason: s.kindred.reason(t, a, s.repeller)})
+		}
+		out[at].Machines++
+		counts[a]--
+	}
+	slices.SortFunc(out, func(a, b ReasonCount) int { return cmp.Compare(a.Reason, b.Reason) })
+	return out
+}
+
+// withoutRelation tries to do without each relation that must hold.
+func (s *Snapshot) withoutRelation(c *class, try func(what string, without class)) {
+	for i, t := range c.kin.must {
+		w := *c
+		w.kin = c.kin.withoutTie(i)
+		what := "affinity to "
+		if t.apart {
+			what = "anti-affinity to "
+		}
+		try(what+s.kindred.terms.at(t.term).Text(), w)
+	}
+	if len(c.kin.shy) > 0 {
+		w, k := *c, *c.kin
+		k.shy = nil
+		w.kin = &k
+		try("the anti-affinity of other tasks", w)
+	}
 }

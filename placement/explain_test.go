@@ -12,6 +12,14 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
+// relationsOf returns the relations of an ask, which may have none.
+func relationsOf(a placement.Ask) *placement.Relations {
+	if a.Relations == nil {
+		return &placement.Relations{}
+	}
+	return a.Relations
+}
+
 // shortfall returns what a machine is short of for an ask, as a share of the
 // ask, if less of the ask's limit is all it takes.
 func (o *oracle) shortfall(m placement.Machine, a placement.Ask) (less schema.Resources, weight float64, ok bool) {
@@ -44,38 +52,73 @@ func (o *oracle) shortfall(m placement.Machine, a placement.Ask) (less schema.Re
 	return less, weight, ok && weight > 0 && o.fits(m, o.on(m.Name), a)
 }
 
+// relaxed is an ask without one of its requirements, or without some of those of others.
+type relaxed struct {
+	placement.Ask
+	forgives func(*placement.Affinity) bool // anti-affinity of others; nil for none
+}
+
+// feasibleTo lists the machines that have room for a relaxed ask.
+func (o *oracle) feasibleTo(r relaxed) []string {
+	with := *o
+	with.forgives = r.forgives
+	return with.feasible(r.Ask)
+}
+
 // without lists the ask less one requirement each, by what it is called.
-func without(a placement.Ask) map[string]placement.Ask {
-	out := map[string]placement.Ask{}
+func without(a placement.Ask) map[string]relaxed {
+	out := map[string]relaxed{"the anti-affinity of other tasks": {Ask: a, forgives: func(*placement.Affinity) bool { return true }}}
 	for i, c := range a.Constraints {
 		b := a
 		b.Constraints = slices.Delete(slices.Clone(a.Constraints), i, i+1)
-		out[c.String()] = b
+		out[c.String()] = relaxed{Ask: b}
 	}
 	for i, l := range a.PerDomain {
 		b := a
 		b.PerDomain = slices.Delete(slices.Clone(a.PerDomain), i, i+1)
-		out[fmt.Sprintf("at most %d per %s", l.Max, l.Attribute)] = b
+		out[fmt.Sprintf("at most %d per %s", l.Max, l.Attribute)] = relaxed{Ask: b}
 	}
 	for i, d := range a.Devices {
 		b := a
 		b.Devices = slices.Delete(slices.Clone(a.Devices), i, i+1)
-		out[d.String()] = b
+		out[d.String()] = relaxed{Ask: b}
 	}
 	if len(a.PortNumbers) > 0 {
 		b := a
 		b.PortNumbers = nil
-		out["the numbers of ports"] = b
+		out["the numbers of ports"] = relaxed{Ask: b}
 	}
 	if len(a.Ports) > 0 {
 		b := a
 		b.Ports, b.PortNumbers = nil, nil
-		out["ports"] = b
+		out["ports"] = relaxed{Ask: b}
+	}
+	for i := range relationsOf(a).Affinity {
+		if f := &a.Relations.Affinity[i]; f.Weight == 0 {
+			b, r := a, *a.Relations
+			r.Affinity = slices.Delete(slices.Clone(r.Affinity), i, i+1)
+			b.Relations = &r
+			out["affinity to "+f.Text()] = relaxed{Ask: b}
+		}
+	}
+	for i := range relationsOf(a).AntiAffinity {
+		f := &a.Relations.AntiAffinity[i]
+		if f.Weight != 0 {
+			continue
+		}
+		b, r := a, *a.Relations
+		r.AntiAffinity = slices.Delete(slices.Clone(r.AntiAffinity), i, i+1)
+		b.Relations = &r
+		w := relaxed{Ask: b}
+		if picks(f, a.Name.User, &a) { // nor do its own tasks mind then
+			w.forgives = func(o *placement.Affinity) bool { return o.Text() == f.Text() && o.User == f.User }
+		}
+		out["anti-affinity to "+f.Text()] = w
 	}
 	if len(a.Avoid) > 0 {
 		b := a
 		b.Avoid = nil
-		out["avoiding machines on which it crashed"] = b
+		out["avoiding machines on which it crashed"] = relaxed{Ask: b}
 	}
 	return out
 }
@@ -110,7 +153,7 @@ func (o *oracle) checkChange(t *rapid.T, a placement.Ask, change *placement.Chan
 	most, called := 0, ""
 	changed := without(a)
 	for what, b := range changed {
-		if n := len(o.feasible(b)); n > most {
+		if n := len(o.feasibleTo(b)); n > most {
 			most, called = n, what
 		}
 	}
@@ -120,8 +163,8 @@ func (o *oracle) checkChange(t *rapid.T, a placement.Ask, change *placement.Chan
 	case change == nil:
 	case change.Machines != most:
 		t.Fatalf("%v: said is %v, but without %s it fits on %d", a.Name, change, called, most)
-	case len(o.feasible(changed[change.Without])) != most:
-		t.Fatalf("%v: said is %v, but that fits on %v", a.Name, change, o.feasible(changed[change.Without]))
+	case len(o.feasibleTo(changed[change.Without])) != most:
+		t.Fatalf("%v: said is %v, but that fits on %v", a.Name, change, o.feasibleTo(changed[change.Without]))
 	}
 }
 

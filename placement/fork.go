@@ -49,6 +49,7 @@ func (s *Snapshot) Fork() *Snapshot {
 		spare: slices.Clone(s.spare), budgets: maps.Clone(s.budgets), hit: map[int32]int{}, budgetOf: s.budgetOf, bounded: s.bounded, largest: s.largest,
 		trimmed: s.now(), epoch: s.epoch, ofPriority: s.ofPriority, removals: s.removals, passes: s.passes, fill: s.fill,
 	}
+	f.kindred = s.kindred.fork(f.column)
 	return f
 }
 
@@ -100,13 +101,8 @@ func (s *Snapshot) flatten() {
 	}
 }
 
-type shared interface {
-	merge()
-	flatten()
-}
-
 func (c *content) tables() []shared {
-	return []shared{&c.slots, &c.nodes, &c.rows, &c.jobIDs, &c.jobs, &c.tasks, &c.here, &c.stopping, &c.claims, &c.packages, &c.holders, &c.kinds}
+	return append(c.kindred.tables(), &c.slots, &c.nodes, &c.rows, &c.jobIDs, &c.jobs, &c.tasks, &c.here, &c.stopping, &c.claims, &c.packages, &c.holders, &c.kinds)
 }
 
 // detach gives a copy of a node lists of its own, which are written to in place.

@@ -1,6 +1,9 @@
 package placement
 
 import (
+	"encoding/binary"
+	"slices"
+
 	"github.com/musterhq/muster/schema"
 )
 
@@ -23,6 +26,7 @@ type task struct {
 	prevHere  int32
 	nextOfJob int32
 	prevOfJob int32
+	profile   int32 // its relations, see Snapshot.profileOf
 	isAlloc   bool
 	claim     bool // see Snapshot.Claim
 	// placed is true of a task that a pass placed: ask then is shared by all
@@ -59,6 +63,9 @@ type job struct {
 	// changes counts the changes of the job's tasks.
 	changes int
 	domains *domains
+	// profile is that of relations, the last that were seen.
+	profile   int32
+	relations *Relations
 }
 
 // domains counts the tasks of a job by domain, for the attributes that a class of
@@ -108,7 +115,7 @@ func (s *Snapshot) SetTask(t Task) {
 	h := s.taskOf(t, slot)
 	if old := s.find(h.taskKey); old >= 0 {
 		if h.ask == nil {
-			h.ask, h.placed = s.tasks.at(old).ask, s.tasks.at(old).placed
+			h.ask, h.placed, h.profile = s.tasks.at(old).ask, s.tasks.at(old).placed, s.tasks.at(old).profile
 		}
 		s.exchange(old, h)
 	} else {
@@ -122,6 +129,9 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 		taskKey:  taskKey{s.jobID(t.Name.JobName), int32(t.Name.Index), slot, t.Generation},
 		priority: int16(t.Priority), stopping: t.Stopping, together: t.Together, isAlloc: t.IsAlloc,
 		limit: vectorOf(t.Limit), reserv: vectorOf(t.Reservation), inAlloc: -1, ask: t.Ask,
+	}
+	if t.Ask != nil {
+		h.profile = s.profileOf(h.job, t.Ask.Relations)
 	}
 	if h.reserv == (vector{}) {
 		h.reserv = h.limit
@@ -190,6 +200,10 @@ func (s *Snapshot) exchange(id int32, h task) {
 	if old.stopping != h.stopping {
 		s.countStopping(h.job, h.slot, h.stopping)
 	}
+	if old.profile != h.profile {
+		s.kindred.relate(old.profile, h.slot, -1)
+		s.kindred.relate(h.profile, h.slot, 1)
+	}
 	*old = h
 	s.typical.stale++
 	s.charge(id, 1)
@@ -225,6 +239,7 @@ func (s *Snapshot) hold(h task) {
 	s.typical.stale++
 	s.ofPriority[bounded(h.priority)]++
 	s.countDomain(h.job, h.slot, 1)
+	s.kindred.relate(h.profile, h.slot, 1)
 	if h.stopping {
 		s.countStopping(h.job, h.slot, true)
 	}
@@ -250,6 +265,7 @@ func (s *Snapshot) drop(id int32) {
 		s.countStopping(t.job, t.slot, false)
 	}
 	s.countDomain(t.job, t.slot, -1)
+	s.kindred.relate(t.profile, t.slot, -1)
 	if t.prevHere >= 0 {
 		s.tasks.edit(t.prevHere).nextHere = t.nextHere
 	} else {
@@ -396,12 +412,60 @@ func maybeBit(slot int32) (word int, bit uint64) {
 	return int(h >> 6), 1 << (h & 63)
 }
 
-func together(job, slot int32) uint64 { return uint64(job)<<32 | uint64(slot) }
-
 // tallies returns the counts of a job's tasks by domain that the snapshot keeps.
 func (s *Snapshot) tallies(j *job) map[*column]*tally {
 	if d := j.domains; d != nil && d.of == s && d.reshapes == s.reshapes {
 		return d.tallies
 	}
 	return nil
+}
+
+// profileOf returns the profile of tasks of a job, 0 for those without relations.
+func (s *Snapshot) profileOf(id int32, r *Relations) int32 {
+	if r == nil {
+		return 0
+	}
+	j := s.jobs.at(id)
+	if j.relations == r {
+		return j.profile
+	}
+	k := &s.kindred
+	key := r.append(binary.AppendVarint(s.scratch[:0], int64(id)))
+	s.scratch = key
+	p, known := k.profileIDs.get(string(key))
+	if !known {
+		var fresh []int32
+		p, fresh = k.newProfile(string(key), profile{job: id, user: j.name.User, relations: r})
+		for _, t := range fresh {
+			s.countFor(t)
+		}
+	}
+	j = s.jobs.edit(id)
+	j.relations, j.profile = r, p
+	return p
+}
+
+// countFor counts the tasks that machines hold for a term that is new.
+func (s *Snapshot) countFor(term int32) {
+	for p := range s.kindred.profiles.len() {
+		x := s.kindred.profiles.at(p)
+		if !slices.Contains(x.matches, term) {
+			continue
+		}
+		for t := s.jobs.at(x.job).first; t >= 0; t = s.tasks.at(t).nextOfJob {
+			if h := s.tasks.at(t); h.profile == p {
+				s.kindred.countPicked(term, h.slot, 1)
+			}
+		}
+	}
+}
+
+// relateAll counts the tasks of a machine, which is about to have other attributes, or has.
+func (s *Snapshot) relateAll(slot, by int32) {
+	if s.kindred.terms.len() == 0 {
+		return
+	}
+	for t := s.nodes.at(slot).first; t >= 0; t = s.tasks.at(t).nextHere {
+		s.kindred.relate(s.tasks.at(t).profile, slot, by)
+	}
 }

@@ -107,7 +107,8 @@ type Weights struct {
 	Machine float32
 	// Packages: the share of the task's packages that the machine lacks.
 	Packages float32
-	// Wish: preferences that do not hold, by their weights in percent.
+	// Wish: preferences that do not hold, by their weights in percent, those among
+	// Ask.Relations included.
 	Wish float32
 }
 

@@ -17,6 +17,8 @@ type oracle struct {
 	tasks    map[string]placement.Task // by name, machine and generation
 	asks     map[schema.TaskName]placement.Ask
 	hit      map[schema.JobName]int // victims of this pass
+	// forgives says of which anti-affinity the tasks that have it do not mind; nil for none.
+	forgives func(*placement.Affinity) bool
 }
 
 func key(t placement.Task) string {
@@ -24,7 +26,7 @@ func key(t placement.Task) string {
 }
 
 func newOracle(ms []placement.Machine, ts []placement.Task) *oracle {
-	o := &oracle{map[string]placement.Machine{}, map[string]placement.Task{}, map[schema.TaskName]placement.Ask{}, map[schema.JobName]int{}}
+	o := &oracle{machines: map[string]placement.Machine{}, tasks: map[string]placement.Task{}, asks: map[schema.TaskName]placement.Ask{}, hit: map[schema.JobName]int{}}
 	for _, m := range ms {
 		o.machines[m.Name] = m
 	}
@@ -45,8 +47,78 @@ func (o *oracle) on(machine string) []placement.Task {
 	return out
 }
 
-// fits reports whether the ask has room beside the given tasks of the machine.
+// fits reports whether the ask has room beside the given tasks of the machine, and may be
+// beside them and those of other machines.
 func (o *oracle) fits(m placement.Machine, held []placement.Task, a placement.Ask) bool {
+	return o.related(m, held, a) && o.hasRoom(m, held, a)
+}
+
+// related reports whether relations allow the ask beside the given tasks of a machine.
+func (o *oracle) related(m placement.Machine, held []placement.Task, a placement.Ask) bool {
+	all := slices.Clone(held)
+	for _, t := range o.tasks {
+		if t.Machine != m.Name {
+			all = append(all, t)
+		}
+	}
+	return o.near(m, all, a) && !o.repelled(m, all, a)
+}
+
+func (o *oracle) near(m placement.Machine, all []placement.Task, a placement.Ask) bool {
+	if a.Relations == nil {
+		return true
+	}
+	for i := range a.Relations.Affinity {
+		f := &a.Relations.Affinity[i]
+		if f.Weight != 0 {
+			continue
+		}
+		if attribute(m, f.By) == "" {
+			return false
+		}
+		some, here := false, false
+		for _, t := range all {
+			if v := attribute(o.machines[t.Machine], f.By); v != "" && picks(f, t.Name.User, t.Ask) {
+				some, here = true, here || v == attribute(m, f.By)
+			}
+		}
+		if !here && (some || !picks(f, a.Name.User, &a)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (o *oracle) repelled(m placement.Machine, all []placement.Task, a placement.Ask) bool {
+	repels := func(of, other *placement.Ask, user string, where placement.Machine, forgives func(*placement.Affinity) bool) bool {
+		if of == nil || of.Relations == nil {
+			return false
+		}
+		for i := range of.Relations.AntiAffinity {
+			f := &of.Relations.AntiAffinity[i]
+			if v := attribute(m, f.By); f.Weight == 0 && v != "" && v == attribute(where, f.By) && picks(f, user, other) && !forgives(f) {
+				return true
+			}
+		}
+		return false
+	}
+	none := func(*placement.Affinity) bool { return false }
+	forgives := none
+	if o.forgives != nil {
+		forgives = o.forgives
+	}
+	return slices.ContainsFunc(all, func(t placement.Task) bool {
+		where := o.machines[t.Machine]
+		return repels(&a, t.Ask, t.Name.User, where, none) || repels(t.Ask, &a, a.Name.User, where, forgives)
+	})
+}
+
+// picks reports whether an affinity is about a task.
+func picks(f *placement.Affinity, user string, of *placement.Ask) bool {
+	return of != nil && of.Relations != nil && (f.User == "" || f.User == user) && f.Selector.Matches(of.Relations.Labels)
+}
+
+func (o *oracle) hasRoom(m placement.Machine, held []placement.Task, a placement.Ask) bool {
 	free := m.Capacity
 	ports := m.Ports.Last - m.Ports.First + 1
 	if m.Ports.First == 0 {
@@ -274,7 +346,7 @@ func (o *oracle) cheapest(a placement.Ask, budgets map[schema.JobName]int) (vict
 	var best victims
 	found := false
 	for _, m := range o.machines {
-		if !o.admits(m, a) {
+		if !o.admits(m, a) || !o.near(m, slices.Collect(maps.Values(o.tasks)), a) {
 			continue
 		}
 		held := o.on(m.Name)

@@ -93,6 +93,7 @@ func (p *pass) enter(asks []Ask) {
 			job, last = s.jobID(a.Name.JobName), a.Name.JobName
 		}
 		p.asked[job]++
+		s.profileOf(job, a.Relations) // so that all terms are known before the first decision
 		if slot, ok := s.slots.get(a.Last); ok {
 			p.returning[job] = append(p.returning[job], slot)
 		}
@@ -176,7 +177,7 @@ func (p *pass) ample(level []entry) bool {
 	var asked, free [dims]float64
 	for _, e := range level {
 		a := e.ask
-		if len(a.Devices)+len(a.Constraints)+len(a.PerDomain)+len(a.Avoid) > 0 || a.AllocSet != (schema.JobName{}) {
+		if len(a.Devices)+len(a.Constraints)+len(a.PerDomain)+len(a.Avoid) > 0 || a.AllocSet != (schema.JobName{}) || s.kindred.binds(s.profileOf(e.job, a.Relations)) {
 			return false
 		}
 		for d, v := range vectorOf(a.Limit) {
@@ -384,7 +385,7 @@ func (p *pass) ready(a *Ask, job int32) *class {
 	} else if c.lone {
 		c.lone = false
 		s.update(c)
-	} else if c.whole() || c.removals != s.removals || s.stale(c, c.epoch, c.position) {
+	} else if c.whole() || c.removals != s.removals || s.stale(c, c.epoch, c.position) || c.kin != nil && c.flips != s.kindred.flipNow() {
 		s.update(c)
 	}
 	return c
@@ -511,7 +512,7 @@ func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 func (s *Snapshot) put(c *class, a *Ask, job, slot int32, d *Decision) {
 	h := task{
 		taskKey: taskKey{job, int32(a.Name.Index), slot, a.Generation}, priority: c.priority,
-		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true, shared: c.shared,
+		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true, shared: c.shared, profile: s.profileOf(job, a.Relations),
 	}
 	h.take(d.Ports, d.Devices)
 	s.hold(h)

@@ -29,11 +29,11 @@ func TestPlanOnUnchanged(t *testing.T) {
 			}
 		}
 		holds, conflicts := placement.Verify(p, s)
-		if diff := cmp.Diff(p, holds); diff != "" || len(conflicts) > 0 {
+		if diff := cmp.Diff(p, holds, selectors); diff != "" || len(conflicts) > 0 {
 			t.Fatalf("not all holds: %v (-planned +holds):\n%s", conflicts, diff)
 		}
 		placement.Commit(s, p)
-		if diff := cmp.Diff(twin.Describe(), s.Describe()); diff != "" {
+		if diff := cmp.Diff(twin.Describe(), s.Describe(), selectors); diff != "" {
 			t.Fatalf("what was committed differs from what was placed (-placed +committed):\n%s", diff)
 		}
 	})
@@ -69,11 +69,11 @@ func TestPlansOneAfterTheOther(t *testing.T) {
 		for _, p := range plans {
 			before := s.Describe()
 			holds, conflicts := placement.Verify(p, s)
-			if diff := cmp.Diff(before, s.Describe()); diff != "" {
+			if diff := cmp.Diff(before, s.Describe(), selectors); diff != "" {
 				t.Fatalf("to verify has changed the snapshot:\n%s", diff)
 			}
 			done, why := placement.Commit(s, p)
-			if diff := cmp.Diff([]any{holds, conflicts}, []any{done, why}); diff != "" {
+			if diff := cmp.Diff([]any{holds, conflicts}, []any{done, why}, selectors); diff != "" {
 				t.Fatalf("what is committed is not what was verified (-verified +committed):\n%s", diff)
 			}
 			if len(done.Steps)+len(why) != len(p.Steps) {
@@ -220,7 +220,10 @@ func TestEvictedStays(t *testing.T) {
 	want := []placement.Conflict{
 		{Name: high.Name, Machine: "m1", Reason: placement.ReasonCordoned}, {Name: low.Name, Machine: "m2", Reason: placement.ReasonStays},
 	}
-	if diff := cmp.Diff(want, conflicts); diff != "" || len(done.Steps) > 0 {
+	if diff := cmp.Diff(want, conflicts, selectors); diff != "" || len(done.Steps) > 0 {
 		t.Fatalf("%d steps are committed (-want +got):\n%s", len(done.Steps), diff)
 	}
 }
+
+// selectors compares selectors by what they say.
+var selectors = cmp.Comparer(func(a, b schema.Selector) bool { return a.String() == b.String() })

@@ -44,6 +44,7 @@ const impossible = int16(-1)
 type evictions struct {
 	epoch  int
 	passes int
+	flips  int // of the snapshot, for which the pool holds
 	cursor int // in the ring, where to go on
 	// pool is the machines on which an eviction could make room.
 	pool []candidate
@@ -76,8 +77,8 @@ func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
 		return false
 	}
 	e := &c.evict
-	if e.epoch != s.epoch || e.passes != s.passes {
-		*e = evictions{epoch: s.epoch, passes: s.passes, cursor: -1, pool: e.pool[:0]}
+	if e.epoch != s.epoch || e.passes != s.passes || c.kin != nil && e.flips != s.kindred.flipNow() {
+		*e = evictions{epoch: s.epoch, passes: s.passes, flips: s.kindred.flipNow(), cursor: -1, pool: e.pool[:0]}
 		s.extend(c, s.enough()+c.waiting)
 	}
 	plan, ok := s.sparing(c)
@@ -252,7 +253,7 @@ func (s *Snapshot) mayEvict(c *class, t *task) bool {
 
 // level returns the lowest priority up to which tasks must be evicted.
 func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one loop with its exits; parts of it would need all of its state
-	if r := s.rows.at(slot); r.state != stateUp || r.heldAt >= c.priority || s.admits(c, slot, r) != fine {
+	if r := s.rows.at(slot); r.state != stateUp || r.heldAt >= c.priority || s.allows(c, slot, r) != fine || !s.near(c, slot, nil) {
 		return impossible
 	}
 	var after []device
@@ -262,7 +263,7 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 	lack, ports := s.deficit(c, slot)
 	var gone []int32
 	for level := int16(-1); ; {
-		if lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && s.numbersWithout(c, slot, gone) {
+		if lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && s.numbersWithout(c, slot, gone) && s.unrepelled(c, slot, gone) {
 			if _, ok := pick(after, c.needs, nil); ok {
 				return max(level, 0)
 			}
@@ -289,7 +290,7 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 			}
 			ports -= s.portGain(t)
 			giveDevices(after, t.devices)
-			if c.numbers != nil {
+			if c.numbers != nil || c.kin != nil {
 				gone = append(gone, id)
 			}
 		}
@@ -418,5 +419,6 @@ func (t *task) again(s *Snapshot) Ask {
 	if out.Prefer, out.Last = "", ""; t.placed {
 		out.Limit = t.limit.resources()
 	}
+	out.Relations = s.kindred.relationsOf(t.profile)
 	return out
 }

@@ -110,7 +110,35 @@ func drawAsk(t *rapid.T) placement.Ask {
 	for range rapid.IntRange(0, 2).Draw(t, "extras") {
 		drawExtra(t, &a)
 	}
+	if rapid.IntRange(0, 2).Draw(t, "related") == 0 {
+		a.Relations = drawRelations(t)
+	}
 	return a
+}
+
+func drawRelations(t *rapid.T) *placement.Relations {
+	r := &placement.Relations{Labels: map[string]string{"app": rapid.SampledFrom([]string{"x", "y"}).Draw(t, "app")}}
+	draw := func(name string) (list []placement.Affinity) {
+		for range rapid.IntRange(0, 2).Draw(t, name) {
+			selector, err := schema.ParseSelector(rapid.SampledFrom([]string{"app=x", "app=y", "app!=x", "app"}).Draw(t, "selector"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := placement.Affinity{
+				Selector: selector, User: rapid.SampledFrom([]string{"", "u"}).Draw(t, "of"),
+				By: rapid.SampledFrom([]string{"rack", placement.MachineAttribute}).Draw(t, "by"), Weight: rapid.SampledFrom([]int{0, 0, 50}).Draw(t, "weight"),
+			}
+			if !slices.ContainsFunc(list, func(o placement.Affinity) bool { return o.Text() == f.Text() }) {
+				list = append(list, f)
+			}
+		}
+		return list
+	}
+	r.AntiAffinity = draw("apart")
+	if rapid.Bool().Draw(t, "near") {
+		r.Affinity = draw("affinity")
+	}
+	return r
 }
 
 func drawExtra(t *rapid.T, a *placement.Ask) {

@@ -40,6 +40,12 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 			t.Wish = wish
 		}
 	}
+	if c.kin != nil && len(c.kin.prefers) > 0 {
+		affinity := -w.Wish * s.kindred.estranged(c.kin, slot)
+		if total += affinity; t != nil {
+			t.Affinity = affinity
+		}
+	}
 	return total
 }
 

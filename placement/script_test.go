@@ -338,6 +338,20 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		return err
 	case "share": // at most so many of the job in one alloc
 		a.AllocMax = number(v)
+	case "labels": // labels=tier:front,app:web
+		relations(a).Labels = map[string]string{}
+		for _, l := range strings.Split(v, ",") {
+			key, value, _ := strings.Cut(l, ":")
+			a.Relations.Labels[key] = value
+		}
+	case "near", "apart": // near=SELECTOR, with @ATTRIBUTE, with :WEIGHT
+		f, err := affinity(v)
+		if r := relations(a); k == "near" {
+			r.Affinity = append(r.Affinity, f)
+		} else {
+			r.AntiAffinity = append(r.AntiAffinity, f)
+		}
+		return err
 	case "waited":
 		w, err := time.ParseDuration(v)
 		a.Waited = w
@@ -359,6 +373,28 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		}
 	}
 	return nil
+}
+
+func relations(a *placement.Ask) *placement.Relations {
+	if a.Relations == nil {
+		a.Relations = &placement.Relations{}
+	}
+	return a.Relations
+}
+
+// affinity reads SELECTOR[@ATTRIBUTE][:WEIGHT].
+func affinity(v string) (placement.Affinity, error) {
+	v, weight, preferred := strings.Cut(v, ":")
+	text, by, some := strings.Cut(v, "@")
+	if !some {
+		by = placement.MachineAttribute
+	}
+	selector, err := schema.ParseSelector(text)
+	a := placement.Affinity{Selector: selector, By: by}
+	if preferred {
+		a.Weight = number(weight)
+	}
+	return a, err
 }
 
 func number(s string) int {

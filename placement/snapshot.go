@@ -2,7 +2,6 @@ package placement
 
 import (
 	"cmp"
-	"hash/fnv"
 	"slices"
 
 	"github.com/musterhq/muster/schema"
@@ -105,6 +104,7 @@ type content struct {
 	packages index[string, int32]
 	holders  index[int32, holders] // by package
 	kinds    index[string, int16]  // device kinds and models
+	kindred  kindred               // what relations say
 	sharing  *sharing              // nil if there is no fork
 	copied   *sharing              // what it shared before it took a copy
 }
@@ -183,12 +183,14 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 			slots: newIndex[string, int32](len(machines)), nodes: table[node]{detach: (*node).detach},
 			jobIDs: newIndex[schema.JobName, int32](0), here: newIndex[uint64, int32](len(tasks)), stopping: newIndex[uint64, int32](0),
 			claims: newIndex[uint64, int32](0), packages: newIndex[string, int32](0), holders: newIndex[int32, holders](0), kinds: newIndex[string, int16](0),
+			kindred: newKindred(),
 		},
 		learnt: learnt{
 			attributes: map[string]*column{}, layouts: map[string]*layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
 		},
 		budgets: map[int32]int{}, hit: map[int32]int{},
 	}
+	s.kindred.column = s.column
 	// Slots follow the layout of the usual class, so that a scan reads memory
 	// in order.
 	sorted := slices.Clone(machines)
@@ -256,10 +258,14 @@ func (s *Snapshot) SetMachine(m Machine) {
 		s.largest[d] = max(s.largest[d], v)
 	}
 	s.largest[dims] = max(s.largest[dims], int64(DeviceMilli*len(n.devices)))
+	if reshaped {
+		s.relateAll(slot, -1)
+	}
 	for name := range s.attributes {
 		s.setAttribute(name, slot, attributeOf(&m, name))
 	}
 	if reshaped {
+		s.relateAll(slot, 1)
 		clear(s.layouts)
 		s.forget()
 		s.reshapes++
@@ -402,19 +408,4 @@ func (n *node) givePort(p int) {
 	} else if at, held := slices.BinarySearch(n.taken, uint16(p)); held {
 		n.taken = slices.Delete(n.taken, at, at+1)
 	}
-}
-
-func hash(s string) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(s))
-	return mix(h.Sum64())
-}
-
-// mix spreads a hash over all bits (the finaliser of SplitMix64).
-func mix(x uint64) uint64 {
-	x ^= x >> 30
-	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 27
-	x *= 0x94d049bb133111eb
-	return x ^ x>>31
 }

@@ -96,7 +96,9 @@ func (f *search) find(list []int32) bool {
 		}
 	}
 	if f.best == nil {
-		f.best = f.greedy()
+		if f.best = f.greedy(); !f.s.near(f.c, f.slot, f.best) {
+			f.best = nil
+		}
 		if f.cost = f.costOf(f.best); f.cost.overruns > f.most {
 			f.best = nil
 		}
@@ -136,7 +138,7 @@ func (f *search) try(from, size int, lack vector, ports int) {
 		return
 	}
 	if size == 0 {
-		if lack[0] > 0 || lack[1] > 0 || lack[2] > 0 || ports > 0 || !f.devicesFit(f.chosen) || !f.s.numbersWithout(f.c, f.slot, f.chosen) {
+		if lack[0] > 0 || lack[1] > 0 || lack[2] > 0 || ports > 0 || !f.devicesFit(f.chosen) || !f.s.numbersWithout(f.c, f.slot, f.chosen) || !f.s.unrepelled(f.c, f.slot, f.chosen) || !f.s.near(f.c, f.slot, f.chosen) {
 			return
 		}
 		if cost := f.costOf(f.chosen); cost.overruns > f.most {
@@ -167,7 +169,7 @@ func (f *search) try(from, size int, lack vector, ports int) {
 func (f *search) alike(i, k int) bool {
 	t, u := f.s.tasks.at(f.list[i]), f.s.tasks.at(f.list[k])
 	return t.priority == u.priority && f.gains[i] == f.gains[k] && len(t.ports)+len(u.ports) == 0 &&
-		len(t.devices)+len(u.devices) == 0 && t.job == u.job
+		len(t.devices)+len(u.devices) == 0 && t.job == u.job && t.profile == u.profile
 }
 
 func (f *search) devicesFit(without []int32) bool {
@@ -213,7 +215,7 @@ func (f *search) enough(victims []int32) bool {
 		}
 		ports -= f.s.portGain(f.s.tasks.at(id))
 	}
-	return lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && f.devicesFit(victims) && f.s.numbersWithout(f.c, f.slot, victims)
+	return lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && f.devicesFit(victims) && f.s.numbersWithout(f.c, f.slot, victims) && f.s.unrepelled(f.c, f.slot, victims)
 }
 
 // among returns how many of the victims are of a job.

@@ -284,3 +284,9 @@ func (x *index[K, V]) merge() {
 }
 
 func (x *index[K, V]) flatten() { x.flat, x.top, x.n = x.all(), nil, 0 }
+
+// shared is what a snapshot may share with its forks.
+type shared interface {
+	merge()
+	flatten()
+}

@@ -76,6 +76,10 @@ type Ask struct {
 	// Spread is the attribute over whose values the job is spread as evenly
 	// as what is free allows; "" means Options.Spread, NoSpread not at all.
 	Spread string
+	// Relations say where the task may be and prefers to be by what other tasks are there,
+	// and who may be where it is; nil for nothing. Tasks may share them, best those of
+	// one job: they are not changed any more.
+	Relations *Relations
 	// Packages are those that the task needs; machines that hold them are
 	// preferred.
 	Packages []string

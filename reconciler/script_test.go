@@ -387,6 +387,9 @@ func summary(s status.Status) string {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}
 	for _, w := range s.Warnings {
+		if w.Diagnostic.Path == "" { // of all scripts: none declares its cell
+			continue
+		}
 		fmt.Fprintf(&b, "%s: %s\n", w.Diagnostic.Severity, w.Diagnostic.Error())
 	}
 	for _, j := range s.Jobs {

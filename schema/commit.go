@@ -127,6 +127,8 @@ type CompiledPackage struct {
 	// Awaits is the directory whose mistakes are the only reason that this one
 	// has no data; "" if there is none. They are among its Diagnostics too.
 	Awaits string
+	// Policies is how many policies it declares for the objects of others.
+	Policies int
 	// Below says that Diagnostics hold for all directories below Dir too: none
 	// of them was read.
 	Below bool
@@ -200,6 +202,9 @@ type Head struct {
 	// Unread says why nothing of Commit could be read: then every directory keeps
 	// its data, and Stale is empty.
 	Unread []Diagnostic `json:"unread,omitempty"`
+	// Warnings are what is declared to no effect and what is not followed in Commit; a
+	// store of an earlier release has none.
+	Warnings []Diagnostic `json:"warnings,omitempty"`
 	// Held are the removals that Commit asks for and that wait for leave; nil
 	// if there are none.
 	Held *Held `json:"held,omitempty"`

@@ -122,8 +122,14 @@ type DirectoryUpdate struct {
 	Set     [][]byte // entries, each as canonical JSON
 	Removed []string // keys
 	// Unlisted are tasks of the machine to which no machine sends anything new any more, as
-	// far as is known: user/job/index.
-	Unlisted []string
+	// far as is known.
+	Unlisted []UnlistedTask
+}
+
+// UnlistedTask is a generation of a task to which nothing is sent any more.
+type UnlistedTask struct {
+	Task       string // user/job/index
+	Generation uint64
 }
 
 // DirectoryShards is into how many shards the entries of a directory are divided. A master

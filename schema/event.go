@@ -59,7 +59,9 @@ type Event struct {
 	Generation uint64    `json:"generation,omitempty"`
 	Commit     string    `json:"commit,omitempty"`
 	Cause      CauseKind `json:"cause,omitempty"`
-	Message    string    `json:"message"`
+	// Declared says that a commit asks for what happens to the machine.
+	Declared bool   `json:"declared,omitempty"`
+	Message  string `json:"message"`
 }
 
 // of reports whether e is about a job or one of its tasks.

@@ -35,6 +35,7 @@ const (
 	RuleInternal     Rule = "internal"      // a bug in the compiler
 	RuleSecret       Rule = "secret"        // a secret in clear, or one that cannot be opened
 	RuleCheck        Rule = "check"         // a check of the repository's own CUE does not hold
+	RulePolicy       Rule = "policy"        // a policy of the repository does not hold, or is not valid itself
 )
 
 // RuleText is a rule with what it stands for.
@@ -75,5 +76,6 @@ func Rules() []RuleText {
 		{RuleInternal, "a bug in the compiler"},
 		{RuleSecret, "a secret in clear, or one that cannot be opened"},
 		{RuleCheck, "a check of the repository's own CUE does not hold"},
+		{RulePolicy, "a policy of the repository does not hold, or is not valid itself"},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -460,6 +461,9 @@ func (h *killing) kill() {
 	if who != 0 {
 		h.killKeeper()
 	}
+	if h.rng.IntN(3) == 0 {
+		h.killSpare()
+	}
 	if who <= 2 {
 		h.killed["agent"]++
 		h.signal(syscall.SIGKILL)
@@ -487,6 +491,34 @@ func (h *killing) killKeeper() {
 			h.killed["keeper"]++
 			return
 		}
+	}
+}
+
+// killSpare kills the keeper that waits for the next task, if there is one. It may have got that just
+// now.
+func (h *killing) killSpare() {
+	h.t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, name := range names {
+		waits := func() bool {
+			b, err := os.ReadFile(name)
+			return err == nil && strings.Contains(string(b), "\x00spare\x00"+h.path("state")+"\x00")
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err != nil || !waits() {
+			continue
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue
+		}
+		if waits() && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil {
+			h.killed["spare"]++
+		}
+		_ = unix.Close(fd)
 	}
 }
 

@@ -154,7 +154,7 @@ func (a *agent) watchMachine(ctx context.Context, f *flags, log *slog.Logger) er
 			trouble = ""
 		}
 		info.Attributes = attributes
-		a.names.services.describe(&info)
+		a.names.describeAgain(&info)
 		if maps.Equal(info.Attributes, is.Attributes) && slices.Equal(info.Notes, is.Notes) {
 			continue
 		}

@@ -115,8 +115,14 @@ func (n *names) linked(cfg link.Config, tasks *loop.Loop) link.Config {
 
 // describe adds to what the machine says of itself.
 func (n *names) describe(info *schema.MachineInfo) {
-	n.services.describe(info)
 	n.networks.describe(info)
+	n.describeAgain(info)
+}
+
+// describeAgain replaces what changes of that while the agent runs.
+func (n *names) describeAgain(info *schema.MachineInfo) {
+	n.services.describe(info)
+	n.networks.describeNames(info)
 }
 
 // openNet opens what speaks with others beside the link: images, and names.

@@ -57,6 +57,8 @@ type networks struct {
 	left  *schema.MachineNetwork // what agents before this one have made, which is not touched; nil: nothing
 	ready chan struct{}          // closed when is is not nil
 	stale map[schema.TaskRef]bool
+	// unanswered says where tasks cannot ask for names, and why; "" if they can.
+	unanswered string
 
 	guards *guards // who may connect to them
 }
@@ -92,6 +94,9 @@ func openNetworks(cell, machine, dir string, log *slog.Logger) *networks {
 	return n
 }
 
+// dnsMark begins the note that says where tasks cannot ask for names.
+const dnsMark = "DNS: "
+
 // describe adds to what the machine says of itself.
 func (n *networks) describe(info *schema.MachineInfo) {
 	if n.note != "" {
@@ -100,6 +105,16 @@ func (n *networks) describe(info *schema.MachineInfo) {
 	}
 	info.Attributes[schema.HasOwnNetwork], info.Attributes[schema.HasAllocNetwork] = "true", "true"
 	n.guards.describe(info)
+}
+
+// describeNames says of the machine whether its tasks can ask for names. It replaces what was said before.
+func (n *networks) describeNames(info *schema.MachineInfo) {
+	info.Notes = slices.DeleteFunc(slices.Clone(info.Notes), func(note string) bool { return strings.HasPrefix(note, dnsMark) })
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.unanswered != "" {
+		info.Notes = append(info.Notes, dnsMark+"tasks with networks of their own cannot ask for names: "+n.unanswered)
+	}
 }
 
 // serve gives n to a loop, if the machine can do it.
@@ -244,24 +259,33 @@ func (n *networks) run(ctx context.Context, server *dns.Server) error {
 	audit, redo := time.NewTicker(auditEvery), time.NewTicker(redoEvery)
 	defer audit.Stop()
 	defer redo.Stop()
-	well := answers.set(ctx, n.addresses())
+	well := n.answer(ctx, &answers)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-n.news:
 			made := n.act()
-			well = answers.set(ctx, n.addresses()) && made
+			well = n.answer(ctx, &answers) && made
 		case <-redo.C:
 			if !well || !answers.whole() {
 				made := n.act()
-				well = answers.set(ctx, n.addresses()) && made
+				well = n.answer(ctx, &answers) && made
 			}
 		case <-audit.C:
 			n.audit()
 			n.guards.audit()
 		}
 	}
+}
+
+// answer has names answered at the machine's addresses; false if not at all of them.
+func (n *networks) answer(ctx context.Context, by *answering) bool {
+	well := by.set(ctx, n.addresses())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.unanswered = by.trouble()
+	return well
 }
 
 // addresses are the machine's own in its subnets, at which its tasks reach it.
@@ -479,6 +503,15 @@ func (a *answering) begin(ctx context.Context, at netip.Addr) {
 			a.log.Error("DNS: it is listened for again", "address", at, "err", err)
 		}
 	})
+}
+
+// trouble says where it does not answer, and why; "" if it does everywhere.
+func (a *answering) trouble() string {
+	var why []string
+	for _, at := range slices.SortedFunc(maps.Keys(a.failed), netip.Addr.Compare) {
+		why = append(why, a.failed[at])
+	}
+	return strings.Join(why, "; ")
 }
 
 // whole reports whether it answers still wherever it has begun to.

@@ -143,15 +143,21 @@ func TestNetworksNotHeld(t *testing.T) {
 	})
 }
 
-// TestAnswering: an address that others have is tried again without a word each time, and one at which
-// the server ends by itself is listened at again.
+// TestAnswering: an address that others have is tried again without a word each time, the machine says so
+// meanwhile, and one at which the server ends by itself is listened at again.
 func TestAnswering(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a network namespace")
 	}
 	inNamespace(t, func() {
-		at := netip.MustParseAddr("192.0.2.7")
+		n := &networks{left: &schema.MachineNetwork{Subnets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}
+		at := n.addresses()[0]
+		notes := func() []string {
+			info := schema.MachineInfo{Notes: []string{"of others", dnsMark + "of before"}}
+			n.describeNames(&info)
+			return info.Notes[1:]
+		}
 		theirs, err := dns.Listen(t.Context(), netip.AddrPortFrom(at, dns.Port))
 		if err != nil {
 			t.Error(err)
@@ -171,9 +177,12 @@ func TestAnswering(t *testing.T) {
 		}
 		defer a.wait()
 		for range 3 {
-			if a.set(t.Context(), []netip.Addr{at}) {
+			if n.answer(t.Context(), &a) {
 				t.Error("an address that another has is answered at")
 			}
+		}
+		if is := notes(); len(is) != 1 || !strings.Contains(is[0], "cannot ask for names: ") || !strings.Contains(is[0], at.String()+":53: bind: address already in use") {
+			t.Errorf("the machine says %q", is)
 		}
 		if n := strings.Count(log.String(), "cannot ask for names"); n != 1 {
 			t.Errorf("it was logged %d times: %s", n, log.String())
@@ -181,8 +190,8 @@ func TestAnswering(t *testing.T) {
 		if err := theirs.Close(); err != nil {
 			t.Error(err)
 		}
-		if !a.set(t.Context(), []netip.Addr{at}) || !strings.Contains(log.String(), "can ask for names again") {
-			t.Errorf("it is not answered at, or that is not logged: %s", log.String())
+		if !n.answer(t.Context(), &a) || !strings.Contains(log.String(), "can ask for names again") || len(notes()) > 0 {
+			t.Errorf("it is not answered at, that is not logged, or the machine says so still (%q): %s", notes(), log.String())
 		}
 		over := a.at[at].over
 		fail <- struct{}{}

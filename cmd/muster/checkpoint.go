@@ -182,7 +182,7 @@ func (f *lookFlag) client() (*client.Client, error) {
 	refused := offline{f.file}
 	s := web.New(web.Config{
 		Name: c.Cell, Cell: c.Look(), Logs: refused, Events: refused, Repository: refused, Suspensions: refused, Restarts: refused, Machines: refused,
-		Checkpoints: refused, Exec: refused, NoExec: true, Audit: func(schema.Event) {}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Checkpoints: refused, History: refused, Exec: refused, NoExec: true, Audit: func(schema.Event) {}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	})
 	return client.Offline(s.Reader(), f.file), nil
 }
@@ -229,6 +229,8 @@ func (o offline) CancelRestart(context.Context, string, string) (*schema.Restart
 func (o offline) Forget(context.Context, string, schema.Forgotten, bool) (*schema.Forgetting, error) {
 	return nil, o.err()
 }
+
+func (o offline) Answer(string, int) (any, error) { return nil, o.err() }
 
 func (o offline) Checkpoint(context.Context, bool) (func(io.Writer) error, error) {
 	return nil, o.err()

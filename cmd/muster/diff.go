@@ -121,7 +121,7 @@ func diffRepo(ctx context.Context, dir string, revs revisions) (*difference, err
 	if d.Base, d.Head, err = revs.resolve(ctx, repo); err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
 	}
-	compiler, err := newCompiler()
+	compiler, err := newCompiler(nil)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ job of that name.`,
 			if len(args) > 1 {
 				field = args[1]
 			}
-			compiler, err := newCompiler()
+			compiler, err := newCompiler(nil)
 			if err != nil {
 				return err
 			}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/image"
 	"github.com/musterhq/muster/schema"
-	"github.com/musterhq/muster/schema/atomicfile"
 	"github.com/musterhq/muster/schema/compile"
 )
 
@@ -272,14 +270,7 @@ func (p *pinning) write(name string, src []byte) error {
 	if p.check || len(with) == 0 {
 		return nil
 	}
-	info, err := os.Stat(name)
-	if err != nil {
-		return err
-	}
-	if now, err := os.ReadFile(name); err != nil || !bytes.Equal(now, src) {
-		return &failure{code: exitCouldNot, err: fmt.Errorf("%s has changed since it was read", name), hint: "run it again"}
-	}
-	if err := atomicfile.Write(name, compile.ReplaceImages(src, with), info.Mode().Perm()); err != nil {
+	if err := writeChange(name, compile.Change{Old: src, New: compile.ReplaceImages(src, with)}); err != nil {
 		return err
 	}
 	p.Written = append(p.Written, name)

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/cmd/internal/cell"
 	"github.com/musterhq/muster/cmd/internal/nodump"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/history"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/pki"
 )
@@ -27,7 +28,7 @@ type masterFlags struct {
 	machineLife                    lifeFlag
 	noExec                         bool
 	secretIdentity                 string
-	lostAfter                      time.Duration
+	lostAfter, planTimeout         time.Duration
 	socket                         string
 	users                          userFlag
 }
@@ -37,7 +38,7 @@ func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().StringVar(&f.branch, "branch", "", "branch to follow (default: the repository's HEAD)")
 	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "listen address of API, status page and metrics; without --pki a loopback address; port 0 chooses a free port")
 	c.Flags().StringVar(&f.socket, "socket", "", "unix socket of the API, preferred by commands on this machine (default: link/api.sock in the data directory; with --pki none)")
-	c.Flags().Var(&f.users, "allow-user", "user of this machine who may use the API, beside root and the master's user: a name, a number, or FIRST-LAST; with the suffix :read-only without changes; may be repeated")
+	c.Flags().Var(&f.users, "allow-user", "user of this machine who may use the API, beside root and the master's user: a name, a number, or FIRST-LAST; with the suffix :read-only without changes, with :plan only for muster plan; may be repeated")
 	f.machineLife = lifeFlag(24 * time.Hour)
 	c.Flags().StringVar(&f.pki, "pki", "", "directory of the cell's certificate authority, created by muster pki init: API and agent link use mutual TLS")
 	c.Flags().StringVar(&f.secretIdentity, "secret-identity", "", "file of age identities that open the cell's secrets, readable by its owner only; muster secret keys --new creates one (default: none, and secrets are not opened)")
@@ -46,6 +47,7 @@ func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to poll for new commits; those of a local repository are seen at once")
 	c.Flags().DurationVar(&f.lostAfter, "lost-after", model.DefaultLostAfter, "how long a machine may be silent before its tasks are rescheduled, 15s to 24h; jobs can override it")
 	c.Flags().BoolVar(&f.noExec, "no-exec", false, "disable muster exec")
+	c.Flags().DurationVar(&f.planTimeout, "plan-timeout", history.DefaultTimeout, "how long planning a commit may take, in a process beside the master, for muster history; 0 for no plans")
 	f.addAuth(c)
 	c.Flags().StringVar(&f.logLevel, "log-level", logLevel, "minimum level of what is logged to stderr: debug, info, warn, error")
 }
@@ -97,10 +99,13 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	if f.lostAfter < model.MinLostAfter || f.lostAfter > maxLostAfter {
 		return cell.MasterConfig{}, invalid("a job overrides it with its field silence", "--lost-after %s: want 15s to 24h", f.lostAfter)
 	}
+	if f.planTimeout < 0 {
+		return cell.MasterConfig{}, invalid("such as --plan-timeout 2m; 0 for no plans", "--plan-timeout %s: want 0 or more", f.planTimeout)
+	}
 	return cell.MasterConfig{
 		LostAfter: f.lostAfter, PKI: f.pki, SecretIdentity: f.secretIdentity, LinkListen: f.linkListen, MachineLife: life,
 		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
-		Exe: exe, Release: version, NoExec: f.noExec, Socket: f.socket, Users: f.users.users,
+		Exe: exe, Release: version, NoExec: f.noExec, Socket: f.socket, Users: f.users.users, PlanTimeout: f.planTimeout,
 		Ready: func(name, address, page string) {
 			fmt.Fprintf(std.out, "muster: cell %s at %s\n", name, address)
 			if page != "" {

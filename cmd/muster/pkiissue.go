@@ -36,6 +36,8 @@ the authority's certificate. A file with a certificate of the same name is repla
 
   operator    may use all of the API
   read-only   may use the read-only part of the API, such as Prometheus
+  plan        may have what muster plan needs of the cell, without values of environment
+              variables, files and secrets: for CI
   master      the master's own certificate; NAME is master and may be left out, --host
               defaults to the hosts of the previous certificate, and a running master
               loads the new file by itself
@@ -43,6 +45,7 @@ the authority's certificate. A file with a certificate of the same name is repla
 Machines obtain theirs when they join: see muster pki token.`,
 		Example: `  muster pki issue ada --role operator
   muster pki issue prometheus --role read-only --life 365d --out /etc/prometheus/muster.pem
+  muster pki issue ci --role plan --life 365d
   muster pki issue --role master`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -61,7 +64,7 @@ Machines obtain theirs when they join: see muster pki token.`,
 		},
 	}
 	r.dir.add(c)
-	c.Flags().StringVar(&r.role, "role", "", "operator, read-only or master")
+	c.Flags().StringVar(&r.role, "role", "", "operator, read-only, plan or master")
 	c.Flags().StringArrayVar(&r.hosts, "host", nil, "name or address of the master, for the role master; may be repeated")
 	r.life = lifeFlag(clientLife)
 	c.Flags().Var(&r.life, "life", "how long it is valid; for the role master 365d unless it is given")
@@ -76,7 +79,7 @@ func (r *issueRun) run(lifeGiven bool) (issued, error) {
 	case role == identity.Machine:
 		return issued{}, invalid("give the machine a token: muster pki token "+r.name, "a machine's certificate is not issued: its key never leaves it")
 	case role != identity.Master && !role.Client():
-		return issued{}, invalid("such as --role operator", "--role %q: want operator, read-only or master", r.role)
+		return issued{}, invalid("such as --role operator", "--role %q: want operator, read-only, plan or master", r.role)
 	case role == identity.Master && r.name == "":
 		r.name = pki.MasterName
 	case r.name == "":

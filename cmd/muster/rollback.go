@@ -97,7 +97,7 @@ func (r *rollback) run(ctx context.Context, what string) (err error) {
 	if err != nil {
 		return &failure{code: exitInvalid, err: err}
 	}
-	if r.compiler, err = newCompiler(); err != nil {
+	if r.compiler, err = newCompiler(nil); err != nil {
 		return err
 	}
 	if r.clone, err = gitprogram.Open(ctx, r.dir); err != nil {

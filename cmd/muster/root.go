@@ -112,11 +112,11 @@ master unreachable).`,
 	root.SetHelpCommand(newHelp())
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		newInit(std), newValidate(std), newRender(std), newDiff(std), newExplain(std), newPlan(std), newSchema(std), newImage(std), newSecret(std),
+		newInit(std), newValidate(std), newRender(std), newDiff(std), newExplain(std), newSet(std), newPlan(std), newComment(std), newSchema(std), newImage(std), newSecret(std),
 		newDev(std), newMaster(std), newHollow(std), newPKI(std), newDemo(std),
-		newStatus(std), newEndpoints(std), newServices(std), newTop(std), newWhy(std), newEvents(std), newPage(std), newLogs(std), newExec(std), newCp(std), newWait(std), newReconcile(std), newSuspend(std), newResume(std), newRestart(std), newRollback(std), newMachine(std),
+		newStatus(std), newEndpoints(std), newServices(std), newTop(std), newWhy(std), newEvents(std), newHistory(std), newPage(std), newLogs(std), newExec(std), newCp(std), newWait(std), newReconcile(std), newSuspend(std), newResume(std), newRestart(std), newRollback(std), newMachine(std),
 		newSimulate(std), newCheckpoint(std),
-		newVersion(std), newCompletion(std), newCompileChild(std), newServe(),
+		newVersion(std), newCompletion(std), newCompileChild(std), newPlanChild(std), newServe(),
 	)
 	root.InitDefaultHelpCmd()
 	wrapArgs(root)

@@ -80,6 +80,8 @@ func TestScript(t *testing.T) {
 			"occupy":      cmdOccupy,
 			"release":     cmdRelease,
 			"nothingleft": cmdNothingLeft,
+			"planjob":     cmdPlanJob,
+			"comments":    cmdComments,
 		},
 	})
 }
@@ -151,6 +153,7 @@ type world struct {
 	first   int // port
 	daemons map[string]*daemon
 	taken   map[string]net.Listener
+	forges  forges
 }
 
 type worldKey struct{}
@@ -167,6 +170,7 @@ func worldOf(ts *testscript.TestScript) *world {
 // whatever of that has the script's directory in its command line, environment
 // or working directory.
 func (w *world) close(t testscript.T) {
+	w.forges.close()
 	for _, l := range w.taken {
 		_ = l.Close()
 	}

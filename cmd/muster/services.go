@@ -1,11 +1,16 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/screen"
+	"github.com/musterhq/muster/reconciler/web/client"
+	"github.com/musterhq/muster/schema"
 )
 
 func newServices(std stdio) *cobra.Command {
@@ -26,13 +31,11 @@ why it is an endpoint or not. The API has the same list as /v1/services.`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
-			if len(args) == 1 {
-				if err := checkService(args[0]); err != nil {
-					return err
-				}
-				name = args[0]
-			}
 			cl, err := m.client()
+			if len(args) == 1 {
+				name = args[0]
+				err = cmp.Or(checkService(cmd.Context(), cl, name), err)
+			}
 			if err != nil {
 				return err
 			}
@@ -53,10 +56,33 @@ why it is an endpoint or not. The API has the same list as /v1/services.`,
 	return c
 }
 
-// checkService errs unless s is USER/NAME.
-func checkService(s string) error {
-	if _, index, err := parseWhat(s); err != nil || index >= 0 {
-		return invalid("a service is USER/NAME, such as search/front", "%q is no service", s)
+// checkService errs unless s is USER/NAME. Of a name alone it says which services it could be, if cl, which may be
+// nil, knows them.
+func checkService(ctx context.Context, cl *client.Client, s string) error {
+	_, index, err := parseWhat(s)
+	if err == nil && index < 0 {
+		return nil
 	}
-	return nil
+	const form = "a service is USER/NAME, such as search/front"
+	if cl == nil || schema.CheckName(s) != nil {
+		return invalid(form, "%q is no service", s)
+	}
+	list, err := cl.Services(ctx, "")
+	if err != nil {
+		return invalid(form, "%q is no service: it does not say of which user", s)
+	}
+	var of, all []string
+	for i := range list {
+		all = append(all, list[i].Name)
+		if strings.HasSuffix(list[i].Name, "/"+s) {
+			of = append(of, list[i].Name)
+		}
+	}
+	switch {
+	case len(of) > 0:
+		return invalid("a service is USER/NAME: here "+someOf(of), "%q is no service: it does not say of which user", s)
+	case len(all) > 0:
+		return invalid("a service is USER/NAME: here "+someOf(all), "%q is no service, and none has that name", s)
+	}
+	return invalid(form, "%q is no service, and the cell has none", s)
 }

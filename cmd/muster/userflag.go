@@ -22,14 +22,14 @@ func (f *userFlag) String() string { return strings.Join(f.text, ",") }
 // Type names the flag's type in the help.
 func (f *userFlag) Type() string { return "user" }
 
-// Set takes NAME, NUMBER or FIRST-LAST, with or without :read-only. What could be a
+// Set takes NAME, NUMBER or FIRST-LAST, with or without :read-only or :plan. What could be a
 // task's may only read: which owner's tasks have a number is the agents' choice.
 func (f *userFlag) Set(s string) error {
 	name, role, given := strings.Cut(s, ":")
 	u := web.LocalUser{Role: identity.Operator}
 	if given {
 		if u.Role = identity.Role(role); !u.Role.Client() {
-			return fmt.Errorf("role %q: want %s or %s", role, identity.Operator, identity.ReadOnly)
+			return fmt.Errorf("role %q: want %s, %s or %s", role, identity.Operator, identity.ReadOnly, identity.Plan)
 		}
 	}
 	var err error

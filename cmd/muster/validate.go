@@ -23,6 +23,7 @@ import (
 
 func newValidate(std stdio) *cobra.Command {
 	var rev, at string
+	var noCache bool
 	var out, colour *outputFlag
 	c := &cobra.Command{
 		Use:   "validate [DIR]",
@@ -31,6 +32,9 @@ func newValidate(std stdio) *cobra.Command {
 will: compile it, and check ownership and quota. It needs no cell, so it cannot check
 that the machines have the capacity for the quotas. Quotas that are valid now count, or
 those at the time of --at. Exits 2 when there is an error.
+
+What a package was compiled to is remembered in the directory of git, for as long as
+nothing changes that it depends on: the next time only what changed is compiled.
 
 Formats: text is for people, json has stable field names, github prints annotations for
 a GitHub workflow, and sarif (2.1.0) is for code scanning. All but text have the rule of
@@ -47,7 +51,16 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 					return invalid("write it as in 2027-04-01T00:00:00Z, or 2027-04-01T00:00:00+02:00", "--at %q is not a time of RFC 3339", at)
 				}
 			}
-			c, err := compileRepo(cmd.Context(), operand(args), rev, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
+			tree, err := readTree(cmd.Context(), operand(args), rev)
+			if err != nil {
+				return err
+			}
+			compiler, done, err := validator(operand(args), noCache)
+			if err != nil {
+				return err
+			}
+			defer done()
+			c, err := compileTree(cmd.Context(), compiler, tree, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 				return reconciler.Check(c, when)
 			})
 			if err != nil {
@@ -65,6 +78,7 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 	c.Flags().Var(colour, "color", "colour of text: auto (on a terminal, unless NO_COLOR is set), always, never")
 	c.Flags().StringVar(&rev, "rev", "", "commit, branch or tag to check instead of the work tree")
 	c.Flags().StringVar(&at, "at", "", "time (RFC 3339) to check quotas for, instead of now")
+	c.Flags().BoolVar(&noCache, "no-cache", false, "compile all packages anew, and remember none")
 	out = addOutput(c, "text", "json", "github", "sarif")
 	return c
 }
@@ -114,8 +128,14 @@ func printVerdict(std stdio, format string, p screen.Painter, c *compiledRepo) e
 			if n := len(c.objects.AllocSets); n > 0 {
 				jobs += ", " + schema.Count(n, "alloc set")
 			}
+			tenants := schema.Count(len(c.objects.Tenants), "tenant")
+			if n := policies(c.compiled); n == 1 {
+				tenants += ", 1 policy"
+			} else if n > 1 {
+				tenants += fmt.Sprintf(", %d policies", n)
+			}
 			_, err = fmt.Fprintf(std.out, "%s %s, %s, %s, %s\n", p.Paint(screen.Green, "valid:"), jobs,
-				schema.Count(len(c.objects.Quotas), "quota"), schema.Count(len(c.objects.Tenants), "tenant"), schema.Count(warnings, "warning"))
+				schema.Count(len(c.objects.Quotas), "quota"), tenants, schema.Count(warnings, "warning"))
 		} else {
 			_, err = fmt.Fprintf(std.out, "%s %s in %s, %s\n", p.Paint(screen.Red, "invalid:"), schema.Count(errs, "error"),
 				schema.Count(filesWithErrors(c.diagnostics), "file"), schema.Count(warnings, "warning"))
@@ -125,6 +145,14 @@ func printVerdict(std stdio, format string, p screen.Painter, c *compiledRepo) e
 		err = &failure{code: exitInvalid}
 	}
 	return err
+}
+
+// policies counts the policies of a commit.
+func policies(c schema.Compiled) (n int) {
+	for i := range c.Packages {
+		n += c.Packages[i].Policies
+	}
+	return n
 }
 
 // filesWithErrors counts the files that have errors.
@@ -164,20 +192,45 @@ func compileRepo(ctx context.Context, dir, rev string, check checker) (*compiled
 	if err != nil {
 		return nil, err
 	}
-	compiler, err := newCompiler()
+	compiler, err := newCompiler(nil)
 	if err != nil {
 		return nil, err
 	}
 	return compileTree(ctx, compiler, tree, check)
 }
 
-// newCompiler returns a compiler whose children are this program.
-func newCompiler() (*compile.Compiler, error) {
+// newCompiler returns a compiler whose children are this program; cache may be nil.
+func newCompiler(cache *fileCache) (*compile.Compiler, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}}), nil
+	cfg := compile.Config{Exe: exe, Args: []string{"compile-child"}}
+	if cache != nil {
+		cfg.Store = cache
+	}
+	return compile.New(cfg), nil
+}
+
+// validator returns a compiler with the cache of a repository, or without.
+func validator(dir string, noCache bool) (*compile.Compiler, func(), error) {
+	if noCache {
+		c, err := newCompiler(nil)
+		return c, func() {}, err
+	}
+	return withCache(dir)
+}
+
+// withCache returns a compiler that knows what earlier commands have compiled of the
+// repository that dir lies in, and a function to call when it is done.
+func withCache(dir string) (*compile.Compiler, func(), error) {
+	cache := openCache(dir)
+	compiler, err := newCompiler(cache)
+	return compiler, func() {
+		if cache != nil {
+			cache.prune(cacheBytes)
+		}
+	}, err
 }
 
 func compileTree(ctx context.Context, compiler *compile.Compiler, tree schema.Tree, check checker) (*compiledRepo, error) {

@@ -21,24 +21,43 @@ import (
 type whatIfFlags struct {
 	master  masterFlag
 	against string
+	grows   int
 	all     bool
 	out     *outputFlag
 }
+
+// maxGrows is how many machines may join a simulated cell.
+const maxGrows = 10_000
 
 func (f *whatIfFlags) add(c *cobra.Command) {
 	f.master.add(c)
 	f.out = addOutput(c, "text", "json")
 	c.Flags().StringVar(&f.against, "against", "", "simulate the cell in a file that `muster checkpoint save` wrote")
+	c.Flags().IntVar(&f.grows, "cell-grows", 0, "have so many machines join first, like those that the cell has, in turn by name")
 }
 
 // cell returns the cell that is simulated, as it was when it was saved, or is now.
 func (f *whatIfFlags) cell(ctx context.Context) (*plan.Cell, *checkpoint.Cell, error) {
+	if f.grows < 0 || f.grows > maxGrows {
+		return nil, nil, invalid("how many machines join", "--cell-grows %d: want 0 to %d", f.grows, maxGrows)
+	}
 	saved, err := savedCell(ctx, &f.master, f.against)
 	if err != nil {
 		return nil, nil, err
 	}
 	c, err := plan.New(configOf(saved))
 	return c, saved, err
+}
+
+// grow has the machines join that are to.
+func (f *whatIfFlags) grow(c *plan.Cell) error {
+	if f.grows == 0 {
+		return nil
+	}
+	if _, err := c.Grow(f.grows); err != nil {
+		return invalid("a cell grows by machines like those that it has", "--cell-grows %d: %w", f.grows, err)
+	}
+	return nil
 }
 
 // savedCell returns a checkpoint from a file, or of the cell of a master.
@@ -63,10 +82,7 @@ func savedCell(ctx context.Context, m *masterFlag, file string) (*checkpoint.Cel
 
 // configOf returns what a cell in a checkpoint is simulated with.
 func configOf(c *checkpoint.Cell) plan.Config {
-	return plan.Config{
-		State: c.State, Machines: c.Machines, Now: c.At, Since: c.Since,
-		LostAfter: time.Duration(c.LostAfterSeconds * float64(time.Second)),
-	}
+	return plan.Config{State: c.State, Machines: c.Machines, Now: c.At, Since: c.Since, LostAfter: c.LostAfter()}
 }
 
 // simulated is what the commands print with -o json. Field names are stable.
@@ -127,6 +143,9 @@ func (f *machinesFlags) simulate(ctx context.Context, std stdio, args []string, 
 		return err
 	}
 	mark := c.Mark()
+	if err := f.grow(c); err != nil {
+		return err
+	}
 	if err := do(c, names); err != nil {
 		return invalid("muster status --machines lists the machines", "%w", err)
 	}
@@ -213,6 +232,37 @@ simulated machines.`,
 	return c
 }
 
+func newSimulateGrow(std stdio) *cobra.Command {
+	var f whatIfFlags
+	c := &cobra.Command{
+		Use:   "grow --cell-grows N",
+		Short: "print what a cell would do if machines joined",
+		Long: `Print what a cell would do if machines joined that are like those that it has: which
+pending tasks start, and what moves. The cell is that of --master, or of a file that muster
+checkpoint save wrote; the code is the master's, on simulated machines. The other what-ifs
+take --cell-grows too.`,
+		Example: "  muster simulate grow --cell-grows 20 --against local.checkpoint",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.grows == 0 {
+				return invalid("such as --cell-grows 20", "by how many machines? --cell-grows is not given")
+			}
+			c, saved, err := f.cell(cmd.Context())
+			if err != nil {
+				return err
+			}
+			mark := c.Mark()
+			if err := f.grow(c); err != nil {
+				return err
+			}
+			return f.run(std, c, saved, mark)
+		},
+	}
+	f.add(c)
+	c.Flags().BoolVar(&f.all, "all", false, "show all tasks, however many lines that takes")
+	return c
+}
+
 func newSimulateFit(std stdio) *cobra.Command {
 	var f whatIfFlags
 	c := &cobra.Command{
@@ -230,6 +280,9 @@ code is the master's.`,
 			}
 			c, _, err := f.cell(cmd.Context())
 			if err != nil {
+				return err
+			}
+			if err := f.grow(c); err != nil {
 				return err
 			}
 			fit, err := c.Fit(args[0])

@@ -88,7 +88,7 @@ func whyOne(ctx context.Context, cl *client.Client, what whyWhat, to explainTo) 
 	return printWhy(to, why)
 }
 
-// checkWhyService errs unless args are "service" and a name, without flags of what else is explained.
+// checkWhyService errs unless args are "service" and what may be a name, without flags of what else is explained.
 func checkWhyService(args []string, flags bool) error {
 	const hint = "such as muster why service search/front"
 	switch {
@@ -99,10 +99,13 @@ func checkWhyService(args []string, flags bool) error {
 	case flags:
 		return invalid(hint, "muster why service: --selector and --machine are about jobs and tasks")
 	}
-	return checkService(args[1])
+	return nil
 }
 
 func whyService(ctx context.Context, cl *client.Client, name string, to explainTo) error {
+	if err := checkService(ctx, cl, name); err != nil {
+		return err
+	}
 	why, err := cl.WhyService(ctx, name)
 	if err != nil {
 		return err

@@ -19,6 +19,16 @@ import (
 // needs for a device.
 var CDIDirs = []string{"/etc/cdi", "/var/run/cdi"}
 
+// GivenDevices is what the machine has of the devices that a task was given.
+type GivenDevices struct {
+	Files []Device
+	// Note says what devices have no file, and what of CDI cannot be read; "" for nothing.
+	Note string
+
+	declared []declared
+	failed   error // of CDI
+}
+
 // Edits are what CDI files say that a container needs for the devices that its task was given,
 // beside their device files.
 type Edits struct {
@@ -35,12 +45,12 @@ type Mount struct {
 	NoExec         bool
 }
 
-// Edits finds what containers need for the devices that a task was given. The error says what
-// a CDI file asks for that cannot be had.
-func (h *Host) Edits(uses []schema.DeviceUse) (Edits, error) {
+// Edits returns what containers need for the devices. The error says what a CDI file asks for that
+// cannot be had.
+func (g *GivenDevices) Edits() (Edits, error) {
 	var e Edits
-	found, err := h.declared(uses)
-	for _, d := range found {
+	err := g.failed
+	for _, d := range g.declared {
 		if err == nil {
 			err = e.take(d)
 		}
@@ -54,21 +64,21 @@ type declared struct {
 	*cdispecs.ContainerEdits
 }
 
-// declared returns what CDI files say of devices. A device of theirs is that of the machine
+// declaredOf returns what CDI files say of devices. A device of theirs is that of the machine
 // which has one of its files, and none of another's: so a task gets nothing of what it was not
 // given.
-func (h *Host) declared(uses []schema.DeviceUse) ([]declared, error) {
-	if len(uses) == 0 || len(h.cfg.CDIDirs) == 0 {
+func declaredOf(cfg *Config, uses []schema.DeviceUse) ([]declared, error) {
+	if len(uses) == 0 || len(cfg.CDIDirs) == 0 {
 		return nil, nil
 	}
-	cache, err := cdi.NewCache(cdi.WithSpecDirs(h.cfg.CDIDirs...), cdi.WithAutoRefresh(false))
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(cfg.CDIDirs...), cdi.WithAutoRefresh(false))
 	if err != nil {
 		return nil, fmt.Errorf("CDI: %w", err)
 	}
 	var out []declared
 	files := map[*cdi.Spec]bool{}
 	for _, u := range uses {
-		own, others := h.cfg.Devices[u.Kind].files(u.Index)
+		own, others := cfg.Devices[u.Kind].files(u.Index)
 		d := deviceWith(cache, own, others)
 		if d == nil {
 			continue
@@ -170,8 +180,7 @@ func (e *Edits) hook(h *cdispecs.Hook) error {
 }
 
 // furtherDevices returns the device files that CDI files say of devices, beside those that are known.
-func (h *Host) furtherDevices(uses []schema.DeviceUse, known []Device) (files []Device, err error) {
-	found, err := h.declared(uses)
+func furtherDevices(found []declared, known []Device) (files []Device) {
 	for _, of := range found {
 		for _, n := range of.DeviceNodes {
 			at := func(d Device) bool { return d.Path == n.Path }
@@ -183,5 +192,5 @@ func (h *Host) furtherDevices(uses []schema.DeviceUse, known []Device) (files []
 			}
 		}
 	}
-	return files, err
+	return files
 }

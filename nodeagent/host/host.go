@@ -182,15 +182,15 @@ func (h *Host) FirstID(owner int) int {
 	return h.cfg.Users.firstID(owner)
 }
 
-// Devices finds the files of the devices that a task was given. note says what
-// devices have none.
-func (h *Host) Devices(uses []schema.DeviceUse) (files []Device, note string) {
-	files, note = findDevices(h.cfg.Devices, uses)
-	further, err := h.furtherDevices(uses, files)
-	if err != nil {
-		note = strings.TrimPrefix(note+"; "+err.Error(), "; ")
+// Devices finds what there is of the devices that a task was given. CDI files are read here alone.
+func (h *Host) Devices(uses []schema.DeviceUse) GivenDevices {
+	var g GivenDevices
+	g.Files, g.Note = findDevices(h.cfg.Devices, uses)
+	if g.declared, g.failed = declaredOf(&h.cfg, uses); g.failed != nil {
+		g.Note = strings.TrimPrefix(g.Note+"; "+g.failed.Error(), "; ")
 	}
-	return append(files, further...), note
+	g.Files = append(g.Files, furtherDevices(g.declared, g.Files)...)
+	return g
 }
 
 // SeparateUsers reports whether tasks have users of their own.

@@ -275,7 +275,7 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 		return nil, nil, commandError{fmt.Errorf("exec %s: there is no PATH to find it in", o.command[0]), true}
 	}
 	score, limits := strconv.Itoa(b.spec.OOMScoreAdj), b.spec.Rlimits.list()
-	size := roomOf(entryRoom+len(limits)*int(unsafe.Sizeof(limit{}))+len(b.filter)*instruction+len(b.spec.Cgroups)*int(unsafe.Sizeof(uintptr(0))),
+	size := roomOf(entryRoom+childStack+len(limits)*int(unsafe.Sizeof(limit{}))+len(b.filter)*instruction+len(b.spec.Cgroups)*int(unsafe.Sizeof(uintptr(0))),
 		[]string{score, scoreFile, procType, procPath}, b.way(), paths, o.command, o.env)
 	if err := b.room.reset(size); err != nil {
 		return nil, nil, err
@@ -291,6 +291,9 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 			return nil, nil, err
 		}
 		e.rooms &^= unix.CLONE_NEWPID
+	}
+	if o.main && canShare && !e.nested() { // nobody of the container is there yet
+		e.stack = put(b.room, make([]byte, childStack))
 	}
 	if e.home != 0 && !o.main { // the child is seen by the task from its first moment
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

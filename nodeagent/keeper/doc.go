@@ -20,6 +20,9 @@
 // begins with what needs no cgroups (Prepare), and it starts the task when the agent says that
 // they are there (Begin). If the agent dies before, the task was never started.
 //
+// A Spare is a keeper that was started before there is a directory for it. It makes nothing, and ends
+// with its agent.
+//
 // Commands beside a task are forked right into its namespaces and cgroups, see
 // enter.go. Health checks of all tasks are run by one process of the machine (Checker),
 // others by one each (StartExec).

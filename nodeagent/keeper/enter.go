@@ -80,6 +80,7 @@ type scratch struct {
 	record  record
 	how     unix.OpenHow
 	lo      interfaceFlags
+	stack   []byte // of a child that shares this process's memory, see share; nil: it has a copy
 }
 
 // interfaceFlags is the kernel's struct ifreq with flags.
@@ -154,10 +155,12 @@ func (e *entry) start() (int, error) {
 //go:norace
 //go:nosplit
 func (e *entry) fork() (uintptr, syscall.Errno) {
-	// The child goes on with this stack, of which it needs what is about here: what it
-	// calls takes less than a page, since it does not grow, and it does not return.
-	here := uintptr(unsafe.Pointer(&e)) &^ e.page
-	_, _, _ = syscall.RawSyscall(unix.SYS_MADVISE, here-e.page-1, 3*(e.page+1), unix.MADV_DOFORK)
+	if e.stack == nil {
+		// The child goes on with this stack, of which it needs what is about here: what it
+		// calls takes less than a page, since it does not grow, and it does not return.
+		here := uintptr(unsafe.Pointer(&e)) &^ e.page
+		_, _, _ = syscall.RawSyscall(unix.SYS_MADVISE, here-e.page-1, 3*(e.page+1), unix.MADV_DOFORK)
+	}
 	if e.home != 0 {
 		if _, _, errno := syscall.RawSyscall(unix.SYS_SETNS, e.task, unix.CLONE_NEWPID, 0); errno != 0 {
 			return 0, errno
@@ -165,12 +168,14 @@ func (e *entry) fork() (uintptr, syscall.Errno) {
 	}
 	var pid uintptr
 	var errno syscall.Errno
-	if e.nested() {
+	if e.stack != nil {
+		pid, errno = e.share()
+	} else if e.nested() {
 		pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	} else {
 		pid, errno = e.spawn(0)
 	}
-	if errno == 0 && pid == 0 {
+	if errno == 0 && pid == 0 { // which share never returns
 		e.child()
 	}
 	if e.home != 0 {
@@ -206,6 +211,45 @@ func (e *entry) spawn(flags uint64) (uintptr, syscall.Errno) {
 	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)|uintptr(flags), 0, 0, 0, 0, 0)
 	return pid, errno
 }
+
+// share forks the child like spawn, but lends it this process's memory until its exec, and waits for
+// that: to copy even the tables of it takes longer than all that the child does. The child has a
+// stack of its own in the room. It makes the memory one that nobody may look into, which is
+// taken back here: by then nothing but this process has it.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) share() (uintptr, syscall.Errno) {
+	const flags = unix.CLONE_VM | unix.CLONE_VFORK
+	stack := uintptr(unsafe.Pointer(unsafe.SliceData(e.stack)))
+	result, tried := uintptr(0), false
+	if e.group != 0 {
+		e.clone.flags, e.clone.exitSignal, e.clone.cgroup = flags|unix.CLONE_INTO_CGROUP, uint64(unix.SIGCHLD), uint64(e.group)
+		e.clone.stack, e.clone.stackSize = uint64(stack), childStack
+		e.placed = true // as the child finds it
+		result = vfork(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&e.clone)), unsafe.Sizeof(e.clone), unsafe.Pointer(e))
+		tried = result <= lastPID
+		e.placed = tried
+	}
+	if !tried { // see spawn
+		result = vfork(unix.SYS_CLONE, flags|uintptr(unix.SIGCHLD), stack+childStack, unsafe.Pointer(e))
+	}
+	_, _, _ = syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1, 0, 0, 0, 0)
+	if result > lastPID {
+		return 0, syscall.Errno(-result)
+	}
+	return result, 0
+}
+
+// lastPID is more than any pid; what is above it is an error as the kernel returns it.
+const lastPID = 1 << 30
+
+// goOn is what vfork calls in the child.
+//
+//go:norace
+//go:nosplit
+func goOn(e *entry) { e.child() } //nolint:unused // the assembler calls it
 
 // child is the copy. It does not return.
 //

@@ -27,6 +27,9 @@ const (
 	panicFile = "keeper.log"
 )
 
+// panicFlags open panicFile.
+const panicFlags = os.O_WRONLY | os.O_CREATE | os.O_APPEND
+
 // Spec is what a keeper shall run.
 type Spec struct {
 	// Boot is the kernel's boot id when the Spec was written.

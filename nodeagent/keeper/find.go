@@ -64,7 +64,7 @@ func (r *Running) read(root, namespace string) bool {
 	if err != nil {
 		return false
 	}
-	list := strings.Split(strings.TrimSuffix(string(args), "\x00"), "\x00")
+	list := strings.Split(strings.TrimRight(string(args), "\x00"), "\x00") // a Spare has room after them
 	if len(list) != 2 || !strings.HasPrefix(list[1], root+"/") && list[1] != root {
 		return false
 	}

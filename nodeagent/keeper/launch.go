@@ -155,6 +155,9 @@ func socketPair() (end, peer *os.File, err error) {
 // fork starts the stage, below a first process if the task has a pid namespace,
 // and waits until it has become the command.
 func (h *holder) fork() error {
+	if h.paired && (h.spec.Container == nil || h.spec.HasKernel()) { // it executes none, or what is on the machine
+		_ = unix.Close(runtimeFD)
+	}
 	if h.spec.Container != nil {
 		return h.contain()
 	}

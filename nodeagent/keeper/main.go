@@ -33,6 +33,9 @@ const (
 	// checks.go.
 	checksArg = "checks"
 	copyArg   = "copy" // what copies files, inside a task; see copy.go
+	// spareArg is of a keeper that has no task yet, with the agent's state directory and room for
+	// the name of what it is to keep; see spare.go.
+	spareArg = "spare"
 )
 
 // readyFD is where a keeper answers its agent, see answer; and runtimeFD is the program of an
@@ -66,6 +69,8 @@ func Main(args []string) int {
 		return serveChecks()
 	case args[0] == probeArg:
 		return 0
+	case args[0] == spareArg:
+		return waitForTask()
 	case args[0] == copyArg:
 		return copyFiles(args[1], args[2], args[3])
 	}
@@ -80,6 +85,8 @@ func IsCall(args []string) bool {
 		return filepath.IsAbs(args[0])
 	case 2:
 		return slices.Contains([]string{stageArg, initArg, execArg, checksArg, probeArg}, args[0]) && filepath.IsAbs(args[1])
+	case 3:
+		return args[0] == spareArg && filepath.IsAbs(args[1])
 	case 4:
 		return args[0] == copyArg
 	}
@@ -109,19 +116,55 @@ type holder struct {
 
 // keep runs the task of dir to its end.
 func keep(dir string) int {
-	h := &holder{dir: dir, ended: make(chan os.Signal, 1), control: make(chan os.Signal, 16)}
-	// Before the lock: who finds it held may send a signal.
-	signal.Notify(h.ended, unix.SIGCHLD)
-	signal.Notify(h.control, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2)
-	// Not ignored, which the task would inherit.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE)
+	h := newHolder()
+	return h.keep(dir, h.settle())
+}
+
+// waitForTask is the process of a Spare.
+func waitForTask() int {
+	h := newHolder()
+	if h.settle() != nil {
+		return 1
+	}
+	warm()
+	_, err := h.ready.Write([]byte{goAhead})
+	dir := ""
+	if err == nil {
+		dir, err = assigned(h.ready)
+	}
+	if err != nil {
+		return 0 // without an agent there is nothing to be done
+	}
+	for len(h.control) > 0 { // which were not for the task
+		<-h.control
+	}
+	err = renameProcess(dir) // before the lock: who has that can be found
+	return h.keep(dir, errors.Join(err, complainIn(dir)))
+}
+
+// newHolder makes a holder of no task yet.
+func newHolder() *holder {
+	h := &holder{ended: make(chan os.Signal, 1), control: make(chan os.Signal, 16)}
 	unix.CloseOnExec(readyFD)
 	if h.paired = isSocket(readyFD); h.paired {
 		unix.CloseOnExec(runtimeFD)
 	}
 	h.ready = os.NewFile(readyFD, "ready")
+	// Before the lock: who finds it held may send a signal.
+	signal.Notify(h.control, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2)
+	// Not ignored, which the task would inherit.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE)
+	return h
+}
+
+// keep is keep of dir, unless what came before has failed.
+func (h *holder) keep(dir string, err error) int {
+	h.dir = dir
 	defer runtime.KeepAlive(h)
-	switch err := h.begin(); {
+	if err == nil {
+		err = h.begin()
+	}
+	switch {
 	case errors.Is(err, errDropped):
 		h.exit = Exit{Code: -1, At: time.Now(), Never: true, Message: neverStarted}
 		return h.finish(1)
@@ -196,11 +239,15 @@ func (h *holder) awaitAll() bool {
 	return !h.dropped
 }
 
-// goAheads is how often the agent says that it goes on.
-const goAheads = 2
+// goAhead is sent to the keeper when its Spec is there, and when all that this names is: goAheads
+// times. A Spare sends it when it is ready.
+const (
+	goAhead  = 'g'
+	goAheads = 2
+)
 
-// begin takes the lock and makes sure that nobody was here before.
-func (h *holder) begin() (err error) {
+// settle makes of what the process was started with what a keeper has.
+func (h *holder) settle() error {
 	if os.Getenv(slackVariable) != "" { // an agent of an earlier release gives none
 		if err := restoreTimerSlack(); err != nil { // of this thread, which forks
 			return err
@@ -213,6 +260,14 @@ func (h *holder) begin() (err error) {
 	if err := closeInherited(last); err != nil {
 		return err
 	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("subreaper: %w", err)
+	}
+	return nil
+}
+
+// begin takes the lock and makes sure that nobody was here before.
+func (h *holder) begin() (err error) {
 	if h.lock, err = claim(h.dir); err != nil {
 		return err
 	}
@@ -233,9 +288,6 @@ func (h *holder) begin() (err error) {
 		return fmt.Errorf("%s: no %s", h.dir, SpecFile)
 	}
 	h.groups = h.spec.Cgroups
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("subreaper: %w", err)
-	}
 	return nil
 }
 
@@ -275,6 +327,10 @@ func (h *holder) repair() {
 
 // watch obeys signals until the task's main process has ended.
 func (h *holder) watch() {
+	signal.Notify(h.ended, unix.SIGCHLD) // not before: of what ends in a start this one waits itself
+	if h.reap(); h.main == 0 {
+		return
+	}
 	for {
 		select {
 		case <-h.ended:

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,12 @@ type Starting struct {
 // directory, which holds its Exit.
 func Launch(exe, dir string, program *os.File) (*Starting, error) {
 	h := &Handle{dir: dir}
-	ready, err := h.launch(exe, program)
+	log, err := os.OpenFile(filepath.Join(dir, panicFile), panicFlags, 0o600)
+	if err != nil {
+		return nil, errors.Join(err, Abandon(dir, &Spec{}))
+	}
+	defer log.Close()
+	ready, err := h.launch(launching{exe: exe, args: []string{dir}, log: log, program: program})
 	if err != nil {
 		return nil, errors.Join(err, Abandon(dir, &Spec{}))
 	}
@@ -98,21 +104,22 @@ func (s *Starting) Drop(ctx context.Context) error {
 	return errors.Join(err, werr, s.h.Clean(), s.h.Close())
 }
 
-// goAhead is sent to the keeper when its Spec is there, and when all that this names is.
-const goAhead = 'g'
+// launching is how a keeper is started.
+type launching struct {
+	exe     string
+	args    []string
+	log     *os.File // its standard error; nil: none
+	program *os.File // as of Launch
+}
 
 // launch starts the keeper and returns our end of the socket by which it answers.
-func (h *Handle) launch(exe string, program *os.File) (*os.File, error) {
+func (h *Handle) launch(l launching) (*os.File, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	log, err := os.OpenFile(filepath.Join(h.dir, panicFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
+	log, program := cmp.Or(l.log, null), cmp.Or(l.program, null)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)
@@ -124,13 +131,10 @@ func (h *Handle) launch(exe string, program *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(err, ready.Close())
 	}
-	if program == nil {
-		program = null
-	}
 	fd := -1
 	pid := 0
 	err = withTimerSlack(idleSlack, func(before int) (err error) {
-		pid, err = syscall.ForkExec(exe, []string{exe, h.dir}, &syscall.ProcAttr{
+		pid, err = syscall.ForkExec(l.exe, append([]string{l.exe}, l.args...), &syscall.ProcAttr{
 			Dir:   "/",
 			Env:   []string{"GOMAXPROCS=1", repairVariable, slackVariable + "=" + strconv.Itoa(before)}, // it waits: more threads would only cost memory
 			Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), readyFD: w.Fd(), runtimeFD: program.Fd()},
@@ -138,10 +142,10 @@ func (h *Handle) launch(exe string, program *os.File) (*os.File, error) {
 		})
 		return err
 	})
-	runtime.KeepAlive(program)
+	runtime.KeepAlive(l)
 	if err != nil {
 		_ = ready.Close()
-		return nil, fmt.Errorf("start keeper %s: %w", exe, err)
+		return nil, fmt.Errorf("start keeper %s: %w", l.exe, err)
 	}
 	if err := unix.SetNonblock(fd, true); err != nil { // so that Go's poller takes it
 		_ = unix.Kill(pid, unix.SIGKILL)

@@ -63,13 +63,17 @@ func (d *directory) take(m *linkpb.DirectoryChange) error {
 
 // unlisted takes in that nothing is sent to some tasks any more.
 func (d *directory) unlisted(m *linkpb.Unlisted) error {
-	tasks := make([]schema.TaskName, 0, len(m.GetTasks()))
-	for _, name := range m.GetTasks() {
-		task, err := schema.ParseTaskName(d.client.cfg.Cell + "/" + name)
+	list, err := linkpb.DecodeUnlisted(m)
+	if err != nil {
+		return d.refuse(err)
+	}
+	tasks := make([]schema.TaskRef, 0, len(list))
+	for _, x := range list {
+		task, err := schema.ParseTaskName(d.client.cfg.Cell + "/" + x.Task)
 		if err != nil {
 			return d.refuse(err)
 		}
-		tasks = append(tasks, task)
+		tasks = append(tasks, schema.TaskRef{Task: task, Generation: x.Generation})
 	}
 	if d.client.cfg.Directory == nil {
 		return nil

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	helloTimeout     = 60 * time.Second // the master stores the epoch before it answers
-	sourcesTimeout   = 5 * time.Second  // for an answer, without which registries are asked
-	refuseTimeout    = time.Second      // for the master to take a Refuse
-	settled          = time.Second      // a session of that age resets the back-off
-	hintDelay        = 20 * time.Millisecond
+	helloTimeout     = 60 * time.Second      // the master stores the epoch before it answers
+	sourcesTimeout   = 5 * time.Second       // for an answer, without which registries are asked
+	refuseTimeout    = time.Second           // for the master to take a Refuse
+	settled          = time.Second           // a session of that age resets the back-off
+	hintDelay        = 2 * time.Millisecond  // what changes at once is one report
 	hintEvery        = 50 * time.Millisecond // at most 20 hints a second
 	keepaliveEvery   = 10 * time.Second      // silence after which the master is asked
 	keepaliveTimeout = 10 * time.Second      // without an answer it is gone
@@ -77,8 +77,9 @@ type Listed interface {
 	// Listing takes in that the master says when nothing is sent to tasks of the machine any
 	// more.
 	Listing() error
-	// Unlisted takes in tasks of which it says so.
-	Unlisted(tasks []schema.TaskName) error
+	// Unlisted takes in generations of tasks of which it says so; a generation of 0 is any, of a
+	// master of an earlier release.
+	Unlisted(tasks []schema.TaskRef) error
 }
 
 // Identity is what the machine shows a master over TCP. Its methods may be

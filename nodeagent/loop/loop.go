@@ -259,8 +259,8 @@ func (l *Loop) Listing() error {
 	return l.call(context.Background(), func() { l.owner.agent.Listing() })
 }
 
-// Unlisted takes in that no machine of the cell sends anything new to tasks of this one.
-func (l *Loop) Unlisted(tasks []schema.TaskName) error {
+// Unlisted takes in that no machine of the cell sends anything new to generations of tasks of this one.
+func (l *Loop) Unlisted(tasks []schema.TaskRef) error {
 	return l.call(context.Background(), func() {
 		for _, task := range tasks {
 			l.owner.agent.Unlisted(task)

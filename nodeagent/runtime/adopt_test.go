@@ -38,7 +38,7 @@ func agent(dir string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	_, r, err := openDir(dir, func(c *config) { c.Keeper = os.Getenv(keeperEnv) })
+	_, r, err := openDir(dir, func(c *config) { c.Keeper, c.Spare = os.Getenv(keeperEnv), true })
 	if err != nil {
 		return fail(err)
 	}

@@ -33,7 +33,7 @@ func sleeper(index int) *schema.Assignment {
 // that is there, one after the other, and that of the runtime alone for its bundle, each
 // after each.
 func BenchmarkContainer(b *testing.B) {
-	m := newContainerMachine(b)
+	m := newContainerMachine(b, withSpare)
 	bare := newBare(b, m)
 	var ours, theirs []time.Duration
 	var busy [2]int64 // processor time with the end of each, ours and theirs
@@ -67,7 +67,7 @@ func BenchmarkHundredContainers(b *testing.B) {
 	var ours, theirs []time.Duration
 	var own []int
 	for b.Loop() {
-		m := newContainerMachine(b)
+		m := newContainerMachine(b, withSpare)
 		bare := newBare(b, m)
 		m.contained, m.user = true, "0"
 		begin := time.Now()

@@ -320,6 +320,15 @@ func (c *containers) sealed(t *schema.TaskSpec) *os.File {
 	return nil
 }
 
+// usual returns what sealed does for a task that names no runtime.
+func (c *containers) usual() *os.File {
+	by := c.runtimes[""]
+	if by.path == "" {
+		return nil
+	}
+	return by.open()
+}
+
 // contain plans the container of the task of a, as which spec then runs. x says where, as
 // whom, and with which devices.
 func (c *containers) contain(x *container, a *schema.Assignment, spec *keeper.Spec) error {

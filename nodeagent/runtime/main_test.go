@@ -124,7 +124,7 @@ func processesOf(dir string) map[int]string {
 		}
 		command, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		environ, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if pid != os.Getpid() && (bytes.Contains(append(command, environ...), []byte(dir+"/")) || bytes.HasSuffix(command, []byte("\x00"+dir+"\x00"))) {
+		if pid != os.Getpid() && (bytes.Contains(append(command, environ...), []byte(dir+"/")) || bytes.Contains(command, []byte("\x00"+dir+"\x00"))) {
 			found[pid] = strings.ReplaceAll(string(command), "\x00", " ")
 		}
 	}

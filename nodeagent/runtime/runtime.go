@@ -39,7 +39,9 @@ type Config struct {
 	Runtimes []schema.ContainerRuntime
 	// Secrets are what it has for the secrets of tasks; nil: it runs none that has any.
 	Secrets *secrets.Machine
-	Log     *slog.Logger
+	// Spare has it hold, after its first start, one keeper ready for the next: see keeper.Spare.
+	Spare bool
+	Log   *slog.Logger
 }
 
 // Runtime runs tasks. See the package's comment.
@@ -49,6 +51,7 @@ type Runtime struct {
 	sees       surroundings
 	stock      stock
 	containers *containers
+	spares     spares
 	safe       safe
 	rlimits    rlimits
 	users      bool // tasks run as users of their own
@@ -102,6 +105,7 @@ func New(cfg Config) (*Runtime, error) {
 	r.notes = lacks.Notes()
 	r.note = h.Lacks().And(&lacks).OfTask()
 	r.attributes = r.describe()
+	r.spares.wanted, r.spares.keeper, r.spares.owner, r.spares.program, r.spares.log = cfg.Spare, cfg.Keeper, h.Dir(), r.containers.usual, cfg.Log
 	r.checker = keeper.NewChecker(cfg.Keeper, h.Dir())
 	return r, nil
 }
@@ -155,6 +159,7 @@ func (r *Runtime) Close() error {
 	}
 	r.mu.Unlock()
 	r.checker.Close()
+	errs = append(errs, r.spares.close())
 	r.watchers.Wait()
 	return errors.Join(errs...)
 }

@@ -47,15 +47,17 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 		}
 		return p, nil
 	}
+	defer r.spares.refill()
 	s, err := r.launch(dir, a)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", a.Task, err)
 	}
-	spec, err := r.prepare(dir, a)
+	devices := r.host.Devices(a.Devices)
+	spec, err := r.prepare(dir, a, &devices)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", a.Task, err), s.Drop(ctx))
 	}
-	h, err := r.begin(ctx, s, start{dir, a, spec})
+	h, err := r.begin(ctx, s, start{dir, a, spec, devices.Files})
 	if err != nil {
 		if errors.Is(err, bundle.ErrRuntime) { // the runtime was tried: it is what it was given
 			err = nodeagent.TaskError(err)
@@ -116,7 +118,7 @@ func isPast(dir string) bool {
 }
 
 // prepare makes all that the keeper needs to be there.
-func (r *Runtime) prepare(dir string, a *schema.Assignment) (spec *keeper.Spec, err error) {
+func (r *Runtime) prepare(dir string, a *schema.Assignment, devices *host.GivenDevices) (spec *keeper.Spec, err error) {
 	contained := a.Job.Task.Container != nil
 	p, err := r.places(dir, a)
 	if err != nil {
@@ -158,17 +160,16 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (spec *keeper.Spec, 
 	if spec.Rlimits, err = r.rlimits.bound(&a.Job.Task); err != nil {
 		return nil, err
 	}
-	files, note := r.host.Devices(a.Devices)
-	spec.Note = strings.Join(slices.DeleteFunc([]string{note, lessLogs}, func(s string) bool { return s == "" }), "; ")
+	spec.Note = strings.Join(slices.DeleteFunc([]string{devices.Note, lessLogs}, func(s string) bool { return s == "" }), "; ")
 	if contained {
-		x := &container{dir: dir, user: *spec.User, places: p, given: files}
-		if x.edits, err = r.host.Edits(a.Devices); err == nil {
+		x := &container{dir: dir, user: *spec.User, places: p, given: devices.Files}
+		if x.edits, err = devices.Edits(); err == nil {
 			err = r.containers.contain(x, a, spec)
 		}
 	} else {
 		work, _, tmp := r.sees.inside(p)
 		spec.Command, spec.Env, spec.Dir = a.Command(), environment(a, p.Work, work, tmp), work
-		spec.Sandbox, err = r.sees.sandbox(&a.Job.Task, p, spec.User, files)
+		spec.Sandbox, err = r.sees.sandbox(&a.Job.Task, p, spec.User, devices.Files)
 	}
 	if err != nil {
 		return nil, err
@@ -238,14 +239,15 @@ func (r *Runtime) launch(dir string, a *schema.Assignment) (*keeper.Starting, er
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	return keeper.Launch(r.cfg.Keeper, dir, r.containers.sealed(t))
+	return r.spares.launch(dir, r.containers.sealed(t))
 }
 
 // start is a start whose keeper gets ready.
 type start struct {
-	dir  string
-	of   *schema.Assignment
-	spec *keeper.Spec
+	dir     string
+	of      *schema.Assignment
+	spec    *keeper.Spec
+	devices []host.Device // that the task was given
 }
 
 // begin makes the cgroup while the keeper does what needs none, and has the task started.
@@ -253,7 +255,7 @@ func (r *Runtime) begin(ctx context.Context, s *keeper.Starting, of start) (*kee
 	of.spec.Cgroups = r.host.Cgroups().Dirs(host.TaskGroup(of.dir, of.of))
 	err := s.Prepare(of.spec)
 	if err == nil {
-		err = r.group(of.dir, of.of, of.spec)
+		err = r.group(of)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Drop(ctx))
@@ -261,16 +263,15 @@ func (r *Runtime) begin(ctx context.Context, s *keeper.Starting, of start) (*kee
 	return s.Begin(ctx)
 }
 
-// group makes the cgroup of spec.
-func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec) error {
-	devices, _ := r.host.Devices(a.Devices)
-	name, cgroups := host.TaskGroup(dir, a), r.host.Cgroups()
-	err := cgroups.Make(name, a, devices)
+// group makes the cgroup.
+func (r *Runtime) group(s start) error {
+	name, cgroups := host.TaskGroup(s.dir, s.of), r.host.Cgroups()
+	err := cgroups.Make(name, s.of, s.devices)
 	if err == nil {
-		err = cgroups.Own(name, (*host.User)(spec.User))
+		err = cgroups.Own(name, (*host.User)(s.spec.User))
 	}
 	if err == nil && r.ports {
-		err = cgroups.GuardPorts(name, a)
+		err = cgroups.GuardPorts(name, s.of)
 	}
 	return err
 }

@@ -49,7 +49,7 @@ func HeaderOf(s *model.State, o *model.Observed, commit string, now time.Time) H
 	return h
 }
 
-// lostAfter is how long a silent machine is waited for.
-func (h *Header) lostAfter() time.Duration {
+// LostAfter is how long a silent machine is waited for.
+func (h *Header) LostAfter() time.Duration {
 	return time.Duration(h.LostAfterSeconds * float64(time.Second))
 }

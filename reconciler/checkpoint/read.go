@@ -130,7 +130,7 @@ func (c *Cell) read(b []byte) error {
 // Observed returns what the cell's master knew of its machines.
 func (c *Cell) Observed() *model.Observed {
 	o := model.ObservedOf(c.Machines, c.Since)
-	if d := c.lostAfter(); d >= model.MinLostAfter {
+	if d := c.LostAfter(); d >= model.MinLostAfter {
 		o.LostAfter = d
 	}
 	return o

@@ -77,7 +77,7 @@ func (r *Redactor) Head(h schema.Head) schema.Head {
 	for dir, ds := range h.Stale {
 		h.Stale[dir] = r.diagnostics(ds)
 	}
-	h.Unread = r.diagnostics(h.Unread)
+	h.Unread, h.Warnings = r.diagnostics(h.Unread), r.diagnostics(h.Warnings)
 	return h
 }
 

@@ -95,7 +95,7 @@ func (s *drains) drain() {
 		switch most := max(1, m.spec.Drain.AtOnce); {
 		case len(m.tasks) == 0:
 			if m.before > 0 {
-				s.Event(schema.Event{Kind: schema.EventMachine, Machine: m.name, Message: "drained: nothing runs on it any more"})
+				s.Event(schema.Event{Kind: schema.EventMachine, Machine: m.name, Declared: true, Message: "drained: nothing runs on it any more"})
 			}
 		case !s.IsUp(m.name):
 			d.Waits = append(d.Waits, "it is silent")

@@ -54,7 +54,7 @@ func Adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) A
 // commit changes, of those that it promotes.
 func adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) (out Adoption, brings []string) {
 	if c.Commit != s.Head.Commit && holds(s, c) {
-		head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: s.Head.Packages}
+		head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: s.Head.Packages, Warnings: warnings(packagesOf(c), c, nil)}
 		return Adoption{Writes: []model.Write{s.Document(model.KeyHead, head)}, Events: []schema.Event{applied(head, now)}, Head: head}, nil
 	}
 	a := newAdoption(s.HeadPackages())
@@ -342,6 +342,9 @@ func (a *adoption) result(s *model.State, c schema.Compiled, now time.Time) Adop
 	if len(a.unread) > 0 {
 		const all = "" // no directory
 		head.Unread = shortened(map[string][]schema.Diagnostic{all: a.unread})[all]
+		head.Warnings = s.Head.Warnings
+	} else {
+		head.Warnings = warnings(model.InOrder(a.packages), c, a.stale)
 	}
 	var puts, deletes []model.Write
 	used := map[schema.Digest]bool{}
@@ -390,7 +393,7 @@ func headWithoutRules(h schema.Head) schema.Head {
 	for dir, ds := range h.Stale {
 		stale[dir] = withoutRules(ds)
 	}
-	h.Unread, h.Stale = withoutRules(h.Unread), stale
+	h.Unread, h.Stale, h.Warnings = withoutRules(h.Unread), stale, withoutRules(h.Warnings)
 	return h
 }
 

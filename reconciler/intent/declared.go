@@ -168,7 +168,7 @@ func machineSpecEvents(s *model.State, was, is *Desired) []schema.Event {
 	for _, name := range slices.Sorted(maps.Keys(infos)) {
 		before, after := was.DeclaredOf(infos[name]), is.DeclaredOf(infos[name])
 		for _, message := range after.changes(&before) {
-			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Message: message})
+			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Declared: true, Message: message})
 		}
 	}
 	return out

@@ -9,6 +9,52 @@ import (
 	"github.com/musterhq/muster/schema/valid"
 )
 
+// mostWarnings bounds the warnings of a head, which is stored and loaded whole.
+const mostWarnings = 50
+
+// warnings returns the warnings of a commit that a cell shows: of what is not followed, of
+// the packages of c that are not stale, and of what is declared to no effect. The packages
+// are those taken.
+func warnings(packages []*schema.Package, c schema.Compiled, stale map[string][]schema.Diagnostic) (out []schema.Diagnostic) {
+	add := func(ds []schema.Diagnostic) {
+		for _, d := range ds {
+			if d.Severity == schema.Warning {
+				out = append(out, d)
+			}
+		}
+	}
+	add(c.Diagnostics)
+	policy := true // what says who owns what is taken as it stands in c
+	for i := range c.Packages {
+		p := &c.Packages[i]
+		_, old := stale[p.Dir]
+		if !old {
+			add(p.Diagnostics)
+		}
+		policy = policy && (!old || p.Package != nil && !declaresPolicy(p.Package) && !Tenants(nil).admin(p.Dir))
+	}
+	if policy {
+		out = append(out, silent(packages, c)...)
+	}
+	out = Fold(out)
+	if more := len(out) - mostWarnings; more > 0 {
+		out = out[:mostWarnings]
+		out[mostWarnings-1].Message += fmt.Sprintf(" (and %d more, which muster validate shows)", more)
+	}
+	return out
+}
+
+// packagesOf returns the packages of a commit that compiled, in order.
+func packagesOf(c schema.Compiled) []*schema.Package {
+	var out []*schema.Package
+	for i := range c.Packages {
+		if p := c.Packages[i].Package; p != nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // silent warns of what is declared to no effect: paths of tenants that do not exist, quotas
 // for users of no tenant; and of jobs while no cell is declared.
 // The packages are those of c that are taken.

@@ -66,7 +66,7 @@ func (c *session) list() error {
 			}
 		default: // it is sent
 		}
-		return c.stream.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_Unlisted{Unlisted: &linkpb.Unlisted{Tasks: u.Unlisted}}})
+		return c.stream.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_Unlisted{Unlisted: linkpb.EncodeUnlisted(u.Unlisted)}})
 	}
 	return nil
 }

@@ -45,7 +45,9 @@ type Follower struct {
 	Compiler Compiler
 	Secrets  Secrets // nil: nobody opens any, and their versions are not known
 	Loop     *Loop
-	Log      *slog.Logger
+	// Before is called with each commit before the loop takes it; nil for nobody.
+	Before func(ctx context.Context, c schema.Compiled)
+	Log    *slog.Logger
 }
 
 // Run follows the repository until parent ends. A newer head ends the work on an
@@ -158,6 +160,9 @@ func (f Follower) compile(ctx context.Context, commit string) error {
 			return fmt.Errorf("the secrets of commit %s: %w", commit, err)
 		}
 		f.Secrets.Take(&c, key)
+	}
+	if f.Before != nil {
+		f.Before(ctx, c)
 	}
 	return f.Loop.Adopt(ctx, c)
 }

@@ -42,6 +42,8 @@ type entry struct {
 	text   []byte // its canonical JSON
 	digest schema.DirectoryDigest
 	tasks  *schema.DirectoryTasks // if it has some
+	// generations are those of the tasks.
+	generations []uint64
 }
 
 // shard is a part of the entries.
@@ -60,7 +62,7 @@ type logged struct {
 type Unlisted struct {
 	Version uint64 // 0: nothing was sent to them before
 	Machine string
-	Tasks   []string // user/job/index
+	Tasks   []schema.UnlistedTask
 }
 
 // Version returns the newest version; 0 while there is none, and what readers have stands.
@@ -82,7 +84,7 @@ func (b *Book) Take(s *status.Snapshot, now time.Time) (gone []Unlisted, again t
 	if b.entries == nil {
 		b.entries, b.silent, b.doubted, b.is, b.began = map[string]entry{}, map[string]time.Time{}, map[string]bool{}, new(status.Snapshot), now
 	}
-	t := &turn{Book: b, now: now, unlisted: map[string][]string{}, idle: map[string][]string{}}
+	t := &turn{Book: b, now: now, unlisted: map[string][]schema.UnlistedTask{}, idle: map[string][]schema.UnlistedTask{}}
 	t.machines(s)
 	status.Merge(b.is.Parts(), s.Parts(), func(p *status.Part) string { return p.Job.Name }, func(was, is *status.Part) {
 		if was != is || b.doubted[is.Job.Name] {
@@ -92,15 +94,15 @@ func (b *Book) Take(s *status.Snapshot, now time.Time) (gone []Unlisted, again t
 	status.Merge(b.is.Services(), s.Services(), func(x *status.ServiceStatus) string { return x.Short() }, func(was, is *status.ServiceStatus) {
 		switch {
 		case is == nil:
-			t.set("service/"+was.Short(), nil)
+			t.set("service/"+was.Short(), nil, nil)
 		case was != is:
-			t.set("service/"+is.Short(), &schema.DirectoryEntry{Service: &is.DirectoryService})
+			t.set("service/"+is.Short(), &schema.DirectoryEntry{Service: &is.DirectoryService}, nil)
 		}
 	})
 	if n := s.Network(); n != nil {
-		t.set("cell", &schema.DirectoryEntry{Cell: &schema.DirectoryCell{Name: s.Brief().Cell, Network: *n}})
+		t.set("cell", &schema.DirectoryEntry{Cell: &schema.DirectoryCell{Name: s.Brief().Cell, Network: *n}}, nil)
 	} else {
-		t.set("cell", nil)
+		t.set("cell", nil, nil)
 	}
 	b.is = s
 	return t.end()
@@ -110,9 +112,9 @@ func (b *Book) Take(s *status.Snapshot, now time.Time) (gone []Unlisted, again t
 type turn struct {
 	*Book
 	now      time.Time
-	changed  []string            // keys
-	unlisted map[string][]string // by machine, as idle
-	idle     map[string][]string // tasks that stop and were not ready
+	changed  []string                         // keys
+	unlisted map[string][]schema.UnlistedTask // by machine, as idle
+	idle     map[string][]schema.UnlistedTask // tasks that stop and were not ready
 	again    time.Time
 }
 
@@ -147,14 +149,14 @@ func (t *turn) machines(s *status.Snapshot) {
 	status.Merge(t.is.Machines(), s.Machines(), func(m *status.MachineStatus) string { return m.Name }, func(was, is *status.MachineStatus) {
 		if is == nil {
 			delete(t.silent, was.Name)
-			t.set("machine/"+was.Name, nil)
+			t.set("machine/"+was.Name, nil, nil)
 			return
 		}
 		if was == is {
 			return
 		}
 		address, _ := netip.ParseAddr(is.Address) // of an agent of an earlier release there is none
-		t.set("machine/"+is.Name, &schema.DirectoryEntry{Machine: &schema.DirectoryMachine{Name: is.Name, Address: address, Subnets: is.Subnets, Leaving: is.Leaving}})
+		t.set("machine/"+is.Name, &schema.DirectoryEntry{Machine: &schema.DirectoryMachine{Name: is.Name, Address: address, Subnets: is.Subnets, Leaving: is.Leaving}}, nil)
 		switch since, known := t.silent[is.Name]; {
 		case is.Health != string(model.HealthSilent):
 			delete(t.silent, is.Name)
@@ -192,11 +194,12 @@ func (t *turn) part(was, is *status.Part) {
 	if is != nil && is.Job.Kind != schema.Allocs {
 		user, job := split(is.Job.Name)
 		var at *schema.DirectoryTasks
+		var generations []uint64
 		flush := func() {
 			if at != nil && len(at.Tasks) > 0 {
 				k := key(is.Job.Name, at.Part)
 				delete(stale, k)
-				t.set(k, &schema.DirectoryEntry{Tasks: at})
+				t.set(k, &schema.DirectoryEntry{Tasks: at}, generations)
 			}
 		}
 		for i := range is.Tasks {
@@ -204,20 +207,22 @@ func (t *turn) part(was, is *status.Part) {
 			index := indexOf(task.Name)
 			if part := index / schema.DirectoryPart; at == nil || at.Part != part {
 				flush()
-				at = &schema.DirectoryTasks{User: user, Job: job, Part: part, Labels: is.Job.Labels, Policy: is.Job.Policy}
+				at, generations = &schema.DirectoryTasks{User: user, Job: job, Part: part, Labels: is.Job.Labels, Policy: is.Job.Policy}, nil
 			}
 			k := key(is.Job.Name, at.Part)
-			if x, ok := t.task(is.Job.Name, k, index, task); ok {
-				at.Tasks = append(at.Tasks, x)
+			if x, generation, ok := t.task(is.Job.Name, k, index, task); ok {
+				at.Tasks, generations = append(at.Tasks, x), append(generations, generation)
 			}
 			if task.State == status.TaskStopping && !stopped(was, task.Name) {
-				t.stops(task, find(t.entries[k].tasks, index))
+				e := t.entries[k]
+				was, _ := e.find(index)
+				t.stops(task, was)
 			}
 		}
 		flush()
 	}
 	for _, k := range slices.Sorted(maps.Keys(stale)) {
-		t.set(k, nil)
+		t.set(k, nil, nil)
 	}
 }
 
@@ -233,11 +238,12 @@ func stopped(job *status.Part, name string) bool {
 // stops takes in that a task begins to stop, which the directory has had as was; nil if it has not. Of one
 // that was ready, set finds that out.
 func (t *turn) stops(task *status.TaskStatus, was *schema.DirectoryTask) {
+	is := schema.UnlistedTask{Task: task.Name, Generation: task.Generation}
 	switch {
 	case t.version == 0: // a master before this one may have had it as ready
-		t.unlisted[task.Machine] = append(t.unlisted[task.Machine], task.Name)
+		t.unlisted[task.Machine] = append(t.unlisted[task.Machine], is)
 	case was == nil || !was.Ready || was.Machine != task.Machine:
-		t.idle[task.Machine] = append(t.idle[task.Machine], task.Name)
+		t.idle[task.Machine] = append(t.idle[task.Machine], is)
 	}
 }
 
@@ -253,38 +259,39 @@ func indexOf(task string) int {
 	return n
 }
 
-// task returns a task as the directory has it, under a key; false if it is nowhere.
-func (t *turn) task(job, key string, index int, s *status.TaskStatus) (schema.DirectoryTask, bool) {
+// task returns a task as the directory has it, under a key, and of which generation that is; false if it is nowhere.
+func (t *turn) task(job, key string, index int, s *status.TaskStatus) (x schema.DirectoryTask, generation uint64, ok bool) {
 	if s.Machine == "" || s.State == status.TaskDone || s.State == status.TaskDead {
-		return schema.DirectoryTask{}, false
+		return schema.DirectoryTask{}, 0, false
 	}
 	address, _ := netip.ParseAddr(s.Address)
 	address6, _ := netip.ParseAddr(s.Address6)
-	x := schema.DirectoryTask{Index: index, Machine: s.Machine, Address: address, Address6: address6, Ports: s.Ports, Ready: s.Works()}
+	x = schema.DirectoryTask{Index: index, Machine: s.Machine, Address: address, Address6: address6, Ports: s.Ports, Ready: s.Works()}
 	if s.State != status.TaskUnknown || !t.inDoubt(s.Machine) {
-		return x, true
+		return x, s.Generation, true
 	}
 	t.doubted[job] = true
-	if was := find(t.entries[key].tasks, index); was != nil && was.Machine == x.Machine {
-		return *was, true
+	e := t.entries[key]
+	if was, generation := e.find(index); was != nil && was.Machine == x.Machine {
+		return *was, generation, true
 	}
-	return x, true
+	return x, s.Generation, true
 }
 
-// find returns the task with an index; nil if there is none.
-func find(of *schema.DirectoryTasks, index int) *schema.DirectoryTask {
-	if of == nil {
-		return nil
+// find returns the task with an index, and its generation; nil if there is none.
+func (e *entry) find(index int) (*schema.DirectoryTask, uint64) {
+	if e.tasks == nil {
+		return nil, 0
 	}
-	i, ok := slices.BinarySearchFunc(of.Tasks, index, func(x schema.DirectoryTask, index int) int { return x.Index - index })
+	i, ok := slices.BinarySearchFunc(e.tasks.Tasks, index, func(x schema.DirectoryTask, index int) int { return x.Index - index })
 	if !ok {
-		return nil
+		return nil, 0
 	}
-	return &of.Tasks[i]
+	return &e.tasks.Tasks[i], e.generations[i]
 }
 
-// set sets the entry of a key, or removes it with nil.
-func (t *turn) set(key string, e *schema.DirectoryEntry) {
+// set sets the entry of a key, or removes it with nil. Of tasks it is said of which generations they are.
+func (t *turn) set(key string, e *schema.DirectoryEntry, generations []uint64) {
 	was, there := t.entries[key]
 	if e == nil && !there {
 		return
@@ -295,9 +302,10 @@ func (t *turn) set(key string, e *schema.DirectoryEntry) {
 	}
 	var is entry
 	if e != nil {
-		is = entry{text: schema.Canonical(e), tasks: e.Tasks}
+		is = entry{text: schema.Canonical(e), tasks: e.Tasks, generations: generations}
 		is.digest = schema.DirectoryDigestOf(is.text)
 		if there && is.digest == was.digest {
+			t.entries[key] = is // a generation may be another
 			return
 		}
 		t.entries[key], s.keys[key] = is, struct{}{}
@@ -313,11 +321,31 @@ func (t *turn) set(key string, e *schema.DirectoryEntry) {
 	}
 	for i := range was.tasks.Tasks {
 		old := &was.tasks.Tasks[i]
-		if now := find(is.tasks, old.Index); old.Ready && (now == nil || !now.Ready || now.Machine != old.Machine || !now.At(old.Address) || old.Address6.IsValid() && !now.At(old.Address6)) {
-			task := fmt.Sprintf("%s/%s/%d", was.tasks.User, was.tasks.Job, old.Index)
-			t.unlisted[old.Machine] = append(t.unlisted[old.Machine], task)
+		if now, _ := is.find(old.Index); old.Ready && (now == nil || !now.Ready || now.Machine != old.Machine || !now.At(old.Address) || old.Address6.IsValid() && !now.At(old.Address6)) {
+			t.unlisted[old.Machine] = append(t.unlisted[old.Machine], schema.UnlistedTask{
+				Task: fmt.Sprintf("%s/%s/%d", was.tasks.User, was.tasks.Job, old.Index), Generation: was.generations[i],
+			})
 		}
 	}
+}
+
+// lists reports whether a task is ready on a machine.
+func (b *Book) lists(machine, task string) bool {
+	job := model.JobOf(task)
+	user, name := split(job)
+	index := indexOf(task)
+	e := b.entries[(&schema.DirectoryEntry{Tasks: &schema.DirectoryTasks{User: user, Job: name, Part: index / schema.DirectoryPart}}).Key()]
+	x, _ := e.find(index)
+	return x != nil && x.Ready && x.Machine == machine
+}
+
+// changedSince reports whether one of some keys may have changed since a version.
+func (b *Book) changedSince(version uint64, of func(key string) bool) bool {
+	if version < b.floor || version == 0 {
+		return true // so much is not kept, or it is not known what the reader has
+	}
+	at := sort.Search(len(b.log), func(i int) bool { return b.log[i].version > version })
+	return slices.ContainsFunc(b.log[at:], func(l logged) bool { return of(l.key) })
 }
 
 // Since returns what leads from a version to the newest; false if so much is not kept, or the

@@ -20,7 +20,16 @@ var t0 = time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // task is a task that runs on a machine, and has a port.
 func task(name, machine string) status.TaskStatus {
-	return status.TaskStatus{Name: name, State: status.TaskRunning, Machine: machine, Address: "10.0.0." + machine[1:], Ports: schema.PortsOf(map[string]int{"http": 80})}
+	return status.TaskStatus{Name: name, Generation: 7, State: status.TaskRunning, Machine: machine, Address: "10.0.0." + machine[1:], Ports: schema.PortsOf(map[string]int{"http": 80})}
+}
+
+// of7 are tasks of generation 7, as task makes them.
+func of7(tasks ...string) []schema.UnlistedTask {
+	var out []schema.UnlistedTask
+	for _, t := range tasks {
+		out = append(out, schema.UnlistedTask{Task: t, Generation: 7})
+	}
+	return out
 }
 
 func machine(name, health string) status.MachineStatus {
@@ -85,15 +94,15 @@ func TestBook(t *testing.T) {
 		again time.Duration
 	}{
 		{"both run", cell(up, task("ann/web/0", "m1"), task("ann/web/1", "m2")), 0, []string{"web/0@m1", "web/1@m2"}, nil, 0},
-		{"one stops", cell(up, task("ann/web/0", "m1"), stopping), 1, []string{"web/0@m1", "!web/1@m2"}, []Unlisted{{2, "m2", []string{"ann/web/1"}}}, 0},
+		{"one stops", cell(up, task("ann/web/0", "m1"), stopping), 1, []string{"web/0@m1", "!web/1@m2"}, []Unlisted{{2, "m2", of7("ann/web/1")}}, 0},
 		{"it is gone", cell(up, task("ann/web/0", "m1")), 1, []string{"web/0@m1"}, nil, 0},
 		{"it starts", cell(up, task("ann/web/0", "m1"), starting), 1, []string{"web/0@m1", "!web/1@m2"}, nil, 0},
 		{"it is ready", cell(up, task("ann/web/0", "m1"), task("ann/web/1", "m2")), 1, []string{"web/0@m1", "web/1@m2"}, nil, 0},
 		{"its machine is silent", cell(silent, task("ann/web/0", "m1"), unknown), 1, []string{"web/0@m1", "web/1@m2"}, nil, Doubt},
-		{"for long", cell(silent, task("ann/web/0", "m1"), unknown), Doubt, []string{"web/0@m1", "!web/1@m2"}, []Unlisted{{6, "m2", []string{"ann/web/1"}}}, 0},
+		{"for long", cell(silent, task("ann/web/0", "m1"), unknown), Doubt, []string{"web/0@m1", "!web/1@m2"}, []Unlisted{{6, "m2", of7("ann/web/1")}}, 0},
 		{"it speaks", cell(up, task("ann/web/0", "m1"), task("ann/web/1", "m2")), 1, []string{"web/0@m1", "web/1@m2"}, nil, 0},
-		{"the task moves", cell(up, task("ann/web/0", "m1"), task("ann/web/1", "m1")), 1, []string{"web/0@m1", "web/1@m1"}, []Unlisted{{8, "m2", []string{"ann/web/1"}}}, 0},
-		{"the job is removed", cell(up), 1, nil, []Unlisted{{9, "m1", []string{"ann/web/0", "ann/web/1"}}}, 0},
+		{"the task moves", cell(up, task("ann/web/0", "m1"), task("ann/web/1", "m1")), 1, []string{"web/0@m1", "web/1@m1"}, []Unlisted{{8, "m2", of7("ann/web/1")}}, 0},
+		{"the job is removed", cell(up), 1, nil, []Unlisted{{9, "m1", of7("ann/web/0", "ann/web/1")}}, 0},
 	}
 	var b Book
 	now, at, have := t0, uint64(0), map[string][]byte{}
@@ -145,6 +154,41 @@ func TestBookBegins(t *testing.T) {
 	}
 }
 
+func listedAs(b *Book) *schema.DirectoryTask {
+	e := b.entries["tasks/ann/web/0"]
+	x, _ := e.find(0)
+	return x
+}
+
+// TestBookGenerations: what is said of a task is of the generation that was listed, also when another has followed on
+// the machine.
+func TestBookGenerations(t *testing.T) {
+	t.Parallel()
+	up := []status.MachineStatus{machine("m1", "up")}
+	of := func(generation uint64, state status.TaskState) status.TaskStatus {
+		x := task("ann/web/0", "m1")
+		x.Generation, x.State = generation, state
+		return x
+	}
+	var b Book
+	for i, step := range []struct {
+		is   status.TaskStatus
+		gone []Unlisted
+	}{
+		{of(7, status.TaskRunning), nil},
+		{of(8, status.TaskStarting), []Unlisted{{2, "m1", of7("ann/web/0")}}},
+		{of(8, status.TaskStopping), []Unlisted{{0, "m1", []schema.UnlistedTask{{Task: "ann/web/0", Generation: 8}}}}},
+		{of(9, status.TaskRunning), nil},
+		{of(10, status.TaskRunning), nil}, // nobody sees a difference
+		{of(10, status.TaskStopping), []Unlisted{{4, "m1", []schema.UnlistedTask{{Task: "ann/web/0", Generation: 10}}}}},
+	} {
+		gone, _ := b.Take(cell(up, step.is), t0.Add(time.Duration(i)*time.Second))
+		if diff := cmp.Diff(step.gone, gone); diff != "" {
+			t.Errorf("step %d: -want +got\n%s", i, diff)
+		}
+	}
+}
+
 // TestBookTwoFamilies: a task is listed with both of its addresses, and is not what it was when it loses one.
 func TestBookTwoFamilies(t *testing.T) {
 	t.Parallel()
@@ -164,7 +208,7 @@ func TestBookTwoFamilies(t *testing.T) {
 			t.Errorf("at %q: gone %v", step.v6, gone)
 		}
 		want, _ := netip.ParseAddr(step.v6)
-		if got := find(b.entries["tasks/ann/web/0"].tasks, 0); got == nil || got.Address != netip.MustParseAddr("10.0.0.1") || got.Address6 != want {
+		if got := listedAs(&b); got == nil || got.Address != netip.MustParseAddr("10.0.0.1") || got.Address6 != want {
 			t.Errorf("at %q: listed as %+v", step.v6, got)
 		}
 	}

@@ -13,12 +13,14 @@ import (
 const (
 	// takeEvery is the least time between two looks at a cell: what happens in between is one
 	// version.
-	takeEvery = 50 * time.Millisecond
+	takeEvery = 25 * time.Millisecond
 	// restEvery is the least time between two looks at a cell without services, while nobody reads
 	// of anything else.
 	restEvery = time.Second
-	// takeShare is which part of its time the directory lets a processor look.
+	// takeShare is which part of its time the directory lets a processor look, unless that makes it
+	// wait for more than mostPause: on a machine with much else to do a look takes long, too.
 	takeShare = 5
+	mostPause = 250 * time.Millisecond
 	// ackWithin is how long agents are waited for that do not acknowledge a version. It is less
 	// than an agent that stops a task waits at most, see nodeagent.
 	ackWithin = 2 * time.Second
@@ -58,7 +60,7 @@ type Directory struct {
 // departure is the end of a machine's last reader.
 type departure struct {
 	at       time.Time
-	unlisted []string // for the next one
+	unlisted []schema.UnlistedTask // for the next one
 }
 
 // unlisting waits for all readers to know that nothing is to be sent to some tasks.
@@ -82,7 +84,7 @@ type Reader struct {
 	at       uint64                   // the version that was sent last
 	sent     time.Time                // when it was
 	acked    uint64
-	unlisted []string
+	unlisted []schema.UnlistedTask
 }
 
 // New returns the directory of a cell, which Run follows.
@@ -140,7 +142,7 @@ func (d *Directory) run(ctx context.Context) {
 				due = time.After(time.Until(again))
 			}
 		}
-		pause := time.NewTimer(max(d.every(), takeShare*time.Since(began)))
+		pause := time.NewTimer(max(d.every(), min(takeShare*time.Since(began), mostPause)))
 		if err == nil {
 			select {
 			case <-newer:
@@ -179,6 +181,7 @@ func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
 	if d.book.Version() == was {
 		return again
 	}
+	d.relist()
 	if len(gone) > 0 {
 		u := &unlisting{version: d.book.Version(), tasks: gone, left: d.awaited(time.Now())}
 		u.timer = time.AfterFunc(ackWithin, func() {
@@ -192,6 +195,20 @@ func (d *Directory) take(ctx context.Context, s *status.Snapshot) time.Time {
 		r.notify()
 	}
 	return again
+}
+
+// relist forgets to let machines know of tasks that have become ready again: the next stop of one is another. The
+// caller has the lock.
+func (d *Directory) relist() {
+	for _, u := range d.waiting {
+		for i := range u.tasks {
+			of := &u.tasks[i]
+			of.Tasks = slices.DeleteFunc(of.Tasks, func(x schema.UnlistedTask) bool { return d.book.lists(of.Machine, x.Task) })
+		}
+	}
+	for r := range d.readers {
+		r.unlisted = slices.DeleteFunc(r.unlisted, func(x schema.UnlistedTask) bool { return d.book.lists(r.machine, x.Task) })
+	}
 }
 
 // awake returns how many readers do not rest. The caller has the lock.
@@ -277,13 +294,22 @@ func (d *Directory) Read(machine string, have *schema.DirectoryDigests, rests bo
 	return r
 }
 
-// Behind returns since when machines that are connected have not acknowledged what was sent to them.
-func (d *Directory) Behind() map[string]time.Time {
+// Behind returns since when machines that are connected have not acknowledged what was sent to them, of those that
+// may lack an entry with one of some keys.
+func (d *Directory) Behind(lacks func(key string) bool) map[string]time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := map[string]time.Time{}
+	out, known := map[string]time.Time{}, map[uint64]bool{}
 	for machine, r := range d.machines {
-		if !r.rests && r.at != r.acked {
+		if r.rests || r.at == r.acked {
+			continue
+		}
+		is, ok := known[r.acked]
+		if !ok {
+			is = d.book.changedSince(r.acked, lacks)
+			known[r.acked] = is
+		}
+		if is {
 			out[machine] = r.sent
 		}
 	}
@@ -384,7 +410,7 @@ func (d *Directory) sendIdle(u Unlisted) bool {
 	if u.Version != 0 {
 		return false
 	}
-	d.send(Unlisted{0, u.Machine, slices.DeleteFunc(u.Tasks, func(task string) bool {
+	d.send(Unlisted{0, u.Machine, slices.DeleteFunc(u.Tasks, func(task schema.UnlistedTask) bool {
 		return slices.ContainsFunc(d.waiting, func(w *unlisting) bool {
 			return slices.ContainsFunc(w.tasks, func(of Unlisted) bool { return slices.Contains(of.Tasks, task) })
 		})

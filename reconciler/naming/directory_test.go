@@ -2,6 +2,7 @@ package naming
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -97,7 +98,7 @@ func TestUnlisted(t *testing.T) {
 				if took := time.Since(began); took != tt.want {
 					t.Errorf("told after %v, want %v", took, tt.want)
 				}
-				if u, _ := a.Next(2); !slices.Equal(u.Unlisted, []string{"ann/web/0"}) || u.Version != 0 {
+				if u, _ := a.Next(2); !slices.Equal(u.Unlisted, of7("ann/web/0")) || u.Version != 0 {
 					t.Errorf("told %v, version %d", u.Unlisted, u.Version)
 				}
 				cancel()
@@ -135,11 +136,11 @@ func TestUnlistedBack(t *testing.T) {
 	for name, tt := range map[string]struct {
 		alone bool // it is the last to go
 		after time.Duration
-		want  []string
+		want  []schema.UnlistedTask
 	}{
-		"soon":             {false, ackWithin, []string{"ann/web/0"}},
+		"soon":             {false, ackWithin, of7("ann/web/0")},
 		"an hour later":    {false, time.Hour, nil},
-		"soon, to nobody":  {true, ackWithin, []string{"ann/web/0"}},
+		"soon, to nobody":  {true, ackWithin, of7("ann/web/0")},
 		"later, to nobody": {true, time.Hour, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,6 +178,84 @@ func TestUnlistedBack(t *testing.T) {
 	}
 }
 
+// TestUnlistedNotAgain: a machine does not learn that nothing is sent to a task that has become ready again, however late
+// another machine acknowledges that it was not: of its stop it learns when all know of that.
+func TestUnlistedNotAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		up := []status.MachineStatus{machine("m1", "up"), machine("m2", "up")}
+		is := func(state status.TaskState, health schema.HealthState) *status.Snapshot {
+			x := task("ann/web/0", "m1")
+			x.State, x.Health = state, health
+			return cell(up, x)
+		}
+		cells := &source{}
+		cells.publish(is(status.TaskRunning, schema.Healthy))
+		_, readers, end := cells.follow(0, "m1", "m2")
+		defer end()
+		a, b := readers[0], readers[1]
+		for _, s := range []*status.Snapshot{is(status.TaskRunning, schema.Unhealthy), is(status.TaskRunning, schema.Healthy), is(status.TaskStopping, schema.Healthy)} {
+			cells.publish(s)
+			synctest.Wait()
+			u, _ := a.Next(1)
+			a.Next(u.Version)
+			time.Sleep(takeEvery)
+		}
+		synctest.Wait()
+		behind, _ := b.Next(1) // all three
+		if again := behind.Version; again != 4 {
+			t.Fatalf("it is sent version %d", again)
+		}
+		for v := uint64(2); v < 4; v++ { // it says what it was never sent
+			b.Next(v)
+		}
+		time.Sleep(ackWithin - 3*takeEvery)
+		synctest.Wait()
+		if u, _ := a.Next(4); len(u.Unlisted) > 0 {
+			t.Errorf("told %v before all know of the stop", u.Unlisted)
+		}
+		b.Next(4)
+		if u, _ := a.Next(4); !slices.Equal(u.Unlisted, of7("ann/web/0")) {
+			t.Errorf("told %v", u.Unlisted)
+		}
+	})
+}
+
+// TestBehind: of machines that have not acknowledged what was sent to them are those that may lack what is asked for.
+func TestBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		up := []status.MachineStatus{machine("m1", "up"), machine("m2", "up")}
+		cells := &source{}
+		cells.publish(cell(up, task("ann/web/0", "m1")))
+		d, readers, end := cells.follow(0, "m1", "m2")
+		defer end()
+		behind := func(key string) []string {
+			return slices.Sorted(maps.Keys(d.Behind(func(k string) bool { return k == key })))
+		}
+		both := []string{"m1", "m2"}
+		d.Read("m3", new(schema.DirectoryDigests), false).Next(0)
+		if is := behind("service/ann/front"); !slices.Equal(is, []string{"m3"}) {
+			t.Errorf("of one that has just begun: %v", is)
+		}
+		cells.publish(cell(up, task("ann/web/0", "m2")))
+		synctest.Wait()
+		for _, r := range readers {
+			r.Next(1)
+		}
+		if is := behind("tasks/ann/web/0"); !slices.Equal(is, append(both, "m3")) {
+			t.Errorf("of the task that has changed: %v", is)
+		}
+		if is := behind("tasks/ann/other/0"); !slices.Equal(is, []string{"m3"}) {
+			t.Errorf("of another: %v", is)
+		}
+		readers[0].Next(2)
+		if is := behind("tasks/ann/web/0"); !slices.Equal(is, []string{"m2", "m3"}) {
+			t.Errorf("of those that have not acknowledged it: %v", is)
+		}
+	})
+}
+
 // TestUnlistedIdle: a task that stops without having been ready waits for nobody.
 func TestUnlistedIdle(t *testing.T) {
 	t.Parallel()
@@ -192,7 +271,7 @@ func TestUnlistedIdle(t *testing.T) {
 		stopping.State = status.TaskStopping
 		cells.publish(cell(up, stopping))
 		synctest.Wait()
-		if u, _ := readers[0].Next(1); !slices.Equal(u.Unlisted, []string{"ann/web/0"}) {
+		if u, _ := readers[0].Next(1); !slices.Equal(u.Unlisted, of7("ann/web/0")) {
 			t.Errorf("told %v", u.Unlisted)
 		}
 	})

@@ -123,7 +123,9 @@ func (c *Cell) Add(info schema.MachineInfo) error {
 	}
 	m := newMachine(&model.SavedMachine{Name: info.Name, Report: &schema.Report{Machine: info}}, epoch)
 	c.machines[info.Name] = m
-	c.names = slices.Sorted(maps.Keys(c.machines))
+	if i, has := slices.BinarySearch(c.names, info.Name); !has {
+		c.names = slices.Insert(c.names, i, info.Name)
+	}
 	if err := c.carryOut(); err != nil {
 		return err
 	}

@@ -390,3 +390,35 @@ func TestWhatIf(t *testing.T) {
 		t.Error("a machine that is not there is drained")
 	}
 }
+
+// TestGrow: machines that join are like those that are up, and take what was pending.
+func TestGrow(t *testing.T) {
+	t.Parallel()
+	c := newCell(t, machine("m1", 4, 16), machine("m2", 2, 16))
+	if o := does(t, c, commit(1, job("web", 200, 18, "1"))); o.Ending != plan.Waiting || len(o.Pending) != 12 {
+		t.Fatalf("%s: %v", o.Ending, o.Pending)
+	}
+	mark := c.Mark()
+	names, err := c.Grow(3)
+	if err != nil || !slices.Equal(names, []string{"grown-1", "grown-2", "grown-3"}) {
+		t.Fatalf("%v, %v", names, err)
+	}
+	ending, last, err := c.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := c.Outcome(mark, ending, last)
+	on := map[string]int{}
+	for _, task := range o.Tasks {
+		on[task.To]++
+	}
+	if diff := cmp.Diff(map[string]int{"grown-1": 4, "grown-2": 2, "grown-3": 4}, on); diff != "" || len(o.Pending) != 2 || o.Machines.After.Up != 5 {
+		t.Errorf("%d pending, %+v\n%s", len(o.Pending), o.Machines.After, diff)
+	}
+	if more, err := c.Grow(1); err != nil || more[0] != "grown-4" {
+		t.Errorf("again: %v, %v", more, err)
+	}
+	if _, err := newCell(t).Grow(1); err == nil {
+		t.Error("a cell without machines grows")
+	}
+}

@@ -2,6 +2,8 @@ package plan
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -56,6 +58,43 @@ func (c *Cell) Drain(names []string, atOnce int) error {
 		Drain: &schema.Drain{AtOnce: atOnce, AtDeadline: schema.DeadlineBudget},
 	}}
 	return c.commitWith(commit, p)
+}
+
+// grown is what machines are called that join only to see what would be, before their number.
+const grown = "grown-"
+
+// Grow has n machines join that are like those that are up, each in turn by name, and returns
+// their names. It errs if none is up.
+func (c *Cell) Grow(n int) ([]string, error) {
+	var like []*machine
+	for _, name := range c.names {
+		if m := c.machines[name]; !m.silent {
+			like = append(like, m)
+		}
+	}
+	if len(like) == 0 {
+		return nil, fmt.Errorf("cell %s has no machine that is up, which others could be like", c.state().Cell)
+	}
+	names := make([]string, 0, n)
+	for number := 1; len(names) < n; number++ {
+		name := fmt.Sprintf("%s%d", grown, number)
+		if c.state().Machines[name] != nil {
+			continue
+		}
+		info := like[len(names)%len(like)].report.Machine
+		info.Name, info.Boot, info.ID, info.Shares = name, "planned", "", ""
+		if info.Address != "" { // of 198.18.0.0/15, which is for tests (RFC 2544)
+			info.Address = netip.AddrFrom4([4]byte{198, 18 + byte(number>>16&1), byte(number >> 8), byte(number)}).String()
+		}
+		if info.Attributes = maps.Clone(info.Attributes); info.Attributes["hostname"] != "" {
+			info.Attributes["hostname"] = name
+		}
+		if err := c.Add(info); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
 }
 
 // Fit is how many more tasks of a job have room. Field names are stable.

@@ -14,9 +14,9 @@ const (
 )
 
 // Warning is that a quota is less than it says, or than what its owner has
-// admitted.
+// admitted. One without a user is of the commit.
 type Warning struct {
-	User       string            `json:"user"`
-	Band       schema.Band       `json:"band"`
+	User       string            `json:"user,omitempty"`
+	Band       schema.Band       `json:"band,omitempty"`
 	Diagnostic schema.Diagnostic `json:"diagnostic"`
 }

@@ -130,6 +130,9 @@ func (d *describer) repository() {
 		d.status.Notes = append(d.status.Notes, intent.NoTenants.Message)
 	}
 	d.status.Notes = append(d.status.Notes, d.in.Source.Notes...)
+	for _, w := range s.Head.Warnings {
+		d.status.Warnings = append(d.status.Warnings, quota.Warning{Diagnostic: w})
+	}
 	d.status.Warnings = append(d.status.Warnings, d.in.Last.Admission.Warnings...)
 	if text := d.in.Last.Recovering; text != "" {
 		d.wait(WaitRestore, "", text)

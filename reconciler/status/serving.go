@@ -240,6 +240,22 @@ func (s *Snapshot) ExplainService(v *ServiceStatus, behind map[string]time.Time,
 	return out
 }
 
+// Concerns returns which entries of the directory, by key, say where connections to a service go: its own, and
+// the tasks of jobs that it picks, or that are no more.
+func (s *Snapshot) Concerns(v *ServiceStatus) func(key string) bool {
+	own, tasks := (&schema.DirectoryEntry{Service: &v.DirectoryService}).Key(), "tasks/"+v.User+"/"
+	jobs := map[string]bool{}
+	for p := range s.picks(v) {
+		jobs[p.part.Job.Name] = true
+	}
+	return func(key string) bool {
+		rest, ok := strings.CutPrefix(key, tasks)
+		name, _, _ := strings.Cut(rest, "/")
+		job := v.User + "/" + name
+		return key == own || ok && (jobs[job] || s.Part(job) == nil)
+	}
+}
+
 // endpoint returns a task that the service picks.
 func (x *ServiceExplanation) endpoint(v *ServiceStatus, p picked, t *TaskStatus) ServingEndpoint {
 	e := ServingEndpoint{Weight: p.weight, Sent: []string{}}

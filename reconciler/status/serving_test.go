@@ -117,3 +117,17 @@ func TestServing(t *testing.T) {
 		})
 	}
 }
+
+func TestConcerns(t *testing.T) {
+	t.Parallel()
+	s, v := front(func(_ *Status, v *ServiceStatus) { v.Selector = "track=canary" })
+	concerns := s.Concerns(v)
+	for key, want := range map[string]bool{
+		"service/u/front": true, "service/u/other": false, "tasks/u/next/0": true, "tasks/u/next/12": true, "tasks/u/web/0": false, "tasks/u/gone/0": true,
+		"tasks/v/web/0": false, "tasks/v/gone/0": false, "machine/m1": false, "cell": false,
+	} {
+		if got := concerns(key); got != want {
+			t.Errorf("%s: %v", key, got)
+		}
+	}
+}

@@ -42,8 +42,9 @@ type Status struct {
 	// Suspended are the jobs that commits leave as they are, or all of them,
 	// since a person has said so.
 	Suspended []SuspensionStatus `json:"suspended"`
-	// Warnings are of quotas: those that the machines do not back, and owners
-	// that have more than theirs is now. They keep nothing from Converged.
+	// Warnings are those of the commit that is applied, and of quotas: those that the
+	// machines do not back, and owners that have more than theirs is now. They keep
+	// nothing from Converged.
 	Warnings []quota.Warning `json:"warnings"`
 	Machines []MachineStatus `json:"machines"`
 	Jobs     []JobStatus     `json:"jobs"`

@@ -33,7 +33,7 @@ type Local struct {
 // LocalUser are numeric users, both ends included, and what they may do.
 type LocalUser struct {
 	First, Last uint32
-	Role        identity.Role // Operator or ReadOnly
+	Role        identity.Role // Operator, ReadOnly or Plan
 }
 
 // peer is who has made a connection, as the kernel says.
@@ -150,11 +150,33 @@ func (s *Server) admitLocal(r *http.Request) error {
 		return nil
 	}
 	for _, u := range l.Users {
-		if p.uid >= u.First && p.uid <= u.Last && (u.Role == identity.Operator || readsOnly(r)) {
+		if p.uid >= u.First && p.uid <= u.Last && permits(u.Role, r) {
 			return nil
 		}
 	}
 	return s.refuseUser(r, p)
+}
+
+// permits reports whether a role may make a request.
+func permits(role identity.Role, r *http.Request) bool {
+	switch role {
+	case identity.Operator:
+		return true
+	case identity.ReadOnly:
+		return readsOnly(r)
+	case identity.Plan:
+		return readsOnly(r) && r.URL.Path == pathCheckpoint
+	case identity.Master, identity.Machine:
+	}
+	return false
+}
+
+// needed is the least of the roles for people that a request needs.
+func needed(r *http.Request) identity.Role {
+	if readsOnly(r) {
+		return identity.ReadOnly
+	}
+	return identity.Operator
 }
 
 // way says how a caller is known for certain.
@@ -168,14 +190,19 @@ func (l *Local) way() string {
 // refuseUser says why a caller who is known may not make the request.
 func (s *Server) refuseUser(r *http.Request, p peer) error {
 	l, name := &s.cfg.Local, userName(p.uid)
+	var role identity.Role
 	if known := fmt.Sprintf("uid %d", p.uid); name != known {
 		name = fmt.Sprintf("user %s (%s)", name, known)
 	}
-	named := slices.ContainsFunc(l.Users, func(u LocalUser) bool { return p.uid >= u.First && p.uid <= u.Last })
+	for _, u := range l.Users {
+		if p.uid >= u.First && p.uid <= u.Last && role != identity.ReadOnly {
+			role = u.Role
+		}
+	}
 	switch {
-	case named:
-		return refuse(refusedRole, "its master was started with --allow-user "+strconv.FormatUint(uint64(p.uid), 10)+":read-only",
-			"%s needs the role operator; you are %s", commandOf(r), name)
+	case role != "":
+		return refuse(refusedRole, "its master was started with --allow-user "+strconv.FormatUint(uint64(p.uid), 10)+":"+string(role),
+			"%s needs the role %s; you are %s", commandOf(r), needed(r), name)
 	case schema.IsTaskUser(p.uid):
 		return refuse(refusedTask, "ask as a user who is none of a task, or over TLS with a certificate of `muster pki issue`",
 			"you are %s, which is a task's user: tasks may not use the API of their cell", name)

@@ -1,7 +1,9 @@
 package web_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -237,4 +239,38 @@ func TestTasksConnections(t *testing.T) {
 	if n.Load() != many-web.MaxTaskConns {
 		t.Errorf("%d were closed by the server, want %d", n.Load(), many-web.MaxTaskConns)
 	}
+}
+
+// TestPlanRole: who has the role plan gets a checkpoint without values, and nothing else.
+func TestPlanRole(t *testing.T) {
+	t.Parallel()
+	cfg := config(newCell(busy()))
+	cfg.Checkpoints = emptyCheckpoint{}
+	cfg.Local = web.Local{Own: 990, Users: []web.LocalUser{{First: 1002, Last: 1002, Role: identity.Plan}}}
+	h := web.New(cfg).Handler()
+	ask := func(method, path string) *httptest.ResponseRecorder {
+		r := web.As(1002, httptest.NewRequest(method, "http://127.0.0.1:7070"+path, nil))
+		r.Header.Set("Muster-Request", "1")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	if w := ask("GET", "/v1/checkpoint"); w.Code != http.StatusOK || w.Body.String() != "values: false" {
+		t.Errorf("checkpoint: %d %s", w.Code, w.Body)
+	}
+	for _, e := range append(everything, struct{ method, path string }{"POST", "/v1/checkpoint/values"}) {
+		if w := ask(e.method, e.path); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "needs the role ") || !strings.Contains(w.Body.String(), ":plan") {
+			t.Errorf("%s %s: %d %s", e.method, e.path, w.Code, w.Body)
+		}
+	}
+}
+
+// emptyCheckpoint says only whether values were asked for.
+type emptyCheckpoint struct{}
+
+func (emptyCheckpoint) Checkpoint(_ context.Context, values bool) (func(io.Writer) error, error) {
+	return func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "values: %v", values)
+		return err
+	}, nil
 }

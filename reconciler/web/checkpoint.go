@@ -33,5 +33,8 @@ func checkpoint(s *Server, values bool) handler {
 	}
 }
 
+// pathCheckpoint is where a checkpoint without values is.
+const pathCheckpoint = "/v1/checkpoint"
+
 // trailerError is the trailer that says what ended a stream.
 const trailerError = "Muster-Error"

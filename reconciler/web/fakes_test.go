@@ -308,7 +308,7 @@ func newRegistry(c prometheus.Collector) *prometheus.Registry {
 
 func config(c *cell) web.Config {
 	return web.Config{
-		Name: "local", Cell: c, Suspensions: c, Restarts: c, Machines: c, Logs: c, Events: c, Metrics: newRegistry(web.NewMetrics(c)), Log: slog.New(slog.DiscardHandler),
+		Name: "local", Cell: c, Suspensions: c, Restarts: c, Machines: c, History: commits{}, Logs: c, Events: c, Metrics: newRegistry(web.NewMetrics(c)), Log: slog.New(slog.DiscardHandler),
 		Repository: c,
 		// Whoever runs the test may ask.
 		Local: web.Local{Own: 990, Users: []web.LocalUser{{First: uint32(os.Geteuid()), Last: uint32(os.Geteuid()), Role: identity.Operator}}},
@@ -352,4 +352,17 @@ func (c *cell) Look(context.Context) (*status.Look, error) {
 // Standing says that the head contains each commit.
 func (c *cell) Standing(_ context.Context, name string) (*status.Standing, error) {
 	return &status.Standing{Name: name, Head: "1", Is: status.StandsContained}, nil
+}
+
+// commits is the history of commit 12, and of none beside it.
+type commits struct{}
+
+func (commits) Answer(commit string, most int) (any, error) {
+	switch commit {
+	case "":
+		return []int{most}, nil
+	case "1":
+		return map[string]string{"commit": "12"}, nil
+	}
+	return nil, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"regexp"
 
 	"github.com/musterhq/muster/reconciler/status"
 )
@@ -32,8 +31,6 @@ func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
 	return writeJSON(w, l)
 }
-
-var commitName = regexp.MustCompile(`^[0-9a-f]{1,64}$`)
 
 // commit answers how a commit stands to the head.
 func (s *Server) commit(w http.ResponseWriter, r *http.Request) error {

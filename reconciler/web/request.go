@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,9 @@ import (
 
 // maxWait is the longest that one request may wait.
 const maxWait = time.Minute
+
+// commitName is a commit's hash, or the beginning of one.
+var commitName = regexp.MustCompile(`^[0-9a-f]{1,64}$`)
 
 // failure is an error with its status code, and what to do about it.
 type failure struct {

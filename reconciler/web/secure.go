@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,10 +43,10 @@ func (s *Server) admit(r *http.Request) (*identity.Peer, error) {
 			"show a certificate of `muster pki issue --role operator` or read-only",
 		}
 	}
-	if !readsOnly(r) && p.Role != identity.Operator {
+	if !permits(p.Role, r) && !slices.Contains(open, r.URL.Path) {
 		return nil, &failure{
-			http.StatusForbidden, fmt.Sprintf("%s needs the role operator; you are %s", commandOf(r), p),
-			"show a certificate of `muster pki issue --role operator`",
+			http.StatusForbidden, fmt.Sprintf("%s needs the role %s; you are %s", commandOf(r), needed(r), p),
+			"show a certificate of `muster pki issue --role " + string(needed(r)) + "`",
 		}
 	}
 	return p, nil

@@ -53,7 +53,7 @@ func unknownService(cell *status.Snapshot, name string) error {
 }
 
 // whyService explains a service. Behind may be nil.
-func whyService(look snapshots, behind func() map[string]time.Time) handler {
+func whyService(look snapshots, behind func(lacks func(key string) bool) map[string]time.Time) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		cell, _, err := look(r.Context())
 		if err != nil {
@@ -66,7 +66,7 @@ func whyService(look snapshots, behind func() map[string]time.Time) handler {
 		}
 		var late map[string]time.Time
 		if behind != nil {
-			late = behind()
+			late = behind(cell.Concerns(v))
 		}
 		w.Header().Set("Content-Type", "application/json")
 		return writeJSON(w, cell.ExplainService(v, late, time.Now()))

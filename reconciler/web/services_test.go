@@ -61,7 +61,12 @@ func TestServicesBehind(t *testing.T) {
 	}
 	c.services = []*status.ServiceStatus{{DirectoryService: schema.DirectoryService{ServiceSpec: schema.ServiceSpec{User: "search", Name: "front", Cell: "local", Selector: "muster/job=web"}}}}
 	cfg := config(c)
-	cfg.Behind = func() map[string]time.Time { return map[string]time.Time{"m2": time.Now().Add(-time.Hour)} }
+	cfg.Behind = func(lacks func(key string) bool) map[string]time.Time {
+		if !lacks("service/search/front") || lacks("service/search/other") || lacks("machine/m2") {
+			return nil
+		}
+		return map[string]time.Time{"m2": time.Now().Add(-time.Hour)}
+	}
 	var why status.ServiceExplanation
 	w := httptest.NewRecorder()
 	web.New(cfg).Handler().ServeHTTP(w, web.As(0, httptest.NewRequest(http.MethodGet, "http://localhost/v1/why/service?name=search/front", nil)))

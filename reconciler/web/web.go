@@ -82,6 +82,7 @@ type Config struct {
 	Restarts    Restarts
 	Machines    Machines
 	Checkpoints Checkpoints
+	History     History
 	// Exec runs commands beside tasks, and NoExec refuses them. Audit gets an event for
 	// each before it is run, and for requests that are refused because of who makes
 	// them. It must not block.
@@ -89,8 +90,8 @@ type Config struct {
 	NoExec bool
 	Audit  func(schema.Event)
 	// Behind, if set, returns since when machines have not acknowledged what has changed of
-	// the services of the cell.
-	Behind  func() map[string]time.Time
+	// the directory, of those that may lack an entry with one of some keys.
+	Behind  func(lacks func(key string) bool) map[string]time.Time
 	Metrics prometheus.Gatherer
 	Log     *slog.Logger
 	// Secure makes the API over TCP one over TLS; nil is for loopback alone.
@@ -287,8 +288,9 @@ func (s *Server) routes() http.Handler {
 	led(http.MethodGet, "/v1/why/service", whyService(s.watches.feed.cell, s.cfg.Behind), "name")
 	led(http.MethodGet, "/v1/logs", s.logs, "follow", "framed", "from", "generation", "incarnation", "previous", "since", "stream", "tail", "task")
 	led(http.MethodGet, "/v1/commit", s.commit, "name")
-	led(http.MethodGet, "/v1/checkpoint", checkpoint(s, false))
+	led(http.MethodGet, pathCheckpoint, checkpoint(s, false))
 	led(http.MethodPost, "/v1/checkpoint/values", checkpoint(s, true))
+	mux.Handle("/v1/history", other.byLeader(compressed(answer(http.MethodGet, history(s.cfg.History), []string{"commit", "limit"}))))
 	led(http.MethodPost, "/v1/reconcile", s.reconcile)
 	led(http.MethodPost, "/v1/exec", s.exec, "columns", "command", "copy", "name", "path", "rows", "task", "term", "tty")
 	led(http.MethodPost, "/v1/suspend", s.suspend, "for", "name", "reason")
@@ -297,7 +299,7 @@ func (s *Server) routes() http.Handler {
 	led(http.MethodPost, "/v1/forget", s.forget, "dry", "machine", "reason")
 	here(http.MethodGet, "/metrics", metricsPage(s.cfg.Metrics, s.cfg.Log))
 	here("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, jobs, tasks, machines, endpoints, services, http_sd, usage, why, events, logs, commit, checkpoint, exec, reconcile, suspend, resume, restart, forget and page"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, jobs, tasks, machines, endpoints, services, http_sd, usage, why, events, logs, commit, checkpoint, history, exec, reconcile, suspend, resume, restart, forget and page"}
 	})
 	return mux
 }

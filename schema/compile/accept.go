@@ -14,7 +14,7 @@ import (
 // accept makes a package of a child's answer. The data is checked again here,
 // in the process that will act on it.
 func accept(u *unit, resp response) *entry {
-	out := schema.CompiledPackage{Dir: u.dir, Diagnostics: resp.Diagnostics}
+	out := schema.CompiledPackage{Dir: u.dir, Diagnostics: resp.Diagnostics, Policies: resp.Policies}
 	if slices.ContainsFunc(resp.Diagnostics, isError) {
 		return &entry{pkg: out}
 	}
@@ -35,7 +35,7 @@ func accept(u *unit, resp response) *entry {
 	})
 	data := schema.Canonical(p)
 	out.Package, out.Digest = p, schema.DigestBytes(data)
-	return &entry{pkg: out, bytes: len(data)}
+	return &entry{pkg: out, bytes: len(data), policyPaths: resp.PolicyPaths}
 }
 
 // take checks an object and adds it to the package.

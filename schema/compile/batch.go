@@ -209,7 +209,11 @@ func (b *batch) request(u *unit) (request, *schema.Diagnostic) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	limits.CPU = patience(limits.CPU, b.deaths[b.patient(u)])
-	return request{Dir: u.dir, Parent: u.parent(), Limits: limits, Files: files}, nil
+	req := request{Dir: u.dir, Parent: u.parent(), Limits: limits, Files: files}
+	for _, n := range b.p.policies {
+		req.Policies = append(req.Policies, n.dir)
+	}
+	return req, nil
 }
 
 // patient returns whose packages a package shares its patience with: where tenants are

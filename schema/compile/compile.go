@@ -22,6 +22,7 @@ type Config struct {
 	Workers int
 	Limits  Limits
 	Log     *slog.Logger // nil for none
+	Store   Store        // of outcomes, beyond the life of the Compiler; nil for none
 }
 
 // Compiler compiles trees and remembers what it has compiled. One goroutine
@@ -36,13 +37,15 @@ type Compiler struct {
 
 // entry is a compiled package in the cache.
 type entry struct {
-	pkg     schema.CompiledPackage
-	bytes   int             // of canonical data, also of what drop has taken away
-	tenants []schema.Tenant // of a package that may declare who owns what
-	round   int             // of its last use
-	tried   int             // round in which it was evaluated
-	tooMuch bool            // its evaluation exceeded a limit
-	again   bool            // the outcome may have been bad luck
+	pkg         schema.CompiledPackage
+	bytes       int             // of canonical data, also of what drop has taken away
+	tenants     []schema.Tenant // of a package that may declare who owns what
+	round       int             // of its last use
+	tried       int             // round in which it was evaluated
+	tooMuch     bool            // its evaluation exceeded a limit
+	again       bool            // the outcome may have been bad luck
+	stored      bool            // Config.Store has it
+	policyPaths []policyPath    // that its policies name
 }
 
 // held is how much data of the package is in memory.
@@ -95,25 +98,42 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 	out := schema.Compiled{Commit: tree.Commit, By: tree.By, Empty: isEmpty(tree)}
 	p, units, diags := plan(tree, c.known, c.cfg.Limits)
 	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(p.tree.Diagnostics), isError), diags)
+	recall(c, units)
 	refused, err := c.evaluate(ctx, p, units)
 	if err != nil {
 		return schema.Compiled{}, err
 	}
+	keep(c, units)
 	for _, u := range units {
 		if d, ok := refused[u]; ok {
 			out.Packages = append(out.Packages, failed(u, d))
-		} else if len(u.diags) > 0 {
+		} else if u.node == nil {
 			out.Packages = append(out.Packages, schema.CompiledPackage{Dir: u.dir, Below: u.below, Diagnostics: u.diags})
 		} else if e := c.cache[u.key]; e.lacking() {
 			d := firstOf(u.first, schema.RuleInternal, "the package was not compiled together with the rest of the commit")
 			out.Packages = append(out.Packages, failed(u, withHint(d, "the next commit tries again; report this as a bug")))
 		} else {
-			out.Packages = append(out.Packages, e.pkg)
+			pkg := e.pkg
+			pkg.Diagnostics = slices.Concat(u.diags, pkg.Diagnostics, nowhere(e.policyPaths, units)) // the first and the last are warnings
+			out.Packages = append(out.Packages, pkg)
 		}
 	}
 	blameOnce(out.Packages)
 	c.forget(tree)
 	return out, nil
+}
+
+// nowhere warns of the paths that policies name, and that no package lies below.
+func nowhere(paths []policyPath, units []*unit) (out []schema.Diagnostic) {
+	for _, p := range paths {
+		if !slices.ContainsFunc(units, func(u *unit) bool { return below(u.dir, p.Path) }) {
+			out = append(out, schema.Diagnostic{
+				Severity: schema.Warning, Rule: schema.RuleNoEffect, Position: p.At,
+				Message: fmt.Sprintf("directory %s has no packages", p.Path), Hint: "correct the path, or remove it",
+			})
+		}
+	}
+	return out
 }
 
 // forget drops what no recent tree had.

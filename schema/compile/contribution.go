@@ -19,7 +19,8 @@ func answer(req request, l *loaded) response {
 	q := req.Ask
 	x := &exporter{left: req.Limits.OutputBytes}
 	top := []string{string(q.Kind), q.Name}
-	data, _ := valid.Object(q.Kind, q.Name, x.plain(l.where.value(top), 0))
+	given := x.plain(l.where.value(top), 0)
+	data, _ := valid.Object(q.Kind, q.Name, given)
 	var out []FieldSource
 	var walk func(at []string, v any)
 	walk = func(at []string, v any) {
@@ -37,7 +38,7 @@ func answer(req request, l *loaded) response {
 	}
 	delete(data, "name")
 	walk(nil, any(data))
-	return response{Sources: out}
+	return response{Sources: out, Given: schema.Canonical(given)}
 }
 
 func sortedKeys(m map[string]any) []string {

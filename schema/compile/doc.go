@@ -13,7 +13,7 @@
 // (diagnose.go, position.go); the parent checks the data again (accept.go),
 // because users can edit the definitions in their repository.
 //
-// Images and ReplaceImages are for who edits a work tree: they read and write the text
+// Set, Images and ReplaceImages are for who edits a work tree. The last two read and write the text
 // of one file, and evaluate nothing.
 //
 // A Compiler is used by one goroutine at a time; it starts and ends its own

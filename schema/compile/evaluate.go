@@ -47,10 +47,18 @@ func evaluate(req request) (resp response) {
 	if len(c.diags) == 0 && req.Parent != "" {
 		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil), nil))
 	}
-	if len(c.diags) > 0 {
-		return response{Diagnostics: tidy(c.diags)}
+	ps := &policies{}
+	if len(c.diags) == 0 && (len(req.Policies) > 0 && len(c.objects) > 0 || slices.Contains(req.Policies, req.Dir)) {
+		if ps = loadPolicies(req, strict); len(ps.diags) > 0 {
+			return response{Diagnostics: ps.diags}
+		}
+		c.diags = ps.apply(c)
 	}
-	return response{Objects: c.objects}
+	resp = response{Objects: c.objects, Diagnostics: tidy(c.diags), Policies: ps.own, PolicyPaths: ps.paths}
+	if slices.ContainsFunc(resp.Diagnostics, isError) {
+		resp.Objects = nil
+	}
+	return resp
 }
 
 // ofTemplate reports whether an error is of a check within a definition: that a template

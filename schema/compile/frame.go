@@ -15,7 +15,7 @@ import (
 
 // protocol is what a child says first, so that a parent that started another
 // program notices.
-const protocol = "muster-compile-3"
+const protocol = "muster-compile-4"
 
 // requestBytes is the largest request a child reads.
 const requestBytes = 1 << 30
@@ -25,6 +25,8 @@ type request struct {
 	Dir    string `json:"dir"`
 	Parent string `json:"parent,omitempty"`
 	Limits Limits `json:"limits"`
+	// Policies are the directories with policies; their files are among Files.
+	Policies []string `json:"policies,omitempty"`
 	// Ask is what to answer of the package in place of its objects; nil for these.
 	Ask   *question         `json:"ask,omitempty"`
 	Names []string          `json:"names"` // of Files, in the order of their blobs
@@ -36,6 +38,11 @@ type response struct {
 	Objects     []object            `json:"objects,omitempty"`
 	Diagnostics []schema.Diagnostic `json:"diagnostics,omitempty"`
 	Sources     []FieldSource       `json:"sources,omitempty"`
+	Given       json.RawMessage     `json:"given,omitempty"` // the data of what is asked for, without defaults of the schema
+	// Policies is how many policies the package declares, and PolicyPaths are those that
+	// they name.
+	Policies    int          `json:"policies,omitempty"`
+	PolicyPaths []policyPath `json:"policyPaths,omitempty"`
 	// Heap is what the last garbage collection in the child found alive, in
 	// bytes.
 	Heap uint64 `json:"heap"`

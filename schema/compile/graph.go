@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"sync"
@@ -15,7 +16,7 @@ import (
 )
 
 // resultVersion changes whenever the same files give another result.
-const resultVersion = "3"
+const resultVersion = "4"
 
 // node is a package in a directory, as one that imports it sees it: with the
 // files of the same package in the directories above, and with what all these
@@ -55,6 +56,12 @@ func (p *planner) link() {
 	for _, f := range p.folders {
 		for _, n := range f.nodes {
 			n.find(p.tree)
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(p.folders)) {
+		f := p.folders[dir]
+		if first(dir) && slices.ContainsFunc(f.files, func(s source) bool { return s.policy != nil }) {
+			p.policies = append(p.policies, f.nodes[0])
 		}
 	}
 }
@@ -204,6 +211,9 @@ func (p *planner) rules() string {
 	for _, name := range names {
 		add(h, name, p.tree.Files[name].Hash)
 	}
+	for _, n := range p.policies {
+		add(h, n.digest)
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -237,8 +247,11 @@ func (p *planner) files(n *node) (files map[string][]byte, ok bool) {
 			take(name)
 		}
 	}
-	seen := map[*node]bool{n: true}
-	todo := []*node{n}
+	seen := map[*node]bool{}
+	todo := append([]*node{n}, p.policies...)
+	for _, n := range todo {
+		seen[n] = true
+	}
 	for edges := 0; len(todo) > 0; {
 		n := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]

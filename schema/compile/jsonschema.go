@@ -92,6 +92,12 @@ func (g *jsonSchema) object(k schema.Kind) any {
 	return ref
 }
 
+// timePattern is what a time of RFC 3339 looks like, of the years from 1970 in UTC, which
+// by the clock of its zone may be the last day of 1969. It is a pattern and no format,
+// since many validators know no formats.
+const timePattern = `^(1969-12-31|(19[7-9][0-9]|[2-9][0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01]))` +
+	`T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$`
+
 // value returns the schema of what a rule accepts, which e defines in CUE.
 func (g *jsonSchema) value(r *valid.Rule, e ast.Expr) map[string]any {
 	name, isRef := e.(*ast.Ident)
@@ -130,6 +136,8 @@ func (g *jsonSchema) value(r *valid.Rule, e ast.Expr) map[string]any {
 			names = g.value(valid.NameRule(), ast.NewIdent("#Name"))
 		}
 		return map[string]any{"anyOf": []any{map[string]any{"type": "integer", "minimum": r.Min, "maximum": r.Max}, names}}
+	case valid.Time:
+		return map[string]any{"type": "string", "pattern": timePattern}
 	}
 	s := map[string]any{"type": "string", "minLength": r.Min, "maxLength": r.Max}
 	addPatterns(s, e)
@@ -217,7 +225,7 @@ func element(e ast.Expr) ast.Expr {
 }
 
 // addPatterns adds to the schema of a text the regular expressions that e
-// demands and forbids. RE2 and ECMA 262 agree on what the definitions use.
+// demands and forbids.
 func addPatterns(s map[string]any, e ast.Expr) {
 	switch e := resolve(e).(type) {
 	case *ast.BinaryExpr:
@@ -238,11 +246,38 @@ func addPatterns(s map[string]any, e ast.Expr) {
 		}
 		switch e.Op {
 		case token.MAT:
-			s["pattern"] = text
+			s["pattern"] = ecma(text)
 		case token.NMAT:
-			s["not"] = map[string]any{"pattern": text}
+			s["not"] = map[string]any{"pattern": ecma(text)}
 		}
 	}
+}
+
+// ecma returns a regular expression of RE2 as one of ECMA 262 with the flag u, as
+// validators read it: they agree on what the definitions use, but for brackets in a class,
+// which are to be escaped.
+func ecma(re2 string) string {
+	var b strings.Builder
+	class, first := false, false // within a class, and nothing of it seen
+	for i := 0; i < len(re2); i++ {
+		c := re2[i]
+		switch {
+		case c == '\\' && i+1 < len(re2):
+			b.WriteByte(c)
+			i++
+			c, first = re2[i], false
+		case !class:
+			class, first = c == '[', c == '['
+		case c == '^' && first && re2[i-1] == '[':
+		case c == '[', c == ']' && first:
+			b.WriteByte('\\')
+			first = false
+		default:
+			class, first = c != ']', false
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
 }
 
 // docOf returns the comment of a field or definition in one line.

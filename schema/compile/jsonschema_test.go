@@ -113,6 +113,13 @@ type jsonProbe struct {
 	kind    schema.Kind
 	list    int // which list of the document
 	refused int
+	judged  []judged // all that was asked
+}
+
+// judged is a document and whether the schema accepts it.
+type judged struct {
+	Doc      json.RawMessage `json:"doc"`
+	Accepted bool            `json:"accepted"`
 }
 
 func (p *jsonProbe) field(path []string, r *valid.Rule) {
@@ -143,6 +150,10 @@ func probes(r *valid.Rule) []any {
 		out = append(out, num(r.Min-1), num(r.Min), num(r.Max), num(r.Max+1), "UPPER")
 	case valid.String:
 		out = append(out, "a", "/a", "", "-a", strings.Repeat("a", int(r.Max)), strings.Repeat("a", int(r.Max)+1))
+	case valid.Time:
+		out = append(out, "1970-01-01T00:00:00Z", "1969-12-31T23:00:00-01:00", "9999-12-31T23:59:59Z", "2027-04-01T00:00:00.123456789+02:00", "2028-02-29T12:00:00Z",
+			"1969-07-20T20:17:40Z", "1969-12-30T23:00:00Z", "0999-01-01T00:00:00Z", "2027-04-01", "2027-04-01 00:00:00Z", "2027-13-01T00:00:00Z", "2027-04-01T24:00:00Z", "2027-04-01T00:00:00", "",
+			"2027-04-01T00:00:00Z ")
 	case valid.List:
 		many := make([]any, r.Max+1)
 		for i := range many {
@@ -222,7 +233,9 @@ func (p *jsonProbe) ask(path []string, v any) {
 			doc[l] = []any{object}
 		}
 	}
-	refusal := accepts(p.t, p.schema, string(schema.Canonical(doc)))
+	text := schema.Canonical(doc)
+	refusal := accepts(p.t, p.schema, string(text))
+	p.judged = append(p.judged, judged{text, refusal == nil})
 	if refusal != nil {
 		p.refused++
 	}

@@ -53,16 +53,17 @@ type source struct {
 // planner finds the units of one tree. Once plan has returned it is not
 // written, so that several goroutines may ask it for files.
 type planner struct {
-	tree    schema.Tree
-	known   *known
-	limits  Limits
-	module  string // the module's path
-	paths   []string
-	folders map[string]*folder
-	targets map[string]*folder // by import path
-	nested  []string           // directories with a module of their own
-	refused []*unit            // subtrees that nothing is read of
-	hints   int                // searches for a near import path so far
+	tree     schema.Tree
+	known    *known
+	limits   Limits
+	module   string // the module's path
+	paths    []string
+	folders  map[string]*folder
+	targets  map[string]*folder // by import path
+	nested   []string           // directories with a module of their own
+	policies []*node            // packages whose policies hold for others; they are few
+	refused  []*unit            // subtrees that nothing is read of
+	hints    int                // searches for a near import path so far
 }
 
 // known is what is remembered of files from one tree to the next.
@@ -326,7 +327,7 @@ func (p *planner) unit(f *folder) *unit {
 
 // check returns what is wrong with the files of a directory as such.
 func (p *planner) check(f *folder) (diags []schema.Diagnostic) {
-	first := ""
+	named := ""
 	for _, s := range f.files {
 		switch {
 		case s.err != nil:
@@ -335,14 +336,23 @@ func (p *planner) check(f *folder) (diags []schema.Diagnostic) {
 			d.Hint = strings.ReplaceAll(d.Hint, packageHint, syntax.PackageFor(f.dir))
 			diags = append(diags, d)
 		case s.pkg == "": // no header: the child will say why
-		case first == "":
-			first = s.path
+		case named == "":
+			named = s.path
 		case s.pkg != f.nodes[0].pkg:
 			diags = append(diags, schema.Diagnostic{
 				Severity: schema.Error, Rule: schema.RuleRepository, Position: schema.Position{Path: s.path, Line: 1, Column: 1},
-				Message:  fmt.Sprintf("package %s, but %s in the same directory is package %s", s.pkg, first, f.nodes[0].pkg),
+				Message:  fmt.Sprintf("package %s, but %s in the same directory is package %s", s.pkg, named, f.nodes[0].pkg),
 				Expected: "one package in a directory", Hint: "move one of them to a directory of its own",
 			})
+		}
+		if s.policy != nil && s.err == nil && !first(f.dir) {
+			d := fault(s.policy.Line, s.policy.Column, schema.RuleNoEffect, "policies have no effect here")
+			d.Severity, d.Path, d.Hint = schema.Warning, s.path, "declare them in the root package, or in cells/"
+			diags = append(diags, *d)
+		}
+		for _, d := range s.silent {
+			d.Path = s.path
+			diags = append(diags, d)
 		}
 		if len(diags) >= maxDiagnostics {
 			break

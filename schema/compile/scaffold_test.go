@@ -79,6 +79,9 @@ func TestScaffoldWorkflows(t *testing.T) {
 		if !strings.Contains(string(b), "sh .ci/validate") {
 			t.Errorf("%s does not run .ci/validate", name)
 		}
+		if !strings.Contains(string(b), "sh .ci/plan ") {
+			t.Errorf("%s does not run .ci/plan", name)
+		}
 		for line := range strings.Lines(string(b)) {
 			if strings.Contains(line, "uses:") && !pinned.MatchString(strings.TrimSuffix(line, "\n")) {
 				t.Errorf("%s: %q is not pinned to a commit", name, line)

@@ -20,6 +20,8 @@ type header struct {
 	imports []importSpec
 	embeds  bool // the file may embed others
 	err     *schema.Diagnostic
+	policy  *schema.Position    // where the file's policies begin; nil if it has none; without a path
+	silent  []schema.Diagnostic // warnings of what CUE leaves out silently; without a path, as err
 }
 
 // scan reads the header of a file. Its diagnostic has no path yet, since the
@@ -43,7 +45,8 @@ func scan(data []byte, limit int) (h *header) {
 			h.imports = append(h.imports, importSpec{p, spec.Path.Pos().Line(), spec.Path.Pos().Column()})
 		}
 	}
-	h.embeds = schema.Embeds(data)
+	h.policy = findPolicies(data)
+	h.embeds, h.silent = schema.Embeds(data), withoutEffect(f, data)
 	if h.pkg == "" && err == nil {
 		h.err = fault(1, 1, schema.RuleRepository, "the file has no package clause, so CUE would ignore it")
 		h.err.Hint = "begin it with the line: package " + packageHint

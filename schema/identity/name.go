@@ -35,13 +35,16 @@ const (
 	Operator Role = "operator"
 	// ReadOnly may use what of the API changes nothing.
 	ReadOnly Role = "read-only"
+	// Plan may have the cell as `muster plan` needs it: without values of environment
+	// variables, files and secrets. It is for CI.
+	Plan Role = "plan"
 )
 
 // Roles lists all roles.
-func Roles() []Role { return []Role{Master, Machine, Operator, ReadOnly} }
+func Roles() []Role { return []Role{Master, Machine, Operator, ReadOnly, Plan} }
 
 // Client returns whether the role is for the API.
-func (r Role) Client() bool { return r == Operator || r == ReadOnly }
+func (r Role) Client() bool { return r == Operator || r == ReadOnly || r == Plan }
 
 // Name is the holder of a certificate.
 type Name struct {

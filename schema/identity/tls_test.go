@@ -206,7 +206,7 @@ func TestOf(t *testing.T) {
 		"muster://c/operator/ada":  "",
 		"muster://c/machine/M1":    "want lower-case",
 		"muster://c/machine/a/b":   "want lower-case",
-		"muster://c/root/m1":       `role "root": want one of [master machine operator read-only]`,
+		"muster://c/root/m1":       `role "root": want one of [master machine operator read-only plan]`,
 		"muster://c/machine":       "empty name",
 		"muster:///machine/m1":     "cell: empty name",
 		"muster://c:1/machine/m1":  "cell: name",

@@ -45,3 +45,29 @@ func DecodeDirectory(m *DirectoryChange) (schema.DirectoryChange, error) {
 	}
 	return c, nil
 }
+
+// EncodeUnlisted writes tasks to which nothing is sent any more.
+func EncodeUnlisted(list []schema.UnlistedTask) *Unlisted {
+	m := &Unlisted{}
+	for _, x := range list {
+		m.Tasks, m.Generations = append(m.Tasks, x.Task), append(m.Generations, x.Generation)
+	}
+	return m
+}
+
+// DecodeUnlisted reads tasks to which nothing is sent any more. From a master of an earlier release their
+// generations are 0.
+func DecodeUnlisted(m *Unlisted) ([]schema.UnlistedTask, error) {
+	generations := m.GetGenerations()
+	if n := len(generations); n > 0 && n != len(m.GetTasks()) {
+		return nil, fmt.Errorf("%d generations of %d tasks", n, len(m.GetTasks()))
+	}
+	list := make([]schema.UnlistedTask, len(m.GetTasks()))
+	for i, task := range m.GetTasks() {
+		list[i].Task = task
+		if len(generations) > 0 {
+			list[i].Generation = generations[i]
+		}
+	}
+	return list, nil
+}

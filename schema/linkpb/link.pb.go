@@ -933,8 +933,10 @@ func (x *DirectoryAck) GetVersion() uint64 {
 
 // Unlisted says that no machine sends anything new to tasks of this one, as far as is known.
 type Unlisted struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tasks         []string               `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"` // user/job/index
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Tasks []string               `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"` // user/job/index
+	// generations are those of the tasks, in their order; none from a master of an earlier release.
+	Generations   []uint64 `protobuf:"varint,2,rep,packed,name=generations,proto3" json:"generations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -972,6 +974,13 @@ func (*Unlisted) Descriptor() ([]byte, []int) {
 func (x *Unlisted) GetTasks() []string {
 	if x != nil {
 		return x.Tasks
+	}
+	return nil
+}
+
+func (x *Unlisted) GetGenerations() []uint64 {
+	if x != nil {
+		return x.Generations
 	}
 	return nil
 }
@@ -5263,9 +5272,10 @@ const file_link_proto_rawDesc = "" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12\x12\n" +
 	"\x04more\x18\x05 \x01(\bR\x04more\"(\n" +
 	"\fDirectoryAck\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\" \n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\"B\n" +
 	"\bUnlisted\x12\x14\n" +
-	"\x05tasks\x18\x01 \x03(\tR\x05tasks\"\x1f\n" +
+	"\x05tasks\x18\x01 \x03(\tR\x05tasks\x12 \n" +
+	"\vgenerations\x18\x02 \x03(\x04R\vgenerations\"\x1f\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"2\n" +
 	"\x04Data\x12\x16\n" +

@@ -146,7 +146,10 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 	hub := relay.NewHub(relay.HubConfig{Term: m.store.Term(), Admit: m.admit, Revision: m.revision})
 	l := loop.New(loop.Config{
 		Cell: m.cell, Store: countedStore{m.store, &m.term.writes}, Pusher: hub, Events: m.events, Now: time.Now, LostAfter: m.cfg.LostAfter, JoinWait: m.cfg.joinWait(),
-		Settled: func(_ string, took time.Duration) { m.metrics.CommitRunning(took) },
+		Settled: func(commit string, took time.Duration) {
+			m.metrics.CommitRunning(took)
+			m.history.Converged(commit, time.Now())
+		},
 	})
 	hub.Begin(l)
 	m.term.begin(l, hub)
@@ -168,7 +171,7 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 		return led
 	})
 	g.Go(func() error {
-		return loop.Follower{Source: m.repo, Compiler: m.compiler, Secrets: m.secrets, Loop: l, Log: m.cfg.Log}.Run(ctx)
+		return loop.Follower{Source: m.repo, Compiler: m.compiler, Secrets: m.secrets, Loop: l, Before: m.beforeCommit, Log: m.cfg.Log}.Run(ctx)
 	})
 	g.Go(func() error {
 		select {

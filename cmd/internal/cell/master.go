@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/events"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/history"
 	"github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/local"
 	"github.com/musterhq/muster/reconciler/naming"
@@ -75,6 +76,9 @@ type MasterConfig struct {
 	// CheckpointKeep how many stay.
 	CheckpointEvery time.Duration
 	CheckpointKeep  int
+	// PlanTimeout is how long the plan of a commit may take that is kept in its history; 0
+	// for no plans.
+	PlanTimeout time.Duration
 	// NoExec refuses commands beside tasks.
 	NoExec bool
 	// Profiles is the loopback address of net/http/pprof; "" is none.
@@ -126,6 +130,7 @@ type master struct {
 	directory *naming.Directory
 	web       *web.Server
 	metrics   *web.Metrics
+	history   *history.Keeper // of commits
 
 	authority *pki.Authority // nil without a PKI
 
@@ -241,6 +246,7 @@ func (m *master) listenSocket() error {
 // wire puts the parts together.
 func (m *master) wire() {
 	m.term.events = m.events
+	m.history = m.newHistory()
 	linkSecure, webSecure := m.secure()
 	agents := &agents{}
 	m.shard = relay.NewShard(relay.ShardConfig{
@@ -258,7 +264,7 @@ func (m *master) wire() {
 		registry.MustRegister(pki.NewMetrics(m.authority.Expires, m.authority.AuthorityExpires)...)
 	}
 	m.web = web.New(web.Config{
-		Name: m.cell, Cell: m.term, Suspensions: m.term, Restarts: m.term, Machines: m.term, Checkpoints: checkpoints{m.term, m.cfg.Release}, Logs: m.term, Exec: m.term, NoExec: m.cfg.NoExec, Audit: m.audit, Behind: m.directory.Behind, Events: m.events, Repository: followed{m.term, m.repo}, Metrics: registry, Log: m.cfg.Log,
+		Name: m.cell, Cell: m.term, Suspensions: m.term, Restarts: m.term, Machines: m.term, Checkpoints: checkpoints{m.term, m.cfg.Release}, History: commits{m.history}, Logs: m.term, Exec: m.term, NoExec: m.cfg.NoExec, Audit: m.audit, Behind: m.directory.Behind, Events: m.events, Repository: followed{m.term, m.repo}, Metrics: registry, Log: m.cfg.Log,
 		Secure: webSecure, Leader: m.term,
 		Local: web.Local{Own: uint32(os.Geteuid()), Users: m.cfg.Users, Socket: m.cfg.Socket, Page: m.page()}, //nolint:gosec // a number from 0
 	})
@@ -291,6 +297,10 @@ func (m *master) run(ctx context.Context) error {
 	g.Go(func() error { return m.web.Serve(ctx, m.apis()...) })
 	g.Go(func() error { return m.web.ServeForwarded(ctx, m.replicas.Forwards()) })
 	g.Go(func() error { return m.events.Run(ctx) })
+	g.Go(func() error {
+		m.history.Run(ctx)
+		return nil
+	})
 	g.Go(func() error { return m.serveProfiles(ctx) })
 	g.Go(func() error { return m.watchCertificate(ctx) })
 	m.awaitLeader(ctx)

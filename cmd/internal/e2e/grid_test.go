@@ -74,7 +74,7 @@ type grid struct {
 	flags  []string       // of agents
 }
 
-// newGrid starts a master, and agents on so many machines: m1, m2 and so on.
+// newGrid starts a master, and agents on so many machines: m1, m2 and so on. They have no default route.
 func newGrid(t *testing.T, machines int, flags ...string) *grid {
 	t.Helper()
 	g := &grid{cell: prepare(t), net: newNetwork(t), agents: map[string]*daemon{}, hosts: map[string]int{}, flags: flags}
@@ -98,7 +98,6 @@ cell: %q: muster.#Cell & {
 	for i := range machines {
 		name := fmt.Sprint("m", i+1)
 		g.hosts[name] = g.net.attach()
-		g.net.inside(g.hosts[name], "route", "add", "default", "via", address0(0))
 		g.start(name)
 	}
 	g.allUp()
@@ -147,6 +146,10 @@ func (g *grid) stop() {
 	for name := range g.agents {
 		if rules := g.rules(name); strings.Contains(rules, "muster") {
 			g.t.Errorf("left in the kernel of %s:\n%.500s", name, rules)
+		}
+		links, err := execOutput(g.net.on(g.hosts[name], "ip", "-o", "link"))
+		if g.check(err); strings.Contains(links, ": mus-") {
+			g.t.Errorf("left on %s: %s", name, links)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -29,8 +30,16 @@ const networkOf = `package cells
 
 import "` + module + `/muster"
 
-cell: "` + cellName + `": muster.#Cell & {quota: "off", network: {range: "10.64.0.0/16", mode: %q}}
+cell: "` + cellName + `": muster.#Cell & {quota: "off", network: {range: "10.64.0.0/16", mode: %q%s}}
 `
+
+// bothFamilies is what the cell's network has beside that, and bothService what is reached there.
+const (
+	bothFamilies = `, range6: "fd64::/48", services: "10.80.0.0/24", services6: "fd80::/112"`
+	bothService  = `
+service: front: muster.#Service & {user: "crew", cell: "` + cellName + `", selector: "muster/job=web", ports: http: port: 80}
+`
+)
 
 // apart is jobs whose tasks have networks of their own and one port number: a web server,
 // and clients that connect to its tasks again and again, and write down how that went.
@@ -68,13 +77,13 @@ job: client: muster.#Job & {
 `
 
 // TestOwnNetwork: tasks on three machines have networks of their own, and reach each other by
-// address and by name, also while each agent is killed. Ends leave nothing.
+// address and by name, also while each agent is killed; in one cell they have two addresses. Ends leave nothing.
 func TestOwnNetwork(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []schema.NetworkMode{schema.ModeRoutes, schema.ModeVXLAN} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			ownNetwork(newRanged(t, mode))
+			ownNetwork(newRanged(t, mode), mode == schema.ModeVXLAN)
 		})
 	}
 }
@@ -85,7 +94,11 @@ func newRanged(t *testing.T, mode schema.NetworkMode) *ranged {
 	c.net = newNetwork(t)
 	t.Cleanup(c.stop)
 	c.initRepo()
-	c.commit("the network", map[string][]byte{"cells/" + cellName + "/cell.cue": fmt.Appendf(nil, networkOf, mode)})
+	families, subnets := "", 1
+	if mode == schema.ModeVXLAN { // the machines themselves have no address of IPv6
+		families, subnets = bothFamilies, 2
+	}
+	c.commit("the network", map[string][]byte{"cells/" + cellName + "/cell.cue": fmt.Appendf(nil, networkOf, mode, families)})
 	c.startMaster()
 	for i := range 3 {
 		name := fmt.Sprint("m", i+1)
@@ -99,7 +112,7 @@ func newRanged(t *testing.T, mode schema.NetworkMode) *ranged {
 			if m.Health == string(model.HealthUp) && m.Attributes[schema.HasOwnNetwork] != "true" {
 				t.Skipf("NOT TESTED: needs networks of tasks: %v", m.Notes)
 			}
-			if m.Health == string(model.HealthUp) && len(m.Subnets) == 1 {
+			if m.Health == string(model.HealthUp) && len(m.Subnets) == subnets {
 				n++
 			}
 		}
@@ -171,12 +184,16 @@ func (c *ranged) inside(task string, command ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-func ownNetwork(c *ranged) {
+func ownNetwork(c *ranged, both bool) {
 	t := c.t
 	busybox, err := exec.LookPath("busybox")
 	c.must(err)
 	c.must(os.WriteFile(c.path("journals", "addresses"), nil, 0o644))
-	s := c.converge(c.commit("tasks", map[string][]byte{teamFile: fmt.Appendf(nil, apart, busybox, c.path("journals"))}))
+	team := fmt.Sprintf(apart, busybox, c.path("journals"))
+	if both {
+		team += bothService
+	}
+	s := c.converge(c.commit("tasks", map[string][]byte{teamFile: []byte(team)}))
 	of, machines := map[netip.Addr]string{}, map[string]bool{}
 	var all []string
 	for _, task := range s.Tasks {
@@ -206,7 +223,7 @@ func ownNetwork(c *ranged) {
 	for i := range 6 {
 		name := fmt.Sprintf("%d.web.crew.%s.muster.internal", i, cellName)
 		c.must(within(bound, func() error {
-			out, err := c.inside(fmt.Sprint("crew/client/", i%3), "/usr/bin/getent", "hosts", name)
+			out, err := c.inside(fmt.Sprint("crew/client/", i%3), "/usr/bin/getent", "ahostsv4", name)
 			if err != nil {
 				return err
 			}
@@ -217,6 +234,9 @@ func ownNetwork(c *ranged) {
 		}))
 	}
 	c.goesOn("at first", all)
+	if both {
+		c.bothReached(s, busybox)
+	}
 	for name := range c.agents {
 		links := 0
 		there := c.leftOn(name)
@@ -248,9 +268,95 @@ func ownNetwork(c *ranged) {
 			t.Errorf("%s is at %s, restarted %d times", task.Name, task.Address, task.Restarts)
 		}
 	}
+	c.keeperKilled("crew/web/0", busybox)
 	s = c.converge(c.commit("no tasks\n\nMuster-Allow-Prune: 100", map[string][]byte{teamFile: nil}))
 	if len(s.Tasks) > 0 {
 		t.Errorf("%d tasks are left", len(s.Tasks))
+	}
+}
+
+// keeperKilled kills the keeper of a task with SIGKILL: its agent says so and starts the task again, with the
+// network that it had, and makes nothing more.
+func (c *ranged) keeperKilled(name, busybox string) {
+	c.t.Helper()
+	of := func(s *status.Status) status.TaskStatus {
+		for _, task := range s.Tasks {
+			if task.Name == name {
+				return task
+			}
+		}
+		return status.TaskStatus{}
+	}
+	task := of(c.until("", func(*status.Status) string { return "" }))
+	there := c.leftOn(task.Machine)
+	files, err := filepath.Glob(c.path("state-"+task.Machine, "tasks", cellName, name, "*", "*", "state.json"))
+	c.must(err)
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		c.must(err)
+		var state struct{ Keeper, Task struct{ PID int } }
+		c.must(json.Unmarshal(b, &state))
+		if state.Task.PID == task.PID {
+			c.must(syscall.Kill(state.Keeper.PID, syscall.SIGKILL))
+		}
+	}
+	s := c.until(name+" runs again", func(s *status.Status) string {
+		now := of(s)
+		if now.State == "running" && now.PID != task.PID {
+			return ""
+		}
+		return fmt.Sprintf("it is %s as process %d", now.State, now.PID)
+	})
+	now := of(s)
+	if now.Address != task.Address || now.Restarts != 1 || len(now.History) != 1 || !strings.Contains(now.History[0], "its keeper was killed") {
+		c.t.Errorf("with its keeper killed %s is at %s, was at %s, has %d restarts, and its history is %q", name, now.Address, task.Address, now.Restarts, now.History)
+	}
+	c.must(within(bound, func() error {
+		_, err := c.inside("crew/client/1", busybox, "wget", "-q", "-O-", "http://"+task.Address+"/")
+		return err
+	}))
+	if is := c.leftOn(task.Machine); is != there {
+		c.t.Errorf("on %s there is %s\nbefore it was %s", task.Machine, is, there)
+	}
+}
+
+// bothReached fails unless the servers, and the service over them, are found and reached at addresses of IPv6, too.
+func (c *ranged) bothReached(s *status.Status, busybox string) {
+	c.t.Helper()
+	read := func(at netip.Addr) (string, error) {
+		return c.inside("crew/client/0", busybox, "wget", "-q", "-O-", "http://"+netip.AddrPortFrom(at, 80).String()+"/")
+	}
+	servers := map[string]bool{}
+	for _, task := range s.Tasks {
+		job, index := model.JobOf(task.Name), task.Name[strings.LastIndexByte(task.Name, '/')+1:]
+		at, err := netip.ParseAddr(task.Address6)
+		c.must(err)
+		if job != "crew/web" {
+			continue
+		}
+		servers[task.Address] = true
+		out, err := c.inside("crew/client/1", "/usr/bin/getent", "ahostsv6", index+".web.crew."+cellName+".muster.internal")
+		if c.must(err); !strings.HasPrefix(out, task.Address6+" ") {
+			c.t.Errorf("%s is said to be at %q, want %s", task.Name, out, at)
+		}
+		if who, err := read(at); err != nil || who != task.Address {
+			c.t.Errorf("%s at %s: %q, %v", task.Name, at, who, err)
+		}
+	}
+	out, err := c.command("services", "crew/front", "-o", "json", "--master", c.url).Output()
+	c.must(err)
+	var front []status.Serving
+	c.must(json.Unmarshal(out, &front))
+	if len(front) != 1 || len(front[0].Addresses) != 2 {
+		c.t.Fatalf("the service: %s", out)
+	}
+	for _, at := range front[0].Addresses {
+		c.must(within(bound, func() error { // the first connection may come before the kernel knows of it
+			if who, err := read(at); err != nil || !servers[who] {
+				return fmt.Errorf("the service at %s: %q, %w", at, who, err)
+			}
+			return nil
+		}))
 	}
 }
 

@@ -94,7 +94,7 @@ func TestPolicy(t *testing.T) {
 	c.must(err)
 	cellFile := "cells/" + cellName + "/cell.cue"
 	with := func(more string) []byte {
-		return []byte(strings.Replace(fmt.Sprintf(networkOf, schema.ModeRoutes), `range: "10.64.0.0/16"`, `range: "10.64.0.0/16", services: "10.65.0.0/24"`+more, 1))
+		return fmt.Appendf(nil, networkOf, schema.ModeRoutes, `, services: "10.65.0.0/24"`+more)
 	}
 	s := c.converge(c.commit("restricted", map[string][]byte{teamFile: fmt.Appendf(nil, restricted, c.busybox, "friend"), cellFile: with("")}))
 	machines := map[string]string{}

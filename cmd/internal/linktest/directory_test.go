@@ -46,7 +46,7 @@ func (c *published) publish(tasks int, machine string, state status.TaskState) {
 func (c *published) serve(tasks int, machine string, state status.TaskState, services ...*status.ServiceStatus) {
 	s := &status.Status{Cell: "local", Machines: []status.MachineStatus{{Name: "m1", Health: "up"}, {Name: "m2", Health: "up"}}, Jobs: []status.JobStatus{{Name: "u/web"}}}
 	for i := range tasks {
-		s.Tasks = append(s.Tasks, status.TaskStatus{Name: fmt.Sprintf("u/web/%d", i), Machine: machine, Address: "10.0.0.1", State: status.TaskRunning, Ports: schema.PortsOf(map[string]int{strings.Repeat("p", 60): 80})})
+		s.Tasks = append(s.Tasks, status.TaskStatus{Name: fmt.Sprintf("u/web/%d", i), Generation: 3, Machine: machine, Address: "10.0.0.1", State: status.TaskRunning, Ports: schema.PortsOf(map[string]int{strings.Repeat("p", 60): 80})})
 	}
 	s.Tasks[0].State = state
 	c.mu.Lock()
@@ -95,11 +95,11 @@ func (k *kept) Listing() error {
 	return nil
 }
 
-func (k *kept) Unlisted(tasks []schema.TaskName) error {
+func (k *kept) Unlisted(tasks []schema.TaskRef) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, t := range tasks {
-		k.unlisted = append(k.unlisted, t.String())
+		k.unlisted = append(k.unlisted, fmt.Sprintf("%s#%d", t.Task, t.Generation))
 	}
 	return nil
 }
@@ -220,7 +220,7 @@ func TestDirectory(t *testing.T) {
 	eventually(t, "the task is unlisted", func() bool {
 		first.mu.Lock()
 		defer first.mu.Unlock()
-		return slices.Equal(first.unlisted, []string{"c/u/web/0"})
+		return slices.Equal(first.unlisted, []string{"c/u/web/0#3"})
 	})
 	stop()
 	cell.publish(tasks, "m1", status.TaskRunning)
@@ -255,7 +255,7 @@ func (d *stopping) Next(uint64) (schema.DirectoryUpdate, bool) {
 	d.last++
 	d.master.push(s, d.last, nil)
 	d.server <- s
-	return schema.DirectoryUpdate{Unlisted: []string{"u/web/0"}}, true
+	return schema.DirectoryUpdate{Unlisted: []schema.UnlistedTask{{Task: "u/web/0", Generation: 1}}}, true
 }
 
 // informed is an agent that notes which view it had when it was informed of a task.
@@ -265,7 +265,7 @@ type informed struct {
 	views chan uint64
 }
 
-func (i informed) Unlisted([]schema.TaskName) error {
+func (i informed) Unlisted([]schema.TaskRef) error {
 	version, _ := i.agent.has()
 	i.views <- version
 	return nil

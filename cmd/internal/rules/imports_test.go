@@ -21,8 +21,13 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
+	},
+	{
+		"schema/compile/edit",
+		[]string{"schema"},
+		"where a text is to be changed needs its syntax alone",
 	},
 	{
 		"schema/compile/lax",
@@ -141,6 +146,11 @@ var layers = []layer{
 		"reconciler/plan",
 		[]string{"reconciler", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/status", "schema"},
 		"what a cell would do is decided by the master, and by nothing that only plans",
+	},
+	{
+		"reconciler/history",
+		[]string{"reconciler/checkpoint", "reconciler/plan", "schema", "schema/atomicfile"},
+		"what happened is compared with what was planned by what events say, and by nothing of the master",
 	},
 	{
 		"reconciler/local", nil,

@@ -22,7 +22,7 @@ func PlanHead(o *plan.Outcome) string {
 	switch o.Ending {
 	case plan.Settled:
 		end = "all is as desired " + took
-		if len(o.Steps) == 0 {
+		if len(o.Tasks) == 0 {
 			end = "no task is touched"
 		}
 	case plan.Blocked:

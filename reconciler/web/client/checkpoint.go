@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 )
 
 // Checkpoint returns a checkpoint of the cell as it comes, to be closed; with values, one
@@ -21,6 +22,24 @@ func (c *Client) Checkpoint(ctx context.Context, values bool) (io.ReadCloser, er
 		return nil, err
 	}
 	return &streamBody{c, resp, "the master did not write the checkpoint to its end: ", "try again"}, nil
+}
+
+// History decodes into answer what was planned for a commit, a hash or the beginning of one, and
+// what then happened; with "", the newest commits, at most limit, 0 for the server's choice.
+func (c *Client) History(ctx context.Context, commit string, limit int, answer any) error {
+	v := url.Values{}
+	if commit != "" {
+		v.Set("commit", commit)
+	}
+	if limit > 0 {
+		v.Set("limit", strconv.Itoa(limit))
+	}
+	resp, err := c.do(ctx, http.MethodGet, "/v1/history", v)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return c.decode(resp.Body, answer)
 }
 
 // Offline returns a client of what answers in this process, such as the API of a

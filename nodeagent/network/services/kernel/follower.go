@@ -31,7 +31,9 @@ const (
 // goroutine.
 type Follower struct {
 	log        *slog.Logger
+	machine    string
 	programmer *Programmer
+	way        *way
 	view       *services.View
 
 	mu      sync.Mutex
@@ -46,7 +48,7 @@ type Follower struct {
 // NewFollower returns a follower for a machine of a cell, which does nothing before Run.
 func NewFollower(cell, machine string, log *slog.Logger) *Follower {
 	return &Follower{
-		log: log, programmer: New(cell), view: services.NewView(machine),
+		log: log, machine: machine, programmer: New(cell), way: newWay(cell), view: services.NewView(machine),
 		touched: map[naming.Name]struct{}{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -123,7 +125,7 @@ func (f *Follower) leave() {
 	if !leaves {
 		return
 	}
-	if err := f.programmer.Withdraw(); err != nil {
+	if err := errors.Join(f.programmer.Withdraw(), f.way.remove()); err != nil {
 		f.log.Warn("services of the cell are left in the kernel", "err", err)
 	}
 }
@@ -132,6 +134,7 @@ func (f *Follower) leave() {
 // called once, from a goroutine that stays on its thread if that has a network namespace of its own.
 func (f *Follower) Run(ctx context.Context) {
 	defer f.programmer.Close()
+	defer f.way.close()
 	defer f.leave()
 	r := round{Follower: f, audit: time.NewTicker(auditEvery), timer: time.NewTimer(0), fresh: map[netip.AddrPort]struct{}{}, again: map[netip.AddrPort]struct{}{}}
 	defer r.audit.Stop()
@@ -167,6 +170,15 @@ type round struct {
 	fresh, again     map[netip.AddrPort]struct{}
 	resetAt, againAt time.Time
 	swept            bool // flows of tasks that ended while there was no agent are reset
+
+	led     *leading // what the machine has routes for; nil: that is not known
+	unledBy string   // why it has not, as it was logged last
+}
+
+// leading is which virtual addresses the machine's own packets are to reach, and with which source.
+type leading struct {
+	ranges []netip.Prefix
+	from   netip.Addr
 }
 
 func (r *round) step(now time.Time, audit bool) {
@@ -174,6 +186,7 @@ func (r *round) step(now time.Time, audit bool) {
 	if r.seen == nil {
 		return
 	}
+	r.lead(audit)
 	if audit || r.seen != r.done && !now.Before(r.retryAt) {
 		r.program(now, audit)
 	}
@@ -202,6 +215,32 @@ func (r *round) takeIn() {
 	r.programmer.Remove(t.Removed...)
 	maps.Copy(r.fresh, t.Ended)
 	r.seen = newest
+}
+
+// lead has the machine have a route to virtual addresses while there are services.
+func (r *round) lead(audit bool) {
+	is := &leading{}
+	if c := r.seen.Cell(); c != nil && r.seen.HasAnyService() {
+		is.ranges = slices.DeleteFunc([]netip.Prefix{c.Network.Services, c.Network.Services6}, func(p netip.Prefix) bool { return !p.IsValid() })
+	}
+	if m, ok := r.seen.Machine(r.machine); ok {
+		is.from = m.Address.Unmap()
+	}
+	if was := r.led; !audit && was != nil && is.from == was.from && slices.Equal(is.ranges, was.ranges) {
+		return
+	}
+	made, err := r.way.set(is.ranges, is.from)
+	if len(made) > 0 {
+		r.log.Info("the machine had no route to virtual addresses, and gets one", "ranges", made, "link", r.way.name)
+	}
+	if err == nil {
+		r.led, r.unledBy = is, ""
+		return
+	}
+	if r.led = nil; r.unledBy != err.Error() {
+		r.unledBy = err.Error()
+		r.log.Warn("programs of the machine itself may not reach virtual addresses", "error", err)
+	}
 }
 
 func (r *round) program(now time.Time, audit bool) {

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/cmd/internal/screen"
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/atomicfile"
+	"github.com/musterhq/muster/schema/compile"
+)
+
+func newSet(std stdio) *cobra.Command {
+	var dir string
+	var dry bool
+	var out *outputFlag
+	c := &cobra.Command{
+		Use:   "set JOB FIELD VALUE",
+		Short: "change one value of a job in the file that sets it",
+		Long: `Change one value of a job in the config repository, for people and for bots: in the CUE
+file that sets it, in a file of YAML or JSON that this embeds, or, where nothing of the
+job's own package sets it, by a new line of the job. Comments, order and format stay as they are, and
+nothing is committed.
+
+The repository is compiled with the change before anything is written: unless its data is the
+same but for this field, nothing is. So it is refused where a template sets the value (it
+says where), where it is computed, and where others have their value from the same place.
+
+JOB is a name, or USER/JOB where several users have a job of that name. FIELD is written
+as muster explain prints it. VALUE is a text where the field is one, else as in CUE: 3,
+64Mi, true, ["a", "b"].`,
+		Example: "  muster set web tasks 5\n  muster set search/web task.container.image registry.example/web:1.7@sha256:…\n" +
+			"  muster set web 'labels.\"example.com/team\"' search --dry-run",
+		Args: cobra.ExactArgs(3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			change, err := setField(cmd.Context(), std, dir, args)
+			if err != nil {
+				return err
+			}
+			changed := !bytes.Equal(change.Old, change.New)
+			if changed && !dry {
+				if err := writeChange(filepath.Join(dir, filepath.FromSlash(change.Path)), change); err != nil {
+					return err
+				}
+			}
+			d := string(diff.Diff("a/"+change.Path, change.Old, "b/"+change.Path, change.New))
+			switch {
+			case out.value == "json":
+				return printJSON(std.out, setResult{Position: change.Position, Changed: changed, Written: changed && !dry, Diff: d})
+			case !changed:
+				fmt.Fprintf(std.out, "%s: %s of %s has this value already\n", change.Position, args[1], args[0])
+			case dry:
+				fmt.Fprint(std.out, d)
+			default:
+				fmt.Fprintf(std.out, "%s: %s of %s is %s now\n", change.Position, args[1], args[0], schema.Printable(args[2]))
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&dir, "repo", ".", "directory of the config repository")
+	c.Flags().BoolVarP(&dry, "dry-run", "n", false, "write nothing, and print the difference")
+	out = addOutput(c, "text", "json")
+	return c
+}
+
+// setResult is what muster set prints as JSON.
+type setResult struct {
+	schema.Position // of the value before; line 0 if it was not set
+
+	Changed bool   `json:"changed"`
+	Written bool   `json:"written"`
+	Diff    string `json:"diff"`
+}
+
+// setField finds the change after which a field has a value: args are job, field and value.
+func setField(ctx context.Context, std stdio, dir string, args []string) (compile.Change, error) {
+	tree, err := readWorkTree(dir)
+	if err != nil {
+		return compile.Change{}, err
+	}
+	compiler, done, err := withCache(dir)
+	if err != nil {
+		return compile.Change{}, err
+	}
+	defer done()
+	c, err := compileTree(ctx, compiler, tree, reconciler.Take)
+	if err != nil {
+		return compile.Change{}, err
+	}
+	pkg, key, err := findJob(c.compiled, args[0])
+	if err != nil {
+		if errs, _ := count(c.diagnostics); errs > 0 {
+			printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), c.diagnostics, tree.Files)
+		}
+		return compile.Change{}, err
+	}
+	change, err := compiler.Set(ctx, tree, compile.Assignment{Dir: pkg, Key: key, Field: args[1], Value: args[2]})
+	if _, ok := errors.AsType[*schema.HintedError](err); ok {
+		return change, &failure{code: exitInvalid, err: err}
+	}
+	return change, err
+}
+
+// writeChange writes a file that still is as it was read.
+func writeChange(name string, change compile.Change) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if now, err := os.ReadFile(name); err != nil || !bytes.Equal(now, change.Old) {
+		return &failure{code: exitCouldNot, err: fmt.Errorf("%s has changed since it was read", name), hint: "run it again"}
+	}
+	return atomicfile.Write(name, change.New, info.Mode().Perm())
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// cacheIn returns a cache in a new work tree.
+func cacheIn(t *testing.T) (*fileCache, string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, ".git"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := openCache(dir)
+	if c == nil {
+		t.Fatal("no cache")
+	}
+	return c, dir
+}
+
+func TestFileCache(t *testing.T) {
+	t.Parallel()
+	c, dir := cacheIn(t)
+	c.Save("a", []byte("one"))
+	c.Save("a", []byte("two"))
+	below := filepath.Join(dir, "teams")
+	if err := os.Mkdir(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	again := openCache(below)
+	if got := again.Load("a"); string(got) != "two" {
+		t.Errorf("got %q", got)
+	}
+	if got := again.Load("b"); got != nil {
+		t.Errorf("got %q of what was not saved", got)
+	}
+	again.program += "another"
+	if got := again.Load("a"); got != nil {
+		t.Errorf("another program got %q", got)
+	}
+}
+
+// TestFileCacheBound: what was not used for longest is removed, and of several that write
+// none reads what is torn.
+func TestFileCacheBound(t *testing.T) {
+	t.Parallel()
+	c, _ := cacheIn(t)
+	for i := range 10 {
+		key := fmt.Sprint(i)
+		c.Save(key, make([]byte, 100))
+		old := time.Now().Add(time.Duration(i-20) * time.Hour)
+		if err := os.Chtimes(c.name(key), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Load("0")
+	c.prune(1000)
+	if c.Load("1") == nil {
+		t.Error("what has room was removed")
+	}
+	old := time.Now().Add(-19 * time.Hour)
+	if err := os.Chtimes(c.name("1"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	c.prune(999)
+	for i, want := range []bool{true, false, false, false, true, true, true, true, true, true} {
+		if got := c.Load(fmt.Sprint(i)) != nil; got != want {
+			t.Errorf("%d is there: %v, want %v", i, got, want)
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for range 50 {
+				c.Save("k", bytes.Repeat([]byte{byte('a' + i)}, 10_000))
+				if b := c.Load("k"); len(b) != 10_000 || bytes.Count(b, b[:1]) != len(b) {
+					t.Errorf("%d bytes, torn", len(b))
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestNoCache: without a directory of git, and in one that cannot be written, there is none.
+func TestNoCache(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if gitDir(dir) == "" { // the temporary directory is in no work tree
+		if c := openCache(dir); c != nil {
+			t.Errorf("a cache in %s", c.dir)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "real"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".git"), []byte("gitdir: real\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c := openCache(dir); c == nil || filepath.Dir(c.dir) != filepath.Join(dir, "real") {
+		t.Errorf("the cache of a further work tree: %v", c)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "real", cacheName)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(dir, filepath.Join(dir, "real", cacheName)); err != nil {
+		t.Fatal(err)
+	}
+	if c := openCache(dir); c != nil {
+		t.Errorf("a cache through a link: %s", c.dir)
+	}
+}

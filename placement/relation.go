@@ -1,0 +1,300 @@
+package placement
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Relations say how a task relates to other tasks, which are picked by labels.
+type Relations struct {
+	// Labels are those by which the selectors of others pick the task.
+	Labels       map[string]string
+	Affinity     []Affinity
+	AntiAffinity []Affinity
+}
+
+// Affinity is about the tasks that a selector picks: that some of them are, or that
+// none is, where a task is placed. Tasks that are stopping count until they are gone.
+type Affinity struct {
+	Selector schema.Selector
+	// User, when not "", leaves out the tasks of other users.
+	User string
+	// By is the attribute of machines whose values are the domains: a task is where
+	// another is when their machines have the same value. A machine without the
+	// attribute is in no domain: with affinity it is refused, with anti-affinity it is
+	// not.
+	By string
+	// Weight is 0 for what must hold, and 1 to 100 for what is preferred. What must hold
+	// of affinity, and nothing in the cell is picked but the task itself would be, is
+	// taken to hold in any domain: else the first task of a job could never start. What
+	// must hold of anti-affinity also keeps the tasks that it picks away from the task,
+	// whatever these say.
+	Weight int
+}
+
+// Text says which tasks an affinity is about, and where: "tier=front by rack".
+func (a *Affinity) Text() string {
+	if a.By == MachineAttribute {
+		return a.Selector.String()
+	}
+	return a.Selector.String() + " by " + a.By
+}
+
+// term is an affinity as the snapshot counts tasks for it, whoever has it.
+type term struct {
+	Affinity
+	hash   uint64
+	repels bool  // some must not be where it picks a task
+	total  int32 // tasks that it picks, in any domain
+}
+
+// profile is what tasks of one job have in common that have the same relations.
+type profile struct {
+	job       int32
+	user      string // of it
+	relations *Relations
+	ties      []tie
+	matches   []int32 // terms that pick the tasks
+	repels    []int32 // terms that must not pick a task where these are, each once
+}
+
+// tie is a term that a profile has.
+type tie struct {
+	term   int32
+	weight float32 // 0 if it must hold, else up to 1
+	apart  bool    // it is anti-affinity
+	self   bool    // it picks the profile's own tasks
+	column *column // of a class only
+}
+
+// kindred counts tasks for the relations that any have. It knows tasks by their profiles
+// only.
+type kindred struct {
+	terms      table[term]
+	termIDs    index[string, int32]
+	profiles   table[profile]
+	profileIDs index[string, int32]
+	// picked and repelling are how many tasks terms pick and have, by term and domain.
+	picked    index[uint64, int32]
+	repelling index[uint64, int32]
+	// flips are the domains that became others, oldest first; entry i has the absolute
+	// position trimmed+i.
+	flips   []flip
+	trimmed int
+	columns []*column // of terms, as far as they were asked for
+	column  func(attribute string) *column
+}
+
+func newKindred() kindred {
+	return kindred{
+		termIDs: newIndex[string, int32](0), profileIDs: newIndex[string, int32](0),
+		picked: newIndex[uint64, int32](0), repelling: newIndex[uint64, int32](0),
+	}
+}
+
+// fork returns the same of a fork, whose columns are its own.
+func (k *kindred) fork(column func(string) *column) kindred {
+	return kindred{
+		terms: k.terms.fork(), termIDs: k.termIDs.fork(), profiles: k.profiles.fork(), profileIDs: k.profileIDs.fork(),
+		picked: k.picked.fork(), repelling: k.repelling.fork(), trimmed: k.flipNow(), column: column,
+	}
+}
+
+func (k *kindred) tables() []shared {
+	return []shared{&k.terms, &k.termIDs, &k.profiles, &k.profileIDs, &k.picked, &k.repelling}
+}
+
+// flip is a domain in which the first task has come, or from which the last has gone,
+// that a term picks or that has it; of value 0, all domains together. Where the domains
+// are machines it is none: such a machine is touched.
+type flip struct{ term, value int32 }
+
+// mostFlips is how many flips are remembered.
+const mostFlips = 4096
+
+// flipNow returns the position in flips up to which everything has happened.
+func (k *kindred) flipNow() int { return k.trimmed + len(k.flips) }
+
+func (k *kindred) flip(term, value int32) {
+	if k.flips = append(k.flips, flip{term, value}); len(k.flips) > 2*mostFlips {
+		k.trimmed += mostFlips
+		k.flips = append(k.flips[:0], k.flips[mostFlips:]...)
+	}
+}
+
+// append appends all that makes relations differ.
+func (r *Relations) append(b []byte) []byte {
+	for _, key := range slices.Sorted(maps.Keys(r.Labels)) {
+		b = appendStrings(b, key, r.Labels[key])
+	}
+	for i, list := range [][]Affinity{r.Affinity, r.AntiAffinity} {
+		for n := range list {
+			a := &list[n]
+			b = binary.AppendVarint(append(appendStrings(b, a.Selector.String(), a.User, a.By), byte(i)), int64(a.Weight))
+		}
+	}
+	return b
+}
+
+// newProfile adds the profile of tasks of a job of a user, and returns which terms are new:
+// nothing is counted for these yet.
+func (k *kindred) newProfile(key string, p profile) (id int32, fresh []int32) {
+	if k.profiles.len() == 0 {
+		k.profiles.add(profile{job: -1}) // that of tasks without relations
+	}
+	for t := range k.terms.len() {
+		if p.isPicked(k.terms.at(t)) {
+			p.matches = append(p.matches, t)
+		}
+	}
+	id = k.profiles.add(p)
+	k.profileIDs.set(key, id)
+	var ties []tie
+	for i, list := range [][]Affinity{p.relations.Affinity, p.relations.AntiAffinity} {
+		for n := range list {
+			t, known := k.termOf(&list[n])
+			if !known {
+				fresh = append(fresh, t)
+			}
+			ties = append(ties, tie{term: t, weight: float32(min(max(list[n].Weight, 0), 100)) / 100, apart: i == 1})
+		}
+	}
+	edited := k.profiles.edit(id)
+	for i := range ties {
+		x := &ties[i]
+		x.self = slices.Contains(edited.matches, x.term)
+		if x.apart && x.weight == 0 && !slices.Contains(edited.repels, x.term) {
+			edited.repels = append(edited.repels, x.term)
+			k.terms.edit(x.term).repels = true
+		}
+	}
+	edited.ties = ties
+	return id, fresh
+}
+
+// isPicked reports whether a term picks the tasks of a profile.
+func (p *profile) isPicked(t *term) bool {
+	return p.job >= 0 && (t.User == "" || t.User == p.user) && t.Selector.Matches(p.relations.Labels)
+}
+
+// termOf returns the term of an affinity, and whether it was known.
+func (k *kindred) termOf(a *Affinity) (id int32, known bool) {
+	by := a.By
+	if by == "" {
+		by = MachineAttribute
+	}
+	key := string(appendStrings(nil, a.Selector.String(), a.User, by))
+	if id, known = k.termIDs.get(key); known {
+		return id, true
+	}
+	id = k.terms.add(term{Affinity: Affinity{Selector: a.Selector, User: a.User, By: by}, hash: hash(key)})
+	k.termIDs.set(key, id)
+	for p := range k.profiles.len() {
+		if x := k.profiles.at(p); x.isPicked(k.terms.at(id)) {
+			edited := k.profiles.edit(p)
+			edited.matches = append(slices.Clip(edited.matches), id)
+		}
+	}
+	return id, false
+}
+
+// relationsOf returns the relations of a profile.
+func (k *kindred) relationsOf(id int32) *Relations {
+	if id == 0 {
+		return nil
+	}
+	return k.profiles.at(id).relations
+}
+
+// columnOf returns the domains of a term.
+func (k *kindred) columnOf(id int32) *column {
+	for int(id) >= len(k.columns) {
+		k.columns = append(k.columns, nil)
+	}
+	if k.columns[id] == nil {
+		k.columns[id] = k.column(k.terms.at(id).By)
+	}
+	return k.columns[id]
+}
+
+// relate counts a task that has come to a machine, or gone from it, for all terms.
+func (k *kindred) relate(id, slot, by int32) {
+	if id == 0 {
+		return
+	}
+	p := k.profiles.at(id)
+	for _, t := range p.matches {
+		k.countPicked(t, slot, by)
+	}
+	for _, t := range p.repels {
+		k.countIn(&k.repelling, t, slot, by)
+	}
+}
+
+func (k *kindred) countPicked(t, slot, by int32) {
+	k.countIn(&k.picked, t, slot, by)
+	if k.columnOf(t).at[slot] == 0 {
+		return
+	}
+	x := k.terms.edit(t)
+	if x.total += by; x.total == 0 || x.total == by {
+		k.flip(t, 0)
+	}
+}
+
+// countIn counts tasks by the domain of a machine.
+func (k *kindred) countIn(x *index[uint64, int32], t, slot, by int32) {
+	v := k.columnOf(t).at[slot]
+	if v == 0 {
+		return
+	}
+	count(x, together(t, v), by)
+	if k.terms.at(t).By == MachineAttribute {
+		return
+	}
+	if n, _ := x.get(together(t, v)); n == 0 || n == by {
+		k.flip(t, v)
+	}
+}
+
+// appendTies appends what makes machines treat the tasks of a profile in their own way.
+func (k *kindred) appendTies(b []byte, id int32) []byte {
+	if id == 0 {
+		return b
+	}
+	p := k.profiles.at(id)
+	for _, t := range p.ties {
+		b = binary.LittleEndian.AppendUint64(append(b, 'r', boolByte(t.apart), boolByte(t.self)), k.terms.at(t.term).hash)
+		b = binary.AppendVarint(b, int64(100*t.weight))
+	}
+	for _, t := range k.shyOf(p) {
+		b = binary.LittleEndian.AppendUint64(append(b, 'y'), k.terms.at(t).hash)
+	}
+	return b
+}
+
+// shyOf returns the terms that keep the tasks of a profile away from those that have them,
+// in an order that is always the same.
+func (k *kindred) shyOf(p *profile) (out []int32) {
+	for _, t := range p.matches {
+		if k.terms.at(t).repels {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b int32) int { return cmp.Compare(k.terms.at(a).hash, k.terms.at(b).hash) })
+	return out
+}
+
+// binds reports whether relations must hold of the tasks of a profile, so that more than
+// room is in the way.
+func (k *kindred) binds(id int32) bool {
+	if id == 0 {
+		return false
+	}
+	p := k.profiles.at(id)
+	return slices.ContainsFunc(p.ties, func(t tie) bool { return t.weight == 0 }) || len(k.shyOf(p)) > 0
+}

@@ -1,0 +1,68 @@
+package placement_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// selects returns an affinity to what a selector picks.
+func selects(t testing.TB, selector, by string, weight int) placement.Affinity {
+	t.Helper()
+	s, err := schema.ParseSelector(selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return placement.Affinity{Selector: s, By: by, Weight: weight}
+}
+
+// A large cell does not examine all machines for each ask. What a job prefers to be near
+// it is near all the same, also when that comes only after machines were examined for it,
+// and nothing is put where something has come meanwhile that is to be apart.
+func TestRelationsInLargeCell(t *testing.T) {
+	t.Parallel()
+	machines := fleet(5000) // in 125 racks
+	s := placement.NewSnapshot(machines, nil)
+	s.Configure(placement.Options{Enough: 8})
+	rackOf := map[string]string{}
+	for _, m := range machines {
+		rackOf[m.Name] = m.Attributes["rack"]
+	}
+	near := &placement.Relations{Affinity: []placement.Affinity{selects(t, "tier=cache", "rack", 100)}}
+	apart := &placement.Relations{AntiAffinity: []placement.Affinity{selects(t, "tier=db", "rack", 100)}}
+	cache := &placement.Relations{Labels: map[string]string{"tier": "cache"}}
+	db := &placement.Relations{Labels: map[string]string{"tier": "db"}}
+	ask := func(user, job string, r *placement.Relations, n int) []placement.Ask {
+		asks := same(n)
+		for i := range asks {
+			asks[i].Name = schema.JobName{Cell: "c", User: user, Job: job}.Task(i)
+			asks[i].Relations, asks[i].Spread = r, placement.NoSpread
+		}
+		return asks
+	}
+	// Users take turns: one of near, one of apart, then cache and db, then the others.
+	asks := slices.Concat(ask("u", "near", near, 6), ask("v", "apart", apart, 6), ask("w", "cache", cache, 1), ask("x", "db", db, 1))
+	asks[12].Prefer = machines[4800].Name
+	fork := s.Fork()
+	first := placement.Place(fork, asks[6:8], 1)[1].Machine // where apart would be again
+	fork.Release()
+	asks[13].Prefer = machines[slices.IndexFunc(machines, func(m placement.Machine) bool { return m.Name != first && rackOf[m.Name] == rackOf[first] })].Name
+	caches, dbs := "", ""
+	for _, d := range placement.Place(s, asks, 1) {
+		rack := rackOf[d.Machine]
+		switch {
+		case d.Machine == "":
+			t.Fatalf("%v is pending: %v", d.Name, d.Why)
+		case d.Name.Job == "cache":
+			caches = rack
+		case d.Name.Job == "db":
+			dbs = rack
+		case caches != "" && d.Name.Job == "near" && rack != caches:
+			t.Errorf("%v is in %s, the cache that it prefers to be near in %s", d.Name, rack, caches)
+		case dbs != "" && d.Name.Job == "apart" && rack == dbs:
+			t.Errorf("%v is in %s, where the db is", d.Name, rack)
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/schema"
+)
+
+// follows is for how long after its plan ends a cell is followed that is not as desired: what
+// happens later is not the commit's doing.
+const follows = time.Hour
+
+// Config is what a Keeper needs; all of it.
+type Config struct {
+	Dir string // in which the commits are kept
+	// Events returns records of the cell's history.
+	Events func(schema.EventQuery) ([]schema.EventRecord, error)
+	// Plan plans: see Planner.
+	Plan func(ctx context.Context, commit *schema.Compiled, write func(io.Writer) error) (*plan.Outcome, error)
+	Now  func() time.Time
+	Log  *slog.Logger
+}
+
+// Keeper keeps the history of commits.
+type Keeper struct {
+	cfg     Config
+	files   files
+	begun   chan *beginning // holds the newest that waits to be planned
+	waiting chan struct{}   // holds one while converged has something new
+
+	mu        sync.Mutex           // guards what follows
+	current   Entry                // of the newest commit; zero before the first
+	converged map[string]time.Time // of commits whose files do not say so yet
+}
+
+// Moment is a cell just before a commit.
+type Moment struct {
+	Cell    string
+	At      time.Time
+	Applied string // commit that is in force
+	// Write writes it as a checkpoint, with values.
+	Write func(io.Writer) error
+}
+
+// beginning is a commit that is to be planned.
+type beginning struct {
+	entry  Entry
+	commit *schema.Compiled
+	write  func(io.Writer) error
+}
+
+// New returns a Keeper that waits for Run.
+func New(cfg Config) *Keeper {
+	return &Keeper{cfg: cfg, files: files{cfg.Dir}, begun: make(chan *beginning, 1), waiting: make(chan struct{}, 1), converged: map[string]time.Time{}}
+}
+
+// Begin takes a commit that the master is about to take, with the cell as it is. The newest of
+// those that come while one is planned is planned next.
+func (k *Keeper) Begin(commit schema.Compiled, m Moment) {
+	b := &beginning{commit: &commit, write: m.Write, entry: Entry{
+		Version: Version, Cell: m.Cell, Commit: commit.Commit, By: commit.By, Base: m.Applied, Seen: m.At, State: Open, After: k.newest(),
+	}}
+	k.mu.Lock()
+	k.current = b.entry
+	k.mu.Unlock()
+	for {
+		select {
+		case k.begun <- b:
+			return
+		default:
+		}
+		select {
+		case left := <-k.begun:
+			left.entry.Unplanned = "the next commit came before it was planned"
+			left.entry.State, left.entry.Until = Superseded, m.At
+			k.save(&Comparison{Entry: left.entry})
+		default:
+		}
+	}
+}
+
+// newest returns the id of the newest event.
+func (k *Keeper) newest() uint64 {
+	records, err := k.cfg.Events(schema.EventQuery{Newest: true, Limit: 1})
+	if err != nil || len(records) == 0 {
+		return 0
+	}
+	return records[0].ID
+}
+
+// Converged says that the cell has converged with a commit at a time.
+func (k *Keeper) Converged(commit string, at time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.converged[commit] = at
+	select {
+	case k.waiting <- struct{}{}:
+	default:
+	}
+}
+
+// Run plans commits until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case b := <-k.begun:
+			k.settle(b.entry.Commit)
+			k.plan(ctx, b)
+		case <-k.waiting:
+			k.keepConverged()
+		}
+	}
+}
+
+// keepConverged writes which commits have converged.
+func (k *Keeper) keepConverged() {
+	k.mu.Lock()
+	commits := slices.Collect(maps.Keys(k.converged))
+	k.mu.Unlock()
+	for _, commit := range commits {
+		if c, err := k.Commit(commit); err != nil {
+			k.cfg.Log.Error("history of a commit", "commit", commit, "err", err)
+		} else if c != nil && c.Cell != "" { // else it was not begun here
+			k.save(c)
+		}
+		k.mu.Lock()
+		delete(k.converged, commit)
+		k.mu.Unlock()
+	}
+}
+
+// plan plans a commit, and saves that.
+func (k *Keeper) plan(ctx context.Context, b *beginning) {
+	c := &Comparison{Entry: b.entry}
+	began := k.cfg.Now()
+	o, err := k.cfg.Plan(ctx, b.commit, b.write)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		c.Unplanned = err.Error()
+		k.cfg.Log.Warn("commit not planned", "cell", c.Cell, "commit", c.Commit, "err", err)
+	} else {
+		c.Plan, c.Ending, c.Seconds, c.Tasks = o, o.Ending, o.Seconds, len(o.Tasks)
+		k.cfg.Log.Info("commit planned", "cell", c.Cell, "commit", c.Commit, "took", k.cfg.Now().Sub(began).Round(time.Millisecond))
+	}
+	k.save(c)
+}
+
+func (k *Keeper) save(c *Comparison) {
+	if err := k.files.write(c); err != nil {
+		k.cfg.Log.Error("history of a commit not kept", "cell", c.Cell, "commit", c.Commit, "err", err)
+	}
+}
+
+// settle writes what has become of the commit before, whose events go in time.
+func (k *Keeper) settle(next string) {
+	names, err := k.files.names()
+	for _, n := range names {
+		commit, _ := commitOf(n.Name())
+		if commit == next {
+			continue
+		}
+		var c *Comparison
+		if c, err = k.Commit(commit); err == nil && c != nil && c.State != Open {
+			k.save(c)
+		}
+		break
+	}
+	if err != nil {
+		k.cfg.Log.Error("history of the commit before", "err", err)
+	}
+}
+
+// List returns the newest commits, the newest first, at most so many.
+func (k *Keeper) List(most int) ([]Entry, error) {
+	list, err := k.files.list(most)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if list[i].State != Open {
+			continue
+		}
+		c, err := k.Commit(list[i].Commit)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil {
+			list[i] = c.Entry
+		}
+	}
+	return list, nil
+}
+
+// Commit returns what is known of the newest commit whose hash begins so; nil if it is not known.
+func (k *Keeper) Commit(name string) (*Comparison, error) {
+	c, err := k.files.find(name)
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	if strings.HasPrefix(k.current.Commit, name) && (c == nil || c.Seen.Before(k.current.Seen)) {
+		c = &Comparison{Entry: k.current}
+	}
+	k.mu.Unlock()
+	if c == nil {
+		return k.unknown(name)
+	}
+	if c.State == Open {
+		if err := k.look(c); err != nil {
+			return nil, err
+		}
+	}
+	c.note()
+	return c, nil
+}
+
+// unknown returns what the events say of a commit of which there is no file: one from before, or
+// that another master took.
+func (k *Keeper) unknown(name string) (*Comparison, error) {
+	applied, err := k.cfg.Events(schema.EventQuery{Kind: schema.EventApply})
+	if err != nil {
+		return nil, err
+	}
+	for i := len(applied) - 1; i >= 0; i-- {
+		r := &applied[i]
+		if r.Commit == "" || !strings.HasPrefix(r.Commit, name) {
+			continue
+		}
+		c := &Comparison{Entry: Entry{Version: Version, Commit: r.Commit, Seen: r.At, State: Open, After: r.ID, Unplanned: "this master did not take it: it is from before, or another one did"}}
+		c.note()
+		return c, k.look(c)
+	}
+	return nil, nil
+}
+
+// look reads what has happened with a commit so far.
+func (k *Keeper) look(c *Comparison) error {
+	records, err := k.cfg.Events(schema.EventQuery{After: c.After})
+	if err != nil {
+		return fmt.Errorf("events since commit %s: %w", c.Commit, err)
+	}
+	end := c.Seen.Add(time.Duration(c.Seconds*float64(time.Second)) + follows)
+	if k.cfg.Now().After(end) {
+		c.State, c.Until = Unsettled, end
+	}
+	for i := range records {
+		if r := &records[i]; r.Kind == schema.EventApply && r.Commit != c.Commit && !r.At.After(end) {
+			c.State, c.Until = Superseded, r.At
+			break
+		}
+	}
+	k.mu.Lock()
+	if at, ok := k.converged[c.Commit]; ok {
+		c.State, c.Until = Converged, at
+	}
+	k.mu.Unlock()
+	o := c.Plan
+	if o == nil {
+		o = new(plan.Outcome)
+	}
+	c.Result = Compare(o, records, c.Until, c.State == Open)
+	if c.Plan == nil { // there is nothing that it could be different from
+		c.Result.Differences, c.Result.Reasons, c.Result.Same = []Difference{}, []Reason{}, 0
+	}
+	c.Same, c.Different = c.Result.Same, len(c.Result.Differences)
+	return nil
+}
+
+// note says what is not known.
+func (c *Comparison) note() {
+	c.Notes = []string{}
+	switch {
+	case c.Unplanned != "":
+		c.Notes = append(c.Notes, "there is no plan: "+c.Unplanned)
+	case c.Plan == nil:
+		c.Notes = append(c.Notes, "it is being planned")
+	}
+}

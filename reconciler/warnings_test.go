@@ -1,0 +1,63 @@
+package reconciler_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// TestWarnings: the status has the warnings of the commit that is applied, and no others,
+// also where a commit changes no package.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	c := newCell()
+	messages := func() (out []string) {
+		for _, w := range c.status().Warnings {
+			out = append(out, w.Diagnostic.Position.Path+": "+w.Diagnostic.Message)
+		}
+		return out
+	}
+	check := func(what string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, messages()); diff != "" {
+			t.Errorf("%s: -want +got\n%s", what, diff)
+		}
+	}
+	link := schema.Compiled{Diagnostics: schema.NotFollowed(map[string]string{"teams/l.cue": "a symbolic link"})}
+	job := good(pkg("teams/a", service("a", "web", 1, "v")))
+	root := func(objects ...any) schema.CompiledPackage { return good(pkg(".", objects...)) }
+	noCell := ": no cell is declared, so the names of cells in jobs are not checked, and no cell has a policy of its own"
+
+	c.commit(compiled("1", root(tenant("a", "teams/a", "teams/x"), newQuota("q", "ann", 1)), job))
+	check("without effect", noCell,
+		"x.cue: directory teams/x has no packages",
+		`x.cue: no tenant has the user "ann", so nobody can use this quota`)
+
+	policy := root(schema.Cell{Name: "c", Quota: "off"}, tenant("a", "teams/a"))
+	c.commit(compiled("2", policy, job))
+	check("right")
+
+	three := compiled("3", policy, job)
+	three.Diagnostics = link.Diagnostics
+	c.commit(three)
+	check("a link", "teams/l.cue: a symbolic link: not followed")
+
+	silenced := job
+	silenced.Diagnostics = []schema.Diagnostic{{Severity: schema.Warning, Rule: schema.RuleNoEffect, Position: schema.Position{Path: "teams/a/x.cue", Line: 1, Column: 1}, Message: "not read"}}
+	c.commit(compiled("4", policy, silenced))
+	check("a file", "teams/a/x.cue: not read")
+
+	c.commit(compiled("5", bad("."), silenced))
+	check("what says who owns what is as before", "teams/a/x.cue: not read")
+
+	unread := compiled("6")
+	unread.Diagnostics = slices.Clone(bad("cue.mod").Diagnostics)
+	c.commit(unread)
+	check("unread", "teams/a/x.cue: not read")
+
+	c.commit(compiled("7", policy, job))
+	check("right again")
+}

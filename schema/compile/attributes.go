@@ -1,0 +1,87 @@
+package compile
+
+import (
+	"fmt"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/token"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// withoutEffect warns of attributes by which CUE silently leaves something out: an @if
+// that never holds, since there are no tags, and an @embed in a file without
+// @extern(embed). f is the head of the file.
+func withoutEffect(f *ast.File, data []byte) (out []schema.Diagnostic) {
+	warn := func(pos token.Pos, message, hint string) {
+		d := fault(pos.Line(), pos.Column(), schema.RuleNoEffect, message)
+		d.Severity, d.Hint = schema.Warning, hint
+		out = append(out, *d)
+	}
+	extern := false
+	for _, d := range f.Decls {
+		if _, ok := d.(*ast.Package); ok {
+			break
+		}
+		a, ok := d.(*ast.Attribute)
+		if !ok {
+			continue
+		}
+		switch key, body := a.Split(); key {
+		case "extern":
+			extern = extern || strings.Trim(strings.TrimSpace(body), `"`) == "embed"
+		case "if":
+			if e, err := parser.ParseExpr("-", body); err == nil && !holds(e, 0) {
+				warn(a.Pos(), fmt.Sprintf("the file is not read: @if(%s) never holds, since nothing sets tags", body),
+					"remove the line, and write what differs as data: in a directory of its own, or with if in CUE")
+			}
+		}
+	}
+	if extern || !schema.Embeds(data) {
+		return out
+	}
+	if whole, err := parser.ParseFile("-", data); err == nil {
+		if at := firstEmbed(whole); at.IsValid() {
+			warn(at, "@embed has no effect: the file does not begin with @extern(embed)", "write the line @extern(embed) above the package clause")
+		}
+	}
+	return out
+}
+
+// holds reports whether the expression of an @if holds without any tag.
+func holds(e ast.Expr, depth int) bool {
+	if depth > maxDepth {
+		return true
+	}
+	switch x := e.(type) {
+	case *ast.Ident:
+		return false
+	case *ast.ParenExpr:
+		return holds(x.X, depth+1)
+	case *ast.UnaryExpr:
+		return x.Op != token.NOT || !holds(x.X, depth+1)
+	case *ast.BinaryExpr:
+		switch a, b := holds(x.X, depth+1), holds(x.Y, depth+1); x.Op {
+		case token.LAND:
+			return a && b
+		case token.LOR:
+			return a || b
+		}
+	}
+	return true // CUE says what is wrong with it
+}
+
+// firstEmbed returns where a file embeds another first, token.NoPos if nowhere.
+func firstEmbed(f *ast.File) (at token.Pos) {
+	ast.Walk(f, func(n ast.Node) bool {
+		if a, ok := n.(*ast.Attribute); ok && !at.IsValid() {
+			if key, _ := a.Split(); key == "embed" {
+				at = a.Pos()
+			}
+		}
+		return !at.IsValid()
+	}, nil)
+	return at
+}

@@ -1,0 +1,329 @@
+package compile
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/encoding/json"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/valid"
+)
+
+// A company says in CUE what it demands of objects beyond the schema: in the field _policy
+// of the root package, or of one in cells/, by name
+//
+//	_policy: "no-latest": {
+//		paths: ["teams"]                                // of directories; without: all
+//		except: ["teams/lab"]                           // of these directories not
+//		severity: "error"                               // or "warning"
+//		message: "take an image by its digest"
+//		job: task: container?: image: !~":latest$"      // joined with each job
+//	}
+//
+// It is evaluated with each object of the packages that it is for, in the child that has
+// the package, after the object is right by itself.
+
+// policyField is the hidden field that holds policies: no data, and open.
+const policyField = "_policy"
+
+// policyFields are the fields of a policy beside the kinds of objects.
+var policyFields = []string{"paths", "except", "severity", "message"}
+
+// findPolicies reports whether a file may have policies, and where they begin: also one
+// that cannot be parsed, which must not be taken for one without.
+func findPolicies(data []byte) *schema.Position {
+	if !strings.Contains(string(data), policyField) {
+		return nil
+	}
+	f, err := parser.ParseFile("-", data)
+	if err != nil {
+		return &schema.Position{Line: 1, Column: 1}
+	}
+	for _, d := range f.Decls {
+		if field, ok := d.(*ast.Field); ok && lax.Label(field) == policyField {
+			return &schema.Position{Line: field.Pos().Line(), Column: field.Pos().Column()}
+		}
+	}
+	return nil
+}
+
+// policyPath is a path that a policy names.
+type policyPath struct {
+	Path string          `json:"path"`
+	At   schema.Position `json:"at"`
+}
+
+// policy is one policy, from the package that declares it.
+type policy struct {
+	name          string
+	paths, except []string
+	severity      schema.Severity
+	value         cue.Value
+	at            schema.Position
+	from          *loaded
+}
+
+// applies reports whether a policy is for objects of a directory.
+func (p *policy) applies(dir string) bool {
+	covers := func(path string) bool { return below(dir, path) }
+	return slices.ContainsFunc(p.paths, covers) && !slices.ContainsFunc(p.except, covers)
+}
+
+// policies are those of a request, and what is wrong with them.
+type policies struct {
+	all   []*policy
+	paths []policyPath // that those of the request's own package name
+	own   int          // how many these are
+	diags []schema.Diagnostic
+}
+
+// loadPolicies evaluates the packages with policies. strict is that of the request.
+func loadPolicies(req request, strict *loaded) *policies {
+	ps := &policies{}
+	for _, dir := range req.Policies {
+		l := strict
+		if dir != req.Dir {
+			other := req
+			other.Dir = dir
+			l = loadPackage(other, dir, nil)
+			l.errs = slices.DeleteFunc(l.errs, ofTemplate)
+			if len(l.errs) > 0 {
+				ps.diags = append(ps.diags, tidy(mistakes(other, l))...)
+				continue
+			}
+		}
+		var found []mistake
+		eachPolicy(l, func(name string, v cue.Value) {
+			r := &policyReader{policy: &policy{name: name, paths: []string{"."}, severity: schema.Error, value: v, at: l.where.of([]string{policyField, name}, true), from: l}}
+			r.read()
+			found = append(found, r.diags...)
+			ps.all = append(ps.all, r.policy)
+			if dir == req.Dir {
+				ps.paths, ps.own = append(ps.paths, r.named...), ps.own+1
+			}
+		})
+		ps.diags = append(ps.diags, tidy(found)...)
+	}
+	return ps
+}
+
+// eachPolicy calls f for each policy of a package.
+func eachPolicy(l *loaded, f func(name string, v cue.Value)) {
+	it, err := l.value.Fields(cue.Hidden(true))
+	if err != nil {
+		return
+	}
+	for it.Next() {
+		if it.Selector().String() != policyField {
+			continue
+		}
+		policies, err := it.Value().Fields()
+		for err == nil && policies.Next() {
+			if name, ok := label(policies); ok {
+				f(name, policies.Value())
+			}
+		}
+	}
+}
+
+// policyReader reads a policy.
+type policyReader struct {
+	*policy
+	named []policyPath
+	diags []mistake
+}
+
+// add says what is wrong with a field of the policy.
+func (r *policyReader) add(field, message, expected, hint string) {
+	at := []string{policyField, r.name}
+	pos := r.at
+	if field != "" {
+		at = append(at, field)
+		if f := r.from.where.written(at); f != nil {
+			pos = edge(f, !slices.Contains(policyFields, field))
+		}
+	}
+	r.diags = append(r.diags, mistake{Diagnostic: schema.Diagnostic{
+		Severity: schema.Error, Rule: schema.RulePolicy, Position: pos, Field: fieldPath(at), Message: message, Expected: expected, Hint: hint,
+	}})
+}
+
+func (r *policyReader) read() {
+	fields, err := r.value.Fields()
+	if err != nil {
+		r.add("", "is not a struct", "a struct with message and the kinds of objects that it is for", "")
+		return
+	}
+	var kinds int
+	known := slices.Clone(policyFields)
+	for _, k := range schema.Kinds() {
+		known = append(known, string(k))
+	}
+	for fields.Next() {
+		name, ok := label(fields)
+		switch {
+		case !ok:
+		case !slices.Contains(known, name):
+			hint := ""
+			if near := valid.Nearest(name, known); near != "" {
+				hint = fmt.Sprintf("did you mean %s?", near)
+			}
+			r.add(name, fmt.Sprintf("unknown field %q of a policy", name), "one of "+strings.Join(known, ", "), hint)
+		case isKindName(name):
+			kinds++
+		}
+	}
+	if kinds == 0 && len(r.diags) == 0 {
+		r.add("", "the policy is for no kind of object", "a field such as job, with what must hold of each job", "")
+	}
+	// Of a message that refers to the object it is not known yet what it is.
+	if m := r.value.LookupPath(cue.ParsePath("message")); !m.Exists() || m.IncompleteKind()&^cue.StringKind != 0 {
+		r.add("message", "the policy has no message", "a string: what whoever breaks the policy has to do", "")
+	}
+	if v := r.value.LookupPath(cue.ParsePath("severity")); v.Exists() {
+		word, _ := v.String()
+		if r.severity = schema.Severity(word); r.severity != schema.Error && r.severity != schema.Warning {
+			r.add("severity", "is not a severity", `"error" or "warning"`, "")
+		}
+	}
+	if list := r.value.LookupPath(cue.ParsePath("paths")); list.Exists() {
+		r.paths = r.directories("paths", list)
+	}
+	r.except = r.directories("except", r.value.LookupPath(cue.ParsePath("except")))
+}
+
+func isKindName(name string) bool { return slices.Contains(schema.Kinds(), schema.Kind(name)) }
+
+// directories reads a list of paths of directories.
+func (r *policyReader) directories(field string, v cue.Value) (out []string) {
+	if !v.Exists() {
+		return nil
+	}
+	v, _ = v.Default()
+	it, err := v.List()
+	for err == nil && it.Next() {
+		var s string
+		if s, err = it.Value().String(); err == nil {
+			out = append(out, s)
+			r.named = append(r.named, policyPath{Path: s, At: valueAt(it.Value())})
+		}
+	}
+	if err != nil {
+		r.add(field, "is not a list of directories", `paths from the root of the repository, such as ["teams/web"]`, "")
+	}
+	return out
+}
+
+// apply checks the objects of a package, and returns what the policies say of them.
+func (ps *policies) apply(c *collection) (out []mistake) {
+	ours := slices.DeleteFunc(slices.Clone(ps.all), func(p *policy) bool { return !p.applies(c.from.dir) })
+	if len(ours) == 0 {
+		return nil
+	}
+	context := cuecontext.New()
+	for i := range c.objects {
+		o := &c.objects[i]
+		expr, err := json.Extract("", o.Data)
+		if err != nil {
+			continue // it is canonical
+		}
+		data := context.BuildExpr(expr)
+		for _, p := range ours {
+			if len(out) >= maxFound {
+				return out
+			}
+			kind := cue.ParsePath(string(o.Kind))
+			if !p.value.LookupPath(kind).Exists() {
+				continue
+			}
+			joined := p.value.FillPath(kind, data)
+			if err := joined.LookupPath(kind).Validate(cue.Concrete(true)); err != nil {
+				out = append(out, p.broken(c, o, joined, errors.Errors(err)))
+			}
+		}
+	}
+	return out
+}
+
+// ofPolicy finds errors that a policy itself is the reason of: it asks for what an object may
+// lack, or compares what cannot be compared.
+var ofPolicy = regexp.MustCompile(`undefined field|index out of range|non-concrete|concrete value|not allowed|invalid operand|cannot |division`)
+
+// broken says which value of an object breaks a policy, or that the policy cannot be
+// evaluated for it.
+func (p *policy) broken(c *collection, o *object, joined cue.Value, errs []errors.Error) mistake {
+	top := []string{string(o.Kind), o.Name}
+	at := slices.IndexFunc(errs, func(e errors.Error) bool { return !ofPolicy.MatchString(errorText(e)) })
+	if at < 0 {
+		return p.unfit(fieldPath(top), errs[0])
+	}
+	e := errs[at]
+	m := mistake{Diagnostic: schema.Diagnostic{
+		Severity: p.severity, Rule: schema.RulePolicy, Field: fieldPath(top), Hint: fmt.Sprintf("policy %s is at %s", p.name, p.at),
+	}}
+	m.Message, _ = joined.LookupPath(cue.ParsePath("message")).String()
+	if check, ok := terms.CheckAt(p.from.where.fileAt(e.Position()), e.Position()); ok && check.Holds == "" {
+		m.Message = errorText(e)
+	}
+	if m.Message == "" {
+		return p.unfit(fieldPath(top), errs[0]) // the message refers to what the object lacks
+	}
+	path := unquoted(e.Path())
+	if n := slices.Index(path, p.name); n >= 0 && len(path) > n+1 {
+		path = path[n+2:] // below the kind
+	}
+	full := slices.Concat(top, path)
+	if n := slices.IndexFunc(path, func(s string) bool { return strings.HasPrefix(s, "_") }); n >= 0 {
+		full = p.looksAt(c, full[:len(top)+n], e)
+	}
+	m.Field, m.Position = fieldPath(full), c.from.where.of(full, false)
+	if home := c.from.where.enclosing(append(slices.Clone(full), "")); !c.from.where.mine(m.Path) && c.from.where.mine(home.Path) {
+		m.Hint = fmt.Sprintf("the value is from %s; %s", m.Position, m.Hint)
+		m.Position = home
+	}
+	return m
+}
+
+// looksAt returns the path of the value that a check in a hidden field of the struct at a
+// path looks at: that of the struct itself if it is none that is written down.
+func (p *policy) looksAt(c *collection, at []string, e errors.Error) []string {
+	for _, pos := range errors.Positions(e) {
+		check, ok := terms.CheckAt(p.from.where.fileAt(pos), pos)
+		if !ok {
+			continue
+		}
+		for _, names := range check.Looks {
+			if full := slices.Concat(at, names); c.from.where.written(full) != nil {
+				return full
+			}
+		}
+	}
+	return at
+}
+
+// unfit says that a policy cannot be evaluated for an object: at the policy, and in the
+// same words for each object.
+func (p *policy) unfit(object string, e errors.Error) mistake {
+	m := mistake{Diagnostic: schema.Diagnostic{
+		Severity: schema.Error, Rule: schema.RulePolicy, Position: p.at, Field: fieldPath([]string{policyField, p.name}),
+		Message: "the policy cannot be evaluated: " + errorText(e),
+		Hint:    fmt.Sprintf("seen with %s; of a field that may be missing write NAME?: …, or if job.NAME != _|_ {…}", object),
+	}}
+	if strings.Contains(m.Message, "not allowed") {
+		m.Hint = fmt.Sprintf("seen with %s; write ... into each struct of the definition that the policy is made from", object)
+	}
+	if pos := position(e.Position()); pos.Path != "" && p.from.where.mine(pos.Path) {
+		m.Position = pos
+	}
+	return m
+}
