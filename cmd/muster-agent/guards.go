@@ -42,7 +42,7 @@ type guards struct {
 }
 
 func newGuards(log *slog.Logger) *guards {
-	return &guards{log: log, news: make(chan struct{}, 1), claims: map[schema.TaskRef]policy.Claim{}}
+	return &guards{log: log, news: make(chan struct{}, 1), known: naming.New().Snapshot(), claims: map[schema.TaskRef]policy.Claim{}}
 }
 
 // open finds out whether this machine can do it, with a table of that name.
