@@ -67,6 +67,8 @@ func TestDiff(t *testing.T) {
 		{"constraints", func(j *schema.Job) { j.Constraints = []schema.Constraint{{Attribute: "a", Operator: "exists"}} }, intent.Move, []string{"constraints: move"}},
 		{"preferences", func(j *schema.Job) { j.Preferences = []schema.Preference{{Weight: 3}} }, intent.InPlace, []string{"preferences: in place"}},
 		{"spread", func(j *schema.Job) { j.Spread = &schema.Spread{By: "zone"} }, intent.InPlace, []string{"spread: in place"}},
+		{"affinity", func(j *schema.Job) { j.Affinity = []schema.Affinity{{Selector: "tier=cache", By: "rack"}} }, intent.InPlace, []string{"affinity: in place"}},
+		{"anti-affinity", func(j *schema.Job) { j.AntiAffinity = []schema.Affinity{{Selector: "tier=cache", By: "rack"}} }, intent.InPlace, []string{"antiAffinity: in place"}},
 		{"a secret", func(j *schema.Job) { j.Task.Secrets = map[string]schema.TaskSecret{"key": {}} }, intent.Restart, []string{"task.secrets.key: restart"}},
 		{"devices", func(j *schema.Job) { j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}} }, intent.Restart, []string{"task.resources.devices: restart"}},
 		{
@@ -140,6 +142,8 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.Constraints = []schema.Constraint{{Attribute: "arch", Operator: "=", Value: "a"}}
 		j.Preferences = []schema.Preference{{Constraint: j.Constraints[0], Weight: 1}}
 		j.Spread = &schema.Spread{By: "rack", Max: map[string]int{"rack": 1}}
+		j.Affinity = []schema.Affinity{{Selector: "tier=cache", By: "rack", Weight: 1}}
+		j.AntiAffinity = j.Affinity
 		j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}}
 		j.Task.Exceed = &schema.Exceed{CPU: true}
 		j.Prune = new(bool)

@@ -17,7 +17,10 @@ type AllocSet struct {
 	// Constraints, Preferences and Spread say where allocs are placed.
 	Constraints []Constraint `json:"constraints,omitempty"`
 	Preferences []Preference `json:"preferences,omitempty"`
-	Spread      *Spread      `json:"spread,omitempty"`
+	// Affinity and AntiAffinity are as those of a Job.
+	Affinity     []Affinity `json:"affinity,omitempty"`
+	AntiAffinity []Affinity `json:"antiAffinity,omitempty"`
+	Spread       *Spread    `json:"spread,omitempty"`
 	// Resources are what each alloc reserves: the tasks inside have no more
 	// than that together.
 	Resources Resources   `json:"resources"`
@@ -46,6 +49,7 @@ func (s *AllocSet) Job() *Job {
 	return &Job{
 		Name: s.Name, User: s.User, Cell: s.Cell, Kind: Allocs, Priority: s.Priority, Tasks: s.Allocs,
 		Labels: s.Labels, Annotations: s.Annotations, Constraints: s.Constraints, Preferences: s.Preferences, Spread: s.Spread,
+		Affinity: s.Affinity, AntiAffinity: s.AntiAffinity,
 		Task: TaskSpec{Resources: TaskResources{Resources: s.Resources}}, Update: UpdatePolicy{MaxParallel: s.Update.MaxParallel, MinHealthySeconds: s.Update.MinHealthySeconds}, Disruption: s.Disruption, Prune: s.Prune,
 	}
 }

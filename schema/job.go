@@ -1,6 +1,9 @@
 package schema
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // JobKind says how long a job's tasks live.
 type JobKind string
@@ -46,12 +49,19 @@ type Job struct {
 	// Constraints must all hold of a machine for it to get a task.
 	Constraints []Constraint `json:"constraints,omitempty"`
 	Preferences []Preference `json:"preferences,omitempty"`
-	Spread      *Spread      `json:"spread,omitempty"` // nil: over racks
+	// Affinity and AntiAffinity say near which tasks those of the job are placed, and near
+	// which not.
+	Affinity     []Affinity `json:"affinity,omitempty"`
+	AntiAffinity []Affinity `json:"antiAffinity,omitempty"`
+	Spread       *Spread    `json:"spread,omitempty"` // nil: over racks
 	// Together says that all tasks get places, or none, and that when one is preempted
 	// all are.
-	Together bool         `json:"together,omitempty"`
-	Task     TaskSpec     `json:"task"`
-	Update   UpdatePolicy `json:"update"`
+	Together bool `json:"together,omitempty"`
+	// Rebalance false keeps running tasks from being moved to make the cell better; nil is
+	// true.
+	Rebalance *bool        `json:"rebalance,omitempty"`
+	Task      TaskSpec     `json:"task"`
+	Update    UpdatePolicy `json:"update"`
 	// Silence says what becomes of tasks on machines that say nothing; nil: they
 	// are rescheduled when the cell gives the machine up.
 	Silence    *Silence    `json:"silence,omitempty"`
@@ -65,6 +75,21 @@ type Job struct {
 
 // ID returns the job's full name.
 func (j *Job) ID() JobName { return JobName{Cell: j.Cell, User: j.User, Job: j.Name} }
+
+// AllLabels returns the labels by which selectors pick the job: its own, and those that
+// begin with OwnLabels. The band is missing if the priority's name is not known yet.
+func (j *Job) AllLabels() map[string]string {
+	out := make(map[string]string, len(j.Labels)+4)
+	maps.Copy(out, j.Labels)
+	out[LabelUser], out[LabelJob], out[LabelKind] = j.User, j.Name, string(j.Kind)
+	if j.Priority != PriorityNamed {
+		out[LabelBand] = string(j.Priority.Band())
+	}
+	return out
+}
+
+// Moved reports whether running tasks of the job may be moved to make the cell better.
+func (j *Job) Moved() bool { return j.Rebalance == nil || *j.Rebalance }
 
 // Class returns how machines treat the job's tasks: what it says, and else batch
 // for a job of kind Batch and latency-sensitive for all others.

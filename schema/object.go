@@ -65,6 +65,17 @@ type Cell struct {
 	Registries map[string]CellRegistry `json:"registries,omitempty"`
 	// Network is of which addresses tasks get one of their own; nil: none does.
 	Network *CellNetwork `json:"network,omitempty"`
+	// Rebalance bounds the moves of running tasks; nil: the defaults of its fields. See
+	// Moves.
+	Rebalance *RebalancePolicy `json:"rebalance,omitempty"`
+}
+
+// Moves returns the cell's policy for moves.
+func (c *Cell) Moves() RebalancePolicy {
+	if c.Rebalance == nil {
+		return RebalancePolicy{MovesPerHour: DefaultMovesPerHour}
+	}
+	return *c.Rebalance
 }
 
 // CellRegistry is what a cell says of a registry of images, or of a server of packages.

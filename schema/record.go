@@ -61,6 +61,16 @@ type Disrupted struct {
 	Tasks int       `json:"tasks"`
 }
 
+// MovesRecord is what the store keeps of the moves of a cell, so that a new master does not
+// forget what its predecessor has spent.
+type MovesRecord struct {
+	// Moves are those of the last hour, oldest first, by the minute; older ones may be left.
+	Moves []Disrupted `json:"moves,omitempty"`
+}
+
+// Empty reports whether r says nothing.
+func (r *MovesRecord) Empty() bool { return len(r.Moves) == 0 }
+
 // ChunkSize is the number of task records in one stored document: large enough
 // that placing a job is few writes, small enough that one task's change is.
 const ChunkSize = 64

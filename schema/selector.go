@@ -81,6 +81,11 @@ func (s Selector) Matches(labels map[string]string) bool {
 	return true
 }
 
+// About reports whether s has a requirement on a label.
+func (s Selector) About(key string) bool {
+	return slices.ContainsFunc(s.requirements, func(r requirement) bool { return r.key == key })
+}
+
 // Wanted returns what must be there for s to pick something: the key of a label, and the
 // values of which it has one; any if values is nil. What must be absent is left out. So an
 // index by labels finds candidates for Matches. The values are not to be changed.

@@ -45,6 +45,17 @@ type Preference struct {
 	Weight int `json:"weight"`
 }
 
+// Affinity is about the tasks of the jobs that a selector picks by their labels.
+type Affinity struct {
+	// Selector is in the grammar of ParseSelector. It picks among jobs of the same user,
+	// unless it has a requirement on LabelUser.
+	Selector string `json:"selector"`
+	// By is the attribute of machines that says how near: the same value of it.
+	By string `json:"by"`
+	// Weight is 1 to 100 for what is preferred, and 0 for what must hold.
+	Weight int `json:"weight,omitempty"`
+}
+
 // Spread says how a job's tasks are spread over machines.
 type Spread struct {
 	// By is the attribute over whose values the tasks are spread as evenly as

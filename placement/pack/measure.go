@@ -28,7 +28,7 @@ func compaction(c Config) (Result, error) {
 	r := Result{Tasks: len(work), Pending: len(work) * pendingShare / 1000}
 	for seed := range c.Seeds {
 		order := shuffled(all, uint64(seed))
-		n, conflicts := compact(c, order, work, r.Pending)
+		n, conflicts := compact(c, order, nil, work, r.Pending)
 		r.Conflicts += conflicts
 		if n > len(order) {
 			r.Overflowed++
@@ -44,9 +44,13 @@ var errAllFailed = errors.New("no task is left but those whose phase is Failed")
 // compact returns the least number of machines, taken from the front of the
 // list, that hold the work, and how many decisions conflicted on all of them. It halves
 // the interval, since one more machine hardly ever does harm.
-func compact(c Config, order []placement.Machine, work []placement.Ask, pending int) (least, conflicts int) {
+func compact(c Config, order []placement.Machine, held map[string][]placement.Task, work []placement.Ask, pending int) (least, conflicts int) {
 	fits := func(n int) bool {
-		s := placement.NewSnapshot(order[:n], nil)
+		var has []placement.Task
+		for i := range order[:n] {
+			has = append(has, held[order[i].Name]...)
+		}
+		s := placement.NewSnapshot(order[:n], has)
 		s.Configure(c.Options)
 		p := place(s, work, c.Schedulers, 0)
 		if n == len(order) {

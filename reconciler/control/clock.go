@@ -37,6 +37,13 @@ func SetForward(s *model.State, by time.Duration, now time.Time) ([]model.Write,
 		}
 		out = append(out, s.Document(model.KeyLoss, loss))
 	}
+	if !s.Moves.Empty() {
+		var r schema.MovesRecord
+		for _, d := range s.Moves.Moves {
+			r.Moves = append(r.Moves, schema.Disrupted{At: later(d.At), Tasks: d.Tasks})
+		}
+		out = append(out, s.Document(model.KeyMoves, r))
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Machines)) {
 		r := *s.Machines[name]
 		joined := later(r.Joined)

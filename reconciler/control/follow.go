@@ -18,6 +18,8 @@ type stops struct {
 	preempted   map[string][]snapshot.On
 	moving      int // for a new version, or a restart
 	rebalancing int // to be placed better
+	// moves are the machines to which tasks move that are stopping for that, or have stopped.
+	moves []snapshot.On
 }
 
 // follower takes what is known of tasks into their records.
@@ -53,6 +55,9 @@ func (s *follower) followJob(name schema.JobName) {
 		}
 	}
 	for _, t := range s.Tasks(name) {
+		if to := movesTo(&t); to != "" {
+			s.stops.moves = append(s.stops.moves, snapshot.On{Task: name.Task(t.Index), Machine: to})
+		}
 		switch {
 		case t.Stop == nil:
 		case t.Stop.Kind == schema.CauseUpdate || t.Stop.Kind == schema.CauseRestart:
@@ -61,6 +66,17 @@ func (s *follower) followJob(name schema.JobName) {
 			s.stops.rebalancing++
 		}
 	}
+}
+
+// movesTo returns the machine to which a task moves, "" if it does not.
+func movesTo(t *schema.TaskRecord) string {
+	switch n := len(t.Causes); {
+	case t.Stop != nil:
+		return t.Stop.To
+	case t.Machine == "" && n > 0:
+		return t.Causes[n-1].To
+	}
+	return ""
 }
 
 // neverSent returns how a generation ends whose data of n bytes its machine cannot be sent,

@@ -23,9 +23,9 @@ type idleJobs struct {
 	written   int  // see model.State.WrittenSince
 	now       time.Time
 	changes   int // see facts.MachinesChangedSince
-	// even are the jobs that are looked at for repair until then, and need none while the same
-	// machines are up: those of places, see facts.Places.
-	even   map[schema.JobName]time.Time
+	// even are the jobs whose spread needs no repair while the same machines are up: those of
+	// places, see facts.Places.
+	even   map[schema.JobName]bool
 	places uint64
 }
 
@@ -59,8 +59,8 @@ func (s *activity) keep(job schema.JobName) {
 	s.busy[job] = true
 }
 
-// keepEven has a job looked at again before its time if other machines are up by then.
-func (s *activity) keepEven(job schema.JobName, until time.Time) { s.kept.even[job] = until }
+// keepEven has a job looked at again once other machines are up, when it is its turn.
+func (s *activity) keepEven(job schema.JobName) { s.kept.even[job] = true }
 
 // invalidate finds the jobs that are not idle any more since a machine that holds
 // tasks of theirs has changed, or says other things of them.
@@ -83,12 +83,23 @@ func (s *activity) invalidate(released map[schema.TaskName]string) {
 	}
 	if places := s.Places(); places != m.places {
 		m.places = places
-		for job, until := range m.even {
-			if s.Now.Before(until) {
-				m.wakeUp(job)
-			}
+		for job := range m.even {
+			m.looksAgain(job, s.Clock)
 		}
 		clear(m.even)
+	}
+}
+
+// looksAgain has an idle job looked at for its spread when it is its turn.
+func (m *idleJobs) looksAgain(job schema.JobName, clock facts.Clock) {
+	r, began := m.jobs[job], lookedAt(job, clock.Now)
+	switch {
+	case r == nil: // it is looked at anyway
+	case clock.Now.Before(began.Add(repairLooks)):
+		m.wakeUp(job)
+	default:
+		r.until = r.until.Or(clock.At(began.Add(repairEvery)))
+		m.due.add(job, r, m.jobs)
 	}
 }
 
@@ -175,7 +186,7 @@ func (s *activity) begin() {
 	m := s.kept
 	names, next, ok := s.Base.WrittenSince(m.written)
 	if !ok || m.jobs == nil {
-		*m = idleJobs{machines: map[string]machineMemo{}, jobs: map[schema.JobName]*idleJob{}, on: map[string]map[schema.JobName]bool{}, active: map[schema.JobName]bool{}, even: map[schema.JobName]time.Time{}}
+		*m = idleJobs{machines: map[string]machineMemo{}, jobs: map[schema.JobName]*idleJob{}, on: map[string]map[schema.JobName]bool{}, active: map[schema.JobName]bool{}, even: map[schema.JobName]bool{}}
 		for name := range s.Base.Jobs {
 			m.active[name] = true
 		}

@@ -41,6 +41,9 @@ func (s pass) end(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
 	// The time is the master's: machines' clocks differ, and waits are counted
 	// from here. The exit keeps its own.
 	cause.Machine, cause.Generation, cause.At = t.Machine, t.Generation, s.Now
+	if t.Stop != nil && t.Stop.Kind == cause.Kind {
+		cause.To = t.Stop.To // which machines are not sent
+	}
 	e := schema.Event{Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.String()}
 	switch cause.Kind {
 	case schema.CauseFinished:

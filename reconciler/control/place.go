@@ -19,6 +19,7 @@ type scheduler struct {
 	noPreempt bool
 	joining   string                   // what tasks wait for while the first machines join
 	preempted map[string][]snapshot.On // see stops
+	stops     *stops
 	claimed   map[schema.TaskName]bool // those for which the last of them have gone now
 	why       map[schema.TaskName]placement.Why
 	claims    map[schema.TaskName]Claim
@@ -90,7 +91,9 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
 	}
 	s.cell.Snapshot().SetBudgets(s.spare)
-	for _, d := range placement.Place(s.cell.Snapshot(), s.claim(asks), s.seed) {
+	open := s.claim(asks)
+	s.keepPlaces()
+	for _, d := range placement.Place(s.cell.Snapshot(), open, s.seed) {
 		a := s.asks.of[d.Name]
 		delete(s.claims, d.Name) // one that was claimed from, and asked again
 		delete(s.why, d.Name)
@@ -115,6 +118,19 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 		}
 	}
 	return refused
+}
+
+// keepPlaces keeps room on the machines that tasks move to, as far as there is any, from
+// when they are stopped until they are placed.
+func (s *scheduler) keepPlaces() {
+	for _, to := range s.stops.moves {
+		job, t := s.Admitted(to.Task.JobName), s.Task(to.Task)
+		_, asks := s.asks.of[to.Task]
+		if job == nil || t == nil || t.Machine == "" && !asks || t.Machine != "" && t.Stop == nil {
+			continue
+		}
+		s.cell.Snapshot().Claim(s.placement(snapshot.Ask{Task: to.Task, Job: job, Data: s.Job(to.Task.JobName).Admitted}), to.Machine, nil, false)
+	}
 }
 
 // assign makes a decision of placement the task's newest generation.

@@ -3,7 +3,6 @@ package control
 import (
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"slices"
 	"time"
 
@@ -25,20 +24,18 @@ const (
 	// movedInVain is for how long a task is left that was moved, and was placed
 	// where it was no better, since others took the room.
 	movedInVain = time.Hour
-	// A job is looked at every so often, and then for so long: what can change the
-	// answer is all over the cell.
+	// A job that is not even is looked at every so often, and then for so long: what can
+	// change the answer is all over the cell. One that is even is looked at when its tasks
+	// are others, or machines are.
 	repairEvery = time.Minute
 	repairLooks = 2 * time.Second
-	// repairShare is how many tasks of the cell are moved at once, in percent of its
-	// machines. One always may be.
-	repairShare = 5
 )
 
 // repair moves tasks to where they are better for the spread of their jobs.
 type repair struct {
 	pass
 	activity *activity
-	budget   disruption
+	moves    *moves
 	uneven   uneven
 }
 
@@ -57,16 +54,15 @@ func (s *repair) all(active []schema.JobName) {
 // repair moves a task of a job to where it is better for its spread.
 func (s *repair) repair(name schema.JobName) {
 	want := s.Admitted(name)
-	if want == nil || !mayBeUneven(want) || want.Tasks < 2 || neverMoved(want) != "" {
+	if want == nil || !mayBeUneven(want) || want.Tasks < 2 || neverRepaired(want) != "" {
+		return
+	}
+	if s.uneven.cell.Even(name, want) {
+		s.activity.keepEven(name)
 		return
 	}
 	began := lookedAt(name, s.Now)
 	if !s.Now.Before(began.Add(repairLooks)) {
-		s.book(name, s.At(began.Add(repairEvery)))
-		return
-	}
-	if s.uneven.cell.Even(name, want) {
-		s.activity.keepEven(name, began.Add(repairLooks))
 		s.book(name, s.At(began.Add(repairEvery)))
 		return
 	}
@@ -84,9 +80,7 @@ func (s *repair) repair(name schema.JobName) {
 	if s.book(name, until); why != "" {
 		return
 	}
-	if s.budget.rebalance(name, *s.Task(name.Task(u.Index)), u.String()) == "" {
-		s.uneven.moving++
-	}
+	s.moves.move(name, *s.Task(name.Task(u.Index)), schema.Cause{Message: u.String(), To: u.Machine})
 }
 
 // mayBeUneven reports whether the tasks of a job are spread. Those in allocs are
@@ -95,11 +89,19 @@ func mayBeUneven(want *schema.Job) bool {
 	return want.Kind == schema.Service && want.AllocSet == "" && (want.Spread == nil || want.Spread.By != schema.NoSpread)
 }
 
-// neverMoved says why no task of a job is moved for its spread, "" if some may be.
+// neverRepaired says why no task of a job is moved for its spread, "" if some may be.
+func neverRepaired(want *schema.Job) string {
+	if want.Spread != nil && want.Spread.Repair != nil && !*want.Spread.Repair {
+		return "spread.repair is false"
+	}
+	return neverMoved(want)
+}
+
+// neverMoved says why no task of a job is moved to make the cell better, "" if some may be.
 func neverMoved(want *schema.Job) string {
 	switch {
-	case want.Spread != nil && want.Spread.Repair != nil && !*want.Spread.Repair:
-		return "spread.repair is false"
+	case !want.Moved():
+		return "rebalance is false"
 	case want.Task.Sticky.Has():
 		return "they are sticky"
 	case want.NeverTwice():
@@ -120,10 +122,8 @@ func lookedAt(name schema.JobName, now time.Time) time.Time {
 // uneven says what tasks wait for that would be better elsewhere.
 type uneven struct {
 	*facts.Facts
-	cell     *snapshot.Cell
-	holding  []LossHold
-	draining map[string]*Draining
-	moving   int // tasks of the cell that are stopping to be placed better
+	cell   *snapshot.Cell
+	bounds *moveBounds
 }
 
 // waitsFor says what a task waits for that would be better elsewhere, "" if it
@@ -136,13 +136,9 @@ func (s *uneven) waitsFor(name schema.JobName, u *snapshot.Uneven) (why string, 
 		return "the job is " + s.Suspended.Of(name).String(), until
 	case r.Rollout != nil || len(s.Asked[name]) > 0:
 		return "a rollout is not complete", until
-	case len(s.holding) > 0:
-		return s.holding[0].Reason, until
 	}
-	for _, machine := range slices.Sorted(maps.Keys(s.draining)) {
-		if s.draining[machine].Left > 0 {
-			return fmt.Sprintf("machine %s is being drained", machine), until
-		}
+	if why, until = s.bounds.refuse(1); why != "" {
+		return why, until
 	}
 	if why, until = s.stillMoves(name, r); why != "" {
 		return why, until
@@ -153,8 +149,8 @@ func (s *uneven) waitsFor(name schema.JobName, u *snapshot.Uneven) (why string, 
 		}
 		return fmt.Sprintf("machine %s joined recently: until %s", u.Machine, s.settles(u.Machine).UTC().Format(time.TimeOnly)), until
 	}
-	if most := max(1, len(s.Machines())*repairShare/100); s.moving >= most {
-		return "tasks of other jobs move first", until
+	if why := s.bounds.crowded(1); why != "" {
+		return why, until
 	}
 	why, changes := s.Blocked(name, t)
 	return why, until.Or(changes)

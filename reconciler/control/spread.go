@@ -16,13 +16,14 @@ func Spread(f *facts.Facts, last *Output, name schema.JobName) string {
 	if want == nil || !mayBeUneven(want) {
 		return ""
 	}
-	s := uneven{Facts: f, cell: snapshot.New(f, nil), holding: last.Holding, draining: last.Draining}
+	s := uneven{f, snapshot.New(f, nil), newMoveBounds(f)}
+	s.bounds.holding, s.bounds.draining = last.Holding, last.Draining
 	u, ok, _ := s.cell.Uneven(name, want)
 	if !ok {
 		return ""
 	}
 	text := u.String()
-	if why := neverMoved(want); why != "" {
+	if why := neverRepaired(want); why != "" {
 		return text + "; its tasks are not moved for that: " + why
 	}
 	task := name.Task(u.Index).Short()

@@ -133,6 +133,8 @@ type step struct {
 	drains    *drains
 	rollouts  *rollouts
 	rebalance *rebalancer
+	moves     *moves
+	holes     *holes
 	repair    *repair
 	active    []schema.JobName // jobs that are not idle
 }
@@ -160,11 +162,13 @@ func newStep(p pass, in *Input) *step {
 	s.systems = &systems{p, cell, s.judge, wanted}
 	s.scheduler = &scheduler{
 		pass: p, cell: cell, asks: wanted, budget: budget, seed: in.Seed, noPreempt: in.NoPreempt,
-		preempted: s.follower.stops.preempted, claimed: map[schema.TaskName]bool{},
+		preempted: s.follower.stops.preempted, stops: &s.follower.stops, claimed: map[schema.TaskName]bool{},
 	}
 	s.rollouts = &rollouts{pass: p, cell: cell, budget: budget, away: s.scheduler.away}
 	s.rebalance = &rebalancer{pass: p, cell: cell, activity: activity, budget: budget, away: s.scheduler.away}
-	s.repair = &repair{pass: p, activity: activity, budget: budget, uneven: uneven{Facts: p.Facts, cell: cell}}
+	s.moves = &moves{p, budget, newMoveBounds(p.Facts)}
+	s.holes = &holes{p, holeSearch{p.Facts, cell}, s.moves, s.scheduler}
+	s.repair = &repair{p, activity, s.moves, uneven{p.Facts, cell, s.moves.bounds}}
 	return s
 }
 
@@ -190,7 +194,7 @@ func (s *step) run() {
 	s.rollOut(true)
 	// What makes nothing work that does not goes last, with what is left of the budgets.
 	s.rebalance.all(s.active)
-	s.spread()
+	s.move()
 	// What was decided may be news to those that were asked before it.
 	s.lost.lookAgain()
 	s.restarts.lookAgain()
@@ -205,7 +209,7 @@ func (s *step) follow() {
 	for _, name := range active {
 		s.follower.followJob(name)
 	}
-	s.rollouts.moving, s.repair.uneven.moving = s.follower.stops.moving, s.follower.stops.rebalancing
+	s.rollouts.moving, s.moves.bounds.moving = s.follower.stops.moving, s.follower.stops.rebalancing
 	s.judge.settle(active)
 }
 
@@ -239,9 +243,12 @@ func (s *step) rollOut(inside bool) {
 	}
 }
 
-// spread moves tasks for the spread of their jobs, unless something else moves.
-func (s *step) spread() {
-	s.repair.uneven.holding, s.repair.uneven.draining = s.lost.holding, s.drains.drained
+// move moves tasks to make the cell better, unless something else moves: for those that
+// wait first, then for the spread of jobs.
+func (s *step) move() {
+	s.moves.bounds.holding, s.moves.bounds.draining = s.lost.holding, s.drains.drained
+	s.moves.setRight()
+	s.holes.open()
 	s.repair.all(s.active)
 }
 

@@ -41,6 +41,7 @@ func documentsOf(s *State) iter.Seq2[string, any] {
 func singlesOf(s *State, yield func(string, any) bool) bool {
 	return yield(KeyCounter, s.Counter) && yield(KeyHead, s.Head) && yield(KeyGone, s.Gone) &&
 		(s.Loss.Empty() || yield(KeyLoss, s.Loss)) &&
+		(s.Moves.Empty() || yield(KeyMoves, s.Moves)) &&
 		(s.Secrets == schema.SecretsRecord{} || yield(KeySecrets, s.Secrets)) &&
 		(s.Restored == nil || yield(KeyRestored, s.Restored))
 }

@@ -23,6 +23,7 @@ const (
 	KeyChunk   = "chunk/"   // + user/job/number: schema.Chunk
 	KeyMachine = "machine/" // + name: schema.MachineRecord
 	KeyLoss    = "loss"     // schema.LossRecord
+	KeyMoves   = "moves"    // schema.MovesRecord
 	KeyGone    = "gone"     // schema.ForgottenRecord
 	KeySuspend = "suspend/" // + user/job, or all: schema.Suspension
 	KeyRestart = "restart/" // + user/job or user/job/index: schema.RestartRequest
@@ -45,8 +46,7 @@ type State struct {
 	Jobs     map[schema.JobName]*schema.JobRecord
 	Chunks   map[ChunkName]*schema.Chunk
 	Machines map[string]*schema.MachineRecord
-	Loss     schema.LossRecord
-	Gone     schema.ForgottenRecord // of machines that were forgotten
+	counted
 	// Suspensions are those that last, by name.
 	Suspensions map[string]*schema.Suspension
 	// Restarts are those in progress, and those that have failed, by name.
@@ -78,6 +78,13 @@ type State struct {
 	written  Log[schema.JobName] // of which documents were replaced
 	machines Log[string]         // whose records were
 	ids      map[string][]string // names of machines by the id of their agents, sorted; the lists are never written to
+}
+
+// counted is what the cell counts as a whole.
+type counted struct {
+	Loss  schema.LossRecord
+	Moves schema.MovesRecord
+	Gone  schema.ForgottenRecord // of machines that were forgotten
 }
 
 // decoded is what is known of documents beside what they say.
@@ -158,14 +165,19 @@ func (s *State) decode(w Write, v any) error {
 	return err
 }
 
-// applyLoss takes the record of losses, which is deleted when it is empty.
-func (s *State) applyLoss(w Write) error {
-	s.Loss = schema.LossRecord{}
+func (s *State) applyPackage(digest schema.Digest, w Write) error {
+	s.Desires++
+	return put(s, s.Packages, digest, w)
+}
+
+// applySingle takes a record into v, which is deleted when it is empty.
+func applySingle[T any](s *State, w Write, v *T) error {
+	*v = *new(T)
 	if w.Value == nil {
 		delete(s.unknown, w.Key)
 		return nil
 	}
-	return s.decode(w, &s.Loss)
+	return s.decode(w, v)
 }
 
 func (s *State) apply(w Write) error {
@@ -174,7 +186,9 @@ func (s *State) apply(w Write) error {
 	case KeyCounter + "/":
 		return s.decode(w, &s.Counter)
 	case KeyLoss + "/":
-		return s.applyLoss(w)
+		return applySingle(s, w, &s.Loss)
+	case KeyMoves + "/":
+		return applySingle(s, w, &s.Moves)
 	case KeyGone + "/":
 		return s.decode(w, &s.Gone)
 	case KeyHead + "/":
@@ -186,14 +200,12 @@ func (s *State) apply(w Write) error {
 		s.Head = h
 		return err
 	case KeySecrets + "/":
-		s.Secrets = schema.SecretsRecord{}
-		return s.decode(w, &s.Secrets)
+		return applySingle(s, w, &s.Secrets)
 	case KeyRestored + "/":
 		s.Restored = new(schema.Restored)
 		return s.decode(w, s.Restored)
 	case KeyPackage:
-		s.Desires++
-		return put(s, s.Packages, schema.Digest(name), w)
+		return s.applyPackage(schema.Digest(name), w)
 	case KeyData:
 		return s.applyData(schema.Digest(name), w)
 	case KeyMachine:

@@ -111,6 +111,9 @@ func (c *Cell) connect(saved *model.SavedMachine) error {
 	return c.carryOut()
 }
 
+// State returns what the cell has stored. Nothing of it may be written to.
+func (c *Cell) State() *model.State { return c.state() }
+
 // Silent returns the machines that were up when the state was taken, and are silent here, since
 // their sessions cannot go on: these would join again.
 func (c *Cell) Silent() []string { return c.silent }

@@ -35,6 +35,7 @@ type Explanation struct {
 	Placement *snapshot.Placing    `json:"placement,omitempty"` // of one task
 	Spread    string               `json:"spread,omitempty"`    // what is wrong with it
 	Connect   *Connecting          `json:"connect,omitempty"`   // left out where no policy refuses anything
+	Room      string               `json:"room,omitempty"`      // by which moves a task that waits would get some
 }
 
 // Avoided is a machine that a task is kept off for a while, since it failed or was
@@ -84,6 +85,7 @@ func (e *Explanation) place(in DescribeInput, task schema.TaskName, machine stri
 	e.Spread = control.Spread(f, &in.Last, task.JobName)
 	e.Connect = in.connecting(task.JobName, e.Tasks)
 	if isTask && len(e.Tasks) > 0 {
+		e.Room = control.Room(f, &in.Last, task)
 		e.Placement = snapshot.PlacingOf(f, task, machine, control.Seed(in.State.Cell, in.State.Head.Commit))
 	}
 	return !isTask || len(e.Tasks) > 0
@@ -153,6 +155,7 @@ func (e *Explanation) Lines() []string {
 	l.sayIf("  declared at %s", e.Origin.String())
 	l.sayIf("  spread: %s", e.Spread)
 	l.connecting(e.Connect)
+	l.sayIf("  rebalancing: %s", e.Room)
 	if r := e.Rejection; r != nil {
 		l.say("  its newest version is rejected: %s", r.Diagnostic.Error())
 		l.say("  hint: %s", r.Diagnostic.Hint)

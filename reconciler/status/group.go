@@ -238,15 +238,10 @@ func (j *JobStatus) waiting() string { return fmt.Sprintf("job %s: %s", j.Name, 
 
 // labelsOf returns the labels of a job: its owner's and those that muster gives.
 func labelsOf(name schema.JobName, data *schema.Job) map[string]string {
-	out := map[string]string{schema.LabelUser: name.User, schema.LabelJob: name.Job}
 	if data != nil {
-		maps.Copy(out, data.Labels)
-		out[schema.LabelKind] = string(data.Kind)
-		if data.Priority != schema.PriorityNamed { // then nobody declares it, and its band is unknown
-			out[schema.LabelBand] = string(data.Priority.Band())
-		}
+		return data.AllLabels()
 	}
-	return out
+	return map[string]string{schema.LabelUser: name.User, schema.LabelJob: name.Job}
 }
 
 func keep[T any](list []T, want func(*T) bool) []T {

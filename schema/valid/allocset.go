@@ -17,6 +17,8 @@ var allocSetRule = &Rule{
 		{Name: "annotations", Rule: annotationsRule},
 		{Name: "constraints", Rule: constraintsRule},
 		{Name: "preferences", Rule: preferencesRule},
+		{Name: "affinity", Rule: affinityRule},
+		{Name: "antiAffinity", Rule: affinityRule},
 		{Name: "spread", Rule: spreadRule},
 		{Name: "resources", Rule: allocResourcesRule, Required: true},
 		{Name: "update", Rule: allocUpdateRule, Default: map[string]any{}},
@@ -36,7 +38,7 @@ var allocSetRule = &Rule{
 		"owner": "user", "namespace": "user", "band": "priority", "reservation": "resources", "limits": "resources", "requests": "resources",
 		"cpuMilli": "resources.cpuMilli", "ramBytes": "resources.ramBytes", "diskBytes": "resources.diskBytes",
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "ram": "resources.ramBytes", "disk": "resources.diskBytes",
-		"constraint": "constraints", "affinity": "preferences", "strategy": "update", "tags": "labels", "meta": "labels",
+		"constraint": "constraints", "strategy": "update", "tags": "labels", "meta": "labels",
 	},
 }
 
@@ -71,7 +73,7 @@ func (c *check) inSet(given, job map[string]any) {
 		})
 	}
 	delete(job, "priority")
-	for _, name := range []string{"preferences", "spread"} {
+	for _, name := range []string{"preferences", "affinity", "antiAffinity", "spread"} {
 		if _, ok := given[name]; ok {
 			c.add(Problem{
 				Rule: schema.RuleNoEffect, Path: []string{name}, Key: true, Message: fmt.Sprintf("the allocs decide where a job in an alloc set runs, so %s would have no effect", name),

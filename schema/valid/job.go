@@ -178,6 +178,24 @@ func (c *check) together(job map[string]any) {
 	}
 }
 
+// rebalance checks that there are tasks that would be moved.
+func (c *check) rebalance(job map[string]any) {
+	why := ""
+	switch _, inside := job["allocset"].(string); {
+	case job["rebalance"] == nil:
+		return
+	case inside:
+		why = "the tasks of a job with an allocset run where its allocs are"
+	case job["kind"] == string(schema.System):
+		why = `a job of kind "system" has one task on each machine`
+	case job["kind"] == string(schema.Batch):
+		why = "tasks of a batch job are not moved, since they would start again"
+	}
+	if why != "" {
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: []string{"rebalance"}, Key: true, Message: why + `: "rebalance" has no effect`, Hint: "remove rebalance"})
+	}
+}
+
 // batch checks that a job of kind batch, each of whose tasks is done for itself,
 // has no policy for a rollout as a whole.
 func (c *check) batch(job map[string]any) {

@@ -116,14 +116,39 @@ var cellRule = &Rule{
 		{Name: "secrets", Rule: cellSecretsRule},
 		{Name: "registries", Rule: cellRegistriesRule},
 		{Name: "network", Rule: cellNetworkRule},
+		{Name: "rebalance", Rule: rebalanceRule},
 	},
 	Alias: map[string]string{
+		"rebalancing": "rebalance", "descheduler": "rebalance", "moves": "rebalance", "movesPerHour": "rebalance.movesPerHour", "quiet": "rebalance.quiet",
 		"networks": "network", "cidr": "network", "podCIDR": "network", "clusterCIDR": "network", "addresses": "network", "vxlan": "network",
 		"registry": "registries", "mirrors": "registries", "imagePullSecrets": "registries", "registryMirrors": "registries",
 		"oversell": "oversellPercent", "overcommit": "oversellPercent", "quotas": "quota", "machines": "objects of kind machine",
 		"nodes": "objects of kind machine", "priorities": "objects of kind priority",
 		"loss": "lost", "failure": "lost", "unreachable": "lost", "silence": "lost",
 	},
+}
+
+var clockRule = &Rule{Type: String, Min: 5, Max: 5, Match: func(s string) string {
+	if !schema.IsClock(s) {
+		return "a time of day in UTC, from 00:00 to 23:59"
+	}
+	return ""
+}}
+
+var rebalanceRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "movesPerHour", Rule: integer(Count, 0, schema.MaxTasks), Default: num(schema.DefaultMovesPerHour)},
+		{Name: "quiet", Rule: &Rule{
+			Type: Struct,
+			Fields: []Field{
+				{Name: "from", Rule: clockRule, Required: true},
+				{Name: "to", Rule: clockRule, Required: true},
+			},
+			Alias: map[string]string{"start": "from", "begin": "from", "end": "to", "until": "to"},
+		}},
+	},
+	Alias: map[string]string{"perHour": "movesPerHour", "rate": "movesPerHour", "maxMoves": "movesPerHour", "quietHours": "quiet", "window": "quiet"},
 }
 
 const (
@@ -291,9 +316,7 @@ func matchJobSelector(s string) string {
 
 var policyRule = &Rule{
 	Type: Struct,
-	Fields: []Field{
-		{Name: "from", Required: true, Rule: &Rule{Type: List, Max: schema.MaxPolicyPeers, Elem: policyPeerRule}},
-	},
+	Fields: []Field{{Name: "from", Required: true, Rule: &Rule{Type: List, Max: schema.MaxPolicyPeers, Elem: policyPeerRule}}},
 	Never: map[string]string{
 		"to": "who may connect to a task is said by its job, and not where it may connect to", "egress": "who may connect to a task is said by its job, and not where it may connect to",
 		"ports": "a policy is for all ports of the tasks",
@@ -310,8 +333,7 @@ var policyPeerRule = &Rule{
 	},
 	Never: map[string]string{"ports": "a policy is for all ports of the tasks", "port": "a policy is for all ports of the tasks"},
 	Alias: map[string]string{
-		"user": "users", "namespaces": "users", "namespaceSelector": "users", "owners": "users", "labels": "selector", "podSelector": "selector", "matchLabels": "selector", "jobs": "selector",
-		"job": "selector", "ipBlock": "ranges", "cidr": "ranges", "cidrs": "ranges", "addresses": "ranges", "range": "ranges",
+		"user": "users", "namespaces": "users", "namespaceSelector": "users", "owners": "users", "labels": "selector", "podSelector": "selector", "matchLabels": "selector", "jobs": "selector", "job": "selector", "ipBlock": "ranges", "cidr": "ranges", "cidrs": "ranges", "addresses": "ranges", "range": "ranges",
 	},
 }
 
@@ -329,8 +351,11 @@ var jobRule = &Rule{
 		{Name: "annotations", Rule: annotationsRule},
 		{Name: "constraints", Rule: constraintsRule},
 		{Name: "preferences", Rule: preferencesRule},
+		{Name: "affinity", Rule: affinityRule},
+		{Name: "antiAffinity", Rule: affinityRule},
 		{Name: "spread", Rule: spreadRule},
 		{Name: "together", Rule: &Rule{Type: Bool}},
+		{Name: "rebalance", Rule: &Rule{Type: Bool}},
 		{Name: "task", Rule: taskRule, Required: true},
 		{Name: "update", Rule: updateRule, Default: map[string]any{}},
 		{Name: "silence", Rule: silenceRule},
@@ -344,6 +369,7 @@ var jobRule = &Rule{
 	},
 	Alias: map[string]string{
 		"replicas": "tasks", "replica": "tasks", "count": "tasks", "instances": "tasks", "size": "tasks", "owner": "user", "namespace": "user",
+		"rebalancing": "rebalance", "safeToEvict": "rebalance", "safe-to-evict": "rebalance",
 		"type": "kind", "priorityClassName": "priority", "group": "task", "template": "task", "process": "task.process",
 		"command": "task.process.command", "resources": "task.resources", "env": "task.env", "health": "task.health",
 		"graceSeconds": "task.graceSeconds", "ports": "task.resources.ports", "strategy": "update", "region": "cell",
@@ -354,7 +380,7 @@ var jobRule = &Rule{
 		"ramBytes": "task.resources.ramBytes", "diskBytes": "task.resources.diskBytes", "healthcheck": "task.health",
 		"restart": "task.restart", "restartPolicy": "task.restart", "backoffLimit": "task.restart.attempts",
 		"networkPolicy": "policy", "policies": "policy", "ingress": "policy", "intentions": "policy", "from": "policy.from",
-		"constraint": "constraints", "nodeSelector": "constraints", "affinity": "preferences", "nodeAffinity": "constraints",
+		"constraint": "constraints", "nodeSelector": "constraints", "nodeAffinity": "constraints", "podAffinity": "affinity", "podAntiAffinity": "antiAffinity",
 		"topologySpreadConstraints": "spread", "devices": "task.resources.devices",
 		"appClass": "appclass", "app_class": "appclass", "qosClass": "appclass", "qos": "appclass", "wholeCores": "task.resources.wholeCores",
 		"disruptionBudget": "disruption", "podDisruptionBudget": "disruption", "maxDown": "disruption.maxDown", "migrate": "disruption",

@@ -58,6 +58,23 @@ var preferencesRule = &Rule{Type: List, Max: maxConditions, Elem: &Rule{
 	Fields: append(conditionFields(), Field{Name: "weight", Rule: integer(Count, -100, 100), Default: num(50)}),
 }}
 
+var affinityRule = &Rule{Type: List, Max: maxConditions, Elem: &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "selector", Rule: jobSelectorRule, Required: true},
+		{Name: "by", Rule: attributeRule, Default: schema.AttributeMachine},
+		{Name: "weight", Rule: integer(Count, 1, 100)},
+	},
+	Alias: map[string]string{
+		"topologyKey": "by", "topology": "by", "domain": "by", "labelSelector": "selector", "matchLabels": "selector", "match": "selector",
+		"labels": "selector", "job": "selector", "jobs": "selector", "preference": "weight",
+	},
+	Never: map[string]string{
+		"attribute": "affinity is about tasks of other jobs, which selector picks; attributes of machines stand in constraints and preferences",
+		"user":      `write muster/user in the selector, as in "muster/user=ads,tier=cache"`, "namespaces": `write muster/user in the selector, as in "muster/user in (ads,search)"`,
+	},
+}}
+
 var spreadRule = &Rule{
 	Type: Struct,
 	Fields: []Field{
@@ -85,8 +102,10 @@ var devicesRule = &Rule{Type: Map, Max: maxKinds, Key: matchName, Elem: &Rule{
 func (c *check) where(job map[string]any) {
 	c.conditions("constraints", job["constraints"])
 	c.conditions("preferences", job["preferences"])
+	c.affinity("affinity", job["affinity"])
+	c.affinity("antiAffinity", job["antiAffinity"])
 	if job["kind"] == string(schema.System) {
-		for _, name := range []string{"preferences", "spread"} {
+		for _, name := range []string{"preferences", "affinity", "antiAffinity", "spread"} {
 			if _, ok := job[name]; ok {
 				c.add(Problem{
 					Rule: schema.RuleNoEffect, Path: []string{name}, Key: true,
@@ -96,6 +115,7 @@ func (c *check) where(job map[string]any) {
 			}
 		}
 	}
+	c.rebalance(job)
 	if job["kind"] == string(schema.Batch) {
 		c.noRepair(job, "tasks of a batch job are not moved, since they would start again")
 	}
@@ -113,6 +133,28 @@ func (c *check) where(job map[string]any) {
 			})
 		}
 	}
+}
+
+// affinity checks the selectors of affinity, and that what must hold keeps nobody else's
+// tasks from machines.
+func (c *check) affinity(name string, v any) {
+	var found problems
+	list, _ := v.([]any)
+	for i := range list {
+		m, _ := list[i].(map[string]any)
+		path := []string{name, strconv.Itoa(i), "selector"}
+		found.selectorProblem(path, m["selector"])
+		text, _ := m["selector"].(string)
+		s, err := schema.ParseSelector(text)
+		if _, weighs := m["weight"]; name == "antiAffinity" && err == nil && !weighs && s.About(schema.LabelUser) {
+			found.add(Problem{
+				Rule: schema.RuleUnsupported, Path: path,
+				Message:  "anti-affinity to tasks of other users that must hold is not supported: it would keep these from machines",
+				Expected: "a selector without " + schema.LabelUser, Hint: "add a weight, as in weight: 100: then it is preferred, and keeps nobody else away",
+			})
+		}
+	}
+	c.all(found)
 }
 
 // intOf returns a number that is an integer, 0 for anything else.

@@ -124,7 +124,7 @@ var layers = []layer{
 	},
 	{
 		"reconciler/control",
-		[]string{"reconciler/control/draft", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema"},
+		[]string{"reconciler/control/draft", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "placement/rebalance", "schema"},
 		"what is decided does not depend on how it is presented",
 	},
 	{
@@ -141,6 +141,11 @@ var layers = []layer{
 		"reconciler/checkpoint",
 		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/status", "schema"},
 		"a cell in a file is looked at as a live one is, and knows nothing of files and masters",
+	},
+	{
+		"reconciler/compact",
+		[]string{"placement", "placement/pack", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "schema"},
+		"what a cell would need is a question to placement, and changes nothing",
 	},
 	{
 		"reconciler/plan",

@@ -179,7 +179,7 @@ func (d *Draft) Writes() []model.Write {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(d.changed.Documents)) { // after the tasks that they are of
-		if key != model.KeyLoss && key != model.KeyRestored {
+		if key != model.KeyLoss && key != model.KeyMoves && key != model.KeyRestored {
 			out = append(out, d.document(key)...)
 		}
 	}
@@ -188,10 +188,10 @@ func (d *Draft) Writes() []model.Write {
 }
 
 // machineWrites returns what changed of machines that stay, before which what is spent
-// on lost ones is counted; and the epochs of those that are to be forgotten, which are
+// on lost ones, and on moves, is counted; and the epochs of those that are to be forgotten, which are
 // kept before the machines go.
 func (d *Draft) machineWrites() []model.Write {
-	out := d.document(model.KeyLoss)
+	out := append(d.document(model.KeyLoss), d.document(model.KeyMoves)...)
 	epoch := d.view.Base.Gone.Epoch
 	for name, r := range d.changed.Machines {
 		if r == nil {

@@ -54,6 +54,7 @@ func stayAsk(task schema.TaskName, job *schema.Job) placement.Ask {
 // Placement returns what placement is asked for a task.
 func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 	p := bareAsk(a.Task, a.Job, c.facts.Desired.Policy.Network)
+	p.Relations = c.relations(a)
 	t := c.facts.Task(a.Task)
 	waited, until := c.waited(a, t)
 	p.Waited = waited
@@ -72,6 +73,9 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 		if p.Last = t.Causes[n-1].Machine; a.Job.Task.Sticky.Has() { // its directory is there
 			p.Prefer = p.Last
 		}
+	}
+	if n := len(t.Causes); n > 0 && t.Causes[n-1].To != "" && t.Machine == "" {
+		p.Prefer = t.Causes[n-1].To // it moves there
 	}
 	for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
 		avoided, changes := c.facts.Waits(t.Avoid[m], facts.AvoidFor)

@@ -313,7 +313,7 @@ func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
 // taskOf returns a task that has a machine as placement sees it.
 func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
 	data := c.facts.Data(t.Data)
-	a := c.askOf(job, t.Data)
+	a := c.askOf(t.Data)
 	p := placement.Task{
 		Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
 		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc, Together: data.Together,
@@ -332,15 +332,33 @@ func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
 
 // askOf returns what the tasks of a job that run some data have asked for; the name is not
 // theirs.
-func (c *Cell) askOf(job schema.JobName, data schema.Digest) *placement.Ask {
+func (c *Cell) askOf(data schema.Digest) *placement.Ask {
 	m := c.kept
 	if a := m.asks[data]; a != nil {
 		return a
 	}
-	if m.asks == nil || len(m.asks) > 2*len(c.facts.Base.Data) { // most are of data that is gone
+	return c.keepAsk(data, c.facts.Data(data))
+}
+
+// relations returns those of a task that asks. Tasks of the same data share them.
+func (c *Cell) relations(a Ask) *placement.Relations {
+	if kept := c.kept.asks[a.Data]; kept != nil {
+		return kept.Relations
+	}
+	if a.Data == "" {
+		return relationsOf(a.Job)
+	}
+	return c.keepAsk(a.Data, a.Job).Relations
+}
+
+// keepAsk remembers what tasks ask for that run some data; their names are not it.
+func (c *Cell) keepAsk(data schema.Digest, job *schema.Job) *placement.Ask {
+	m := c.kept
+	if m.asks == nil || len(m.asks) > 2*len(c.facts.Base.Data)+1024 { // most are of data that is gone
 		m.asks = map[schema.Digest]*placement.Ask{}
 	}
-	a := bareAsk(job.Task(0), c.facts.Data(data), c.facts.Desired.Policy.Network)
+	a := bareAsk(job.ID().Task(0), job, c.facts.Desired.Policy.Network)
+	a.Relations = relationsOf(job)
 	m.asks[data] = &a
 	return &a
 }

@@ -142,6 +142,7 @@ func scoreText(s *placement.Score) string {
 		{"machine", s.Terms.Machine},
 		{"packages", s.Terms.Packages},
 		{"wish", s.Terms.Wish},
+		{"affinity", s.Terms.Affinity},
 		{"fit", s.Terms.Fit},
 	} {
 		if t.value >= 0.00005 || t.value <= -0.00005 { // else it would be said as 0

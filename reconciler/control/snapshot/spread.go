@@ -42,20 +42,20 @@ func (u *Uneven) value(v string) string {
 // occupancy counts the tasks of a job that stay, by domain and by machine, as far as
 // these are up.
 type occupancy struct {
-	tasks               []schema.TaskRecord
-	domain              map[string]string // by machine
+	tasks               []*schema.TaskRecord
 	inDomain, onMachine map[string]int
 }
 
 func (c *Cell) occupancyOf(name schema.JobName, want *schema.Job) occupancy {
-	out := occupancy{domain: map[string]string{}, inDomain: map[string]int{}, onMachine: map[string]int{}}
-	for _, t := range c.facts.Tasks(name) {
+	out := occupancy{inDomain: map[string]int{}, onMachine: map[string]int{}}
+	tasks := c.facts.Tasks(name)
+	for i := range tasks {
+		t := &tasks[i]
 		if t.Machine == "" || t.Stop != nil || !c.facts.IsUp(t.Machine) {
 			continue
 		}
 		out.tasks = append(out.tasks, t)
-		out.domain[t.Machine] = c.facts.DomainOf(t.Machine, SpreadBy(want))
-		out.inDomain[out.domain[t.Machine]]++
+		out.inDomain[c.facts.DomainOf(t.Machine, SpreadBy(want))]++
 		out.onMachine[t.Machine]++
 	}
 	return out
@@ -93,18 +93,19 @@ func (c *Cell) Uneven(name schema.JobName, want *schema.Job) (Uneven, bool, fact
 	if !c.mayImprove(&now, want) {
 		return Uneven{}, false, facts.Until{}
 	}
-	byDomain := slices.MaxFunc(now.tasks, func(a, b schema.TaskRecord) int {
-		return cmp.Or(cmp.Compare(now.inDomain[now.domain[a.Machine]], now.inDomain[now.domain[b.Machine]]), cmp.Compare(now.onMachine[a.Machine], now.onMachine[b.Machine]), cmp.Compare(a.Index, b.Index))
+	domain := func(t *schema.TaskRecord) string { return c.facts.DomainOf(t.Machine, SpreadBy(want)) }
+	byDomain := slices.MaxFunc(now.tasks, func(a, b *schema.TaskRecord) int {
+		return cmp.Or(cmp.Compare(now.inDomain[domain(a)], now.inDomain[domain(b)]), cmp.Compare(now.onMachine[a.Machine], now.onMachine[b.Machine]), cmp.Compare(a.Index, b.Index))
 	})
-	byMachine := slices.MaxFunc(now.tasks, func(a, b schema.TaskRecord) int {
+	byMachine := slices.MaxFunc(now.tasks, func(a, b *schema.TaskRecord) int {
 		return cmp.Or(cmp.Compare(now.onMachine[a.Machine], now.onMachine[b.Machine]), cmp.Compare(a.Index, b.Index))
 	})
 	var until facts.Until
-	for i, t := range []schema.TaskRecord{byDomain, byMachine} {
+	for i, t := range []*schema.TaskRecord{byDomain, byMachine} {
 		if i > 0 && t.Machine == byDomain.Machine {
 			break
 		}
-		u, ok, changes := c.betterFor(name, want, &t)
+		u, ok, changes := c.betterFor(name, want, t)
 		if until = until.Or(changes); ok {
 			return Uneven{u, t.Index, len(now.tasks)}, true, until
 		}

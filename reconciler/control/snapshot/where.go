@@ -41,6 +41,27 @@ func where(a *placement.Ask, job *schema.Job) {
 	}
 }
 
+// relationsOf returns what a job says of other tasks, and what others pick it by. A
+// selector that does not name users picks tasks of the job's own.
+func relationsOf(job *schema.Job) *placement.Relations {
+	convert := func(list []schema.Affinity) []placement.Affinity {
+		out := make([]placement.Affinity, 0, len(list))
+		for _, a := range list {
+			s, err := schema.ParseSelector(a.Selector)
+			if err != nil { // of data that validation lets pass by a later version only
+				continue
+			}
+			w := placement.Affinity{Selector: s, By: a.By, Weight: a.Weight}
+			if !s.About(schema.LabelUser) {
+				w.User = job.User
+			}
+			out = append(out, w)
+		}
+		return out
+	}
+	return &placement.Relations{Labels: job.AllLabels(), Affinity: convert(job.Affinity), AntiAffinity: convert(job.AntiAffinity)}
+}
+
 func constraintOf(c *schema.Constraint) placement.Constraint {
 	out := placement.Constraint{Attribute: c.Attribute, Values: []string{c.Value}}
 	switch c.Operator {

@@ -1,0 +1,150 @@
+package pack
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// Cell is what is compacted: what has to have room, and the machines that it has room on.
+type Cell struct {
+	Machines []placement.Machine
+	// Held is what each machine has whatever else is there, such as the tasks of system
+	// jobs.
+	Held []placement.Task
+	Asks []placement.Ask
+}
+
+// Compacted is how few machines a cell's work has room on. Field names are stable.
+type Compacted struct {
+	Machines int `json:"machines"` // of the cell
+	Tasks    int `json:"tasks"`    // that were to be placed
+	Pending  int `json:"pendingAllowed"`
+	// Clones is how many times the cell's machines were there to begin with, since the
+	// work has no room on fewer: 1, if it has on the cell itself.
+	Clones int `json:"clones"`
+	// Softened are the jobs, as user/job, that are larger than half of the cell: what they
+	// want of machines was taken as a wish.
+	Softened []string `json:"softened"`
+	Seeds    int      `json:"seeds"`
+	// Value is the 90th percentile of PerSeed, and Min and Max are its ends: machines.
+	Value   int   `json:"value"`
+	Min     int   `json:"min"`
+	Max     int   `json:"max"`
+	PerSeed []int `json:"perSeed"`
+}
+
+// mostClones bounds how many times a cell's machines are taken.
+const mostClones = 16
+
+// Compact finds for each of some seeds, 0 for 11, how few machines of a cell, in random
+// order, hold its work when it is packed anew (Borg §5.1). It errs if that has no room on the
+// cell's machines many times over, and if there are no machines, or no work.
+func Compact(c Cell, seeds int, options placement.Options) (*Compacted, error) {
+	switch {
+	case len(c.Machines) == 0 || len(c.Asks) == 0:
+		return nil, fmt.Errorf("%s and %s: want at least one of each", schema.Count(len(c.Machines), "machine"), schema.Count(len(c.Asks), "task"))
+	case seeds < 0 || seeds > maxSeeds:
+		return nil, fmt.Errorf("seeds %d: want 1 to %d", seeds, maxSeeds)
+	}
+	out := &Compacted{
+		Machines: len(c.Machines), Tasks: len(c.Asks), Pending: len(c.Asks) * pendingShare / 1000, Softened: []string{}, Seeds: orElse(seeds, 11),
+	}
+	c.Asks, out.Softened = soften(&c)
+	config := Config{Options: options, Schedulers: 1}
+	for out.Clones = 1; ; out.Clones *= 2 {
+		if out.Clones > mostClones {
+			return nil, fmt.Errorf("the work has no room on %d times the machines of the cell", mostClones)
+		}
+		cloned := c.times(out.Clones)
+		held := cloned.heldBy()
+		out.PerSeed = out.PerSeed[:0]
+		for seed := range out.Seeds {
+			order := shuffled(cloned.Machines, uint64(seed))
+			n, _ := compact(config, order, held, cloned.Asks, out.Pending)
+			if n > len(order) {
+				break
+			}
+			out.PerSeed = append(out.PerSeed, n)
+		}
+		if len(out.PerSeed) == out.Seeds {
+			break
+		}
+	}
+	sorted := slices.Sorted(slices.Values(out.PerSeed))
+	out.Min, out.Max, out.Value = sorted[0], sorted[len(sorted)-1], sorted[(9*len(sorted)+9)/10-1]
+	return out, nil
+}
+
+// maxSeeds bounds how many orders are tried.
+const maxSeeds = 1000
+
+// times returns the cell with so many of each of its machines.
+func (c Cell) times(n int) Cell {
+	out := c
+	for copied := 2; copied <= n; copied++ {
+		named := func(machine string) string { return fmt.Sprintf("%s~%d", machine, copied) }
+		for _, m := range c.Machines {
+			m.Name = named(m.Name)
+			out.Machines = append(slices.Clip(out.Machines), m)
+		}
+		for _, t := range c.Held {
+			t.Machine = named(t.Machine)
+			out.Held = append(slices.Clip(out.Held), t)
+		}
+	}
+	return out
+}
+
+// heldBy returns what each machine has, by name.
+func (c Cell) heldBy() map[string][]placement.Task {
+	out := map[string][]placement.Task{}
+	for _, t := range c.Held {
+		out[t.Machine] = append(out[t.Machine], t)
+	}
+	return out
+}
+
+// soften returns the asks of a cell with what jobs want of machines as a wish that are
+// larger than half of it, as they are clones of a few machines of a real one; and which
+// these are.
+func soften(c *Cell) (asks []placement.Ask, jobs []string) {
+	var capacity schema.Resources
+	for i := range c.Machines {
+		capacity = capacity.Add(c.Machines[i].Capacity)
+	}
+	tasks, wants := map[schema.JobName]int{}, map[schema.JobName]schema.Resources{}
+	for i := range c.Asks {
+		a := &c.Asks[i]
+		tasks[a.Name.JobName]++
+		wants[a.Name.JobName] = wants[a.Name.JobName].Add(a.Limit)
+	}
+	large := func(job schema.JobName) bool {
+		w := wants[job]
+		return 2*tasks[job] > len(c.Machines) || 2*w.CPUMilli > capacity.CPUMilli || 2*w.RAMBytes > capacity.RAMBytes || 2*w.DiskBytes > capacity.DiskBytes && w.DiskBytes > 0
+	}
+	jobs = []string{}
+	for i := range c.Asks {
+		a := c.Asks[i]
+		if len(a.Constraints)+len(a.PerDomain) > 0 && large(a.Name.JobName) {
+			if name := a.Name.JobName.Short(); !slices.Contains(jobs, name) {
+				jobs = append(jobs, name)
+			}
+			a.Preferences = slices.Clone(a.Preferences)
+			for _, constraint := range a.Constraints {
+				a.Preferences = append(a.Preferences, placement.Preference{Constraint: constraint, Weight: 100})
+			}
+			a.Constraints, a.PerDomain = nil, nil
+		}
+		asks = append(asks, a)
+	}
+	slices.Sort(jobs)
+	return asks, jobs
+}
+
+// CellOf returns a trace as a cell.
+func CellOf(nodes []Node, tasks []Task) Cell {
+	return Cell{Machines: machines(nodes, GPUDevices), Asks: asks(tasks, GPUDevices)}
+}

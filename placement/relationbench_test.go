@@ -1,0 +1,63 @@
+package placement_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// The shapes of Kubernetes' scheduler_perf at 5,000 nodes: pods of one template, of which
+// each must, or prefers to, be near the others or apart from them. Its nodes have one size,
+// and three zones. jobs/ are the same of 100 jobs, each about its own tasks.
+func BenchmarkKubernetesShape(b *testing.B) {
+	machines := fleet(5000)
+	for i := range machines {
+		machines[i].Capacity = schema.Resources{CPUMilli: 4000, RAMBytes: 32 * gib, DiskBytes: 100 * gib}
+		machines[i].Attributes["zone"] = fmt.Sprint("z", i%3)
+	}
+	for _, x := range []struct {
+		name   string
+		tasks  int
+		change func(b *testing.B, r *placement.Relations, own string)
+	}{
+		{"basic", 10_000, func(*testing.B, *placement.Relations, string) {}},
+		{"affinity", 5000, func(b *testing.B, r *placement.Relations, own string) {
+			r.Affinity = []placement.Affinity{selects(b, own, "zone", 0)}
+		}},
+		{"anti-affinity", 4000, func(b *testing.B, r *placement.Relations, own string) {
+			r.AntiAffinity = []placement.Affinity{selects(b, own, placement.MachineAttribute, 0)}
+		}},
+		{"preferred-affinity", 10_000, func(b *testing.B, r *placement.Relations, own string) {
+			r.Affinity = []placement.Affinity{selects(b, own, placement.MachineAttribute, 1)}
+		}},
+		{"preferred-anti-affinity", 10_000, func(b *testing.B, r *placement.Relations, own string) {
+			r.AntiAffinity = []placement.Affinity{selects(b, own, placement.MachineAttribute, 1)}
+		}},
+		{"rack-anti-affinity", 100, func(b *testing.B, r *placement.Relations, own string) {
+			r.AntiAffinity = []placement.Affinity{selects(b, own, "rack", 0)}
+		}},
+	} {
+		for _, jobs := range []int{1, 100} {
+			b.Run(fmt.Sprintf("%s/jobs=%d", x.name, jobs), func(b *testing.B) {
+				each := x.tasks / jobs
+				if x.tasks == 100 { // no more of a job than there are racks
+					each = 100
+				}
+				var asks []placement.Ask
+				for j := range jobs {
+					r := &placement.Relations{Labels: map[string]string{"app": fmt.Sprint("a", j)}}
+					x.change(b, r, fmt.Sprint("app=a", j))
+					for i := range each {
+						asks = append(asks, placement.Ask{
+							Name: schema.JobName{Cell: "c", User: "u", Job: fmt.Sprintf("j%03d", j)}.Task(i), Priority: 200,
+							Limit: schema.Resources{CPUMilli: 100, RAMBytes: 500 << 20}, Spread: "zone", Relations: r,
+						})
+					}
+				}
+				run(b, machines, asks, placement.Options{})
+			})
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package compact
+
+import (
+	"time"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/placement/pack"
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// Config is what is compacted.
+type Config struct {
+	State    *model.State
+	Machines []model.SavedMachine // what they said last
+	Now      time.Time            // when that was
+	Seeds    int                  // orders of machines that are tried; 0 is 11
+}
+
+// Result is what compaction found. Field names are stable.
+type Result struct {
+	// Used is how many machines hold a task now, those of system jobs apart.
+	Used int `json:"used"`
+	pack.Compacted
+}
+
+// Compact returns how few machines hold the work of a cell. It errs as pack.Compact does.
+func Compact(c Config) (*Result, error) {
+	f := facts.New(facts.Stored(c.State), intent.Of(c.State), model.ObservedOf(c.Machines, c.Now), c.Now, nil)
+	w := snapshot.WorkloadOf(f)
+	found, err := pack.Compact(pack.Cell{Machines: w.Machines, Held: w.Held, Asks: w.Asks}, c.Seeds, placement.Options{})
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]bool{}
+	for _, chunk := range c.State.Chunks {
+		for i := range chunk.Tasks {
+			if t := &chunk.Tasks[i]; t.Machine != "" && c.State.Data[t.Data].Kind != schema.System {
+				used[t.Machine] = true
+			}
+		}
+	}
+	return &Result{len(used), *found}, nil
+}

@@ -1,0 +1,192 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/placement/rebalance"
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
+	"github.com/musterhq/muster/schema"
+)
+
+// A task that has waited for long may have room on no machine, and yet there is enough in
+// all: a few tasks that move to others leave it. A waiting task is worth as many restarts as
+// holeMoves, of tasks of its own band or of lower ones, none of which comes to be spread
+// worse or goes below the disruption budget of its job. Those that leave the machine at
+// once hold the room for it as victims do, see claim.
+
+const (
+	// holeAfter is how long a task waits before others are moved for it.
+	holeAfter = placement.DefaultReserveAfter
+	// holeMoves is how many tasks are moved for one that waits.
+	holeMoves = 3
+	// holeAgain is for how long a task that was moved is not moved for another one.
+	holeAgain = time.Hour
+	// A search looks at the machines that lack the least, and at so many in all: some
+	// hundredths of a second.
+	holeMachines, holeChecks = 16, 1 << 19
+	// holeSearches is how many jobs are searched for in one step.
+	holeSearches = 4
+)
+
+// holes moves tasks to make room for those that wait.
+type holes struct {
+	pass
+	search  holeSearch
+	moves   *moves
+	waiting *scheduler
+}
+
+// open makes room for tasks that have found none in this step, of the jobs whose turn it
+// is: one of a job, of high priority and long waits first.
+func (s *holes) open() {
+	if s.waiting.noPreempt || len(s.waiting.why) == 0 || len(s.Up()) < 2 {
+		return
+	}
+	type waiter struct {
+		ask    snapshot.Ask
+		waited time.Duration
+	}
+	var list []waiter
+	seen := map[schema.JobName]bool{}
+	for _, a := range s.waiting.asks.list {
+		name := a.Task.JobName
+		if _, pending := s.waiting.why[a.Task]; seen[name] || !pending {
+			continue
+		}
+		seen[name] = true
+		began := lookedAt(name, s.Now)
+		s.book(name, s.At(began.Add(repairEvery)))
+		p := s.waiting.placement(a)
+		if s.Now.Before(began.Add(repairLooks)) && mayOpen(&a, &p) {
+			list = append(list, waiter{a, p.Waited})
+		}
+	}
+	slices.SortFunc(list, func(a, b waiter) int {
+		return cmp.Or(cmp.Compare(b.ask.Job.Priority, a.ask.Job.Priority), cmp.Compare(b.waited, a.waited), a.ask.Task.Compare(b.ask.Task))
+	})
+	for _, w := range list[:min(len(list), holeSearches)] {
+		why, until := s.moves.bounds.refuse(1)
+		s.bookCell(until)
+		if why != "" || s.moves.bounds.crowded(1) != "" {
+			return
+		}
+		if h, ok := s.search.hole(w.ask); ok {
+			s.openFor(w.ask, &h, w.waited)
+		}
+	}
+}
+
+// mayOpen reports whether tasks are moved for one that waits: as p asks.
+func mayOpen(a *snapshot.Ask, p *placement.Ask) bool {
+	return a.Job.Kind != schema.System && a.Job.AllocSet == "" && p.On == "" && p.Together == 0 && p.Waited >= holeAfter
+}
+
+// openFor moves what a hole takes, as far as that can be at once.
+func (s *holes) openFor(a snapshot.Ask, h *rebalance.Hole, waited time.Duration) {
+	list, by := stage(h)
+	if why, until := s.moves.bounds.refuse(len(h.Moves)); why != "" {
+		s.bookCell(until)
+		return
+	}
+	if s.moves.bounds.crowded(len(list)) != "" {
+		return
+	}
+	what := fmt.Sprintf("room on %s for %s, which has waited for %d min", h.Machine, a.Task.Short(), int(waited.Minutes()))
+	for _, m := range list {
+		cause := schema.Cause{By: by, To: m.To, Message: fmt.Sprintf("moves to %s, which makes %s", m.To, what)}
+		if by == "" {
+			cause.Message = fmt.Sprintf("moves to %s, and %s then make %s", m.To, schema.Count(len(h.Moves)-1, "more move"), what)
+		}
+		s.moves.move(m.Task.JobName, *s.Task(m.Task), cause)
+	}
+}
+
+// stage returns the moves of a hole that can be done now, and the task that then has a
+// claim on what they leave: all, if each leaves the hole, else the first, which claims
+// nothing.
+func stage(h *rebalance.Hole) (list []rebalance.Move, by string) {
+	if slices.ContainsFunc(h.Moves, func(m rebalance.Move) bool { return m.From != h.Machine }) {
+		return h.Moves[:1], ""
+	}
+	return h.Moves, h.For.Short()
+}
+
+// holeSearch finds holes.
+type holeSearch struct {
+	*facts.Facts
+	cell *snapshot.Cell
+}
+
+// hole finds the fewest moves that make room for a task; false if there are none, or none
+// are needed any more.
+func (s *holeSearch) hole(a snapshot.Ask) (rebalance.Hole, bool) {
+	ask, _ := s.cell.Placement(a)
+	search := rebalance.Search{
+		Snapshot: s.cell.Snapshot(), Moves: holeMoves, Machines: holeMachines, Checks: holeChecks,
+		May: func(t *placement.Task, before []rebalance.Move) (placement.Ask, bool) { return s.may(a.Job, t, before) },
+	}
+	h, ok := search.Hole(ask)
+	return h, ok && len(h.Moves) > 0
+}
+
+// may reports whether a task may be moved for one of a job, and what it asks for then: one
+// of a job only, since its budget is of those that are where they are.
+func (s *holeSearch) may(waits *schema.Job, t *placement.Task, before []rebalance.Move) (placement.Ask, bool) {
+	name := t.Name.JobName
+	r, want, job := s.Task(t.Name), s.Admitted(name), s.Job(name)
+	if r == nil || want == nil || r.Machine != t.Machine || r.Data != job.Admitted || job.Rollout != nil || len(s.Asked[name]) > 0 {
+		return placement.Ask{}, false
+	}
+	own, _ := waits.Priority.Band().Floor()
+	if floor, _ := want.Priority.Band().Floor(); floor > own || want.Kind != schema.Service || want.AllocSet != "" || neverMoved(want) != "" {
+		return placement.Ask{}, false
+	}
+	recent, _ := s.Waits(r.At.Add(snapshot.UnevenFor), snapshot.UnevenFor)
+	if n := len(r.Causes); n > 0 && r.Causes[n-1].Kind == schema.CauseRebalance {
+		again, _ := s.Waits(r.Causes[n-1].At.Add(holeAgain), holeAgain)
+		recent = recent || again
+	}
+	if recent || slices.ContainsFunc(before, func(m rebalance.Move) bool { return m.Task.JobName == name }) {
+		return placement.Ask{}, false
+	}
+	if why, _ := s.Blocked(name, r); why != "" {
+		return placement.Ask{}, false
+	}
+	ask, _ := s.cell.Placement(snapshot.Ask{Task: t.Name, Job: want, Data: job.Admitted})
+	return ask, true
+}
+
+// Room says which moves of others would make room for a task that waits, and what becomes
+// of that; "" if there is nothing to say. last is what the newest step decided.
+func Room(f *facts.Facts, last *Output, task schema.TaskName) string {
+	want, job := f.Admitted(task.JobName), f.Job(task.JobName)
+	if _, pending := last.Why[task]; !pending || want == nil || len(f.Up()) < 2 {
+		return ""
+	}
+	s := holeSearch{f, snapshot.New(f, nil)}
+	a := snapshot.Ask{Task: task, Job: want, Data: job.Admitted}
+	if p, _ := s.cell.Placement(a); !mayOpen(&a, &p) {
+		return ""
+	}
+	h, ok := s.hole(a)
+	if !ok {
+		return fmt.Sprintf("no %d moves of running tasks make room for it", holeMoves)
+	}
+	list := make([]string, 0, len(h.Moves))
+	for _, m := range h.Moves {
+		list = append(list, fmt.Sprintf("%s from %s to %s", m.Task.Short(), m.From, m.To))
+	}
+	text := fmt.Sprintf("moving %s makes room on %s", strings.Join(list, ", then "), h.Machine)
+	bounds := newMoveBounds(f)
+	bounds.holding, bounds.draining = last.Holding, last.Draining
+	if why, _ := bounds.refuse(len(h.Moves)); why != "" {
+		return text + ", and waits: " + why
+	}
+	return fmt.Sprintf("%s, at %s", text, lookedAt(task.JobName, f.Now).Add(repairEvery).UTC().Format(time.TimeOnly))
+}

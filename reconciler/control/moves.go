@@ -1,0 +1,118 @@
+package control
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// Running tasks are moved to make the cell better: for the spread of their jobs, see
+// repair, and to make room for tasks that wait, see holes. The cell bounds how many are
+// moved within an hour, and when. The cause of a move names the machine that the task
+// moves to: room is kept for it there from when it is stopped.
+
+// moveSpan is the time that a move counts towards the bound of the cell.
+const moveSpan = time.Hour
+
+// moveShare is how many tasks of the cell are moved at once, in percent of its machines.
+// One always may be.
+const moveShare = 5
+
+// moveBounds say what moves wait for that a cell as a whole bounds.
+type moveBounds struct {
+	*facts.Facts
+	holding  []LossHold
+	draining map[string]*Draining
+	moving   int                // tasks of the cell that are stopping to be moved
+	moved    []schema.Disrupted // within an hour, oldest first
+}
+
+func newMoveBounds(f *facts.Facts) *moveBounds {
+	s := &moveBounds{Facts: f}
+	for _, d := range f.Base.Moves.Moves {
+		if d.At = f.Past(d.At); f.Now.Before(d.At.Add(moveSpan)) {
+			s.moved = append(s.moved, d)
+		}
+	}
+	return s
+}
+
+// refuse says why no so many tasks are moved now, "" if they may be.
+func (s *moveBounds) refuse(n int) (why string, until facts.Until) {
+	if len(s.holding) > 0 {
+		return s.holding[0].Reason, until
+	}
+	for _, machine := range slices.Sorted(maps.Keys(s.draining)) {
+		if s.draining[machine].Left > 0 {
+			return fmt.Sprintf("machine %s is being drained", machine), until
+		}
+	}
+	policy := s.Desired.Policy.Moves()
+	if end, quiet := policy.Quiet.Within(s.Now); quiet {
+		return fmt.Sprintf("the cell is to be quiet until %s (rebalance.quiet)", end.Format(time.TimeOnly)), s.At(end)
+	}
+	if policy.MovesPerHour == 0 {
+		return "the cell moves no tasks (rebalance.movesPerHour is 0)", until
+	}
+	spent := 0
+	for _, d := range s.moved {
+		spent += d.Tasks
+	}
+	if spent+n <= policy.MovesPerHour {
+		return "", until
+	}
+	why = fmt.Sprintf("%s %s moved within the last hour, and the cell moves at most %d (rebalance.movesPerHour)", schema.Count(spent, "task"), schema.Verb(spent, "was", "were"), policy.MovesPerHour)
+	if spent > 0 {
+		next := s.moved[0].At.Add(moveSpan)
+		why += ": the first of them counts until " + next.UTC().Format(time.TimeOnly)
+		until = s.At(next)
+	}
+	return why, until
+}
+
+// crowded says that others move first, "" if so many may move beside them.
+func (s *moveBounds) crowded(n int) string {
+	if s.moving > 0 && s.moving+n > max(1, len(s.Machines())*moveShare/100) {
+		return "tasks of other jobs move first"
+	}
+	return ""
+}
+
+// moves moves tasks.
+type moves struct {
+	pass
+	budget disruption
+	bounds *moveBounds
+}
+
+// setRight has the record of moves stored without times that a clock wrote down which was
+// ahead.
+func (s *moves) setRight() {
+	if list := s.Base.Moves.Moves; len(list) > 0 && list[len(list)-1].At.After(s.Now) {
+		s.store()
+	}
+}
+
+// move has a task placed again, on a machine that the cause names, if the budget of its job
+// allows that now.
+func (s *moves) move(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
+	cause.Kind, cause.At = schema.CauseRebalance, s.Now
+	if s.budget.disrupt(job, t, cause) == "" {
+		s.bounds.moving++
+		s.bounds.moved = withSpent(s.bounds.moved, schema.Disrupted{At: s.Now, Tasks: 1})
+		s.store()
+	}
+}
+
+func (s *moves) store() {
+	if len(s.bounds.moved) == 0 {
+		s.Delete(model.KeyMoves)
+		return
+	}
+	s.Put(model.KeyMoves, &schema.MovesRecord{Moves: slices.Clone(s.bounds.moved)})
+}
