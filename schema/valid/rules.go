@@ -315,7 +315,7 @@ func matchJobSelector(s string) string {
 }
 
 var policyRule = &Rule{
-	Type: Struct,
+	Type:   Struct,
 	Fields: []Field{{Name: "from", Required: true, Rule: &Rule{Type: List, Max: schema.MaxPolicyPeers, Elem: policyPeerRule}}},
 	Never: map[string]string{
 		"to": "who may connect to a task is said by its job, and not where it may connect to", "egress": "who may connect to a task is said by its job, and not where it may connect to",
