@@ -47,7 +47,7 @@ func newGuards(log *slog.Logger) *guards {
 
 // open finds out whether this machine can do it, with a table of that name.
 func (g *guards) open(table string) {
-	if g.lacks = kernel.Supported(table); g.lacks == nil {
+	if g.lacks = tried(func() error { return kernel.Supported(table) }); g.lacks == nil {
 		g.rules = kernel.New(table)
 	}
 }
@@ -71,7 +71,8 @@ func (g *guards) begin(known *naming.Snapshot) {
 // follow gives it a newer snapshot.
 func (g *guards) follow(now *naming.Snapshot) {
 	g.mu.Lock()
-	g.known, g.fresh = now, true
+	g.known = now
+	g.fresh = g.fresh || now.Cell() != nil // else it is not known yet who may connect by default
 	g.mu.Unlock()
 	g.rouse()
 }
