@@ -233,7 +233,9 @@ func (n *networks) act() bool {
 		}
 	}
 	before := n.manager.Problems()
-	err := errors.Join(n.manager.Use(is), n.manager.Route(others))
+	// An agent that begins knows the others before it makes anything: else it would remove the routes to
+	// them, and make them again.
+	err := errors.Join(n.manager.Route(others), n.manager.Use(is))
 	if err != nil {
 		n.log.Error("cannot make the network for tasks", "err", err)
 	}
