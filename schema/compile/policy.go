@@ -314,12 +314,13 @@ func (p *policy) looksAt(c *collection, at []string, e errors.Error) []string {
 // unfit says that a policy cannot be evaluated for an object: at the policy, and in the
 // same words for each object.
 func (p *policy) unfit(object string, e errors.Error) mistake {
+	why := errorText(e)
 	m := mistake{Diagnostic: schema.Diagnostic{
 		Severity: schema.Error, Rule: schema.RulePolicy, Position: p.at, Field: fieldPath([]string{policyField, p.name}),
-		Message: "the policy cannot be evaluated: " + errorText(e),
+		Message: "the policy cannot be evaluated: " + why,
 		Hint:    fmt.Sprintf("seen with %s; of a field that may be missing write NAME?: …, or if job.NAME != _|_ {…}", object),
 	}}
-	if strings.Contains(m.Message, "not allowed") {
+	if strings.Contains(why, "not allowed") {
 		m.Hint = fmt.Sprintf("seen with %s; write ... into each struct of the definition that the policy is made from", object)
 	}
 	if pos := position(e.Position()); pos.Path != "" && p.from.where.mine(pos.Path) {
