@@ -48,6 +48,8 @@ type Job struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// Constraints must all hold of a machine for it to get a task.
 	Constraints []Constraint `json:"constraints,omitempty"`
+	// Tolerations are taints of machines that do not keep its tasks away.
+	Tolerations []Toleration `json:"tolerations,omitempty"`
 	Preferences []Preference `json:"preferences,omitempty"`
 	// Affinity and AntiAffinity say near which tasks those of the job are placed, and near
 	// which not.

@@ -72,6 +72,7 @@ func (d *differences) job(old, next *schema.Job) {
 	d.field(Differ(old.Disruption, next.Disruption), "disruption", InPlace)
 	d.field(old.Kept() != next.Kept(), "prune", InPlace)
 	d.field(Differ(old.Preferences, next.Preferences), "preferences", InPlace)
+	d.field(Differ(old.Tolerations, next.Tolerations), "tolerations", InPlace)
 	d.field(Differ(old.Affinity, next.Affinity), "affinity", InPlace)
 	d.field(Differ(old.AntiAffinity, next.AntiAffinity), "antiAffinity", InPlace)
 	d.field(Differ(old.Spread, next.Spread), "spread", InPlace)

@@ -202,12 +202,13 @@ var machineRule = &Rule{
 			Elem: &Rule{Type: String, Max: 255, Match: matchLine},
 		}},
 		{Name: "match", Rule: selectorRule},
+		{Name: "taints", Rule: taintsRule},
 		{Name: "cordon", Rule: &Rule{Type: Bool}, Default: false},
 		{Name: "drain", Rule: drainRule},
 		{Name: "gone", Rule: &Rule{Type: Bool}},
 	},
 	Alias: map[string]string{
-		"attributes": "labels", "meta": "labels", "tags": "labels", "taints": "cordon", "unschedulable": "cordon",
+		"attributes": "labels", "meta": "labels", "tags": "labels", "taint": "taints", "dedicated": "taints", "unschedulable": "cordon",
 		"schedulable": "cordon", "cordoned": "cordon", "eligibility": "cordon", "datacenter": "cell", "cluster": "cell",
 		"selector": "match", "matchLabels": "match", "where": "match", "draining": "drain", "evict": "drain", "maintenance": "drain",
 		"lost": "gone", "dead": "gone", "removed": "gone", "forget": "gone", "deadline": "drain.deadline", "atDeadline": "drain.atDeadline", "atOnce": "drain.atOnce",
@@ -326,6 +327,7 @@ var jobRule = &Rule{
 		{Name: "labels", Rule: labelsRule},
 		{Name: "annotations", Rule: annotationsRule},
 		{Name: "constraints", Rule: constraintsRule},
+		{Name: "tolerations", Rule: tolerationsRule},
 		{Name: "preferences", Rule: preferencesRule},
 		{Name: "affinity", Rule: affinityRule},
 		{Name: "antiAffinity", Rule: affinityRule},
@@ -360,7 +362,7 @@ var jobRule = &Rule{
 		"disruptionBudget": "disruption", "podDisruptionBudget": "disruption", "maxDown": "disruption.maxDown", "migrate": "disruption",
 		"alloc": "allocset", "allocSet": "allocset", "alloc_set": "allocset", "reservation": "allocset",
 		"lost": "silence", "disconnect": "silence", "stop_after_client_disconnect": "silence", "max_client_disconnect": "silence.afterSeconds",
-		"neverTwice": "silence.neverTwice", "tolerations": "silence.afterSeconds", "tolerationSeconds": "silence.afterSeconds",
+		"neverTwice": "silence.neverTwice", "toleration": "tolerations", "tolerates": "tolerations", "tolerationSeconds": "silence.afterSeconds",
 	},
 }
 

@@ -21,8 +21,13 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
+	},
+	{
+		"schema/compile/cases",
+		[]string{"schema/cue", "schema/compile/lax"},
+		"the syntax of tests knows nothing of how they are evaluated",
 	},
 	{
 		"schema/compile/edit",
