@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/musterhq/muster/nodeagent/naming"
@@ -36,6 +37,8 @@ type State struct {
 	// Selves are addresses that may connect to themselves: all of Guards.
 	Selves map[netip.Addr]struct{}
 	Groups map[string]Group
+
+	policies map[naming.Name]*schema.Policy // of the jobs that have Groups
 }
 
 // Port is a port of an address.
@@ -66,10 +69,50 @@ func GroupOf(job naming.Name) string {
 	return groupPrefix + hex.EncodeToString(sum[:8])
 }
 
+// Guarded reports whether not everyone may connect to one of some addresses.
+func Guarded(now *naming.Snapshot, claims []Claim, at []netip.Addr) bool {
+	policies := policiesOf(now, claims)
+	return slices.ContainsFunc(claims, func(c Claim) bool {
+		return policies[c.Job] != nil && slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool { return slices.Contains(at, a) })
+	})
+}
+
 // Of returns what is to be in the kernel for the tasks of a machine. It takes time in proportion to all
-// tasks of the cell if one of the machine's is guarded.
-func Of(now *naming.Snapshot, claims []Claim) State {
-	s := State{Guards: map[netip.Addr]string{}, Ports: map[Port]string{}, Selves: map[netip.Addr]struct{}{}, Groups: map[string]Group{}}
+// tasks of the cell if there is a job among theirs that has a policy, and had no group or another policy
+// before: else its group is what it was, be the snapshot newer. The zero State is nothing before.
+func Of(now *naming.Snapshot, claims []Claim, before State) State {
+	policies := policiesOf(now, claims)
+	s := State{Guards: map[netip.Addr]string{}, Ports: map[Port]string{}, Selves: map[netip.Addr]struct{}{}, Groups: map[string]Group{}, policies: policies}
+	if len(policies) == 0 {
+		return s
+	}
+	for i := range claims {
+		if c := &claims[i]; policies[c.Job] != nil {
+			s.guard(c)
+		}
+	}
+	for i := range claims {
+		if c := &claims[i]; c.Shared {
+			s.share(c, policies[c.Job] != nil)
+		}
+	}
+	unknown := map[naming.Name]*schema.Policy{}
+	for job, p := range policies {
+		name := GroupOf(job)
+		if g, ok := before.Groups[name]; ok && reflect.DeepEqual(before.policies[job], p) {
+			s.Groups[name] = g
+			continue
+		}
+		s.Groups[name], unknown[job] = Group{map[netip.Addr]struct{}{}, p.Ranges()}, p
+	}
+	if len(unknown) > 0 {
+		s.admit(now, unknown)
+	}
+	return s
+}
+
+// policiesOf returns the policies of the jobs that have claims, without those to which everyone may connect.
+func policiesOf(now *naming.Snapshot, claims []Claim) map[naming.Name]*schema.Policy {
 	var network *schema.CellNetwork
 	if c := now.Cell(); c != nil {
 		network = &c.Network
@@ -85,24 +128,7 @@ func Of(now *naming.Snapshot, claims []Claim) State {
 			policies[c.Job] = p
 		}
 	}
-	if len(policies) == 0 {
-		return s
-	}
-	for i := range claims {
-		if c := &claims[i]; policies[c.Job] != nil {
-			s.guard(c)
-		}
-	}
-	for i := range claims {
-		if c := &claims[i]; c.Shared {
-			s.share(c, policies[c.Job] != nil)
-		}
-	}
-	for job, p := range policies {
-		s.Groups[GroupOf(job)] = Group{map[netip.Addr]struct{}{}, p.Ranges()}
-	}
-	s.admit(now, policies)
-	return s
+	return policies
 }
 
 // guard guards the addresses of a task.
