@@ -92,7 +92,7 @@ func (g *guards) found(a *schema.Assignment, at []netip.Addr) {
 	if a.Job != nil && a.Job.Kind == schema.Allocs {
 		return
 	}
-	c := policy.Claim{Job: naming.Name{User: a.Task.User, Name: a.Task.Job}, Addresses: at, Shared: a.Alloc != nil, Ports: a.Ports}
+	c := policy.Claim{Job: naming.Name{User: a.Task.User, Name: a.Task.Job}, Index: a.Task.Index, Addresses: at, Shared: a.Alloc != nil, Ports: a.Ports}
 	if a.Job != nil { // of a damaged assignment it is not known
 		c.Policy = a.Job.Policy
 	}

@@ -14,11 +14,13 @@ import (
 // Claim is a task of this machine that has a network of its own.
 type Claim struct {
 	Job       naming.Name
+	Index     int
 	Addresses []netip.Addr
 	// Shared says that other tasks may be in its network; Ports are what it has there.
 	Shared bool
 	Ports  schema.Ports
-	// Policy is that with which it was started, and counts until the directory knows the job.
+	// Policy is that with which it was started, and counts until the directory knows the task, unless
+	// the job has one there already: before, the directory may be older than the policy.
 	Policy *schema.Policy
 }
 
@@ -71,9 +73,8 @@ func GroupOf(job naming.Name) string {
 
 // Guarded reports whether not everyone may connect to one of some addresses.
 func Guarded(now *naming.Snapshot, claims []Claim, at []netip.Addr) bool {
-	policies := policiesOf(now, claims)
 	return slices.ContainsFunc(claims, func(c Claim) bool {
-		return policies[c.Job] != nil && slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool { return slices.Contains(at, a) })
+		return slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool { return slices.Contains(at, a) }) && c.policy(now) != nil
 	})
 }
 
@@ -81,19 +82,25 @@ func Guarded(now *naming.Snapshot, claims []Claim, at []netip.Addr) bool {
 // tasks of the cell if there is a job among theirs that has a policy, and had no group or another policy
 // before: else its group is what it was, be the snapshot newer. The zero State is nothing before.
 func Of(now *naming.Snapshot, claims []Claim, before State) State {
-	policies := policiesOf(now, claims)
+	policies := map[naming.Name]*schema.Policy{}
+	guarded := make([]bool, len(claims))
+	for i := range claims {
+		if p := claims[i].policy(now); p != nil {
+			policies[claims[i].Job], guarded[i] = p, true
+		}
+	}
 	s := State{Guards: map[netip.Addr]string{}, Ports: map[Port]string{}, Selves: map[netip.Addr]struct{}{}, Groups: map[string]Group{}, policies: policies}
 	if len(policies) == 0 {
 		return s
 	}
 	for i := range claims {
-		if c := &claims[i]; policies[c.Job] != nil {
-			s.guard(c)
+		if guarded[i] {
+			s.guard(&claims[i])
 		}
 	}
 	for i := range claims {
 		if c := &claims[i]; c.Shared {
-			s.share(c, policies[c.Job] != nil)
+			s.share(c, guarded[i])
 		}
 	}
 	unknown := map[naming.Name]*schema.Policy{}
@@ -111,24 +118,22 @@ func Of(now *naming.Snapshot, claims []Claim, before State) State {
 	return s
 }
 
-// policiesOf returns the policies of the jobs that have claims, without those to which everyone may connect.
-func policiesOf(now *naming.Snapshot, claims []Claim) map[naming.Name]*schema.Policy {
+// policy returns the policy in force for a task; nil if everyone may connect.
+func (c *Claim) policy(now *naming.Snapshot) *schema.Policy {
 	var network *schema.CellNetwork
-	if c := now.Cell(); c != nil {
-		network = &c.Network
+	if cell := now.Cell(); cell != nil {
+		network = &cell.Network
 	}
-	policies := map[naming.Name]*schema.Policy{}
-	for i := range claims {
-		c := &claims[i]
-		p := c.Policy
-		if job, ok := now.Job(c.Job.User, c.Job.Name); ok {
-			p = job.Policy
-		}
-		if p = network.PolicyOf(p); p != nil {
-			policies[c.Job] = p
-		}
+	if job, ok := now.Job(c.Job.User, c.Job.Name); ok && (job.Policy != nil || c.listed(now)) {
+		return network.PolicyOf(job.Policy)
 	}
-	return policies
+	return network.PolicyOf(c.Policy)
+}
+
+// listed reports whether the directory knows the task where it is.
+func (c *Claim) listed(now *naming.Snapshot) bool {
+	t, ok := now.Task(c.Job.User, c.Job.Name, c.Index)
+	return ok && slices.ContainsFunc(c.Addresses, t.At)
 }
 
 // guard guards the addresses of a task.

@@ -112,6 +112,7 @@ func TestOf(t *testing.T) {
 		"the cell is closed":              {directory(schema.PolicyClosed, front, web(nil)), []policy.Claim{claim("ana", "web", nil, "10.64.1.2")}, "10.64.1.2: ana/web\nana/web < [] []"},
 		"before the directory has it":     {directory("", front), []policy.Claim{claim("ana", "web", byTier, "10.64.1.2")}, "10.64.1.2: ana/web\nana/web < [10.64.2.5 fd00::2:5] []"},
 		"the directory knows better":      {directory("", front, web(nil)), []policy.Claim{claim("ana", "web", byTier, "10.64.1.2")}, ""},
+		"the directory is older than it":  {directory("", front, web(nil)), []policy.Claim{claim("ana", "web", nil, "10.64.1.2"), claim("ana", "web", byTier, "10.64.1.3")}, "10.64.1.3: ana/web\nana/web < [10.64.2.5 fd00::2:5] []"},
 		"not here":                        {directory("", front, web(byTier)), nil, ""},
 		"beside one in a shared network":  {directory("", front, web(byTier), tasks("ana", "log", "", nil, "10.64.1.2")), []policy.Claim{claim("ana", "web", nil, "10.64.1.2", 80), claim("ana", "log", nil, "10.64.1.2", 90)}, "10.64.1.2: refuse\n10.64.1.2:80: ana/web\n10.64.1.2:90: admit\nana/web < [10.64.2.5 fd00::2:5] []"},
 		"none of those that share it has": {directory("", front), []policy.Claim{claim("ana", "web", nil, "10.64.1.2", 80), claim("ana", "log", nil, "10.64.1.2", 90)}, ""},
