@@ -259,11 +259,21 @@ func (ps *policies) apply(c *collection) (out []mistake) {
 // lack, or compares what cannot be compared.
 var ofPolicy = regexp.MustCompile(`undefined field|index out of range|non-concrete|concrete value|not allowed|invalid operand|cannot |division`)
 
+// texts are what a message quotes, of the object or the policy: to its end if that is cut off.
+var texts = regexp.MustCompile(`"([^"\\]|\\.)*("|$)`)
+
+// isUnfit reports whether an error says that a policy cannot be evaluated: not if its own
+// call of error is the reason, which may use the same words.
+func (p *policy) isUnfit(e errors.Error) bool {
+	check, ok := terms.CheckAt(p.from.where.fileAt(e.Position()), e.Position())
+	return !(ok && check.Holds == "") && ofPolicy.MatchString(texts.ReplaceAllString(errorText(e), ""))
+}
+
 // broken says which value of an object breaks a policy, or that the policy cannot be
 // evaluated for it.
 func (p *policy) broken(c *collection, o *object, joined cue.Value, errs []errors.Error) mistake {
 	top := []string{string(o.Kind), o.Name}
-	at := slices.IndexFunc(errs, func(e errors.Error) bool { return !ofPolicy.MatchString(errorText(e)) })
+	at := slices.IndexFunc(errs, func(e errors.Error) bool { return !p.isUnfit(e) })
 	if at < 0 {
 		return p.unfit(fieldPath(top), errs[0])
 	}
