@@ -66,3 +66,18 @@ func TestRelationsInLargeCell(t *testing.T) {
 		}
 	}
 }
+
+// Asks are of one class only if machines treat them alike.
+func TestWeightsMakeClasses(t *testing.T) {
+	t.Parallel()
+	s, seen := placement.NewSnapshot(fleet(1), nil), map[string]int{}
+	for weight := range 101 {
+		a := same(1)[0]
+		a.Relations = &placement.Relations{Affinity: []placement.Affinity{selects(t, "tier=cache", "rack", weight)}}
+		key := s.KeyOf(a)
+		if other, taken := seen[key]; taken {
+			t.Errorf("asks with weights %d and %d are of one class", other, weight)
+		}
+		seen[key] = weight
+	}
+}
