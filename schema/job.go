@@ -71,6 +71,8 @@ type Job struct {
 	// Prune false keeps the job when it is removed from the repository, or scaled
 	// to 0; nil is true.
 	Prune *bool `json:"prune,omitempty"`
+	// Policy says who may connect to the tasks; nil: see CellNetwork.PolicyOf.
+	Policy *Policy `json:"policy,omitempty"`
 }
 
 // ID returns the job's full name.

@@ -94,21 +94,6 @@ func timeOf(at string, given bool) (time.Time, error) {
 	return when, nil
 }
 
-// beside adds what is found beside the data: tests that fail, and warnings of what is not
-// compiled.
-func (c *compiledRepo) beside(ctx context.Context, rev string, compiler *compile.Compiler, tests bool) error {
-	if tests {
-		if err := c.tested(ctx, compiler); err != nil {
-			return err
-		}
-	}
-	if rev != "" {
-		c.diagnostics = append(c.diagnostics, ignoredTrailers(ctx, c.dir, rev)...)
-	}
-	c.diagnostics = append(c.diagnostics, staleDefinitions(c.dir, c.tree.Files)...)
-	return nil
-}
-
 // ignoredTrailers warns of what the message of a commit says to no effect.
 func ignoredTrailers(ctx context.Context, dir, rev string) (out []schema.Diagnostic) {
 	repo, err := git.Open(ctx, git.Config{URL: dir, Log: slog.New(slog.DiscardHandler)})
@@ -210,6 +195,21 @@ type compiledRepo struct {
 	objects     schema.Objects
 	diagnostics []schema.Diagnostic
 	tests       int // that were run
+}
+
+// beside adds what is found beside the data: tests that fail, and warnings of what is not
+// compiled.
+func (c *compiledRepo) beside(ctx context.Context, rev string, compiler *compile.Compiler, tests bool) error {
+	if tests {
+		if err := c.tested(ctx, compiler); err != nil {
+			return err
+		}
+	}
+	if rev != "" {
+		c.diagnostics = append(c.diagnostics, ignoredTrailers(ctx, c.dir, rev)...)
+	}
+	c.diagnostics = append(c.diagnostics, staleDefinitions(c.dir, c.tree.Files)...)
+	return nil
 }
 
 // checker returns the objects of a commit and what is wrong with it.

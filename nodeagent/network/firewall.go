@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -12,8 +13,12 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// natChain is the chain with the rules.
-const natChain = "out"
+// The chains: natChain has the rules of what tasks send beyond the cell, and sourceChain the one that
+// drops what they send with addresses that are not theirs.
+const (
+	natChain    = "out"
+	sourceChain = "sources"
+)
 
 // setFirewall has what tasks send beyond the cell's ranges come from the machine: nobody else
 // knows the way back. It is one transaction: the rules are whole, or as before.
@@ -28,7 +33,7 @@ func (m *Manager) setFirewall(n *schema.MachineNetwork) error {
 	c.AddTable(t)
 	out := c.AddChain(&nftables.Chain{Name: natChain, Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	for _, r := range n.Ranges {
-		unless, err := m.unlessBeyond(c, t, r.Addr().Is4())
+		unless, err := unlessBeyond(c, t, m.beyond, r.Addr().Is4())
 		if err != nil {
 			return fmt.Errorf("nftables: table %s: %w", t.Name, err)
 		}
@@ -40,11 +45,26 @@ func (m *Manager) setFirewall(n *schema.MachineNetwork) error {
 			}
 		}
 	}
+	m.addSources(c, t)
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("nftables: table %s: %w", t.Name, err)
 	}
 	m.spared = m.beyond
 	return nil
+}
+
+// addSources has packets of a task that come from an address to which the machine has no route by the
+// task's own link be dropped, before anything is decided about them. The machine's rp_filter does that
+// for IPv4 only, and not where all interfaces have a loose one.
+func (m *Manager) addSources(c *nftables.Conn, t *nftables.Table) {
+	chain := c.AddChain(&nftables.Chain{Name: sourceChain, Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
+	c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte(m.names.prefix())}, // how the name begins
+		&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)},
+		&expr.Verdict{Kind: expr.VerdictDrop},
+	}})
 }
 
 // deleteFirewall deletes the rules, if there are any.
@@ -70,6 +90,7 @@ func (m *Manager) tryFirewall() error {
 	c.AddTable(t)
 	out := c.AddChain(&nftables.Chain{Name: natChain, Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	c.AddRule(&nftables.Rule{Table: t, Chain: out, Exprs: append(family(netip.IPv4Unspecified()), &expr.Masq{})})
+	m.addSources(c, t)
 	c.DelTable(t)
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("nftables: %w", err)
@@ -109,4 +130,12 @@ func matches(of end, p netip.Prefix, op expr.CmpOp) []expr.Any {
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: netOf(p).Mask, Xor: make([]byte, size)},
 		&expr.Cmp{Op: op, Register: 1, Data: p.Masked().Addr().AsSlice()},
 	}
+}
+
+// followBeyond makes the rules anew if other subnets are beyond the ranges than they say.
+func (m *Manager) followBeyond(n *schema.MachineNetwork) error {
+	if slices.Equal(m.beyond, m.spared) {
+		return nil
+	}
+	return m.setFirewall(n)
 }

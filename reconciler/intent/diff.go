@@ -71,6 +71,7 @@ func (d *differences) job(old, next *schema.Job) {
 	d.field(Differ(old.Silence, next.Silence), "silence", InPlace)
 	d.field(Differ(old.Disruption, next.Disruption), "disruption", InPlace)
 	d.field(old.Kept() != next.Kept(), "prune", InPlace)
+	d.field(Differ(old.Policy, next.Policy), "policy", InPlace)
 	d.field(Differ(old.Preferences, next.Preferences), "preferences", InPlace)
 	d.field(Differ(old.Tolerations, next.Tolerations), "tolerations", InPlace)
 	d.field(Differ(old.Affinity, next.Affinity), "affinity", InPlace)

@@ -170,12 +170,13 @@ var cellNetworkRule = &Rule{
 		{Name: "services", Rule: prefixRule},
 		{Name: "services6", Rule: prefixRule},
 		{Name: "domain", Rule: &Rule{Type: String, Min: 1, Max: maxDomain, Match: matchDomain}},
+		{Name: "policy", Rule: aliased(words(schema.PolicyOpen, schema.PolicyClosed), map[string]string{"deny": "closed", "allow": "open", "default-deny": "closed"})},
 	},
 	Never: map[string]string{
 		"cni": "plugins of CNI are not supported: the cell's own network is", "plugin": "plugins of CNI are not supported: the cell's own network is",
-		"policy": "who may connect to a task cannot be restricted yet",
 	},
 	Alias: map[string]string{
+		"policies": "policy", "defaultPolicy": "policy", "default_action": "policy",
 		"cidr": "range", "subnet": "range", "podCIDR": "range", "network": "range", "prefix": "range", "ipv4": "range", "ipv6": "range6", "cidr6": "range6",
 		"nodeMask": "subnetBits", "subnetLen": "subnetBits", "SubnetLen": "subnetBits", "nodeCIDRMaskSize": "subnetBits", "backend": "mode", "type": "mode", "MTU": "mtu",
 	},
@@ -314,6 +315,29 @@ func matchJobSelector(s string) string {
 	return ""
 }
 
+var policyRule = &Rule{
+	Type:   Struct,
+	Fields: []Field{{Name: "from", Required: true, Rule: &Rule{Type: List, Max: schema.MaxPolicyPeers, Elem: policyPeerRule}}},
+	Never: map[string]string{
+		"to": "who may connect to a task is said by its job, and not where it may connect to", "egress": "who may connect to a task is said by its job, and not where it may connect to",
+		"ports": "a policy is for all ports of the tasks",
+	},
+	Alias: map[string]string{"ingress": "from", "allow": "from", "sources": "from", "peers": "from"},
+}
+
+var policyPeerRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "users", Rule: &Rule{Type: List, Min: 1, Max: schema.MaxPolicyNames, Unique: true, Elem: &Rule{Type: String, Min: 1, Max: schema.MaxNameLen, Match: matchUser}}},
+		{Name: "selector", Rule: jobSelectorRule},
+		{Name: "ranges", Rule: &Rule{Type: List, Min: 1, Max: schema.MaxPolicyNames, Unique: true, Elem: &Rule{Type: String, Min: 1, Max: maxPrefix, Match: matchRange}}},
+	},
+	Never: map[string]string{"ports": "a policy is for all ports of the tasks", "port": "a policy is for all ports of the tasks"},
+	Alias: map[string]string{
+		"user": "users", "namespaces": "users", "namespaceSelector": "users", "owners": "users", "labels": "selector", "podSelector": "selector", "matchLabels": "selector", "jobs": "selector", "job": "selector", "ipBlock": "ranges", "cidr": "ranges", "cidrs": "ranges", "addresses": "ranges", "range": "ranges",
+	},
+}
+
 var jobRule = &Rule{
 	Type: Struct,
 	Fields: []Field{
@@ -339,6 +363,7 @@ var jobRule = &Rule{
 		{Name: "silence", Rule: silenceRule},
 		{Name: "disruption", Rule: disruptionRule},
 		{Name: "prune", Rule: &Rule{Type: Bool}},
+		{Name: "policy", Rule: policyRule},
 	},
 	Later: []string{
 		"after", "schedule", "overrides",
@@ -356,6 +381,7 @@ var jobRule = &Rule{
 		"tags": "labels", "cpu": "task.resources.cpuMilli", "memory": "task.resources.ramBytes", "cpuMilli": "task.resources.cpuMilli",
 		"ramBytes": "task.resources.ramBytes", "diskBytes": "task.resources.diskBytes", "healthcheck": "task.health",
 		"restart": "task.restart", "restartPolicy": "task.restart", "backoffLimit": "task.restart.attempts",
+		"networkPolicy": "policy", "policies": "policy", "ingress": "policy", "intentions": "policy", "from": "policy.from",
 		"constraint": "constraints", "nodeSelector": "constraints", "nodeAffinity": "constraints", "podAffinity": "affinity", "podAntiAffinity": "antiAffinity",
 		"topologySpreadConstraints": "spread", "devices": "task.resources.devices",
 		"appClass": "appclass", "app_class": "appclass", "qosClass": "appclass", "qos": "appclass", "wholeCores": "task.resources.wholeCores",

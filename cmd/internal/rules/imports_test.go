@@ -301,6 +301,16 @@ var layers = []layer{
 		"who brings changes of the directory and who acts by them do not know each other",
 	},
 	{
+		"nodeagent/network/policy",
+		[]string{"nodeagent/naming", "schema"},
+		"who may connect follows from what runs here and from the directory, and not from who says so",
+	},
+	{
+		"nodeagent/network/policy/kernel",
+		[]string{"nodeagent/network/policy"},
+		"it programs a state, and knows nothing of where that is from",
+	},
+	{
 		"nodeagent/network/services",
 		[]string{"nodeagent/naming", "schema"},
 		"what the kernel needs to know follows from where tasks are, and not from who says so",
