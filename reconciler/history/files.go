@@ -86,7 +86,7 @@ func (f files) trim() error {
 			bytes += info.Size()
 		}
 		if i > 0 && (i >= keepFiles || bytes > keepBytes) {
-			if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil {
+			if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) { // another may trim, too
 				return err
 			}
 		}
