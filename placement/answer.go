@@ -19,6 +19,7 @@ const (
 	hasCondition
 	isOther
 	isAvoided
+	isTainted
 	isConstrained
 	hasNoDevice
 	hasNoAlloc
@@ -40,6 +41,6 @@ const (
 var reasons = [answers]Reason{
 	"", ReasonDown, ReasonDraining, ReasonCordoned,
 	ReasonReadOnlyFS, ReasonRuntime, ReasonDiskFull, ReasonMemoryFull, ReasonClock, ReasonCondition,
-	ReasonOther, ReasonAvoided, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc, ReasonShare,
+	ReasonOther, ReasonAvoided, ReasonTaint, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc, ReasonShare,
 	ReasonDomain, ReasonAffinity, ReasonAntiAffinity, ReasonRepelled, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPortTaken, ReasonPorts, ReasonDevices,
 }

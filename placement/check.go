@@ -65,6 +65,9 @@ func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 	if c.avoid != nil && c.avoid[s.nodes.at(slot).Name] {
 		return isAvoided
 	}
+	if len(s.nodes.at(slot).Taints) > 0 && s.taintOf(c, slot) != nil {
+		return isTainted
+	}
 	for i := range c.rules {
 		if !c.rules[i].holds(slot) {
 			return isConstrained
@@ -77,6 +80,14 @@ func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 		return isFullDomain
 	}
 	return fine
+}
+
+// taintOf returns the taint of a machine that a class does not tolerate; nil for none.
+func (s *Snapshot) taintOf(c *class, slot int32) *Taint {
+	if c.tolerant {
+		return nil
+	}
+	return intolerable(s.nodes.at(slot).Taints, c.ask.Tolerations, c.user)
 }
 
 func (s *Snapshot) withinBounds(c *class, slot int32) bool {

@@ -37,6 +37,8 @@ type wants struct {
 	rules    []rule
 	wishes   []wish
 	bounds   []bound
+	user     string
+	tolerant bool            // of all taints, as what runs in an alloc
 	kin      *kin            // nil if relations are no matter
 	avoid    map[string]bool // by machine
 	packages []int32
@@ -107,7 +109,7 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 // Where they are but it says no, only time is lost.
 func alike(a, b *Ask) bool {
 	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
-		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) &&
+		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.Tolerations, b.Tolerations) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.Avoid, b.Avoid) &&
 		same(a.Packages, b.Packages) && a.Relations == b.Relations
 }
@@ -153,6 +155,9 @@ func (s *Snapshot) appendKey(b []byte, a *Ask) []byte {
 	for _, v := range vectorOf(a.Limit) {
 		b = binary.AppendVarint(b, v)
 	}
+	if len(a.Tolerations) > 0 { // some are for certain users only
+		b = appendStrings(append(b, 'u'), a.Name.User)
+	}
 	return appendRest(b, a)
 }
 
@@ -184,7 +189,7 @@ func appendRest(b []byte, a *Ask) []byte {
 	// asks again under those of its class when it is evicted.
 	b = appendStrings(b, a.Ports...)
 	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc))
-	if len(a.Devices)+len(a.Constraints)+len(a.Preferences)+len(a.PerDomain)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers) == 0 &&
+	if len(a.Devices)+len(a.Constraints)+len(a.Preferences)+len(a.PerDomain)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers)+len(a.Tolerations) == 0 &&
 		a.AllocSet == (schema.JobName{}) {
 		return b
 	}
@@ -198,6 +203,9 @@ func appendRest(b []byte, a *Ask) []byte {
 	for _, w := range a.Preferences {
 		b = appendStrings(append(b, 'w'), append([]string{w.Attribute, string(w.Op)}, w.Values...)...)
 		b = binary.AppendVarint(b, int64(w.Weight))
+	}
+	for _, t := range a.Tolerations {
+		b = appendStrings(append(b, 't'), t.Key, t.Value)
 	}
 	for _, l := range a.PerDomain {
 		b = binary.AppendVarint(appendStrings(append(b, 'l'), l.Attribute), int64(l.Max))
@@ -233,7 +241,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 		wants: wants{
 			ask: s.restOf(a), prod: a.Priority.Prod(), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
 			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
-			kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
+			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
 		},
 	}
 	for _, k := range a.Constraints {

@@ -23,6 +23,7 @@ const (
 	ReasonCondition  Reason = "have a condition that this version does not know"
 	ReasonOther      Reason = "are reserved for other tasks of the job"
 	ReasonAvoided    Reason = "are avoided after a failure or eviction there"
+	ReasonTaint      Reason = "have a taint that is not tolerated" // answers say which
 	ReasonConstraint Reason = "fail a constraint"
 	ReasonNoDevice   Reason = "lack the device"
 	ReasonNoAlloc    Reason = "have no alloc of the set"

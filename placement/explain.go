@@ -2,7 +2,9 @@ package placement
 
 import (
 	"cmp"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -91,7 +93,7 @@ func (s *Snapshot) explain(c *class, w *Why) {
 	}
 	w.Machines, w.Examined, w.Feasible = s.slots.len(), s.slots.len(), r.counts[fine]
 	counts := r.counts
-	w.Refused, w.Change = countReasons(&counts, s.countRelations(c, &counts)), r.change
+	w.Refused, w.Change = countReasons(&counts, append(s.countTaints(c, &counts), s.countRelations(c, &counts)...)), r.change
 }
 
 // countReasons counts what machines answered, most frequent first, after the reasons that out has.
@@ -217,6 +219,11 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 		w.ports, w.numbers = 0, nil
 		try("ports", w)
 	}
+	if c.refusal.counts[isTainted] > 0 {
+		w := *c
+		w.tolerant = true
+		try("taints", w)
+	}
 	if c.kin != nil {
 		s.withoutRelation(c, try)
 	}
@@ -291,6 +298,9 @@ func (s *Snapshot) eligible(c *class, slot int32) bool {
 			return false
 		}
 	}
+	if s.taintOf(c, slot) != nil {
+		return false
+	}
 	limit := schema.Resources{CPUMilli: c.limit[0], RAMBytes: c.limit[1], DiskBytes: c.limit[2]}
 	return limit.Fits(s.nodes.at(slot).Capacity) && (c.needs == nil || s.nodes.at(slot).exist(c.needs))
 }
@@ -318,12 +328,44 @@ func (s *Snapshot) followRefusal(c *class) bool {
 
 // reasonOf says why a machine has given an answer to a class.
 func (s *Snapshot) reasonOf(c *class, slot int32, a answer) Reason {
+	if t := s.taintOf(c, slot); a == isTainted && t != nil {
+		return taintReason(t, c.user)
+	}
 	if a.related() && c.kin != nil {
 		if t, now := s.kindred.related(c.kin, slot); now == a {
 			return s.kindred.reason(t, a, s.repeller)
 		}
 	}
 	return reasons[a]
+}
+
+func taintReason(t *Taint, user string) Reason {
+	if len(t.Users) > 0 && !slices.Contains(t.Users, user) {
+		return Reason("have the taint " + t.String() + ", which only tasks of " + strings.Join(t.Users, ", ") + " can tolerate")
+	}
+	return Reason("have the taint " + t.String() + ", which is not tolerated")
+}
+
+// countTaints counts machines by the taints that they refuse a class for, and takes them
+// from the sum of all.
+func (s *Snapshot) countTaints(c *class, counts *[answers]int) (out []ReasonCount) {
+	if counts[isTainted] == 0 {
+		return nil
+	}
+	by := map[Reason]int{}
+	for slot, a := range c.refusal.by {
+		if a&^within != isTainted || s.rows.at(int32(slot)).state == stateGone {
+			continue
+		}
+		if t := s.taintOf(c, int32(slot)); t != nil {
+			by[taintReason(t, c.user)]++
+			counts[isTainted]--
+		}
+	}
+	for _, r := range slices.Sorted(maps.Keys(by)) {
+		out = append(out, ReasonCount{r, by[r]})
+	}
+	return out
 }
 
 // repeller returns the first job, by name, that has a task and does not want one near that

@@ -55,19 +55,20 @@ func (o *oracle) shortfall(m placement.Machine, a placement.Ask) (less schema.Re
 // relaxed is an ask without one of its requirements, or without some of those of others.
 type relaxed struct {
 	placement.Ask
+	tolerant bool
 	forgives func(*placement.Affinity) bool // anti-affinity of others; nil for none
 }
 
 // feasibleTo lists the machines that have room for a relaxed ask.
 func (o *oracle) feasibleTo(r relaxed) []string {
 	with := *o
-	with.forgives = r.forgives
+	with.forgives, with.tolerant = r.forgives, r.tolerant
 	return with.feasible(r.Ask)
 }
 
 // without lists the ask less one requirement each, by what it is called.
 func without(a placement.Ask) map[string]relaxed {
-	out := map[string]relaxed{"the anti-affinity of other tasks": {Ask: a, forgives: func(*placement.Affinity) bool { return true }}}
+	out := map[string]relaxed{"taints": {Ask: a, tolerant: true}, "the anti-affinity of other tasks": {Ask: a, forgives: func(*placement.Affinity) bool { return true }}}
 	for i, c := range a.Constraints {
 		b := a
 		b.Constraints = slices.Delete(slices.Clone(a.Constraints), i, i+1)

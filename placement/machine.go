@@ -25,6 +25,8 @@ type Machine struct {
 	// Conditions are what is wrong with the machine: it keeps what it holds,
 	// and gets nothing new that they do not let in.
 	Conditions []schema.ConditionKind
+	// Taints keep tasks away that do not tolerate all of them.
+	Taints []Taint
 	// Devices are countable things of which a task gets some for itself, or
 	// a share of one.
 	Devices []Device

@@ -17,6 +17,7 @@ type oracle struct {
 	tasks    map[string]placement.Task // by name, machine and generation
 	asks     map[schema.TaskName]placement.Ask
 	hit      map[schema.JobName]int // victims of this pass
+	tolerant bool                   // asks do not mind taints
 	// forgives says of which anti-affinity the tasks that have it do not mind; nil for none.
 	forgives func(*placement.Affinity) bool
 }
@@ -192,6 +193,15 @@ func (o *oracle) admits(m placement.Machine, a placement.Ask) bool {
 	}
 	if !m.Up || m.Draining || m.Cordoned || slices.Contains(a.Avoid, m.Name) || a.On != "" && a.On != m.Name {
 		return false
+	}
+	for _, x := range m.Taints {
+		tolerated := o.tolerant || (x.Users == nil || slices.Contains(x.Users, a.Name.User)) &&
+			slices.ContainsFunc(a.Tolerations, func(y placement.Toleration) bool {
+				return slices.Contains([]string{"", x.Key}, y.Key) && slices.Contains([]string{"", x.Value}, y.Value)
+			})
+		if !tolerated {
+			return false
+		}
 	}
 	for _, c := range a.Constraints {
 		v := attribute(m, c.Attribute)

@@ -41,6 +41,9 @@ func drawCell(t *rapid.T) cell {
 			kinds := append(schema.ConditionKinds(), "of-a-later-version")
 			m.Conditions = rapid.SliceOfNDistinct(rapid.SampledFrom(kinds), 1, 2, rapid.ID[schema.ConditionKind]).Draw(t, "conditions")
 		}
+		if rapid.IntRange(0, 5).Draw(t, "tainted") == 0 {
+			m.Taints = []placement.Taint{{Key: "dedicated", Value: rapid.SampledFrom([]string{"x", "y"}).Draw(t, "to"), Users: rapid.SampledFrom([][]string{nil, {"u"}}).Draw(t, "users")}}
+		}
 		c.machines = append(c.machines, m)
 	}
 	c.drawHeld(t)
@@ -109,6 +112,9 @@ func drawAsk(t *rapid.T) placement.Ask {
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "extras") {
 		drawExtra(t, &a)
+	}
+	if rapid.IntRange(0, 2).Draw(t, "tolerant") == 0 {
+		a.Tolerations = []placement.Toleration{{Key: rapid.SampledFrom([]string{"", "dedicated", "other"}).Draw(t, "key"), Value: rapid.SampledFrom([]string{"", "x"}).Draw(t, "value")}}
 	}
 	if rapid.IntRange(0, 2).Draw(t, "related") == 0 {
 		a.Relations = drawRelations(t)

@@ -210,6 +210,13 @@ func (s *story) machine(name string, f []string) error {
 		case "gpu": // gpu=T4:2
 			model, n, _ := strings.Cut(v, ":")
 			m.Devices = append(m.Devices, placement.Device{Kind: "gpu", Model: model, Count: number(n)})
+		case "taint": // KEY:VALUE:USER,…
+			parts := append(strings.Split(v, ":"), "", "")
+			x := placement.Taint{Key: parts[0], Value: parts[1]}
+			if parts[2] != "" {
+				x.Users = strings.Split(parts[2], ",")
+			}
+			m.Taints = append(m.Taints, x)
 		case "packages":
 			m.Packages = strings.Split(v, ",")
 		default:
@@ -307,6 +314,9 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		a.Devices = append(a.Devices, g)
 	case "together":
 		a.Together = number(v)
+	case "tolerates": // KEY:VALUE
+		key, value, _ := strings.Cut(v, ":")
+		a.Tolerations = append(a.Tolerations, placement.Toleration{Key: key, Value: value})
 	case "prefer":
 		a.Prefer = v
 	case "last":

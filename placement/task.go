@@ -68,6 +68,8 @@ type Ask struct {
 	On string
 	// Constraints must all hold of the machine.
 	Constraints []Constraint
+	// Tolerations are the taints of machines that the task does not mind.
+	Tolerations []Toleration
 	// Preferences are constraints that may be broken, at a cost.
 	Preferences []Preference
 	// PerDomain bounds the job's tasks in any one domain; {MachineAttribute,

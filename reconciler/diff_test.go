@@ -67,6 +67,7 @@ func TestDiff(t *testing.T) {
 		{"constraints", func(j *schema.Job) { j.Constraints = []schema.Constraint{{Attribute: "a", Operator: "exists"}} }, intent.Move, []string{"constraints: move"}},
 		{"preferences", func(j *schema.Job) { j.Preferences = []schema.Preference{{Weight: 3}} }, intent.InPlace, []string{"preferences: in place"}},
 		{"spread", func(j *schema.Job) { j.Spread = &schema.Spread{By: "zone"} }, intent.InPlace, []string{"spread: in place"}},
+		{"tolerations", func(j *schema.Job) { j.Tolerations = []schema.Toleration{{Key: "dedicated"}} }, intent.InPlace, []string{"tolerations: in place"}},
 		{"affinity", func(j *schema.Job) { j.Affinity = []schema.Affinity{{Selector: "tier=cache", By: "rack"}} }, intent.InPlace, []string{"affinity: in place"}},
 		{"anti-affinity", func(j *schema.Job) { j.AntiAffinity = []schema.Affinity{{Selector: "tier=cache", By: "rack"}} }, intent.InPlace, []string{"antiAffinity: in place"}},
 		{"a secret", func(j *schema.Job) { j.Task.Secrets = map[string]schema.TaskSecret{"key": {}} }, intent.Restart, []string{"task.secrets.key: restart"}},
@@ -144,6 +145,7 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.Spread = &schema.Spread{By: "rack", Max: map[string]int{"rack": 1}}
 		j.Affinity = []schema.Affinity{{Selector: "tier=cache", By: "rack", Weight: 1}}
 		j.AntiAffinity = j.Affinity
+		j.Tolerations = []schema.Toleration{{Key: "dedicated", Value: "ml"}}
 		j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}}
 		j.Task.Exceed = &schema.Exceed{CPU: true}
 		j.Prune = new(bool)

@@ -14,8 +14,9 @@ type AllocSet struct {
 	// Labels and Annotations are as those of a Job.
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Constraints, Preferences and Spread say where allocs are placed.
+	// Constraints, Tolerations, Preferences and Spread say where allocs are placed.
 	Constraints []Constraint `json:"constraints,omitempty"`
+	Tolerations []Toleration `json:"tolerations,omitempty"`
 	Preferences []Preference `json:"preferences,omitempty"`
 	// Affinity and AntiAffinity are as those of a Job.
 	Affinity     []Affinity `json:"affinity,omitempty"`
@@ -49,7 +50,7 @@ func (s *AllocSet) Job() *Job {
 	return &Job{
 		Name: s.Name, User: s.User, Cell: s.Cell, Kind: Allocs, Priority: s.Priority, Tasks: s.Allocs,
 		Labels: s.Labels, Annotations: s.Annotations, Constraints: s.Constraints, Preferences: s.Preferences, Spread: s.Spread,
-		Affinity: s.Affinity, AntiAffinity: s.AntiAffinity,
+		Tolerations: s.Tolerations, Affinity: s.Affinity, AntiAffinity: s.AntiAffinity,
 		Task: TaskSpec{Resources: TaskResources{Resources: s.Resources}}, Update: UpdatePolicy{MaxParallel: s.Update.MaxParallel, MinHealthySeconds: s.Update.MinHealthySeconds}, Disruption: s.Disruption, Prune: s.Prune,
 	}
 }

@@ -51,6 +51,8 @@ type DirectoryTasks struct {
 	// Labels are those of the job, with the cell's own (see OwnLabels).
 	Labels map[string]string `json:"labels,omitempty"`
 	Tasks  []DirectoryTask   `json:"tasks"` // by index
+	// Policy is that of the job.
+	Policy *Policy `json:"policy,omitempty"`
 }
 
 // DirectoryTask is where a task is.

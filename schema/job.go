@@ -48,6 +48,8 @@ type Job struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// Constraints must all hold of a machine for it to get a task.
 	Constraints []Constraint `json:"constraints,omitempty"`
+	// Tolerations are taints of machines that do not keep its tasks away.
+	Tolerations []Toleration `json:"tolerations,omitempty"`
 	Preferences []Preference `json:"preferences,omitempty"`
 	// Affinity and AntiAffinity say near which tasks those of the job are placed, and near
 	// which not.
@@ -69,6 +71,8 @@ type Job struct {
 	// Prune false keeps the job when it is removed from the repository, or scaled
 	// to 0; nil is true.
 	Prune *bool `json:"prune,omitempty"`
+	// Policy says who may connect to the tasks; nil: see CellNetwork.PolicyOf.
+	Policy *Policy `json:"policy,omitempty"`
 }
 
 // ID returns the job's full name.

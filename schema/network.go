@@ -26,6 +26,8 @@ type CellNetwork struct {
 	// Domain is what the names of tasks and services end in, after that of the cell; "" is
 	// DefaultDomain.
 	Domain string `json:"domain,omitempty"`
+	// Policy is who may connect to tasks of jobs without a policy.
+	Policy PolicyDefault `json:"policy,omitempty"`
 }
 
 // NetworkMode is how packets get from one machine's tasks to those of another.

@@ -122,6 +122,8 @@ type Machine struct {
 	// attribute machine: the object then speaks of all that it matches, and its
 	// own name is no machine's. "" speaks of the machine of that name.
 	Match string `json:"match,omitempty"`
+	// Taints keep new tasks away that do not tolerate them, by key.
+	Taints map[string]Taint `json:"taints,omitempty"`
 	// Cordon keeps new tasks away. What runs on the machine goes on.
 	Cordon bool `json:"cordon"`
 	// Drain keeps new tasks away and moves those that run to other machines.
@@ -129,6 +131,13 @@ type Machine struct {
 	// Gone says that the machine is never to be waited for: it is silent, and
 	// nothing runs on it any more.
 	Gone bool `json:"gone,omitempty"`
+}
+
+// Taint keeps new tasks away from a machine. What runs on the machine goes on.
+type Taint struct {
+	Value string `json:"value,omitempty"`
+	// Users, when not empty, are the only ones whose tasks can tolerate it.
+	Users []string `json:"users,omitempty"`
 }
 
 // Drain says how machines are emptied.

@@ -36,6 +36,7 @@ const (
 	RuleSecret       Rule = "secret"        // a secret in clear, or one that cannot be opened
 	RuleCheck        Rule = "check"         // a check of the repository's own CUE does not hold
 	RulePolicy       Rule = "policy"        // a policy of the repository does not hold, or is not valid itself
+	RuleTest         Rule = "test"          // a test of the repository fails, or is not valid itself
 )
 
 // RuleText is a rule with what it stands for.
@@ -77,5 +78,6 @@ func Rules() []RuleText {
 		{RuleSecret, "a secret in clear, or one that cannot be opened"},
 		{RuleCheck, "a check of the repository's own CUE does not hold"},
 		{RulePolicy, "a policy of the repository does not hold, or is not valid itself"},
+		{RuleTest, "a test of the repository fails, or is not valid itself"},
 	}
 }

@@ -45,6 +45,12 @@ type Preference struct {
 	Weight int `json:"weight"`
 }
 
+// Toleration is a taint of machines that does not keep a task away.
+type Toleration struct {
+	Key   string `json:"key,omitempty"`   // "" is any
+	Value string `json:"value,omitempty"` // of the taint; "" is any
+}
+
 // Affinity is about the tasks of the jobs that a selector picks by their labels.
 type Affinity struct {
 	// Selector is in the grammar of ParseSelector. It picks among jobs of the same user,

@@ -59,11 +59,13 @@ type networks struct {
 	stale map[schema.TaskRef]bool
 	// unanswered says where tasks cannot ask for names, and why; "" if they can.
 	unanswered string
+
+	guards *guards // who may connect to them
 }
 
 // openNetworks finds out whether this machine can do it. dir is the state directory.
 func openNetworks(cell, machine, dir string, log *slog.Logger) *networks {
-	n := &networks{machine: machine, log: log, news: make(chan struct{}, 1), ready: make(chan struct{}), stale: map[schema.TaskRef]bool{}}
+	n := &networks{machine: machine, log: log, news: make(chan struct{}, 1), ready: make(chan struct{}), stale: map[schema.TaskRef]bool{}, guards: newGuards(log)}
 	var m *network.Manager
 	var err error
 	for try := range openTries {
@@ -79,6 +81,9 @@ func openNetworks(cell, machine, dir string, log *slog.Logger) *networks {
 		if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
 			break
 		}
+	}
+	if m != nil {
+		n.guards.open(m.PolicyTable())
 	}
 	if n.manager = m; err != nil {
 		n.note = err.Error() + ": tasks with isolation.network \"own\" do not start here"
@@ -99,6 +104,7 @@ func (n *networks) describe(info *schema.MachineInfo) {
 		return
 	}
 	info.Attributes[schema.HasOwnNetwork], info.Attributes[schema.HasAllocNetwork] = "true", "true"
+	n.guards.describe(info)
 }
 
 // describeNames says of the machine whether its tasks can ask for names. It replaces what was said before.
@@ -134,6 +140,7 @@ func (n *networks) has() bool {
 // begin gives it what was known when the agent before this one ended.
 func (n *networks) begin(known *naming.Snapshot) {
 	if n.manager != nil {
+		n.guards.begin(known)
 		n.learn(known)
 		n.act()
 	}
@@ -143,6 +150,9 @@ func (n *networks) begin(known *naming.Snapshot) {
 func (n *networks) follow(now *naming.Snapshot, touched naming.Touched, done func()) {
 	if n.manager != nil && (len(touched.Machines) > 0 || n.another(now.Cell())) {
 		n.learn(now)
+	}
+	if n.manager != nil {
+		n.guards.follow(now)
 	}
 	done() // who sends where does not depend on it
 }
@@ -242,6 +252,8 @@ func (n *networks) run(ctx context.Context, server *dns.Server) error {
 		return nil
 	}
 	defer n.manager.Close()
+	wait := n.guards.run(ctx)
+	defer wait()
 	answers := answering{serve: server.Serve, log: n.log, at: map[netip.Addr]answered{}, failed: map[netip.Addr]string{}}
 	defer answers.wait()
 	audit, redo := time.NewTicker(auditEvery), time.NewTicker(redoEvery)
@@ -262,6 +274,7 @@ func (n *networks) run(ctx context.Context, server *dns.Server) error {
 			}
 		case <-audit.C:
 			n.audit()
+			n.guards.audit()
 		}
 	}
 }
@@ -309,7 +322,7 @@ func (n *networks) audit() {
 	n.stale = map[schema.TaskRef]bool{}
 	n.mu.Unlock()
 	for r := range stale {
-		if err := n.Leave(r); err != nil {
+		if err := n.leaveNetwork(r); err != nil {
 			n.log.Error("cannot remove the network of a task", "task", r.Task.Short(), "generation", r.Generation, "err", err)
 		}
 	}
@@ -319,8 +332,8 @@ func (n *networks) audit() {
 func networkKey(r schema.TaskRef) string { return fmt.Sprintf("%s#%d", r.Task, r.Generation) }
 
 // Ready waits until the machine has addresses for a generation that has no network yet.
-func (n *networks) Ready(ctx context.Context, r schema.TaskRef) error {
-	if t, ok := n.manager.Find(networkKey(r)); ok && t.Held() {
+func (n *networks) Ready(ctx context.Context, a *schema.Assignment) error {
+	if t, ok := n.manager.Find(networkKey(a.NetworkOf())); ok && t.Held() {
 		return nil
 	}
 	n.mu.Lock()
@@ -336,22 +349,30 @@ func (n *networks) Ready(ctx context.Context, r schema.TaskRef) error {
 	}
 }
 
-// Join returns the network of a generation, which it makes unless it is there.
-func (n *networks) Join(r schema.TaskRef) (*schema.TaskNetwork, error) {
+// Join returns the network of a generation, which it makes unless it is there. Who may not connect
+// to it cannot from then on.
+func (n *networks) Join(a *schema.Assignment) (*schema.TaskNetwork, error) {
+	t, err := n.join(a.NetworkOf())
+	if err == nil {
+		err = n.guards.claim(a, t.Addresses)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return n.taskNetwork(t), nil
+}
+
+func (n *networks) join(r schema.TaskRef) (network.Task, error) {
 	if t, ok := n.manager.Find(networkKey(r)); ok && t.Held() {
-		return n.taskNetwork(t), nil
+		return t, nil
 	}
 	n.mu.Lock()
 	is := n.is
 	n.mu.Unlock()
 	if is == nil || len(is.Subnets) == 0 {
-		return nil, errors.New("this machine has no addresses for tasks any more")
+		return network.Task{}, errors.New("this machine has no addresses for tasks any more")
 	}
-	t, err := n.manager.Join(is, networkKey(r), r.Task.Short())
-	if err != nil {
-		return nil, err
-	}
-	return n.taskNetwork(t), nil
+	return n.manager.Join(is, networkKey(r), r.Task.Short())
 }
 
 // taskNetwork returns a network as its task is given it: it asks the machine's own address in its
@@ -373,19 +394,30 @@ func (n *networks) taskNetwork(t network.Task) *schema.TaskNetwork {
 }
 
 // Keep returns the networks of generations, and removes all others.
-func (n *networks) Keep(of []schema.TaskRef) ([]*schema.TaskNetwork, error) {
+func (n *networks) Keep(of []*schema.Assignment) ([]*schema.TaskNetwork, error) {
 	keys, found := make([]string, len(of)), make([]*schema.TaskNetwork, len(of))
-	for i, r := range of {
-		keys[i] = networkKey(r)
+	for i, a := range of {
+		keys[i] = networkKey(a.NetworkOf())
 		if t, ok := n.manager.Find(keys[i]); ok {
 			found[i] = n.taskNetwork(t)
+			n.guards.found(a, t.Addresses)
 		}
 	}
-	return found, n.manager.Keep(keys)
+	err := n.manager.Keep(keys)
+	n.guards.restore()
+	return found, err
 }
 
-// Leave removes the network of a generation.
-func (n *networks) Leave(r schema.TaskRef) error {
+// Leave removes the network of a generation, or of an alloc; what is inside one leaves it there.
+func (n *networks) Leave(a *schema.Assignment) error {
+	n.guards.leave(schema.TaskRef{Task: a.Task, Generation: a.Generation})
+	if a.Alloc != nil {
+		return nil
+	}
+	return n.leaveNetwork(a.NetworkOf())
+}
+
+func (n *networks) leaveNetwork(r schema.TaskRef) error {
 	err := n.manager.Leave(networkKey(r))
 	if err != nil {
 		n.mu.Lock()
@@ -403,7 +435,7 @@ func (n *networks) withdraw() error {
 	n.acting.Lock()
 	defer n.acting.Unlock()
 	n.withdrawn = true
-	return errors.Join(n.manager.Keep(nil), n.manager.Use(nil))
+	return errors.Join(n.manager.Keep(nil), n.manager.Use(nil), n.guards.withdraw())
 }
 
 // answering has a DNS server answer at the machine's addresses in its subnets. It belongs to one

@@ -92,7 +92,7 @@ func (n *tasksNetwork) links() (names []string) {
 var (
 	taskRange  = schema.CellNetwork{Range: netip.MustParsePrefix("10.64.0.0/16"), Mode: schema.ModeVXLAN}
 	taskSubnet = []netip.Prefix{netip.MustParsePrefix("10.64.7.0/24")}
-	webTask    = schema.TaskRef{Task: schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(0), Generation: 1}
+	webTask    = &schema.Assignment{Task: schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(0), Generation: 1, Job: &schema.Job{Name: "web", User: "u", Cell: "c"}, OwnNetwork: true}
 )
 
 // TestNetworksGivenUp: an agent that begins after its cell has given up its range keeps how tasks are
@@ -116,7 +116,7 @@ func TestNetworksGivenUp(t *testing.T) {
 		if got := n.addresses(); !slices.Equal(got, []netip.Addr{network.Gateway(taskSubnet[0])}) || !n.has() {
 			t.Errorf("names are answered at %v; has: %v", got, n.has())
 		}
-		if found, err := n.Keep([]schema.TaskRef{webTask}); err != nil || found[0] == nil || !slices.Equal(found[0].Addresses, task.Addresses) {
+		if found, err := n.Keep([]*schema.Assignment{webTask}); err != nil || found[0] == nil || !slices.Equal(found[0].Addresses, task.Addresses) {
 			t.Errorf("found %v, %v", found, err)
 		}
 		n.check(n.Leave(webTask))

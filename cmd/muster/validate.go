@@ -23,7 +23,7 @@ import (
 
 func newValidate(std stdio) *cobra.Command {
 	var rev, at string
-	var noCache bool
+	var tests, noCache bool
 	var out, colour *outputFlag
 	c := &cobra.Command{
 		Use:   "validate [DIR]",
@@ -31,7 +31,8 @@ func newValidate(std stdio) *cobra.Command {
 		Long: `Check the config repository at DIR (default: the current directory) as the master
 will: compile it, and check ownership and quota. It needs no cell, so it cannot check
 that the machines have the capacity for the quotas. Quotas that are valid now count, or
-those at the time of --at. Exits 2 when there is an error.
+those at the time of --at. The tests of the repository are run, too: see muster test.
+Exits 2 when there is an error.
 
 What a package was compiled to is remembered in the directory of git, for as long as
 nothing changes that it depends on: the next time only what changed is compiled.
@@ -45,11 +46,9 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 			"  muster validate --at 2027-04-01T00:00:00Z    what will be valid then",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			when := time.Now()
-			if cmd.Flags().Changed("at") {
-				if err := when.UnmarshalText([]byte(at)); err != nil {
-					return invalid("write it as in 2027-04-01T00:00:00Z, or 2027-04-01T00:00:00+02:00", "--at %q is not a time of RFC 3339", at)
-				}
+			when, err := timeOf(at, cmd.Flags().Changed("at"))
+			if err != nil {
+				return err
 			}
 			tree, err := readTree(cmd.Context(), operand(args), rev)
 			if err != nil {
@@ -67,20 +66,32 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 				return err
 			}
 			c.dir = operand(args)
-			if rev != "" {
-				c.diagnostics = append(c.diagnostics, ignoredTrailers(cmd.Context(), c.dir, rev)...)
+			if err := c.beside(cmd.Context(), rev, compiler, tests); err != nil {
+				return err
 			}
-			c.diagnostics = append(c.diagnostics, staleDefinitions(operand(args), c.tree.Files)...)
 			return printVerdict(std, out.value, coloured(colour.value, std.out), c)
 		},
 	}
 	colour = &outputFlag{value: "auto", formats: []string{"auto", "always", "never"}}
 	c.Flags().Var(colour, "color", "colour of text: auto (on a terminal, unless NO_COLOR is set), always, never")
 	c.Flags().StringVar(&rev, "rev", "", "commit, branch or tag to check instead of the work tree")
+	c.Flags().BoolVar(&tests, "tests", true, "run the tests in files _test.cue, too; a test that fails is an error")
 	c.Flags().StringVar(&at, "at", "", "time (RFC 3339) to check quotas for, instead of now")
 	c.Flags().BoolVar(&noCache, "no-cache", false, "compile all packages anew, and remember none")
 	out = addOutput(c, "text", "json", "github", "sarif")
 	return c
+}
+
+// timeOf returns the time of --at, now if it is not given.
+func timeOf(at string, given bool) (time.Time, error) {
+	when := time.Now()
+	if !given {
+		return when, nil
+	}
+	if err := when.UnmarshalText([]byte(at)); err != nil {
+		return when, invalid("write it as in 2027-04-01T00:00:00Z, or 2027-04-01T00:00:00+02:00", "--at %q is not a time of RFC 3339", at)
+	}
+	return when, nil
 }
 
 // ignoredTrailers warns of what the message of a commit says to no effect.
@@ -134,6 +145,9 @@ func printVerdict(std stdio, format string, p screen.Painter, c *compiledRepo) e
 			} else if n > 1 {
 				tenants += fmt.Sprintf(", %d policies", n)
 			}
+			if c.tests > 0 {
+				tenants += ", " + schema.Count(c.tests, "test")
+			}
 			_, err = fmt.Fprintf(std.out, "%s %s, %s, %s, %s\n", p.Paint(screen.Green, "valid:"), jobs,
 				schema.Count(len(c.objects.Quotas), "quota"), tenants, schema.Count(warnings, "warning"))
 		} else {
@@ -180,6 +194,22 @@ type compiledRepo struct {
 	compiled    schema.Compiled
 	objects     schema.Objects
 	diagnostics []schema.Diagnostic
+	tests       int // that were run
+}
+
+// beside adds what is found beside the data: tests that fail, and warnings of what is not
+// compiled.
+func (c *compiledRepo) beside(ctx context.Context, rev string, compiler *compile.Compiler, tests bool) error {
+	if tests {
+		if err := c.tested(ctx, compiler); err != nil {
+			return err
+		}
+	}
+	if rev != "" {
+		c.diagnostics = append(c.diagnostics, ignoredTrailers(ctx, c.dir, rev)...)
+	}
+	c.diagnostics = append(c.diagnostics, staleDefinitions(c.dir, c.tree.Files)...)
+	return nil
 }
 
 // checker returns the objects of a commit and what is wrong with it.

@@ -9,21 +9,21 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Networks gives generations of tasks networks of their own. Its methods may be called from any
-// goroutine.
+// Networks gives generations of tasks networks of their own. Those inside an alloc have one
+// together, which goes with the alloc. Its methods may be called from any goroutine; they do not
+// write to assignments, and keep nothing of them but their jobs.
 type Networks interface {
 	// Ready waits until the machine has addresses for the network of a generation, if it has no
 	// network yet. It errs if there are to be none.
-	Ready(ctx context.Context, r schema.TaskRef) error
-	// Join returns the network of a generation, which it makes unless it is there. Tasks
-	// inside an alloc join that of the alloc.
-	Join(r schema.TaskRef) (*schema.TaskNetwork, error)
+	Ready(ctx context.Context, a *schema.Assignment) error
+	// Join returns the network of a generation, which it makes unless it is there.
+	Join(a *schema.Assignment) (*schema.TaskNetwork, error)
 	// Keep returns the networks of the given generations, nil where there is none, and removes
-	// all others.
-	Keep(of []schema.TaskRef) ([]*schema.TaskNetwork, error)
-	// Leave removes the network of a generation, in which nothing runs any more, if there is one.
-	// What cannot be removed now is by a later Leave or Keep.
-	Leave(r schema.TaskRef) error
+	// all others. It is called once, before all else.
+	Keep(of []*schema.Assignment) ([]*schema.TaskNetwork, error)
+	// Leave says that nothing of a generation, or of an alloc, runs any more, and removes its
+	// network, if there is one that no others have. What cannot be removed now is later.
+	Leave(a *schema.Assignment) error
 }
 
 // errNoNetworks refuses a task that should have a network of its own.
@@ -37,7 +37,7 @@ func readyNetwork(ctx context.Context, n Networks, x *nodeagent.Act) error {
 	case n == nil:
 		return errNoNetworks
 	}
-	return n.Ready(ctx, x.Assignment.NetworkOf())
+	return n.Ready(ctx, x.Assignment)
 }
 
 // findNetworks gives the generations that an agent finds what they have of networks, and removes
@@ -46,15 +46,14 @@ func findNetworks(n Networks, tasks []nodeagent.FoundTask, log *slog.Logger) {
 	if n == nil {
 		return
 	}
-	var refs []schema.TaskRef
 	var of []*schema.Assignment
 	for i := range tasks {
 		t := &tasks[i]
 		if a := &t.Assignment; t.End == nil && (a.OwnNetwork || isAlloc(a) || t.Guessed || t.Unreadable != "") { // of what is not known, there may be one
-			refs, of = append(refs, a.NetworkOf()), append(of, a)
+			of = append(of, a)
 		}
 	}
-	found, err := n.Keep(refs)
+	found, err := n.Keep(of)
 	if err != nil {
 		log.Error("cannot remove networks of tasks that have ended", "err", err)
 	}
@@ -69,15 +68,15 @@ func findNetworks(n Networks, tasks []nodeagent.FoundTask, log *slog.Logger) {
 func isAlloc(a *schema.Assignment) bool { return a.Job != nil && a.Job.Kind == schema.Allocs }
 
 // leaveNetwork removes the network of a generation that has ended, in a goroutine of its own: the
-// kernel takes its time for it. What is inside an alloc leaves that with its network, which goes
-// with the alloc.
+// kernel takes its time for it.
 func leaveNetwork(o *owner, r schema.TaskRef) {
 	h := o.agent.Held(r)
-	if o.cfg.Networks == nil || h == nil || !isAlloc(&h.Assignment) && (!h.Assignment.OwnNetwork || h.Assignment.Alloc != nil) {
+	if o.cfg.Networks == nil || h == nil || !isAlloc(&h.Assignment) && !h.Assignment.OwnNetwork {
 		return
 	}
+	a := h.Assignment
 	o.workers.Go(func() {
-		if err := o.cfg.Networks.Leave(r); err != nil {
+		if err := o.cfg.Networks.Leave(&a); err != nil {
 			o.cfg.Log.Error("cannot remove the network of a task", "task", r.Task.Short(), "generation", r.Generation, "err", err)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 // lateNetworks has addresses when it is closed, not before.
 type lateNetworks chan struct{}
 
-func (n lateNetworks) Ready(ctx context.Context, _ schema.TaskRef) error {
+func (n lateNetworks) Ready(ctx context.Context, _ *schema.Assignment) error {
 	select {
 	case <-n:
 		return nil
@@ -23,7 +23,7 @@ func (n lateNetworks) Ready(ctx context.Context, _ schema.TaskRef) error {
 	}
 }
 
-func (n lateNetworks) Join(schema.TaskRef) (*schema.TaskNetwork, error) {
+func (n lateNetworks) Join(*schema.Assignment) (*schema.TaskNetwork, error) {
 	select {
 	case <-n:
 		return &schema.TaskNetwork{Addresses: []netip.Addr{netip.MustParseAddr("10.64.1.2")}}, nil
@@ -32,11 +32,11 @@ func (n lateNetworks) Join(schema.TaskRef) (*schema.TaskNetwork, error) {
 	}
 }
 
-func (n lateNetworks) Keep(of []schema.TaskRef) ([]*schema.TaskNetwork, error) {
+func (n lateNetworks) Keep(of []*schema.Assignment) ([]*schema.TaskNetwork, error) {
 	return make([]*schema.TaskNetwork, len(of)), nil
 }
 
-func (n lateNetworks) Leave(schema.TaskRef) error { return nil }
+func (n lateNetworks) Leave(*schema.Assignment) error { return nil }
 
 // Tasks that wait for addresses are not in the way of others.
 func TestStartsBesideThoseThatWait(t *testing.T) {

@@ -90,7 +90,7 @@ func (s *starter) launch(ctx context.Context, x *nodeagent.Act, unready error) s
 	a := x.Assignment.ForStep(x.Step, x.Attempt)
 	if a.OwnNetwork {
 		if err = unready; err == nil {
-			a.Network, err = s.networks.Join(x.Assignment.NetworkOf())
+			a.Network, err = s.networks.Join(x.Assignment)
 		}
 		if err != nil {
 			out.Fault = true

@@ -12,6 +12,7 @@ import (
 type Job struct {
 	Name
 	Labels map[string]string
+	Policy *schema.Policy // who may connect to its tasks; nil if it does not say
 
 	self  *Name  // the same in all versions of the job, for those who refer to it
 	parts []part // by Part, none empty
@@ -113,7 +114,7 @@ func (j *Job) with(name Name, p *schema.DirectoryTasks) *Job {
 	if len(is.parts) == 0 {
 		return nil
 	}
-	is.Labels = is.parts[0].Labels
+	is.Labels, is.Policy = is.parts[0].Labels, is.parts[0].Policy
 	is.ready = make([]int, len(is.parts))
 	ready := 0
 	for i, p := range is.parts {

@@ -120,20 +120,22 @@ func (m *Manager) firewallWhole() (bool, error) {
 		return false, fmt.Errorf("nftables: %w", err)
 	}
 	t := &nftables.Table{Name: m.names.table(), Family: nftables.TableFamilyINet}
-	rules, err := c.GetRules(t, &nftables.Chain{Name: natChain, Table: t})
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("nftables: %w", err)
-	}
-	want := 0
+	want := map[string]int{sourceChain: 1}
 	for _, s := range m.made.All() {
 		for _, r := range m.made.Ranges {
 			if s.Addr().Is4() == r.Addr().Is4() {
-				want++
+				want[natChain]++
 			}
 		}
 	}
-	return len(rules) == want, nil
+	for name, n := range want {
+		rules, err := c.GetRules(t, &nftables.Chain{Name: name, Table: t})
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return false, fmt.Errorf("nftables: %w", err)
+		}
+		if len(rules) != n {
+			return false, nil
+		}
+	}
+	return true, nil
 }

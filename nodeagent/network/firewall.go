@@ -12,8 +12,12 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// natChain is the chain with the rules.
-const natChain = "out"
+// The chains: natChain has the rules of what tasks send beyond the cell, and sourceChain the one that
+// drops what they send with addresses that are not theirs.
+const (
+	natChain    = "out"
+	sourceChain = "sources"
+)
 
 // setFirewall has what tasks send beyond the cell's ranges come from the machine: nobody else
 // knows the way back. It is one transaction: the rules are whole, or as before.
@@ -40,11 +44,26 @@ func (m *Manager) setFirewall(n *schema.MachineNetwork) error {
 			}
 		}
 	}
+	m.addSources(c, t)
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("nftables: table %s: %w", t.Name, err)
 	}
 	m.spared = m.beyond
 	return nil
+}
+
+// addSources has packets of a task that come from an address to which the machine has no route by the
+// task's own link be dropped, before anything is decided about them. The machine's rp_filter does that
+// for IPv4 only, and not where all interfaces have a loose one.
+func (m *Manager) addSources(c *nftables.Conn, t *nftables.Table) {
+	chain := c.AddChain(&nftables.Chain{Name: sourceChain, Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
+	c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte(m.names.prefix())}, // how the name begins
+		&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)},
+		&expr.Verdict{Kind: expr.VerdictDrop},
+	}})
 }
 
 // deleteFirewall deletes the rules, if there are any.
@@ -70,6 +89,7 @@ func (m *Manager) tryFirewall() error {
 	c.AddTable(t)
 	out := c.AddChain(&nftables.Chain{Name: natChain, Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	c.AddRule(&nftables.Rule{Table: t, Chain: out, Exprs: append(family(netip.IPv4Unspecified()), &expr.Masq{})})
+	m.addSources(c, t)
 	c.DelTable(t)
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("nftables: %w", err)

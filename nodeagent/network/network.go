@@ -105,6 +105,10 @@ func (notRoot) Is(err error) bool { return err == fs.ErrPermission }
 // Those that there are go on all the same.
 func (m *Manager) Lacks() error { return m.lacks }
 
+// PolicyTable is the name of the table of nftables that is this agent's for who may connect to
+// tasks. The Manager does nothing with it.
+func (m *Manager) PolicyTable() string { return m.names.policy() }
+
 // Close lets go of what there is, which stays.
 func (m *Manager) Close() { m.link.Close() }
 

@@ -537,3 +537,47 @@ func TestFull(t *testing.T) {
 		must(t, err)
 	})
 }
+
+// TestSources: what a task sends with the address of another does not leave its machine, of IPv4 and
+// of IPv6, also where the machine looks at sources loosely.
+func TestSources(t *testing.T) {
+	t.Parallel()
+	a, b := newPlace(t), newPlace(t)
+	connect(t, a, b)
+	a.in(func() { must(t, os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("2"), 0)) })
+	m1, m2 := newMachine(t, a, 1, schema.ModeRoutes), newMachine(t, b, 2, schema.ModeRoutes)
+	hostile, other, near, far := m1.join("1"), m1.join("2"), m1.join("3"), m2.join("4")
+	for _, m := range []*machine{m1, m2} {
+		m.in(func() { must(t, m.m.Route([]schema.DirectoryMachine{m1.directory(), m2.directory()})) })
+	}
+	for _, to := range []network.Task{near, far} {
+		for i := range 2 {
+			var l net.PacketConn
+			inTask(t, to, func() {
+				var err error
+				l, err = net.ListenPacket("udp", netip.AddrPortFrom(to.Addresses[i], 53).String())
+				must(t, err)
+			})
+			inTask(t, hostile, func() {
+				link, err := netlink.LinkByName("eth0")
+				must(t, err)
+				claimed, err := netlink.ParseAddr(netip.PrefixFrom(other.Addresses[i], other.Addresses[i].BitLen()).String())
+				must(t, err)
+				claimed.Flags = unix.IFA_F_NODAD
+				must(t, netlink.AddrReplace(link, claimed))
+				for _, as := range []netip.Addr{other.Addresses[i], hostile.Addresses[i]} {
+					c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(as, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.Addresses[i], 53)))
+					must(t, err)
+					_, err = io.WriteString(c, as.String())
+					must(t, errors.Join(err, c.Close()))
+				}
+			})
+			b := make([]byte, 100)
+			n, _, err := l.ReadFrom(b)
+			must(t, errors.Join(err, l.Close()))
+			if got := string(b[:n]); got != hostile.Addresses[i].String() { // packets are not reordered
+				t.Errorf("a packet of %s comes from %s", hostile.Addresses[i], got)
+			}
+		}
+	}
+}

@@ -38,6 +38,7 @@ func lower(b []byte, n int) string { return strings.ToLower(letters.EncodeToStri
 func (n *names) bridge() string { return "mub-" + n.tag }
 func (n *names) vxlan() string  { return "mux-" + n.tag }
 func (n *names) table() string  { return "muster-" + n.tag + "-tasks" }
+func (n *names) policy() string { return "muster-" + n.tag + "-policy" }
 func (n *names) prefix() string { return "m" + n.tag }
 
 // link is the name of the machine's end of a task's link, and of its namespace.

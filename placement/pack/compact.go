@@ -144,7 +144,8 @@ func soften(c *Cell) (asks []placement.Ask, jobs []string) {
 	return asks, jobs
 }
 
-// CellOf returns a trace as a cell.
+// CellOf returns a trace as a cell, without the tasks whose phase is Failed.
 func CellOf(nodes []Node, tasks []Task) Cell {
+	tasks = slices.DeleteFunc(slices.Clone(tasks), func(t Task) bool { return t.Phase == "Failed" })
 	return Cell{Machines: machines(nodes, GPUDevices), Asks: asks(tasks, GPUDevices)}
 }

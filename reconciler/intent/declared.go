@@ -51,6 +51,7 @@ func (m DesiredMachine) NeverJoined() schema.Diagnostic {
 type MachineSpec struct {
 	Attributes map[string]string // with the attribute machine
 	cordon     bool
+	Taints     map[string]schema.Taint // by key
 	// Drain is what the object of its name says, or the first that matches it;
 	// nil if none does. drainer is that object.
 	Drain   *schema.Drain
@@ -99,6 +100,15 @@ func selectable(attributes map[string]string, name string) map[string]string {
 
 func (o *MachineSpec) add(m DesiredMachine) {
 	o.cordon = o.cordon || m.Cordon
+	for key, t := range m.Taints {
+		if _, has := o.Taints[key]; has {
+			continue
+		}
+		if o.Taints == nil {
+			o.Taints = map[string]schema.Taint{}
+		}
+		o.Taints[key] = t
+	}
 	if o.Drain == nil && m.Drain != nil {
 		o.Drain, o.Drainer = m.Drain, m
 	}

@@ -34,6 +34,7 @@ type Explanation struct {
 	Avoid     map[string][]Avoided `json:"avoid,omitempty"`     // by task
 	Placement *snapshot.Placing    `json:"placement,omitempty"` // of one task
 	Spread    string               `json:"spread,omitempty"`    // what is wrong with it
+	Connect   *Connecting          `json:"connect,omitempty"`   // left out where no policy refuses anything
 	Room      string               `json:"room,omitempty"`      // by which moves a task that waits would get some
 }
 
@@ -82,6 +83,7 @@ func (e *Explanation) place(in DescribeInput, task schema.TaskName, machine stri
 	}
 	f := in.facts(nil)
 	e.Spread = control.Spread(f, &in.Last, task.JobName)
+	e.Connect = in.connecting(task.JobName, e.Tasks)
 	if isTask && len(e.Tasks) > 0 {
 		e.Room = control.Room(f, &in.Last, task)
 		e.Placement = snapshot.PlacingOf(f, task, machine, control.Seed(in.State.Cell, in.State.Head.Commit))
@@ -152,6 +154,7 @@ func (e *Explanation) Lines() []string {
 	}
 	l.sayIf("  declared at %s", e.Origin.String())
 	l.sayIf("  spread: %s", e.Spread)
+	l.connecting(e.Connect)
 	l.sayIf("  rebalancing: %s", e.Room)
 	if r := e.Rejection; r != nil {
 		l.say("  its newest version is rejected: %s", r.Diagnostic.Error())

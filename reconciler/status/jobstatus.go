@@ -51,6 +51,9 @@ type JobStatus struct {
 	// Suspended is the name of the suspension that it is under: its own, "all",
 	// or, of an alloc set, that of a job inside; "" if it is under none.
 	Suspended string `json:"suspended,omitempty"`
+	// Policy is who may connect to its tasks, of the version that it runs; nil if that does not
+	// say.
+	Policy *schema.Policy `json:"policy,omitempty"`
 	// Annotations are set only for a job that is requested by name: those of all
 	// jobs may be larger than all else.
 	Annotations map[string]string `json:"annotations,omitempty"`
@@ -67,7 +70,7 @@ type RestartStatus struct {
 // take sets what the version that a job runs says of it.
 func (j *JobStatus) take(runs *schema.Job) {
 	j.Kind, j.Band, j.Priority, j.Desired = runs.Kind, runs.Priority.Band(), int(runs.Priority), runs.Tasks
-	j.AppClass, j.Image = runs.Class(), runs.Task.Image()
+	j.AppClass, j.Image, j.Policy = runs.Class(), runs.Task.Image(), runs.Policy
 }
 
 // describe returns the status of a job and its tasks.

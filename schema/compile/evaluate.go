@@ -36,11 +36,20 @@ func evaluate(req request) (resp response) {
 	strict := loadPackage(req, req.Dir, nil)
 	defer func() { relocate(strict, &resp) }()
 	strict.errs = slices.DeleteFunc(strict.errs, ofTemplate)
+	if req.Ask != nil && len(strict.errs) == 0 {
+		return answer(req, strict)
+	}
+	resp = objects(req, strict)
+	if req.Test != "" {
+		resp = judge(req, strict, resp)
+	}
+	return resp
+}
+
+// objects returns the objects of a package, or what is wrong with it.
+func objects(req request, strict *loaded) response {
 	if len(strict.errs) > 0 {
 		return response{Diagnostics: tidy(mistakes(req, strict))}
-	}
-	if req.Ask != nil {
-		return answer(req, strict)
 	}
 	c := collect(req, strict, nil)
 	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict))
@@ -54,7 +63,7 @@ func evaluate(req request) (resp response) {
 		}
 		c.diags = ps.apply(c)
 	}
-	resp = response{Objects: c.objects, Diagnostics: tidy(c.diags), Policies: ps.own, PolicyPaths: ps.paths}
+	resp := response{Objects: c.objects, Diagnostics: tidy(c.diags), Policies: ps.own, PolicyPaths: ps.paths}
 	if slices.ContainsFunc(resp.Diagnostics, isError) {
 		resp.Objects = nil
 	}
@@ -187,6 +196,9 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 	}
 	if m != nil {
 		cfg.ParseFile = m.parse
+	}
+	if req.Test != "" && dir == req.Dir {
+		cfg.Tests, cfg.ParseFile = true, withTest(req.Test, cfg.ParseFile)
 	}
 	l := &loaded{req: req, dir: dir, lax: m != nil, inst: load.Instances(patterns(req, dir), cfg)[0]}
 	l.where = newPositions(l)
@@ -438,5 +450,5 @@ func (c *collection) dropInherited(parent *collection) {
 
 // ownFiles returns the CUE files of the request's directory, sorted.
 func ownFiles(req request) []string {
-	return filesOf(req.Files, req.Dir)
+	return slices.Concat(filesOf(req.Files, req.Dir), testsOf(req))
 }

@@ -27,6 +27,9 @@ type request struct {
 	Limits Limits `json:"limits"`
 	// Policies are the directories with policies; their files are among Files.
 	Policies []string `json:"policies,omitempty"`
+	// Test is the name of the test of the package to run: then the answer is what is wrong
+	// with that. "" for none.
+	Test string `json:"test,omitempty"`
 	// Ask is what to answer of the package in place of its objects; nil for these.
 	Ask   *question         `json:"ask,omitempty"`
 	Names []string          `json:"names"` // of Files, in the order of their blobs

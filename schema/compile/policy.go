@@ -103,7 +103,7 @@ func loadPolicies(req request, strict *loaded) *policies {
 			}
 		}
 		var found []mistake
-		eachPolicy(l, func(name string, v cue.Value) {
+		eachHidden(l, policyField, func(name string, v cue.Value) {
 			r := &policyReader{policy: &policy{name: name, paths: []string{"."}, severity: schema.Error, value: v, at: l.where.of([]string{policyField, name}, true), from: l}}
 			r.read()
 			found = append(found, r.diags...)
@@ -117,20 +117,20 @@ func loadPolicies(req request, strict *loaded) *policies {
 	return ps
 }
 
-// eachPolicy calls f for each policy of a package.
-func eachPolicy(l *loaded, f func(name string, v cue.Value)) {
+// eachHidden calls f for each field of a hidden top-level field of a package.
+func eachHidden(l *loaded, hidden string, f func(name string, v cue.Value)) {
 	it, err := l.value.Fields(cue.Hidden(true))
 	if err != nil {
 		return
 	}
 	for it.Next() {
-		if it.Selector().String() != policyField {
+		if it.Selector().String() != hidden {
 			continue
 		}
-		policies, err := it.Value().Fields()
-		for err == nil && policies.Next() {
-			if name, ok := label(policies); ok {
-				f(name, policies.Value())
+		fields, err := it.Value().Fields()
+		for err == nil && fields.Next() {
+			if name, ok := label(fields); ok {
+				f(name, fields.Value())
 			}
 		}
 	}
@@ -314,12 +314,13 @@ func (p *policy) looksAt(c *collection, at []string, e errors.Error) []string {
 // unfit says that a policy cannot be evaluated for an object: at the policy, and in the
 // same words for each object.
 func (p *policy) unfit(object string, e errors.Error) mistake {
+	why := errorText(e)
 	m := mistake{Diagnostic: schema.Diagnostic{
 		Severity: schema.Error, Rule: schema.RulePolicy, Position: p.at, Field: fieldPath([]string{policyField, p.name}),
-		Message: "the policy cannot be evaluated: " + errorText(e),
+		Message: "the policy cannot be evaluated: " + why,
 		Hint:    fmt.Sprintf("seen with %s; of a field that may be missing write NAME?: …, or if job.NAME != _|_ {…}", object),
 	}}
-	if strings.Contains(m.Message, "not allowed") {
+	if strings.Contains(why, "not allowed") {
 		m.Hint = fmt.Sprintf("seen with %s; write ... into each struct of the definition that the policy is made from", object)
 	}
 	if pos := position(e.Position()); pos.Path != "" && p.from.where.mine(pos.Path) {

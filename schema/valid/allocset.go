@@ -16,6 +16,7 @@ var allocSetRule = &Rule{
 		{Name: "labels", Rule: labelsRule},
 		{Name: "annotations", Rule: annotationsRule},
 		{Name: "constraints", Rule: constraintsRule},
+		{Name: "tolerations", Rule: tolerationsRule},
 		{Name: "preferences", Rule: preferencesRule},
 		{Name: "affinity", Rule: affinityRule},
 		{Name: "antiAffinity", Rule: affinityRule},
@@ -73,7 +74,7 @@ func (c *check) inSet(given, job map[string]any) {
 		})
 	}
 	delete(job, "priority")
-	for _, name := range []string{"preferences", "affinity", "antiAffinity", "spread"} {
+	for _, name := range []string{"tolerations", "preferences", "affinity", "antiAffinity", "spread"} {
 		if _, ok := given[name]; ok {
 			c.add(Problem{
 				Rule: schema.RuleNoEffect, Path: []string{name}, Key: true, Message: fmt.Sprintf("the allocs decide where a job in an alloc set runs, so %s would have no effect", name),

@@ -26,6 +26,7 @@ func (c *check) job(given any, job map[string]any) {
 		return
 	}
 	c.isolation(task, ports)
+	c.all(policyProblems(job, task))
 	env, _ := task["env"].(map[string]any)
 	v := variables{ports: ports, devices: devicesOf(task), env: env}
 	sticky, _ := task["sticky"].(bool)

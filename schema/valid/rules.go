@@ -170,12 +170,13 @@ var cellNetworkRule = &Rule{
 		{Name: "services", Rule: prefixRule},
 		{Name: "services6", Rule: prefixRule},
 		{Name: "domain", Rule: &Rule{Type: String, Min: 1, Max: maxDomain, Match: matchDomain}},
+		{Name: "policy", Rule: aliased(words(schema.PolicyOpen, schema.PolicyClosed), map[string]string{"deny": "closed", "allow": "open", "default-deny": "closed"})},
 	},
 	Never: map[string]string{
 		"cni": "plugins of CNI are not supported: the cell's own network is", "plugin": "plugins of CNI are not supported: the cell's own network is",
-		"policy": "who may connect to a task cannot be restricted yet",
 	},
 	Alias: map[string]string{
+		"policies": "policy", "defaultPolicy": "policy", "default_action": "policy",
 		"cidr": "range", "subnet": "range", "podCIDR": "range", "network": "range", "prefix": "range", "ipv4": "range", "ipv6": "range6", "cidr6": "range6",
 		"nodeMask": "subnetBits", "subnetLen": "subnetBits", "SubnetLen": "subnetBits", "nodeCIDRMaskSize": "subnetBits", "backend": "mode", "type": "mode", "MTU": "mtu",
 	},
@@ -202,12 +203,13 @@ var machineRule = &Rule{
 			Elem: &Rule{Type: String, Max: 255, Match: matchLine},
 		}},
 		{Name: "match", Rule: selectorRule},
+		{Name: "taints", Rule: taintsRule},
 		{Name: "cordon", Rule: &Rule{Type: Bool}, Default: false},
 		{Name: "drain", Rule: drainRule},
 		{Name: "gone", Rule: &Rule{Type: Bool}},
 	},
 	Alias: map[string]string{
-		"attributes": "labels", "meta": "labels", "tags": "labels", "taints": "cordon", "unschedulable": "cordon",
+		"attributes": "labels", "meta": "labels", "tags": "labels", "taint": "taints", "dedicated": "taints", "unschedulable": "cordon",
 		"schedulable": "cordon", "cordoned": "cordon", "eligibility": "cordon", "datacenter": "cell", "cluster": "cell",
 		"selector": "match", "matchLabels": "match", "where": "match", "draining": "drain", "evict": "drain", "maintenance": "drain",
 		"lost": "gone", "dead": "gone", "removed": "gone", "forget": "gone", "deadline": "drain.deadline", "atDeadline": "drain.atDeadline", "atOnce": "drain.atOnce",
@@ -313,6 +315,29 @@ func matchJobSelector(s string) string {
 	return ""
 }
 
+var policyRule = &Rule{
+	Type:   Struct,
+	Fields: []Field{{Name: "from", Required: true, Rule: &Rule{Type: List, Max: schema.MaxPolicyPeers, Elem: policyPeerRule}}},
+	Never: map[string]string{
+		"to": "who may connect to a task is said by its job, and not where it may connect to", "egress": "who may connect to a task is said by its job, and not where it may connect to",
+		"ports": "a policy is for all ports of the tasks",
+	},
+	Alias: map[string]string{"ingress": "from", "allow": "from", "sources": "from", "peers": "from"},
+}
+
+var policyPeerRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "users", Rule: &Rule{Type: List, Min: 1, Max: schema.MaxPolicyNames, Unique: true, Elem: &Rule{Type: String, Min: 1, Max: schema.MaxNameLen, Match: matchUser}}},
+		{Name: "selector", Rule: jobSelectorRule},
+		{Name: "ranges", Rule: &Rule{Type: List, Min: 1, Max: schema.MaxPolicyNames, Unique: true, Elem: &Rule{Type: String, Min: 1, Max: maxPrefix, Match: matchRange}}},
+	},
+	Never: map[string]string{"ports": "a policy is for all ports of the tasks", "port": "a policy is for all ports of the tasks"},
+	Alias: map[string]string{
+		"user": "users", "namespaces": "users", "namespaceSelector": "users", "owners": "users", "labels": "selector", "podSelector": "selector", "matchLabels": "selector", "jobs": "selector", "job": "selector", "ipBlock": "ranges", "cidr": "ranges", "cidrs": "ranges", "addresses": "ranges", "range": "ranges",
+	},
+}
+
 var jobRule = &Rule{
 	Type: Struct,
 	Fields: []Field{
@@ -326,6 +351,7 @@ var jobRule = &Rule{
 		{Name: "labels", Rule: labelsRule},
 		{Name: "annotations", Rule: annotationsRule},
 		{Name: "constraints", Rule: constraintsRule},
+		{Name: "tolerations", Rule: tolerationsRule},
 		{Name: "preferences", Rule: preferencesRule},
 		{Name: "affinity", Rule: affinityRule},
 		{Name: "antiAffinity", Rule: affinityRule},
@@ -337,6 +363,7 @@ var jobRule = &Rule{
 		{Name: "silence", Rule: silenceRule},
 		{Name: "disruption", Rule: disruptionRule},
 		{Name: "prune", Rule: &Rule{Type: Bool}},
+		{Name: "policy", Rule: policyRule},
 	},
 	Later: []string{
 		"after", "schedule", "overrides",
@@ -354,13 +381,14 @@ var jobRule = &Rule{
 		"tags": "labels", "cpu": "task.resources.cpuMilli", "memory": "task.resources.ramBytes", "cpuMilli": "task.resources.cpuMilli",
 		"ramBytes": "task.resources.ramBytes", "diskBytes": "task.resources.diskBytes", "healthcheck": "task.health",
 		"restart": "task.restart", "restartPolicy": "task.restart", "backoffLimit": "task.restart.attempts",
+		"networkPolicy": "policy", "policies": "policy", "ingress": "policy", "intentions": "policy", "from": "policy.from",
 		"constraint": "constraints", "nodeSelector": "constraints", "nodeAffinity": "constraints", "podAffinity": "affinity", "podAntiAffinity": "antiAffinity",
 		"topologySpreadConstraints": "spread", "devices": "task.resources.devices",
 		"appClass": "appclass", "app_class": "appclass", "qosClass": "appclass", "qos": "appclass", "wholeCores": "task.resources.wholeCores",
 		"disruptionBudget": "disruption", "podDisruptionBudget": "disruption", "maxDown": "disruption.maxDown", "migrate": "disruption",
 		"alloc": "allocset", "allocSet": "allocset", "alloc_set": "allocset", "reservation": "allocset",
 		"lost": "silence", "disconnect": "silence", "stop_after_client_disconnect": "silence", "max_client_disconnect": "silence.afterSeconds",
-		"neverTwice": "silence.neverTwice", "tolerations": "silence.afterSeconds", "tolerationSeconds": "silence.afterSeconds",
+		"neverTwice": "silence.neverTwice", "toleration": "tolerations", "tolerates": "tolerations", "tolerationSeconds": "silence.afterSeconds",
 	},
 }
 

@@ -3,6 +3,7 @@ package valid
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,60 @@ func serviceProblems(name string, out map[string]any) (found problems) {
 	for i := range weights {
 		if w, ok := weights[i].(map[string]any); ok {
 			found.selectorProblem([]string{"weights", strconv.Itoa(i), "selector"}, w["selector"])
+		}
+	}
+	return found
+}
+
+// matchUser takes the name of a user, or that of all.
+func matchUser(s string) string {
+	if s == schema.AnyUser || schema.CheckName(s) == nil {
+		return ""
+	}
+	return fmt.Sprintf("the name of a user, or %q for all", schema.AnyUser)
+}
+
+// matchRange takes ranges of addresses from which packets can come.
+func matchRange(s string) string {
+	p, err := netip.ParsePrefix(s)
+	if err != nil || p.Addr().Is4In6() || p.Addr().IsMulticast() {
+		return `a range of addresses as ADDRESS/BITS, such as "192.0.2.0/24" or "2001:db8::/32"`
+	}
+	if m := p.Masked(); m.String() != s {
+		return fmt.Sprintf("%q", m)
+	}
+	return ""
+}
+
+// policyProblems checks who may connect to the tasks of a job.
+func policyProblems(job, task map[string]any) (found problems) {
+	policy, ok := job["policy"].(map[string]any)
+	if !ok {
+		return nil
+	}
+	isolation, _ := task["isolation"].(map[string]any)
+	if isolation["network"] != string(schema.OwnNetwork) {
+		found.add(Problem{
+			Rule: schema.RuleUnsupported, Path: []string{"policy"}, Key: true, Message: "a policy is not supported for tasks that do not have isolation.network \"own\"",
+			Expected: "no policy", Hint: `add task: isolation: network: "own", or remove policy`,
+		})
+	}
+	from, _ := policy["from"].([]any)
+	for i := range from {
+		peer, _ := from[i].(map[string]any)
+		path := []string{"policy", "from", strconv.Itoa(i)}
+		found.selectorProblem(append(path[:3:3], "selector"), peer["selector"])
+		_, users := peer["users"]
+		_, selector := peer["selector"]
+		_, ranges := peer["ranges"]
+		switch {
+		case peer != nil && !users && !selector && !ranges:
+			found.add(Problem{Rule: schema.RuleMissingField, Path: path, Message: "the entry says nobody", Expected: "users, selector or ranges"})
+		case ranges && (users || selector):
+			found.add(Problem{
+				Rule: schema.RuleNoEffect, Path: append(path, "ranges"), Key: true, Message: "ranges beside users or selector would admit more, and not less", Expected: "an entry with ranges alone",
+				Hint: "make two entries of it: each admits for itself",
+			})
 		}
 	}
 	return found

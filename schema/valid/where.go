@@ -58,6 +58,32 @@ var preferencesRule = &Rule{Type: List, Max: maxConditions, Elem: &Rule{
 	Fields: append(conditionFields(), Field{Name: "weight", Rule: integer(Count, -100, 100), Default: num(50)}),
 }}
 
+var taintValueRule = &Rule{Type: String, Min: 1, Max: schema.MaxLabelValue, Match: matchLine}
+
+var taintsRule = &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "value", Rule: taintValueRule},
+		{Name: "users", Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: nameRule}},
+	},
+	Alias: map[string]string{"user": "users", "tenants": "users", "owners": "users"},
+	Never: noEffect,
+}}
+
+var tolerationsRule = &Rule{Type: List, Max: maxConditions, Elem: &Rule{
+	Type:   Struct,
+	Fields: []Field{{Name: "key", Rule: attributeRule}, {Name: "value", Rule: taintValueRule}},
+	Alias:  map[string]string{"taint": "key", "name": "key", "attribute": "key"},
+	Never:  noEffect,
+}}
+
+// noEffect are words of Kubernetes' taints and tolerations that say nothing here.
+var noEffect = map[string]string{
+	"effect":            "a taint keeps new tasks away, and what runs stays: preferences say what is only preferred, drain moves what runs",
+	"operator":          "a toleration without value is of any value, and one without key of all taints",
+	"tolerationSeconds": "silence says how long tasks stay on a machine that does not report",
+}
+
 var affinityRule = &Rule{Type: List, Max: maxConditions, Elem: &Rule{
 	Type: Struct,
 	Fields: []Field{

@@ -156,7 +156,7 @@ func (c *ranged) leftOn(name string) string {
 	}{
 		{[]string{"ip", "-o", "link"}, ownLink.MatchString},
 		{[]string{"ip", "route", "show", "proto", "109"}, func(string) bool { return true }},
-		{[]string{"nft", "list", "tables"}, func(line string) bool { return strings.HasSuffix(strings.TrimSpace(line), "-tasks") }},
+		{[]string{"nft", "list", "tables"}, regexp.MustCompile(`-(tasks|policy)\s*$`).MatchString},
 	} {
 		line := c.net.on(c.hosts[name], x.args...)
 		out, err := exec.Command(line[0], line[1:]...).CombinedOutput()

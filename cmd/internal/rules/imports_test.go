@@ -21,8 +21,13 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
+	},
+	{
+		"schema/compile/cases",
+		[]string{"schema/cue", "schema/compile/lax"},
+		"the syntax of tests knows nothing of how they are evaluated",
 	},
 	{
 		"schema/compile/edit",
@@ -294,6 +299,16 @@ var layers = []layer{
 		"nodeagent/directory",
 		[]string{"nodeagent/durable", "nodeagent/naming", "schema"},
 		"who brings changes of the directory and who acts by them do not know each other",
+	},
+	{
+		"nodeagent/network/policy",
+		[]string{"nodeagent/naming", "schema"},
+		"who may connect follows from what runs here and from the directory, and not from who says so",
+	},
+	{
+		"nodeagent/network/policy/kernel",
+		[]string{"nodeagent/network/policy"},
+		"it programs a state, and knows nothing of where that is from",
 	},
 	{
 		"nodeagent/network/services",

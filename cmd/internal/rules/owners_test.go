@@ -20,7 +20,7 @@ var anywhere = []string{"..."}
 var owners = []owner{
 	{
 		"cuelang.org/go",
-		[]string{"schema/compile", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
+		[]string{"schema/compile", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
 		[]string{"schema/..."},
 		"CUE is evaluated in one place, in a child process; all that follows is plain data",
 	},
@@ -99,13 +99,13 @@ var owners = []owner{
 	},
 	{
 		"github.com/google/nftables",
-		[]string{"nodeagent/network", "nodeagent/network/services/kernel"},
+		[]string{"nodeagent/network", "nodeagent/network/policy/kernel", "nodeagent/network/services/kernel"},
 		nil,
 		"a table of the kernel has one writer, and each of them has its own",
 	},
 	{
 		"github.com/mdlayher/netlink",
-		[]string{"nodeagent/network/services/kernel"},
+		[]string{"nodeagent/network/policy/kernel", "nodeagent/network/services/kernel"},
 		nil,
 		"google/nftables gives its sockets in this form, for their sizes",
 	},
@@ -117,7 +117,7 @@ var owners = []owner{
 	},
 	{
 		"github.com/vishvananda/netns",
-		[]string{"nodeagent/network"},
+		[]string{"nodeagent/network", "nodeagent/network/policy/kernel"},
 		nil,
 		"vishvananda/netlink takes network namespaces in this form",
 	},

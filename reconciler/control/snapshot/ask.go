@@ -28,6 +28,9 @@ func bareAsk(task schema.TaskName, job *schema.Job, network *schema.CellNetwork)
 			needs = append(needs, schema.HasAllocNetwork)
 			a.AllocNumbers = slices.Sorted(maps.Values(job.Task.Resources.PortNumbers))
 		}
+		if network.PolicyOf(job.Policy) != nil {
+			needs = append(needs, schema.HasPolicies)
+		}
 		for _, attribute := range needs {
 			a.Constraints = append(a.Constraints, placement.Constraint{Attribute: attribute, Op: placement.OpIn, Values: []string{"true"}})
 		}

@@ -297,6 +297,10 @@ func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
 		m.Attributes = maps.Clone(m.Attributes)
 		m.Attributes[schema.HasSubnet] = strconv.FormatBool(c.facts.Desired.Policy.Network.Gives(c.facts.Base.Machines[name].Subnets))
 	}
+	for _, key := range slices.Sorted(maps.Keys(declared.Taints)) {
+		t := declared.Taints[key]
+		m.Taints = append(m.Taints, placement.Taint{Key: key, Value: t.Value, Users: t.Users})
+	}
 	for _, g := range info.Devices {
 		m.Devices = append(m.Devices, placement.Device{Kind: g.Kind, Model: g.Model, Count: g.Count})
 	}

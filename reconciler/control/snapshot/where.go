@@ -13,6 +13,9 @@ func where(a *placement.Ask, job *schema.Job) {
 	for i := range job.Constraints {
 		a.Constraints = append(a.Constraints, constraintOf(&job.Constraints[i]))
 	}
+	for _, t := range job.Tolerations {
+		a.Tolerations = append(a.Tolerations, placement.Toleration{Key: t.Key, Value: t.Value})
+	}
 	for _, attribute := range schema.IsolationOf(&job.Task) {
 		a.Constraints = append(a.Constraints, placement.Constraint{Attribute: attribute, Op: placement.OpIn, Values: []string{"true"}})
 	}

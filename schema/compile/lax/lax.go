@@ -83,13 +83,7 @@ func Parse(name string, src any, cfg parser.Config) (*ast.File, error) {
 			field.Value = ast.NewIdent("_")
 		}
 	}
-	after := identifiers(f)
-	for d := range f.ImportDecls() {
-		d.Specs = slices.DeleteFunc(d.Specs, func(s *ast.ImportSpec) bool {
-			info, err := astutil.ParseImportSpec(s)
-			return err == nil && before[info.Ident] && !after[info.Ident] // the strict definitions alone used it
-		})
-	}
+	dropImports(f, before) // which the strict definitions alone used
 	return f, nil
 }
 
@@ -115,4 +109,24 @@ func Label(f *ast.Field) string {
 		return ""
 	}
 	return name
+}
+
+// Change changes a file, and makes it whole again: names are resolved again, and imports that only what
+// is no longer there used are dropped.
+func Change(f *ast.File, change func()) {
+	before := identifiers(f)
+	change()
+	dropImports(f, before)
+	resolve(f)
+}
+
+// dropImports drops the imports of a file that only what was there before used.
+func dropImports(f *ast.File, before map[string]bool) {
+	after := identifiers(f)
+	for d := range f.ImportDecls() {
+		d.Specs = slices.DeleteFunc(d.Specs, func(s *ast.ImportSpec) bool {
+			info, err := astutil.ParseImportSpec(s)
+			return err == nil && before[info.Ident] && !after[info.Ident]
+		})
+	}
 }

@@ -34,6 +34,11 @@ var validators = map[string]bool{
 // widen takes out of a file what only constrains.
 func widen(f *ast.File) {
 	widenDecls(f.Decls, 0)
+	resolve(f)
+}
+
+// resolve resolves the names of a file that was changed.
+func resolve(f *ast.File) {
 	ast.Walk(f, func(n ast.Node) bool {
 		if id, ok := n.(*ast.Ident); ok {
 			id.Node, id.Scope = nil, nil // it may stand for what is no longer there

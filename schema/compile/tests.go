@@ -1,0 +1,217 @@
+package compile
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/cases"
+)
+
+// TestResult is what came of one test of a repository.
+type TestResult struct {
+	Dir  string `json:"dir"`
+	Name string `json:"name"` // "" of what is no test, or keeps those of Dir from being run
+	schema.Position
+	Passed bool `json:"passed"`
+	// Diagnostics say why it failed; warnings may stand beside.
+	Diagnostics []schema.Diagnostic `json:"diagnostics"`
+}
+
+// Test runs the tests of a tree, those in files _test.cue, whose name match returns true
+// for: "DIR: NAME". Each is evaluated in a child, in the package of its directory, within the
+// limits of a package. The results are sorted by directory and position; what keeps tests from
+// being run is a failure. It errs as Compile does.
+func (c *Compiler) Test(ctx context.Context, tree schema.Tree, match func(string) bool) ([]TestResult, error) {
+	p, units, diags := plan(tree, c.known, c.cfg.Limits)
+	if slices.ContainsFunc(diags, isError) {
+		return nil, nil // Compile says it
+	}
+	rules := p.rules()
+	var todo []*unit
+	for dir, files := range p.testFiles() {
+		u := p.testUnit(dir, files, units)
+		if u.node != nil {
+			u.key = u.node.key(rules)
+		}
+		todo = append(todo, u)
+	}
+	slices.SortFunc(todo, func(a, b *unit) int { return strings.Compare(a.dir, b.dir) })
+	empty, err := os.MkdirTemp("", "muster-compile-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for compile children: %w", err)
+	}
+	defer func() { _ = os.Remove(empty) }()
+	b := &batch{c: c, p: p, dir: empty, deaths: map[string]int{}}
+	outcomes := make([][]TestResult, len(todo))
+	queue := make(chan int)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for range min(c.cfg.Workers, len(todo)) {
+		wg.Go(func() {
+			t := tester{batch: b, match: match}
+			defer t.close()
+			for i := range queue {
+				var err error
+				if outcomes[i], err = t.run(ctx, todo[i]); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := range todo {
+		select {
+		case queue <- i:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(queue)
+	wg.Wait()
+	return slices.Concat(outcomes...), context.Cause(ctx)
+}
+
+// testFiles returns the paths of the files of tests by directory, sorted.
+func (p *planner) testFiles() map[string][]string {
+	out := map[string][]string{}
+	for name := range p.tree.Files {
+		dir := path.Dir(name)
+		if _, what := badPath(name); cases.IsTest(name) && what == "" && !ignored(path.Join(dir, "x.cue")) {
+			out[dir] = append(out[dir], name)
+		}
+	}
+	for dir := range out {
+		slices.Sort(out[dir])
+	}
+	return out
+}
+
+// testUnit returns the package of a directory together with its files of tests.
+func (p *planner) testUnit(dir string, names []string, units []*unit) *unit {
+	u := &unit{dir: dir, first: names[0]}
+	f := &folder{dir: dir}
+	if at := slices.IndexFunc(units, func(u *unit) bool { return u.dir == dir }); at >= 0 {
+		u.diags = units[at].diags
+		if units[at].node == nil {
+			return u
+		}
+	}
+	if own := p.folders[dir]; own != nil {
+		f.files = slices.Clone(own.files)
+	}
+	for _, name := range names {
+		f.files = append(f.files, source{path: name, hash: p.tree.Files[name].Hash})
+	}
+	p.split(f)
+	u.diags = p.check(f)
+	for _, n := range f.nodes {
+		p.connect(n)
+		n.find(p.tree)
+		u.diags = append(u.diags, p.checkImports(n)...)
+	}
+	if !slices.ContainsFunc(u.diags, isError) {
+		u.node = f.nodes[0]
+	}
+	return u
+}
+
+// tester runs the tests of packages, in children of its own.
+type tester struct {
+	*batch
+	match  func(string) bool
+	worker *worker
+}
+
+func (t *tester) close() {
+	if t.worker != nil {
+		t.worker.close()
+	}
+}
+
+// passed is what a Store has of a test that passes, without a warning.
+const passed = "passed"
+
+// key identifies all that the outcome of a test depends on.
+func (t *tester) key(u *unit, name string) string {
+	h := sha256.New()
+	add(h, "test", u.key, name)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// passed reports whether a test is known to pass.
+func (t *tester) passed(key string) bool {
+	return t.c.cfg.Store != nil && string(t.c.cfg.Store.Load(key)) == passed
+}
+
+// ready returns what a child needs to run the tests of u, or what is wrong with u.
+func (t *tester) ready(u *unit) (req request, wrong []schema.Diagnostic) {
+	if u.node == nil {
+		return req, u.diags
+	}
+	req, trouble := t.request(u)
+	if trouble != nil {
+		wrong = append(wrong, *trouble)
+	}
+	return req, wrong
+}
+
+// run runs the tests of a package.
+func (t *tester) run(ctx context.Context, u *unit) ([]TestResult, error) {
+	broken := func(ds ...schema.Diagnostic) []TestResult {
+		return []TestResult{{Dir: u.dir, Position: schema.Position{Path: u.first, Line: 1, Column: 1}, Diagnostics: ds}}
+	}
+	req, wrong := t.ready(u)
+	if len(wrong) > 0 {
+		return broken(wrong...), nil
+	}
+	found, wrong := casesOf(req)
+	out := []TestResult{}
+	for _, r := range wrong {
+		out = append(out, broken(r)...)
+	}
+	for _, c := range found {
+		if !t.match(u.dir + ": " + c.Name) {
+			continue
+		}
+		at := position(c.At)
+		key := t.key(u, c.Name)
+		if t.passed(key) {
+			out = append(out, TestResult{Dir: u.dir, Name: c.Name, Position: at, Passed: true, Diagnostics: []schema.Diagnostic{}})
+			continue
+		}
+		if t.worker == nil {
+			var err error
+			if t.worker, err = startWorker(ctx, t.c.cfg.Exe, t.c.cfg.Args, t.dir); err != nil {
+				return nil, err
+			}
+		}
+		req.Test = c.Name
+		resp, died, err := t.worker.do(ctx, req)
+		r := TestResult{Dir: u.dir, Name: c.Name, Position: at, Diagnostics: append([]schema.Diagnostic{}, resp.Diagnostics...)}
+		switch {
+		case err != nil:
+			t.worker = nil
+			return nil, err
+		case died != nil:
+			t.worker = nil
+			r.Diagnostics = []schema.Diagnostic{withHint(schema.Diagnostic{Severity: schema.Error, Rule: died.rule, Position: r.Position, Message: died.why}, died.hint)}
+		case resp.Heap > recycleHeap:
+			t.close()
+			t.worker = nil
+		}
+		if r.Passed = !slices.ContainsFunc(r.Diagnostics, isError); r.Passed && len(r.Diagnostics) == 0 && t.c.cfg.Store != nil {
+			t.c.cfg.Store.Save(key, []byte(passed))
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
