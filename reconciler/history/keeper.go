@@ -62,11 +62,16 @@ type beginning struct {
 
 // New returns a Keeper that waits for Run.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, files: files{cfg.Dir}, begun: make(chan *beginning, 1), waiting: make(chan struct{}, 1), converged: map[string]time.Time{}}
+	k := &Keeper{cfg: cfg, files: files{cfg.Dir}, begun: make(chan *beginning, 1), waiting: make(chan struct{}, 1), converged: map[string]time.Time{}}
+	if err := k.files.sweep(); err != nil {
+		cfg.Log.Warn("what was left of writing the history of commits stays", "err", err)
+	}
+	return k
 }
 
 // Begin takes a commit that the master is about to take, with the cell as it is. The newest of
-// those that come while one is planned is planned next.
+// those that come while one is planned is planned next; of one that gives its place to it, Begin writes
+// that down.
 func (k *Keeper) Begin(commit schema.Compiled, m Moment) {
 	b := &beginning{commit: &commit, write: m.Write, entry: Entry{
 		Version: Version, Cell: m.Cell, Commit: commit.Commit, By: commit.By, Base: m.Applied, Seen: m.At, State: Open, After: k.newest(), Stopping: m.Stopping,

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -186,6 +187,38 @@ func TestKeeperBound(t *testing.T) {
 		}
 		entries, err := os.ReadDir(dir)
 		if err != nil || len(entries) != 200 {
+			t.Errorf("%d files, %v", len(entries), err)
+		}
+	})
+}
+
+// TestKeeperDamage: a file that cannot be read hides no other, and what a crash has left goes.
+func TestKeeperDamage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir, l := t.TempDir(), &log{}
+		k := begin(t, dir, l, func(*schema.Compiled) (*plan.Outcome, error) { return restarts(), nil })
+		for n := 1; n <= 2; n++ {
+			l.commit(k, n)
+			time.Sleep(time.Second)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) != 2 {
+			t.Fatalf("%d files, %v", len(entries), err)
+		}
+		second := filepath.Join(dir, entries[1].Name())
+		if err := errors.Join(os.WriteFile(second, []byte("half"), 0o600), os.WriteFile(second+".123.new", nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		again := begin(t, dir, l, nil)
+		list, err := again.List(9)
+		if err != nil || len(list) != 2 || list[0].Commit != hash(2) || list[0].State != history.Unread || list[0].Seen.IsZero() || list[1].State != history.Superseded {
+			t.Errorf("list %+v, %v", list, err)
+		}
+		if c, err := again.Commit(hash(2)); err == nil {
+			t.Errorf("half a commit: %+v", c)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 			t.Errorf("%d files, %v", len(entries), err)
 		}
 	})
