@@ -6,8 +6,6 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-
-	"github.com/musterhq/muster/schema"
 )
 
 // mostElements is how many elements of a set are in one message: 64 KiB is the longest attribute of
@@ -60,8 +58,8 @@ func after(s netip.Prefix) netip.Addr {
 
 // unlessBeyond makes a set of the subnets beyond the ranges, of one family, and returns what matches
 // packets that are not for one of them; nothing if there are none.
-func (m *Manager) unlessBeyond(c *nftables.Conn, t *nftables.Table, v4 bool) ([]expr.Any, error) {
-	list := spans(m.beyond, v4)
+func unlessBeyond(c *nftables.Conn, t *nftables.Table, beyond []netip.Prefix, v4 bool) ([]expr.Any, error) {
+	list := spans(beyond, v4)
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -92,12 +90,4 @@ func (m *Manager) unlessBeyond(c *nftables.Conn, t *nftables.Table, v4 bool) ([]
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
 		&expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID, Invert: true},
 	}, nil
-}
-
-// followBeyond makes the rules anew if other subnets are beyond the ranges than they say.
-func (m *Manager) followBeyond(n *schema.MachineNetwork) error {
-	if slices.Equal(m.beyond, m.spared) {
-		return nil
-	}
-	return m.setFirewall(n)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -32,7 +33,7 @@ func (m *Manager) setFirewall(n *schema.MachineNetwork) error {
 	c.AddTable(t)
 	out := c.AddChain(&nftables.Chain{Name: natChain, Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	for _, r := range n.Ranges {
-		unless, err := m.unlessBeyond(c, t, r.Addr().Is4())
+		unless, err := unlessBeyond(c, t, m.beyond, r.Addr().Is4())
 		if err != nil {
 			return fmt.Errorf("nftables: table %s: %w", t.Name, err)
 		}
@@ -129,4 +130,12 @@ func matches(of end, p netip.Prefix, op expr.CmpOp) []expr.Any {
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: netOf(p).Mask, Xor: make([]byte, size)},
 		&expr.Cmp{Op: op, Register: 1, Data: p.Masked().Addr().AsSlice()},
 	}
+}
+
+// followBeyond makes the rules anew if other subnets are beyond the ranges than they say.
+func (m *Manager) followBeyond(n *schema.MachineNetwork) error {
+	if slices.Equal(m.beyond, m.spared) {
+		return nil
+	}
+	return m.setFirewall(n)
 }

@@ -462,8 +462,8 @@ func TestQuotaPeriod(t *testing.T) {
 			}
 		}
 		want := []string{
-			"0s: 1 rejected, 0 jobs, 0 warnings", "1h0m0s: 0 rejected, 1 jobs, 0 warnings",
-			fmt.Sprintf("%s: 0 rejected, 1 jobs, 1 warnings", begin.AddDate(0, 6, 0).Sub(begin)),
+			"0s: 1 rejected, 0 jobs, 1 warnings", "1h0m0s: 0 rejected, 1 jobs, 1 warnings", // no cell is declared
+			fmt.Sprintf("%s: 0 rejected, 1 jobs, 2 warnings", begin.AddDate(0, 6, 0).Sub(begin)),
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)

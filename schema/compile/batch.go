@@ -44,7 +44,7 @@ func (c *Compiler) evaluate(ctx context.Context, p *planner, units []*unit) (map
 	if err := b.run(ctx, policy); err != nil {
 		return nil, err
 	}
-	b.owners = c.ownersOf(units)
+	b.owners = ownersOf(c.cache, units)
 	b.turns = b.owners.turns(units)
 	todo = slices.DeleteFunc(todo, func(u *unit) bool { return first(u.dir) || c.cache[u.key] == nil }) // those to retry
 	var refused map[*unit]schema.Diagnostic

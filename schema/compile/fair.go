@@ -31,10 +31,10 @@ func first(dir string) bool { return dir == "." || below(dir, "cells") }
 
 // ownersOf returns the owners that the packages of units declare, as far as they are in
 // the cache.
-func (c *Compiler) ownersOf(units []*unit) owners {
+func ownersOf(cache map[string]*entry, units []*unit) owners {
 	var o owners
 	for _, u := range units {
-		if e := c.cache[u.key]; first(u.dir) && u.node != nil && e != nil {
+		if e := cache[u.key]; first(u.dir) && u.node != nil && e != nil {
 			o.tenants = append(o.tenants, e.tenants...)
 		}
 	}

@@ -178,3 +178,9 @@ func readResponse(r io.Reader, limit int) (resp response, err error) {
 	}
 	return resp, nil
 }
+
+// policyPath is a path that a policy names.
+type policyPath struct {
+	Path string          `json:"path"`
+	At   schema.Position `json:"at"`
+}

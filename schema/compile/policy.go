@@ -57,12 +57,6 @@ func findPolicies(data []byte) *schema.Position {
 	return nil
 }
 
-// policyPath is a path that a policy names.
-type policyPath struct {
-	Path string          `json:"path"`
-	At   schema.Position `json:"at"`
-}
-
 // policy is one policy, from the package that declares it.
 type policy struct {
 	name          string

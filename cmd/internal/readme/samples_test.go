@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,11 +15,12 @@ import (
 	"github.com/musterhq/muster/cmd/internal/binaries"
 )
 
-// sample is a fenced block of CUE.
+// sample is a fenced block of CUE, in=DIR or in=FILE, and the blocks of data after it, in=FILE.
 type sample struct {
 	line int    // of the fence, counted from 1
-	dir  string // of the repository that it is a file of
+	file string // path in the repository
 	text string
+	data []sample
 }
 
 // searchTenant is beside what muster init writes in the repository of samples.
@@ -34,6 +36,7 @@ var loose = regexp.MustCompile(`^(    |\t)(allocset|cell|job|machine|priority|qu
 func samples(markdown string) ([]sample, error) {
 	var out []sample
 	inside, fenced := false, false // a sample, any block
+	var text *string               // of the sample
 	for i, line := range strings.Split(markdown, "\n") {
 		info, fence := strings.CutPrefix(line, "```")
 		switch {
@@ -42,17 +45,28 @@ func samples(markdown string) ([]sample, error) {
 		case fence:
 			fenced = true
 			word, rest, _ := strings.Cut(info, " ")
-			if word != "cue" {
+			file, ok := strings.CutPrefix(rest, "in=")
+			switch {
+			case word == "cue" && (!ok || file == ""):
+				return nil, fmt.Errorf("line %d: a block of CUE does not say in=DIR: nothing would compile it", i+1)
+			case word == "cue" && path.Ext(file) != ".cue":
+				file = path.Join(file, "sample.cue")
+			case word != "cue" && !ok:
 				continue
 			}
-			dir, ok := strings.CutPrefix(rest, "in=")
-			if !ok || dir == "" {
-				return nil, fmt.Errorf("line %d: a block of CUE does not say in=DIR: nothing would compile it", i+1)
+			s := sample{line: i + 1, file: file}
+			if inside = true; word == "cue" {
+				out = append(out, s)
+				text = &out[len(out)-1].text
+			} else if len(out) > 0 {
+				last := &out[len(out)-1]
+				last.data = append(last.data, s)
+				text = &last.data[len(last.data)-1].text
+			} else {
+				return nil, fmt.Errorf("line %d: a file without a block of CUE before it", i+1)
 			}
-			inside = true
-			out = append(out, sample{line: i + 1, dir: dir})
 		case inside:
-			out[len(out)-1].text += line + "\n"
+			*text += line + "\n"
 		case !fenced && loose.MatchString(line):
 			return nil, fmt.Errorf("line %d: CUE outside of a fenced block: nothing would compile it", i+1)
 		}
@@ -62,17 +76,21 @@ func samples(markdown string) ([]sample, error) {
 
 func TestSamplesOf(t *testing.T) {
 	t.Parallel()
-	got, err := samples("a\n```cue in=teams/x\nb: 1\n\nc: 2\n```\n```sh test=a\n    job: d\n```\n    Key: e\n```cue in=.\n```\n")
+	got, err := samples("a\n```cue in=teams/x\nb: 1\n\nc: 2\n```\n```yaml in=teams/x/d.yaml\nd: 3\n```\n```sh test=a\n    job: d\n```\n    Key: e\n```cue in=lib/a_test.cue\n```\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []sample{{line: 2, dir: "teams/x", text: "b: 1\n\nc: 2\n"}, {line: 11, dir: "."}}
+	want := []sample{
+		{line: 2, file: "teams/x/sample.cue", text: "b: 1\n\nc: 2\n", data: []sample{{line: 7, file: "teams/x/d.yaml", text: "d: 3\n"}}},
+		{line: 14, file: "lib/a_test.cue"},
+	}
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(sample{})); d != "" {
 		t.Errorf("samples (-want +got):\n%s", d)
 	}
 	for page, want := range map[string]string{
 		"```cue\njob: x\n```\n":        "line 1: a block of CUE does not say in=DIR",
 		"text:\n\n    job: x: y\n":     "line 3: CUE outside of a fenced block",
+		"```yaml in=a.yaml\nb: 1\n```": "line 1: a file without a block of CUE before it",
 		"```cue in=\ncell: local\n```": "line 1: a block of CUE does not say in=DIR",
 	} {
 		if _, err := samples(page); err == nil || !strings.Contains(err.Error(), want) {
@@ -111,8 +129,8 @@ func TestSamples(t *testing.T) {
 		t.Errorf("there are %d samples, want 10 or more", n)
 	}
 	for name, s := range map[string]sample{
-		"unknown field": {dir: "teams/search", text: "job: x: muster.#Job & {user: \"search\", cell: \"local\", colour: 1}"},
-		"no such owner": {dir: "teams/search", text: "job: x: muster.#Job & {user: \"nobody\", cell: \"local\", task: process: command: [\"/bin/true\"]}"},
+		"unknown field": {file: "teams/search/sample.cue", text: "job: x: muster.#Job & {user: \"search\", cell: \"local\", colour: 1}"},
+		"no such owner": {file: "teams/search/sample.cue", text: "job: x: muster.#Job & {user: \"nobody\", cell: \"local\", task: process: command: [\"/bin/true\"]}"},
 	} {
 		if out, err := s.validate(bin, t.TempDir()); err == nil {
 			t.Errorf("%s: a wrong sample passes\n%s", name, out)
@@ -145,17 +163,22 @@ func (s *sample) validate(bin, work string) (out string, err error) {
 	if err := f.Close(); err != nil {
 		return "", err
 	}
-	dir := filepath.Join(repo, s.dir)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	text := "package " + packageOf(dir) + "\n\n"
-	if strings.Contains(s.text, "muster.#") {
-		text += "import \"example.com/config/muster\"\n\n"
-	}
-	text += s.text
-	if err := os.WriteFile(filepath.Join(dir, "sample.cue"), []byte(text), 0o600); err != nil {
-		return "", err
+	for _, d := range append([]sample{*s}, s.data...) {
+		name := filepath.Join(repo, d.file)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return "", err
+		}
+		text := d.text
+		if path.Ext(name) == ".cue" && !strings.Contains("\n"+text, "\npackage ") {
+			head := "package " + packageOf(filepath.Dir(name)) + "\n\n"
+			if strings.Contains(text, "muster.#") {
+				head += "import \"example.com/config/muster\"\n\n"
+			}
+			text = head + text
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			return "", err
+		}
 	}
 	return out, run("validate", repo)
 }
