@@ -124,6 +124,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		case b := <-k.begun:
 			k.settle(b.entry.Commit)
 			k.plan(ctx, b)
+			k.keepConverged()
 		case <-k.waiting:
 			k.keepConverged()
 		}
@@ -136,15 +137,31 @@ func (k *Keeper) keepConverged() {
 	commits := slices.Collect(maps.Keys(k.converged))
 	k.mu.Unlock()
 	for _, commit := range commits {
-		if c, err := k.Commit(commit); err != nil {
+		begun, waits, err := k.stands(commit)
+		if waits {
+			continue // it is written when it is planned, and looked at again then
+		}
+		var c *Comparison
+		if begun && err == nil {
+			c, err = k.Commit(commit)
+		}
+		if err != nil {
 			k.cfg.Log.Error("history of a commit", "commit", commit, "err", err)
-		} else if c != nil && c.Cell != "" { // else it was not begun here
+		} else if c != nil {
 			k.save(c)
 		}
 		k.mu.Lock()
 		delete(k.converged, commit)
 		k.mu.Unlock()
 	}
+}
+
+// stands reports whether a commit has a file, and whether it waits to be planned, and has none of that.
+func (k *Keeper) stands(commit string) (begun, waits bool, err error) {
+	c, err := k.files.find(commit)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return c != nil, err == nil && k.current.Commit == commit && (c == nil || c.Seen.Before(k.current.Seen)), err
 }
 
 // plan plans a commit, and saves that.

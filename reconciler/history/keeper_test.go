@@ -192,6 +192,32 @@ func TestKeeperBound(t *testing.T) {
 	})
 }
 
+// TestKeeperConvergedFirst: a commit that converges before its turn to be planned has both in the end.
+func TestKeeperConvergedFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 { // which of the two Run sees first is not certain
+			l, slow := &log{}, make(chan struct{})
+			k := begin(t, t.TempDir(), l, func(c *schema.Compiled) (*plan.Outcome, error) {
+				if c.Commit == hash(1) {
+					<-slow
+				}
+				return restarts(), nil
+			})
+			l.commit(k, 1)
+			synctest.Wait()
+			time.Sleep(time.Second)
+			l.commit(k, 2)
+			k.Converged(hash(2), time.Now())
+			close(slow)
+			synctest.Wait()
+			if c := mustCommit(t, k, 2); c.State != history.Converged || c.Plan == nil {
+				t.Fatalf("%+v", c)
+			}
+		}
+	})
+}
+
 // TestKeeperDamage: a file that cannot be read hides no other, and what a crash has left goes.
 func TestKeeperDamage(t *testing.T) {
 	t.Parallel()
