@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,6 +19,9 @@ import (
 // follows is for how long after its plan ends a cell is followed that is not as desired: what
 // happens later is not the commit's doing.
 const follows = time.Hour
+
+// endedBefore is why there is no plan of what a master was still to plan.
+const endedBefore = "the master ended before it was planned"
 
 // Config is what a Keeper needs; all of it.
 type Config struct {
@@ -120,6 +124,12 @@ func (k *Keeper) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			select {
+			case b := <-k.begun:
+				b.entry.Unplanned = endedBefore
+				k.save(&Comparison{Entry: b.entry})
+			default:
+			}
 			return
 		case b := <-k.begun:
 			k.settle(b.entry.Commit)
@@ -170,7 +180,7 @@ func (k *Keeper) plan(ctx context.Context, b *beginning) {
 	began := k.cfg.Now()
 	o, err := k.cfg.Plan(ctx, b.commit, b.write)
 	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+		err = errors.New(endedBefore)
 	}
 	if err != nil {
 		c.Unplanned = err.Error()

@@ -218,6 +218,38 @@ func TestKeeperConvergedFirst(t *testing.T) {
 	})
 }
 
+// TestKeeperEnds: of the commit that is planned when a master ends, and of that which waits, it is said why
+// they have no plan.
+func TestKeeperEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir, l := t.TempDir(), &log{}
+		k := history.New(history.Config{
+			Dir: dir, Events: l.Since, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+			Plan: func(ctx context.Context, _ *schema.Compiled, _ func(io.Writer) error) (*plan.Outcome, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { k.Run(ctx) })
+		for n := 1; n <= 2; n++ {
+			l.commit(k, n)
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+		cancel()
+		running.Wait()
+		again := begin(t, dir, l, nil)
+		for n := 1; n <= 2; n++ {
+			if c := mustCommit(t, again, n); c.Unplanned != "the master ended before it was planned" {
+				t.Errorf("commit %d: %+v", n, c)
+			}
+		}
+	})
+}
+
 // TestKeeperDamage: a file that cannot be read hides no other, and what a crash has left goes.
 func TestKeeperDamage(t *testing.T) {
 	t.Parallel()
