@@ -141,3 +141,23 @@ func (s *Snapshot) unrepelled(c *class, slot int32, gone []int32) bool {
 	_, a := s.kindred.repelledBy(c.kin, slot, s.profilesOf(gone))
 	return a == fine
 }
+
+// isNeeded reports whether tasks that stay must be near one of a profile that leaves a machine
+// for another, and would be no more. The task is id, or not held if that is -1.
+func (s *Snapshot) isNeeded(profile, id, from, to int32) bool {
+	if profile == 0 {
+		return false
+	}
+	var gone []int32
+	if id >= 0 {
+		gone = []int32{profile}
+	}
+	for _, n := range s.kindred.needers(profile, from, to, gone) {
+		for t := s.jobs.at(s.kindred.profiles.at(n.profile).job).first; t >= 0; t = s.tasks.at(t).nextOfJob {
+			if h := s.tasks.at(t); t != id && h.profile == n.profile && !h.stopping && n.column.at[h.slot] == n.value {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -272,9 +272,16 @@ func (s *Snapshot) Verdict(a Ask, machine string) (Verdict, bool) {
 // now or when there is room, in order: those on which a system job has a task.
 // A machine that is down, draining, cordoned or has a condition is eligible all
 // the same.
-func (s *Snapshot) Eligible(a Ask) []string {
+func (s *Snapshot) Eligible(a Ask) []string { return s.eligibleFor(s.single(&a)) }
+
+// MayStay is Eligible whatever the taints of machines are: what runs there stays.
+func (s *Snapshot) MayStay(a Ask) []string {
 	c := s.single(&a)
-	var names []string
+	c.tolerant = true
+	return s.eligibleFor(c)
+}
+
+func (s *Snapshot) eligibleFor(c *class) (names []string) {
 	for slot := range s.nodes.len() {
 		if s.rows.at(slot).state == stateGone {
 			continue

@@ -59,3 +59,9 @@ func (s *Snapshot) CountsFill() bool {
 	}
 	return s.fill == want
 }
+
+// KeyOf returns the key of the class of an ask.
+func (s *Snapshot) KeyOf(a Ask) string {
+	profile := s.profileOf(s.jobID(a.Name.JobName), a.Relations)
+	return string(s.kindred.appendTies(s.appendKey(nil, &a), profile))
+}

@@ -105,6 +105,31 @@ func (k *kindred) related(x *kin, slot int32) (*tie, answer) {
 	return k.repelledBy(x, slot, nil)
 }
 
+// needers returns which profiles must be near what a task of some profile is, and where no
+// other is that does as well once it has left a machine for another, and some have gone.
+func (k *kindred) needers(profile, from, to int32, gone []int32) (out []needer) {
+	for _, term := range k.profiles.at(profile).matches {
+		t := tie{term: term, column: k.columnOf(term)}
+		v := t.column.at[from]
+		if v == 0 || t.column.at[to] == v || k.pickedIn(&t, v, gone) > 0 {
+			continue
+		}
+		for p := range k.profiles.len() {
+			if slices.ContainsFunc(k.profiles.at(p).ties, func(o tie) bool { return o.term == term && o.weight == 0 && !o.apart }) {
+				out = append(out, needer{p, t.column, v})
+			}
+		}
+	}
+	return out
+}
+
+// needer is a profile whose tasks in a domain need something there.
+type needer struct {
+	profile int32
+	column  *column
+	value   int32
+}
+
 // estranged returns the weights of the preferred relations that do not hold on a machine.
 func (k *kindred) estranged(x *kin, slot int32) (sum float32) {
 	for i := range x.prefers {

@@ -120,7 +120,8 @@ func TasksOn(s *Snapshot, machine string) []Task {
 
 // Move has a task be on another machine than from, with ports and devices that are free
 // there. It reports false, and changes nothing, if that does not admit the task, or has no
-// room for it while the task is still on from. The ask is the task's.
+// room for it while the task is still on from, or others would lose what they must be near.
+// The ask is the task's.
 func Move(s *Snapshot, a Ask, from, to string) bool {
 	s.merge()
 	was, ok := s.slots.get(from)
@@ -130,7 +131,7 @@ func Move(s *Snapshot, a Ask, from, to string) bool {
 	}
 	c := s.single(&a)
 	id := s.find(taskKey{c.job, int32(a.Name.Index), was, a.Generation})
-	if id < 0 || s.check(c, slot) != fine {
+	if id < 0 || s.check(c, slot) != fine || s.isNeeded(s.tasks.at(id).profile, id, was, slot) {
 		return false
 	}
 	n := s.nodes.at(slot)

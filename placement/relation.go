@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/musterhq/muster/schema"
@@ -269,7 +270,7 @@ func (k *kindred) appendTies(b []byte, id int32) []byte {
 	p := k.profiles.at(id)
 	for _, t := range p.ties {
 		b = binary.LittleEndian.AppendUint64(append(b, 'r', boolByte(t.apart), boolByte(t.self)), k.terms.at(t.term).hash)
-		b = binary.AppendVarint(b, int64(100*t.weight))
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(t.weight))
 	}
 	for _, t := range k.shyOf(p) {
 		b = binary.LittleEndian.AppendUint64(append(b, 'y'), k.terms.at(t).hash)

@@ -90,7 +90,8 @@ type Uneven struct {
 
 // Uneven reports whether a task that a machine holds would get another one, if it
 // were placed now, that is better for the spread of its job. The ask is the task's,
-// whom the caller has removed from the snapshot. Nobody is evicted for that.
+// whom the caller has removed from the snapshot. Nobody is evicted for that, and nobody
+// loses what it must be near.
 func (s *Snapshot) Uneven(a Ask, machine string) (Uneven, bool) {
 	from, ok := s.slots.get(machine)
 	if !ok {
@@ -105,7 +106,7 @@ func (s *Snapshot) Uneven(a Ask, machine string) (Uneven, bool) {
 	}
 	to := c.slots[first]
 	was, is := s.companyOf(c, from), s.companyOf(c, to)
-	if !is.less(was) {
+	if !is.less(was) || s.isNeeded(s.profileOf(c.job, a.Relations), -1, from, to) {
 		return Uneven{}, false
 	}
 	out := Uneven{

@@ -126,9 +126,10 @@ func soften(c *Cell) (asks []placement.Ask, jobs []string) {
 		return 2*tasks[job] > len(c.Machines) || 2*w.CPUMilli > capacity.CPUMilli || 2*w.RAMBytes > capacity.RAMBytes || 2*w.DiskBytes > capacity.DiskBytes && w.DiskBytes > 0
 	}
 	jobs = []string{}
+	wishes := map[schema.JobName]*placement.Relations{} // tasks of a job share them
 	for i := range c.Asks {
 		a := c.Asks[i]
-		if len(a.Constraints)+len(a.PerDomain) > 0 && large(a.Name.JobName) {
+		if (len(a.Constraints)+len(a.PerDomain) > 0 || firm(a.Relations)) && large(a.Name.JobName) {
 			if name := a.Name.JobName.Short(); !slices.Contains(jobs, name) {
 				jobs = append(jobs, name)
 			}
@@ -137,11 +138,33 @@ func soften(c *Cell) (asks []placement.Ask, jobs []string) {
 				a.Preferences = append(a.Preferences, placement.Preference{Constraint: constraint, Weight: 100})
 			}
 			a.Constraints, a.PerDomain = nil, nil
+			if wishes[a.Name.JobName] == nil && a.Relations != nil {
+				wishes[a.Name.JobName] = wished(a.Relations)
+			}
+			a.Relations = wishes[a.Name.JobName]
 		}
 		asks = append(asks, a)
 	}
 	slices.Sort(jobs)
 	return asks, jobs
+}
+
+// firm reports whether relations have any that must hold.
+func firm(r *placement.Relations) bool {
+	must := func(a placement.Affinity) bool { return a.Weight == 0 }
+	return r != nil && (slices.ContainsFunc(r.Affinity, must) || slices.ContainsFunc(r.AntiAffinity, must))
+}
+
+// wished returns relations with what must hold as a wish.
+func wished(r *placement.Relations) *placement.Relations {
+	soft := func(list []placement.Affinity) []placement.Affinity {
+		out := slices.Clone(list)
+		for i := range out {
+			out[i].Weight = orElse(out[i].Weight, 100)
+		}
+		return out
+	}
+	return &placement.Relations{Labels: r.Labels, Affinity: soft(r.Affinity), AntiAffinity: soft(r.AntiAffinity)}
 }
 
 // CellOf returns a trace as a cell, without the tasks whose phase is Failed.

@@ -44,6 +44,17 @@ func TestCompact(t *testing.T) {
 		}
 		return c
 	}
+	apart := func(c Cell) Cell {
+		selector, err := schema.ParseSelector("app=web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &placement.Relations{Labels: map[string]string{"app": "web"}, AntiAffinity: []placement.Affinity{{Selector: selector, By: placement.MachineAttribute}}}
+		for i := range c.Asks {
+			c.Asks[i].Relations = r
+		}
+		return c
+	}
 	for name, c := range map[string]struct {
 		cell        Cell
 		least, most int // machines, by the order
@@ -54,6 +65,8 @@ func TestCompact(t *testing.T) {
 		"the work has room on four times the machines": {uniform(2, 5, 16, 2), 8, 8, 4, false},
 		"a job of half of the cell keeps its rack":     {bound(uniform(20, 9, 10, 4), 1), 11, 20, 1, false},
 		"a larger one need not":                        {bound(uniform(20, 9, 11, 4), 1), 6, 6, 1, true},
+		"a job of half of the cell stays apart":        {apart(uniform(20, 5, 10, 2)), 10, 10, 1, false},
+		"a larger one need not stay apart":             {apart(uniform(20, 5, 11, 2)), 6, 6, 1, true},
 		"two of a thousand may be picky":               {uniform(600, 3, 1000, 2), 998, 998, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {

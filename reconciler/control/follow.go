@@ -18,6 +18,7 @@ type stops struct {
 	preempted   map[string][]snapshot.On
 	moving      int // for a new version, or a restart
 	rebalancing int // to be placed better
+	unclaimed   int // of these, with room on another machine that is kept for them, but no claim on what they leave
 	// moves are the machines to which tasks move that are stopping for that, or have stopped.
 	moves []snapshot.On
 }
@@ -63,7 +64,9 @@ func (s *follower) followJob(name schema.JobName) {
 		case t.Stop.Kind == schema.CauseUpdate || t.Stop.Kind == schema.CauseRestart:
 			s.stops.moving++
 		case t.Stop.Kind == schema.CauseRebalance:
-			s.stops.rebalancing++
+			if s.stops.rebalancing++; t.Stop.To != "" && t.Stop.By == "" {
+				s.stops.unclaimed++
+			}
 		}
 	}
 }

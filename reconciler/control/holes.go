@@ -90,6 +90,9 @@ func mayOpen(a *snapshot.Ask, p *placement.Ask) bool {
 // openFor moves what a hole takes, as far as that can be at once.
 func (s *holes) openFor(a snapshot.Ask, h *rebalance.Hole, waited time.Duration) {
 	list, by := stage(h)
+	if by == "" && s.waiting.stops.unclaimed > 0 {
+		return // one of these may be the first of a hole for the same task
+	}
 	if why, until := s.moves.bounds.refuse(len(h.Moves)); why != "" {
 		s.bookCell(until)
 		return

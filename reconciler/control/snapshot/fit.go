@@ -27,14 +27,19 @@ func (c *Cell) Eligible(want *schema.Job) []string {
 
 // MayStay returns the machines on which tasks of a job that run may go on, sorted. Those of
 // Eligible are among them, and others that could not give a new task its network now: one that
-// runs has what it has.
+// runs has what it has. But for those of system jobs, tasks stay on machines whatever their taints.
 func (c *Cell) MayStay(want *schema.Job) []string {
-	if !want.OwnNetwork(c.facts.Desired.Policy.Network) {
+	system := want.Kind == schema.System
+	if system && !want.OwnNetwork(c.facts.Desired.Policy.Network) {
 		return c.Eligible(want)
 	}
 	names, ok := c.mayStay[want]
 	if !ok {
-		names = c.Snapshot().Eligible(stayAsk(want.ID().Task(0), want))
+		may := c.Snapshot().MayStay
+		if system {
+			may = c.Snapshot().Eligible
+		}
+		names = may(stayAsk(want.ID().Task(0), want))
 		c.mayStay[want] = names
 	}
 	return names

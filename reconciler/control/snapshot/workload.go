@@ -36,9 +36,10 @@ func WorkloadOf(f *facts.Facts) Workload {
 			continue
 		}
 		a := bareAsk(name.Task(0), want, f.Desired.Policy.Network)
+		a.Relations = relationsOf(want)
 		if want.Kind == schema.System {
 			for i, machine := range empty.Eligible(a) {
-				out.Held = append(out.Held, placement.Task{Name: name.Task(i), Machine: machine, Priority: want.Priority, Limit: a.Limit})
+				out.Held = append(out.Held, placement.Task{Name: name.Task(i), Machine: machine, Priority: want.Priority, Limit: a.Limit, Ask: &a})
 			}
 			continue
 		}
