@@ -58,7 +58,7 @@ func openServices(cell, machine, locks string, log *slog.Logger) *services {
 	}
 	there, err := kernel.Present(cell)
 	if err == nil && !there {
-		err = kernel.Supported()
+		err = tried(kernel.Supported)
 	}
 	if err != nil {
 		s.note = fmt.Sprintf(servicesMark+"connections from this machine to virtual addresses are not sent on: %v", err)
