@@ -121,6 +121,7 @@ func (k *Keeper) Converged(commit string, at time.Time) {
 
 // Run plans commits until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
+	var over <-chan time.Time // when the newest commit is followed no more
 	for {
 		select {
 		case <-ctx.Done():
@@ -133,8 +134,11 @@ func (k *Keeper) Run(ctx context.Context) {
 			return
 		case b := <-k.begun:
 			k.settle(b.entry.Commit)
-			k.plan(ctx, b)
+			end := k.plan(ctx, b)
 			k.keepConverged()
+			over = time.After(end.Sub(k.cfg.Now()) + time.Second)
+		case <-over:
+			k.settle("") // while there are its events
 		case <-k.waiting:
 			k.keepConverged()
 		}
@@ -174,8 +178,8 @@ func (k *Keeper) stands(commit string) (begun, waits bool, err error) {
 	return c != nil, err == nil && k.current.Commit == commit && (c == nil || c.Seen.Before(k.current.Seen)), err
 }
 
-// plan plans a commit, and saves that.
-func (k *Keeper) plan(ctx context.Context, b *beginning) {
+// plan plans a commit, and saves that. It returns until when the commit is followed.
+func (k *Keeper) plan(ctx context.Context, b *beginning) time.Time {
 	c := &Comparison{Entry: b.entry}
 	began := k.cfg.Now()
 	o, err := k.cfg.Plan(ctx, b.commit, b.write)
@@ -190,6 +194,7 @@ func (k *Keeper) plan(ctx context.Context, b *beginning) {
 		k.cfg.Log.Info("commit planned", "cell", c.Cell, "commit", c.Commit, "took", k.cfg.Now().Sub(began).Round(time.Millisecond))
 	}
 	k.save(c)
+	return c.end()
 }
 
 func (k *Keeper) save(c *Comparison) {
@@ -198,7 +203,7 @@ func (k *Keeper) save(c *Comparison) {
 	}
 }
 
-// settle writes what has become of the commit before, whose events go in time.
+// settle writes what has become of the newest commit but the next, whose events go in time.
 func (k *Keeper) settle(next string) {
 	names, err := k.files.names()
 	for _, n := range names {
@@ -286,7 +291,7 @@ func (k *Keeper) look(c *Comparison) error {
 	if err != nil {
 		return fmt.Errorf("events since commit %s: %w", c.Commit, err)
 	}
-	end := c.Seen.Add(time.Duration(c.Seconds*float64(time.Second)) + follows)
+	end := c.end()
 	if k.cfg.Now().After(end) {
 		c.State, c.Until = Unsettled, end
 	}
@@ -311,6 +316,11 @@ func (k *Keeper) look(c *Comparison) error {
 	}
 	c.Same, c.Different = c.Result.Same, len(c.Result.Differences)
 	return nil
+}
+
+// end returns until when a commit is followed.
+func (c *Comparison) end() time.Time {
+	return c.Seen.Add(time.Duration(c.Seconds*float64(time.Second)) + follows)
 }
 
 // note says what is not known.

@@ -218,6 +218,21 @@ func TestKeeperConvergedFirst(t *testing.T) {
 	})
 }
 
+// TestKeeperUnsettled: what has become of a commit that never converges is written while there are events of it.
+func TestKeeperUnsettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir, l := t.TempDir(), &log{}
+		k := begin(t, dir, l, func(*schema.Compiled) (*plan.Outcome, error) { return restarts("u/web/0"), nil })
+		l.commit(k, 1)
+		l.add(updated("u/web/0", "m1", 1)...)
+		time.Sleep(2 * time.Hour)
+		if c := mustCommit(t, begin(t, dir, &log{}, nil), 1); c.State != history.Unsettled || c.Same != 1 || c.Different != 0 {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
 // TestKeeperEnds: of the commit that is planned when a master ends, and of that which waits, it is said why
 // they have no plan.
 func TestKeeperEnds(t *testing.T) {
