@@ -32,8 +32,9 @@ type guards struct {
 	lacks error              // why not
 	news  chan struct{}      // holds a token while there is something to program
 
-	programming sync.Mutex // is held while the kernel is changed, and guards what follows
-	withdrawn   bool       // nothing is to be done any more
+	programming sync.Mutex   // is held while the kernel is changed, and guards what follows
+	withdrawn   bool         // nothing is to be done any more
+	is          policy.State // was programmed last
 
 	mu     sync.Mutex // guards what follows
 	known  *naming.Snapshot
@@ -47,7 +48,7 @@ func newGuards(log *slog.Logger) *guards {
 
 // open finds out whether this machine can do it, with a table of that name.
 func (g *guards) open(table string) {
-	if g.lacks = kernel.Supported(table); g.lacks == nil {
+	if g.lacks = tried(func() error { return kernel.Supported(table) }); g.lacks == nil {
 		g.rules = kernel.New(table)
 	}
 }
@@ -71,7 +72,8 @@ func (g *guards) begin(known *naming.Snapshot) {
 // follow gives it a newer snapshot.
 func (g *guards) follow(now *naming.Snapshot) {
 	g.mu.Lock()
-	g.known, g.fresh = now, true
+	g.known = now
+	g.fresh = g.fresh || now.Cell() != nil // else it is not known yet who may connect by default
 	g.mu.Unlock()
 	g.rouse()
 }
@@ -90,7 +92,7 @@ func (g *guards) found(a *schema.Assignment, at []netip.Addr) {
 	if a.Job != nil && a.Job.Kind == schema.Allocs {
 		return
 	}
-	c := policy.Claim{Job: naming.Name{User: a.Task.User, Name: a.Task.Job}, Addresses: at, Shared: a.Alloc != nil, Ports: a.Ports}
+	c := policy.Claim{Job: naming.Name{User: a.Task.User, Name: a.Task.Job}, Index: a.Task.Index, Addresses: at, Shared: a.Alloc != nil, Ports: a.Ports}
 	if a.Job != nil { // of a damaged assignment it is not known
 		c.Policy = a.Job.Policy
 	}
@@ -118,14 +120,11 @@ func (g *guards) restore() {
 // claim says that a generation is about to start in a network, and guards it first.
 func (g *guards) claim(a *schema.Assignment, at []netip.Addr) error {
 	g.found(a, at)
-	g.mu.Lock()
-	known, claims := g.known, g.all()
-	g.mu.Unlock()
-	s := policy.Of(known, claims)
-	if g.rules == nil || !slices.ContainsFunc(at, func(a netip.Addr) bool { return s.Guards[a] != "" }) {
+	known, claims := g.now()
+	if g.rules == nil || !policy.Guarded(known, claims, at) {
 		return nil
 	}
-	return g.program(false)
+	return g.program(true)
 }
 
 // leave says that nothing of a generation runs any more.
@@ -148,24 +147,30 @@ func (g *guards) all() []policy.Claim {
 	return out
 }
 
-// program brings the kernel to what is known now.
-func (g *guards) program(audit bool) error {
+// now returns what is known, and the claims.
+func (g *guards) now() (*naming.Snapshot, []policy.Claim) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.known, g.all()
+}
+
+// program brings the kernel to what is known now. With quick, who may connect to a job that was guarded
+// before is what it was: run follows what is newer.
+func (g *guards) program(quick bool) error {
 	g.programming.Lock()
 	defer g.programming.Unlock()
 	if g.withdrawn {
 		return nil
 	}
-	g.mu.Lock()
-	known, claims := g.known, g.all()
-	g.mu.Unlock()
-	want := policy.Of(known, claims)
-	if !audit {
-		_, err := g.rules.Program(want)
-		return err
+	before := policy.State{}
+	if quick {
+		before = g.is
 	}
-	c, err := g.rules.Audit(want)
-	if n := c.Size(); n > 0 {
-		g.log.Warn("who may connect to tasks was changed by others, and is put right", "elements", n)
+	known, claims := g.now()
+	want := policy.Of(known, claims, before)
+	_, err := g.rules.Program(want)
+	if err == nil {
+		g.is = want
 	}
 	return err
 }
@@ -178,9 +183,22 @@ func (g *guards) audit() {
 	if g.rules == nil || !fresh {
 		return
 	}
-	if err := g.program(true); err != nil {
-		g.log.Error("cannot restrict who connects to tasks", "err", err)
+	g.programming.Lock()
+	defer g.programming.Unlock()
+	if g.withdrawn {
+		return
 	}
+	known, claims := g.now()
+	want := policy.Of(known, claims, policy.State{})
+	c, err := g.rules.Audit(want)
+	if n := c.Size(); n > 0 {
+		g.log.Warn("who may connect to tasks was changed by others, and is put right", "elements", n)
+	}
+	if err != nil {
+		g.log.Error("cannot restrict who connects to tasks", "err", err)
+		return
+	}
+	g.is = want
 }
 
 // run follows the directory until ctx ends, and returns what waits for that.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/musterhq/muster/nodeagent/directory"
 	"github.com/musterhq/muster/nodeagent/network/policy"
 	"github.com/musterhq/muster/nodeagent/network/policy/kernel"
 	"github.com/musterhq/muster/schema"
@@ -14,7 +15,7 @@ import (
 func (n *tasksNetwork) guarded(when string, want ...netip.Addr) {
 	n.t.Helper()
 	n.guards.mu.Lock()
-	s := policy.Of(n.guards.known, n.guards.all())
+	s := policy.Of(n.guards.known, n.guards.all(), policy.State{})
 	n.guards.mu.Unlock()
 	var got []netip.Addr
 	for a := range s.Guards {
@@ -78,6 +79,18 @@ func TestGuards(t *testing.T) {
 		all = []netip.Addr{task.Addresses[0], again.Addresses[0]}
 		slices.SortFunc(all, netip.Addr.Compare)
 		n.guarded("in a closed cell", all...)
+
+		is := policy.Of(n.guards.known, n.guards.all(), policy.State{})
+		n.begin()
+		_, err = n.Keep([]*schema.Assignment{&web, &open})
+		n.check(err)
+		directory.New(n.follow).Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{{Machine: &schema.DirectoryMachine{Name: "m2"}}}}, func() {})
+		n.guards.turn()
+		if change, err := kernel.New(n.manager.PolicyTable()).Program(is); err != nil || change.Size() > 0 {
+			t.Errorf("by the next agent, which does not know yet that the cell is closed: the kernel lacked %+v, %v", change, err)
+		}
+		n.acts(closed, self)
+		n.guarded("by the next agent in a closed cell", all...)
 		n.check(n.Leave(&web))
 		n.check(n.Leave(&open))
 		n.guards.turn()

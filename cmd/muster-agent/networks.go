@@ -67,21 +67,15 @@ type networks struct {
 func openNetworks(cell, machine, dir string, log *slog.Logger) *networks {
 	n := &networks{machine: machine, log: log, news: make(chan struct{}, 1), ready: make(chan struct{}), stale: map[schema.TaskRef]bool{}, guards: newGuards(log)}
 	var m *network.Manager
-	var err error
-	for try := range openTries {
-		if try > 0 {
-			time.Sleep(openPause)
-		}
+	err := tried(func() (err error) {
 		if m != nil {
 			m.Close()
 		}
 		if m, err = network.Open(network.Config{Cell: cell, Machine: machine, Agent: dir, Dir: filepath.Join(dir, "networks"), Log: log}); err == nil {
 			err = m.Lacks()
 		}
-		if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
-			break
-		}
-	}
+		return err
+	})
 	if m != nil {
 		n.guards.open(m.PolicyTable())
 	}
@@ -92,6 +86,19 @@ func openNetworks(cell, machine, dir string, log *slog.Logger) *networks {
 		}
 	}
 	return n
+}
+
+// tried calls what finds out whether the machine can do something, again after an error that may pass.
+func tried(f func() error) (err error) {
+	for try := range openTries {
+		if try > 0 {
+			time.Sleep(openPause)
+		}
+		if err = f(); err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
+			break
+		}
+	}
+	return err
 }
 
 // dnsMark begins the note that says where tasks cannot ask for names.
@@ -148,11 +155,11 @@ func (n *networks) begin(known *naming.Snapshot) {
 
 // follow is a directory.Follower.
 func (n *networks) follow(now *naming.Snapshot, touched naming.Touched, done func()) {
-	if n.manager != nil && (len(touched.Machines) > 0 || n.another(now.Cell())) {
-		n.learn(now)
-	}
 	if n.manager != nil {
-		n.guards.follow(now)
+		n.guards.follow(now) // before the first addresses, after which tasks start
+		if len(touched.Machines) > 0 || n.another(now.Cell()) {
+			n.learn(now)
+		}
 	}
 	done() // who sends where does not depend on it
 }
@@ -226,7 +233,9 @@ func (n *networks) act() bool {
 		}
 	}
 	before := n.manager.Problems()
-	err := errors.Join(n.manager.Use(is), n.manager.Route(others))
+	// An agent that begins knows the others before it makes anything: else it would remove the routes to
+	// them, and make them again.
+	err := errors.Join(n.manager.Route(others), n.manager.Use(is))
 	if err != nil {
 		n.log.Error("cannot make the network for tasks", "err", err)
 	}

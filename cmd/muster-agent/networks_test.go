@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -65,10 +66,14 @@ func (n *tasksNetwork) begin() {
 }
 
 // acts has the agent act by what the directory says of its cell and of itself.
-func (n *tasksNetwork) acts(cell schema.CellNetwork, self schema.DirectoryMachine) {
+func (n *tasksNetwork) acts(cell schema.CellNetwork, self schema.DirectoryMachine, others ...schema.DirectoryMachine) {
 	n.t.Helper()
 	self.Name = "m1"
-	directory.New(n.follow).Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{{Cell: &schema.DirectoryCell{Name: "c", Network: cell}}, {Machine: &self}}}, func() {})
+	set := []schema.DirectoryEntry{{Cell: &schema.DirectoryCell{Name: "c", Network: cell}}, {Machine: &self}}
+	for i := range others {
+		set = append(set, schema.DirectoryEntry{Machine: &others[i]})
+	}
+	directory.New(n.follow).Apply(schema.DirectoryChange{Set: set}, func() {})
 	<-n.news
 	if !n.act() {
 		n.t.Error("not all was made")
@@ -125,6 +130,73 @@ func TestNetworksGivenUp(t *testing.T) {
 			t.Errorf("after the last task there is %q, at %v", got, n.addresses())
 		}
 	})
+}
+
+// TestNetworksNextAgent: an agent that begins leaves the routes to other machines alone.
+func TestNetworksNextAgent(t *testing.T) {
+	t.Parallel()
+	onMachine(t, func(n *tasksNetwork) {
+		self := schema.DirectoryMachine{Address: netip.MustParseAddr("192.0.2.1"), Subnets: taskSubnet}
+		other := schema.DirectoryMachine{Name: "m2", Address: netip.MustParseAddr("192.0.2.2"), Subnets: []netip.Prefix{netip.MustParsePrefix("10.64.8.0/24")}}
+		n.acts(taskRange, self, other)
+		changes := routeChanges(t)
+		n.begin()
+		n.acts(taskRange, self, other)
+		last := schema.DirectoryMachine{Name: "m3", Address: netip.MustParseAddr("192.0.2.3"), Subnets: []netip.Prefix{netip.MustParsePrefix("10.64.9.0/24")}}
+		n.check(n.manager.Route([]schema.DirectoryMachine{other, last}))
+		for {
+			switch change := changes(); change.to {
+			case last.Subnets[0]:
+				return
+			case other.Subnets[0]:
+				t.Errorf("the next agent changes the route to %s (message %d)", change.to, change.kind)
+			}
+		}
+	})
+}
+
+// routeChange is a message of the kernel about a route.
+type routeChange struct {
+	kind uint16
+	to   netip.Prefix
+}
+
+// routeChanges returns what returns the next change of a route of IPv4 in the network namespace of this thread.
+func routeChanges(t *testing.T) func() routeChange {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err == nil {
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_IPV4_ROUTE})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []syscall.NetlinkMessage
+	return func() (c routeChange) {
+		for len(list) == 0 {
+			b := make([]byte, 1<<16)
+			n, _, err := unix.Recvfrom(fd, b, 0)
+			if err == nil {
+				list, err = syscall.ParseNetlinkMessage(b[:n])
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.kind = list[0].Header.Type
+		attributes, err := syscall.ParseNetlinkRouteAttr(&list[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range attributes {
+			if to, ok := netip.AddrFromSlice(a.Value); a.Attr.Type == unix.RTA_DST && ok {
+				c.to = netip.PrefixFrom(to, int(list[0].Data[1])) // rtm_dst_len
+			}
+		}
+		list = list[1:]
+		return c
+	}
 }
 
 // TestNetworksNotHeld: a network whose namespace is gone is made anew for the next start.

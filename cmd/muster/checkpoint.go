@@ -164,7 +164,7 @@ type lookFlag struct {
 
 func (f *lookFlag) add(c *cobra.Command) {
 	f.masterFlag.add(c)
-	c.Flags().StringVar(&f.file, "checkpoint", "", "look at a cell in a file that `muster checkpoint save` wrote, and ask no master")
+	c.Flags().StringVar(&f.file, "checkpoint", "", "look at the cell in a `file` that muster checkpoint save wrote, and ask no master")
 }
 
 // client returns a client of the cell that the flags or the environment name.

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // TestHelp holds every command to its help: one line, an example that begins
@@ -17,7 +20,7 @@ func TestHelp(t *testing.T) {
 			commands = append(commands, c.Name())
 		}
 	}
-	const want = "init validate render diff explain set lsp plan comment schema image secret dev master hollow pki demo status endpoints services top why events history page logs exec cp wait reconcile suspend resume restart rollback machine simulate checkpoint version completion help"
+	const want = "init validate test render diff explain set lsp plan comment schema image secret dev master hollow pki demo status endpoints services top why events history page logs exec cp wait reconcile suspend resume restart rollback machine simulate checkpoint version completion help"
 	for name := range strings.FieldsSeq(want) {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), []string{name, "--help"}, stdio{out: &out, err: &errs})
@@ -31,4 +34,22 @@ func TestHelp(t *testing.T) {
 			t.Errorf("muster %s is not tested here", name)
 		}
 	}
+}
+
+// TestFlagValues: what a flag takes is one word, in help and reference; cobra takes what its text has in
+// backquotes for that.
+func TestFlagValues(t *testing.T) {
+	t.Parallel()
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if name, _ := pflag.UnquoteUsage(f); strings.Contains(name, " ") {
+				t.Errorf("%s --%s takes %q", c.CommandPath(), f.Name, name)
+			}
+		})
+		for _, below := range c.Commands() {
+			visit(below)
+		}
+	}
+	visit(newRoot(stdio{}))
 }

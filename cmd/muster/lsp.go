@@ -49,7 +49,11 @@ docs/editors.md says how editors are set up.`,
 					if err != nil {
 						return nil, err
 					}
-					return append(c.diagnostics, staleDefinitions(dir, tree.Files)...), nil
+					c.dir = dir
+					if err := c.beside(ctx, "", compilers[dir], true); err != nil {
+						return nil, err
+					}
+					return c.diagnostics, nil
 				},
 			})
 		},

@@ -181,6 +181,14 @@ func TestLSP(t *testing.T) {
 		t.Errorf("initialize: %s %s", m.Result, m.Error)
 	}
 	typeMistakes(e, dir)
+	// Tests are run, too.
+	uri := "file://" + filepath.Join(dir, "teams", "example", "hello_test.cue")
+	e.send("textDocument/didOpen", 0, map[string]any{"textDocument": map[string]any{
+		"uri": uri, "languageId": "cue", "version": 1, "text": "package example\n\ntest: few: want: job: hello: tasks: 2\n",
+	}})
+	if got := e.mistakes(uri); !strings.Contains(got, "2:36 test: ") || !strings.Contains(got, `test "few": is 3: want 2`) {
+		t.Errorf("a test: %s", got)
+	}
 	e.end()
 }
 

@@ -89,7 +89,7 @@ Exits 1 when something differs, 2 when HEAD has errors.`,
 	f.master.add(c)
 	f.size.add(c)
 	f.out = addOutput(c, "text", "markdown", "json")
-	c.Flags().StringVar(&f.against, "against", "", "plan on the cell in a file that `muster checkpoint save` wrote")
+	c.Flags().StringVar(&f.against, "against", "", "plan on the cell in a `file` that muster checkpoint save wrote")
 	c.Flags().StringVar(&f.cell, "cell", "", "cell to plan for without --against and --master, if the repository declares several")
 	c.Flags().StringVar(&f.repo, "repo", ".", "directory of the config repository")
 	c.Flags().StringSliceVar(&f.fail, "fail", nil, "have the version of a job (USER/JOB) that HEAD brings not work")

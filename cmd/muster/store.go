@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/musterhq/muster/schema/compile"
@@ -28,7 +29,8 @@ const (
 // put there, the compiler notices. No trouble with it is an error.
 type fileCache struct {
 	dir     string
-	program string // identifies this program
+	program string       // identifies this program
+	saved   atomic.Int64 // bytes since it was pruned
 }
 
 // openCache returns the cache of the repository that dir lies in, nil if there is no
@@ -121,6 +123,12 @@ func (c *fileCache) Save(key string, data []byte) {
 	}
 	if err := os.Rename(f.Name(), c.name(key)); err != nil {
 		_ = os.Remove(f.Name())
+		return
+	}
+	// One that runs for days, such as muster lsp, writes much: it is not left for its end.
+	if c.saved.Add(int64(len(data))) > cacheBytes/8 {
+		c.saved.Store(0)
+		c.prune(cacheBytes)
 	}
 }
 

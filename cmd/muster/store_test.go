@@ -88,6 +88,42 @@ func TestFileCacheBound(t *testing.T) {
 	wg.Wait()
 }
 
+// TestFileCacheLongRun: one process that saves ever more keeps to the bound, without a word from
+// who uses it.
+func TestFileCacheLongRun(t *testing.T) {
+	t.Parallel()
+	c, _ := cacheIn(t)
+	const each = cacheBytes / 4
+	for i := range 6 {
+		name := filepath.Join(c.dir, fmt.Sprint("earlier", i))
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(name, each); err != nil { // with holes: it takes no room
+			t.Fatal(err)
+		}
+	}
+	c.Save("a", make([]byte, 100))
+	if n := files(t, c); n != 7 {
+		t.Errorf("%d files after a small one", n)
+	}
+	c.saved.Store(cacheBytes / 8)
+	c.Save("b", make([]byte, 100))
+	if n := files(t, c); n > 5 || c.Load("b") == nil {
+		t.Errorf("%d files", n)
+	}
+}
+
+// files returns how many files a cache has.
+func files(t *testing.T, c *fileCache) int {
+	t.Helper()
+	all, err := os.ReadDir(c.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
 // TestNoCache: without a directory of git, and in one that cannot be written, there is none.
 func TestNoCache(t *testing.T) {
 	t.Parallel()

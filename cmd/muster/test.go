@@ -80,13 +80,16 @@ func (c *compiledRepo) tested(ctx context.Context, compiler *compile.Compiler) e
 		return err
 	}
 	said := map[schema.Diagnostic]bool{}
+	place := func(d schema.Diagnostic) schema.Diagnostic {
+		return schema.Diagnostic{Severity: d.Severity, Rule: d.Rule, Position: d.Position, Field: d.Field}
+	}
 	for _, d := range c.diagnostics {
-		said[d] = true
+		said[place(d)] = true // without the words, which count packages and name one object
 	}
 	for i := range results {
 		c.tests++
 		for _, d := range results[i].Diagnostics {
-			if d.Severity == schema.Error && !said[d] {
+			if d.Severity == schema.Error && !said[place(d)] && !said[d] {
 				said[d] = true
 				if results[i].Name != "" {
 					d.Message = fmt.Sprintf("test %q: %s", results[i].Name, d.Message)

@@ -32,7 +32,7 @@ const maxGrows = 10_000
 func (f *whatIfFlags) add(c *cobra.Command) {
 	f.master.add(c)
 	f.out = addOutput(c, "text", "json")
-	c.Flags().StringVar(&f.against, "against", "", "simulate the cell in a file that `muster checkpoint save` wrote")
+	c.Flags().StringVar(&f.against, "against", "", "simulate the cell in a `file` that muster checkpoint save wrote")
 	c.Flags().IntVar(&f.grows, "cell-grows", 0, "have so many machines join first, like those that the cell has, in turn by name")
 }
 

@@ -55,12 +55,14 @@ func renameProcess(dir string) error {
 		size += len(arg) + 1
 	}
 	args := []string{strings.Clone(os.Args[0]), dir}
-	text := strings.Join(args, "\x00")
-	if len(text) > size {
+	start := len(args[0]) + 1 // of dir
+	if start+len(dir) > size {
 		return fmt.Errorf("%s: its name has more bytes than there is room for", dir)
 	}
-	memory := unsafe.Slice(line, size)
+	memory := unsafe.Slice(line, size)[start:]
 	os.Args = args
-	clear(memory[copy(memory, text):])
+	clear(memory)
+	copy(memory[1:], dir[1:])
+	memory[0] = dir[0] // at last: who looks meanwhile finds no part of the name
 	return nil
 }

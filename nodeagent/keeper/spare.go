@@ -50,10 +50,11 @@ func NewSpare(ctx context.Context, exe, owner string, program *os.File) (*Spare,
 	return s, nil
 }
 
-// Fits reports whether it is what Launch would start now for dir and program.
-func (s *Spare) Fits(dir string, program *os.File) bool {
+// Fits reports whether it is what Launch would start now for dir and program; executes is false of a task for
+// which no program is executed as a runtime, whichever the keeper has.
+func (s *Spare) Fits(dir string, program *os.File, executes bool) bool {
 	var now unix.Stat_t
-	return len(dir) <= spareRoom && (program == nil || program == s.program) &&
+	return len(dir) <= spareRoom && (program == s.program || !executes) &&
 		unix.Stat(s.exe, &now) == nil && now.Dev == s.is.Dev && now.Ino == s.is.Ino && now.Ctim == s.is.Ctim
 }
 

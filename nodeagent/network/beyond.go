@@ -27,8 +27,8 @@ func beyondRanges(routes []route, ranges []netip.Prefix) []netip.Prefix {
 // span is addresses from one on, and before another; that is invalid if there is none after them.
 type span struct{ from, before netip.Addr }
 
-// spans returns the addresses of subnets of one family, which are in order and apart: those that follow each
-// other are one span, since an interval of nftables must not begin where another ends.
+// spans returns the addresses of subnets of one family, which are in order: those that follow each other,
+// or overlap, are one span, since an interval of nftables must not begin before or where another ends.
 func spans(subnets []netip.Prefix, v4 bool) []span {
 	var out []span
 	for _, s := range subnets {
@@ -36,10 +36,11 @@ func spans(subnets []netip.Prefix, v4 bool) []span {
 			continue
 		}
 		is := span{s.Addr(), after(s)}
-		if n := len(out); n > 0 && out[n-1].before == is.from {
-			out[n-1].before = is.before
-		} else {
+		n := len(out)
+		if n == 0 || out[n-1].before.IsValid() && out[n-1].before.Less(is.from) {
 			out = append(out, is)
+		} else if was := &out[n-1].before; was.IsValid() && (!is.before.IsValid() || was.Less(is.before)) {
+			*was = is.before
 		}
 	}
 	return out

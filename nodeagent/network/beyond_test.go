@@ -27,4 +27,9 @@ func TestBeyondRanges(t *testing.T) {
 			t.Error(diff)
 		}
 	}
+	overlapping := prefixes(t, "10.96.0.0/20", "10.96.1.0/24", "10.96.15.0/24", "10.97.0.0/24", "255.0.0.0/8", "255.255.255.0/24")
+	want := []span{{addr("10.96.0.0"), addr("10.96.16.0")}, {addr("10.97.0.0"), addr("10.97.1.0")}, {addr("255.0.0.0"), netip.Addr{}}}
+	if diff := cmp.Diff(fmt.Sprint(want), fmt.Sprint(spans(overlapping, true))); diff != "" {
+		t.Error(diff)
+	}
 }

@@ -309,15 +309,16 @@ func bind(source, target string, options ...string) specs.Mount {
 }
 
 // sealed returns the runtime of the container of t as it is executed; nil if that is from
-// where it is, or t has none.
-func (c *containers) sealed(t *schema.TaskSpec) *os.File {
+// where it is. executes is false if t has none, or one that is always executed from there.
+func (c *containers) sealed(t *schema.TaskSpec) (program *os.File, executes bool) {
 	if t.Container == nil {
-		return nil
+		return nil, false
 	}
-	if by, ok := c.runtimes[t.Container.Runtime]; ok {
-		return by.open()
+	by, ok := c.runtimes[t.Container.Runtime]
+	if !ok || by.kernel {
+		return nil, false
 	}
-	return nil
+	return by.open(), true
 }
 
 // usual returns what sealed does for a task that names no runtime.

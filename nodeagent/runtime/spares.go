@@ -31,15 +31,15 @@ type spares struct {
 // spareFor is how long one may take to get ready: then the machine has no time for it.
 const spareFor = 10 * time.Second
 
-// launch starts the keeper of dir, as keeper.Launch does.
-func (s *spares) launch(dir string, program *os.File) (*keeper.Starting, error) {
+// launch starts the keeper of dir, as keeper.Launch does; executes is that of keeper.Spare.
+func (s *spares) launch(dir string, program *os.File, executes bool) (*keeper.Starting, error) {
 	s.mu.Lock()
 	spare := s.spare
 	s.spare = nil
 	s.mu.Unlock()
 	switch {
 	case spare == nil:
-	case spare.Fits(dir, program):
+	case spare.Fits(dir, program, executes):
 		started, err := spare.Launch(dir)
 		if err == nil {
 			return started, nil

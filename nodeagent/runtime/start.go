@@ -239,7 +239,8 @@ func (r *Runtime) launch(dir string, a *schema.Assignment) (*keeper.Starting, er
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	return r.spares.launch(dir, r.containers.sealed(t))
+	program, executes := r.containers.sealed(t)
+	return r.spares.launch(dir, program, executes)
 }
 
 // start is a start whose keeper gets ready.

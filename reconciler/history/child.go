@@ -8,7 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -21,6 +24,8 @@ import (
 const (
 	// niceness of the process that plans: the master that leads goes first.
 	niceness = 10
+	// killedFirst is its oom_score_adj.
+	killedFirst = "1000"
 	// DefaultTimeout is how long a plan may take: some ten times as long as one of a cell of
 	// 10,000 machines and 100,000 tasks.
 	DefaultTimeout = 2 * time.Minute
@@ -47,8 +52,12 @@ func (p Planner) Plan(ctx context.Context, commit *schema.Compiled, write func(i
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %v", limit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Exe, p.Args...)
-	cmd.Env = []string{}                                  // not nil: nil means ours
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is for the parent
+	cmd.Env = []string{} // not nil: nil means ours
+	// An interrupt at the terminal is for the parent, and its end, however it ends, is the child's. The
+	// latter is bound to the thread that starts the child, so that is kept.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var out, said limited
 	out.room, said.room = maxOutcome, maxSaid
 	cmd.Stdout, cmd.Stderr = &out, &said
@@ -59,7 +68,7 @@ func (p Planner) Plan(ctx context.Context, commit *schema.Compiled, write func(i
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	if err := syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, niceness); err != nil && !errors.Is(err, syscall.ESRCH) {
+	if err := yield(cmd.Process.Pid); err != nil {
 		cancel()
 		return nil, errors.Join(fmt.Errorf("lower the priority of the process that plans: %w", err), cmd.Wait())
 	}
@@ -78,6 +87,19 @@ func (p Planner) Plan(ctx context.Context, commit *schema.Compiled, write func(i
 		return nil, fmt.Errorf("the process that plans answers: %w", err)
 	}
 	return o, nil
+}
+
+// yield has a child give way to all else on the machine: the processor, and the memory when there is
+// no more. It would have the score of the master, which is killed last.
+func yield(pid int) error {
+	err := syscall.Setpriority(syscall.PRIO_PGRP, pid, niceness)
+	if err == nil || errors.Is(err, syscall.EACCES) { // this process has less of it already
+		err = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(killedFirst), 0)
+	}
+	if errors.Is(err, syscall.ESRCH) || errors.Is(err, fs.ErrNotExist) {
+		return nil // it has ended, which Wait says
+	}
+	return err
 }
 
 // ask writes a commit, and a cell.

@@ -119,7 +119,8 @@ func (w *window) compare() *Result {
 // explain says why tasks did something else. Where nothing that was about a task says so, what
 // says it of another task of its job does: a rollout that stops stops for all of them.
 func (w *window) explain(r *Result) {
-	about, ofJob := w.about(), map[string]string{}
+	about, ofJob, rest := w.about(), map[string]string{}, w.rest()
+	asked, machines := w.asked(), w.machines()
 	for i := range r.Differences {
 		d := &r.Differences[i]
 		d.Why = w.own(d, about[d.Task])
@@ -127,11 +128,11 @@ func (w *window) explain(r *Result) {
 			ofJob[job] = d.Task + ": " + d.Why
 		}
 	}
-	rest, n := w.rest(), map[string]int{}
+	n := map[string]int{}
 	for i := range r.Differences {
 		d := &r.Differences[i]
 		if d.Why == "" {
-			d.Why = cmp.Or(w.asked(jobOf(d.Task)), w.machines(d), ofJob[jobOf(d.Task)], rest)
+			d.Why = cmp.Or(asked.first("", jobOf(d.Task)), machines.first(d.machines()...), ofJob[jobOf(d.Task)], rest)
 		}
 		n[d.Why]++
 	}
@@ -181,33 +182,69 @@ func (w *window) own(d *Difference, about []*schema.EventRecord) string {
 	return ""
 }
 
-// asked is what somebody has asked for a job meanwhile, or for all of them.
-func (w *window) asked(job string) string {
-	for _, r := range w.records {
+// firsts are what the first event about a thing says, by its name: a plan and a history may both be of
+// all the tasks of a cell.
+type firsts map[string]said
+
+type said struct {
+	at   int // place of the record
+	text string
+}
+
+func (f firsts) add(at int, name, text string) {
+	if _, there := f[name]; !there {
+		f[name] = said{at, text}
+	}
+}
+
+// first returns what was said first of some names; "" for nothing.
+func (f firsts) first(names ...string) string {
+	var out *said
+	for _, name := range names {
+		if s, there := f[name]; there && (out == nil || s.at < out.at) {
+			out = &s
+		}
+	}
+	if out == nil {
+		return ""
+	}
+	return out.text
+}
+
+// asked is what somebody has asked for jobs meanwhile, or for all of them, by job; "" is all.
+func (w *window) asked() firsts {
+	out := firsts{}
+	for i, r := range w.records {
 		switch r.Kind {
 		case schema.EventSuspend, schema.EventResume, schema.EventRestart:
-			if r.Task == "" && (r.Job == "" || r.Job == job) {
-				return r.Message
+			if r.Task == "" {
+				out.add(i, r.Job, r.Message)
 			}
 		}
 	}
-	return ""
+	return out
 }
 
-// machines is what has happened to the machines that a task was to be on, or is on.
-func (w *window) machines(d *Difference) string {
+// machines is what has happened to machines.
+func (w *window) machines() firsts {
+	out := firsts{}
+	for i, r := range w.records {
+		if unplanned(r) {
+			out.add(i, r.Machine, "machine "+r.Machine+" "+r.Message)
+		}
+	}
+	return out
+}
+
+// machines returns the machines that a task was to be on, or is on; "" among them for none.
+func (d *Difference) machines() []string {
 	var names []string
 	for _, t := range []*plan.Task{d.Planned, d.Happened} {
 		if t != nil {
 			names = append(names, t.To, t.From)
 		}
 	}
-	for _, r := range w.records {
-		if unplanned(r) && slices.Contains(names, r.Machine) {
-			return "machine " + r.Machine + " " + r.Message
-		}
-	}
-	return ""
+	return names
 }
 
 // unplanned reports whether an event is about a machine, and nothing that a commit brings about.

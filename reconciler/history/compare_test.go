@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -163,5 +164,28 @@ func TestCompareUntil(t *testing.T) {
 	want := []history.Counts{{Fate: plan.Evicted, Happened: 1}, {Fate: plan.Restarts, Planned: 1}}
 	if diff := cmp.Diff(want, r.Counts); diff != "" || len(r.Reasons) != 1 || r.Reasons[0].Tasks != 1 {
 		t.Errorf("with all: %+v\n%s", r.Reasons, diff)
+	}
+}
+
+// TestCompareLarge: what it costs is what a plan and the events have, and not one times the other.
+func TestCompareLarge(t *testing.T) {
+	t.Parallel()
+	const tasks = 100_000
+	o, all, stopping := &plan.Outcome{}, make([]schema.Event, 0, 2*tasks), make([]uint64, 0, tasks)
+	for i := range tasks {
+		name := fmt.Sprintf("u/web/%d", i)
+		o.Tasks = append(o.Tasks, plan.Task{Name: name, Fate: plan.Starts, To: "m1"})
+		all = append(all, starts(name, "m2", uint64(i)), schema.Event{Kind: schema.EventMachine, Machine: fmt.Sprintf("other%d", i), Message: "joined"})
+		stopping = append(stopping, uint64(tasks+i))
+	}
+	done := make(chan *history.Result, 1)
+	go func() { done <- history.Compare(o, history.Window{Records: events(all...), Stopping: stopping}) }()
+	select {
+	case r := <-done:
+		if len(r.Differences) != tasks || len(r.Reasons) != 1 || r.Reasons[0].Why != "machine other0 joined" {
+			t.Errorf("%d differences, reasons %v", len(r.Differences), r.Reasons)
+		}
+	case <-time.After(2 * time.Minute): // one times the other is more than that, on the fastest machine
+		t.Fatal("it does not end")
 	}
 }

@@ -10,5 +10,6 @@
 // nothing to the master. What happened is read from the events: Compare is a function of a
 // plan and of records, and of nothing else.
 //
-// A Keeper may be called from any goroutine; Begin and Converged do not wait for a disk.
+// A Keeper may be called from any goroutine; Converged does not wait for a disk, so that the loop may
+// call it.
 package history

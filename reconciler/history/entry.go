@@ -20,6 +20,7 @@ const (
 	Converged  State = "converged"  // all is as desired
 	Superseded State = "superseded" // another commit came before that
 	Unsettled  State = "unsettled"  // it was not as desired an hour after the plan ended
+	Unread     State = "unreadable" // what was kept of it cannot be read: Unplanned says why
 )
 
 // Entry is a commit that a master took. Field names are stable.

@@ -86,7 +86,7 @@ func (f files) trim() error {
 			bytes += info.Size()
 		}
 		if i > 0 && (i >= keepFiles || bytes > keepBytes) {
-			if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil {
+			if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) { // another may trim, too
 				return err
 			}
 		}
@@ -103,14 +103,38 @@ func (f files) list(most int) ([]Entry, error) {
 	out := []Entry{}
 	for _, n := range names[:min(most, len(names))] {
 		var e Entry
-		if err := f.read(n.Name(), &e, nil); errors.Is(err, os.ErrNotExist) {
+		err := f.read(n.Name(), &e, nil)
+		if errors.Is(err, os.ErrNotExist) {
 			continue // it was too old by now
-		} else if err != nil {
-			return nil, err
+		}
+		if err != nil { // the others are as good as before
+			e = unread(n.Name(), err)
 		}
 		out = append(out, e)
 	}
 	return out, nil
+}
+
+// unread returns what is known of a file that cannot be read.
+func unread(name string, err error) Entry {
+	at, _, _ := strings.Cut(name, "-")
+	seen, _ := time.Parse(fileTime, at)
+	commit, _ := commitOf(name)
+	return Entry{Version: Version, Commit: commit, Seen: seen, State: Unread, Unplanned: err.Error()}
+}
+
+// sweep removes what a write has left that did not come to its end. Nobody writes meanwhile.
+func (f files) sweep() error {
+	entries, err := os.ReadDir(f.dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if name := e.Name(); strings.Contains(name, fileSuffix+".") && strings.HasSuffix(name, ".new") {
+			err = errors.Join(err, os.Remove(filepath.Join(f.dir, name)))
+		}
+	}
+	return err
 }
 
 // find returns the newest commit whose hash begins so; nil if there is none.

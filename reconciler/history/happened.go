@@ -23,7 +23,10 @@ type happening struct {
 // happened returns what has become of tasks by name, by events; stopping are the generations that
 // were being stopped before, which is not said again of them but for their end.
 func happened(records []*schema.EventRecord, stopping []uint64) map[string]*happening {
-	all := map[string]*happening{}
+	all, before := map[string]*happening{}, map[uint64]bool{}
+	for _, generation := range stopping {
+		before[generation] = true
+	}
 	for _, r := range records {
 		if r.Task == "" {
 			continue
@@ -31,7 +34,7 @@ func happened(records []*schema.EventRecord, stopping []uint64) map[string]*happ
 		h := all[r.Task]
 		if h == nil {
 			h = &happening{Task: plan.Task{Name: r.Task}, ended: map[uint64]bool{}}
-			if slices.Contains(stopping, r.Generation) {
+			if before[r.Generation] {
 				h.ended[r.Generation], h.From = true, r.Machine
 			}
 			all[r.Task] = h

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,6 +19,9 @@ import (
 // follows is for how long after its plan ends a cell is followed that is not as desired: what
 // happens later is not the commit's doing.
 const follows = time.Hour
+
+// endedBefore is why there is no plan of what a master was still to plan.
+const endedBefore = "the master ended before it was planned"
 
 // Config is what a Keeper needs; all of it.
 type Config struct {
@@ -62,11 +66,16 @@ type beginning struct {
 
 // New returns a Keeper that waits for Run.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, files: files{cfg.Dir}, begun: make(chan *beginning, 1), waiting: make(chan struct{}, 1), converged: map[string]time.Time{}}
+	k := &Keeper{cfg: cfg, files: files{cfg.Dir}, begun: make(chan *beginning, 1), waiting: make(chan struct{}, 1), converged: map[string]time.Time{}}
+	if err := k.files.sweep(); err != nil {
+		cfg.Log.Warn("what was left of writing the history of commits stays", "err", err)
+	}
+	return k
 }
 
 // Begin takes a commit that the master is about to take, with the cell as it is. The newest of
-// those that come while one is planned is planned next.
+// those that come while one is planned is planned next; of one that gives its place to it, Begin writes
+// that down.
 func (k *Keeper) Begin(commit schema.Compiled, m Moment) {
 	b := &beginning{commit: &commit, write: m.Write, entry: Entry{
 		Version: Version, Cell: m.Cell, Commit: commit.Commit, By: commit.By, Base: m.Applied, Seen: m.At, State: Open, After: k.newest(), Stopping: m.Stopping,
@@ -115,10 +124,17 @@ func (k *Keeper) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			select {
+			case b := <-k.begun:
+				b.entry.Unplanned = endedBefore
+				k.save(&Comparison{Entry: b.entry})
+			default:
+			}
 			return
 		case b := <-k.begun:
 			k.settle(b.entry.Commit)
 			k.plan(ctx, b)
+			k.keepConverged()
 		case <-k.waiting:
 			k.keepConverged()
 		}
@@ -131,9 +147,17 @@ func (k *Keeper) keepConverged() {
 	commits := slices.Collect(maps.Keys(k.converged))
 	k.mu.Unlock()
 	for _, commit := range commits {
-		if c, err := k.Commit(commit); err != nil {
+		begun, waits, err := k.stands(commit)
+		if waits {
+			continue // it is written when it is planned, and looked at again then
+		}
+		var c *Comparison
+		if begun && err == nil {
+			c, err = k.Commit(commit)
+		}
+		if err != nil {
 			k.cfg.Log.Error("history of a commit", "commit", commit, "err", err)
-		} else if c != nil && c.Cell != "" { // else it was not begun here
+		} else if c != nil {
 			k.save(c)
 		}
 		k.mu.Lock()
@@ -142,13 +166,21 @@ func (k *Keeper) keepConverged() {
 	}
 }
 
+// stands reports whether a commit has a file, and whether it waits to be planned, and has none of that.
+func (k *Keeper) stands(commit string) (begun, waits bool, err error) {
+	c, err := k.files.find(commit)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return c != nil, err == nil && k.current.Commit == commit && (c == nil || c.Seen.Before(k.current.Seen)), err
+}
+
 // plan plans a commit, and saves that.
 func (k *Keeper) plan(ctx context.Context, b *beginning) {
 	c := &Comparison{Entry: b.entry}
 	began := k.cfg.Now()
 	o, err := k.cfg.Plan(ctx, b.commit, b.write)
 	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+		err = errors.New(endedBefore)
 	}
 	if err != nil {
 		c.Unplanned = err.Error()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -186,6 +187,96 @@ func TestKeeperBound(t *testing.T) {
 		}
 		entries, err := os.ReadDir(dir)
 		if err != nil || len(entries) != 200 {
+			t.Errorf("%d files, %v", len(entries), err)
+		}
+	})
+}
+
+// TestKeeperConvergedFirst: a commit that converges before its turn to be planned has both in the end.
+func TestKeeperConvergedFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 { // which of the two Run sees first is not certain
+			l, slow := &log{}, make(chan struct{})
+			k := begin(t, t.TempDir(), l, func(c *schema.Compiled) (*plan.Outcome, error) {
+				if c.Commit == hash(1) {
+					<-slow
+				}
+				return restarts(), nil
+			})
+			l.commit(k, 1)
+			synctest.Wait()
+			time.Sleep(time.Second)
+			l.commit(k, 2)
+			k.Converged(hash(2), time.Now())
+			close(slow)
+			synctest.Wait()
+			if c := mustCommit(t, k, 2); c.State != history.Converged || c.Plan == nil {
+				t.Fatalf("%+v", c)
+			}
+		}
+	})
+}
+
+// TestKeeperEnds: of the commit that is planned when a master ends, and of that which waits, it is said why
+// they have no plan.
+func TestKeeperEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir, l := t.TempDir(), &log{}
+		k := history.New(history.Config{
+			Dir: dir, Events: l.Since, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+			Plan: func(ctx context.Context, _ *schema.Compiled, _ func(io.Writer) error) (*plan.Outcome, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { k.Run(ctx) })
+		for n := 1; n <= 2; n++ {
+			l.commit(k, n)
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+		cancel()
+		running.Wait()
+		again := begin(t, dir, l, nil)
+		for n := 1; n <= 2; n++ {
+			if c := mustCommit(t, again, n); c.Unplanned != "the master ended before it was planned" {
+				t.Errorf("commit %d: %+v", n, c)
+			}
+		}
+	})
+}
+
+// TestKeeperDamage: a file that cannot be read hides no other, and what a crash has left goes.
+func TestKeeperDamage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir, l := t.TempDir(), &log{}
+		k := begin(t, dir, l, func(*schema.Compiled) (*plan.Outcome, error) { return restarts(), nil })
+		for n := 1; n <= 2; n++ {
+			l.commit(k, n)
+			time.Sleep(time.Second)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) != 2 {
+			t.Fatalf("%d files, %v", len(entries), err)
+		}
+		second := filepath.Join(dir, entries[1].Name())
+		if err := errors.Join(os.WriteFile(second, []byte("half"), 0o600), os.WriteFile(second+".123.new", nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		again := begin(t, dir, l, nil)
+		list, err := again.List(9)
+		if err != nil || len(list) != 2 || list[0].Commit != hash(2) || list[0].State != history.Unread || list[0].Seen.IsZero() || list[1].State != history.Superseded {
+			t.Errorf("list %+v, %v", list, err)
+		}
+		if c, err := again.Commit(hash(2)); err == nil {
+			t.Errorf("half a commit: %+v", c)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 			t.Errorf("%d files, %v", len(entries), err)
 		}
 	})

@@ -30,8 +30,16 @@ import (
 var everything = []struct{ method, path string }{
 	{"GET", "/"},
 	{"GET", "/v1/status"},
+	{"GET", "/v1/jobs"},
+	{"GET", "/v1/tasks"},
+	{"GET", "/v1/machines"},
+	{"GET", "/v1/endpoints"},
+	{"GET", "/v1/services"},
+	{"GET", "/v1/http_sd"},
+	{"GET", "/v1/history"},
 	{"GET", "/v1/usage"},
 	{"GET", "/v1/why?job=search/web"},
+	{"GET", "/v1/why/service?name=search/front"},
 	{"GET", "/v1/events"},
 	{"GET", "/v1/logs?task=search/web/0"},
 	{"GET", "/v1/commit?name=0123456789"},
@@ -42,6 +50,7 @@ var everything = []struct{ method, path string }{
 	{"POST", "/v1/suspend?name=all&reason=x"},
 	{"POST", "/v1/resume?name=all"},
 	{"POST", "/v1/restart?name=search/web&reason=x"},
+	{"POST", "/v1/forget?machine=m1&reason=x"},
 	{"POST", "/v1/page"},
 }
 

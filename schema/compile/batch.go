@@ -213,6 +213,7 @@ func (b *batch) request(u *unit) (request, *schema.Diagnostic) {
 	for _, n := range b.p.policies {
 		req.Policies = append(req.Policies, n.dir)
 	}
+	req.Policies = slices.Compact(req.Policies) // they are in order
 	return req, nil
 }
 

@@ -59,9 +59,10 @@ func (p *planner) link() {
 		}
 	}
 	for _, dir := range slices.Sorted(maps.Keys(p.folders)) {
-		f := p.folders[dir]
-		if first(dir) && slices.ContainsFunc(f.files, func(s source) bool { return s.policy != nil }) {
-			p.policies = append(p.policies, f.nodes[0])
+		for _, n := range p.folders[dir].nodes { // more than one is a mistake, for which no policy is left out
+			if first(dir) && slices.ContainsFunc(n.files, func(s source) bool { return s.policy != nil }) {
+				p.policies = append(p.policies, n)
+			}
 		}
 	}
 }

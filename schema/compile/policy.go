@@ -49,12 +49,17 @@ func findPolicies(data []byte) *schema.Position {
 	if err != nil {
 		return &schema.Position{Line: 1, Column: 1}
 	}
+	var found *schema.Position
 	for _, d := range f.Decls {
-		if field, ok := d.(*ast.Field); ok && lax.Label(field) == policyField {
-			return &schema.Position{Line: field.Pos().Line(), Column: field.Pos().Column()}
-		}
+		ast.Walk(d, func(n ast.Node) bool { // also into what is embedded, such as if … {_policy: …}
+			field, ok := n.(*ast.Field)
+			if ok && found == nil && lax.Label(field) == policyField {
+				found = &schema.Position{Line: field.Pos().Line(), Column: field.Pos().Column()}
+			}
+			return !ok
+		}, nil)
 	}
-	return nil
+	return found
 }
 
 // policy is one policy, from the package that declares it.
@@ -97,7 +102,7 @@ func loadPolicies(req request, strict *loaded) *policies {
 			}
 		}
 		var found []mistake
-		eachHidden(l, policyField, func(name string, v cue.Value) {
+		err := eachHidden(l, policyField, func(name string, v cue.Value) {
 			r := &policyReader{policy: &policy{name: name, paths: []string{"."}, severity: schema.Error, value: v, at: l.where.of([]string{policyField, name}, true), from: l}}
 			r.read()
 			found = append(found, r.diags...)
@@ -106,28 +111,39 @@ func loadPolicies(req request, strict *loaded) *policies {
 				ps.paths, ps.own = append(ps.paths, r.named...), ps.own+1
 			}
 		})
+		if err != nil {
+			found = append(found, mistake{Diagnostic: schema.Diagnostic{
+				Severity: schema.Error, Rule: schema.RulePolicy, Position: l.where.of([]string{policyField}, false), Field: policyField,
+				Message: "is not a struct", Expected: "policies by name: NAME: {…}",
+			}})
+		}
 		ps.diags = append(ps.diags, tidy(found)...)
 	}
 	return ps
 }
 
-// eachHidden calls f for each field of a hidden top-level field of a package.
-func eachHidden(l *loaded, hidden string, f func(name string, v cue.Value)) {
+// eachHidden calls f for each field of a hidden top-level field of a package. It errs if that
+// is there and no struct.
+func eachHidden(l *loaded, hidden string, f func(name string, v cue.Value)) error {
 	it, err := l.value.Fields(cue.Hidden(true))
 	if err != nil {
-		return
+		return nil //nolint:nilerr // the package has no fields
 	}
 	for it.Next() {
 		if it.Selector().String() != hidden {
 			continue
 		}
 		fields, err := it.Value().Fields()
-		for err == nil && fields.Next() {
+		if err != nil {
+			return err
+		}
+		for fields.Next() {
 			if name, ok := label(fields); ok {
 				f(name, fields.Value())
 			}
 		}
 	}
+	return nil
 }
 
 // policyReader reads a policy.
@@ -253,11 +269,21 @@ func (ps *policies) apply(c *collection) (out []mistake) {
 // lack, or compares what cannot be compared.
 var ofPolicy = regexp.MustCompile(`undefined field|index out of range|non-concrete|concrete value|not allowed|invalid operand|cannot |division`)
 
+// texts are what a message quotes, of the object or the policy: to its end if that is cut off.
+var texts = regexp.MustCompile(`"([^"\\]|\\.)*("|$)`)
+
+// isUnfit reports whether an error says that a policy cannot be evaluated: not if its own
+// call of error is the reason, which may use the same words.
+func (p *policy) isUnfit(e errors.Error) bool {
+	check, ok := terms.CheckAt(p.from.where.fileAt(e.Position()), e.Position())
+	return !(ok && check.Holds == "") && ofPolicy.MatchString(texts.ReplaceAllString(errorText(e), ""))
+}
+
 // broken says which value of an object breaks a policy, or that the policy cannot be
 // evaluated for it.
 func (p *policy) broken(c *collection, o *object, joined cue.Value, errs []errors.Error) mistake {
 	top := []string{string(o.Kind), o.Name}
-	at := slices.IndexFunc(errs, func(e errors.Error) bool { return !ofPolicy.MatchString(errorText(e)) })
+	at := slices.IndexFunc(errs, func(e errors.Error) bool { return !p.isUnfit(e) })
 	if at < 0 {
 		return p.unfit(fieldPath(top), errs[0])
 	}
@@ -265,12 +291,13 @@ func (p *policy) broken(c *collection, o *object, joined cue.Value, errs []error
 	m := mistake{Diagnostic: schema.Diagnostic{
 		Severity: p.severity, Rule: schema.RulePolicy, Field: fieldPath(top), Hint: fmt.Sprintf("policy %s is at %s", p.name, p.at),
 	}}
-	m.Message, _ = joined.LookupPath(cue.ParsePath("message")).String()
+	var noMessage error
+	m.Message, noMessage = joined.LookupPath(cue.ParsePath("message")).String()
 	if check, ok := terms.CheckAt(p.from.where.fileAt(e.Position()), e.Position()); ok && check.Holds == "" {
 		m.Message = errorText(e)
 	}
 	if m.Message == "" {
-		return p.unfit(fieldPath(top), errs[0]) // the message refers to what the object lacks
+		return p.unfit(fieldPath(top), slices.Concat(errors.Errors(noMessage), errs)[0]) // the message refers to what the object lacks
 	}
 	path := unquoted(e.Path())
 	if n := slices.Index(path, p.name); n >= 0 && len(path) > n+1 {

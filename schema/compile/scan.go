@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"bytes"
 	"fmt"
 	"path"
 	"strconv"
@@ -28,7 +29,11 @@ type header struct {
 // same content may stand in several files.
 func scan(data []byte, limit int) (h *header) {
 	if d := scanText(data, limit); d != nil {
-		return &header{err: d}
+		h = &header{err: d}
+		if bytes.Contains(data, []byte(policyField)) { // it must not be taken for one without
+			h.policy = &schema.Position{Line: 1, Column: 1}
+		}
+		return h
 	}
 	defer func() {
 		if p := recover(); p != nil {

@@ -147,22 +147,29 @@ func (v *verdict) data(objects []object) {
 		}
 		of[o.Name] = data
 	}
+	noPath := func(h cases.Text) bool { // nothing lacks that
+		err := cue.ParsePath(h.Text).Err()
+		if err != nil {
+			v.add(position(h.At), "", fmt.Sprintf("%q is no data path", h.Text), "one such as job.web.task.health")
+		}
+		return err != nil
+	}
 	for _, h := range v.test.Has {
-		if _, ok := lookUp(whole, h.Text); !ok {
+		if _, ok := lookUp(whole, h.Text); !ok && !noPath(h) {
 			v.add(position(h.At), "", h.Text+" is not there", "a value")
 		}
 	}
 	for _, h := range v.test.Lacks {
-		if got, ok := lookUp(whole, h.Text); ok {
+		if got, ok := lookUp(whole, h.Text); !noPath(h) && ok {
 			v.add(position(h.At), "", fmt.Sprintf("%s is %s", h.Text, terms.Clip(text(got))), "no value")
 		}
 	}
 	if v.test.HasWant {
-		eachHidden(v.from, cases.Hidden, func(name string, w cue.Value) {
+		_ = eachHidden(v.from, cases.Hidden, func(name string, w cue.Value) {
 			if name == cases.Want {
 				v.compare(nil, whole, w)
 			}
-		})
+		}) // it is a struct: Select makes it
 	}
 }
 
@@ -207,7 +214,7 @@ func (v *verdict) compare(at []string, got any, want cue.Value) {
 		v.add(pos, fieldPath(at), "is "+terms.Clip(text(got)), terms.Clip(fmt.Sprint(want)))
 		return
 	}
-	if word, ok := expected.(string); ok && at[len(at)-1] == "priority" {
+	if word, ok := expected.(string); ok && len(at) > 0 && at[len(at)-1] == "priority" {
 		if floor, known := schema.Band(word).Floor(); known { // as jobs say it
 			expected = json.Number(strconv.Itoa(int(floor)))
 		}

@@ -143,17 +143,27 @@ func (s *server) refuse(id json.RawMessage, why string) error {
 	return s.editor.send(map[string]any{"id": id, "error": map[string]any{"code": methodNotFound, "message": why}})
 }
 
-// pass gives a message to the other server, and reports whether there is one.
+// pass gives a message to the other server, and reports whether there is one. It waits until
+// that has read it, without the lock: the other may have to be rid of answers first.
 func (s *server) pass(m *message) bool {
+	asks := len(m.ID) > 0 && m.Method != ""
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.other == nil {
-		return false
-	}
-	if len(m.ID) > 0 && m.Method != "" {
+	other := s.other
+	if other != nil && asks {
 		s.waiting[string(m.ID)] = m.ID
 	}
-	return s.other.raw(m.raw) == nil
+	s.mu.Unlock()
+	if other == nil {
+		return false
+	}
+	if other.raw(m.raw) == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, unanswered := s.waiting[string(m.ID)]
+	delete(s.waiting, string(m.ID))
+	return asks && !unanswered // else alone has said that there is no answer
 }
 
 // fromEditor handles a message of the editor.

@@ -270,6 +270,27 @@ func TestOther(t *testing.T) {
 	}
 }
 
+// TestOtherBusy: while the other server writes long answers and so reads nothing, these are
+// taken from it, whatever the editor asks meanwhile.
+func TestOtherBusy(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const asked = 50
+	c := connect(t, []string{exe, otherArg})
+	long := strings.Repeat("x", 200<<10) // more than a pipe holds
+	for id := 1; id <= asked; id++ {
+		c.send(long, nil, id)
+	}
+	for id := 1; id <= asked; id++ {
+		if m := c.answer(id); string(m.Result) != `"other `+long+`"` {
+			t.Fatalf("%d: %d bytes", id, len(m.Result))
+		}
+	}
+}
+
 func TestWord(t *testing.T) {
 	t.Parallel()
 	text := []byte("a: \"x, \\\" y\" // z\nb: é\n")

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/musterhq/muster/nodeagent/naming"
@@ -13,11 +14,13 @@ import (
 // Claim is a task of this machine that has a network of its own.
 type Claim struct {
 	Job       naming.Name
+	Index     int
 	Addresses []netip.Addr
 	// Shared says that other tasks may be in its network; Ports are what it has there.
 	Shared bool
 	Ports  schema.Ports
-	// Policy is that with which it was started, and counts until the directory knows the job.
+	// Policy is that with which it was started, and counts until the directory knows the task, unless
+	// the job has one there already: before, the directory may be older than the policy.
 	Policy *schema.Policy
 }
 
@@ -36,6 +39,8 @@ type State struct {
 	// Selves are addresses that may connect to themselves: all of Guards.
 	Selves map[netip.Addr]struct{}
 	Groups map[string]Group
+
+	policies map[naming.Name]*schema.Policy // of the jobs that have Groups
 }
 
 // Port is a port of an address.
@@ -66,43 +71,69 @@ func GroupOf(job naming.Name) string {
 	return groupPrefix + hex.EncodeToString(sum[:8])
 }
 
+// Guarded reports whether not everyone may connect to one of some addresses.
+func Guarded(now *naming.Snapshot, claims []Claim, at []netip.Addr) bool {
+	return slices.ContainsFunc(claims, func(c Claim) bool {
+		return slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool { return slices.Contains(at, a) }) && c.policy(now) != nil
+	})
+}
+
 // Of returns what is to be in the kernel for the tasks of a machine. It takes time in proportion to all
-// tasks of the cell if one of the machine's is guarded.
-func Of(now *naming.Snapshot, claims []Claim) State {
-	s := State{Guards: map[netip.Addr]string{}, Ports: map[Port]string{}, Selves: map[netip.Addr]struct{}{}, Groups: map[string]Group{}}
-	var network *schema.CellNetwork
-	if c := now.Cell(); c != nil {
-		network = &c.Network
-	}
+// tasks of the cell if there is a job among theirs that has a policy, and had no group or another policy
+// before: else its group is what it was, be the snapshot newer. The zero State is nothing before.
+func Of(now *naming.Snapshot, claims []Claim, before State) State {
 	policies := map[naming.Name]*schema.Policy{}
+	guarded := make([]bool, len(claims))
 	for i := range claims {
-		c := &claims[i]
-		p := c.Policy
-		if job, ok := now.Job(c.Job.User, c.Job.Name); ok {
-			p = job.Policy
-		}
-		if p = network.PolicyOf(p); p != nil {
-			policies[c.Job] = p
+		if p := claims[i].policy(now); p != nil {
+			policies[claims[i].Job], guarded[i] = p, true
 		}
 	}
+	s := State{Guards: map[netip.Addr]string{}, Ports: map[Port]string{}, Selves: map[netip.Addr]struct{}{}, Groups: map[string]Group{}, policies: policies}
 	if len(policies) == 0 {
 		return s
 	}
 	for i := range claims {
-		if c := &claims[i]; policies[c.Job] != nil {
-			s.guard(c)
+		if guarded[i] {
+			s.guard(&claims[i])
 		}
 	}
 	for i := range claims {
 		if c := &claims[i]; c.Shared {
-			s.share(c, policies[c.Job] != nil)
+			s.share(c, guarded[i])
 		}
 	}
+	unknown := map[naming.Name]*schema.Policy{}
 	for job, p := range policies {
-		s.Groups[GroupOf(job)] = Group{map[netip.Addr]struct{}{}, p.Ranges()}
+		name := GroupOf(job)
+		if g, ok := before.Groups[name]; ok && reflect.DeepEqual(before.policies[job], p) {
+			s.Groups[name] = g
+			continue
+		}
+		s.Groups[name], unknown[job] = Group{map[netip.Addr]struct{}{}, p.Ranges()}, p
 	}
-	s.admit(now, policies)
+	if len(unknown) > 0 {
+		s.admit(now, unknown)
+	}
 	return s
+}
+
+// policy returns the policy in force for a task; nil if everyone may connect.
+func (c *Claim) policy(now *naming.Snapshot) *schema.Policy {
+	var network *schema.CellNetwork
+	if cell := now.Cell(); cell != nil {
+		network = &cell.Network
+	}
+	if job, ok := now.Job(c.Job.User, c.Job.Name); ok && (job.Policy != nil || c.listed(now)) {
+		return network.PolicyOf(job.Policy)
+	}
+	return network.PolicyOf(c.Policy)
+}
+
+// listed reports whether the directory knows the task where it is.
+func (c *Claim) listed(now *naming.Snapshot) bool {
+	t, ok := now.Task(c.Job.User, c.Job.Name, c.Index)
+	return ok && slices.ContainsFunc(c.Addresses, t.At)
 }
 
 // guard guards the addresses of a task.

@@ -112,17 +112,44 @@ func TestOf(t *testing.T) {
 		"the cell is closed":              {directory(schema.PolicyClosed, front, web(nil)), []policy.Claim{claim("ana", "web", nil, "10.64.1.2")}, "10.64.1.2: ana/web\nana/web < [] []"},
 		"before the directory has it":     {directory("", front), []policy.Claim{claim("ana", "web", byTier, "10.64.1.2")}, "10.64.1.2: ana/web\nana/web < [10.64.2.5 fd00::2:5] []"},
 		"the directory knows better":      {directory("", front, web(nil)), []policy.Claim{claim("ana", "web", byTier, "10.64.1.2")}, ""},
+		"the directory is older than it":  {directory("", front, web(nil)), []policy.Claim{claim("ana", "web", nil, "10.64.1.2"), claim("ana", "web", byTier, "10.64.1.3")}, "10.64.1.3: ana/web\nana/web < [10.64.2.5 fd00::2:5] []"},
 		"not here":                        {directory("", front, web(byTier)), nil, ""},
 		"beside one in a shared network":  {directory("", front, web(byTier), tasks("ana", "log", "", nil, "10.64.1.2")), []policy.Claim{claim("ana", "web", nil, "10.64.1.2", 80), claim("ana", "log", nil, "10.64.1.2", 90)}, "10.64.1.2: refuse\n10.64.1.2:80: ana/web\n10.64.1.2:90: admit\nana/web < [10.64.2.5 fd00::2:5] []"},
 		"none of those that share it has": {directory("", front), []policy.Claim{claim("ana", "web", nil, "10.64.1.2", 80), claim("ana", "log", nil, "10.64.1.2", 90)}, ""},
 	} {
-		s := policy.Of(c.known, c.claims)
+		s := policy.Of(c.known, c.claims, policy.State{})
 		if diff := cmp.Diff(c.want, describe(s, "ana/web", "ana/log")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 		if len(s.Selves) != len(s.Guards) {
 			t.Errorf("%s: %d addresses reach themselves, of %d that are guarded", name, len(s.Selves), len(s.Guards))
 		}
+	}
+}
+
+// TestBefore: a further task of a job has the group that this has, and a job whose policy has changed
+// another one, of what is known now.
+func TestBefore(t *testing.T) {
+	t.Parallel()
+	byTier, ops := from(schema.PolicyPeer{Selector: "tier=front"}), from(schema.PolicyPeer{Users: []string{"ops"}})
+	first := claim("ana", "web", nil, "10.64.1.2")
+	probe := tasks("ops", "probe", "", nil, "10.64.2.7")
+	known := directory("", tasks("ana", "front", "tier=front", nil, "10.64.2.5"), probe, tasks("ana", "web", "", byTier, "10.64.1.2"))
+	s := policy.Of(known, []policy.Claim{first}, policy.State{})
+	claims := []policy.Claim{first, claim("ana", "web", nil, "10.64.1.3"), claim("ana", "log", ops, "10.64.1.4")}
+	known = directory("", tasks("ana", "front", "tier=front", nil, "10.64.2.6"), probe, tasks("ana", "web", "", byTier, "10.64.1.2"))
+	s = policy.Of(known, claims, s)
+	want := "10.64.1.2: ana/web\n10.64.1.3: ana/web\n10.64.1.4: ana/log\nana/log < [10.64.2.7 fd00::2:7] []\nana/web < [10.64.2.5 fd00::2:5] []"
+	if diff := cmp.Diff(want, describe(s, "ana/web", "ana/log")); diff != "" {
+		t.Errorf("with further tasks (-want +got):\n%s", diff)
+	}
+	known = directory("", probe, tasks("ana", "web", "", ops, "10.64.1.2"))
+	want = "10.64.1.2: ana/web\nana/web < [10.64.2.7 fd00::2:7] []"
+	if diff := cmp.Diff(want, describe(policy.Of(known, claims[:1], s), "ana/web")); diff != "" {
+		t.Errorf("with another policy (-want +got):\n%s", diff)
+	}
+	if at := []netip.Addr{addr("10.64.1.2")}; !policy.Guarded(known, claims, at) || policy.Guarded(known, claims[2:], at) {
+		t.Error("what is guarded is not what has a policy")
 	}
 }
 
@@ -143,7 +170,11 @@ func BenchmarkOf(b *testing.B) {
 	for i := range 100 {
 		claims = append(claims, claim("ana", fmt.Sprint("web", i/10), from(schema.PolicyPeer{Selector: "tier=front"}), fmt.Sprint("10.64.1.", 2+i)))
 	}
-	for b.Loop() {
-		policy.Of(known, claims)
+	for name, before := range map[string]policy.State{"all": {}, "more claims": policy.Of(known, claims, policy.State{})} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				policy.Of(known, claims, before)
+			}
+		})
 	}
 }

@@ -58,12 +58,14 @@ func (w *way) set(ranges []netip.Prefix, from netip.Addr) (made []netip.Prefix, 
 		needed = true
 		err := w.bridge()
 		if err == nil {
-			err = w.change((*netlink.Handle).RouteReplace, p, from)
+			err = w.change((*netlink.Handle).RouteAdd, p, from)
 		}
 		if err == nil {
 			made = append(made, p)
 		}
-		errs = append(errs, err)
+		if !errors.Is(err, unix.EEXIST) { // else somebody wants it not to be reached
+			errs = append(errs, err)
+		}
 	}
 	if !needed {
 		errs = append(errs, w.remove())

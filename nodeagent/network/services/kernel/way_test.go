@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/network/services/kernel"
 	"github.com/musterhq/muster/schema"
@@ -103,6 +104,14 @@ func TestWay(t *testing.T) {
 			return err
 		}
 		step("a default route of IPv4", both, []netip.Prefix{services6})
+		refusal := &netlink.Route{Dst: &net.IPNet{IP: services4.Addr().AsSlice(), Mask: net.CIDRMask(16, 32)}, Type: unix.RTN_UNREACHABLE}
+		if err := netlink.RouteAdd(refusal); err != nil {
+			return err
+		}
+		step("others refuse it", both, nil)
+		if err := netlink.RouteDel(refusal); err != nil {
+			t.Errorf("the route of others: %v", err)
+		}
 		return nil
 	})
 }
