@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -88,6 +89,7 @@ type moves struct {
 	pass
 	budget disruption
 	bounds *moveBounds
+	keep   func(snapshot.On) // room on the machine that a task moves to, see scheduler.keepPlace
 }
 
 // setRight has the record of moves stored without times that a clock wrote down which was
@@ -103,6 +105,7 @@ func (s *moves) setRight() {
 func (s *moves) move(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
 	cause.Kind, cause.At = schema.CauseRebalance, s.Now
 	if s.budget.disrupt(job, t, cause) == "" {
+		s.keep(snapshot.On{Task: job.Task(t.Index), Machine: cause.To}) // others may move in this step, too
 		s.bounds.moving++
 		s.bounds.moved = withSpent(s.bounds.moved, schema.Disrupted{At: s.Now, Tasks: 1})
 		s.store()

@@ -30,6 +30,9 @@ type scheduler struct {
 func (s *scheduler) place(inside bool) {
 	asks := s.open(inside)
 	if len(asks) == 0 {
+		if !inside {
+			s.keepPlaces() // others may be moved, too
+		}
 		return
 	}
 	if s.why == nil {
@@ -124,13 +127,18 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 // when they are stopped until they are placed.
 func (s *scheduler) keepPlaces() {
 	for _, to := range s.stops.moves {
-		job, t := s.Admitted(to.Task.JobName), s.Task(to.Task)
-		_, asks := s.asks.of[to.Task]
-		if job == nil || t == nil || t.Machine == "" && !asks || t.Machine != "" && t.Stop == nil {
-			continue
-		}
-		s.cell.Snapshot().Claim(s.placement(snapshot.Ask{Task: to.Task, Job: job, Data: s.Job(to.Task.JobName).Admitted}), to.Machine, nil, false)
+		s.keepPlace(to)
 	}
+}
+
+// keepPlace keeps room on the machine that a task moves to, as far as there is any.
+func (s *scheduler) keepPlace(to snapshot.On) {
+	job, t := s.Admitted(to.Task.JobName), s.Task(to.Task)
+	_, asks := s.asks.of[to.Task]
+	if job == nil || t == nil || t.Machine == "" && !asks || t.Machine != "" && t.Stop == nil {
+		return
+	}
+	s.cell.Snapshot().Claim(s.placement(snapshot.Ask{Task: to.Task, Job: job, Data: s.Job(to.Task.JobName).Admitted}), to.Machine, nil, false)
 }
 
 // assign makes a decision of placement the task's newest generation.

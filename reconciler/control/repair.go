@@ -106,6 +106,8 @@ func neverMoved(want *schema.Job) string {
 		return "they are sticky"
 	case want.NeverTwice():
 		return "they must never run twice"
+	case want.Together:
+		return "they have places together"
 	}
 	return ""
 }
