@@ -20,11 +20,6 @@ const (
 	// how long in one that waits for something which may come by itself.
 	settled = 2 * time.Minute
 	quiet   = 15 * time.Minute
-	// restless is for how long a round comes when the master wants one; after that, in
-	// which nothing happened, they come every so often at most: what a master does for
-	// good order it looks at for longer than that.
-	restless = 10 * time.Second
-	seldom   = 2 * time.Second
 )
 
 // DefaultLimit is the most virtual time for which a cell is followed.
@@ -307,9 +302,6 @@ func (c *Cell) next() time.Time {
 		if !m.due.IsZero() && m.due.Before(next) {
 			next = m.due
 		}
-	}
-	if calm := c.now.Add(seldom); len(c.active) == 0 && c.now.Sub(c.wrote) >= restless && next.Before(calm) {
-		return calm
 	}
 	if next.Before(c.now) {
 		return c.now.Add(time.Millisecond) // the master is late for what it has just done
