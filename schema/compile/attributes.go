@@ -33,13 +33,16 @@ func withoutEffect(f *ast.File, data []byte) (out []schema.Diagnostic) {
 		case "extern":
 			extern = extern || strings.Trim(strings.TrimSpace(body), `"`) == "embed"
 		case "if":
+			if len(body) > maxParsed {
+				continue
+			}
 			if e, err := parser.ParseExpr("-", body); err == nil && !holds(e, 0) {
 				warn(a.Pos(), fmt.Sprintf("the file is not read: @if(%s) never holds, since nothing sets tags", body),
 					"remove the line, and write what differs as data: in a directory of its own, or with if in CUE")
 			}
 		}
 	}
-	if extern || !schema.Embeds(data) {
+	if extern || len(data) > maxParsed || !schema.Embeds(data) {
 		return out
 	}
 	if whole, err := parser.ParseFile("-", data); err == nil {

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
@@ -39,11 +40,24 @@ const policyField = "_policy"
 // policyFields are the fields of a policy beside the kinds of objects.
 var policyFields = []string{"paths", "except", "severity", "message"}
 
+// policyLabel finds what may be the label of policies, in a file that is not parsed: perhaps
+// also in a text, or deeper.
+var policyLabel = regexp.MustCompile(`(^|[\n{,=])[ \t\r]*_policy[ \t\r]*[:?!~]`)
+
 // findPolicies reports whether a file may have policies, and where they begin: also one
 // that cannot be parsed, which must not be taken for one without.
 func findPolicies(data []byte) *schema.Position {
 	if !strings.Contains(string(data), policyField) {
 		return nil
+	}
+	if len(data) > maxParsed {
+		at := policyLabel.FindIndex(data)
+		if at == nil {
+			return nil
+		}
+		before := data[:at[1]]
+		line := bytes.LastIndexByte(before, '\n') + 1
+		return &schema.Position{Line: 1 + bytes.Count(before, []byte("\n")), Column: 1 + bytes.LastIndex(before[line:], []byte(policyField))}
 	}
 	f, err := parser.ParseFile("-", data)
 	if err != nil {

@@ -21,6 +21,9 @@ import (
 	"github.com/musterhq/muster/schema/valid"
 )
 
+// maxTests is the largest file of tests, in bytes. They are read outside of a child, too.
+const maxTests = 128 << 10
+
 // casesOf returns the tests of a request's package, in the order of their files, and what in
 // these is no test.
 func casesOf(req request) (out []cases.Case, wrong []schema.Diagnostic) {
@@ -28,6 +31,10 @@ func casesOf(req request) (out []cases.Case, wrong []schema.Diagnostic) {
 		wrong = append(wrong, schema.Diagnostic{Severity: schema.Error, Rule: schema.RuleTest, Position: position(at), Message: message, Hint: hint})
 	}
 	for _, name := range testsOf(req) {
+		if n := len(req.Files[name]); n > maxTests {
+			wrong = append(wrong, withHint(firstOf(name, schema.RuleLimit, fmt.Sprintf("the file has %d bytes, more than %d", n, maxTests)), "split it"))
+			continue
+		}
 		f, err := parser.ParseFile("/"+name, req.Files[name])
 		if err != nil {
 			first := errors.Errors(err)[0]
