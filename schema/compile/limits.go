@@ -49,3 +49,7 @@ func (l Limits) withDefaults() Limits {
 
 // frameBytes is the largest answer of a child: JSON of JSON, and diagnostics.
 func (l Limits) frameBytes() int { return 2*l.OutputBytes + 16<<20 }
+
+// maxParsed is the largest file, in bytes, that is parsed whole outside of a child: how deep
+// the parser goes is bounded by nothing else, and ends the process.
+const maxParsed = 16 << 10

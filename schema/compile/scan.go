@@ -25,10 +25,6 @@ type header struct {
 	silent  []schema.Diagnostic // warnings of what CUE leaves out silently; without a path, as err
 }
 
-// maxParsed is the largest file, in bytes, that is parsed whole outside of a child: how deep
-// the parser goes is bounded by nothing else, and ends the process.
-const maxParsed = 16 << 10
-
 // scan reads the header of a file. Its diagnostic has no path yet, since the
 // same content may stand in several files.
 func scan(data []byte, limit int) (h *header) {

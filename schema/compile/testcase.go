@@ -32,7 +32,10 @@ func casesOf(req request) (out []cases.Case, wrong []schema.Diagnostic) {
 	}
 	for _, name := range testsOf(req) {
 		if n := len(req.Files[name]); n > maxTests {
-			wrong = append(wrong, withHint(firstOf(name, schema.RuleLimit, fmt.Sprintf("the file has %d bytes, more than %d", n, maxTests)), "split it"))
+			wrong = append(wrong, schema.Diagnostic{
+				Severity: schema.Error, Rule: schema.RuleLimit, Position: schema.Position{Path: name, Line: 1, Column: 1},
+				Message: fmt.Sprintf("the file has %d bytes, more than %d", n, maxTests), Hint: "split it",
+			})
 			continue
 		}
 		f, err := parser.ParseFile("/"+name, req.Files[name])
