@@ -87,7 +87,7 @@ var least = map[schema.Kind]string{
 	schema.KindCell: `{"network":{"range":"10.0.0.0/8","range6":"fd00::/16"}}`, schema.KindMachine: `{"cell":"c"}`, schema.KindPriority: `{"value":250}`, schema.KindTenant: `{"paths":["a"]}`,
 	schema.KindQuota:    `{"user":"a","cell":"c","band":"free"}`,
 	schema.KindService:  `{"user":"a","cell":"c","selector":"x=y","ports":{"http":{"port":80}}}`,
-	schema.KindAllocSet: `{"user":"a","cell":"c","resources":{"cpuMilli":1,"ramBytes":1048576,"diskBytes":0}}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]}}}`,
+	schema.KindAllocSet: `{"user":"a","cell":"c","resources":{"cpuMilli":1,"ramBytes":1048576,"diskBytes":0}}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]},"isolation":{"network":"own"}}}`,
 }
 
 // TestJSONSchemaBounds probes each field of each kind with values within and
