@@ -16,9 +16,11 @@ TEXT ·vfork(SB), NOSPLIT, $0-40
 	RET
 
 child:
-	// On its own stack, which begins here.
+	// On its own stack, which begins here. The call is by a register: what it takes is none of the
+	// caller's stack, which the linker would add.
 	MOVQ R12, AX
 	PUSHQ $0
 	PUSHQ AX
-	CALL ·goOn(SB)
+	LEAQ ·goOn(SB), R13
+	CALL R13
 	INT  $3

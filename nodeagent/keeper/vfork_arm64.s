@@ -15,8 +15,10 @@ TEXT ·vfork(SB), NOSPLIT, $0-40
 	RET
 
 child:
-	// On its own stack, which begins here.
+	// On its own stack, which begins here. The call is by a register: what it takes is none of the
+	// caller's stack, which the linker would add.
 	SUB  $32, RSP
 	MOVD R19, 8(RSP)
-	BL   ·goOn(SB)
+	MOVD $·goOn(SB), R20
+	CALL (R20)
 	BRK
