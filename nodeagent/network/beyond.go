@@ -6,11 +6,9 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-)
 
-// mostElements is how many elements of a set are in one message: 64 KiB is the longest attribute of
-// netlink. It is even, since an interval is two.
-const mostElements = 400
+	"github.com/musterhq/muster/nodeagent/network/netfilter"
+)
 
 // beyondRanges returns the subnets with routes that are not of the cell's ranges any more, and of which
 // tasks may still have addresses: what is sent between these, and from and to others, keeps its source.
@@ -78,7 +76,7 @@ func unlessBeyond(c *nftables.Conn, t *nftables.Table, beyond []netip.Prefix, v4
 			elements = append(elements, nftables.SetElement{Key: s.before.AsSlice(), IntervalEnd: true})
 		}
 	}
-	for part := range slices.Chunk(elements, mostElements) {
+	for part := range slices.Chunk(elements, netfilter.PerMessage) {
 		if err := c.SetAddElements(set, part); err != nil {
 			return nil, err
 		}

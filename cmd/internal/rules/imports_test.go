@@ -286,8 +286,12 @@ var layers = []layer{
 		"it is part of each keeper",
 	},
 	{
+		"nodeagent/network/netfilter", nil,
+		"it is what all tables of nftables share, and knows none of them",
+	},
+	{
 		"nodeagent/network",
-		[]string{"schema", "schema/thread"},
+		[]string{"nodeagent/network/netfilter", "schema", "schema/thread"},
 		"it makes networks for keys that mean nothing to it, and is put together with those who run tasks",
 	},
 	{
@@ -307,7 +311,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/network/policy/kernel",
-		[]string{"nodeagent/network/policy"},
+		[]string{"nodeagent/network/netfilter", "nodeagent/network/policy"},
 		"it programs a state, and knows nothing of where that is from",
 	},
 	{
@@ -322,7 +326,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/network/services/kernel",
-		[]string{"nodeagent/naming", "nodeagent/network/services", "schema/filelock"},
+		[]string{"nodeagent/naming", "nodeagent/network/netfilter", "nodeagent/network/services", "schema/filelock"},
 		"it programs what was planned from a directory, and knows nothing of who sends that",
 	},
 	{

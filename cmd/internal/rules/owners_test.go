@@ -99,13 +99,13 @@ var owners = []owner{
 	},
 	{
 		"github.com/google/nftables",
-		[]string{"nodeagent/network", "nodeagent/network/policy/kernel", "nodeagent/network/services/kernel"},
+		[]string{"nodeagent/network", "nodeagent/network/netfilter", "nodeagent/network/policy/kernel", "nodeagent/network/services/kernel"},
 		nil,
 		"a table of the kernel has one writer, and each of them has its own",
 	},
 	{
 		"github.com/mdlayher/netlink",
-		[]string{"nodeagent/network/policy/kernel", "nodeagent/network/services/kernel"},
+		[]string{"nodeagent/network/netfilter", "nodeagent/network/policy/kernel", "nodeagent/network/services/kernel"},
 		nil,
 		"google/nftables gives its sockets in this form, for their sizes",
 	},

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent/network/netfilter"
 	"github.com/musterhq/muster/nodeagent/network/policy"
 )
 
@@ -68,7 +68,7 @@ func (f *family) read(key []byte) (netip.Addr, []byte, error) {
 func (f *family) readGuard(e nftables.SetElement, s *policy.State) error {
 	a, _, err := f.read(e.Key)
 	if err == nil {
-		s.Guards[a] = verdictChain(e.Val)
+		s.Guards[a] = netfilter.VerdictChain(e.Val)
 	}
 	return err
 }
@@ -79,7 +79,7 @@ func (f *family) readPort(e nftables.SetElement, s *policy.State) error {
 		err = fmt.Errorf("element with %d bytes behind the address, where protocol and port are expected", len(rest))
 	}
 	if err == nil {
-		s.Ports[policy.Port{Address: a, Protocol: rest[0], Port: binary.BigEndian.Uint16(rest[4:])}] = verdictChain(e.Val)
+		s.Ports[policy.Port{Address: a, Protocol: rest[0], Port: binary.BigEndian.Uint16(rest[4:])}] = netfilter.VerdictChain(e.Val)
 	}
 	return err
 }
@@ -90,22 +90,4 @@ func (f *family) readSelf(e nftables.SetElement, s *policy.State) error {
 		s.Selves[a] = struct{}{}
 	}
 	return err
-}
-
-// typeMask leaves the type of an attribute without its flags.
-const typeMask = 0x3fff
-
-// verdictChain returns the chain of a verdict, which the library leaves as attributes.
-func verdictChain(b []byte) string {
-	for len(b) >= 4 {
-		size := int(binary.NativeEndian.Uint16(b))
-		if size < 4 || size > len(b) {
-			break
-		}
-		if binary.NativeEndian.Uint16(b[2:])&typeMask == unix.NFTA_VERDICT_CHAIN {
-			return unix.ByteSliceToString(b[4:size])
-		}
-		b = b[min((size+3)&^3, len(b)):]
-	}
-	return ""
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/nftables"
 
+	"github.com/musterhq/muster/nodeagent/network/netfilter"
 	"github.com/musterhq/muster/nodeagent/network/policy"
 )
 
@@ -16,7 +17,7 @@ func (p *Programmer) read() (policy.State, error) {
 	s := policy.State{
 		Guards: map[netip.Addr]string{}, Ports: map[policy.Port]string{}, Selves: map[netip.Addr]struct{}{}, Groups: map[string]policy.Group{},
 	}
-	nft, err := conn(0)
+	nft, err := netfilter.Open(0)
 	if err != nil {
 		return none, err
 	}

@@ -8,20 +8,10 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/userdata"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent/network/netfilter"
 	"github.com/musterhq/muster/nodeagent/network/policy"
-)
-
-const (
-	// perMessage is how many elements are in one message: it has to stay below 64 KiB, the
-	// longest attribute of netlink.
-	perMessage = 400
-	// bytesPerElement is what is reserved for an element in the socket's buffer, beside
-	// bytesAtLeast for all else. A transaction is sent in one piece.
-	bytesPerElement = 200
-	bytesAtLeast    = 4 << 20
 )
 
 // errForeign means that the table is not as this package makes it.
@@ -64,7 +54,7 @@ func (p *Programmer) Audit(want policy.State) (policy.Change, error) {
 // Withdraw removes the table: everyone may connect.
 func (p *Programmer) Withdraw() error {
 	p.known = false
-	c, err := conn(0)
+	c, err := netfilter.Open(0)
 	if err != nil {
 		return err
 	}
@@ -79,7 +69,7 @@ func (p *Programmer) Withdraw() error {
 
 // Present reports whether the kernel has the table, whoever made it.
 func (p *Programmer) Present() (bool, error) {
-	c, err := conn(0)
+	c, err := netfilter.Open(0)
 	if err != nil {
 		return false, err
 	}
@@ -118,20 +108,9 @@ func (p *Programmer) program(want policy.State) (policy.Change, error) {
 	return change, nil
 }
 
-// conn opens a connection for a transaction with so many elements.
-func conn(elements int) (*nftables.Conn, error) {
-	c, err := nftables.New(nftables.WithSockOptions(func(c *netlink.Conn) error {
-		return errors.Join(c.SetWriteBuffer(bytesAtLeast+elements*bytesPerElement), c.SetReadBuffer(bytesAtLeast))
-	}))
-	if err != nil {
-		return nil, fmt.Errorf("nftables: %w", err)
-	}
-	return c, nil
-}
-
 // apply makes a change, all of it or nothing. With anew, what the table has is thrown away first.
 func (p *Programmer) apply(c *policy.Change, want policy.State, anew bool) error {
-	nft, err := conn(c.Size())
+	nft, err := netfilter.Open(c.Size())
 	if err != nil {
 		return err
 	}
@@ -205,7 +184,7 @@ func (b *batch) chain(c chain) {
 }
 
 func (b *batch) send(do func(*nftables.Set, []nftables.SetElement) error, set *nftables.Set, list []nftables.SetElement) {
-	for part := range slices.Chunk(list, perMessage) {
+	for part := range slices.Chunk(list, netfilter.PerMessage) {
 		b.err = errors.Join(b.err, do(set, part))
 	}
 }
@@ -268,7 +247,7 @@ func keys(list []nftables.SetElement) []nftables.SetElement {
 // Supported returns why this process cannot program policies on this machine; nil if it can. It makes
 // all that a table may have in one transaction, which ends with its removal.
 func Supported(table string) error {
-	nft, err := conn(0)
+	nft, err := netfilter.Open(0)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent/network/netfilter"
 	"github.com/musterhq/muster/nodeagent/network/services"
 )
 
@@ -128,7 +129,7 @@ func (d *decoder) addFront(e nftables.SetElement) error {
 	if err != nil {
 		return err
 	}
-	name := verdictChain(e.Val)
+	name := netfilter.VerdictChain(e.Val)
 	p, ok := parsePick(name)
 	if !ok {
 		return fmt.Errorf("port %d of %s leads to chain %q, which is none that picks a slot", f.Port, f.Address, name)
@@ -179,26 +180,4 @@ func (d *decoder) pools() error {
 		return fmt.Errorf("port %d of %s has slots, and nothing leads there", f.Port, f.Address)
 	}
 	return nil
-}
-
-// typeMask leaves the type of an attribute without its flags.
-const typeMask = 0x3fff
-
-// verdictChain returns the chain of a verdict, which the library leaves as attributes.
-func verdictChain(b []byte) string {
-	for len(b) >= 4 {
-		size := int(binary.NativeEndian.Uint16(b))
-		if size < 4 || size > len(b) {
-			break
-		}
-		if binary.NativeEndian.Uint16(b[2:])&typeMask == unix.NFTA_VERDICT_CHAIN {
-			name := b[4:size]
-			for len(name) > 0 && name[len(name)-1] == 0 {
-				name = name[:len(name)-1]
-			}
-			return string(name)
-		}
-		b = b[min((size+3)&^3, len(b)):]
-	}
-	return ""
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent/network/netfilter"
 	"github.com/musterhq/muster/nodeagent/network/services"
 )
 
@@ -45,7 +46,7 @@ func (t *table) read() (services.State, error) {
 		Addresses: map[netip.Addr]struct{}{}, Pools: map[services.Front]services.Pool{},
 		Hairpins: map[netip.Addr]struct{}{},
 	}
-	nft, err := conn(0)
+	nft, err := netfilter.Open(0)
 	if err != nil {
 		return state, err
 	}
@@ -71,7 +72,7 @@ func (t *table) read() (services.State, error) {
 
 // check returns errForeign if the table is not there, or has other rules than it should.
 func (t *table) check() error {
-	nft, err := conn(0)
+	nft, err := netfilter.Open(0)
 	if err != nil {
 		return err
 	}

@@ -10,17 +10,8 @@ import (
 	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 
+	"github.com/musterhq/muster/nodeagent/network/netfilter"
 	"github.com/musterhq/muster/nodeagent/network/services"
-)
-
-const (
-	// perMessage is how many elements are in one message: it has to stay below 64 KiB, the
-	// longest attribute of netlink, and an element has up to 110 bytes.
-	perMessage = 400
-	// bytesPerElement is what is reserved for an element in the socket's buffer, beside
-	// bytesAtLeast for all else. A transaction is sent in one piece.
-	bytesPerElement = 200
-	bytesAtLeast    = 4 << 20
 )
 
 // table is a cell's table.
@@ -43,25 +34,13 @@ func newTable(cell string) *table {
 // TableName is the name of a cell's table, of family inet.
 func TableName(cell string) string { return "muster-services-" + cell }
 
-// conn opens a connection for a transaction with so many elements.
-func conn(elements int, more ...nftables.ConnOption) (*nftables.Conn, error) {
-	size := bytesAtLeast + elements*bytesPerElement
-	c, err := nftables.New(append(more, nftables.WithSockOptions(func(c *netlink.Conn) error {
-		return errors.Join(c.SetWriteBuffer(size), c.SetReadBuffer(bytesAtLeast))
-	}))...)
-	if err != nil {
-		return nil, fmt.Errorf("nftables: %w", err)
-	}
-	return c, nil
-}
-
 // open returns a connection for a transaction: the lasting one if that is large enough.
 func (t *table) open(elements int) (*nftables.Conn, error) {
-	if elements*bytesPerElement > bytesAtLeast {
-		return conn(elements)
+	if !netfilter.Small(elements) {
+		return netfilter.Open(elements)
 	}
 	if t.lasting == nil {
-		c, err := conn(elements, nftables.AsLasting())
+		c, err := netfilter.Open(elements, nftables.AsLasting())
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +99,7 @@ func (t *table) apply(c *services.Change, anew bool) error {
 
 // remove removes the whole table.
 func (t *table) remove() error {
-	nft, err := conn(0)
+	nft, err := netfilter.Open(0)
 	if err != nil {
 		return err
 	}
@@ -144,7 +123,7 @@ func Present(cell string) (bool, error) {
 // Supported returns why this process cannot program services on this machine; nil if it can. It
 // makes all that a table may have in one transaction, which ends with its removal.
 func Supported() error {
-	nft, err := conn(0)
+	nft, err := netfilter.Open(0)
 	if err != nil {
 		return err
 	}
@@ -205,7 +184,7 @@ type elements struct {
 
 func (b *batch) send(do func(*nftables.Set, []nftables.SetElement) error, all ...elements) {
 	for _, e := range all {
-		for part := range slices.Chunk(e.list, perMessage) {
+		for part := range slices.Chunk(e.list, netfilter.PerMessage) {
 			b.err = errors.Join(b.err, do(e.set, part))
 		}
 	}
