@@ -17,7 +17,7 @@ func Difference(a, b *Snapshot) string {
 		cmp.Exporter(func(reflect.Type) bool { return true }),
 		cmp.FilterPath(func(p cmp.Path) bool {
 			_, isField := p.Last().(cmp.StructField)
-			return p.Last().Type().Kind() == reflect.Func || isField && p.Last().String() == ".shared"
+			return p.Last().Type().Kind() == reflect.Func || isField && (p.Last().String() == ".shared" || p.Last().String() == ".borrowed")
 		}, cmp.Ignore()),
 		cmp.Comparer(func(x, y []uint16) bool {
 			return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))

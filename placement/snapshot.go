@@ -238,11 +238,12 @@ func (s *Snapshot) Len() int { return s.slots.len() }
 func (s *Snapshot) SetMachine(m Machine) {
 	s.merge()
 	slot, known := s.slots.get(m.Name)
+	layouts := s.layouts
 	if !known {
 		slot = s.newSlot()
 		s.slots.set(m.Name, slot)
 		s.nodes.edit(slot).hash = hash(m.Name)
-		clear(s.layouts)
+		s.layouts = map[string]*layout{} // which setAttribute would clear
 		s.forget()
 	}
 	n, r := s.nodes.edit(slot), s.rows.edit(slot)
@@ -263,6 +264,11 @@ func (s *Snapshot) SetMachine(m Machine) {
 	}
 	for name := range s.attributes {
 		s.setAttribute(name, slot, attributeOf(&m, name))
+	}
+	if !known {
+		for name, l := range layouts {
+			s.layouts[name] = l.with(s, slot, s.column(name))
+		}
 	}
 	if reshaped {
 		s.relateAll(slot, 1)
