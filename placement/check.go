@@ -79,6 +79,9 @@ func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 	if c.bounds != nil && !s.withinBounds(c, slot) {
 		return isFullDomain
 	}
+	if c.skews != nil && s.skewed(c, slot) != nil {
+		return isSkewed
+	}
 	return fine
 }
 

@@ -37,6 +37,7 @@ type wants struct {
 	rules    []rule
 	wishes   []wish
 	bounds   []bound
+	skews    []*skew
 	user     string
 	tolerant bool            // of all taints, as what runs in an alloc
 	kin      *kin            // nil if relations are no matter
@@ -64,6 +65,13 @@ type scores struct {
 	position int // in the log, up to which it holds
 	changes  int // of the job
 	flips    int // position in the snapshot's list of them, up to which it holds
+	// ranked is the skew over the attribute by whose domains candidates are ranked; nil for
+	// none. Candidates are those of all domains, and those of the domains that may get none are
+	// passed over. Of these there are so many in each.
+	ranked   *skew
+	byDomain []int32
+	// lenient is true while candidates are looked for.
+	lenient bool
 	// remembered is how much of Snapshot.remembered is the class's.
 	remembered int
 }
@@ -110,7 +118,7 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 func alike(a, b *Ask) bool {
 	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
 		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.Tolerations, b.Tolerations) &&
-		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.Avoid, b.Avoid) &&
+		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.MaxSkew, b.MaxSkew) && same(a.Avoid, b.Avoid) &&
 		same(a.Packages, b.Packages) && a.Relations == b.Relations
 }
 
@@ -189,7 +197,7 @@ func appendRest(b []byte, a *Ask) []byte {
 	// asks again under those of its class when it is evicted.
 	b = appendStrings(b, a.Ports...)
 	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc))
-	if len(a.Devices)+len(a.Constraints)+len(a.Preferences)+len(a.PerDomain)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers)+len(a.Tolerations) == 0 &&
+	if len(a.Devices)+len(a.Constraints)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers)+len(a.Tolerations) == 0 &&
 		a.AllocSet == (schema.JobName{}) {
 		return b
 	}
@@ -209,6 +217,10 @@ func appendRest(b []byte, a *Ask) []byte {
 	}
 	for _, l := range a.PerDomain {
 		b = binary.AppendVarint(appendStrings(append(b, 'l'), l.Attribute), int64(l.Max))
+	}
+	for _, l := range a.MaxSkew {
+		b = binary.AppendVarint(appendStrings(append(b, 'k'), l.Attribute), int64(l.Max))
+		b = binary.AppendVarint(b, int64(l.MinDomains))
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.PortNumbers)) {
 		b = binary.AppendVarint(appendStrings(append(b, 'n'), name), int64(a.PortNumbers[name]))
@@ -253,6 +265,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 	for _, l := range a.PerDomain {
 		c.bounds = append(c.bounds, bound{s.column(l.Attribute), int32(l.Max), l.Attribute == MachineAttribute})
 	}
+	c.skews = s.skewsOf(a.MaxSkew)
 	for d := range dims {
 		c.shape[d] = float32(c.limit[d]) * s.typical.scale[d]
 	}
@@ -272,7 +285,7 @@ func (s *Snapshot) stale(c *class, epoch, position int) bool {
 // update brings the scores of a class up to date with what changed.
 func (s *Snapshot) update(c *class) {
 	switch {
-	case s.stale(c, c.epoch, c.position), s.small && !c.whole(), !s.follow(c):
+	case s.stale(c, c.epoch, c.position), s.small && !c.whole(), !s.follow(c), !s.followSkew(c):
 		c.cursor = -1
 		s.examine(c)
 	case c.position == s.now():
@@ -308,6 +321,7 @@ func (s *Snapshot) examine(c *class) {
 			c.tally = s.tallyOf(c.job, c.layout.column)
 		}
 	}
+	s.rankSkew(c)
 	total := len(c.layout.slots)
 	enough := s.enough() + max(c.waiting, 1)
 	c.examined, c.feasible, c.all = 0, 0, true
@@ -322,17 +336,19 @@ func (s *Snapshot) examine(c *class) {
 	}
 	c.slots = c.slots[:0]
 	for _, slot := range s.favoured(c) {
-		if s.check(c, slot) == fine {
+		if s.isCandidate(c, slot) {
 			c.slots = append(c.slots, c.layout.at[slot])
 		}
 	}
-	rare := len(c.slots)
-	for c.examined < total && len(c.slots)-rare < enough {
+	for found := 0; c.examined < total && found < enough; {
 		slot := c.layout.ring[c.cursor]
 		c.cursor = (c.cursor + 1) % total
 		c.examined++
-		if s.check(c, slot) == fine {
+		if s.isCandidate(c, slot) {
 			c.slots = append(c.slots, c.layout.at[slot])
+			if c.ranked == nil || c.ranked.open[c.ranked.column.at[slot]] {
+				found++
+			}
 		}
 	}
 	c.all = c.examined == total
@@ -350,6 +366,7 @@ func (s *Snapshot) examine(c *class) {
 		c.findBest(&c.blocks[b])
 	}
 	s.rankAll(c)
+	s.scoredSkew(c)
 }
 
 // enough is how many machines with room are enough to choose among.
@@ -408,7 +425,7 @@ func (s *Snapshot) examineAll(c *class) {
 	for i, slot := range c.slots {
 		c.seen[i] = s.rows.at(slot).version
 		c.score[i] = infeasible
-		if s.check(c, slot) == fine {
+		if s.isCandidate(c, slot) {
 			c.score[i] = s.worth(c, slot)
 			c.feasible++
 		}
@@ -418,6 +435,7 @@ func (s *Snapshot) examineAll(c *class) {
 		c.findBest(&c.blocks[b])
 	}
 	s.rankAll(c)
+	s.scoredSkew(c)
 }
 
 // rescore scores one candidate again and updates the best of its block.
@@ -428,7 +446,7 @@ func (s *Snapshot) rescore(c *class, i int32) {
 	}
 	c.seen[i] = s.rows.at(slot).version
 	was, now := c.score[i], infeasible
-	if s.check(c, slot) == fine {
+	if s.isCandidate(c, slot) {
 		now = s.worth(c, slot)
 	}
 	c.score[i] = now
@@ -436,9 +454,9 @@ func (s *Snapshot) rescore(c *class, i int32) {
 	case was == now:
 		return
 	case was == infeasible:
-		c.feasible++
+		c.countCandidate(i, 1)
 	case now == infeasible:
-		c.feasible--
+		c.countCandidate(i, -1)
 	}
 	k := c.blockOf(i)
 	b := &c.blocks[k]
@@ -452,6 +470,14 @@ func (s *Snapshot) rescore(c *class, i int32) {
 		return
 	}
 	s.rank(c, int32(k))
+}
+
+// countCandidate counts a candidate that has room now, or none any more.
+func (c *class) countCandidate(i int32, by int) {
+	c.feasible += by
+	if c.ranked != nil {
+		c.byDomain[c.ranked.column.at[c.slots[i]]] += int32(by)
+	}
 }
 
 // blockOf returns the block of a candidate.

@@ -29,6 +29,7 @@ const (
 	ReasonNoAlloc    Reason = "have no alloc of the set"
 	ReasonShare      Reason = "have an alloc that holds its share of the job"
 	ReasonDomain     Reason = "are at spread.max of the job"
+	ReasonSkew       Reason = "are at spread.maxSkew of the job" // answers say over what
 	// Of these three, answers say which task: see Affinity.
 	ReasonAffinity     Reason = "lack a task that affinity requires"
 	ReasonAntiAffinity Reason = "have a task that anti-affinity excludes"

@@ -177,7 +177,7 @@ func (p *pass) ample(level []entry) bool {
 	var asked, free [dims]float64
 	for _, e := range level {
 		a := e.ask
-		if len(a.Devices)+len(a.Constraints)+len(a.Tolerations)+len(a.PerDomain)+len(a.Avoid) > 0 || a.AllocSet != (schema.JobName{}) || s.kindred.binds(s.profileOf(e.job, a.Relations)) {
+		if len(a.Devices)+len(a.Constraints)+len(a.Tolerations)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid) > 0 || a.AllocSet != (schema.JobName{}) || s.kindred.binds(s.profileOf(e.job, a.Relations)) {
 			return false
 		}
 		for d, v := range vectorOf(a.Limit) {
@@ -387,6 +387,8 @@ func (p *pass) ready(a *Ask, job int32) *class {
 		s.update(c)
 	} else if c.whole() || c.removals != s.removals || s.stale(c, c.epoch, c.position) || c.kin != nil && c.flips != s.kindred.flipNow() {
 		s.update(c)
+	} else if !s.followSkew(c) {
+		s.examine(c)
 	}
 	return c
 }
@@ -395,7 +397,7 @@ func (p *pass) ready(a *Ask, job int32) *class {
 func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 	s := p.snapshot
 	if slot, ok := p.keeps(c, a); ok {
-		d.Why.Examined, d.Why.Feasible = c.examined, max(c.feasible, 1)
+		d.Why.Examined, d.Why.Feasible = c.examined, max(s.feasibleNow(c), 1)
 		d.Why.Score = s.scoreOf(c, slot)
 		p.commit(c, a, job, slot, d)
 		return
@@ -447,7 +449,7 @@ func (p *pass) takeBest(c *class, a *Ask, job int32, d *Decision) bool {
 		return false
 	}
 	slot := c.slots[first]
-	d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
+	d.Why.Examined, d.Why.Feasible = c.examined, s.feasibleNow(c)
 	d.Why.Score = s.scoreOf(c, slot)
 	if second >= 0 {
 		d.Why.RunnerUp = s.scoreOf(c, c.slots[second])

@@ -328,6 +328,9 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 	case "max": // max=rack:1
 		attribute, most, _ := strings.Cut(v, ":")
 		a.PerDomain = append(a.PerDomain, placement.DomainLimit{Attribute: attribute, Max: number(most)})
+	case "skew": // skew=rack:1, skew=rack:1:3 for three domains at least
+		parts := append(strings.Split(v, ":"), "0")
+		a.MaxSkew = append(a.MaxSkew, placement.SkewLimit{Attribute: parts[0], Max: number(parts[1]), MinDomains: number(parts[2])})
 	case "spread":
 		a.Spread = v
 	case "packages":

@@ -106,7 +106,7 @@ func (s *Snapshot) Uneven(a Ask, machine string) (Uneven, bool) {
 	}
 	to := c.slots[first]
 	was, is := s.companyOf(c, from), s.companyOf(c, to)
-	if !is.less(was) || s.isNeeded(s.profileOf(c.job, a.Relations), -1, from, to) {
+	if !is.less(was) || !s.leavesEven(c, from, to, 0) || s.isNeeded(s.profileOf(c.job, a.Relations), -1, from, to) {
 		return Uneven{}, false
 	}
 	out := Uneven{

@@ -75,6 +75,8 @@ type Ask struct {
 	// PerDomain bounds the job's tasks in any one domain; {MachineAttribute,
 	// 1} is what others call distinct hosts.
 	PerDomain []DomainLimit
+	// MaxSkew bounds by how many of the job's tasks domains may be ahead of others.
+	MaxSkew []SkewLimit
 	// Spread is the attribute over whose values the job is spread as evenly
 	// as what is free allows; "" means Options.Spread, NoSpread not at all.
 	Spread string
