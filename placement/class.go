@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -27,6 +28,7 @@ type class struct {
 type wants struct {
 	ask      *Ask // see restOf
 	prod     bool
+	lasts    time.Duration // 0 if that is not known
 	inSet    bool
 	priority int16
 	limit    vector
@@ -116,7 +118,7 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 // alike reports, quickly, whether two asks of one job surely are of one class.
 // Where they are but it says no, only time is lost.
 func alike(a, b *Ask) bool {
-	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
+	return a.Limit == b.Limit && a.Priority == b.Priority && a.Lasts == b.Lasts && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
 		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.Tolerations, b.Tolerations) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.MaxSkew, b.MaxSkew) && same(a.Avoid, b.Avoid) &&
 		same(a.Packages, b.Packages) && a.Relations == b.Relations
@@ -163,6 +165,9 @@ func (s *Snapshot) appendKey(b []byte, a *Ask) []byte {
 	for _, v := range vectorOf(a.Limit) {
 		b = binary.AppendVarint(b, v)
 	}
+	if lasts := lastsOf(a); lasts > 0 {
+		b = binary.AppendVarint(append(b, 'e'), int64(lasts))
+	}
 	if len(a.Tolerations) > 0 { // some are for certain users only
 		b = appendStrings(append(b, 'u'), a.Name.User)
 	}
@@ -185,7 +190,8 @@ func (s *Snapshot) restOf(a *Ask) *Ask {
 		clear(s.rests) // tasks keep theirs
 	}
 	r := *a
-	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Last, r.Waited = schema.TaskName{}, 0, 0, schema.Resources{}, "", "", 0
+	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Last = schema.TaskName{}, 0, 0, schema.Resources{}, "", ""
+	r.Waiting = Waiting{}
 	r.Alloc, r.AllocMax, r.Together, r.Relations = schema.TaskName{}, 0, 0, nil
 	s.rests[string(key)] = &r
 	return &r
@@ -251,7 +257,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 	c := &class{
 		key: key, id: hash(key), scores: scores{epoch: -1},
 		wants: wants{
-			ask: s.restOf(a), prod: a.Priority.Prod(), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
+			ask: s.restOf(a), prod: a.Priority.Prod(), lasts: lastsOf(a), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
 			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
 			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
 		},

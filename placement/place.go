@@ -67,11 +67,7 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 		delete(p.levels, top)
 		p.decideLevel(level)
 	}
-	for _, slot := range s.holds {
-		s.rows.edit(slot).heldAt = -1
-		s.touch(slot)
-	}
-	s.holds = s.holds[:0]
+	s.endHolds()
 	for job := range p.asked { // the asks are the caller's again
 		j := s.jobs.edit(job)
 		j.recent, j.recentAsk = nil, nil
@@ -517,6 +513,7 @@ func (s *Snapshot) put(c *class, a *Ask, job, slot int32, d *Decision) {
 		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true, shared: c.shared, profile: s.profileOf(job, a.Relations),
 	}
 	h.take(d.Ports, d.Devices)
+	s.goBehind(c, slot)
 	s.hold(h)
 	s.touch(slot)
 }

@@ -3,6 +3,7 @@ package placement
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -48,8 +49,11 @@ type Snapshot struct {
 	removals   int                         // counts the tasks that went
 	shapes     int                         // counts what changes of which tasks machines suit
 	passes     int
-	small      bool    // the pass is so small that it examines all machines for each ask
-	holds      []int32 // slots held for long waiters in this pass
+	small      bool   // the pass is so small that it examines all machines for each ask
+	holds      []hold // for long waiters in this pass
+	// time and ends are what SetTimes said.
+	time time.Time
+	ends func(schema.TaskName) time.Time
 	fill
 }
 
