@@ -28,6 +28,9 @@ func bareAsk(task schema.TaskName, job *schema.Job, network *schema.CellNetwork)
 			needs = append(needs, schema.HasAllocNetwork)
 			a.AllocNumbers = slices.Sorted(maps.Values(job.Task.Resources.PortNumbers))
 		}
+		if job.Task.Runsc() {
+			needs = append(needs, schema.HasKernelNetwork)
+		}
 		if network.PolicyOf(job.Policy) != nil {
 			needs = append(needs, schema.HasPolicies)
 		}
