@@ -88,6 +88,16 @@ var layers = []layer{
 		"placement decides from a snapshot; who took it and who acts on it is not its business",
 	},
 	{
+		"placement/pack",
+		[]string{"placement", "placement/workload", "schema"},
+		"a trace and what is made up are cells alike, and are packed alike",
+	},
+	{
+		"placement/experiment",
+		[]string{"placement", "placement/pack", "placement/workload", "schema"},
+		"an experiment packs what is made up in several ways",
+	},
+	{
 		"placement/...",
 		[]string{"placement", "schema"},
 		"what lies below placement serves placement",
