@@ -34,6 +34,11 @@ func bareAsk(task schema.TaskName, job *schema.Job, network *schema.CellNetwork)
 		if network.PolicyOf(job.Policy) != nil {
 			needs = append(needs, schema.HasPolicies)
 		}
+		if network != nil {
+			for _, plugin := range network.CNI.Types() {
+				needs = append(needs, schema.HasCNI+plugin)
+			}
+		}
 		for _, attribute := range needs {
 			a.Constraints = append(a.Constraints, placement.Constraint{Attribute: attribute, Op: placement.OpIn, Values: []string{"true"}})
 		}
