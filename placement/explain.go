@@ -352,7 +352,7 @@ func (s *Snapshot) reasonOf(c *class, slot int32, a answer) Reason {
 	}
 	if a == isSkewed {
 		if k := s.skewed(c, slot); k != nil {
-			return s.skewReason(k, slot)
+			return k.reason(slot)
 		}
 	}
 	if a.related() && c.kin != nil {
@@ -390,7 +390,7 @@ func (s *Snapshot) countSkews(c *class, counts *[answers]int) []ReasonCount {
 		if k == nil {
 			return "", false
 		}
-		return s.skewReason(k, slot), true
+		return k.reason(slot), true
 	})
 }
 

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -158,3 +159,22 @@ type DomainLimit struct {
 	Attribute string
 	Max       int
 }
+
+// SkewLimit bounds by how many tasks of a job one domain may be ahead of the one that has
+// the fewest: a task is placed only where its domain, with it, has at most Max more. Tasks
+// that are stopping do not count, and claims do.
+//
+// A domain is one that may get tasks of the job: one of its machines is up, is not draining
+// or cordoned, has no condition that keeps the task away, has the devices of the task, and
+// meets its constraints and tolerations. A domain of which none is so any more is not compared with.
+// A machine without the attribute is in no domain, and refused.
+type SkewLimit struct {
+	Attribute string
+	Max       int // at least 1
+	// MinDomains is how many domains there have to be: as long as there are fewer, one
+	// that is missing is taken to have no task. 0 and 1 are no bound.
+	MinDomains int
+}
+
+// String returns the limit in words: "maxSkew 1 over rack".
+func (l *SkewLimit) String() string { return fmt.Sprintf("maxSkew %d over %s", l.Max, l.Attribute) }
