@@ -19,8 +19,9 @@ type class struct {
 	scores
 	progress
 
-	refusal refusal
-	evict   evictions
+	refusal   refusal
+	evict     evictions
+	foresight foresight
 }
 
 // wants is what the asks of a class want of a machine, made ready to be asked of many.
@@ -106,7 +107,7 @@ type bound struct {
 func (p *pass) classOf(a *Ask, job int32) *class {
 	s := p.snapshot
 	j := s.jobs.at(job)
-	if c := j.recent; c != nil && c.pass == s.passes && alike(a, j.recentAsk) && !s.options.NoClasses && s.options.Policy != Random {
+	if c := j.recent; c != nil && (c.pass == s.passes || c.foresight.pass == s.passes && p.social(job) == (c.job >= 0)) && alike(a, j.recentAsk) && !s.options.NoClasses && s.options.Policy != Random {
 		return c
 	}
 	c := p.find(a, job)
@@ -394,16 +395,18 @@ func (s *Snapshot) bestForLone(c *class) (first, second int32) {
 	first, second = -1, -1
 	var best, next float32
 	c.examined, c.feasible = 0, 0
-	try := func(slot int32) {
-		if slot == first || slot == second || s.check(c, slot) != fine {
-			return
-		}
+	take := func(slot int32, w float32) {
 		c.feasible++
-		switch w := s.worth(c, slot); {
+		switch {
 		case first < 0 || w > best || w == best && c.layout.at[slot] < c.layout.at[first]:
 			first, second, best, next = slot, first, w, best
 		case second < 0 || w > next || w == next && c.layout.at[slot] < c.layout.at[second]:
 			second, next = slot, w
+		}
+	}
+	try := func(slot int32) {
+		if slot != first && slot != second && s.check(c, slot) == fine {
+			take(slot, s.worth(c, slot))
 		}
 	}
 	if enough < len(c.layout.ring) {
@@ -412,11 +415,21 @@ func (s *Snapshot) bestForLone(c *class) (first, second int32) {
 		}
 		enough += c.feasible
 	}
-	for _, slot := range c.layout.ring {
+	looks := s.foreseen(c)
+	for i, slot := range c.layout.ring {
 		if c.feasible >= enough {
 			break
 		}
 		c.examined++
+		if i < len(looks) && looks[i].version == s.rows.at(slot).version {
+			if looks[i].score > infeasible && slot != first && slot != second {
+				take(slot, looks[i].score)
+			}
+			continue
+		}
+		if i < len(looks) {
+			s.lookedAgain++
+		}
 		try(slot)
 	}
 	c.examined = max(c.examined, c.feasible)

@@ -65,3 +65,7 @@ func (s *Snapshot) KeyOf(a Ask) string {
 	profile := s.profileOf(s.jobID(a.Name.JobName), a.Relations)
 	return string(s.kindred.appendTies(s.appendKey(nil, &a), profile))
 }
+
+// LookedAhead returns how many machines were looked at ahead of the turn of an ask, and how
+// many of these again, since they had changed.
+func (s *Snapshot) LookedAhead() (looked, again int) { return s.looked, s.lookedAgain }

@@ -18,8 +18,10 @@ type pass struct {
 	gangs   map[int32][]Ask
 	levels  map[schema.Priority][]entry
 	last    *class
-	tight   bool     // the last lone ask found no room: ask each machine once, for the reason
-	classes []*class // of the asks
+	tight   bool              // the last lone ask found no room: ask each machine once, for the reason
+	ahead   []outlook         // of asks whose turn comes next
+	looks   [aheadAsks][]look // room for what is looked up for them
+	classes []*class          // of the asks
 	out     []Decision
 }
 
@@ -136,6 +138,7 @@ func (p *pass) decideLevel(level []entry) {
 		from = to
 	}
 	ample := p.ample(level)
+	turns := make([]entry, 0, len(level))
 	for len(users) > 0 {
 		left := users[:0]
 		for _, u := range users {
@@ -145,9 +148,7 @@ func (p *pass) decideLevel(level []entry) {
 			if ample {
 				n = len(j)
 			}
-			for _, e := range j[:n] {
-				p.decide(e)
-			}
+			turns = append(turns, j[:n]...)
 			if len(j) > n {
 				u.jobs = append(u.jobs, j[n:])
 			}
@@ -157,6 +158,7 @@ func (p *pass) decideLevel(level []entry) {
 		}
 		users = left
 	}
+	p.decideInTurn(turns)
 }
 
 // manyAsks is how many asks are worth the look whether there is ample room.
@@ -213,9 +215,7 @@ func (p *pass) decideWaiters(level []entry) []entry {
 	slices.SortFunc(waiters, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(b.ask.Waited, a.ask.Waited), compareEntries(a, b))
 	})
-	for _, e := range waiters {
-		p.decide(e)
-	}
+	p.decideInTurn(waiters)
 	return others
 }
 

@@ -17,6 +17,7 @@ type scheduler struct {
 	budget    disruption
 	seed      uint64
 	noPreempt bool
+	parallel  func(n int, do func(i int))
 	joining   string                   // what tasks wait for while the first machines join
 	preempted map[string][]snapshot.On // see stops
 	stops     *stops
@@ -94,6 +95,7 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
 	}
 	s.cell.Snapshot().SetBudgets(s.spare)
+	s.cell.Snapshot().SetParallel(s.parallel)
 	open := s.claim(asks)
 	s.keepPlaces()
 	s.cell.Expect(open)

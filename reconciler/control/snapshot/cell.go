@@ -257,6 +257,7 @@ func (c *Cell) Leave() {
 	c.kept.snapshot.ClearClaims()
 	c.kept.snapshot.SetBudgets(nil)
 	c.kept.snapshot.SetTimes(time.Time{}, nil)
+	c.kept.snapshot.SetParallel(nil)
 	c.kept.drafted = c.facts.ChangedChunks()
 	for _, name := range c.kept.drafted {
 		c.kept.keepChunk(name, c.facts.Chunk(name))
