@@ -30,6 +30,14 @@ type hold struct {
 	spare  vector // what the ask will leave of the room
 }
 
+// holding is what machines are held by, and what says until when.
+type holding struct {
+	holds []hold // of this pass
+	// time and ends are what SetTimes said.
+	time time.Time
+	ends func(schema.TaskName) time.Time
+}
+
 // SetTimes says what time it is, and until when a task that a machine holds is expected
 // to run: the zero time if that is not known; nil if it is known of none. That holds for the
 // passes that follow, which ask it of tasks of machines that may be held, see Ask.Held.

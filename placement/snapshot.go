@@ -3,7 +3,6 @@ package placement
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -53,11 +52,8 @@ type Snapshot struct {
 	removals   int                         // counts the tasks that went
 	shapes     int                         // counts what changes of which tasks machines suit
 	passes     int
-	small      bool   // the pass is so small that it examines all machines for each ask
-	holds      []hold // for long waiters in this pass
-	// time and ends are what SetTimes said.
-	time time.Time
-	ends func(schema.TaskName) time.Time
+	small      bool // the pass is so small that it examines all machines for each ask
+	holding
 	fill
 }
 
