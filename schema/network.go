@@ -115,6 +115,10 @@ const HasOwnNetwork = "network.own"
 // of its own, which its tasks share.
 const HasAllocNetwork = "network.alloc"
 
+// HasKernelNetwork is the attribute that is "true" of a machine that can give a container by runsc a
+// network of its own.
+const HasKernelNetwork = "network.runsc"
+
 // HasServices is the attribute that is "true" of a machine that sends connections to the virtual addresses
 // of services on.
 const HasServices = "network.services"

@@ -470,6 +470,7 @@ func (c *check) text(path []string, r *Rule, s string) {
 		p.Hint = urlPathHint(s)
 	case want == schema.ImageGrammar:
 		p.Message, p.Hint = imageProblem(s)
+		p.Image = taggedImage(s)
 	}
 	c.add(p)
 }

@@ -88,6 +88,16 @@ var layers = []layer{
 		"placement decides from a snapshot; who took it and who acts on it is not its business",
 	},
 	{
+		"placement/pack",
+		[]string{"placement", "placement/workload", "schema"},
+		"a trace and what is made up are cells alike, and are packed alike",
+	},
+	{
+		"placement/experiment",
+		[]string{"placement", "placement/pack", "placement/workload", "schema"},
+		"an experiment packs what is made up in several ways",
+	},
+	{
 		"placement/...",
 		[]string{"placement", "schema"},
 		"what lies below placement serves placement",
@@ -286,6 +296,10 @@ var layers = []layer{
 		"it is part of each keeper",
 	},
 	{
+		"nodeagent/relay", nil,
+		"it is part of each keeper",
+	},
+	{
 		"nodeagent/network/netfilter", nil,
 		"it is what all tables of nftables share, and knows none of them",
 	},
@@ -341,7 +355,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/keeper",
-		[]string{"nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/logfile", "schema/archive", "schema/atomicfile", "schema/filelock"},
+		[]string{"nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/logfile", "nodeagent/relay", "schema/archive", "schema/atomicfile", "schema/filelock"},
 		"one keeper runs per task: each package it links costs memory a hundred times per machine",
 	},
 	{
@@ -374,7 +388,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "nodeagent/secrets", "schema", "schema/thread"},
+		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/relay", "nodeagent/runtime/...", "nodeagent/secrets", "schema", "schema/thread"},
 		"a runtime starts keepers, on what the host gives to all, of images that are there; it does not know who asked",
 	},
 	{

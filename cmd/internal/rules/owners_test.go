@@ -188,6 +188,12 @@ var owners = []owner{
 		"how a secret is sealed is decided in one place, which master, agent and command line share",
 	},
 	{
+		"github.com/go-analyze/charts",
+		[]string{"cmd/internal/chart"},
+		nil,
+		"what a plot looks like is decided in one place, and only the command line draws",
+	},
+	{
 		"go.yaml.in/yaml/v3",
 		[]string{"schema/sops"},
 		nil,
