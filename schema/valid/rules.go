@@ -319,9 +319,8 @@ var policyRule = &Rule{
 	Fields: []Field{{Name: "from", Required: true, Rule: &Rule{Type: List, Max: schema.MaxPolicyPeers, Elem: policyPeerRule}}},
 	Never: map[string]string{
 		"to": "who may connect to a task is said by its job, and not where it may connect to", "egress": "who may connect to a task is said by its job, and not where it may connect to",
-		"ports": "a policy is for all ports of the tasks",
 	},
-	Alias: map[string]string{"ingress": "from", "allow": "from", "sources": "from", "peers": "from"},
+	Alias: map[string]string{"ports": "from.ports", "port": "from.ports", "ingress": "from", "allow": "from", "sources": "from", "peers": "from"},
 }
 
 var policyPeerRule = &Rule{
@@ -330,10 +329,10 @@ var policyPeerRule = &Rule{
 		{Name: "users", Rule: &Rule{Type: List, Min: 1, Max: schema.MaxPolicyNames, Unique: true, Elem: &Rule{Type: String, Min: 1, Max: schema.MaxNameLen, Match: matchUser}}},
 		{Name: "selector", Rule: jobSelectorRule},
 		{Name: "ranges", Rule: &Rule{Type: List, Min: 1, Max: schema.MaxPolicyNames, Unique: true, Elem: &Rule{Type: String, Min: 1, Max: maxPrefix, Match: matchRange}}},
+		{Name: "ports", Rule: &Rule{Type: List, Min: 1, Max: schema.MaxPolicyNames, Unique: true, Elem: nameRule}},
 	},
-	Never: map[string]string{"ports": "a policy is for all ports of the tasks", "port": "a policy is for all ports of the tasks"},
 	Alias: map[string]string{
-		"user": "users", "namespaces": "users", "namespaceSelector": "users", "owners": "users", "labels": "selector", "podSelector": "selector", "matchLabels": "selector", "jobs": "selector", "job": "selector", "ipBlock": "ranges", "cidr": "ranges", "cidrs": "ranges", "addresses": "ranges", "range": "ranges",
+		"port": "ports", "portNumbers": "ports", "user": "users", "namespaces": "users", "namespaceSelector": "users", "owners": "users", "labels": "selector", "podSelector": "selector", "matchLabels": "selector", "jobs": "selector", "job": "selector", "ipBlock": "ranges", "cidr": "ranges", "cidrs": "ranges", "addresses": "ranges", "range": "ranges",
 	},
 }
 
