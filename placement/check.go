@@ -17,7 +17,7 @@ func (s *Snapshot) check(c *class, slot int32) answer {
 	}
 	free := c.free(r)
 	switch {
-	case r.heldAt >= c.priority:
+	case r.heldAt >= c.priority && s.keptFrom(c, slot):
 		return isHeld
 	case c.limit[0] > free[0]:
 		return lacksCPU

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -18,8 +19,9 @@ type class struct {
 	scores
 	progress
 
-	refusal refusal
-	evict   evictions
+	refusal   refusal
+	evict     evictions
+	foresight foresight
 }
 
 // wants is what the asks of a class want of a machine, made ready to be asked of many.
@@ -27,6 +29,7 @@ type class struct {
 type wants struct {
 	ask      *Ask // see restOf
 	prod     bool
+	lasts    time.Duration // 0 if that is not known
 	inSet    bool
 	priority int16
 	limit    vector
@@ -105,7 +108,7 @@ type bound struct {
 func (p *pass) classOf(a *Ask, job int32) *class {
 	s := p.snapshot
 	j := s.jobs.at(job)
-	if c := j.recent; c != nil && c.pass == s.passes && alike(a, j.recentAsk) && !s.options.NoClasses && s.options.Policy != Random {
+	if c := j.recent; c != nil && (c.pass == s.passes || c.foresight.pass == s.passes && p.social(job) == (c.job >= 0)) && alike(a, j.recentAsk) && !s.options.NoClasses && s.options.Policy != Random {
 		return c
 	}
 	c := p.find(a, job)
@@ -117,7 +120,7 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 // alike reports, quickly, whether two asks of one job surely are of one class.
 // Where they are but it says no, only time is lost.
 func alike(a, b *Ask) bool {
-	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
+	return a.Limit == b.Limit && a.Priority == b.Priority && a.Lasts == b.Lasts && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
 		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.AnyOf, b.AnyOf) && same(a.Tolerations, b.Tolerations) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.MaxSkew, b.MaxSkew) && same(a.Avoid, b.Avoid) &&
 		same(a.Packages, b.Packages) && a.Relations == b.Relations
@@ -164,6 +167,9 @@ func (s *Snapshot) appendKey(b []byte, a *Ask) []byte {
 	for _, v := range vectorOf(a.Limit) {
 		b = binary.AppendVarint(b, v)
 	}
+	if lasts := lastsOf(a); lasts > 0 {
+		b = binary.AppendVarint(append(b, 'e'), int64(lasts))
+	}
 	if len(a.Tolerations) > 0 { // some are for certain users only
 		b = appendStrings(append(b, 'u'), a.Name.User)
 	}
@@ -186,7 +192,8 @@ func (s *Snapshot) restOf(a *Ask) *Ask {
 		clear(s.rests) // tasks keep theirs
 	}
 	r := *a
-	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Last, r.Waited = schema.TaskName{}, 0, 0, schema.Resources{}, "", "", 0
+	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Last = schema.TaskName{}, 0, 0, schema.Resources{}, "", ""
+	r.Waiting = Waiting{}
 	r.Alloc, r.AllocMax, r.Together, r.Relations = schema.TaskName{}, 0, 0, nil
 	s.rests[string(key)] = &r
 	return &r
@@ -260,7 +267,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 	c := &class{
 		key: key, id: hash(key), scores: scores{epoch: -1},
 		wants: wants{
-			ask: s.restOf(a), prod: a.Priority.Prod(), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
+			ask: s.restOf(a), prod: a.Priority.Prod(), lasts: lastsOf(a), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
 			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
 			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
 		},
@@ -398,16 +405,18 @@ func (s *Snapshot) bestForLone(c *class) (first, second int32) {
 	first, second = -1, -1
 	var best, next float32
 	c.examined, c.feasible = 0, 0
-	try := func(slot int32) {
-		if slot == first || slot == second || s.check(c, slot) != fine {
-			return
-		}
+	take := func(slot int32, w float32) {
 		c.feasible++
-		switch w := s.worth(c, slot); {
+		switch {
 		case first < 0 || w > best || w == best && c.layout.at[slot] < c.layout.at[first]:
 			first, second, best, next = slot, first, w, best
 		case second < 0 || w > next || w == next && c.layout.at[slot] < c.layout.at[second]:
 			second, next = slot, w
+		}
+	}
+	try := func(slot int32) {
+		if slot != first && slot != second && s.check(c, slot) == fine {
+			take(slot, s.worth(c, slot))
 		}
 	}
 	if enough < len(c.layout.ring) {
@@ -416,11 +425,21 @@ func (s *Snapshot) bestForLone(c *class) (first, second int32) {
 		}
 		enough += c.feasible
 	}
-	for _, slot := range c.layout.ring {
+	looks := s.foreseen(c)
+	for i, slot := range c.layout.ring {
 		if c.feasible >= enough {
 			break
 		}
 		c.examined++
+		if i < len(looks) && looks[i].version == s.rows.at(slot).version {
+			if looks[i].score > infeasible && slot != first && slot != second {
+				take(slot, looks[i].score)
+			}
+			continue
+		}
+		if i < len(looks) {
+			s.lookedAgain++
+		}
 		try(slot)
 	}
 	c.examined = max(c.examined, c.feasible)

@@ -492,9 +492,12 @@ func (s *Snapshot) countRelations(c *class, counts *[answers]int) (out []ReasonC
 		}
 		at, ok := index[key{a, t.term}]
 		if !ok {
-			at = len(out)
+			reason := s.kindred.reason(t, a, s.repeller) // which another term may have, too
+			if at = slices.IndexFunc(out, func(r ReasonCount) bool { return r.Reason == reason }); at < 0 {
+				at = len(out)
+				out = append(out, ReasonCount{Reason: reason})
+			}
 			index[key{a, t.term}] = at
-			out = append(out, ReasonCount{Reason: s.kindred.reason(t, a, s.repeller)})
 		}
 		out[at].Machines++
 		counts[a]--

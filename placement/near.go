@@ -79,7 +79,7 @@ func nearOf(s *Snapshot, c *class, slot int32) (Near, bool) {
 		return n, true
 	}
 	r := s.rows.at(slot)
-	if r.heldAt >= c.priority || s.admits(c, slot, r) != fine || !s.fitsEmpty(c, slot) {
+	if s.keptFrom(c, slot) || s.admits(c, slot, r) != fine || !s.fitsEmpty(c, slot) {
 		return Near{}, false
 	}
 	free := c.free(r)

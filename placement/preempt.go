@@ -259,7 +259,7 @@ func (s *Snapshot) mayEvict(c *class, t *task) bool {
 
 // level returns the lowest priority up to which tasks must be evicted.
 func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one loop with its exits; parts of it would need all of its state
-	if r := s.rows.at(slot); r.state != stateUp || r.heldAt >= c.priority || s.allows(c, slot, r) != fine || !s.near(c, slot, nil) {
+	if r := s.rows.at(slot); r.state != stateUp || s.keptFrom(c, slot) || s.allows(c, slot, r) != fine || !s.near(c, slot, nil) {
 		return impossible
 	}
 	var after []device

@@ -96,8 +96,23 @@ type Ask struct {
 	// those that ask to get one: a machine, or a claim on the room of those that leave.
 	// What the job's tasks hold that do not ask counts.
 	Together int
+	Waiting
+}
+
+// Waiting is what matters of an ask when there is no room.
+type Waiting struct {
 	// Waited is how long the task has been pending. See Options.ReserveAfter.
 	Waited time.Duration
+	// Lasts is how long the task is expected to run, 0 if that is not known: it may run
+	// meanwhile where a machine is held for another one.
+	Lasts time.Duration
+	// Held is the machine that was held for the task in the pass before, "" for none, and
+	// HeldUntil when room was expected there as that was first known, zero if it never was.
+	// Tasks that are expected to have gone once the room is there, or that it is enough for
+	// beside this one, are put there meanwhile; but none after HeldUntil, so that
+	// the room comes when those have ended that ran there then.
+	Held      string
+	HeldUntil time.Time
 }
 
 // Where is what must hold of a machine beside constraints.
