@@ -86,7 +86,7 @@ func (p *pass) outlookOf(e entry) (outlook, bool) {
 		return outlook{}, false
 	}
 	c := p.classOf(a, e.job)
-	if c.pass == s.passes || c.foresight.pass == s.passes || c.job >= 0 && c.bounds != nil {
+	if c.pass == s.passes || c.foresight.pass == s.passes || c.job >= 0 && (c.bounds != nil || c.skews != nil) {
 		return outlook{}, false
 	}
 	o := outlook{

@@ -21,6 +21,7 @@ const (
 	isAvoided
 	isTainted
 	isConstrained
+	hasNoneOf
 	hasNoDevice
 	hasNoAlloc
 	hasShare
@@ -42,6 +43,6 @@ const (
 var reasons = [answers]Reason{
 	"", ReasonDown, ReasonDraining, ReasonCordoned,
 	ReasonReadOnlyFS, ReasonRuntime, ReasonDiskFull, ReasonMemoryFull, ReasonClock, ReasonCondition,
-	ReasonOther, ReasonAvoided, ReasonTaint, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc, ReasonShare,
+	ReasonOther, ReasonAvoided, ReasonTaint, ReasonConstraint, ReasonAnyOf, ReasonNoDevice, ReasonNoAlloc, ReasonShare,
 	ReasonDomain, ReasonSkew, ReasonAffinity, ReasonAntiAffinity, ReasonRepelled, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPortTaken, ReasonPorts, ReasonDevices,
 }

@@ -38,6 +38,7 @@ type wants struct {
 	shared   []uint16 // Ask.AllocNumbers
 	needs    []need
 	rules    []rule
+	anyOf    [][]rule
 	wishes   []wish
 	bounds   []bound
 	skews    []*skew
@@ -120,7 +121,7 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 // Where they are but it says no, only time is lost.
 func alike(a, b *Ask) bool {
 	return a.Limit == b.Limit && a.Priority == b.Priority && a.Lasts == b.Lasts && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
-		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.Tolerations, b.Tolerations) &&
+		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.AnyOf, b.AnyOf) && same(a.Tolerations, b.Tolerations) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.MaxSkew, b.MaxSkew) && same(a.Avoid, b.Avoid) &&
 		same(a.Packages, b.Packages) && a.Relations == b.Relations
 }
@@ -204,7 +205,7 @@ func appendRest(b []byte, a *Ask) []byte {
 	// asks again under those of its class when it is evicted.
 	b = appendStrings(b, a.Ports...)
 	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc))
-	if len(a.Devices)+len(a.Constraints)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers)+len(a.Tolerations) == 0 &&
+	if len(a.Devices)+len(a.Constraints)+len(a.AnyOf)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers)+len(a.Tolerations) == 0 &&
 		a.AllocSet == (schema.JobName{}) {
 		return b
 	}
@@ -212,8 +213,9 @@ func appendRest(b []byte, a *Ask) []byte {
 		b = appendStrings(append(b, 'd'), append([]string{d.Kind}, d.Models...)...)
 		b = binary.AppendVarint(binary.AppendVarint(b, int64(d.Count)), int64(d.Milli))
 	}
-	for _, c := range a.Constraints {
-		b = appendStrings(append(b, 'c'), append([]string{c.Attribute, string(c.Op)}, c.Values...)...)
+	b = appendConstraints(b, a.Constraints)
+	for _, all := range a.AnyOf {
+		b = appendConstraints(append(b, 'o'), all)
 	}
 	for _, w := range a.Preferences {
 		b = appendStrings(append(b, 'w'), append([]string{w.Attribute, string(w.Op)}, w.Values...)...)
@@ -241,6 +243,13 @@ func appendRest(b []byte, a *Ask) []byte {
 	return b
 }
 
+func appendConstraints(b []byte, list []Constraint) []byte {
+	for _, c := range list {
+		b = appendStrings(append(b, 'c'), append([]string{c.Attribute, string(c.Op)}, c.Values...)...)
+	}
+	return b
+}
+
 // avoidedBy returns the machines that an ask avoids, nil for none: there may be many.
 func avoidedBy(a *Ask) map[string]bool {
 	if len(a.Avoid) == 0 {
@@ -263,8 +272,9 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
 		},
 	}
-	for _, k := range a.Constraints {
-		c.rules = append(c.rules, s.rule(k))
+	c.rules = s.rulesOf(a.Constraints)
+	for _, all := range a.AnyOf {
+		c.anyOf = append(c.anyOf, s.rulesOf(all))
 	}
 	for _, w := range a.Preferences {
 		c.wishes = append(c.wishes, wish{s.rule(w.Constraint), float32(min(max(w.Weight, -100), 100)) / 100})

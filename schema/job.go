@@ -48,6 +48,8 @@ type Job struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// Constraints must all hold of a machine for it to get a task.
 	Constraints []Constraint `json:"constraints,omitempty"`
+	// AnyOf are alternatives of which one at least must hold as well, if there are any.
+	AnyOf []Alternative `json:"anyOf,omitempty"`
 	// Tolerations are taints of machines that do not keep its tasks away.
 	Tolerations []Toleration `json:"tolerations,omitempty"`
 	Preferences []Preference `json:"preferences,omitempty"`

@@ -70,3 +70,15 @@ func (c *check) machine(given, machine map[string]any) {
 		})
 	}
 }
+
+var disruptionRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "maxDown", Rule: integer(Count, 1, schema.MaxTasks)},
+		{Name: "perHour", Rule: integer(Count, 1, schema.MaxTasks)},
+	},
+	Alias: map[string]string{
+		"maxUnavailable": "maxDown", "max_down": "maxDown", "atOnce": "maxDown", "maxParallel": "maxDown", "max_parallel": "maxDown",
+		"minAvailable": "maxDown", "minHealthy": "maxDown", "hourly": "perHour", "maxPerHour": "perHour", "per_hour": "perHour", "rate": "perHour",
+	},
+}

@@ -349,6 +349,7 @@ var jobRule = &Rule{
 		{Name: "labels", Rule: labelsRule},
 		{Name: "annotations", Rule: annotationsRule},
 		{Name: "constraints", Rule: constraintsRule},
+		{Name: "anyOf", Rule: anyOfRule},
 		{Name: "tolerations", Rule: tolerationsRule},
 		{Name: "preferences", Rule: preferencesRule},
 		{Name: "affinity", Rule: affinityRule},
@@ -380,7 +381,7 @@ var jobRule = &Rule{
 		"ramBytes": "task.resources.ramBytes", "diskBytes": "task.resources.diskBytes", "healthcheck": "task.health",
 		"restart": "task.restart", "restartPolicy": "task.restart", "backoffLimit": "task.restart.attempts",
 		"networkPolicy": "policy", "policies": "policy", "ingress": "policy", "intentions": "policy", "from": "policy.from",
-		"constraint": "constraints", "nodeSelector": "constraints", "nodeAffinity": "constraints", "podAffinity": "affinity", "podAntiAffinity": "antiAffinity",
+		"constraint": "constraints", "nodeSelector": "constraints", "nodeAffinity": "constraints", "nodeSelectorTerms": "anyOf", "or": "anyOf", "any": "anyOf", "alternatives": "anyOf", "podAffinity": "affinity", "podAntiAffinity": "antiAffinity",
 		"topologySpreadConstraints": "spread", "devices": "task.resources.devices",
 		"appClass": "appclass", "app_class": "appclass", "qosClass": "appclass", "qos": "appclass", "wholeCores": "task.resources.wholeCores",
 		"disruptionBudget": "disruption", "podDisruptionBudget": "disruption", "maxDown": "disruption.maxDown", "migrate": "disruption",
@@ -582,17 +583,5 @@ var canaryRule = &Rule{
 	Alias: map[string]string{
 		"count": "tasks", "replicas": "tasks", "size": "tasks", "wait": "waitSeconds", "pause": "waitSeconds", "duration": "waitSeconds",
 		"bakeSeconds": "waitSeconds", "auto": "promote", "autoPromote": "promote", "auto_promote": "promote",
-	},
-}
-
-var disruptionRule = &Rule{
-	Type: Struct,
-	Fields: []Field{
-		{Name: "maxDown", Rule: integer(Count, 1, schema.MaxTasks)},
-		{Name: "perHour", Rule: integer(Count, 1, schema.MaxTasks)},
-	},
-	Alias: map[string]string{
-		"maxUnavailable": "maxDown", "max_down": "maxDown", "atOnce": "maxDown", "maxParallel": "maxDown", "max_parallel": "maxDown",
-		"minAvailable": "maxDown", "minHealthy": "maxDown", "hourly": "perHour", "maxPerHour": "perHour", "per_hour": "perHour", "rate": "perHour",
 	},
 }
