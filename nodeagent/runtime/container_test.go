@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/image"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -221,20 +223,26 @@ func newRunscMachine(t testing.TB, change ...func(*config)) *machine {
 	return m
 }
 
-// TestContainerEscapes: what a task may not do it cannot as root of a container.
+// TestContainerEscapes: what a task may not do it cannot as root of a container, whatever makes that. By runsc,
+// what only a filter of system calls keeps it from is done to its own kernel.
 func TestContainerEscapes(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
-	for i, c := range escapes {
-		t.Run(c.name, func(t *testing.T) {
+	for _, by := range []schema.ContainerRuntime{schema.Crun, schema.Runc, schema.Runsc} {
+		t.Run(string(by), func(t *testing.T) {
 			t.Parallel()
-			v := newVictimsOf(t, true)
-			var whom []string
-			if c.whom != nil {
-				whom = []string{c.whom(v, place(t, v.m.dir, assignment(i), 1))}
-			}
-			if said := v.try(t, i, c.how, whom...); said == escaped {
-				t.Error(said)
+			v := newVictimsOf(t, by)
+			for i, c := range escapes {
+				if by == schema.Runsc && slices.Equal(c.guards, []runtime.Guard{runtime.Seccomp}) {
+					continue
+				}
+				var whom []string
+				if c.whom != nil {
+					whom = []string{c.whom(v, place(t, v.m.dir, assignment(i), 1))}
+				}
+				if said := v.try(t, i, c.how, whom...); !strings.HasPrefix(said, "held: ") {
+					t.Errorf("%s: %s", c.name, said)
+				}
 			}
 		})
 	}

@@ -62,7 +62,7 @@ job: web: {
 	tasks: 2, spread: by: "hostname"
 	policy: from: [{selector: "role=friend"}]
 	task: {
-		container: command: ["/bin/sh", "-c", "mkdir /tmp/www && echo served >/tmp/www/index.html && exec httpd -f -p $MUSTER_PORT_HTTP -h /tmp/www"]
+		container: command: ["/bin/sh", "-c", "mkdir -p /tmp/www && echo served >/tmp/www/index.html && exec httpd -f -p $MUSTER_PORT_HTTP -h /tmp/www"]
 		isolation: network: "own" // of who has a policy
 		resources: ports: ["http"]
 		health: {http: {port: "http", path: "/"}, intervalSeconds: 1, timeoutSeconds: 30}
