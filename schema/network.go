@@ -28,6 +28,8 @@ type CellNetwork struct {
 	Domain string `json:"domain,omitempty"`
 	// Policy is who may connect to tasks of jobs without a policy.
 	Policy PolicyDefault `json:"policy,omitempty"`
+	// CNI is how plugins make the networks of tasks; nil: the agents do.
+	CNI *CNI `json:"cni,omitempty"`
 }
 
 // NetworkMode is how packets get from one machine's tasks to those of another.
@@ -50,6 +52,9 @@ const (
 	ModeRoutes NetworkMode = "routes"
 	// ModeVXLAN has machines wrap packets in UDP: routers between them know nothing of tasks.
 	ModeVXLAN NetworkMode = "vxlan"
+	// ModeNone has the network of the machines know the addresses of tasks: agents set no routes to
+	// other machines, and what tasks send keeps its source everywhere.
+	ModeNone NetworkMode = "none"
 )
 
 // How large subnets of machines are without SubnetBits, and how small they may be: for 253

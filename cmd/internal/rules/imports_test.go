@@ -88,6 +88,16 @@ var layers = []layer{
 		"placement decides from a snapshot; who took it and who acts on it is not its business",
 	},
 	{
+		"placement/pack",
+		[]string{"placement", "placement/workload", "schema"},
+		"a trace and what is made up are cells alike, and are packed alike",
+	},
+	{
+		"placement/experiment",
+		[]string{"placement", "placement/pack", "placement/workload", "schema"},
+		"an experiment packs what is made up in several ways",
+	},
+	{
 		"placement/...",
 		[]string{"placement", "schema"},
 		"what lies below placement serves placement",
@@ -294,8 +304,18 @@ var layers = []layer{
 		"it is what all tables of nftables share, and knows none of them",
 	},
 	{
+		"nodeagent/network/namespace",
+		[]string{"schema/thread"},
+		"a namespace is the same whoever puts what into it",
+	},
+	{
+		"nodeagent/network/cni",
+		[]string{"nodeagent/network/namespace", "schema", "schema/atomicfile", "schema/thread"},
+		"it makes networks for keys that mean nothing to it, as nodeagent/network does, and neither knows the other",
+	},
+	{
 		"nodeagent/network",
-		[]string{"nodeagent/network/netfilter", "schema", "schema/thread"},
+		[]string{"nodeagent/network/namespace", "nodeagent/network/netfilter", "schema"},
 		"it makes networks for keys that mean nothing to it, and is put together with those who run tasks",
 	},
 	{
@@ -474,7 +494,7 @@ type call struct {
 
 var calls = []call{
 	{"Sync", []string{"schema/atomicfile", "reconciler/events"}, "schema/atomicfile writes what must outlive a crash; the event log is only ever appended to"},
-	{"Flock", []string{"schema/filelock", "reconciler/local"}, "schema/filelock holds directories; the other lock is waited for, and held for a moment"},
+	{"Flock", []string{"schema/filelock", "reconciler/local", "nodeagent/network/cni"}, "schema/filelock holds directories; the other locks are waited for, and held for a moment: one of them by programs that inherit it"},
 }
 
 func checkCalls(t *tree) []fault {
