@@ -70,6 +70,8 @@ func (c *check) runs(given any, task map[string]any) {
 				Rule: schema.RuleNoEffect, Path: []string{"task", "isolation", "user"}, Message: "a container always has a user namespace of its own",
 				Expected: "true", Hint: `remove user; container.user chooses among the users of the image, as in user: "1000"`,
 			})
+		} else if filled, ok := task["isolation"].(map[string]any); ok {
+			filled["user"] = true // this data is checked again where it is acted on
 		}
 	case !process && !slices.ContainsFunc(slices.Sorted(maps.Keys(written)), meansToRun):
 		c.add(Problem{
