@@ -32,6 +32,9 @@ func kernelProblems(job, task map[string]any, devices []string) (found problems)
 	if n, ok := isolation["network"].(string); ok && n == string(schema.OwnNetwork) {
 		unsupported([]string{"task", "isolation", "network"}, false, "has no network of its own yet", fmt.Sprintf("%q or %q", schema.HostNetwork, schema.NoNetwork))
 	}
+	if list, _ := addedOf(task); len(list) > 0 {
+		unsupported([]string{"task", "capabilities", "add"}, false, "has the capabilities of its own kernel, and no others yet", "none")
+	}
 	limits, _ := task["limits"].(map[string]any)
 	if n, ok := wholeNumber(limits["coreBytes"]); ok && n > 0 {
 		unsupported([]string{"task", "limits", "coreBytes"}, false, "writes no core files", "0")

@@ -67,6 +67,14 @@ func Placed(kind schema.Kind, data map[string]any) []string {
 			out = append(out, "priority")
 		}
 	}
+	task, _ := data["task"].(map[string]any)
+	added, _ := addedOf(task)
+	for i := range added {
+		out = append(out, "task.capabilities.add."+strconv.Itoa(i))
+	}
+	for _, kind := range devicesOf(task) {
+		out = append(out, "task.resources.devices."+kind)
+	}
 	if paths, ok := data["paths"].([]any); ok {
 		for i := range paths {
 			out = append(out, "paths."+strconv.Itoa(i))
