@@ -176,7 +176,7 @@ type Tenant struct {
 	// Users are the users that jobs below Paths may name.
 	Users        []string `json:"users"`
 	Capabilities []string `json:"capabilities,omitempty"`
-	Allow        *Allow   `json:"allow,omitempty"` // nil: no capabilities, all devices
+	Allow        *Allow   `json:"allow,omitempty"` // nil: no capabilities, all devices and volumes
 }
 
 // Allow says what jobs below a tenant's paths may ask of machines.
@@ -185,6 +185,8 @@ type Allow struct {
 	Capabilities []string `json:"capabilities,omitempty"`
 	// Devices are kinds; nil is all.
 	Devices []string `json:"devices,omitzero"`
+	// Volumes are names of shared directories of machines; nil is all.
+	Volumes []string `json:"volumes,omitzero"`
 }
 
 // Quota is an amount of each resource that the jobs of one user at one band of

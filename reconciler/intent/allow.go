@@ -12,7 +12,7 @@ import (
 
 // asks reports whether a job asks for anything that its tenant must allow.
 func asks(j *schema.Job) bool {
-	return j.Task.Capabilities != nil || len(j.Task.Resources.Devices) > 0
+	return j.Task.Capabilities != nil || len(j.Task.Resources.Devices) > 0 || len(j.Task.Volumes) > 0
 }
 
 // allows finds what a job of p asks of machines that the tenant may not have.
@@ -31,15 +31,19 @@ func (t *tenant) allows(p *schema.Package, j *schema.Job, found *Findings) {
 			})
 		}
 	}
-	if allow.Devices == nil {
-		return
-	}
 	for _, kind := range slices.Sorted(maps.Keys(j.Task.Resources.Devices)) {
-		if !slices.Contains(allow.Devices, kind) {
+		if allow.Devices != nil && !slices.Contains(allow.Devices, kind) {
 			t.disallow(p, key, found, refusal{
 				field: "task.resources.devices." + kind, place: "task.resources.devices." + kind, what: "devices of kind " + kind,
 				has: allow.Devices, list: "devices", name: kind,
 			})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.Task.Volumes)) {
+		shared := j.Task.Volumes[name].Shared
+		if shared != "" && allow.Volumes != nil && !slices.Contains(allow.Volumes, shared) {
+			field := "task.volumes." + name + ".shared"
+			t.disallow(p, key, found, refusal{field: field, place: field, what: "the shared volume " + shared, has: allow.Volumes, list: "volumes", name: shared})
 		}
 	}
 }

@@ -30,8 +30,9 @@ var allowRule = &Rule{
 	Fields: []Field{
 		{Name: "capabilities", Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: capabilityWord()}},
 		{Name: "devices", Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: nameRule}},
+		{Name: "volumes", Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: nameRule}},
 	},
-	Alias: map[string]string{"caps": "capabilities", "allow_caps": "capabilities", "device": "devices"},
+	Alias: map[string]string{"caps": "capabilities", "allow_caps": "capabilities", "device": "devices", "volume": "volumes", "shared": "volumes", "host_volumes": "volumes"},
 }
 
 const privilegedWords = "no task is root on its machine; task.capabilities has what can be had"
