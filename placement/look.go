@@ -87,7 +87,7 @@ func (p *pass) outlookOf(e entry) (outlook, bool) {
 		return outlook{}, false
 	}
 	c := p.classOf(a, e.job)
-	if c.pass == s.passes || c.foresight.pass == s.passes || c.job >= 0 && c.bounds != nil {
+	if c.pass == s.passes || c.foresight.pass == s.passes || c.job >= 0 && c.bounds != nil || c.skews != nil {
 		return outlook{}, false
 	}
 	o := outlook{
@@ -217,19 +217,25 @@ func (w *walk) look(at int) (score float32, ahead, room bool) {
 }
 
 // sample appends to the candidates of a class what has room along the ring, from where the
-// last search ended, until there are enough.
+// last search ended, until enough of it may get a task.
 func (s *Snapshot) sample(c *class, enough int) {
 	w := s.walk(c)
-	for total := len(w.l.ring); c.examined < total && len(c.slots) < enough; {
+	c.lenient = true // see isCandidate
+	for total := len(w.l.ring); c.examined < total && enough > 0; {
 		if n := w.skip(c.cursor, total-c.examined); n > 0 {
 			c.cursor = (c.cursor + n) % total
 			continue
 		}
+		slot := w.l.ring[c.cursor]
 		if _, _, room := w.look(c.cursor); room {
-			c.slots = append(c.slots, w.l.at[w.l.ring[c.cursor]])
+			c.slots = append(c.slots, w.l.at[slot])
+			if c.ranked == nil || c.ranked.open[c.ranked.column.at[slot]] {
+				enough--
+			}
 		}
 		c.cursor = (c.cursor + 1) % total
 	}
+	c.lenient = false
 }
 
 // bestOf is the two best of the machines that were looked at.

@@ -50,10 +50,11 @@ type Snapshot struct {
 	epoch      int                         // counts what makes all scores void
 	ofPriority [schema.MaxPriority + 1]int // tasks held, by priority
 	removals   int                         // counts the tasks that went
+	shapes     int                         // counts what changes of which tasks machines suit
 	passes     int
-	forked     bool    // it began as a fork
-	small      bool    // the pass is so small that it examines all machines for each ask
-	holds      []int32 // slots held for long waiters in this pass
+	forked     bool // it began as a fork
+	small      bool // the pass is so small that it examines all machines for each ask
+	holding
 	fill
 }
 
@@ -254,6 +255,9 @@ func (s *Snapshot) SetMachine(m Machine) {
 	}
 	n, r := s.nodes.edit(slot), s.rows.edit(slot)
 	reshaped := known && !sameAttributes(n.Machine, m)
+	if !known || reshaped || !sameShape(&n.Machine, &m) {
+		s.shapes++
+	}
 	s.count(n, r, -1)
 	n.Machine = m
 	r.state, r.minPriority = stateOf(m), minPriority(m.Conditions)
@@ -297,6 +301,12 @@ func stateOf(m Machine) uint8 {
 	return stateUp
 }
 
+// sameShape reports whether a machine suits the same tasks as before, but for its attributes.
+func sameShape(a, b *Machine) bool {
+	return stateOf(*a) == stateOf(*b) && slices.Equal(a.Conditions, b.Conditions) && slices.Equal(a.Devices, b.Devices) &&
+		slices.EqualFunc(a.Taints, b.Taints, func(x, y Taint) bool { return x.Key == y.Key && x.Value == y.Value && slices.Equal(x.Users, y.Users) })
+}
+
 func sameAttributes(a, b Machine) bool {
 	if len(a.Attributes) != len(b.Attributes) {
 		return false
@@ -328,6 +338,7 @@ func (s *Snapshot) RemoveMachine(name string) {
 		s.setAttribute(attribute, slot, "")
 	}
 	s.spare = append(s.spare, slot)
+	s.shapes++
 	clear(s.layouts)
 	s.forget()
 }

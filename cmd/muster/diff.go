@@ -22,6 +22,7 @@ import (
 
 func newDiff(std stdio) *cobra.Command {
 	var dir string
+	var offline bool
 	var out *outputFlag
 	c := &cobra.Command{
 		Use: "diff [BASE | BASE..HEAD | BASE...HEAD]",
@@ -58,6 +59,7 @@ Exits 1 when something differs or is not compared, 2 when HEAD has errors.`,
 			}
 			errs, _ := count(d.head.diagnostics)
 			if errs > 0 {
+				tagHints{offline, tagPatience}.fill(cmd.Context(), d.head.diagnostics)
 				printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), d.head.diagnostics, d.head.tree.Files)
 				return cmp.Or(err, error(&failure{code: exitInvalid}))
 			}
@@ -71,6 +73,7 @@ Exits 1 when something differs or is not compared, 2 when HEAD has errors.`,
 		},
 	}
 	c.Flags().StringVar(&dir, "repo", ".", "directory of the config repository")
+	addOffline(c, &offline)
 	out = addOutput(c, "text", "json")
 	return c
 }
