@@ -23,6 +23,7 @@ import (
 
 func newDiff(std stdio) *cobra.Command {
 	var dir, cell string
+	var offline bool
 	var out *outputFlag
 	c := &cobra.Command{
 		Use: "diff [BASE | BASE..HEAD | BASE...HEAD]",
@@ -64,6 +65,7 @@ Exits 1 when something differs or is not compared, 2 when HEAD has errors.`,
 			}
 			errs, _ := count(d.head.diagnostics)
 			if errs > 0 {
+				tagHints{offline, tagPatience}.fill(cmd.Context(), d.head.diagnostics)
 				printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), d.head.diagnostics, d.head.tree.Files)
 				return cmp.Or(err, error(&failure{code: exitInvalid}))
 			}
@@ -78,6 +80,7 @@ Exits 1 when something differs or is not compared, 2 when HEAD has errors.`,
 	}
 	c.Flags().StringVar(&dir, "repo", ".", "directory of the config repository")
 	c.Flags().StringVar(&cell, "cell", "", "print only what is of this cell, and what holds in all cells")
+	addOffline(c, &offline)
 	out = addOutput(c, "text", "json")
 	return c
 }

@@ -397,7 +397,7 @@ func (c *collection) add(at []string, p valid.Problem) {
 		}
 	}
 	d := mistake{Diagnostic: schema.Diagnostic{
-		Severity: schema.Error, Rule: p.Rule, Field: fieldPath(full), Message: p.Message, Expected: p.Expected, Hint: p.Hint,
+		Severity: schema.Error, Rule: p.Rule, Field: fieldPath(full), Message: p.Message, Expected: p.Expected, Hint: p.Hint, Image: p.Image,
 	}}
 	if p.Missing {
 		if p.Rule == schema.RuleMissingField {
