@@ -112,9 +112,10 @@ func parseRevs(args []string) (revisions, error) {
 
 // difference is what `muster diff -o json` prints.
 type difference struct {
-	Base string `json:"base"`           // commit
-	Head string `json:"head,omitempty"` // commit, absent for the work tree
-	Cell string `json:"cell,omitempty"` // the only one that is compared
+	Version int    `json:"version"`
+	Base    string `json:"base"`           // commit
+	Head    string `json:"head,omitempty"` // commit, absent for the work tree
+	Cell    string `json:"cell,omitempty"` // the only one that is compared
 	intent.Comparison
 	// Ignored are lines of messages that were meant as trailers, and why they
 	// have no effect.
@@ -128,7 +129,7 @@ func diffRepo(ctx context.Context, dir string, revs revisions) (*difference, err
 	if err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
 	}
-	d := &difference{}
+	d := &difference{Version: outputVersion}
 	if d.Base, d.Head, err = revs.resolve(ctx, repo); err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
 	}

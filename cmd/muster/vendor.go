@@ -100,7 +100,7 @@ func (v *vendorFlags) run(ctx context.Context, args []string) ([]vendoring.Resul
 
 // vendorResult is what muster vendor prints as JSON.
 type vendorResult struct {
-	Version int                `json:"version"` // of this form
+	Version int                `json:"version"`
 	Modules []vendoring.Result `json:"modules"`
 }
 
@@ -112,7 +112,7 @@ func (v *vendorFlags) print(std stdio, results []vendoring.Result) error {
 		}
 	}
 	if v.out.value == "json" {
-		if err := printJSON(std.out, vendorResult{Version: 1, Modules: append([]vendoring.Result{}, results...)}); err != nil {
+		if err := printJSON(std.out, vendorResult{Version: outputVersion, Modules: append([]vendoring.Result{}, results...)}); err != nil {
 			return err
 		}
 	} else {
