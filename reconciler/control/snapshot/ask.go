@@ -33,6 +33,9 @@ func bareAsk(task schema.TaskName, job *schema.Job, network *schema.CellNetwork)
 		}
 		if network.PolicyOf(job.Policy) != nil {
 			needs = append(needs, schema.HasPolicies)
+			if len(job.Policy.Ports()) > 0 {
+				needs = append(needs, schema.HasPolicyPorts)
+			}
 		}
 		if network != nil {
 			for _, plugin := range network.CNI.Types() {
