@@ -68,10 +68,11 @@ func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 	if len(s.nodes.at(slot).Taints) > 0 && s.taintOf(c, slot) != nil {
 		return isTainted
 	}
-	for i := range c.rules {
-		if !c.rules[i].holds(slot) {
-			return isConstrained
-		}
+	if failed(c.rules, slot) != nil {
+		return isConstrained
+	}
+	if c.anyOf != nil && !anyHolds(c.anyOf, slot) {
+		return hasNoneOf
 	}
 	if c.needs != nil && !s.nodes.at(slot).exist(c.needs) {
 		return hasNoDevice

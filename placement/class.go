@@ -38,6 +38,7 @@ type wants struct {
 	shared   []uint16 // Ask.AllocNumbers
 	needs    []need
 	rules    []rule
+	anyOf    [][]rule
 	wishes   []wish
 	bounds   []bound
 	skews    []*skew
@@ -120,7 +121,7 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 // Where they are but it says no, only time is lost.
 func alike(a, b *Ask) bool {
 	return a.Limit == b.Limit && a.Priority == b.Priority && a.Lasts == b.Lasts && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
-		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.Tolerations, b.Tolerations) &&
+		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.AnyOf, b.AnyOf) && same(a.Tolerations, b.Tolerations) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.MaxSkew, b.MaxSkew) && same(a.Avoid, b.Avoid) &&
 		same(a.Packages, b.Packages) && a.Relations == b.Relations
 }
@@ -204,7 +205,7 @@ func appendRest(b []byte, a *Ask) []byte {
 	// asks again under those of its class when it is evicted.
 	b = appendStrings(b, a.Ports...)
 	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc))
-	if len(a.Devices)+len(a.Constraints)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers)+len(a.Tolerations) == 0 &&
+	if len(a.Devices)+len(a.Constraints)+len(a.AnyOf)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers)+len(a.Tolerations) == 0 &&
 		a.AllocSet == (schema.JobName{}) {
 		return b
 	}
@@ -212,8 +213,9 @@ func appendRest(b []byte, a *Ask) []byte {
 		b = appendStrings(append(b, 'd'), append([]string{d.Kind}, d.Models...)...)
 		b = binary.AppendVarint(binary.AppendVarint(b, int64(d.Count)), int64(d.Milli))
 	}
-	for _, c := range a.Constraints {
-		b = appendStrings(append(b, 'c'), append([]string{c.Attribute, string(c.Op)}, c.Values...)...)
+	b = appendConstraints(b, a.Constraints)
+	for _, all := range a.AnyOf {
+		b = appendConstraints(append(b, 'o'), all)
 	}
 	for _, w := range a.Preferences {
 		b = appendStrings(append(b, 'w'), append([]string{w.Attribute, string(w.Op)}, w.Values...)...)
@@ -241,6 +243,13 @@ func appendRest(b []byte, a *Ask) []byte {
 	return b
 }
 
+func appendConstraints(b []byte, list []Constraint) []byte {
+	for _, c := range list {
+		b = appendStrings(append(b, 'c'), append([]string{c.Attribute, string(c.Op)}, c.Values...)...)
+	}
+	return b
+}
+
 // avoidedBy returns the machines that an ask avoids, nil for none: there may be many.
 func avoidedBy(a *Ask) map[string]bool {
 	if len(a.Avoid) == 0 {
@@ -263,8 +272,9 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
 		},
 	}
-	for _, k := range a.Constraints {
-		c.rules = append(c.rules, s.rule(k))
+	c.rules = s.rulesOf(a.Constraints)
+	for _, all := range a.AnyOf {
+		c.anyOf = append(c.anyOf, s.rulesOf(all))
 	}
 	for _, w := range a.Preferences {
 		c.wishes = append(c.wishes, wish{s.rule(w.Constraint), float32(min(max(w.Weight, -100), 100)) / 100})
@@ -347,17 +357,7 @@ func (s *Snapshot) examine(c *class) {
 			c.slots = append(c.slots, c.layout.at[slot])
 		}
 	}
-	for found := 0; c.examined < total && found < enough; {
-		slot := c.layout.ring[c.cursor]
-		c.cursor = (c.cursor + 1) % total
-		c.examined++
-		if s.isCandidate(c, slot) {
-			c.slots = append(c.slots, c.layout.at[slot])
-			if c.ranked == nil || c.ranked.open[c.ranked.column.at[slot]] {
-				found++
-			}
-		}
-	}
+	s.sample(c, enough)
 	c.all = c.examined == total
 	slices.Sort(c.slots)
 	c.slots = slices.Compact(c.slots)
@@ -382,58 +382,6 @@ func (s *Snapshot) enough() int {
 		return s.options.Enough
 	}
 	return DefaultEnough
-}
-
-// bestForLone finds the best machines for a lone ask as examine does, but caches
-// nothing, since most such asks stay alone.
-func (s *Snapshot) bestForLone(c *class) (first, second int32) {
-	c.layout = s.layoutFor(s.spreadOf(c.ask))
-	enough := s.enough() + 1
-	if s.small {
-		enough = len(c.layout.ring)
-	}
-	first, second = -1, -1
-	var best, next float32
-	c.examined, c.feasible = 0, 0
-	take := func(slot int32, w float32) {
-		c.feasible++
-		switch {
-		case first < 0 || w > best || w == best && c.layout.at[slot] < c.layout.at[first]:
-			first, second, best, next = slot, first, w, best
-		case second < 0 || w > next || w == next && c.layout.at[slot] < c.layout.at[second]:
-			second, next = slot, w
-		}
-	}
-	try := func(slot int32) {
-		if slot != first && slot != second && s.check(c, slot) == fine {
-			take(slot, s.worth(c, slot))
-		}
-	}
-	if enough < len(c.layout.ring) {
-		for _, slot := range s.favoured(c) {
-			try(slot)
-		}
-		enough += c.feasible
-	}
-	looks := s.foreseen(c)
-	for i, slot := range c.layout.ring {
-		if c.feasible >= enough {
-			break
-		}
-		c.examined++
-		if i < len(looks) && looks[i].version == s.rows.at(slot).version {
-			if looks[i].score > infeasible && slot != first && slot != second {
-				take(slot, looks[i].score)
-			}
-			continue
-		}
-		if i < len(looks) {
-			s.lookedAgain++
-		}
-		try(slot)
-	}
-	c.examined = max(c.examined, c.feasible)
-	return first, second
 }
 
 func (s *Snapshot) examineAll(c *class) {

@@ -26,6 +26,7 @@ const (
 	ReasonAvoided    Reason = "are avoided after a failure or eviction there"
 	ReasonTaint      Reason = "have a taint that is not tolerated" // answers say which
 	ReasonConstraint Reason = "fail a constraint"
+	ReasonAnyOf      Reason = "fail all alternatives of anyOf" // answers say which constraints
 	ReasonNoDevice   Reason = "lack the device"
 	ReasonNoAlloc    Reason = "have no alloc of the set"
 	ReasonShare      Reason = "have an alloc that holds its share of the job"

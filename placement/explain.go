@@ -94,7 +94,7 @@ func (s *Snapshot) explain(c *class, w *Why) {
 	}
 	w.Machines, w.Examined, w.Feasible = s.slots.len(), s.slots.len(), r.counts[fine]
 	counts := r.counts
-	w.Refused, w.Change = countReasons(&counts, slices.Concat(s.countTaints(c, &counts), s.countSkews(c, &counts), s.countRelations(c, &counts))), r.change
+	w.Refused, w.Change = countReasons(&counts, slices.Concat(s.countTaints(c, &counts), s.countAlternatives(c, &counts), s.countSkews(c, &counts), s.countRelations(c, &counts))), r.change
 }
 
 // countReasons counts what machines answered, most frequent first, after the reasons that out has.
@@ -201,6 +201,7 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 		w.rules = slices.Delete(slices.Clone(c.rules), i, i+1)
 		try(c.rules[i].String(), w)
 	}
+	s.withoutAlternative(c, try)
 	for i, b := range c.ask.PerDomain {
 		w := *c
 		w.bounds = slices.Delete(slices.Clone(c.bounds), i, i+1)
@@ -240,6 +241,25 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 		try("avoiding machines on which it crashed", w)
 	}
 	return best
+}
+
+// withoutAlternative tries to do without each constraint of the alternatives, and without
+// these.
+func (s *Snapshot) withoutAlternative(c *class, try func(what string, without class)) {
+	for i, all := range c.anyOf {
+		for k := range all {
+			w := *c
+			w.anyOf = slices.Clone(c.anyOf)
+			if w.anyOf[i] = slices.Delete(slices.Clone(all), k, k+1); len(all) > 1 {
+				try(all[k].String()+" in anyOf["+itoa(i)+"]", w)
+			}
+		}
+	}
+	if c.anyOf != nil {
+		w := *c
+		w.anyOf = nil
+		try("anyOf", w)
+	}
 }
 
 // single returns the class of one ask outside a pass.
@@ -313,10 +333,8 @@ func (s *Snapshot) eligible(c *class, slot int32) bool {
 
 // suits is eligible whatever the size of the machine.
 func (s *Snapshot) suits(c *class, slot int32) bool {
-	for i := range c.rules {
-		if !c.rules[i].holds(slot) {
-			return false
-		}
+	if failed(c.rules, slot) != nil || !anyHolds(c.anyOf, slot) {
+		return false
 	}
 	if s.taintOf(c, slot) != nil {
 		return false
@@ -350,6 +368,9 @@ func (s *Snapshot) reasonOf(c *class, slot int32, a answer) Reason {
 	if t := s.taintOf(c, slot); a == isTainted && t != nil {
 		return taintReason(t, c.user)
 	}
+	if a == hasNoneOf {
+		return noneOf(c.anyOf, slot)
+	}
 	if a == isSkewed {
 		if k := s.skewed(c, slot); k != nil {
 			return k.reason(slot)
@@ -380,6 +401,23 @@ func (s *Snapshot) countTaints(c *class, counts *[answers]int) []ReasonCount {
 		}
 		return taintReason(t, c.user), true
 	})
+}
+
+// noneOf says which constraint of each alternative fails on a machine, the first of each.
+func noneOf(alternatives [][]rule, slot int32) Reason {
+	var all []string
+	for _, rules := range alternatives {
+		if r := failed(rules, slot); r != nil {
+			all = append(all, r.String())
+		}
+	}
+	return Reason("fail " + strings.Join(slices.Compact(all), " and ") + ", of which anyOf wants one")
+}
+
+// countAlternatives counts machines by the constraints that they fail, one of each
+// alternative, and takes them from the sum of all.
+func (s *Snapshot) countAlternatives(c *class, counts *[answers]int) []ReasonCount {
+	return s.countBy(c, counts, hasNoneOf, func(slot int32) (Reason, bool) { return noneOf(c.anyOf, slot), !anyHolds(c.anyOf, slot) })
 }
 
 // countSkews counts machines by the limits of skew that they refuse a class for, and takes

@@ -252,20 +252,13 @@ func (o *oracle) welcomes(m placement.Machine, a placement.Ask) bool {
 			return false
 		}
 	}
-	for _, c := range a.Constraints {
-		v := attribute(m, c.Attribute)
-		switch c.Op {
-		case placement.OpIn:
-			if !slices.Contains(c.Values, v) {
-				return false
-			}
-		case placement.OpNotIn:
-			if slices.Contains(c.Values, v) {
-				return false
-			}
-		}
-	}
-	return true
+	return meets(m, a.Constraints) && (len(a.AnyOf) == 0 || slices.ContainsFunc(a.AnyOf, func(all []placement.Constraint) bool { return meets(m, all) }))
+}
+
+func meets(m placement.Machine, all []placement.Constraint) bool {
+	return !slices.ContainsFunc(all, func(c placement.Constraint) bool {
+		return slices.Contains(c.Values, attribute(m, c.Attribute)) != (c.Op == placement.OpIn)
+	})
 }
 
 func (o *oracle) withinMax(m placement.Machine, a placement.Ask) bool {

@@ -175,7 +175,7 @@ func (p *pass) ample(level []entry) bool {
 	var asked, free [dims]float64
 	for _, e := range level {
 		a := e.ask
-		if len(a.Devices)+len(a.Constraints)+len(a.Tolerations)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid) > 0 || a.AllocSet != (schema.JobName{}) || s.kindred.binds(s.profileOf(e.job, a.Relations)) {
+		if len(a.Devices)+len(a.Constraints)+len(a.AnyOf)+len(a.Tolerations)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid) > 0 || a.AllocSet != (schema.JobName{}) || s.kindred.binds(s.profileOf(e.job, a.Relations)) {
 			return false
 		}
 		for d, v := range vectorOf(a.Limit) {

@@ -56,7 +56,7 @@ func BenchmarkKubernetesShape(b *testing.B) {
 					for i := range each {
 						asks = append(asks, placement.Ask{
 							Name: schema.JobName{Cell: "c", User: "u", Job: fmt.Sprintf("j%03d", j)}.Task(i), Priority: 200,
-							Limit: schema.Resources{CPUMilli: 100, RAMBytes: 500 << 20}, Spread: "zone", MaxSkew: x.skew, Relations: r,
+							Limit: schema.Resources{CPUMilli: 100, RAMBytes: 500 << 20}, Spread: "zone", Where: placement.Where{MaxSkew: x.skew}, Relations: r,
 						})
 					}
 				}

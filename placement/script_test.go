@@ -391,6 +391,15 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		w, err := time.ParseDuration(v)
 		a.Waited = w
 		return err
+	case "any": // any=rack:in:a,b|zone:in:z1&disk:in:ssd
+		for _, all := range strings.Split(v, "|") {
+			var list []placement.Constraint
+			for _, one := range strings.Split(all, "&") {
+				parts := append(strings.SplitN(one, ":", 3), "")
+				list = append(list, placement.Constraint{Attribute: parts[0], Op: placement.Op(parts[1]), Values: strings.Split(parts[2], ",")})
+			}
+			a.AnyOf = append(a.AnyOf, list)
+		}
 	case "where", "wish": // where=rack:in:a,b
 		parts := strings.SplitN(v, ":", 4)
 		c := placement.Constraint{Attribute: parts[0], Op: placement.Op(parts[1])}

@@ -44,7 +44,7 @@ func TestMoveKeepsSkew(t *testing.T) {
 			for i, rack := range c.tasks {
 				last = placement.Ask{
 					Name: schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(i), Priority: 200, Limit: schema.Resources{CPUMilli: 1000}, Spread: placement.NoSpread,
-					MaxSkew: []placement.SkewLimit{{Attribute: "rack", Max: c.skew}},
+					Where: placement.Where{MaxSkew: []placement.SkewLimit{{Attribute: "rack", Max: c.skew}}},
 				}
 				a := last
 				tasks = append(tasks, placement.Task{Name: a.Name, Machine: string(rack) + "0", Priority: a.Priority, Limit: a.Limit, Ask: &a})

@@ -69,15 +69,9 @@ type Ask struct {
 	On string
 	// Constraints must all hold of the machine.
 	Constraints []Constraint
-	// Tolerations are the taints of machines that the task does not mind.
-	Tolerations []Toleration
+	Where
 	// Preferences are constraints that may be broken, at a cost.
 	Preferences []Preference
-	// PerDomain bounds the job's tasks in any one domain; {MachineAttribute,
-	// 1} is what others call distinct hosts.
-	PerDomain []DomainLimit
-	// MaxSkew bounds by how many of the job's tasks domains may be ahead of others.
-	MaxSkew []SkewLimit
 	// Spread is the attribute over whose values the job is spread as evenly
 	// as what is free allows; "" means Options.Spread, NoSpread not at all.
 	Spread string
@@ -119,6 +113,20 @@ type Waiting struct {
 	// the room comes when those have ended that ran there then.
 	Held      string
 	HeldUntil time.Time
+}
+
+// Where is what must hold of a machine beside constraints.
+type Where struct {
+	// AnyOf are lists of constraints: those of one of them at least must all hold of the
+	// machine, if there are any.
+	AnyOf [][]Constraint
+	// Tolerations are the taints of machines that the task does not mind.
+	Tolerations []Toleration
+	// PerDomain bounds the job's tasks in any one domain; {MachineAttribute,
+	// 1} is what others call distinct hosts.
+	PerDomain []DomainLimit
+	// MaxSkew bounds by how many of the job's tasks domains may be ahead of others.
+	MaxSkew []SkewLimit
 }
 
 // NoSpread as Ask.Spread says that it does not matter how the job is spread.

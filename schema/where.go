@@ -38,6 +38,11 @@ type Constraint struct {
 	Values []string `json:"values,omitempty"`
 }
 
+// Alternative is one of several lists of constraints of which one has to hold.
+type Alternative struct {
+	Constraints []Constraint `json:"constraints"` // all of them; at least one
+}
+
 // Preference is a condition that may be broken, at a cost.
 type Preference struct {
 	Constraint

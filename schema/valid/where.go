@@ -53,6 +53,15 @@ var conditionAlias = map[string]string{"key": "attribute", "label": "attribute",
 
 var constraintsRule = &Rule{Type: List, Max: maxConditions, Elem: &Rule{Type: Struct, Fields: conditionFields(), Alias: conditionAlias}}
 
+var anyOfRule = &Rule{Type: List, Min: 1, Max: maxConditions, Elem: &Rule{
+	Type: Struct,
+	Fields: []Field{{
+		Name: "constraints", Required: true,
+		Rule: &Rule{Type: List, Min: 1, Max: maxConditions, Elem: &Rule{Type: Struct, Fields: conditionFields(), Alias: conditionAlias}},
+	}},
+	Alias: map[string]string{"matchExpressions": "constraints", "allOf": "constraints", "all": "constraints", "and": "constraints", "constraint": "constraints", "attribute": "constraints.attribute"},
+}}
+
 var preferencesRule = &Rule{Type: List, Max: maxConditions, Elem: &Rule{
 	Type: Struct, Alias: conditionAlias,
 	Fields: append(conditionFields(), Field{Name: "weight", Rule: integer(Count, -100, 100), Default: num(50)}),
@@ -131,8 +140,9 @@ var devicesRule = &Rule{Type: Map, Max: maxKinds, Key: matchName, Elem: &Rule{
 
 // where checks what ties together the fields that say where tasks may run.
 func (c *check) where(job map[string]any) {
-	c.conditions("constraints", job["constraints"])
-	c.conditions("preferences", job["preferences"])
+	c.conditions([]string{"constraints"}, job["constraints"])
+	c.conditions([]string{"preferences"}, job["preferences"])
+	c.anyOf(job["anyOf"])
 	c.affinity("affinity", job["affinity"])
 	c.affinity("antiAffinity", job["antiAffinity"])
 	if job["kind"] == string(schema.System) {
@@ -214,14 +224,25 @@ func intOf(v any) int {
 	return i
 }
 
-func (c *check) conditions(name string, v any) {
+// anyOf checks the constraints of alternatives.
+func (c *check) anyOf(v any) {
 	list, _ := v.([]any)
 	for i := range list {
+		m, _ := list[i].(map[string]any)
+		c.conditions([]string{"anyOf", strconv.Itoa(i), "constraints"}, m["constraints"])
+	}
+}
+
+// conditions checks a list of them at a path.
+func (c *check) conditions(path []string, v any) {
+	list, _ := v.([]any)
+	for i := range list {
+		at := append(slices.Clone(path), strconv.Itoa(i))
 		unknown := func(p Problem) bool { // perhaps that is what is missing
-			return p.Rule == schema.RuleUnknownField && len(p.Path) == 3 && p.Path[0] == name && p.Path[1] == strconv.Itoa(i)
+			return p.Rule == schema.RuleUnknownField && len(p.Path) == len(at)+1 && slices.Equal(p.Path[:len(at)], at)
 		}
 		if m, ok := list[i].(map[string]any); ok && !slices.ContainsFunc(c.problems, unknown) {
-			c.condition([]string{name, strconv.Itoa(i)}, m)
+			c.condition(at, m)
 		}
 	}
 }

@@ -13,6 +13,13 @@ func where(a *placement.Ask, job *schema.Job) {
 	for i := range job.Constraints {
 		a.Constraints = append(a.Constraints, constraintOf(&job.Constraints[i]))
 	}
+	for i := range job.AnyOf {
+		var all []placement.Constraint
+		for k := range job.AnyOf[i].Constraints {
+			all = append(all, constraintOf(&job.AnyOf[i].Constraints[k]))
+		}
+		a.AnyOf = append(a.AnyOf, all)
+	}
 	for _, t := range job.Tolerations {
 		a.Tolerations = append(a.Tolerations, placement.Toleration{Key: t.Key, Value: t.Value})
 	}
