@@ -25,6 +25,7 @@ const (
 	hasNoAlloc
 	hasShare
 	isFullDomain
+	isSkewed
 	lacksKin
 	isApart
 	isShunned
@@ -42,5 +43,5 @@ var reasons = [answers]Reason{
 	"", ReasonDown, ReasonDraining, ReasonCordoned,
 	ReasonReadOnlyFS, ReasonRuntime, ReasonDiskFull, ReasonMemoryFull, ReasonClock, ReasonCondition,
 	ReasonOther, ReasonAvoided, ReasonTaint, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc, ReasonShare,
-	ReasonDomain, ReasonAffinity, ReasonAntiAffinity, ReasonRepelled, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPortTaken, ReasonPorts, ReasonDevices,
+	ReasonDomain, ReasonSkew, ReasonAffinity, ReasonAntiAffinity, ReasonRepelled, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPortTaken, ReasonPorts, ReasonDevices,
 }

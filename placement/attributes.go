@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +30,7 @@ func (s *Snapshot) setAttribute(name string, slot int32, value string) {
 		return
 	}
 	if c.shared { // layouts and classes were made of it
-		c = &column{values: slices.Clone(c.values), ids: maps.Clone(c.ids), at: slices.Clone(c.at)}
+		c = c.copied()
 		s.attributes[name] = c
 		s.kindred.columns = nil
 		clear(s.layouts)

@@ -17,7 +17,7 @@ func (s *Snapshot) check(c *class, slot int32) answer {
 	}
 	free := c.free(r)
 	switch {
-	case r.heldAt >= c.priority:
+	case r.heldAt >= c.priority && s.keptFrom(c, slot):
 		return isHeld
 	case c.limit[0] > free[0]:
 		return lacksCPU
@@ -78,6 +78,9 @@ func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 	}
 	if c.bounds != nil && !s.withinBounds(c, slot) {
 		return isFullDomain
+	}
+	if c.skews != nil && s.skewed(c, slot) != nil {
+		return isSkewed
 	}
 	return fine
 }

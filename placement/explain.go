@@ -16,6 +16,7 @@ type refusal struct {
 	epoch    int
 	position int
 	flips    int
+	skews    int      // skewVersion
 	by       []answer // by slot; with within set where change would do
 	counts   [answers]int
 	best     lack // the least that any machine lacks
@@ -31,7 +32,7 @@ const within answer = 0x80
 func (s *Snapshot) refuse(c *class) int {
 	r, n := &c.refusal, int(s.nodes.len())
 	switch {
-	case len(r.by) != n || s.stale(c, r.epoch, r.position) || !s.followRefusal(c):
+	case len(r.by) != n || s.stale(c, r.epoch, r.position) || r.skews != s.skewVersion(c) || !s.followRefusal(c):
 		r.by = slices.Grow(r.by[:0], n)[:n]
 		r.counts = [answers]int{}
 		for slot := range s.nodes.len() {
@@ -46,7 +47,7 @@ func (s *Snapshot) refuse(c *class) int {
 			s.refuseAgain(c, slot)
 		}
 	}
-	r.epoch, r.position, r.flips = s.epoch, s.now(), s.kindred.flipNow()
+	r.epoch, r.position, r.flips, r.skews = s.epoch, s.now(), s.kindred.flipNow(), s.skewVersion(c)
 	if c.job >= 0 {
 		c.changes = s.jobs.at(c.job).changes
 	}
@@ -93,7 +94,7 @@ func (s *Snapshot) explain(c *class, w *Why) {
 	}
 	w.Machines, w.Examined, w.Feasible = s.slots.len(), s.slots.len(), r.counts[fine]
 	counts := r.counts
-	w.Refused, w.Change = countReasons(&counts, append(s.countTaints(c, &counts), s.countRelations(c, &counts)...)), r.change
+	w.Refused, w.Change = countReasons(&counts, slices.Concat(s.countTaints(c, &counts), s.countSkews(c, &counts), s.countRelations(c, &counts))), r.change
 }
 
 // countReasons counts what machines answered, most frequent first, after the reasons that out has.
@@ -185,6 +186,7 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 	var best *Change
 	try := func(what string, without class) {
 		n := 0
+		without.skews = s.skewsOf(without.skewLimits()) // other domains may get its tasks
 		for slot := range s.nodes.len() {
 			if s.rows.at(slot).state != stateGone && s.check(&without, slot) == fine {
 				n++
@@ -203,6 +205,11 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 		w := *c
 		w.bounds = slices.Delete(slices.Clone(c.bounds), i, i+1)
 		try("at most "+itoa(b.Max)+" per "+b.Attribute, w)
+	}
+	for i, k := range c.skews {
+		w := *c
+		w.skews = slices.Delete(slices.Clone(c.skews), i, i+1)
+		try(k.String(), w)
 	}
 	for i, d := range c.ask.Devices {
 		w := *c
@@ -287,7 +294,7 @@ func (s *Snapshot) eligibleFor(c *class) (names []string) {
 			continue
 		}
 		switch s.admits(c, slot, s.rows.at(slot)) {
-		case fine, isDown, isDraining, isCordoned, isFullDomain, lacksKin, isApart, isShunned,
+		case fine, isDown, isDraining, isCordoned, isFullDomain, isSkewed, lacksKin, isApart, isShunned,
 			hasReadOnlyFS, hasBrokenRuntime, hasDiskPressure, hasMemoryPressure, hasClockSkew, hasCondition:
 			if s.eligible(c, slot) {
 				names = append(names, s.nodes.at(slot).Name)
@@ -300,6 +307,12 @@ func (s *Snapshot) eligibleFor(c *class) (names []string) {
 
 // eligible checks what a machine is, whatever its state.
 func (s *Snapshot) eligible(c *class, slot int32) bool {
+	limit := schema.Resources{CPUMilli: c.limit[0], RAMBytes: c.limit[1], DiskBytes: c.limit[2]}
+	return s.suits(c, slot) && limit.Fits(s.nodes.at(slot).Capacity)
+}
+
+// suits is eligible whatever the size of the machine.
+func (s *Snapshot) suits(c *class, slot int32) bool {
 	for i := range c.rules {
 		if !c.rules[i].holds(slot) {
 			return false
@@ -308,8 +321,7 @@ func (s *Snapshot) eligible(c *class, slot int32) bool {
 	if s.taintOf(c, slot) != nil {
 		return false
 	}
-	limit := schema.Resources{CPUMilli: c.limit[0], RAMBytes: c.limit[1], DiskBytes: c.limit[2]}
-	return limit.Fits(s.nodes.at(slot).Capacity) && (c.needs == nil || s.nodes.at(slot).exist(c.needs))
+	return c.needs == nil || s.nodes.at(slot).exist(c.needs)
 }
 
 // followRefusal takes over what relations have become otherwise for what machines have
@@ -338,6 +350,11 @@ func (s *Snapshot) reasonOf(c *class, slot int32, a answer) Reason {
 	if t := s.taintOf(c, slot); a == isTainted && t != nil {
 		return taintReason(t, c.user)
 	}
+	if a == isSkewed {
+		if k := s.skewed(c, slot); k != nil {
+			return k.reason(slot)
+		}
+	}
 	if a.related() && c.kin != nil {
 		if t, now := s.kindred.related(c.kin, slot); now == a {
 			return s.kindred.reason(t, a, s.repeller)
@@ -355,18 +372,42 @@ func taintReason(t *Taint, user string) Reason {
 
 // countTaints counts machines by the taints that they refuse a class for, and takes them
 // from the sum of all.
-func (s *Snapshot) countTaints(c *class, counts *[answers]int) (out []ReasonCount) {
-	if counts[isTainted] == 0 {
+func (s *Snapshot) countTaints(c *class, counts *[answers]int) []ReasonCount {
+	return s.countBy(c, counts, isTainted, func(slot int32) (Reason, bool) {
+		t := s.taintOf(c, slot)
+		if t == nil {
+			return "", false
+		}
+		return taintReason(t, c.user), true
+	})
+}
+
+// countSkews counts machines by the limits of skew that they refuse a class for, and takes
+// them from the sum of all.
+func (s *Snapshot) countSkews(c *class, counts *[answers]int) []ReasonCount {
+	return s.countBy(c, counts, isSkewed, func(slot int32) (Reason, bool) {
+		k := s.skewed(c, slot)
+		if k == nil {
+			return "", false
+		}
+		return k.reason(slot), true
+	})
+}
+
+// countBy counts the machines that gave an answer by what they say in detail, and takes
+// them from the sum of all.
+func (s *Snapshot) countBy(c *class, counts *[answers]int, of answer, detail func(slot int32) (Reason, bool)) (out []ReasonCount) {
+	if counts[of] == 0 {
 		return nil
 	}
 	by := map[Reason]int{}
 	for slot, a := range c.refusal.by {
-		if a&^within != isTainted || s.rows.at(int32(slot)).state == stateGone {
+		if a&^within != of || s.rows.at(int32(slot)).state == stateGone {
 			continue
 		}
-		if t := s.taintOf(c, int32(slot)); t != nil {
-			by[taintReason(t, c.user)]++
-			counts[isTainted]--
+		if r, ok := detail(int32(slot)); ok {
+			by[r]++
+			counts[of]--
 		}
 	}
 	for _, r := range slices.Sorted(maps.Keys(by)) {
@@ -413,9 +454,12 @@ func (s *Snapshot) countRelations(c *class, counts *[answers]int) (out []ReasonC
 		}
 		at, ok := index[key{a, t.term}]
 		if !ok {
-			at = len(out)
+			reason := s.kindred.reason(t, a, s.repeller) // which another term may have, too
+			if at = slices.IndexFunc(out, func(r ReasonCount) bool { return r.Reason == reason }); at < 0 {
+				at = len(out)
+				out = append(out, ReasonCount{Reason: reason})
+			}
 			index[key{a, t.term}] = at
-			out = append(out, ReasonCount{Reason: s.kindred.reason(t, a, s.repeller)})
 		}
 		out[at].Machines++
 		counts[a]--

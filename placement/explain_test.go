@@ -94,6 +94,11 @@ func without(a placement.Ask) map[string]relaxed {
 		b.Ports, b.PortNumbers = nil, nil
 		out["ports"] = relaxed{Ask: b}
 	}
+	for i := range a.MaxSkew {
+		b := a
+		b.MaxSkew = slices.Delete(slices.Clone(a.MaxSkew), i, i+1)
+		out[a.MaxSkew[i].String()] = relaxed{Ask: b}
+	}
 	for i := range relationsOf(a).Affinity {
 		if f := &a.Relations.Affinity[i]; f.Weight == 0 {
 			b, r := a, *a.Relations

@@ -148,7 +148,7 @@ func drawRelations(t *rapid.T) *placement.Relations {
 }
 
 func drawExtra(t *rapid.T, a *placement.Ask) {
-	switch rapid.IntRange(0, 5).Draw(t, "extra") {
+	switch rapid.IntRange(0, 6).Draw(t, "extra") {
 	case 0:
 		a.Ports, a.PortNumbers = []string{"http"}, nil
 		if rapid.Bool().Draw(t, "number") {
@@ -161,6 +161,10 @@ func drawExtra(t *rapid.T, a *placement.Ask) {
 		a.Constraints = []placement.Constraint{{Attribute: "rack", Op: placement.OpIn, Values: []string{"a"}}}
 	case 4:
 		a.PerDomain = []placement.DomainLimit{{Attribute: rapid.SampledFrom([]string{"rack", "machine"}).Draw(t, "domain"), Max: 1}}
+	case 6:
+		a.MaxSkew = []placement.SkewLimit{{
+			Attribute: rapid.SampledFrom([]string{"rack", "machine"}).Draw(t, "skewed"), Max: rapid.IntRange(1, 2).Draw(t, "skew"), MinDomains: rapid.IntRange(0, 3).Draw(t, "min"),
+		}}
 	case 5:
 		a.Avoid = []string{"m0"}
 	}

@@ -280,15 +280,15 @@ func (s *TaskSpec) Exceeds() Exceed {
 
 // OwnNetwork reports whether the next generation of a task of j has a network of its own, in a
 // cell with that network, nil if it has none: one that says so has, and in a cell with addresses
-// for tasks a container that says nothing, unless it is in an alloc, has numbers of ports of its
-// machine, or is by runsc, which joins no network.
+// for tasks a container that says nothing, unless it is in an alloc, or has numbers of ports of its
+// machine.
 func (j *Job) OwnNetwork(of *CellNetwork) bool {
 	var n Network
 	if j.Task.Isolation != nil {
 		n = j.Task.Isolation.Network
 	}
-	return n == OwnNetwork || n == "" && of.HasAddresses() && j.Task.Container != nil && j.Task.Container.Runtime != Runsc &&
-		j.AllocSet == "" && len(j.Task.Resources.PortNumbers) == 0 && !j.Task.runsc()
+	return n == OwnNetwork || n == "" && of.HasAddresses() && j.Task.Container != nil &&
+		j.AllocSet == "" && len(j.Task.Resources.PortNumbers) == 0
 }
 
 // FirstOwnPort is the first port that is given to a name of a task with a network of its own.

@@ -37,6 +37,7 @@ type flags struct {
 	closedPorts                  []int
 	images                       imageFlags
 	dns                          dnsFlags
+	cni                          cniFlags
 	noExec                       bool
 	logLevel                     string
 	level                        slog.Level
@@ -80,6 +81,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.images.listen, "peer-listen", "", "address, as IP:PORT or :PORT, at which other machines of the cell get the images and packages that this one has, over TLS (default none)")
 	set.DurationVar(&f.images.age, "image-age", 7*24*time.Hour, "time after which an image is removed that no task has needed")
 	f.dns.register(set)
+	f.cni.register(set)
 	set.BoolVar(&f.noExec, "no-exec", false, "disable muster exec on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -129,6 +131,9 @@ func (f *flags) check() error {
 		return err
 	}
 	if err := f.dns.check(); err != nil {
+		return err
+	}
+	if err := f.cni.check(); err != nil {
 		return err
 	}
 	return checkLoopback(f.metricsListen)

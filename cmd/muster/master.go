@@ -29,6 +29,7 @@ type masterFlags struct {
 	noExec                         bool
 	secretIdentity                 string
 	lostAfter, planTimeout         time.Duration
+	placementWorkers               int
 	socket                         string
 	users                          userFlag
 }
@@ -46,6 +47,7 @@ func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().Var(&f.machineLife, "machine-life", "validity of a machine's certificate, which its agent renews after two thirds of it, 5s to 90d")
 	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to poll for new commits; those of a local repository are seen at once")
 	c.Flags().DurationVar(&f.lostAfter, "lost-after", model.DefaultLostAfter, "how long a machine may be silent before its tasks are rescheduled, 15s to 24h; jobs can override it")
+	c.Flags().IntVar(&f.placementWorkers, "placement-workers", 0, "how many machines are looked at at a time when tasks are placed, 1 to 32; where tasks are placed does not depend on it (default: one for each processor)")
 	c.Flags().BoolVar(&f.noExec, "no-exec", false, "disable muster exec")
 	c.Flags().DurationVar(&f.planTimeout, "plan-timeout", history.DefaultTimeout, "how long planning a commit may take, in a process beside the master, for muster history; 0 for no plans")
 	f.addAuth(c)
@@ -102,8 +104,12 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	if f.planTimeout < 0 {
 		return cell.MasterConfig{}, invalid("such as --plan-timeout 2m; 0 for no plans", "--plan-timeout %s: want 0 or more", f.planTimeout)
 	}
+	if f.placementWorkers < 0 || f.placementWorkers > cell.MostPlacementWorkers {
+		return cell.MasterConfig{}, invalid("without the flag there is one for each processor", "--placement-workers %d: want 1 to %d", f.placementWorkers, cell.MostPlacementWorkers)
+	}
 	return cell.MasterConfig{
-		LostAfter: f.lostAfter, PKI: f.pki, SecretIdentity: f.secretIdentity, LinkListen: f.linkListen, MachineLife: life,
+		PlacementWorkers: f.placementWorkers,
+		LostAfter:        f.lostAfter, PKI: f.pki, SecretIdentity: f.secretIdentity, LinkListen: f.linkListen, MachineLife: life,
 		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
 		Exe: exe, Release: version, NoExec: f.noExec, Socket: f.socket, Users: f.users.users, PlanTimeout: f.planTimeout,
 		Ready: func(name, address, page string) {

@@ -276,7 +276,7 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 	}
 	score, limits := strconv.Itoa(b.spec.OOMScoreAdj), b.spec.Rlimits.list()
 	size := roomOf(entryRoom+childStack+len(limits)*int(unsafe.Sizeof(limit{}))+len(b.filter)*instruction+len(b.spec.Cgroups)*int(unsafe.Sizeof(uintptr(0))),
-		[]string{score, scoreFile, procType, procPath}, b.way(), paths, o.command, o.env)
+		[]string{score, scoreFile, procType, procPath, hidden, hiddenType, hiddenOptions}, b.way(), paths, o.command, o.env)
 	if err := b.room.reset(size); err != nil {
 		return nil, nil, err
 	}
@@ -316,7 +316,7 @@ const entryRoom = int(unsafe.Sizeof(entry{})+unsafe.Sizeof(unix.SockFprog{})) + 
 
 // strings puts what the child is given as text in the kernel's form.
 func (e *entry) strings(b *beside, paths []string, o *order) error {
-	var errs [7]error
+	var errs [10]error
 	var argv, envp []*byte
 	e.scoreFile, errs[0] = b.room.text(scoreFile)
 	argv, errs[2] = b.room.texts(o.command)
@@ -324,6 +324,11 @@ func (e *entry) strings(b *beside, paths []string, o *order) error {
 	e.paths, errs[4] = b.room.texts(paths)
 	e.procType, errs[5] = b.room.text(procType)
 	e.procMount, errs[6] = b.room.text(procPath)
+	if b.makes != 0 && b.spec.relayed() {
+		e.hides, errs[7] = b.room.text(hidden)
+		e.hideType, errs[8] = b.room.text(hiddenType)
+		e.hideOptions, errs[9] = b.room.text(hiddenOptions)
+	}
 	way := b.way()
 	e.way, errs[1] = b.room.texts(way)
 	e.way = e.way[:len(way)]

@@ -53,7 +53,9 @@ type ofKernel struct {
 	makes     uintptr
 	procType  *byte // with makes: of the file system of processes,
 	procMount *byte // and where it is mounted
-	whole     bool  // it keeps all capabilities
+	// hides is a directory of that file system with nothing in it: see hidden; nil: none. Its type and options follow.
+	hides, hideType, hideOptions *byte
+	whole                        bool // it keeps all capabilities
 }
 
 // approach is how the working directory is entered.
@@ -354,6 +356,11 @@ func (e *entry) join() syscall.Errno {
 		if _, _, errno := syscall.RawSyscall6(unix.SYS_MOUNT, uintptr(unsafe.Pointer(e.procType)), uintptr(unsafe.Pointer(e.procMount)), uintptr(unsafe.Pointer(e.procType)), unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, 0, 0); errno != 0 {
 			return errno
 		}
+		if e.hides != nil {
+			if _, _, errno := syscall.RawSyscall6(unix.SYS_MOUNT, uintptr(unsafe.Pointer(e.hideType)), uintptr(unsafe.Pointer(e.hides)), uintptr(unsafe.Pointer(e.hideType)), unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, uintptr(unsafe.Pointer(e.hideOptions)), 0); errno != 0 {
+				return errno
+			}
+		}
 	}
 	if e.main && (e.rooms|e.makes)&unix.CLONE_NEWNET != 0 {
 		e.record.step = 'o'
@@ -577,7 +584,7 @@ var loopbackUp = interfaceFlags{name: [unix.IFNAMSIZ]byte{'l', 'o'}, flags: unix
 
 // steps names those of the child.
 var steps = map[byte]string{
-	'q': "mount /proc", 'o': "bring up lo", 'v': "not to be looked into", 'n': "enter a namespace", 'f': "fork in the pid namespace", 'j': "join the cgroup", entering: "enter the working directory",
+	'q': "mount /proc, or in it", 'o': "bring up lo", 'v': "not to be looked into", 'n': "enter a namespace", 'f': "fork in the pid namespace", 'j': "join the cgroup", entering: "enter the working directory",
 	'l': "set a limit", 'd': "hand on a descriptor", 's': "begin a session", 't': "take the terminal", 'w': "no_new_privs", 'a': "landlock", 'm': "seccomp",
 	'u': "become the task's user", 'k': "drop the capabilities", 'h': "follow the keeper", 'y': "execute what copies", executing: "execute the command",
 }

@@ -24,9 +24,11 @@ import (
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/image"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/relay"
 	"github.com/musterhq/muster/nodeagent/runtime/capability"
 	"github.com/musterhq/muster/nodeagent/secrets"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // ociRuntime is a program that runs containers: its name, and what has it leave cgroups
@@ -52,6 +54,7 @@ type containers struct {
 	cfg      *Config
 	sees     *surroundings
 	runtimes map[schema.ContainerRuntime]program // that of "" is of the first
+	noRelay  error                               // why one with a kernel gives a task no network of its own
 }
 
 // program is an ociRuntime of this machine.
@@ -97,6 +100,11 @@ func (c *containers) find(p *prober) {
 			continue
 		}
 		c.runtimes[r.name] = found
+		if r.kernel {
+			if c.noRelay = thread.Run(relay.Try); c.noRelay != nil {
+				p.lacks.Machine(fmt.Sprintf("containers by %s have no networks of their own here: %v", r.name, c.noRelay))
+			}
+		}
 		if c.runtimes[""].path == "" && !r.kernel {
 			c.runtimes[""] = found
 		}

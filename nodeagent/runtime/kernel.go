@@ -48,11 +48,14 @@ type plan struct {
 func (p plan) complete(k *keeper.Container) error {
 	k.Kernel, k.Terminals, k.IPC, k.ID = true, false, "", "muster-"+rand.Text()
 	k.Empty = append(k.Empty, keeper.KernelProgram)
-	network := schema.HostNetwork
-	if k.Network {
-		network = schema.NoNetwork
+	network, namespaces := string(schema.HostNetwork), []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.IPCNamespace}}
+	switch {
+	case k.JoinNetwork != "": // what it takes the interface of is the namespace that it is in
+		k.OwnsNetwork, network, namespaces = true, "sandbox", append(namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: "/proc/self/ns/net"})
+	case k.Network:
+		network = string(schema.NoNetwork)
 	}
-	k.Options = append(k.Options, "--network="+string(network))
+	k.Options = append(k.Options, "--network="+network)
 	mounts := slices.DeleteFunc(p.mounts, func(m specs.Mount) bool {
 		return m.Type != "bind" || strings.HasPrefix(m.Destination, devDir+"/") || m.Destination == sysDir || // it has its own
 			slices.ContainsFunc(p.own, func(o specs.Mount) bool { return o.Destination == m.Destination }) // which one of two it takes is not said
@@ -74,7 +77,7 @@ func (p plan) complete(k *keeper.Container) error {
 	}
 	config := &specs.Spec{ // a root directory that is read-only is mounted so, and cannot be mounted again by who is nobody
 		Version: ociVersion, Root: &specs.Root{Path: bundle.Root}, Mounts: mounts, Process: process,
-		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.IPCNamespace}}},
+		Linux: &specs.Linux{Namespaces: namespaces},
 	}
 	var err error
 	k.Config, err = json.Marshal(config)

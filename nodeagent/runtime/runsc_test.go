@@ -27,6 +27,7 @@ func TestRunsc(t *testing.T) {
 		"Ends":     testRunscEnds,
 		"Isolated": testRunscIsolated,
 		"Killed":   testRunscKilled,
+		"Network":  testRunscNetwork,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -132,6 +132,9 @@ func (r *Runtime) describe() map[string]string {
 	for name := range r.containers.runtimes {
 		a[name.Attribute()] = "true"
 	}
+	if _, ok := r.containers.runtimes[schema.Runsc]; ok {
+		a[schema.HasKernelNetwork] = strconv.FormatBool(r.containers.noRelay == nil)
+	}
 	if can.scoped {
 		a["isolation.scope"] = "true"
 	}

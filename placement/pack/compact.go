@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/placement/workload"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -15,6 +16,9 @@ type Cell struct {
 	// jobs.
 	Held []placement.Task
 	Asks []placement.Ask
+	// Reserved is what the cell holds back for each of Asks once it runs, as estimated from
+	// its use: what is below production has room in the rest. nil is their limits.
+	Reserved []schema.Resources
 }
 
 // Compacted is how few machines a cell's work has room on. Field names are stable.
@@ -53,17 +57,18 @@ func Compact(c Cell, seeds int, options placement.Options) (*Compacted, error) {
 		Machines: len(c.Machines), Tasks: len(c.Asks), Pending: len(c.Asks) * pendingShare / 1000, Softened: []string{}, Seeds: orElse(seeds, 11),
 	}
 	c.Asks, out.Softened = soften(&c)
-	config := Config{Options: options, Schedulers: 1}
+	p := c.packing(options)
+	p.pending = out.Pending
 	for out.Clones = 1; ; out.Clones *= 2 {
 		if out.Clones > mostClones {
 			return nil, fmt.Errorf("the work has no room on %d times the machines of the cell", mostClones)
 		}
 		cloned := c.times(out.Clones)
-		held := cloned.heldBy()
+		p.held = cloned.heldBy()
 		out.PerSeed = out.PerSeed[:0]
 		for seed := range out.Seeds {
 			order := shuffled(cloned.Machines, uint64(seed))
-			n, _ := compact(config, order, held, cloned.Asks, out.Pending)
+			n, _ := p.least(order)
 			if n > len(order) {
 				break
 			}
@@ -76,6 +81,26 @@ func Compact(c Cell, seeds int, options placement.Options) (*Compacted, error) {
 	sorted := slices.Sorted(slices.Values(out.PerSeed))
 	out.Min, out.Max, out.Value = sorted[0], sorted[len(sorted)-1], sorted[(9*len(sorted)+9)/10-1]
 	return out, nil
+}
+
+// Pack packs the work of a cell once on all of its machines, and returns on which each task
+// is that has room.
+func Pack(c Cell, options placement.Options) map[schema.TaskName]string {
+	p := c.packing(options)
+	p.held = c.heldBy()
+	return p.place(c.Machines).on
+}
+
+// packing returns the work of a cell, without what its machines hold.
+func (c Cell) packing(options placement.Options) *packing {
+	p := &packing{options: options, schedulers: 1, asks: c.Asks}
+	if c.Reserved != nil {
+		p.reserved = make(map[schema.TaskName]schema.Resources, len(c.Asks))
+		for i := range c.Asks {
+			p.reserved[c.Asks[i].Name] = c.Reserved[i]
+		}
+	}
+	return p
 }
 
 // maxSeeds bounds how many orders are tried.
@@ -169,6 +194,33 @@ func wished(r *placement.Relations) *placement.Relations {
 
 // CellOf returns a trace as a cell, without the tasks whose phase is Failed.
 func CellOf(nodes []Node, tasks []Task) Cell {
-	tasks = slices.DeleteFunc(slices.Clone(tasks), func(t Task) bool { return t.Phase == "Failed" })
-	return Cell{Machines: machines(nodes, GPUDevices), Asks: asks(tasks, GPUDevices)}
+	return Cell{Machines: machines(nodes, GPUDevices), Asks: asks(ran(tasks), GPUDevices)}
+}
+
+// ran returns the tasks whose phase is not Failed.
+func ran(tasks []Task) []Task {
+	return slices.DeleteFunc(slices.Clone(tasks), func(t Task) bool { return t.Phase == "Failed" })
+}
+
+// WorkOf returns a trace as a cell as CellOf does, with the priorities and users of the tasks
+// where the trace says them, and what a cell would hold back where it says what all of them
+// use; and the tasks, in the order of the asks.
+func WorkOf(nodes []Node, tasks []Task) (Cell, []Task) {
+	c, tasks := CellOf(nodes, tasks), ran(tasks)
+	measured := true
+	for i := range tasks {
+		t, a := &tasks[i], &c.Asks[i]
+		if t.Ranked {
+			a.Priority = t.Priority
+		}
+		if t.User != "" {
+			a.Name.User = t.User
+		}
+		c.Reserved = append(c.Reserved, workload.Reserve(a.Limit, t.Used))
+		measured = measured && t.Measured
+	}
+	if !measured {
+		c.Reserved = nil
+	}
+	return c, tasks
 }

@@ -26,9 +26,10 @@ func compaction(c Config) (Result, error) {
 	work := asks(tasks, c.GPUs)
 	all := machines(c.Nodes, c.GPUs)
 	r := Result{Tasks: len(work), Pending: len(work) * pendingShare / 1000}
+	p := packing{options: c.Options, schedulers: c.Schedulers, asks: work, pending: r.Pending}
 	for seed := range c.Seeds {
 		order := shuffled(all, uint64(seed))
-		n, conflicts := compact(c, order, nil, work, r.Pending)
+		n, conflicts := p.least(order)
 		r.Conflicts += conflicts
 		if n > len(order) {
 			r.Overflowed++
@@ -40,37 +41,6 @@ func compaction(c Config) (Result, error) {
 
 // errAllFailed is what compaction says of a trace without work.
 var errAllFailed = errors.New("no task is left but those whose phase is Failed")
-
-// compact returns the least number of machines, taken from the front of the
-// list, that hold the work, and how many decisions conflicted on all of them. It halves
-// the interval, since one more machine hardly ever does harm.
-func compact(c Config, order []placement.Machine, held map[string][]placement.Task, work []placement.Ask, pending int) (least, conflicts int) {
-	fits := func(n int) bool {
-		var has []placement.Task
-		for i := range order[:n] {
-			has = append(has, held[order[i].Name]...)
-		}
-		s := placement.NewSnapshot(order[:n], has)
-		s.Configure(c.Options)
-		p := place(s, work, c.Schedulers, 0)
-		if n == len(order) {
-			conflicts = p.conflicts
-		}
-		return len(work)-len(p.on) <= pending
-	}
-	if !fits(len(order)) {
-		return len(order) + 1, conflicts
-	}
-	lo, hi := 0, len(order) // lo does not fit, hi does
-	for hi-lo > 1 {
-		if mid := (lo + hi) / 2; fits(mid) {
-			hi = mid
-		} else {
-			lo = mid
-		}
-	}
-	return hi, conflicts
-}
 
 // mostInflated bounds the tasks of one run of gpu-at-130.
 const mostInflated = 5_000_000
@@ -104,7 +74,7 @@ func gpuAt130(c Config) (Result, error) {
 		p := place(s, work, c.Schedulers, uint64(seed))
 		r.Conflicts += p.conflicts
 		for i := range tasks {
-			if p.on[work[i].Name] {
+			if p.on[work[i].Name] != "" {
 				got += tasks[i].gpuMilli()
 			}
 		}

@@ -91,9 +91,10 @@ func Run(c Config) (Result, error) {
 	if c.GPUs == "" {
 		c.GPUs = GPUDevices
 	}
+	if _, err := ParsePolicy(string(c.Policy)); err != nil {
+		return Result{}, err
+	}
 	switch {
-	case !slices.Contains(policies, c.Policy):
-		return Result{}, fmt.Errorf("policy %q: want hybrid, best-fit, worst-fit, dot-product, cosine or random", c.Policy)
 	case !slices.Contains([]GPUs{GPUDevices, GPUScalar, GPUIgnored}, c.GPUs):
 		return Result{}, fmt.Errorf("gpus %q: want devices, scalar or ignored", c.GPUs)
 	case len(c.Nodes) == 0 || len(c.Tasks) == 0:
@@ -140,6 +141,14 @@ func Run(c Config) (Result, error) {
 // policies are those that can be measured.
 var policies = []placement.Policy{
 	placement.Hybrid, placement.BestFit, placement.WorstFit, placement.DotProduct, placement.Cosine, placement.Random,
+}
+
+// ParsePolicy returns the policy of a name. It errs if there is none.
+func ParsePolicy(name string) (placement.Policy, error) {
+	if p := placement.Policy(name); slices.Contains(policies, p) {
+		return p, nil
+	}
+	return "", fmt.Errorf("policy %q: want hybrid, best-fit, worst-fit, dot-product, cosine or random", name)
 }
 
 // checkLoad fills in the load of churn, which no other measure has.

@@ -10,8 +10,8 @@ const planAtOnce = 64
 
 // placed is what became of asks.
 type placed struct {
-	on        map[schema.TaskName]bool // those that got a machine
-	conflicts int                      // decisions that did not hold when they were committed
+	on        map[schema.TaskName]string // machines of those that got one
+	conflicts int                        // decisions that did not hold when they were committed
 }
 
 // place has schedulers decide asks on a snapshot. One decides and commits in one step.
@@ -20,11 +20,11 @@ type placed struct {
 // other. What conflicts with a commit before is planned again in the next round, as in
 // Omega (Schwarzkopf et al., EuroSys 2013).
 func place(s *placement.Snapshot, work []placement.Ask, schedulers int, seed uint64) placed {
-	out := placed{on: make(map[schema.TaskName]bool, len(work))}
+	out := placed{on: make(map[schema.TaskName]string, len(work))}
 	if schedulers <= 1 {
 		for _, d := range placement.Place(s, work, seed) {
 			if d.Machine != "" {
-				out.on[d.Name] = true
+				out.on[d.Name] = d.Machine
 			}
 		}
 		return out
@@ -52,7 +52,7 @@ func place(s *placement.Snapshot, work []placement.Ask, schedulers int, seed uin
 func (o *placed) commit(s *placement.Snapshot, p placement.Plan) (again []placement.Ask) {
 	done, conflicts := placement.Commit(s, p)
 	for i := range done.Steps {
-		o.on[done.Steps[i].Ask.Name] = true
+		o.on[done.Steps[i].Ask.Name] = done.Steps[i].Decision.Machine
 	}
 	o.conflicts += len(conflicts)
 	for _, c := range conflicts {

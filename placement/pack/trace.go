@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
 )
 
 // The largest amounts that a trace may state. They are far beyond any machine,
@@ -18,6 +22,7 @@ const (
 	mostCPUMilli = 1 << 30 // a million cores
 	mostRAMMiB   = 1 << 30 // a pebibyte
 	mostGPUs     = 1024
+	mostSeconds  = 1 << 33 // 272 years: some traces count from 1970
 )
 
 // Node is a machine of a trace.
@@ -38,7 +43,22 @@ type Task struct {
 	GPUMilli int      // of each GPU
 	Models   []string // of GPU that will do; none means any
 	Phase    string
+	Line     int    // of the file
+	User     string // "" if the trace does not say
+	// Priority means something if Ranked is true: the trace says it, or a class of service.
+	Priority schema.Priority
+	Ranked   bool
+	// Used is what it uses, if Measured is true.
+	Used     schema.Resources
+	Measured bool
+	// Arrives is when it arrives, since some moment, and Lasts how long it runs once it has
+	// started. Timed says that the trace has both.
+	Arrives, Lasts time.Duration
+	Timed          bool
 }
+
+// service are the priorities of classes of service.
+var service = map[string]schema.Priority{"Guaranteed": 210, "LS": 200, "Burstable": 110, "BE": 25}
 
 // gpuMilli returns what the task asks of all GPUs together.
 func (t *Task) gpuMilli() int64 { return int64(t.GPUs) * int64(t.GPUMilli) }
@@ -68,16 +88,17 @@ func Nodes(name string, r io.Reader) ([]Node, error) {
 }
 
 // Tasks reads tasks from CSV with the columns name, cpu_milli, memory_mib and
-// optionally num_gpu, gpu_milli, gpu_spec and pod_phase, in any order;
-// other columns are not read. Without gpu_milli a GPU is asked for whole. The
-// name is that of the file, for errors.
+// optionally num_gpu, gpu_milli, gpu_spec, pod_phase, user, priority, qos, cpu_used_milli,
+// memory_used_mib, creation_time, scheduled_time and deletion_time, in any order; other
+// columns are not read. Without gpu_milli a GPU is asked for whole. The name is that of the
+// file, for errors.
 func Tasks(name string, r io.Reader) ([]Task, error) {
 	var out []Task
 	err := rows(name, r, []string{"name", "cpu_milli", "memory_mib"}, func(row *record) error {
 		t := Task{
 			Name: row.text("name"), CPUMilli: row.amount("cpu_milli", mostCPUMilli, math.Ceil), RAMMiB: row.amount("memory_mib", mostRAMMiB, math.Ceil),
 			GPUs: int(row.amount("num_gpu", mostGPUs, math.Ceil)), GPUMilli: int(row.amount("gpu_milli", placement.DeviceMilli, math.Ceil)),
-			Phase: row.text("pod_phase"),
+			Phase: row.text("pod_phase"), Line: row.line(),
 		}
 		switch {
 		case t.GPUs == 0 && t.GPUMilli > 0:
@@ -92,10 +113,62 @@ func Tasks(name string, r io.Reader) ([]Task, error) {
 				t.Models = append(t.Models, model)
 			}
 		}
+		if err := t.more(row); err != nil {
+			return err
+		}
 		out = append(out, t)
 		return nil
 	})
 	return out, err
+}
+
+// more reads what a trace need not say.
+func (t *Task) more(row *record) error {
+	if t.User = row.text("user"); t.User != "" {
+		if err := schema.CheckName(t.User); err != nil {
+			return row.wrong("user", err.Error())
+		}
+	}
+	class := row.text("qos")
+	switch {
+	case row.text("priority") != "":
+		t.Priority, t.Ranked = schema.Priority(row.amount("priority", int64(schema.MaxPriority), math.Floor)), true
+	case class != "":
+		if t.Priority, t.Ranked = service[class]; !t.Ranked {
+			return row.wrong("qos", fmt.Sprintf("%q: want %s", class, strings.Join(slices.Sorted(maps.Keys(service)), ", ")))
+		}
+	}
+	if row.text("cpu_used_milli") != "" && row.text("memory_used_mib") != "" {
+		t.Measured = true
+		t.Used = schema.Resources{
+			CPUMilli: row.amount("cpu_used_milli", mostCPUMilli, math.Ceil), RAMBytes: row.amount("memory_used_mib", mostRAMMiB, math.Ceil) * mebibyte,
+		}
+	}
+	return t.times(row)
+}
+
+// times reads when the task arrives, starts and ends.
+func (t *Task) times(row *record) error {
+	second := func(column string) time.Duration {
+		return time.Duration(row.amount(column, mostSeconds, math.Floor)) * time.Second
+	}
+	arrives, starts, ends := second("creation_time"), second("scheduled_time"), second("deletion_time")
+	if row.text("creation_time") == "" || row.text("deletion_time") == "" {
+		return nil
+	}
+	if row.text("scheduled_time") == "" {
+		starts = arrives // it did not wait, or never started
+	}
+	switch {
+	case row.err != nil:
+		return row.err
+	case ends < arrives:
+		return row.wrong("deletion_time", fmt.Sprintf("is %s before creation_time: want seconds, the end not before the beginning", arrives-ends))
+	case starts < arrives || starts > ends:
+		return row.wrong("scheduled_time", "is not between creation_time and deletion_time")
+	}
+	t.Arrives, t.Lasts, t.Timed = arrives, ends-starts, true
+	return nil
 }
 
 // record is one row, and the first thing wrong with it.

@@ -259,6 +259,8 @@ func sample(r *valid.Rule, text string) string {
 	switch r.Type {
 	case valid.Int:
 		return fmt.Sprint(r.Min)
+	case valid.Free:
+		return fmt.Sprintf("{type: %q}", text)
 	case valid.Struct:
 		var b strings.Builder
 		for _, f := range r.Fields {

@@ -163,19 +163,18 @@ var cellNetworkRule = &Rule{
 		{Name: "range6", Rule: prefixRule},
 		{Name: "subnetBits", Rule: integer(Count, minRangeBits, schema.MaxSubnetBits)},
 		{Name: "subnetBits6", Rule: integer(Count, minRangeBits6, schema.MaxSubnetBits6)},
-		{Name: "mode", Rule: aliased(words(schema.ModeRoutes, schema.ModeVXLAN), map[string]string{
-			"host-gw": "routes", "hostgw": "routes", "direct": "routes", "native": "routes", "bgp": "routes", "overlay": "vxlan", "tunnel": "vxlan", "geneve": "vxlan",
+		{Name: "mode", Rule: aliased(words(schema.ModeRoutes, schema.ModeVXLAN, schema.ModeNone), map[string]string{
+			"host-gw": "routes", "hostgw": "routes", "direct": "routes", "bgp": "none", "native": "none", "cloud": "none", "off": "none", "overlay": "vxlan", "tunnel": "vxlan", "geneve": "vxlan",
 		}), Default: string(schema.ModeRoutes)},
 		{Name: "mtu", Rule: integer(Count, schema.MinMTU, schema.MaxMTU)},
 		{Name: "services", Rule: prefixRule},
 		{Name: "services6", Rule: prefixRule},
 		{Name: "domain", Rule: &Rule{Type: String, Min: 1, Max: maxDomain, Match: matchDomain}},
 		{Name: "policy", Rule: aliased(words(schema.PolicyOpen, schema.PolicyClosed), map[string]string{"deny": "closed", "allow": "open", "default-deny": "closed"})},
-	},
-	Never: map[string]string{
-		"cni": "plugins of CNI are not supported: the cell's own network is", "plugin": "plugins of CNI are not supported: the cell's own network is",
+		{Name: "cni", Rule: cniRule},
 	},
 	Alias: map[string]string{
+		"plugins": "cni.plugins", "plugin": "cni.plugins", "cniVersion": "cni.cniVersion", "conflist": "cni", "CNI": "cni",
 		"policies": "policy", "defaultPolicy": "policy", "default_action": "policy",
 		"cidr": "range", "subnet": "range", "podCIDR": "range", "network": "range", "prefix": "range", "ipv4": "range", "ipv6": "range6", "cidr6": "range6",
 		"nodeMask": "subnetBits", "subnetLen": "subnetBits", "SubnetLen": "subnetBits", "nodeCIDRMaskSize": "subnetBits", "backend": "mode", "type": "mode", "MTU": "mtu",

@@ -106,11 +106,16 @@ var spreadRule = &Rule{
 	Fields: []Field{
 		{Name: "by", Rule: attributeRule, Default: "rack"},
 		{Name: "max", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
+		{Name: "maxSkew", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
+		{Name: "minDomains", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
 		{Name: "repair", Rule: &Rule{Type: Bool}},
 	},
 	Alias: map[string]string{
 		"attribute": "by", "topologyKey": "by", "over": "by", "distinct_hosts": "max.machine", "distinct_property": "max",
-		"maxPerDomain": "max", "perMachine": "max.machine", "rebalance": "repair",
+		"maxPerDomain": "max", "perMachine": "max.machine", "rebalance": "repair", "skew": "maxSkew",
+	},
+	Never: map[string]string{
+		"whenUnsatisfiable": `maxSkew always holds, as with "DoNotSchedule"; by is kept as far as there is room, as with "ScheduleAnyway"`,
 	},
 }
 
@@ -141,6 +146,7 @@ func (c *check) where(job map[string]any) {
 			}
 		}
 	}
+	c.skew(job)
 	c.rebalance(job)
 	if job["kind"] == string(schema.Batch) {
 		c.noRepair(job, "tasks of a batch job are not moved, since they would start again")
@@ -156,6 +162,21 @@ func (c *check) where(job map[string]any) {
 				Rule: schema.RuleNoEffect, Path: []string{"task", "resources", "devices", kind, "milli"},
 				Message: fmt.Sprintf("%d thousandths of each of %d devices", milli, count), Expected: "a share of one device, or whole devices",
 				Hint: "remove milli, or use count: 1",
+			})
+		}
+	}
+}
+
+// skew checks that what goes with maxSkew does.
+func (c *check) skew(o map[string]any) {
+	spread, _ := o["spread"].(map[string]any)
+	most, _ := spread["maxSkew"].(map[string]any)
+	fewest, _ := spread["minDomains"].(map[string]any)
+	for _, attribute := range slices.Sorted(maps.Keys(fewest)) {
+		if most[attribute] == nil {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: []string{"spread", "minDomains", attribute}, Key: true,
+				Message: fmt.Sprintf("minDomains of %s has no effect without maxSkew of %[1]s", attribute), Hint: fmt.Sprintf("add maxSkew: {%q: 1}, or remove it", attribute),
 			})
 		}
 	}

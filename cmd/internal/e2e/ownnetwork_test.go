@@ -23,6 +23,7 @@ type ranged struct {
 	net    *network
 	agents map[string]*daemon
 	hosts  map[string]int // by machine
+	flags  []string       // of agents
 }
 
 // networkOf declares the cell's network.
@@ -125,7 +126,7 @@ func (c *ranged) startAgent(name string) {
 	c.t.Helper()
 	line := c.net.on(c.hosts[name], filepath.Join(c.bin, "muster-agent"), "--cell", cellName, "--master", "unix:"+c.path("link", "agent.sock"),
 		"--name", name, "--address", address0(c.hosts[name]), "--state-dir", c.path("state-"+name), "--writable", c.path("journals"))
-	a, err := launch(c.path(name+".log"), line[0], line[1:]...)
+	a, err := launch(c.path(name+".log"), line[0], append(line[1:], c.flags...)...)
 	c.must(err)
 	c.agents[name] = a
 }

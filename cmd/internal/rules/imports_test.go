@@ -88,6 +88,16 @@ var layers = []layer{
 		"placement decides from a snapshot; who took it and who acts on it is not its business",
 	},
 	{
+		"placement/pack",
+		[]string{"placement", "placement/workload", "schema"},
+		"a trace and what is made up are cells alike, and are packed alike",
+	},
+	{
+		"placement/experiment",
+		[]string{"placement", "placement/pack", "placement/workload", "schema"},
+		"an experiment packs what is made up in several ways",
+	},
+	{
 		"placement/...",
 		[]string{"placement", "schema"},
 		"what lies below placement serves placement",
@@ -286,12 +296,26 @@ var layers = []layer{
 		"it is part of each keeper",
 	},
 	{
+		"nodeagent/relay", nil,
+		"it is part of each keeper",
+	},
+	{
 		"nodeagent/network/netfilter", nil,
 		"it is what all tables of nftables share, and knows none of them",
 	},
 	{
+		"nodeagent/network/namespace",
+		[]string{"schema/thread"},
+		"a namespace is the same whoever puts what into it",
+	},
+	{
+		"nodeagent/network/cni",
+		[]string{"nodeagent/network/namespace", "schema", "schema/atomicfile", "schema/thread"},
+		"it makes networks for keys that mean nothing to it, as nodeagent/network does, and neither knows the other",
+	},
+	{
 		"nodeagent/network",
-		[]string{"nodeagent/network/netfilter", "schema", "schema/thread"},
+		[]string{"nodeagent/network/namespace", "nodeagent/network/netfilter", "schema"},
 		"it makes networks for keys that mean nothing to it, and is put together with those who run tasks",
 	},
 	{
@@ -331,7 +355,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/keeper",
-		[]string{"nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/logfile", "schema/archive", "schema/atomicfile", "schema/filelock"},
+		[]string{"nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/logfile", "nodeagent/relay", "schema/archive", "schema/atomicfile", "schema/filelock"},
 		"one keeper runs per task: each package it links costs memory a hundred times per machine",
 	},
 	{
@@ -364,7 +388,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "nodeagent/secrets", "schema", "schema/thread"},
+		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/relay", "nodeagent/runtime/...", "nodeagent/secrets", "schema", "schema/thread"},
 		"a runtime starts keepers, on what the host gives to all, of images that are there; it does not know who asked",
 	},
 	{
@@ -470,7 +494,7 @@ type call struct {
 
 var calls = []call{
 	{"Sync", []string{"schema/atomicfile", "reconciler/events"}, "schema/atomicfile writes what must outlive a crash; the event log is only ever appended to"},
-	{"Flock", []string{"schema/filelock", "reconciler/local"}, "schema/filelock holds directories; the other lock is waited for, and held for a moment"},
+	{"Flock", []string{"schema/filelock", "reconciler/local", "nodeagent/network/cni"}, "schema/filelock holds directories; the other locks are waited for, and held for a moment: one of them by programs that inherit it"},
 }
 
 func checkCalls(t *tree) []fault {

@@ -40,6 +40,7 @@ type Cell struct {
 	until   facts.Until
 	mayRun  map[*schema.Job][]string // see Eligible
 	mayStay map[*schema.Job][]string // see MayStay
+	runs    runs
 	// vacated are machines to be looked at again, see left.
 	vacated []string
 }
@@ -49,7 +50,7 @@ func New(f *facts.Facts, kept *Kept) *Cell {
 	if kept == nil {
 		kept = &Kept{}
 	}
-	c := &Cell{facts: f, kept: kept, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}}
+	c := &Cell{facts: f, kept: kept, runs: runs{facts: f}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}}
 	c.exchangeDrafted()
 	return c
 }
@@ -255,6 +256,8 @@ func (c *Cell) Leave() {
 	}
 	c.kept.snapshot.ClearClaims()
 	c.kept.snapshot.SetBudgets(nil)
+	c.kept.snapshot.SetTimes(time.Time{}, nil)
+	c.kept.snapshot.SetParallel(nil)
 	c.kept.drafted = c.facts.ChangedChunks()
 	for _, name := range c.kept.drafted {
 		c.kept.keepChunk(name, c.facts.Chunk(name))

@@ -30,6 +30,9 @@ func where(a *placement.Ask, job *schema.Job) {
 		for _, attribute := range slices.Sorted(maps.Keys(s.Max)) {
 			a.PerDomain = append(a.PerDomain, placement.DomainLimit{Attribute: attribute, Max: s.Max[attribute]})
 		}
+		for _, attribute := range slices.Sorted(maps.Keys(s.MaxSkew)) {
+			a.MaxSkew = append(a.MaxSkew, placement.SkewLimit{Attribute: attribute, Max: s.MaxSkew[attribute], MinDomains: s.MinDomains[attribute]})
+		}
 	}
 	if job.Task.Resources.WholeCores {
 		a.Constraints = append(a.Constraints, placement.Constraint{Attribute: schema.AttributeCPUSet, Op: placement.OpIn, Values: []string{"true"}})

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/cmd/internal/chart"
+	"github.com/musterhq/muster/cmd/internal/screen"
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/placement/experiment"
+	"github.com/musterhq/muster/placement/pack"
+	"github.com/musterhq/muster/placement/workload"
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/atomicfile"
+)
+
+// loadFlags say what is simulated: what is made up, or a trace.
+type loadFlags struct {
+	made         workload.Config
+	nodes, tasks string
+}
+
+func (f *loadFlags) add(c *cobra.Command, machines int) {
+	c.Flags().IntVar(&f.made.Machines, "machines", machines, "machines of a cell that is made up")
+	c.Flags().Float64Var(&f.made.Load, "load", workload.DefaultLoad, "what the tasks of such a cell ask for at a time, as a share of its CPU")
+	c.Flags().Uint64Var(&f.made.Seed, "seed", 0, "seed of what is made up")
+	c.Flags().StringVar(&f.nodes, "nodes", "", "CSV file of the machines of a trace, instead of what is made up")
+	c.Flags().StringVar(&f.tasks, "tasks", "", "CSV file of the tasks of a trace")
+}
+
+// trace reads the trace; it has no machines if none is given.
+func (f *loadFlags) trace(c *cobra.Command) (nodes []pack.Node, tasks []pack.Task, err error) {
+	if f.nodes == "" && f.tasks == "" {
+		return nil, nil, nil
+	}
+	if f.nodes == "" || f.tasks == "" {
+		return nil, nil, invalid("give both, or neither", "--nodes and --tasks: want a file each")
+	}
+	for _, flag := range []string{"machines", "load", "cells"} {
+		if c.Flags().Changed(flag) {
+			return nil, nil, invalid("leave it out, or the trace", "--%s is of what is made up, and a trace is given", flag)
+		}
+	}
+	err = open("--nodes", f.nodes, func(r io.Reader) (err error) { nodes, err = pack.Nodes(f.nodes, r); return err })
+	if err == nil {
+		err = open("--tasks", f.tasks, func(r io.Reader) (err error) { tasks, err = pack.Tasks(f.tasks, r); return err })
+	}
+	if err != nil {
+		return nil, nil, invalid("docs/traces.md has the columns", "%w", err)
+	}
+	return nodes, tasks, nil
+}
+
+// experimentFlags say what is tried.
+type experimentFlags struct {
+	loadFlags
+	trials, cells int
+	policy, svg   string
+	out           *outputFlag
+}
+
+func newSimulateExperiment(std stdio) *cobra.Command {
+	var f experimentFlags
+	var list strings.Builder
+	for _, q := range experiment.Questions() {
+		fmt.Fprintf(&list, "  %-14s %s\n", q.Name, q.Asks)
+	}
+	c := &cobra.Command{
+		Use:   "experiment NAME",
+		Short: "answer a question of Borg's evaluation with muster's placement",
+		Long: `Answer a question of Borg's evaluation with muster's placement: what would it cost to
+run the work of a cell in another way?
+
+` + list.String() + `
+Each of some cells is compacted as it is and in the other way, with 11 orders of machines:
+the fewest machines that its work has room on, at the 90th percentile, with the least and the
+most. The question about techniques takes the processor time to place all work from empty.
+
+The cells are made up, with many machines of several shapes, production services, batch and
+best-effort jobs and heavy tails, or are a trace in the columns that docs/traces.md has.
+docs/evaluation.md has the results, beside those of the paper.`,
+		Example: `  muster simulate experiment segregation
+  muster simulate experiment policies --machines 1000 --cells 7 --svg policies.svg
+  muster simulate experiment buckets --nodes nodes.csv --tasks tasks.csv --trials 3 -o json`,
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: experimentNames(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := f.run(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if f.svg != "" {
+				if err := writeChart(f.svg, experimentChart(r)); err != nil {
+					return err
+				}
+			}
+			if f.out.value == "json" {
+				return printJSON(std.out, r)
+			}
+			_, err = io.WriteString(std.out, experimentText(r, columns(std.out, false)))
+			return err
+		},
+	}
+	f.add(c, 200)
+	c.Flags().IntVar(&f.trials, "trials", experiment.DefaultTrials, "orders of machines that are tried, or how often a time is taken")
+	c.Flags().IntVar(&f.cells, "cells", 5, "cells that are made up, each with a seed of its own")
+	c.Flags().StringVar(&f.policy, "policy", string(placement.Hybrid), "of the cells as they are: hybrid, best-fit, worst-fit, dot-product, cosine, random")
+	c.Flags().StringVar(&f.svg, "svg", "", "write a plot to this `file`, too")
+	f.out = addOutput(c, "text", "json")
+	return c
+}
+
+func experimentNames() []string {
+	var out []string
+	for _, q := range experiment.Questions() {
+		out = append(out, q.Name)
+	}
+	return out
+}
+
+func (f *experimentFlags) run(c *cobra.Command, name string) (*experiment.Result, error) {
+	const hint = "muster simulate experiment --help lists the questions and what they take"
+	if f.trials < 1 {
+		return nil, invalid("how many orders of machines are tried", "--trials %d: want 1 to %d", f.trials, experiment.MaxTrials)
+	}
+	policy, err := pack.ParsePolicy(f.policy)
+	if err != nil {
+		return nil, invalid(hint, "--policy: %w", err)
+	}
+	config := experiment.Config{Name: name, Trials: f.trials, Policy: policy, Clock: processorTime}
+	nodes, tasks, err := f.trace(c)
+	if err != nil {
+		return nil, err
+	}
+	if nodes != nil {
+		cell, err := experiment.OfTrace(nodes, f.tasks, tasks)
+		if err != nil {
+			return nil, invalid("docs/traces.md has the columns", "%w", err)
+		}
+		config.Cells = []experiment.Cell{cell}
+	} else if config.Cells, err = experiment.Generate(f.made, f.cells); err != nil {
+		return nil, invalid(hint, "%w", err)
+	}
+	r, err := experiment.Run(config)
+	if err != nil {
+		return nil, invalid(hint, "%w", err)
+	}
+	return r, nil
+}
+
+// processorTime is what this process has used of processors: other than the clock it does not
+// count what others use.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// writeChart writes a drawing to a file.
+func writeChart(file string, d io.WriterTo) error {
+	var b bytes.Buffer
+	if _, err := d.WriteTo(&b); err != nil {
+		return fmt.Errorf("--svg %s: %w", file, err)
+	}
+	if err := atomicfile.Write(file, b.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("--svg: %w", err)
+	}
+	return nil
+}
+
+// experimentText says it in words and a table, in lines of a width.
+func experimentText(r *experiment.Result, width int) string {
+	var b strings.Builder
+	b.WriteString(r.Question + "\n")
+	b.WriteString(screen.Wrap("Borg's answer: ", "  ", r.Paper, width))
+	how := "compaction"
+	if r.Unit == experiment.Seconds {
+		how = "processor time to place all work"
+	}
+	b.WriteString(screen.Wrap("", "  ", fmt.Sprintf("%s, %s: 90th percentile of %s, and the least and the most", r.Policy, how, schema.Count(r.Trials, "trial")), width))
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	head := "machines\tmore"
+	if r.Unit == experiment.Seconds {
+		head = "seconds\ttimes"
+	}
+	fmt.Fprintf(t, "\nCELL\tWAY\t%s\n", strings.ToUpper(head))
+	for i := range r.Cells {
+		f := &r.Cells[i]
+		fmt.Fprintf(t, "%s\t%s\t%s\t\n", f.Cell, f.As.Name, wayText(r, &f.As))
+		for j := range f.Ways {
+			w := &f.Ways[j]
+			fmt.Fprintf(t, "\t%s\t%s\t%s\n", wayName(w), wayText(r, w), moreText(r, f, w))
+		}
+	}
+	_ = t.Flush() // into memory
+	b.WriteString("\n")
+	for _, m := range r.Medians {
+		if r.Unit == experiment.MoreMachines {
+			b.WriteString(screen.Wrap("", "  ", fmt.Sprintf("%s: %+.1f%% machines in the median of %s (%+.1f to %+.1f)", m.Way, m.Value, schema.Count(len(r.Cells), "cell"), m.Min, m.Max), width))
+		}
+	}
+	for i := range r.Cells {
+		f := &r.Cells[i]
+		if f.Reclaimed != nil {
+			b.WriteString(screen.Wrap("", "  ", fmt.Sprintf("%s: %.0f%% of CPU and %.0f%% of RAM that is asked for is reclaimed", f.Cell, f.Reclaimed.CPU, f.Reclaimed.RAM), width))
+		}
+		for j := range f.Ways {
+			if n := f.Ways[j].Tasks; n > 0 {
+				b.WriteString(screen.Wrap("", "  ", fmt.Sprintf("%s: %s: by the time of %d of %d tasks", f.Cell, f.Ways[j].Name, n, f.Tasks), width))
+			}
+		}
+	}
+	return b.String()
+}
+
+func wayName(w *experiment.Way) string {
+	if w.Cells > 1 && !strings.HasSuffix(w.Name, " cells") {
+		return fmt.Sprintf("%s (%d cells)", w.Name, w.Cells)
+	}
+	return w.Name
+}
+
+func wayText(r *experiment.Result, w *experiment.Way) string {
+	if r.Unit == experiment.Seconds {
+		return fmt.Sprintf("%.3f (%.3f-%.3f)", w.Value, w.Min, w.Max)
+	}
+	return fmt.Sprintf("%d (%d-%d)", w.Machines, w.LeastMachines, w.MostMachines)
+}
+
+func moreText(r *experiment.Result, f *experiment.Found, w *experiment.Way) string {
+	if r.Unit == experiment.Seconds {
+		return fmt.Sprintf("%.1f", w.Value/f.As.Value)
+	}
+	return fmt.Sprintf("%+.1f%% (%+.1f to %+.1f)", w.Value, w.Min, w.Max)
+}
+
+// experimentChart draws the values of all cells.
+func experimentChart(r *experiment.Result) *chart.Points {
+	out := &chart.Points{Title: r.Question, Y: "more machines, %"}
+	add := func(way func(f *experiment.Found) *experiment.Way) {
+		s := chart.Series{Name: way(&r.Cells[0]).Name}
+		for i := range r.Cells {
+			// The ends compare trial by trial, and the value percentiles: it may lie beyond them.
+			w := way(&r.Cells[i])
+			s.Values = append(s.Values, chart.Value{Value: w.Value, Min: min(w.Min, w.Value), Max: max(w.Max, w.Value)})
+		}
+		out.Series = append(out.Series, s)
+	}
+	if r.Unit == experiment.Seconds {
+		out.Y, out.Log = "seconds of processor time", true
+		add(func(f *experiment.Found) *experiment.Way { return &f.As })
+	}
+	for j := range r.Cells[0].Ways {
+		add(func(f *experiment.Found) *experiment.Way { return &f.Ways[j] })
+	}
+	for i := range r.Cells {
+		out.Names = append(out.Names, r.Cells[i].Cell)
+	}
+	return out
+}

@@ -1,0 +1,128 @@
+package experiment
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/placement/pack"
+	"github.com/musterhq/muster/placement/workload"
+)
+
+// ticks returns a clock that goes on by a second whenever it is read.
+func ticks() func() time.Duration {
+	var now time.Duration
+	return func() time.Duration {
+		now += time.Second
+		return now
+	}
+}
+
+// small runs a small form of an experiment.
+func small(t *testing.T, name string) *Result {
+	t.Helper()
+	cells, err := Generate(workload.Config{Machines: 60}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(Config{Name: name, Trials: 3, Cells: cells, Clock: ticks()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestDirections runs a small form of each experiment that packs, and checks that the answer
+// points in the direction in which it must.
+func TestDirections(t *testing.T) {
+	t.Parallel()
+	// more is the least and the most, in percent, that the median of each way may need more.
+	for name, more := range map[string][][2]float64{
+		"segregation":   {{5, 80}},
+		"large-users":   {{0, 150}, {3, 150}},
+		"smaller-cells": {{-5, 60}, {-3, 80}, {3, 150}},
+		"buckets":       {{8, 100}, {8, 100}},
+		"reclamation":   {{15, 100}},
+		"policies":      {{1, 40}, {-10, 60}, {1, 60}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := small(t, name)
+			if len(r.Medians) != len(more) {
+				t.Fatalf("%+v", r.Medians)
+			}
+			for i, m := range r.Medians {
+				t.Logf("%s: %+.1f%% (%.1f to %.1f)", m.Way, m.Value, m.Min, m.Max)
+				if m.Value < more[i][0] || m.Value > more[i][1] || m.Min > m.Value || m.Max < m.Value {
+					t.Errorf("%+v: want %v", m, more[i])
+				}
+			}
+			for _, f := range r.Cells {
+				if len(f.As.PerTrial) != 3 || f.As.LeastMachines > f.As.Machines || f.As.Machines > f.As.MostMachines {
+					t.Errorf("%+v", f)
+				}
+				if (f.Reclaimed != nil) != (name == "reclamation") || f.Reclaimed != nil && (f.Reclaimed.CPU < 5 || f.Reclaimed.CPU > 45 || f.Reclaimed.RAM < 2) {
+					t.Errorf("reclaimed: %+v", f.Reclaimed)
+				}
+				if last := f.Ways[len(f.Ways)-1]; name == "smaller-cells" && (last.Cells != 10 || last.Machines <= f.As.Machines) || name == "large-users" && last.Cells < f.Ways[0].Cells {
+					t.Errorf("%+v", last)
+				}
+			}
+		})
+	}
+}
+
+// TestTechniques: all work is timed with each of the techniques off, and where only a part is
+// placed, it is said how much, and the time is that of all.
+func TestTechniques(t *testing.T) {
+	t.Parallel()
+	r := small(t, "techniques")
+	if r.Unit != Seconds || len(r.Medians) != len(techniques) {
+		t.Fatalf("%+v", r)
+	}
+	for _, f := range r.Cells {
+		if f.As.Value != 1 || f.As.Tasks != 0 { // between two looks at the clock
+			t.Errorf("%+v", f.As)
+		}
+		last := f.Ways[len(f.Ways)-1]
+		if want := float64(f.Tasks) / fewTasks; last.Tasks != fewTasks || last.Value != want || last.Min != want {
+			t.Errorf("%+v: want %g", last, want)
+		}
+	}
+}
+
+// TestRunRefuses: what cannot be answered is refused, with the place where a trace lacks it.
+func TestRunRefuses(t *testing.T) {
+	t.Parallel()
+	nodes := []pack.Node{{Name: "a", CPUMilli: 1000, RAMMiB: 1024}}
+	task := pack.Task{Name: "t", CPUMilli: 1000, RAMMiB: 1, Line: 2}
+	ranked := task
+	ranked.Ranked, ranked.Line = true, 3
+	one := func(tasks ...pack.Task) Cell {
+		c, err := OfTrace(nodes, "tasks.csv", tasks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for _, tc := range []struct {
+		c    Config
+		want string
+	}{
+		{Config{Name: "none"}, `experiment "none": want one of segregation, large-users,`},
+		{Config{Name: "policies"}, "0 cells"},
+		{Config{Name: "policies", Trials: -1}, "trials -1: want 1 to 1000"},
+		{Config{Name: "techniques", Cells: []Cell{one(task)}}, "clock"},
+		{Config{Name: "segregation", Cells: []Cell{one(ranked, task)}}, "tasks.csv:2: task t has no priority and no qos: experiment segregation needs it"},
+		{Config{Name: "large-users", Cells: []Cell{one(task)}}, "tasks.csv:2: task t has no user"},
+		{Config{Name: "reclamation", Cells: []Cell{one(ranked)}}, "tasks.csv:3: task t has no cpu_used_milli and memory_used_mib"},
+		{Config{Name: "policies", Cells: []Cell{one(pack.Task{Name: "t", CPUMilli: 2000, Line: 2})}}, "no room"},
+	} {
+		if _, err := Run(tc.c); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v: want %q", tc.c.Name, err, tc.want)
+		}
+	}
+	if _, err := OfTrace(nodes, "tasks.csv", []pack.Task{{Name: "t", Phase: "Failed"}}); err == nil {
+		t.Error("a trace of failed tasks is taken")
+	}
+}
