@@ -40,6 +40,9 @@ const (
 	answers
 )
 
+// lacksRoom reports whether an answer is about what is free.
+func (a answer) lacksRoom() bool { return a == lacksCPU || a == lacksRAM || a == lacksDisk }
+
 var reasons = [answers]Reason{
 	"", ReasonDown, ReasonDraining, ReasonCordoned,
 	ReasonReadOnlyFS, ReasonRuntime, ReasonDiskFull, ReasonMemoryFull, ReasonClock, ReasonCondition,

@@ -357,17 +357,7 @@ func (s *Snapshot) examine(c *class) {
 			c.slots = append(c.slots, c.layout.at[slot])
 		}
 	}
-	for found := 0; c.examined < total && found < enough; {
-		slot := c.layout.ring[c.cursor]
-		c.cursor = (c.cursor + 1) % total
-		c.examined++
-		if s.isCandidate(c, slot) {
-			c.slots = append(c.slots, c.layout.at[slot])
-			if c.ranked == nil || c.ranked.open[c.ranked.column.at[slot]] {
-				found++
-			}
-		}
-	}
+	s.sample(c, enough)
 	c.all = c.examined == total
 	slices.Sort(c.slots)
 	c.slots = slices.Compact(c.slots)
@@ -392,58 +382,6 @@ func (s *Snapshot) enough() int {
 		return s.options.Enough
 	}
 	return DefaultEnough
-}
-
-// bestForLone finds the best machines for a lone ask as examine does, but caches
-// nothing, since most such asks stay alone.
-func (s *Snapshot) bestForLone(c *class) (first, second int32) {
-	c.layout = s.layoutFor(s.spreadOf(c.ask))
-	enough := s.enough() + 1
-	if s.small {
-		enough = len(c.layout.ring)
-	}
-	first, second = -1, -1
-	var best, next float32
-	c.examined, c.feasible = 0, 0
-	take := func(slot int32, w float32) {
-		c.feasible++
-		switch {
-		case first < 0 || w > best || w == best && c.layout.at[slot] < c.layout.at[first]:
-			first, second, best, next = slot, first, w, best
-		case second < 0 || w > next || w == next && c.layout.at[slot] < c.layout.at[second]:
-			second, next = slot, w
-		}
-	}
-	try := func(slot int32) {
-		if slot != first && slot != second && s.check(c, slot) == fine {
-			take(slot, s.worth(c, slot))
-		}
-	}
-	if enough < len(c.layout.ring) {
-		for _, slot := range s.favoured(c) {
-			try(slot)
-		}
-		enough += c.feasible
-	}
-	looks := s.foreseen(c)
-	for i, slot := range c.layout.ring {
-		if c.feasible >= enough {
-			break
-		}
-		c.examined++
-		if i < len(looks) && looks[i].version == s.rows.at(slot).version {
-			if looks[i].score > infeasible && slot != first && slot != second {
-				take(slot, looks[i].score)
-			}
-			continue
-		}
-		if i < len(looks) {
-			s.lookedAgain++
-		}
-		try(slot)
-	}
-	c.examined = max(c.examined, c.feasible)
-	return first, second
 }
 
 func (s *Snapshot) examineAll(c *class) {

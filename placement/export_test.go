@@ -66,6 +66,13 @@ func (s *Snapshot) KeyOf(a Ask) string {
 	return string(s.kindred.appendTies(s.appendKey(nil, &a), profile))
 }
 
+// SearchesAll has a snapshot look at full machines, too, and Skips reports whether one does
+// not, as far as it knows them.
+func (s *Snapshot) SearchesAll() { s.forked = true }
+
+// Skips is said above.
+func (s *Snapshot) Skips() bool { return len(s.peaks) > 0 }
+
 // LookedAhead returns how many machines were looked at ahead of the turn of an ask, and how
 // many of these again, since they had changed.
 func (s *Snapshot) LookedAhead() (looked, again int) { return s.looked, s.lookedAgain }

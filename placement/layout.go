@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sort"
 )
@@ -22,6 +23,7 @@ type layout struct {
 	// random, but so that any stretch has about the same of each domain.
 	ring   []int32
 	rounds []int32 // of what stands in the ring, see setRing
+	turn   []int32 // place in the ring, by slot
 	blocks []block // over slots
 }
 
@@ -129,6 +131,14 @@ func (l *layout) setRing(in seats) {
 	for i, c := range cards {
 		l.ring[i], l.rounds[i] = c.slot, c.round
 	}
+	l.setTurns()
+}
+
+func (l *layout) setTurns() {
+	l.turn = make([]int32, len(l.at))
+	for i, slot := range l.ring {
+		l.turn[slot] = int32(i)
+	}
 }
 
 // with returns the layout with one machine more, as newLayout would make it. It copies what
@@ -213,9 +223,68 @@ func (l *layout) dealAgain(in seats, was *layout, slot int32, domain []int32) {
 		at++
 	}
 	upTo(len(was.ring))
+	l.setTurns()
 }
 
 // placeOf returns where a card stands in a ring, or would.
 func (l *layout) placeOf(in seats, c card) int {
 	return sort.Search(len(l.ring), func(i int) bool { return compareCards(in.card(l.ring[i], l.rounds[i]), c) >= 0 })
+}
+
+// stretch is how many machines of a ring are skipped together.
+const stretch = 64
+
+// peaks bounds what is free on any machine of each stretch of a ring: so that a search need
+// not look at machines that are full.
+type peaks struct {
+	layout *layout
+	top    [][3]int64
+	// lacking says of the stretch that is being looked at that some of it lack room, and room
+	// that some have it; begun is where it begins, or -1 if that was not looked at.
+	lacking, room bool
+	begun         int
+}
+
+// newPeaks returns bounds that nothing is known of.
+func newPeaks(l *layout) *peaks {
+	p := &peaks{layout: l, top: make([][3]int64, (len(l.ring)+stretch-1)/stretch), begun: -1}
+	for i := range p.top {
+		p.top[i] = [3]int64{math.MaxInt64, math.MaxInt64, math.MaxInt64}
+	}
+	return p
+}
+
+// raise takes into account what is free on a machine.
+func (p *peaks) raise(slot int32, free [3]int64) {
+	top := &p.top[p.layout.turn[slot]/stretch]
+	for d, v := range free {
+		top[d] = max(top[d], v)
+	}
+}
+
+// full returns how many machines, from a place in the ring on, surely have no room; 0 if that
+// is not known.
+func (p *peaks) full(at int, limit [3]int64) int {
+	if p == nil || at%stretch != 0 {
+		return 0
+	}
+	for d, v := range p.top[at/stretch] {
+		if limit[d] > v {
+			return min(stretch, len(p.layout.ring)-at)
+		}
+	}
+	return 0
+}
+
+// saw notes what the machine in a place of the ring has said. It reports whether that was the
+// last of a stretch of which none has room and some lack it: bounds may be lowered.
+func (p *peaks) saw(at int, room, lacks bool) bool {
+	if p == nil {
+		return false
+	}
+	if at%stretch == 0 {
+		p.begun, p.lacking, p.room = at, false, false
+	}
+	p.lacking, p.room = p.lacking || lacks, p.room || room
+	return p.begun == at-at%stretch && (at%stretch == stretch-1 || at == len(p.layout.ring)-1) && p.lacking && !p.room
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // BenchmarkLoneAsk: one task that comes alone, of a class that is known or new, in a cell
-// whose machines are used to six tenths; and the first one after a machine was added, with
+// whose machines are used to six tenths, or most are full; and the first one after a machine was added, with
 // that.
 func BenchmarkLoneAsk(b *testing.B) {
 	for _, machines := range []int{1000, 10_000, 100_000} {
@@ -20,7 +20,7 @@ func BenchmarkLoneAsk(b *testing.B) {
 			next++
 			return []placement.Ask{{
 				Name: schema.JobName{Cell: "c", User: "u", Job: fmt.Sprint("lone-", next)}.Task(0), Priority: 200,
-				Limit: schema.Resources{CPUMilli: 100, RAMBytes: 1<<28 + int64(next)},
+				Limit: schema.Resources{CPUMilli: 6000, RAMBytes: 1<<28 + int64(next)},
 			}}
 		}
 		measure := func(b *testing.B, before func()) {
@@ -39,6 +39,16 @@ func BenchmarkLoneAsk(b *testing.B) {
 			b.ReportMetric(float64(busy)/1000/float64(b.N), "cpu-µs/task")
 		}
 		b.Run(fmt.Sprintf("steady/machines=%d", machines), func(b *testing.B) { measure(b, func() {}) })
+		// The machines at which a search begins are full, as those of a cell that placement has filled.
+		s = full(fleet(machines), 60)
+		filler := distinct(machines * 9 / 10)
+		for i := range filler {
+			filler[i].Limit = schema.Resources{CPUMilli: 6300, RAMBytes: 1 << 30}
+			filler[i].Spread = placement.NoSpread
+		}
+		placement.Place(s, filler, 1)
+		placement.Place(s, lone(), 1)
+		b.Run(fmt.Sprintf("filled/machines=%d", machines), func(b *testing.B) { measure(b, func() {}) })
 		added := 0
 		b.Run(fmt.Sprintf("machine-added/machines=%d", machines), func(b *testing.B) {
 			measure(b, func() {

@@ -52,6 +52,7 @@ type Snapshot struct {
 	removals   int                         // counts the tasks that went
 	shapes     int                         // counts what changes of which tasks machines suit
 	passes     int
+	forked     bool // it began as a fork
 	small      bool // the pass is so small that it examines all machines for each ask
 	holding
 	fill
@@ -121,6 +122,7 @@ type learnt struct {
 	// reshapes counts what makes all tallies void.
 	reshapes int
 	layouts  map[string]*layout
+	peaks    []*peaks // of some of the layouts, see peaksFor
 	typical  typical
 	classes  map[string]*class
 	rests    map[string]*Ask // see restOf
@@ -231,7 +233,7 @@ func (s *Snapshot) Configure(o Options) {
 // forget voids all that is remembered between passes.
 func (s *Snapshot) forget() {
 	s.epoch++
-	s.remembered = 0
+	s.peaks, s.remembered = nil, 0
 	clear(s.classes)
 }
 
@@ -421,6 +423,9 @@ func (s *Snapshot) touch(slot int32) {
 	was := r.devices
 	s.typical.derive(n, r)
 	s.use(n, r, was)
+	for _, p := range s.peaks {
+		p.raise(slot, r.mostFree())
+	}
 	if len(s.log) > 8*int(s.nodes.len())+1024 {
 		cut := len(s.log) - 4*int(s.nodes.len())
 		s.trimmed += cut

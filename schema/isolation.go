@@ -100,7 +100,7 @@ func IsolationOf(s *TaskSpec) []string {
 	if len(s.Secrets) > 0 {
 		need = append(need, HasSecrets)
 	}
-	return append(need, mountsOf(s)...)
+	return slices.Concat(need, capabilitiesOf(s), mountsOf(s))
 }
 
 // mountsOf is IsolationOf for what a task has at paths that it says.

@@ -134,6 +134,8 @@ type TaskSpec struct { //nolint:recvcheck // a value is written as a pointer to 
 	Logs         *Logs      `json:"logs,omitempty"`      // nil: their defaults
 	Limits       *Limits    `json:"limits,omitempty"`    // nil: their defaults
 	Isolation    *Isolation `json:"isolation,omitempty"` // nil: what the machine gives, with its network
+	// Capabilities are those of Linux; nil: those of its way of running.
+	Capabilities *Capabilities `json:"capabilities,omitempty"`
 	// Files are put into the task's work directory before each of its starts,
 	// by their path in it.
 	Files map[string]TaskFile `json:"files,omitempty"`
@@ -243,7 +245,8 @@ func (s *TaskSpec) RunDigest() Digest {
 		Secrets   map[string]runSecret  `json:"secrets,omitempty"`
 		Signal    string                `json:"stopSignal,omitempty"`
 		Before    []Before              `json:"before,omitempty"`
-	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(s.Container != nil), s.RunFiles(), s.Sticky.Has(), s.PackagePaths(), s.Volumes, runSecrets(s.Secrets), s.Stop.SignalName(), s.Before})
+		Capable   *Capabilities         `json:"capabilities,omitempty"`
+	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(s.Container != nil), s.RunFiles(), s.Sticky.Has(), s.PackagePaths(), s.Volumes, runSecrets(s.Secrets), s.Stop.SignalName(), s.Before, s.Capabilities})
 }
 
 // PackagePaths returns what the task finds at which path, whatever it is called and

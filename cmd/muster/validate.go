@@ -146,7 +146,7 @@ func printVerdict(std stdio, format string, p screen.Painter, c *compiledRepo) e
 	var err error
 	switch format {
 	case "json":
-		err = printJSON(std.out, verdict{Valid: errs == 0, Diagnostics: append([]schema.Diagnostic{}, c.diagnostics...)})
+		err = printJSON(std.out, verdict{Version: outputVersion, Valid: errs == 0, Diagnostics: append([]schema.Diagnostic{}, c.diagnostics...)})
 	case "github":
 		printGitHub(std.out, c)
 	case "sarif":

@@ -282,7 +282,7 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 	}
 	e := &put(b.room, []entry{{
 		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty, program: uintptr(o.program), scope: b.scope, unbound: b.unbound && b.rooms&unix.CLONE_NEWUSER == 0,
-		ofKernel: ofKernel{makes: uintptr(b.makes), whole: b.spec.HasKernel()}, keeps: uintptr(b.spec.keeps()), score: put(b.room, []byte(score)), limits: put(b.room, limits), approach: approach{contained: b.spec.Container != nil && !b.spec.HasKernel(), main: o.main},
+		ofKernel: ofKernel{makes: uintptr(b.makes), whole: b.spec.HasKernel()}, rights: rights{uintptr(b.spec.keeps()), b.spec.ambient()}, score: put(b.room, []byte(score)), limits: put(b.room, limits), approach: approach{contained: b.spec.Container != nil && !b.spec.HasKernel(), main: o.main},
 		scratch: scratch{how: workdirHow, lo: loopbackUp, kept: capabilitySets(b.spec.keeps()), zero: [1]byte{'0'}, page: uintptr(os.Getpagesize() - 1)},
 	}})[0]
 	if b.rooms&unix.CLONE_NEWPID != 0 && (b.rooms&unix.CLONE_NEWUSER == 0 || b.spec.Container != nil) { // only root has containers

@@ -61,10 +61,18 @@ const (
 
 // keeps returns the capabilities that the task keeps, as bits.
 func (s *Spec) keeps() uint64 {
+	kept := s.Capabilities
 	if c := s.Container; c != nil && c.Users.Inside == 0 {
-		return c.Capabilities
+		kept |= c.Capabilities
 	}
-	return 0
+	return kept
+}
+
+// ambient reports whether what the task keeps must be handed on to what it executes: root has
+// it without that, and others have it not.
+func (s *Spec) ambient() bool {
+	u := s.inside()
+	return s.keeps() != 0 && u != nil && u.UID != 0
 }
 
 // rooms are the namespaces that a runtime makes for it, as flags of setns.

@@ -31,9 +31,9 @@ type entry struct {
 	score     []byte
 	scoreFile *byte
 	limits    []limit
-	unbound   bool    // its bounding set is empty from the fork on
-	keeps     uintptr // capabilities, as bits
-	switches  bool    // to another user and group
+	unbound   bool // its bounding set is empty from the fork on
+	rights    rights
+	switches  bool // to another user and group
 	uid, gid  uintptr
 	scope     uintptr         // see newScope; 0: none
 	filter    *unix.SockFprog // nil: none
@@ -420,6 +420,11 @@ var workdirHow = unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLO
 //go:norace
 //go:nosplit
 func (e *entry) become(uid, gid uintptr) syscall.Errno {
+	if e.rights.ambient {
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1, 0, 0, 0, 0); errno != 0 {
+			return errno
+		}
+	}
 	if _, _, errno := syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
 		return errno
 	}
@@ -497,7 +502,7 @@ func (e *entry) disarm() syscall.Errno {
 	}
 	if !e.unbound && !e.whole {
 		for c := range uintptr(capabilities) { // see dropBounding
-			if e.keeps>>c&1 == 0 {
+			if e.rights.keeps>>c&1 == 0 {
 				_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
 			}
 		}
@@ -527,14 +532,7 @@ func (e *entry) disarm() syscall.Errno {
 	if e.whole {
 		return 0
 	}
-	e.record.step = 'k'
-	_, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
-	if errno != 0 && errno != unix.EINVAL { // EINVAL: older than they are
-		return errno
-	}
-	e.header.Version = unix.LINUX_CAPABILITY_VERSION_3
-	_, _, errno = syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&e.header)), uintptr(unsafe.Pointer(&e.kept[0])), 0)
-	return errno
+	return e.drop()
 }
 
 // execute becomes the command. It returns only when that has failed.

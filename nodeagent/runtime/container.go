@@ -25,6 +25,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/image"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/relay"
+	"github.com/musterhq/muster/nodeagent/runtime/capability"
 	"github.com/musterhq/muster/nodeagent/secrets"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/thread"
@@ -191,11 +192,6 @@ var baseDirs = []bundle.Directory{
 	{Path: ownSecrets, Mode: 0o755},
 }
 
-// kept are the capabilities of a process that is user 0 in its container, as images expect of
-// it. They are over the container's own users, and count for nothing outside.
-const kept = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_KILL |
-	1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE
-
 // What of /proc and /sys containers do not see, or cannot write to, beside what the kernel
 // keeps from users that are nobody's outside.
 var (
@@ -223,7 +219,7 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 			Runtime: x.runtime.path, Options: []string{x.runtime.option}, Layers: x.layers, Writable: x.writable, Base: own.base, Packages: own.packages,
 			Users: bundle.Map{Inside: x.inside.user, Outside: x.user.UID, First: first}, Groups: bundle.Map{Inside: x.inside.group, Outside: x.user.GID, First: first},
 		},
-		Capabilities: kept, IPC: x.places.IPC.Namespace, Terminals: c.sees.isolation.terminals, Network: x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork,
+		Capabilities: capability.Bits(capability.Root(&x.task)), IPC: x.places.IPC.Namespace, Terminals: c.sees.isolation.terminals, Network: x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork,
 	}
 	if n := x.places.network; n != nil {
 		k.JoinNetwork = n.namespace
@@ -240,7 +236,7 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 	files := slices.Clone(k.Empty)
 	k.Empty = append(k.Empty, own.empty...)
 	if x.runtime.kernel {
-		return k, plan{dir: x.dir, program: c.cfg.Keeper, mounts: c.mounts(x, files), own: own.mounts, limits: x.limits}.complete(k)
+		return k, plan{dir: x.dir, program: c.cfg.Keeper, mounts: c.mounts(x, files), own: own.mounts, limits: x.limits, kept: capability.Linux(capability.Root(&x.task))}.complete(k)
 	}
 	env := []string{"HOME=/"} // else the runtime looks it up in the image, and waits there for who writes to a fifo
 	config := &specs.Spec{

@@ -27,6 +27,8 @@ func kernelRuns(a *schema.Assignment, given []host.Device) error {
 		return errors.New("runsc hands no devices of the machine on: name another runtime")
 	case a.Job.AllocSet != "":
 		return errors.New("runsc shares no memory with the other tasks of an alloc: name another runtime")
+	case a.Job.Task.Capabilities != nil && len(a.Job.Task.Capabilities.Add) > 0:
+		return errors.New("runsc gives no further capabilities: name another runtime")
 	}
 	return nil
 }
@@ -37,6 +39,7 @@ type plan struct {
 	mounts       []specs.Mount   // those of other runtimes
 	own          []specs.Mount   // what the task has at paths of its own
 	limits       *keeper.Rlimits // of each process
+	kept         []string        // capabilities of user 0
 }
 
 // complete completes k for a runtime that gives the container a kernel of its own. The
@@ -67,7 +70,7 @@ func (p plan) complete(k *keeper.Container) error {
 		User: specs.User{UID: uint32(k.Users.Inside), GID: uint32(k.Groups.Inside)},
 	}
 	if k.Users.Inside == 0 {
-		process.Capabilities = &specs.LinuxCapabilities{Bounding: keptNames, Effective: keptNames, Permitted: keptNames}
+		process.Capabilities = &specs.LinuxCapabilities{Bounding: p.kept, Effective: p.kept, Permitted: p.kept}
 	}
 	if l := p.limits; l != nil && l.Files > 0 {
 		process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: l.Files, Soft: l.Files}}
@@ -97,9 +100,4 @@ func bindsOf(dir string, mounts []specs.Mount) (binds []string) {
 		}
 	}
 	return binds
-}
-
-// keptNames are those that kept has.
-var keptNames = []string{
-	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE",
 }

@@ -141,32 +141,41 @@ func TestTable(t *testing.T) {
 
 // BenchmarkOmega prints the tables of docs/performance-placement.md.
 func BenchmarkOmega(b *testing.B) {
-	write := func(name string, rows []omega.Row, err error) {
-		var out strings.Builder
-		if err == nil {
-			err = omega.WriteTable(&out, rows)
-		}
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Log(name + "\n" + out.String())
+	table := func(name string, rows func(c omega.Config) ([]omega.Row, error)) {
+		b.Run(name, func(b *testing.B) {
+			var out strings.Builder
+			for b.Loop() {
+				out.Reset()
+				rows, err := rows(omega.Cell())
+				if err == nil {
+					err = omega.WriteTable(&out, rows)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.Log("\n" + out.String())
+		})
 	}
-	for b.Loop() {
-		c := omega.Cell()
-		schedulers := []int{1, 2, 4, 8, 16}
-		speeds := []omega.Speed{omega.Ours(), {"10 ms", 10 * time.Millisecond, time.Millisecond}, {"100 ms", 100 * time.Millisecond, 5 * time.Millisecond}, {"1 s", time.Second, 50 * time.Millisecond}}
-		rows, err := omega.Curve(c, schedulers, speeds)
-		write("schedulers and length of decisions", rows, err)
-		c.Gangs = true
-		rows, err = omega.Curve(c, []int{4}, speeds)
-		write("all or nothing", rows, err)
-		c.Gangs, c.Coarse = false, true
-		rows, err = omega.Curve(c, []int{4}, speeds)
-		write("any change is a conflict", rows, err)
-		c.Coarse, c.Policy = false, placement.Random
-		rows, err = omega.Curve(c, []int{4}, speeds)
-		write("random machines", rows, err)
-		rows, err = omega.Compare(omega.Cell(), []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second, 100 * time.Second})
-		write("architectures, by what a service takes", rows, err)
+	slow := []omega.Speed{{"10 ms", 10 * time.Millisecond, time.Millisecond}, {"100 ms", 100 * time.Millisecond, 5 * time.Millisecond}, {"1 s", time.Second, 50 * time.Millisecond}}
+	for _, v := range append([]omega.Speed{omega.Ours()}, slow...) {
+		table("curve/"+v.Name, func(c omega.Config) ([]omega.Row, error) {
+			return omega.Curve(c, []int{1, 2, 4, 8, 16}, []omega.Speed{v})
+		})
+	}
+	for name, change := range map[string]func(c *omega.Config){
+		"gangs":  func(c *omega.Config) { c.Gangs = true },
+		"coarse": func(c *omega.Config) { c.Coarse = true },
+		"random": func(c *omega.Config) { c.Policy = placement.Random },
+	} {
+		table(name, func(c omega.Config) ([]omega.Row, error) {
+			change(&c)
+			return omega.Curve(c, []int{4}, slow)
+		})
+	}
+	for _, takes := range []time.Duration{100 * time.Millisecond, 10 * time.Second, 100 * time.Second} {
+		table("architectures/"+takes.String(), func(c omega.Config) ([]omega.Row, error) {
+			return omega.Compare(c, []time.Duration{takes})
+		})
 	}
 }

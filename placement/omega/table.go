@@ -16,10 +16,10 @@ type Row struct {
 
 // Cell is what experiments begin with that are to be compared: 1,000 machines that are used by
 // six tenths, three batch jobs a second of 10 tasks for 80 s, a service every 5 s of 5 tasks for
-// half an hour, for ten minutes; a decision takes 100 ms and 5 ms for each task, as in the paper.
+// half an hour, for four minutes; a decision takes 100 ms and 5 ms for each task, as in the paper.
 func Cell() Config {
 	return Config{
-		Architecture: SharedState, Machines: 1000, Used: 0.6, Schedulers: 1, Length: 10 * time.Minute,
+		Architecture: SharedState, Machines: 1000, Used: 0.6, Schedulers: 1, Length: 4 * time.Minute,
 		Batch: Jobs{
 			Every: time.Second / 3, Tasks: 10, Stays: 80 * time.Second, Share: 0.03, PerJob: 100 * time.Millisecond, PerTask: 5 * time.Millisecond,
 		},

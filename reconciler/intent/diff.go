@@ -99,6 +99,7 @@ func (d *differences) task(o, n *schema.TaskSpec) {
 	d.field(requires(o) != requires(n), "task.isolation.require", Move)
 	d.field(networkOf(o) != networkOf(n), "task.isolation.network", Restart)
 	d.field(hasUser(o) != hasUser(n), "task.isolation.user", Restart)
+	d.field(Differ(o.Capabilities, n.Capabilities), "task.capabilities", Restart)
 	d.field(!maps.Equal(o.Files, n.Files), "task.files", filesChange(o, n))
 	d.secrets(o.Secrets, n.Secrets)
 	if o.Sticky.Has() == n.Sticky.Has() {

@@ -28,6 +28,9 @@ func kernelProblems(job, task map[string]any, devices []string) (found problems)
 	for _, kind := range devices {
 		unsupported([]string{"task", "resources", "devices", kind}, true, "has no devices of the machine", "no devices")
 	}
+	if list, _ := addedOf(task); len(list) > 0 {
+		unsupported([]string{"task", "capabilities", "add"}, false, "has the capabilities of its own kernel, and no others yet", "none")
+	}
 	limits, _ := task["limits"].(map[string]any)
 	if n, ok := wholeNumber(limits["coreBytes"]); ok && n > 0 {
 		unsupported([]string{"task", "limits", "coreBytes"}, false, "writes no core files", "0")

@@ -193,47 +193,10 @@ var oversellRule = &Rule{
 	},
 }
 
-var machineRule = &Rule{
-	Type: Struct,
-	Fields: []Field{
-		{Name: "cell", Rule: nameRule, Required: true},
-		{Name: "labels", Rule: &Rule{
-			Type: Map, Max: maxLabels, Key: matchMachineLabel,
-			Elem: &Rule{Type: String, Max: 255, Match: matchLine},
-		}},
-		{Name: "match", Rule: selectorRule},
-		{Name: "taints", Rule: taintsRule},
-		{Name: "cordon", Rule: &Rule{Type: Bool}, Default: false},
-		{Name: "drain", Rule: drainRule},
-		{Name: "gone", Rule: &Rule{Type: Bool}},
-	},
-	Alias: map[string]string{
-		"attributes": "labels", "meta": "labels", "tags": "labels", "taint": "taints", "dedicated": "taints", "unschedulable": "cordon",
-		"schedulable": "cordon", "cordoned": "cordon", "eligibility": "cordon", "datacenter": "cell", "cluster": "cell",
-		"selector": "match", "matchLabels": "match", "where": "match", "draining": "drain", "evict": "drain", "maintenance": "drain",
-		"lost": "gone", "dead": "gone", "removed": "gone", "forget": "gone", "deadline": "drain.deadline", "atDeadline": "drain.atDeadline", "atOnce": "drain.atOnce",
-	},
-}
-
 var priorityRule = &Rule{
 	Type:   Struct,
 	Fields: []Field{{Name: "value", Rule: integer(Count, 0, schema.MaxPriority), Required: true}},
 	Alias:  map[string]string{"priority": "value", "number": "value", "level": "value", "weight": "value"},
-}
-
-var tenantRule = &Rule{
-	Type: Struct,
-	Fields: []Field{
-		{Name: "paths", Required: true, Rule: &Rule{
-			Type: List, Min: 1, Max: maxList, Unique: true,
-			Elem: &Rule{Type: String, Min: 1, Max: maxPath, Match: matchPath},
-		}},
-		{Name: "users", Default: []any{}, Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: nameRule}},
-		{Name: "capabilities", Default: []any{}, Rule: &Rule{
-			Type: List, Max: maxList, Unique: true, Elem: words(schema.CapabilityAdmin, schema.CapabilityMonitoring),
-		}},
-	},
-	Alias: map[string]string{"path": "paths", "user": "users", "owners": "users", "members": "users", "roles": "capabilities"},
 }
 
 var quotaRule = &Rule{
@@ -431,6 +394,7 @@ var taskRule = &Rule{
 		{Name: "logs", Rule: logsRule},
 		{Name: "limits", Rule: limitsRule},
 		{Name: "isolation", Rule: isolationRule},
+		{Name: "capabilities", Rule: capabilitiesRule},
 		{Name: "files", Rule: filesRule},
 		{Name: "secrets", Rule: taskSecretsRule},
 		{Name: "sticky", Rule: &Rule{Type: Bool, Words: []string{string(schema.StickyStay)}}},
@@ -451,6 +415,7 @@ var taskRule = &Rule{
 		"driver": "process", "config": "process.command", "exec": "process.command", "entrypoint": "container.command", "workdir": "container.workdir", "readOnly": "container.readOnly",
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "ulimit": "limits", "ulimits": "limits", "rlimits": "limits", "pids_limit": "limits.processes",
 		"log": "logs", "logging": "logs", "logConfig": "logs",
+		"cap_add": "capabilities.add", "cap_drop": "capabilities.drop", "capAdd": "capabilities.add", "capDrop": "capabilities.drop",
 		"securityContext": "isolation", "sandbox": "isolation", "security": "isolation", "network": "isolation.network",
 		"root": "process.root", "chroot": "process.root", "configMap": "files", "configs": "files", "volume": "volumes", "volumeMounts": "volumes", "volume_mount": "volumes", "mounts": "volumes", "tmpfs": "volumes", "artifact": "packages", "artifacts": "packages", "secret": "secrets", "vault": "secrets", "secretKeyRef": "secrets", "secretName": "secrets",
 		"stickyDir": "sticky", "ephemeral_disk": "sticky",
@@ -583,5 +548,17 @@ var canaryRule = &Rule{
 	Alias: map[string]string{
 		"count": "tasks", "replicas": "tasks", "size": "tasks", "wait": "waitSeconds", "pause": "waitSeconds", "duration": "waitSeconds",
 		"bakeSeconds": "waitSeconds", "auto": "promote", "autoPromote": "promote", "auto_promote": "promote",
+	},
+}
+
+var disruptionRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "maxDown", Rule: integer(Count, 1, schema.MaxTasks)},
+		{Name: "perHour", Rule: integer(Count, 1, schema.MaxTasks)},
+	},
+	Alias: map[string]string{
+		"maxUnavailable": "maxDown", "max_down": "maxDown", "atOnce": "maxDown", "maxParallel": "maxDown", "max_parallel": "maxDown",
+		"minAvailable": "maxDown", "minHealthy": "maxDown", "hourly": "perHour", "maxPerHour": "perHour", "per_hour": "perHour", "rate": "perHour",
 	},
 }

@@ -100,7 +100,7 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 	if !known {
 		changed = c.facts.Machines()
 	}
-	if !c.sameMachines(changed) {
+	if changed = slices.Compact(slices.Sorted(slices.Values(changed))); !c.mayFollow(changed) {
 		c.build()
 	} else {
 		for _, name := range changed {
@@ -136,20 +136,39 @@ func (c *Cell) lookAgain() {
 // Until returns until when the machines of the snapshot are as they are.
 func (c *Cell) Until() facts.Until { return c.until }
 
-// sameMachines reports whether the snapshot has the machines of the cell, with
-// the devices by which tasks' devices are counted; changed are those that may not be.
-func (c *Cell) sameMachines(changed []string) bool {
-	if c.kept.snapshot == nil || len(c.kept.machines) != len(c.facts.Machines()) {
+// mayFollow reports whether the snapshot can take over what has become of the changed machines:
+// it has all others, with the devices by which tasks' devices are counted, and no task is
+// said to be on one that comes.
+func (c *Cell) mayFollow(changed []string) bool {
+	if c.kept.snapshot == nil {
 		return false
 	}
+	come := map[string]bool{}
+	gone := 0
 	for _, name := range changed {
-		seen, ok := c.kept.machines[name]
-		is := c.facts.Base.Machines[name]
-		if !ok || is == nil || !slices.Equal(seen.record.Devices, is.Devices) {
+		seen, had := c.kept.machines[name]
+		switch is := c.facts.Base.Machines[name]; {
+		case is == nil && had:
+			gone++
+		case is != nil && !had:
+			come[name] = true
+		case had && !slices.Equal(seen.record.Devices, is.Devices):
 			return false
 		}
 	}
-	return true
+	return len(c.kept.machines)+len(come)-gone == len(c.facts.Machines()) && (len(come) == 0 || !c.anyTaskOn(come))
+}
+
+// anyTaskOn reports whether a task that the snapshot would have is on one of some machines.
+func (c *Cell) anyTaskOn(machines map[string]bool) bool {
+	for _, chunk := range c.kept.chunks {
+		for i := range chunk.Tasks {
+			if machines[chunk.Tasks[i].Machine] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // build makes the snapshot from nothing.
@@ -202,9 +221,17 @@ func (m *Kept) keepChunk(name model.ChunkName, chunk *schema.Chunk) {
 	m.spans[name.Job] = max(m.spans[name.Job], name.Number+1)
 }
 
-// updateMachine takes over what changed of a machine.
+// updateMachine takes over what changed of a machine, or that it has come or gone.
 func (c *Cell) updateMachine(name string) {
-	was := c.kept.machines[name]
+	was, had := c.kept.machines[name]
+	if c.facts.Base.Machines[name] == nil {
+		if had {
+			delete(c.kept.machines, name)
+			delete(c.kept.restless, name)
+			c.kept.snapshot.RemoveMachine(name)
+		}
+		return
+	}
 	if was.record == c.facts.Base.Machines[name] && was.report == c.reportOf(name) && was.content == c.contentOf(name) && was.up == c.facts.IsUp(name) &&
 		len(was.machine.BusyDevices) == 0 && // which are free, or a task's, by what becomes of records
 		was.desired == c.facts.Desired && (was.again.IsZero() || c.facts.Now.Before(was.again)) {
@@ -213,7 +240,7 @@ func (c *Cell) updateMachine(name string) {
 	}
 	is := c.seen(name)
 	c.kept.keepMachine(name, is)
-	if !reflect.DeepEqual(was.machine, is.machine) {
+	if !had || !reflect.DeepEqual(was.machine, is.machine) {
 		c.kept.snapshot.SetMachine(is.machine)
 	}
 }

@@ -105,7 +105,8 @@ func selector(text string) schema.Selector {
 	return s
 }
 
-// The same in a cell so large that samples are taken, from nearly empty to full.
+// The same in a cell so large that samples are taken, from nearly empty to full, where full
+// machines are skipped.
 func TestWorkersInLargeCell(t *testing.T) {
 	t.Parallel()
 	for _, percent := range []int64{10, 97} {
@@ -114,6 +115,7 @@ func TestWorkersInLargeCell(t *testing.T) {
 			machines := fleet(4200)
 			alone, with := full(machines, percent), full(machines, percent)
 			with.SetParallel(atOnce)
+			alone.SearchesAll()
 			for _, s := range []*placement.Snapshot{alone, with} {
 				s.Configure(placement.Options{Preempt: true, Graceful: percent == 10})
 			}
@@ -125,6 +127,9 @@ func TestWorkersInLargeCell(t *testing.T) {
 				if diff := cmp.Diff(want, got, selectors); diff != "" {
 					t.Fatalf("pass %d (-without +with workers):\n%s", pass, diff)
 				}
+			}
+			if alone.Skips() || !with.Skips() && percent > 50 {
+				t.Fatal("full machines are skipped by both or by none: the test says nothing")
 			}
 			if looked, again := with.LookedAhead(); looked == 0 || again == 0 {
 				t.Fatalf("%d machines were looked at ahead, %d of them again: the test says nothing", looked, again)
