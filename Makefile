@@ -133,9 +133,11 @@ leaks: ## make and remove 1,000 networks of tasks, after which nothing may be le
 	go test -count=1 -v -run '^TestLeavesNothing$$' ./nodeagent/network -rounds 1000
 
 UPDATES = 100
+REQUESTS ?= 0
+CLIENTS ?= 1
 MACHINES = 50
-services: ## count failed requests in UPDATES rolling updates of 10 tasks, and measure how long MACHINES take to send to a new one
-	go test -count=1 -v -timeout 4h -run '^TestServiceUpdates$$' ./cmd/internal/e2e -services.updates $(UPDATES) -services.tasks 10
+services: ## count failed requests, REQUESTS or more by CLIENTS on each of two machines, in UPDATES rolling updates of 10 tasks, and measure how long MACHINES take to send to a new one
+	go test -count=1 -v -timeout 4h -run '^TestServiceUpdates$$' ./cmd/internal/e2e -services.updates $(UPDATES) -services.tasks 10 -services.requests $(REQUESTS) -services.clients $(CLIENTS)
 	go test -count=1 -v -run '^TestServiceDelay$$' ./cmd/internal/e2e -services.updates 8 -services.machines $(MACHINES)
 
 generate: ## write what is generated: protobuf code, references, golden lists

@@ -9,6 +9,7 @@ require (
 	github.com/cilium/ebpf v0.16.0
 	github.com/cockroachdb/datadriven v1.0.2
 	github.com/containerd/cgroups/v3 v3.1.3
+	github.com/containernetworking/cni v1.3.0
 	github.com/elastic/go-seccomp-bpf v1.6.0
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/go-analyze/charts v0.6.4

@@ -21,10 +21,12 @@ const (
 	isAvoided
 	isTainted
 	isConstrained
+	hasNoneOf
 	hasNoDevice
 	hasNoAlloc
 	hasShare
 	isFullDomain
+	isSkewed
 	lacksKin
 	isApart
 	isShunned
@@ -38,9 +40,12 @@ const (
 	answers
 )
 
+// lacksRoom reports whether an answer is about what is free.
+func (a answer) lacksRoom() bool { return a == lacksCPU || a == lacksRAM || a == lacksDisk }
+
 var reasons = [answers]Reason{
 	"", ReasonDown, ReasonDraining, ReasonCordoned,
 	ReasonReadOnlyFS, ReasonRuntime, ReasonDiskFull, ReasonMemoryFull, ReasonClock, ReasonCondition,
-	ReasonOther, ReasonAvoided, ReasonTaint, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc, ReasonShare,
-	ReasonDomain, ReasonAffinity, ReasonAntiAffinity, ReasonRepelled, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPortTaken, ReasonPorts, ReasonDevices,
+	ReasonOther, ReasonAvoided, ReasonTaint, ReasonConstraint, ReasonAnyOf, ReasonNoDevice, ReasonNoAlloc, ReasonShare,
+	ReasonDomain, ReasonSkew, ReasonAffinity, ReasonAntiAffinity, ReasonRepelled, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPortTaken, ReasonPorts, ReasonDevices,
 }

@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +30,7 @@ func (s *Snapshot) setAttribute(name string, slot int32, value string) {
 		return
 	}
 	if c.shared { // layouts and classes were made of it
-		c = &column{values: slices.Clone(c.values), ids: maps.Clone(c.ids), at: slices.Clone(c.at)}
+		c = c.copied()
 		s.attributes[name] = c
 		s.kindred.columns = nil
 		clear(s.layouts)
@@ -56,6 +55,34 @@ type rule struct {
 }
 
 func (s *Snapshot) rule(c Constraint) rule { return rule{Constraint: c, column: s.column(c.Attribute)} }
+
+func (s *Snapshot) rulesOf(list []Constraint) (out []rule) {
+	for _, c := range list {
+		out = append(out, s.rule(c))
+	}
+	return out
+}
+
+// failed returns the first constraint that does not hold of the machine; nil for none.
+func failed(all []rule, slot int32) *rule {
+	for i := range all {
+		if !all[i].holds(slot) {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// anyHolds reports whether all constraints of one of several lists hold of the machine, or
+// there are no lists.
+func anyHolds(lists [][]rule, slot int32) bool {
+	for _, all := range lists {
+		if failed(all, slot) == nil {
+			return true
+		}
+	}
+	return len(lists) == 0
+}
 
 // holds reports whether the constraint holds of the machine.
 func (r *rule) holds(slot int32) bool {

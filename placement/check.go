@@ -17,7 +17,7 @@ func (s *Snapshot) check(c *class, slot int32) answer {
 	}
 	free := c.free(r)
 	switch {
-	case r.heldAt >= c.priority:
+	case r.heldAt >= c.priority && s.keptFrom(c, slot):
 		return isHeld
 	case c.limit[0] > free[0]:
 		return lacksCPU
@@ -68,16 +68,20 @@ func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 	if len(s.nodes.at(slot).Taints) > 0 && s.taintOf(c, slot) != nil {
 		return isTainted
 	}
-	for i := range c.rules {
-		if !c.rules[i].holds(slot) {
-			return isConstrained
-		}
+	if failed(c.rules, slot) != nil {
+		return isConstrained
+	}
+	if c.anyOf != nil && !anyHolds(c.anyOf, slot) {
+		return hasNoneOf
 	}
 	if c.needs != nil && !s.nodes.at(slot).exist(c.needs) {
 		return hasNoDevice
 	}
 	if c.bounds != nil && !s.withinBounds(c, slot) {
 		return isFullDomain
+	}
+	if c.skews != nil && s.skewed(c, slot) != nil {
+		return isSkewed
 	}
 	return fine
 }

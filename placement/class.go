@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -18,8 +19,9 @@ type class struct {
 	scores
 	progress
 
-	refusal refusal
-	evict   evictions
+	refusal   refusal
+	evict     evictions
+	foresight foresight
 }
 
 // wants is what the asks of a class want of a machine, made ready to be asked of many.
@@ -27,6 +29,7 @@ type class struct {
 type wants struct {
 	ask      *Ask // see restOf
 	prod     bool
+	lasts    time.Duration // 0 if that is not known
 	inSet    bool
 	priority int16
 	limit    vector
@@ -35,8 +38,10 @@ type wants struct {
 	shared   []uint16 // Ask.AllocNumbers
 	needs    []need
 	rules    []rule
+	anyOf    [][]rule
 	wishes   []wish
 	bounds   []bound
+	skews    []*skew
 	user     string
 	tolerant bool            // of all taints, as what runs in an alloc
 	kin      *kin            // nil if relations are no matter
@@ -64,6 +69,13 @@ type scores struct {
 	position int // in the log, up to which it holds
 	changes  int // of the job
 	flips    int // position in the snapshot's list of them, up to which it holds
+	// ranked is the skew over the attribute by whose domains candidates are ranked; nil for
+	// none. Candidates are those of all domains, and those of the domains that may get none are
+	// passed over. Of these there are so many in each.
+	ranked   *skew
+	byDomain []int32
+	// lenient is true while candidates are looked for.
+	lenient bool
 	// remembered is how much of Snapshot.remembered is the class's.
 	remembered int
 }
@@ -96,7 +108,7 @@ type bound struct {
 func (p *pass) classOf(a *Ask, job int32) *class {
 	s := p.snapshot
 	j := s.jobs.at(job)
-	if c := j.recent; c != nil && c.pass == s.passes && alike(a, j.recentAsk) && !s.options.NoClasses && s.options.Policy != Random {
+	if c := j.recent; c != nil && (c.pass == s.passes || c.foresight.pass == s.passes && p.social(job) == (c.job >= 0)) && alike(a, j.recentAsk) && !s.options.NoClasses && s.options.Policy != Random {
 		return c
 	}
 	c := p.find(a, job)
@@ -108,9 +120,9 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 // alike reports, quickly, whether two asks of one job surely are of one class.
 // Where they are but it says no, only time is lost.
 func alike(a, b *Ask) bool {
-	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
-		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.Tolerations, b.Tolerations) &&
-		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.Avoid, b.Avoid) &&
+	return a.Limit == b.Limit && a.Priority == b.Priority && a.Lasts == b.Lasts && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
+		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.AnyOf, b.AnyOf) && same(a.Tolerations, b.Tolerations) &&
+		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.MaxSkew, b.MaxSkew) && same(a.Avoid, b.Avoid) &&
 		same(a.Packages, b.Packages) && a.Relations == b.Relations
 }
 
@@ -155,6 +167,9 @@ func (s *Snapshot) appendKey(b []byte, a *Ask) []byte {
 	for _, v := range vectorOf(a.Limit) {
 		b = binary.AppendVarint(b, v)
 	}
+	if lasts := lastsOf(a); lasts > 0 {
+		b = binary.AppendVarint(append(b, 'e'), int64(lasts))
+	}
 	if len(a.Tolerations) > 0 { // some are for certain users only
 		b = appendStrings(append(b, 'u'), a.Name.User)
 	}
@@ -177,7 +192,8 @@ func (s *Snapshot) restOf(a *Ask) *Ask {
 		clear(s.rests) // tasks keep theirs
 	}
 	r := *a
-	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Last, r.Waited = schema.TaskName{}, 0, 0, schema.Resources{}, "", "", 0
+	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Last = schema.TaskName{}, 0, 0, schema.Resources{}, "", ""
+	r.Waiting = Waiting{}
 	r.Alloc, r.AllocMax, r.Together, r.Relations = schema.TaskName{}, 0, 0, nil
 	s.rests[string(key)] = &r
 	return &r
@@ -189,7 +205,7 @@ func appendRest(b []byte, a *Ask) []byte {
 	// asks again under those of its class when it is evicted.
 	b = appendStrings(b, a.Ports...)
 	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc))
-	if len(a.Devices)+len(a.Constraints)+len(a.Preferences)+len(a.PerDomain)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers)+len(a.Tolerations) == 0 &&
+	if len(a.Devices)+len(a.Constraints)+len(a.AnyOf)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers)+len(a.Tolerations) == 0 &&
 		a.AllocSet == (schema.JobName{}) {
 		return b
 	}
@@ -197,8 +213,9 @@ func appendRest(b []byte, a *Ask) []byte {
 		b = appendStrings(append(b, 'd'), append([]string{d.Kind}, d.Models...)...)
 		b = binary.AppendVarint(binary.AppendVarint(b, int64(d.Count)), int64(d.Milli))
 	}
-	for _, c := range a.Constraints {
-		b = appendStrings(append(b, 'c'), append([]string{c.Attribute, string(c.Op)}, c.Values...)...)
+	b = appendConstraints(b, a.Constraints)
+	for _, all := range a.AnyOf {
+		b = appendConstraints(append(b, 'o'), all)
 	}
 	for _, w := range a.Preferences {
 		b = appendStrings(append(b, 'w'), append([]string{w.Attribute, string(w.Op)}, w.Values...)...)
@@ -210,6 +227,10 @@ func appendRest(b []byte, a *Ask) []byte {
 	for _, l := range a.PerDomain {
 		b = binary.AppendVarint(appendStrings(append(b, 'l'), l.Attribute), int64(l.Max))
 	}
+	for _, l := range a.MaxSkew {
+		b = binary.AppendVarint(appendStrings(append(b, 'k'), l.Attribute), int64(l.Max))
+		b = binary.AppendVarint(b, int64(l.MinDomains))
+	}
 	for _, name := range slices.Sorted(maps.Keys(a.PortNumbers)) {
 		b = binary.AppendVarint(appendStrings(append(b, 'n'), name), int64(a.PortNumbers[name]))
 	}
@@ -218,6 +239,13 @@ func appendRest(b []byte, a *Ask) []byte {
 	b = appendStrings(append(b, 's'), a.AllocSet.Cell, a.AllocSet.User, a.AllocSet.Job)
 	for _, n := range a.AllocNumbers {
 		b = binary.AppendVarint(append(b, 'm'), int64(n))
+	}
+	return b
+}
+
+func appendConstraints(b []byte, list []Constraint) []byte {
+	for _, c := range list {
+		b = appendStrings(append(b, 'c'), append([]string{c.Attribute, string(c.Op)}, c.Values...)...)
 	}
 	return b
 }
@@ -239,13 +267,14 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 	c := &class{
 		key: key, id: hash(key), scores: scores{epoch: -1},
 		wants: wants{
-			ask: s.restOf(a), prod: a.Priority.Prod(), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
+			ask: s.restOf(a), prod: a.Priority.Prod(), lasts: lastsOf(a), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
 			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
 			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
 		},
 	}
-	for _, k := range a.Constraints {
-		c.rules = append(c.rules, s.rule(k))
+	c.rules = s.rulesOf(a.Constraints)
+	for _, all := range a.AnyOf {
+		c.anyOf = append(c.anyOf, s.rulesOf(all))
 	}
 	for _, w := range a.Preferences {
 		c.wishes = append(c.wishes, wish{s.rule(w.Constraint), float32(min(max(w.Weight, -100), 100)) / 100})
@@ -253,6 +282,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 	for _, l := range a.PerDomain {
 		c.bounds = append(c.bounds, bound{s.column(l.Attribute), int32(l.Max), l.Attribute == MachineAttribute})
 	}
+	c.skews = s.skewsOf(a.MaxSkew)
 	for d := range dims {
 		c.shape[d] = float32(c.limit[d]) * s.typical.scale[d]
 	}
@@ -272,7 +302,7 @@ func (s *Snapshot) stale(c *class, epoch, position int) bool {
 // update brings the scores of a class up to date with what changed.
 func (s *Snapshot) update(c *class) {
 	switch {
-	case s.stale(c, c.epoch, c.position), s.small && !c.whole(), !s.follow(c):
+	case s.stale(c, c.epoch, c.position), s.small && !c.whole(), !s.follow(c), !s.followSkew(c):
 		c.cursor = -1
 		s.examine(c)
 	case c.position == s.now():
@@ -308,6 +338,7 @@ func (s *Snapshot) examine(c *class) {
 			c.tally = s.tallyOf(c.job, c.layout.column)
 		}
 	}
+	s.rankSkew(c)
 	total := len(c.layout.slots)
 	enough := s.enough() + max(c.waiting, 1)
 	c.examined, c.feasible, c.all = 0, 0, true
@@ -322,19 +353,11 @@ func (s *Snapshot) examine(c *class) {
 	}
 	c.slots = c.slots[:0]
 	for _, slot := range s.favoured(c) {
-		if s.check(c, slot) == fine {
+		if s.isCandidate(c, slot) {
 			c.slots = append(c.slots, c.layout.at[slot])
 		}
 	}
-	rare := len(c.slots)
-	for c.examined < total && len(c.slots)-rare < enough {
-		slot := c.layout.ring[c.cursor]
-		c.cursor = (c.cursor + 1) % total
-		c.examined++
-		if s.check(c, slot) == fine {
-			c.slots = append(c.slots, c.layout.at[slot])
-		}
-	}
+	s.sample(c, enough)
 	c.all = c.examined == total
 	slices.Sort(c.slots)
 	c.slots = slices.Compact(c.slots)
@@ -350,6 +373,7 @@ func (s *Snapshot) examine(c *class) {
 		c.findBest(&c.blocks[b])
 	}
 	s.rankAll(c)
+	s.scoredSkew(c)
 }
 
 // enough is how many machines with room are enough to choose among.
@@ -360,46 +384,6 @@ func (s *Snapshot) enough() int {
 	return DefaultEnough
 }
 
-// bestForLone finds the best machines for a lone ask as examine does, but caches
-// nothing, since most such asks stay alone.
-func (s *Snapshot) bestForLone(c *class) (first, second int32) {
-	c.layout = s.layoutFor(s.spreadOf(c.ask))
-	enough := s.enough() + 1
-	if s.small {
-		enough = len(c.layout.ring)
-	}
-	first, second = -1, -1
-	var best, next float32
-	c.examined, c.feasible = 0, 0
-	try := func(slot int32) {
-		if slot == first || slot == second || s.check(c, slot) != fine {
-			return
-		}
-		c.feasible++
-		switch w := s.worth(c, slot); {
-		case first < 0 || w > best || w == best && c.layout.at[slot] < c.layout.at[first]:
-			first, second, best, next = slot, first, w, best
-		case second < 0 || w > next || w == next && c.layout.at[slot] < c.layout.at[second]:
-			second, next = slot, w
-		}
-	}
-	if enough < len(c.layout.ring) {
-		for _, slot := range s.favoured(c) {
-			try(slot)
-		}
-		enough += c.feasible
-	}
-	for _, slot := range c.layout.ring {
-		if c.feasible >= enough {
-			break
-		}
-		c.examined++
-		try(slot)
-	}
-	c.examined = max(c.examined, c.feasible)
-	return first, second
-}
-
 func (s *Snapshot) examineAll(c *class) {
 	c.slots = c.layout.slots // shared: candidates are never written in place
 	n := len(c.slots)
@@ -408,7 +392,7 @@ func (s *Snapshot) examineAll(c *class) {
 	for i, slot := range c.slots {
 		c.seen[i] = s.rows.at(slot).version
 		c.score[i] = infeasible
-		if s.check(c, slot) == fine {
+		if s.isCandidate(c, slot) {
 			c.score[i] = s.worth(c, slot)
 			c.feasible++
 		}
@@ -418,6 +402,7 @@ func (s *Snapshot) examineAll(c *class) {
 		c.findBest(&c.blocks[b])
 	}
 	s.rankAll(c)
+	s.scoredSkew(c)
 }
 
 // rescore scores one candidate again and updates the best of its block.
@@ -428,7 +413,7 @@ func (s *Snapshot) rescore(c *class, i int32) {
 	}
 	c.seen[i] = s.rows.at(slot).version
 	was, now := c.score[i], infeasible
-	if s.check(c, slot) == fine {
+	if s.isCandidate(c, slot) {
 		now = s.worth(c, slot)
 	}
 	c.score[i] = now
@@ -436,9 +421,9 @@ func (s *Snapshot) rescore(c *class, i int32) {
 	case was == now:
 		return
 	case was == infeasible:
-		c.feasible++
+		c.countCandidate(i, 1)
 	case now == infeasible:
-		c.feasible--
+		c.countCandidate(i, -1)
 	}
 	k := c.blockOf(i)
 	b := &c.blocks[k]
@@ -452,6 +437,14 @@ func (s *Snapshot) rescore(c *class, i int32) {
 		return
 	}
 	s.rank(c, int32(k))
+}
+
+// countCandidate counts a candidate that has room now, or none any more.
+func (c *class) countCandidate(i int32, by int) {
+	c.feasible += by
+	if c.ranked != nil {
+		c.byDomain[c.ranked.column.at[c.slots[i]]] += int32(by)
+	}
 }
 
 // blockOf returns the block of a candidate.

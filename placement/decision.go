@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -25,10 +26,12 @@ const (
 	ReasonAvoided    Reason = "are avoided after a failure or eviction there"
 	ReasonTaint      Reason = "have a taint that is not tolerated" // answers say which
 	ReasonConstraint Reason = "fail a constraint"
+	ReasonAnyOf      Reason = "fail all alternatives of anyOf" // answers say which constraints
 	ReasonNoDevice   Reason = "lack the device"
 	ReasonNoAlloc    Reason = "have no alloc of the set"
 	ReasonShare      Reason = "have an alloc that holds its share of the job"
 	ReasonDomain     Reason = "are at spread.max of the job"
+	ReasonSkew       Reason = "are at spread.maxSkew of the job" // answers say over what
 	// Of these three, answers say which task: see Affinity.
 	ReasonAffinity     Reason = "lack a task that affinity requires"
 	ReasonAntiAffinity Reason = "have a task that anti-affinity excludes"
@@ -116,8 +119,12 @@ type Why struct {
 	Change *Change `json:"change,omitempty"`
 	// Held is the machine that is held for the task, which stays pending and
 	// has waited long: nothing of its priority or lower is put there in this
-	// pass. "" for none.
+	// pass that would be in its way, see Ask.Held. "" for none.
 	Held string `json:"held,omitempty"`
+	// Room is when room is expected there, zero if that is not known. HeldSince is since when
+	// it has been held, for the caller to say.
+	Room      time.Time `json:"room,omitzero"`
+	HeldSince time.Time `json:"heldSince,omitzero"`
 	// Waits says what the task waits for that no machine decides, and for which
 	// it was not decided; "" for nothing.
 	Waits string `json:"waits,omitempty"`
@@ -155,9 +162,26 @@ func (w Why) String() string {
 		s += "; " + w.Change.String()
 	}
 	if w.Held != "" {
-		s += "; machine " + w.Held + " is held for it, since it has waited long"
+		s += "; " + w.holding()
 	}
 	return s
+}
+
+// holding says which machine is held, since when, and when room is expected there: "holds
+// m7 since 12:04, room expected by 12:20".
+func (w Why) holding() string {
+	format := "15:04"
+	if !w.Room.IsZero() && !w.HeldSince.IsZero() && w.Room.Sub(w.HeldSince) > 12*time.Hour {
+		format = "2006-01-02 15:04"
+	}
+	s := "holds " + w.Held
+	if !w.HeldSince.IsZero() {
+		s += " since " + w.HeldSince.UTC().Format(format)
+	}
+	if w.Room.IsZero() {
+		return s + ", when it has room is not known"
+	}
+	return s + ", room expected by " + w.Room.Add(time.Minute-1).UTC().Format(format)
 }
 
 // ReasonCount is the number of machines that refused for a reason.

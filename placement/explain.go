@@ -16,6 +16,7 @@ type refusal struct {
 	epoch    int
 	position int
 	flips    int
+	skews    int      // skewVersion
 	by       []answer // by slot; with within set where change would do
 	counts   [answers]int
 	best     lack // the least that any machine lacks
@@ -31,7 +32,7 @@ const within answer = 0x80
 func (s *Snapshot) refuse(c *class) int {
 	r, n := &c.refusal, int(s.nodes.len())
 	switch {
-	case len(r.by) != n || s.stale(c, r.epoch, r.position) || !s.followRefusal(c):
+	case len(r.by) != n || s.stale(c, r.epoch, r.position) || r.skews != s.skewVersion(c) || !s.followRefusal(c):
 		r.by = slices.Grow(r.by[:0], n)[:n]
 		r.counts = [answers]int{}
 		for slot := range s.nodes.len() {
@@ -46,7 +47,7 @@ func (s *Snapshot) refuse(c *class) int {
 			s.refuseAgain(c, slot)
 		}
 	}
-	r.epoch, r.position, r.flips = s.epoch, s.now(), s.kindred.flipNow()
+	r.epoch, r.position, r.flips, r.skews = s.epoch, s.now(), s.kindred.flipNow(), s.skewVersion(c)
 	if c.job >= 0 {
 		c.changes = s.jobs.at(c.job).changes
 	}
@@ -93,7 +94,7 @@ func (s *Snapshot) explain(c *class, w *Why) {
 	}
 	w.Machines, w.Examined, w.Feasible = s.slots.len(), s.slots.len(), r.counts[fine]
 	counts := r.counts
-	w.Refused, w.Change = countReasons(&counts, append(s.countTaints(c, &counts), s.countRelations(c, &counts)...)), r.change
+	w.Refused, w.Change = countReasons(&counts, slices.Concat(s.countTaints(c, &counts), s.countAlternatives(c, &counts), s.countSkews(c, &counts), s.countRelations(c, &counts))), r.change
 }
 
 // countReasons counts what machines answered, most frequent first, after the reasons that out has.
@@ -185,6 +186,7 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 	var best *Change
 	try := func(what string, without class) {
 		n := 0
+		without.skews = s.skewsOf(without.skewLimits()) // other domains may get its tasks
 		for slot := range s.nodes.len() {
 			if s.rows.at(slot).state != stateGone && s.check(&without, slot) == fine {
 				n++
@@ -199,10 +201,16 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 		w.rules = slices.Delete(slices.Clone(c.rules), i, i+1)
 		try(c.rules[i].String(), w)
 	}
+	s.withoutAlternative(c, try)
 	for i, b := range c.ask.PerDomain {
 		w := *c
 		w.bounds = slices.Delete(slices.Clone(c.bounds), i, i+1)
 		try("at most "+itoa(b.Max)+" per "+b.Attribute, w)
+	}
+	for i, k := range c.skews {
+		w := *c
+		w.skews = slices.Delete(slices.Clone(c.skews), i, i+1)
+		try(k.String(), w)
 	}
 	for i, d := range c.ask.Devices {
 		w := *c
@@ -233,6 +241,25 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 		try("avoiding machines on which it crashed", w)
 	}
 	return best
+}
+
+// withoutAlternative tries to do without each constraint of the alternatives, and without
+// these.
+func (s *Snapshot) withoutAlternative(c *class, try func(what string, without class)) {
+	for i, all := range c.anyOf {
+		for k := range all {
+			w := *c
+			w.anyOf = slices.Clone(c.anyOf)
+			if w.anyOf[i] = slices.Delete(slices.Clone(all), k, k+1); len(all) > 1 {
+				try(all[k].String()+" in anyOf["+itoa(i)+"]", w)
+			}
+		}
+	}
+	if c.anyOf != nil {
+		w := *c
+		w.anyOf = nil
+		try("anyOf", w)
+	}
 }
 
 // single returns the class of one ask outside a pass.
@@ -287,7 +314,7 @@ func (s *Snapshot) eligibleFor(c *class) (names []string) {
 			continue
 		}
 		switch s.admits(c, slot, s.rows.at(slot)) {
-		case fine, isDown, isDraining, isCordoned, isFullDomain, lacksKin, isApart, isShunned,
+		case fine, isDown, isDraining, isCordoned, isFullDomain, isSkewed, lacksKin, isApart, isShunned,
 			hasReadOnlyFS, hasBrokenRuntime, hasDiskPressure, hasMemoryPressure, hasClockSkew, hasCondition:
 			if s.eligible(c, slot) {
 				names = append(names, s.nodes.at(slot).Name)
@@ -300,16 +327,19 @@ func (s *Snapshot) eligibleFor(c *class) (names []string) {
 
 // eligible checks what a machine is, whatever its state.
 func (s *Snapshot) eligible(c *class, slot int32) bool {
-	for i := range c.rules {
-		if !c.rules[i].holds(slot) {
-			return false
-		}
+	limit := schema.Resources{CPUMilli: c.limit[0], RAMBytes: c.limit[1], DiskBytes: c.limit[2]}
+	return s.suits(c, slot) && limit.Fits(s.nodes.at(slot).Capacity)
+}
+
+// suits is eligible whatever the size of the machine.
+func (s *Snapshot) suits(c *class, slot int32) bool {
+	if failed(c.rules, slot) != nil || !anyHolds(c.anyOf, slot) {
+		return false
 	}
 	if s.taintOf(c, slot) != nil {
 		return false
 	}
-	limit := schema.Resources{CPUMilli: c.limit[0], RAMBytes: c.limit[1], DiskBytes: c.limit[2]}
-	return limit.Fits(s.nodes.at(slot).Capacity) && (c.needs == nil || s.nodes.at(slot).exist(c.needs))
+	return c.needs == nil || s.nodes.at(slot).exist(c.needs)
 }
 
 // followRefusal takes over what relations have become otherwise for what machines have
@@ -338,6 +368,14 @@ func (s *Snapshot) reasonOf(c *class, slot int32, a answer) Reason {
 	if t := s.taintOf(c, slot); a == isTainted && t != nil {
 		return taintReason(t, c.user)
 	}
+	if a == hasNoneOf {
+		return noneOf(c.anyOf, slot)
+	}
+	if a == isSkewed {
+		if k := s.skewed(c, slot); k != nil {
+			return k.reason(slot)
+		}
+	}
 	if a.related() && c.kin != nil {
 		if t, now := s.kindred.related(c.kin, slot); now == a {
 			return s.kindred.reason(t, a, s.repeller)
@@ -355,18 +393,59 @@ func taintReason(t *Taint, user string) Reason {
 
 // countTaints counts machines by the taints that they refuse a class for, and takes them
 // from the sum of all.
-func (s *Snapshot) countTaints(c *class, counts *[answers]int) (out []ReasonCount) {
-	if counts[isTainted] == 0 {
+func (s *Snapshot) countTaints(c *class, counts *[answers]int) []ReasonCount {
+	return s.countBy(c, counts, isTainted, func(slot int32) (Reason, bool) {
+		t := s.taintOf(c, slot)
+		if t == nil {
+			return "", false
+		}
+		return taintReason(t, c.user), true
+	})
+}
+
+// noneOf says which constraint of each alternative fails on a machine, the first of each.
+func noneOf(alternatives [][]rule, slot int32) Reason {
+	var all []string
+	for _, rules := range alternatives {
+		if r := failed(rules, slot); r != nil {
+			all = append(all, r.String())
+		}
+	}
+	return Reason("fail " + strings.Join(slices.Compact(all), " and ") + ", of which anyOf wants one")
+}
+
+// countAlternatives counts machines by the constraints that they fail, one of each
+// alternative, and takes them from the sum of all.
+func (s *Snapshot) countAlternatives(c *class, counts *[answers]int) []ReasonCount {
+	return s.countBy(c, counts, hasNoneOf, func(slot int32) (Reason, bool) { return noneOf(c.anyOf, slot), !anyHolds(c.anyOf, slot) })
+}
+
+// countSkews counts machines by the limits of skew that they refuse a class for, and takes
+// them from the sum of all.
+func (s *Snapshot) countSkews(c *class, counts *[answers]int) []ReasonCount {
+	return s.countBy(c, counts, isSkewed, func(slot int32) (Reason, bool) {
+		k := s.skewed(c, slot)
+		if k == nil {
+			return "", false
+		}
+		return k.reason(slot), true
+	})
+}
+
+// countBy counts the machines that gave an answer by what they say in detail, and takes
+// them from the sum of all.
+func (s *Snapshot) countBy(c *class, counts *[answers]int, of answer, detail func(slot int32) (Reason, bool)) (out []ReasonCount) {
+	if counts[of] == 0 {
 		return nil
 	}
 	by := map[Reason]int{}
 	for slot, a := range c.refusal.by {
-		if a&^within != isTainted || s.rows.at(int32(slot)).state == stateGone {
+		if a&^within != of || s.rows.at(int32(slot)).state == stateGone {
 			continue
 		}
-		if t := s.taintOf(c, int32(slot)); t != nil {
-			by[taintReason(t, c.user)]++
-			counts[isTainted]--
+		if r, ok := detail(int32(slot)); ok {
+			by[r]++
+			counts[of]--
 		}
 	}
 	for _, r := range slices.Sorted(maps.Keys(by)) {
@@ -413,9 +492,12 @@ func (s *Snapshot) countRelations(c *class, counts *[answers]int) (out []ReasonC
 		}
 		at, ok := index[key{a, t.term}]
 		if !ok {
-			at = len(out)
+			reason := s.kindred.reason(t, a, s.repeller) // which another term may have, too
+			if at = slices.IndexFunc(out, func(r ReasonCount) bool { return r.Reason == reason }); at < 0 {
+				at = len(out)
+				out = append(out, ReasonCount{Reason: reason})
+			}
 			index[key{a, t.term}] = at
-			out = append(out, ReasonCount{Reason: s.kindred.reason(t, a, s.repeller)})
 		}
 		out[at].Machines++
 		counts[a]--

@@ -74,6 +74,20 @@ func without(a placement.Ask) map[string]relaxed {
 		b.Constraints = slices.Delete(slices.Clone(a.Constraints), i, i+1)
 		out[c.String()] = relaxed{Ask: b}
 	}
+	for i, all := range a.AnyOf {
+		for k := range all {
+			b := a
+			b.AnyOf = slices.Clone(a.AnyOf)
+			if b.AnyOf[i] = slices.Delete(slices.Clone(all), k, k+1); len(all) > 1 {
+				out[fmt.Sprintf("%v in anyOf[%d]", all[k], i)] = relaxed{Ask: b}
+			}
+		}
+	}
+	if len(a.AnyOf) > 0 {
+		b := a
+		b.AnyOf = nil
+		out["anyOf"] = relaxed{Ask: b}
+	}
 	for i, l := range a.PerDomain {
 		b := a
 		b.PerDomain = slices.Delete(slices.Clone(a.PerDomain), i, i+1)
@@ -93,6 +107,11 @@ func without(a placement.Ask) map[string]relaxed {
 		b := a
 		b.Ports, b.PortNumbers = nil, nil
 		out["ports"] = relaxed{Ask: b}
+	}
+	for i := range a.MaxSkew {
+		b := a
+		b.MaxSkew = slices.Delete(slices.Clone(a.MaxSkew), i, i+1)
+		out[a.MaxSkew[i].String()] = relaxed{Ask: b}
 	}
 	for i := range relationsOf(a).Affinity {
 		if f := &a.Relations.Affinity[i]; f.Weight == 0 {

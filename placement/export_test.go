@@ -17,7 +17,7 @@ func Difference(a, b *Snapshot) string {
 		cmp.Exporter(func(reflect.Type) bool { return true }),
 		cmp.FilterPath(func(p cmp.Path) bool {
 			_, isField := p.Last().(cmp.StructField)
-			return p.Last().Type().Kind() == reflect.Func || isField && p.Last().String() == ".shared"
+			return p.Last().Type().Kind() == reflect.Func || isField && (p.Last().String() == ".shared" || p.Last().String() == ".borrowed")
 		}, cmp.Ignore()),
 		cmp.Comparer(func(x, y []uint16) bool {
 			return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
@@ -65,3 +65,14 @@ func (s *Snapshot) KeyOf(a Ask) string {
 	profile := s.profileOf(s.jobID(a.Name.JobName), a.Relations)
 	return string(s.kindred.appendTies(s.appendKey(nil, &a), profile))
 }
+
+// SearchesAll has a snapshot look at full machines, too, and Skips reports whether one does
+// not, as far as it knows them.
+func (s *Snapshot) SearchesAll() { s.forked = true }
+
+// Skips is said above.
+func (s *Snapshot) Skips() bool { return len(s.peaks) > 0 }
+
+// LookedAhead returns how many machines were looked at ahead of the turn of an ask, and how
+// many of these again, since they had changed.
+func (s *Snapshot) LookedAhead() (looked, again int) { return s.looked, s.lookedAgain }

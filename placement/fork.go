@@ -46,8 +46,8 @@ func (s *Snapshot) Fork() *Snapshot {
 			attributes: maps.Clone(s.attributes), layouts: maps.Clone(s.layouts), typical: s.typical,
 			classes: map[string]*class{}, rests: map[string]*Ask{},
 		},
-		spare: slices.Clone(s.spare), budgets: maps.Clone(s.budgets), hit: map[int32]int{}, budgetOf: s.budgetOf, bounded: s.bounded, largest: s.largest,
-		trimmed: s.now(), epoch: s.epoch, ofPriority: s.ofPriority, removals: s.removals, passes: s.passes, fill: s.fill,
+		spare: slices.Clone(s.spare), holding: holding{slices.Clone(s.holds), s.time, s.ends}, budgets: maps.Clone(s.budgets), hit: map[int32]int{}, budgetOf: s.budgetOf, parallel: s.parallel, bounded: s.bounded, largest: s.largest,
+		forked: true, trimmed: s.now(), epoch: s.epoch, ofPriority: s.ofPriority, removals: s.removals, passes: s.passes, fill: s.fill,
 	}
 	f.kindred = s.kindred.fork(f.column)
 	return f

@@ -356,6 +356,7 @@ func (s *Snapshot) countStopping(id, slot int32, stopping bool) {
 		by = -1
 		s.removals++
 	}
+	s.jobs.edit(id).changes++
 	key := together(id, slot)
 	count(&s.stopping, key, -by)
 	for c, counts := range s.tallies(s.jobs.at(id)) {

@@ -1,13 +1,49 @@
 package placement
 
 import (
+	"cmp"
+	"math/bits"
 	"slices"
 	"time"
+
+	"github.com/musterhq/muster/schema"
 )
 
-// A machine in holdShare may be held for those that have waited long, and one
-// in any cell.
-const holdShare = 100
+const (
+	// A machine in holdShare may be held for those that have waited long, and one
+	// in any cell.
+	holdShare = 100
+	// When there is room for an ask is found out of the machines that lack the least: of so
+	// many for one for which none is held, and then of so many besides its own.
+	holdSearch, holdLooks = 128, 16
+)
+
+// hold is a machine that is held for asks of a class, for the rest of the pass.
+type hold struct {
+	slot int32
+	c    *class
+	// room is when the ask is expected to have room there; zero if that is not known.
+	room time.Time
+	// strict says that this was expected to be before now: nothing is put there any more
+	// because it should have gone by then.
+	strict bool
+	spare  vector // what the ask will leave of the room
+}
+
+// holding is what machines are held by, and what says until when.
+type holding struct {
+	holds []hold // of this pass
+	// time and ends are what SetTimes said.
+	time time.Time
+	ends func(schema.TaskName) time.Time
+}
+
+// SetTimes says what time it is, and until when a task that a machine holds is expected
+// to run: the zero time if that is not known; nil if it is known of none. That holds for the
+// passes that follow, which ask it of tasks of machines that may be held, see Ask.Held.
+func (s *Snapshot) SetTimes(now time.Time, ends func(schema.TaskName) time.Time) {
+	s.time, s.ends = now, ends
+}
 
 func (s *Snapshot) reserveAfter() time.Duration {
 	if s.options.ReserveAfter == 0 {
@@ -16,41 +52,231 @@ func (s *Snapshot) reserveAfter() time.Duration {
 	return s.options.ReserveAfter
 }
 
-// reserves reports whether a machine may be held for an ask that has waited so
-// long: once it has waited for the time that Options.ReserveAfter says, for as
-// long again; then not for as long, and so on. What never comes to run costs
-// others half of the time at most.
+// reserves reports whether a machine may be held for an ask that has waited so long, where
+// it is not known when there is room: after the time that Options.ReserveAfter says for as
+// long again, then not for as long, then for twice as long, then not for twice as long, and so
+// on. So a machine is held at last for longer than any task runs there, by five times as
+// long; and what never comes to run costs others two thirds of the time at most.
 func (s *Snapshot) reserves(waited time.Duration) bool {
-	after := s.reserveAfter()
-	return after > 0 && waited/after%2 == 1
+	n := uint64(waited/s.reserveAfter()) + 1
+	return n>>(bits.Len64(n)-2)&1 == 0
 }
 
-// hold keeps a machine free of further tasks of the ask's priority and lower,
-// if the ask has waited long. It is the machine that would take the ask when
-// empty and lacks the least now; since nothing new is put there, it is the
-// same in the next pass, but for a machine that does even better by then.
+// hold keeps a machine free for the ask, if it has waited long: of those that would take it
+// when empty the one that has room for it first, as far as that is known, or else lacks the
+// least. Of asks of its priority or lower those only are put there that are not in its way,
+// see Snapshot.behind. It is the machine that was held before unless another one is much
+// earlier.
 func (p *pass) hold(c *class, a *Ask, d *Decision) {
 	s := p.snapshot
-	if !s.reserves(a.Waited) || len(s.holds) >= 1+s.slots.len()/holdShare {
+	if after := s.reserveAfter(); after < 0 || a.Waited < after || len(s.holds) >= 1+s.slots.len()/holdShare {
 		return
 	}
-	best, least := int32(-1), float32(0)
+	best, ok := s.findHold(c, a)
+	if !ok || best.room.IsZero() && !s.reserves(a.Waited) {
+		return
+	}
+	name := s.nodes.at(best.slot).Name
+	s.holds = append(s.holds, hold{
+		slot: best.slot, c: c, room: best.room, spare: best.spare,
+		strict: name == a.Held && !a.HeldUntil.IsZero() && s.time.After(a.HeldUntil),
+	})
+	s.rows.edit(best.slot).heldAt = c.priority
+	s.touch(best.slot)
+	d.Why.Held, d.Why.Room = name, best.room
+}
+
+// endHolds gives up what was held in a pass.
+func (s *Snapshot) endHolds() {
+	for _, h := range s.holds {
+		s.rows.edit(h.slot).heldAt = -1
+		s.touch(h.slot)
+	}
+	s.holds = s.holds[:0]
+}
+
+// chance is a machine that may be held for an ask.
+type chance struct {
+	slot  int32
+	short float32 // what it lacks, as a share of the ask
+	room  time.Time
+	spare vector
+}
+
+// findHold finds the machine that is to be held for an ask.
+func (s *Snapshot) findHold(c *class, a *Ask) (best chance, ok bool) {
+	looks := holdSearch
+	was, held := s.slots.get(a.Held)
+	if held = held && s.mayHold(c, was); held {
+		looks = holdLooks
+	}
+	list := s.nearest(c, looks)
+	if len(list) == 0 {
+		return chance{}, false
+	}
+	for i := range list {
+		s.expect(c, &list[i])
+	}
+	best = slices.MinFunc(list, s.compareChances)
+	if !held || best.slot == was {
+		return best, true
+	}
+	own := chance{slot: was, short: s.shortOf(c, was)}
+	if s.expect(c, &own); s.earlier(&best, &own) {
+		return best, true
+	}
+	return own, true
+}
+
+// earlier reports whether a machine is worth that another one is given up for it, which was
+// held so far: it has room in less than half of the time.
+func (s *Snapshot) earlier(than, own *chance) bool {
+	if than.room.IsZero() || own.room.IsZero() {
+		return s.compareChances(*than, *own) < 0
+	}
+	return 2*than.room.Sub(s.time) < own.room.Sub(s.time)
+}
+
+// compareChances orders machines by when they have room, as far as that is known, then by
+// what they lack.
+func (s *Snapshot) compareChances(a, b chance) int {
+	unknown := func(c chance) byte { return boolByte(c.room.IsZero()) }
+	return cmp.Or(cmp.Compare(unknown(a), unknown(b)), a.room.Compare(b.room), s.compareShort(a, b))
+}
+
+func (s *Snapshot) compareShort(a, b chance) int {
+	return cmp.Or(cmp.Compare(a.short, b.short), s.compareSlots(a.slot, b.slot))
+}
+
+// mayHold reports whether a machine would take the ask if it were empty, and is held for
+// nobody else.
+func (s *Snapshot) mayHold(c *class, slot int32) bool {
+	r := s.rows.at(slot)
+	return r.state == stateUp && r.heldAt < c.priority && s.admits(c, slot, r) == fine && s.fitsEmpty(c, slot)
+}
+
+// nearest returns the machines that lack the least for an ask, the least first.
+func (s *Snapshot) nearest(c *class, most int) []chance {
+	var list []chance
 	for i := range s.nodes.len() {
-		r := s.rows.at(i)
-		if r.state != stateUp || r.heldAt >= c.priority || s.admits(c, i, r) != fine || !s.fitsEmpty(c, i) {
+		if !s.mayHold(c, i) {
 			continue
 		}
-		if short := s.shortOf(c, i); best < 0 || short < least || short == least && s.compareSlots(i, best) < 0 {
-			best, least = i, short
+		x := chance{slot: i, short: s.shortOf(c, i)}
+		if at, _ := slices.BinarySearchFunc(list, x, s.compareShort); at < most {
+			list = slices.Insert(list, at, x)
+			list = list[:min(len(list), most)]
 		}
 	}
-	if best < 0 {
+	return list
+}
+
+// ending is a task that is expected to have gone at some time.
+type ending struct {
+	id int32
+	at time.Time
+}
+
+// expect finds out when a machine is expected to have room for an ask: once enough of its
+// tasks have ended, those that the ask may evict at once.
+func (s *Snapshot) expect(c *class, x *chance) {
+	endings := s.endings(c, x.slot)
+	lack, ports := s.deficit(c, x.slot)
+	var gone []int32
+	for i, l := range endings {
+		t := s.tasks.at(l.id)
+		gain := s.gain(c, t)
+		for d := range dims {
+			lack[d] -= gain[d]
+		}
+		ports -= s.portGain(t)
+		gone = append(gone, l.id)
+		if i+1 < len(endings) && endings[i+1].at.Equal(l.at) || lack[0] > 0 || lack[1] > 0 || lack[2] > 0 || ports > 0 {
+			continue
+		}
+		if s.fitsWithout(c, x.slot, gone) {
+			x.room, x.spare = l.at, vector{-lack[0], -lack[1], -lack[2]}
+			return
+		}
+	}
+}
+
+// endings returns the tasks of a machine of which it is known when they will have gone, the
+// first first.
+func (s *Snapshot) endings(c *class, slot int32) (list []ending) {
+	for id := s.nodes.at(slot).first; id >= 0; id = s.tasks.at(id).nextHere {
+		t := s.tasks.at(id)
+		switch {
+		case t.claim || t.inAlloc >= 0:
+		case s.options.Preempt && s.mayEvict(c, t) && s.insidersMayGo(c, id):
+			list = append(list, ending{id, s.time})
+		case s.ends != nil:
+			if at := s.ends(s.jobs.at(t.job).name.Task(int(t.index))); at.After(s.time) {
+				list = append(list, ending{id, at})
+			} else if !at.IsZero() {
+				list = append(list, ending{id, s.time})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b ending) int { return cmp.Or(a.at.Compare(b.at), s.compareVictims(a.id, b.id)) })
+	return list
+}
+
+// keptFrom reports whether a machine is held for another ask, and a task of the class would
+// be in its way.
+func (s *Snapshot) keptFrom(c *class, slot int32) bool {
+	if s.rows.at(slot).heldAt < c.priority {
+		return false
+	}
+	h := s.holdOn(slot)
+	return h == nil || !s.behind(c, h)
+}
+
+// behind reports whether a task of a class may run on a machine that is held for another
+// one: it has gone when that has room, or is evicted then, or the room is enough for both.
+func (s *Snapshot) behind(c *class, h *hold) bool {
+	return s.clears(c, h) || !h.strict && !h.room.IsZero() && h.suffices(c)
+}
+
+// clears reports whether a task of a class will have gone once the other one has room.
+func (s *Snapshot) clears(c *class, h *hold) bool {
+	if s.options.Preempt && c.priority < h.c.priority && !(c.prod && h.c.prod) {
+		return true
+	}
+	return !h.strict && c.lasts > 0 && !h.room.IsZero() && !s.time.Add(c.lasts).After(h.room)
+}
+
+// suffices reports whether the room is enough for a task of the class, too. Devices and
+// ports are not counted: where both want some it is not, nor where relations matter.
+func (h *hold) suffices(c *class) bool {
+	ports := func(c *class) bool { return c.ports > 0 || len(c.numbers) > 0 }
+	if c.needs != nil && h.c.needs != nil || ports(c) && ports(h.c) || c.kin != nil || h.c.kin != nil {
+		return false
+	}
+	return c.limit[0] <= h.spare[0] && c.limit[1] <= h.spare[1] && c.limit[2] <= h.spare[2]
+}
+
+// holdOn returns what a machine is held for; nil for nothing.
+func (s *Snapshot) holdOn(slot int32) *hold {
+	for i := range s.holds {
+		if s.holds[i].slot == slot {
+			return &s.holds[i]
+		}
+	}
+	return nil
+}
+
+// goBehind takes what a task of a class gets on a machine that is held off what others may
+// have there.
+func (s *Snapshot) goBehind(c *class, slot int32) {
+	if s.rows.at(slot).heldAt < 0 {
 		return
 	}
-	s.rows.edit(best).heldAt = c.priority
-	s.holds = append(s.holds, best)
-	s.touch(best)
-	d.Why.Held = s.nodes.at(best).Name
+	if h := s.holdOn(slot); h != nil && !s.clears(c, h) {
+		for d := range dims {
+			h.spare[d] -= c.limit[d]
+		}
+	}
 }
 
 // fitsEmpty reports whether the ask would fit if the machine were empty.
@@ -87,4 +313,15 @@ func (s *Snapshot) shortOf(c *class, slot int32) (short float32) {
 		short++
 	}
 	return short
+}
+
+// lastsOf returns how long a task of an ask is expected to run, rounded up by an eighth at
+// most, so that asks that last about as long are of one class; 0 if that is not known.
+func lastsOf(a *Ask) time.Duration {
+	if a.Lasts <= 0 {
+		return 0
+	}
+	n := uint64(a.Lasts)
+	step := uint64(1) << max(bits.Len64(n)-4, 0)
+	return time.Duration((n + step - 1) / step * step)
 }

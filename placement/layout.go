@@ -2,7 +2,9 @@ package placement
 
 import (
 	"cmp"
+	"math"
 	"slices"
+	"sort"
 )
 
 // blockSize is the most machines in a block: looking through a block after one
@@ -20,6 +22,8 @@ type layout struct {
 	// ring is the order in which machines are examined when not all are:
 	// random, but so that any stretch has about the same of each domain.
 	ring   []int32
+	rounds []int32 // of what stands in the ring, see setRing
+	turn   []int32 // place in the ring, by slot
 	blocks []block // over slots
 }
 
@@ -30,32 +34,35 @@ type block struct {
 	best     int32 // candidate, or -1 if none has room
 }
 
-// layoutFor returns the layout for jobs that spread over an attribute.
-func (s *Snapshot) layoutFor(attribute string) *layout {
-	if l := s.layouts[attribute]; l != nil {
-		return l
-	}
-	l := &layout{column: s.column(attribute), at: make([]int32, s.nodes.len())}
-	for slot := range s.nodes.len() {
-		if s.rows.at(slot).state != stateGone {
-			l.slots = append(l.slots, slot)
-		}
-	}
+// seats says the name of the machine in a slot, and the hash of that.
+type seats func(slot int32) (name string, hash uint64)
+
+// newLayout returns the layout of the machines in slots, of so many that there are, for an
+// attribute.
+func newLayout(column *column, slots []int32, total int32, in seats) *layout {
+	l := &layout{column: column, slots: slots, at: make([]int32, total)}
 	order := l.domainOrder()
 	slices.SortFunc(l.slots, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(order[l.column.at[a]], order[l.column.at[b]]), s.compareSlots(a, b))
+		return cmp.Or(cmp.Compare(order[l.column.at[a]], order[l.column.at[b]]), in.compare(a, b))
 	})
 	for i, slot := range l.slots {
 		l.at[slot] = int32(i)
 	}
 	l.blocks = l.cut(l.slots, nil)
-	l.setRing(s)
-	s.layouts[attribute] = l
+	l.setRing(in)
 	return l
 }
 
-func (s *Snapshot) compareSlots(a, b int32) int {
-	return cmp.Compare(s.nodes.at(a).Name, s.nodes.at(b).Name)
+// compare orders slots by the names of their machines.
+func (in seats) compare(a, b int32) int {
+	x, _ := in(a)
+	y, _ := in(b)
+	return cmp.Compare(x, y)
+}
+
+func (in seats) hash(slot int32) uint64 {
+	_, h := in(slot)
+	return h
 }
 
 // domainOrder ranks the domains by name; machines in none come first.
@@ -87,17 +94,28 @@ func (l *layout) cut(slots []int32, blocks []block) []block {
 	return blocks
 }
 
+// card is a machine as it is dealt into a ring: those of one domain in rounds, by the hash of
+// their names, and those of one round by another hash.
+type card struct {
+	slot, round int32
+	order       uint64
+}
+
+func compareCards(a, b card) int {
+	return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(a.order, b.order))
+}
+
+// card returns the card of a machine. It has a salt, since within a domain the hash alone
+// is the order of rounds.
+func (in seats) card(slot, round int32) card { return card{slot, round, mix(in.hash(slot) + 1)} }
+
 // setRing deals out the machines domain by domain, like cards.
-func (l *layout) setRing(s *Snapshot) {
-	type card struct {
-		slot, round int32
-		order       uint64
-	}
+func (l *layout) setRing(in seats) {
 	cards := make([]card, len(l.slots))
 	var round int32
 	dealt := slices.Clone(l.slots)
 	slices.SortStableFunc(dealt, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(l.column.at[a], l.column.at[b]), cmp.Compare(s.nodes.at(a).hash, s.nodes.at(b).hash))
+		return cmp.Or(cmp.Compare(l.column.at[a], l.column.at[b]), cmp.Compare(in.hash(a), in.hash(b)))
 	})
 	for i, slot := range dealt {
 		domain := l.column.at[slot]
@@ -106,14 +124,167 @@ func (l *layout) setRing(s *Snapshot) {
 		} else {
 			round = 0
 		}
-		// A salt, since within a domain the hash alone is the order of rounds.
-		cards[i] = card{slot, round, mix(s.nodes.at(slot).hash + 1)}
+		cards[i] = in.card(slot, round)
 	}
-	slices.SortFunc(cards, func(a, b card) int {
-		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(a.order, b.order))
-	})
-	l.ring = make([]int32, len(cards))
+	slices.SortFunc(cards, compareCards)
+	l.ring, l.rounds = make([]int32, len(cards)), make([]int32, len(cards))
 	for i, c := range cards {
-		l.ring[i] = c.slot
+		l.ring[i], l.rounds[i] = c.slot, c.round
 	}
+	l.setTurns()
+}
+
+func (l *layout) setTurns() {
+	l.turn = make([]int32, len(l.at))
+	for i, slot := range l.ring {
+		l.turn[slot] = int32(i)
+	}
+}
+
+// with returns the layout with one machine more, as newLayout would make it. It copies what
+// stays, and sorts the machines of one domain only.
+func (l *layout) with(slot int32, column *column, total int32, in seats) *layout {
+	domain := column.at[slot]
+	place, _ := slices.BinarySearchFunc(l.slots, slot, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(column.values[column.at[a]], column.values[domain]), in.compare(a, b))
+	})
+	out := &layout{column: column, slots: slices.Concat(l.slots[:place], []int32{slot}, l.slots[place:])}
+	out.at = append(make([]int32, 0, total), l.at...)[:total]
+	for i := place; i < len(out.slots); i++ {
+		out.at[out.slots[i]] = int32(i)
+	}
+	from, to := place, place+1 // what stands together of its domain
+	for from > 0 && column.at[out.slots[from-1]] == domain {
+		from--
+	}
+	for to < len(out.slots) && column.at[out.slots[to]] == domain {
+		to++
+	}
+	out.cutAgain(l, int32(from), int32(to))
+	out.dealAgain(in, l, slot, out.slots[from:to])
+	return out
+}
+
+// cutAgain makes the blocks of a layout that has one machine more than another, in the
+// stretch of a domain.
+func (l *layout) cutAgain(was *layout, from, to int32) {
+	l.blocks = make([]block, 0, len(was.blocks)+1)
+	for _, b := range was.blocks {
+		if b.from < from {
+			l.blocks = append(l.blocks, b)
+		}
+	}
+	for at := from; at < to; at += blockSize {
+		l.blocks = append(l.blocks, block{from: at, to: min(at+blockSize, to), domain: l.column.at[l.slots[at]], best: -1})
+	}
+	for _, b := range was.blocks {
+		if b.from >= to-1 {
+			b.from, b.to = b.from+1, b.to+1
+			l.blocks = append(l.blocks, b)
+		}
+	}
+}
+
+// dealAgain makes the ring of a layout that has one machine more than another, among those of
+// a domain: of these, the ones that come after it are dealt a round later.
+func (l *layout) dealAgain(in seats, was *layout, slot int32, domain []int32) {
+	var leave []int // places in the ring that was
+	var come []card
+	round := int32(0)
+	if l.column.at[slot] > 0 {
+		dealt := slices.Clone(domain)
+		slices.SortStableFunc(dealt, func(a, b int32) int { return cmp.Compare(in.hash(a), in.hash(b)) })
+		round = int32(slices.Index(dealt, slot))
+		for i, moved := range dealt[round+1:] {
+			leave = append(leave, was.placeOf(in, in.card(moved, round+int32(i))))
+			come = append(come, in.card(moved, round+int32(i)+1))
+		}
+	}
+	come = append(come, in.card(slot, round))
+	slices.SortFunc(come, compareCards)
+	slices.Sort(leave)
+	l.ring, l.rounds = make([]int32, 0, len(was.ring)+1), make([]int32, 0, len(was.ring)+1)
+	at := 0
+	upTo := func(place int) {
+		l.ring, l.rounds = append(l.ring, was.ring[at:place]...), append(l.rounds, was.rounds[at:place]...)
+		at = place
+	}
+	for _, c := range come {
+		place := was.placeOf(in, c)
+		for len(leave) > 0 && leave[0] < place {
+			upTo(leave[0])
+			at, leave = at+1, leave[1:]
+		}
+		upTo(place)
+		l.ring, l.rounds = append(l.ring, c.slot), append(l.rounds, c.round)
+	}
+	for _, gone := range leave {
+		upTo(gone)
+		at++
+	}
+	upTo(len(was.ring))
+	l.setTurns()
+}
+
+// placeOf returns where a card stands in a ring, or would.
+func (l *layout) placeOf(in seats, c card) int {
+	return sort.Search(len(l.ring), func(i int) bool { return compareCards(in.card(l.ring[i], l.rounds[i]), c) >= 0 })
+}
+
+// stretch is how many machines of a ring are skipped together.
+const stretch = 64
+
+// peaks bounds what is free on any machine of each stretch of a ring: so that a search need
+// not look at machines that are full.
+type peaks struct {
+	layout *layout
+	top    [][3]int64
+	// lacking says of the stretch that is being looked at that some of it lack room, and room
+	// that some have it; begun is where it begins, or -1 if that was not looked at.
+	lacking, room bool
+	begun         int
+}
+
+// newPeaks returns bounds that nothing is known of.
+func newPeaks(l *layout) *peaks {
+	p := &peaks{layout: l, top: make([][3]int64, (len(l.ring)+stretch-1)/stretch), begun: -1}
+	for i := range p.top {
+		p.top[i] = [3]int64{math.MaxInt64, math.MaxInt64, math.MaxInt64}
+	}
+	return p
+}
+
+// raise takes into account what is free on a machine.
+func (p *peaks) raise(slot int32, free [3]int64) {
+	top := &p.top[p.layout.turn[slot]/stretch]
+	for d, v := range free {
+		top[d] = max(top[d], v)
+	}
+}
+
+// full returns how many machines, from a place in the ring on, surely have no room; 0 if that
+// is not known.
+func (p *peaks) full(at int, limit [3]int64) int {
+	if p == nil || at%stretch != 0 {
+		return 0
+	}
+	for d, v := range p.top[at/stretch] {
+		if limit[d] > v {
+			return min(stretch, len(p.layout.ring)-at)
+		}
+	}
+	return 0
+}
+
+// saw notes what the machine in a place of the ring has said. It reports whether that was the
+// last of a stretch of which none has room and some lack it: bounds may be lowered.
+func (p *peaks) saw(at int, room, lacks bool) bool {
+	if p == nil {
+		return false
+	}
+	if at%stretch == 0 {
+		p.begun, p.lacking, p.room = at, false, false
+	}
+	p.lacking, p.room = p.lacking || lacks, p.room || room
+	return p.begun == at-at%stretch && (at%stretch == stretch-1 || at == len(p.layout.ring)-1) && p.lacking && !p.room
 }

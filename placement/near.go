@@ -49,6 +49,9 @@ func Nearest(s *Snapshot, a Ask, from string, most int) []Near {
 			continue
 		}
 		n, ok := nearOf(s, c, slot)
+		if ok && bound {
+			ok = s.leavesEven(c, at, slot, 0)
+		}
 		if !ok || bound && stays.less(n.company) || most > 0 && len(out) == most && n.compare(&out[most-1]) >= 0 {
 			continue
 		}
@@ -76,7 +79,7 @@ func nearOf(s *Snapshot, c *class, slot int32) (Near, bool) {
 		return n, true
 	}
 	r := s.rows.at(slot)
-	if r.heldAt >= c.priority || s.admits(c, slot, r) != fine || !s.fitsEmpty(c, slot) {
+	if s.keptFrom(c, slot) || s.admits(c, slot, r) != fine || !s.fitsEmpty(c, slot) {
 		return Near{}, false
 	}
 	free := c.free(r)
@@ -131,7 +134,7 @@ func Move(s *Snapshot, a Ask, from, to string) bool {
 	}
 	c := s.single(&a)
 	id := s.find(taskKey{c.job, int32(a.Name.Index), was, a.Generation})
-	if id < 0 || s.check(c, slot) != fine || s.isNeeded(s.tasks.at(id).profile, id, was, slot) {
+	if id < 0 || s.check(c, slot) != fine || !s.leavesEven(c, was, slot, 1) || s.isNeeded(s.tasks.at(id).profile, id, was, slot) {
 		return false
 	}
 	n := s.nodes.at(slot)

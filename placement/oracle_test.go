@@ -188,10 +188,59 @@ func (o *oracle) freeDevices(m placement.Machine, held []placement.Task) []int {
 
 // admits reports whether nothing but room could be in the way.
 func (o *oracle) admits(m placement.Machine, a placement.Ask) bool {
+	return !slices.Contains(a.Avoid, m.Name) && (a.On == "" || a.On == m.Name) && o.welcomes(m, a) && o.withinMax(m, a) && o.withinSkew(m, a)
+}
+
+// withinSkew reports whether no limit of skew is in the way.
+func (o *oracle) withinSkew(m placement.Machine, a placement.Ask) bool {
+	for _, l := range a.MaxSkew {
+		tasks := map[string]int{} // by domain that counts
+		for _, other := range o.machines {
+			if v := attribute(other, l.Attribute); v != "" && o.welcomes(other, a) && has(other, a) {
+				tasks[v] = 0
+			}
+		}
+		for _, t := range o.tasks {
+			v := attribute(o.machines[t.Machine], l.Attribute)
+			if _, counts := tasks[v]; (counts || v == attribute(m, l.Attribute)) && t.Name.JobName == a.Name.JobName && !t.Stopping {
+				tasks[v]++
+			}
+		}
+		fewest, here := 1000, tasks[attribute(m, l.Attribute)]
+		for v, n := range tasks {
+			if v != "" {
+				fewest = min(fewest, n)
+			}
+		}
+		if len(tasks) < l.MinDomains {
+			fewest = 0
+		}
+		if attribute(m, l.Attribute) == "" || here+1-fewest > l.Max {
+			return false
+		}
+	}
+	return true
+}
+
+// has reports whether a machine has all devices of an ask, free or not.
+func has(m placement.Machine, a placement.Ask) bool {
+	return !slices.ContainsFunc(a.Devices, func(d placement.DeviceAsk) bool {
+		n := 0
+		for _, g := range m.Devices {
+			if g.Kind == d.Kind && (d.Models == nil || slices.Contains(d.Models, g.Model)) {
+				n += g.Count
+			}
+		}
+		return n < d.Count
+	})
+}
+
+// welcomes reports whether a machine takes tasks like an ask, whatever it holds.
+func (o *oracle) welcomes(m placement.Machine, a placement.Ask) bool {
 	if slices.ContainsFunc(m.Conditions, func(k schema.ConditionKind) bool { return a.Priority < k.MinPriority() }) {
 		return false
 	}
-	if !m.Up || m.Draining || m.Cordoned || slices.Contains(a.Avoid, m.Name) || a.On != "" && a.On != m.Name {
+	if !m.Up || m.Draining || m.Cordoned {
 		return false
 	}
 	for _, x := range m.Taints {
@@ -203,19 +252,16 @@ func (o *oracle) admits(m placement.Machine, a placement.Ask) bool {
 			return false
 		}
 	}
-	for _, c := range a.Constraints {
-		v := attribute(m, c.Attribute)
-		switch c.Op {
-		case placement.OpIn:
-			if !slices.Contains(c.Values, v) {
-				return false
-			}
-		case placement.OpNotIn:
-			if slices.Contains(c.Values, v) {
-				return false
-			}
-		}
-	}
+	return meets(m, a.Constraints) && (len(a.AnyOf) == 0 || slices.ContainsFunc(a.AnyOf, func(all []placement.Constraint) bool { return meets(m, all) }))
+}
+
+func meets(m placement.Machine, all []placement.Constraint) bool {
+	return !slices.ContainsFunc(all, func(c placement.Constraint) bool {
+		return slices.Contains(c.Values, attribute(m, c.Attribute)) != (c.Op == placement.OpIn)
+	})
+}
+
+func (o *oracle) withinMax(m placement.Machine, a placement.Ask) bool {
 	for _, l := range a.PerDomain {
 		v := attribute(m, l.Attribute)
 		n := 0

@@ -18,8 +18,10 @@ type pass struct {
 	gangs   map[int32][]Ask
 	levels  map[schema.Priority][]entry
 	last    *class
-	tight   bool     // the last lone ask found no room: ask each machine once, for the reason
-	classes []*class // of the asks
+	tight   bool              // the last lone ask found no room: ask each machine once, for the reason
+	ahead   []outlook         // of asks whose turn comes next
+	looks   [aheadAsks][]look // room for what is looked up for them
+	classes []*class          // of the asks
 	out     []Decision
 }
 
@@ -67,11 +69,7 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 		delete(p.levels, top)
 		p.decideLevel(level)
 	}
-	for _, slot := range s.holds {
-		s.rows.edit(slot).heldAt = -1
-		s.touch(slot)
-	}
-	s.holds = s.holds[:0]
+	s.endHolds()
 	for job := range p.asked { // the asks are the caller's again
 		j := s.jobs.edit(job)
 		j.recent, j.recentAsk = nil, nil
@@ -140,6 +138,7 @@ func (p *pass) decideLevel(level []entry) {
 		from = to
 	}
 	ample := p.ample(level)
+	turns := make([]entry, 0, len(level))
 	for len(users) > 0 {
 		left := users[:0]
 		for _, u := range users {
@@ -149,9 +148,7 @@ func (p *pass) decideLevel(level []entry) {
 			if ample {
 				n = len(j)
 			}
-			for _, e := range j[:n] {
-				p.decide(e)
-			}
+			turns = append(turns, j[:n]...)
 			if len(j) > n {
 				u.jobs = append(u.jobs, j[n:])
 			}
@@ -161,6 +158,7 @@ func (p *pass) decideLevel(level []entry) {
 		}
 		users = left
 	}
+	p.decideInTurn(turns)
 }
 
 // manyAsks is how many asks are worth the look whether there is ample room.
@@ -177,7 +175,7 @@ func (p *pass) ample(level []entry) bool {
 	var asked, free [dims]float64
 	for _, e := range level {
 		a := e.ask
-		if len(a.Devices)+len(a.Constraints)+len(a.Tolerations)+len(a.PerDomain)+len(a.Avoid) > 0 || a.AllocSet != (schema.JobName{}) || s.kindred.binds(s.profileOf(e.job, a.Relations)) {
+		if len(a.Devices)+len(a.Constraints)+len(a.AnyOf)+len(a.Tolerations)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid) > 0 || a.AllocSet != (schema.JobName{}) || s.kindred.binds(s.profileOf(e.job, a.Relations)) {
 			return false
 		}
 		for d, v := range vectorOf(a.Limit) {
@@ -217,9 +215,7 @@ func (p *pass) decideWaiters(level []entry) []entry {
 	slices.SortFunc(waiters, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(b.ask.Waited, a.ask.Waited), compareEntries(a, b))
 	})
-	for _, e := range waiters {
-		p.decide(e)
-	}
+	p.decideInTurn(waiters)
 	return others
 }
 
@@ -387,6 +383,8 @@ func (p *pass) ready(a *Ask, job int32) *class {
 		s.update(c)
 	} else if c.whole() || c.removals != s.removals || s.stale(c, c.epoch, c.position) || c.kin != nil && c.flips != s.kindred.flipNow() {
 		s.update(c)
+	} else if !s.followSkew(c) {
+		s.examine(c)
 	}
 	return c
 }
@@ -395,7 +393,7 @@ func (p *pass) ready(a *Ask, job int32) *class {
 func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 	s := p.snapshot
 	if slot, ok := p.keeps(c, a); ok {
-		d.Why.Examined, d.Why.Feasible = c.examined, max(c.feasible, 1)
+		d.Why.Examined, d.Why.Feasible = c.examined, max(s.feasibleNow(c), 1)
 		d.Why.Score = s.scoreOf(c, slot)
 		p.commit(c, a, job, slot, d)
 		return
@@ -447,7 +445,7 @@ func (p *pass) takeBest(c *class, a *Ask, job int32, d *Decision) bool {
 		return false
 	}
 	slot := c.slots[first]
-	d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
+	d.Why.Examined, d.Why.Feasible = c.examined, s.feasibleNow(c)
 	d.Why.Score = s.scoreOf(c, slot)
 	if second >= 0 {
 		d.Why.RunnerUp = s.scoreOf(c, c.slots[second])
@@ -515,6 +513,7 @@ func (s *Snapshot) put(c *class, a *Ask, job, slot int32, d *Decision) {
 		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true, shared: c.shared, profile: s.profileOf(job, a.Relations),
 	}
 	h.take(d.Ports, d.Devices)
+	s.goBehind(c, slot)
 	s.hold(h)
 	s.touch(slot)
 }

@@ -45,7 +45,9 @@ type evictions struct {
 	epoch  int
 	passes int
 	flips  int // of the snapshot, for which the pool holds
-	cursor int // in the ring, where to go on
+	// changes and skews are of the class, where bounds make them matter.
+	changes, skews int
+	cursor         int // in the ring, where to go on
 	// pool is the machines on which an eviction could make room.
 	pool []candidate
 	// circled is true when all machines have been checked; position is
@@ -77,8 +79,12 @@ func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
 		return false
 	}
 	e := &c.evict
-	if e.epoch != s.epoch || e.passes != s.passes || c.kin != nil && e.flips != s.kindred.flipNow() {
-		*e = evictions{epoch: s.epoch, passes: s.passes, flips: s.kindred.flipNow(), cursor: -1, pool: e.pool[:0]}
+	changes, skews := 0, s.skewVersion(c)
+	if c.job >= 0 && c.bounds != nil {
+		changes = s.jobs.at(c.job).changes
+	}
+	if e.epoch != s.epoch || e.passes != s.passes || c.kin != nil && e.flips != s.kindred.flipNow() || e.changes != changes || e.skews != skews {
+		*e = evictions{epoch: s.epoch, passes: s.passes, flips: s.kindred.flipNow(), changes: changes, skews: skews, cursor: -1, pool: e.pool[:0]}
 		s.extend(c, s.enough()+c.waiting)
 	}
 	plan, ok := s.sparing(c)
@@ -253,7 +259,7 @@ func (s *Snapshot) mayEvict(c *class, t *task) bool {
 
 // level returns the lowest priority up to which tasks must be evicted.
 func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one loop with its exits; parts of it would need all of its state
-	if r := s.rows.at(slot); r.state != stateUp || r.heldAt >= c.priority || s.allows(c, slot, r) != fine || !s.near(c, slot, nil) {
+	if r := s.rows.at(slot); r.state != stateUp || s.keptFrom(c, slot) || s.allows(c, slot, r) != fine || !s.near(c, slot, nil) {
 		return impossible
 	}
 	var after []device

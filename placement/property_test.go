@@ -148,7 +148,7 @@ func drawRelations(t *rapid.T) *placement.Relations {
 }
 
 func drawExtra(t *rapid.T, a *placement.Ask) {
-	switch rapid.IntRange(0, 5).Draw(t, "extra") {
+	switch rapid.IntRange(0, 7).Draw(t, "extra") {
 	case 0:
 		a.Ports, a.PortNumbers = []string{"http"}, nil
 		if rapid.Bool().Draw(t, "number") {
@@ -161,6 +161,21 @@ func drawExtra(t *rapid.T, a *placement.Ask) {
 		a.Constraints = []placement.Constraint{{Attribute: "rack", Op: placement.OpIn, Values: []string{"a"}}}
 	case 4:
 		a.PerDomain = []placement.DomainLimit{{Attribute: rapid.SampledFrom([]string{"rack", "machine"}).Draw(t, "domain"), Max: 1}}
+	case 7:
+		for range rapid.IntRange(1, 3).Draw(t, "alternatives") {
+			var all []placement.Constraint
+			for range rapid.IntRange(1, 2).Draw(t, "constraints") {
+				all = append(all, placement.Constraint{
+					Attribute: rapid.SampledFrom([]string{"rack", "machine"}).Draw(t, "of"), Op: rapid.SampledFrom([]placement.Op{placement.OpIn, placement.OpNotIn}).Draw(t, "op"),
+					Values: rapid.SampledFrom([][]string{{"a"}, {"b"}, {"m0"}, {"m1", "m2"}}).Draw(t, "values"),
+				})
+			}
+			a.AnyOf = append(a.AnyOf, all)
+		}
+	case 6:
+		a.MaxSkew = []placement.SkewLimit{{
+			Attribute: rapid.SampledFrom([]string{"rack", "machine"}).Draw(t, "skewed"), Max: rapid.IntRange(1, 2).Draw(t, "skew"), MinDomains: rapid.IntRange(0, 3).Draw(t, "min"),
+		}}
 	case 5:
 		a.Avoid = []string{"m0"}
 	}

@@ -96,11 +96,14 @@ func (s *Snapshot) best(c *class) (first, second int32) {
 		return -1, -1
 	}
 	top := c.order[0]
+	if !s.mayRank(c, top.block) {
+		return -1, -1 // where there are fewer of the job there is no room, where there are more it must not be
+	}
 	next := rank{score: infeasible}
 	b := &c.blocks[top.block]
 	first, second = b.best, -1
 	for i := 1; i < min(len(c.order), 3); i++ {
-		if second < 0 || c.order[i].before(next) {
+		if s.mayRank(c, c.order[i].block) && (second < 0 || c.order[i].before(next)) {
 			next, second = c.order[i], c.blocks[c.order[i].block].best
 		}
 	}

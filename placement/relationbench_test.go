@@ -17,27 +17,31 @@ func BenchmarkKubernetesShape(b *testing.B) {
 		machines[i].Capacity = schema.Resources{CPUMilli: 4000, RAMBytes: 32 * gib, DiskBytes: 100 * gib}
 		machines[i].Attributes["zone"] = fmt.Sprint("z", i%3)
 	}
+	none := func(*testing.B, *placement.Relations, string) {}
 	for _, x := range []struct {
 		name   string
 		tasks  int
 		change func(b *testing.B, r *placement.Relations, own string)
+		skew   []placement.SkewLimit
 	}{
-		{"basic", 10_000, func(*testing.B, *placement.Relations, string) {}},
+		{"basic", 10_000, none, nil},
 		{"affinity", 5000, func(b *testing.B, r *placement.Relations, own string) {
 			r.Affinity = []placement.Affinity{selects(b, own, "zone", 0)}
-		}},
+		}, nil},
 		{"anti-affinity", 4000, func(b *testing.B, r *placement.Relations, own string) {
 			r.AntiAffinity = []placement.Affinity{selects(b, own, placement.MachineAttribute, 0)}
-		}},
+		}, nil},
 		{"preferred-affinity", 10_000, func(b *testing.B, r *placement.Relations, own string) {
 			r.Affinity = []placement.Affinity{selects(b, own, placement.MachineAttribute, 1)}
-		}},
+		}, nil},
 		{"preferred-anti-affinity", 10_000, func(b *testing.B, r *placement.Relations, own string) {
 			r.AntiAffinity = []placement.Affinity{selects(b, own, placement.MachineAttribute, 1)}
-		}},
+		}, nil},
 		{"rack-anti-affinity", 100, func(b *testing.B, r *placement.Relations, own string) {
 			r.AntiAffinity = []placement.Affinity{selects(b, own, "rack", 0)}
-		}},
+		}, nil},
+		{"zone-skew", 5000, none, []placement.SkewLimit{{Attribute: "zone", Max: 1}}},
+		{"rack-skew", 5000, none, []placement.SkewLimit{{Attribute: "rack", Max: 1}}},
 	} {
 		for _, jobs := range []int{1, 100} {
 			b.Run(fmt.Sprintf("%s/jobs=%d", x.name, jobs), func(b *testing.B) {
@@ -52,7 +56,7 @@ func BenchmarkKubernetesShape(b *testing.B) {
 					for i := range each {
 						asks = append(asks, placement.Ask{
 							Name: schema.JobName{Cell: "c", User: "u", Job: fmt.Sprintf("j%03d", j)}.Task(i), Priority: 200,
-							Limit: schema.Resources{CPUMilli: 100, RAMBytes: 500 << 20}, Spread: "zone", Relations: r,
+							Limit: schema.Resources{CPUMilli: 100, RAMBytes: 500 << 20}, Spread: "zone", Where: placement.Where{MaxSkew: x.skew}, Relations: r,
 						})
 					}
 				}

@@ -22,7 +22,11 @@ type story struct {
 	options  placement.Options
 	asks     []placement.Ask
 	budgets  map[schema.JobName]int
+	ends     map[schema.TaskName]time.Time
 }
+
+// noon is when scripts begin; a line "time 10m" says that it is 10 minutes later.
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // The commands: machine, task, ask (also inside place), place, explain,
 // verdict, eligible, claim, uneven (for an ask whose task is on a machine, which
@@ -45,7 +49,7 @@ func TestScripts(t *testing.T) {
 }
 
 func newStory() *story {
-	return &story{machines: map[string]placement.Machine{}, snapshot: placement.NewSnapshot(nil, nil), budgets: map[schema.JobName]int{}}
+	return &story{machines: map[string]placement.Machine{}, snapshot: placement.NewSnapshot(nil, nil), budgets: map[schema.JobName]int{}, ends: map[schema.TaskName]time.Time{}}
 }
 
 func (s *story) run(d *datadriven.TestData) (string, error) {
@@ -164,6 +168,10 @@ func (s *story) line(f []string) error {
 		}
 		s.budgets[name] = number(f[2])
 		s.snapshot.SetBudgets(budgetsOf(s.budgets))
+	case "time":
+		since, err := time.ParseDuration(f[1])
+		s.snapshot.SetTimes(noon.Add(since), func(task schema.TaskName) time.Time { return s.ends[task] })
+		return err
 	case "options":
 		for _, o := range f[1:] {
 			k, v, _ := strings.Cut(o, "=")
@@ -257,6 +265,9 @@ func (s *story) tasks(f []string) error {
 			continue
 		}
 		h := h
+		if a.Lasts > 0 { // since the script began
+			s.ends[a.Name] = noon.Add(a.Lasts)
+		}
 		h.Name, h.Priority, h.Limit, h.IsAlloc = a.Name, a.Priority, a.Limit, a.IsAlloc
 		if !h.Stopping {
 			h.Ask = &a
@@ -328,6 +339,9 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 	case "max": // max=rack:1
 		attribute, most, _ := strings.Cut(v, ":")
 		a.PerDomain = append(a.PerDomain, placement.DomainLimit{Attribute: attribute, Max: number(most)})
+	case "skew": // skew=rack:1, skew=rack:1:3 for three domains at least
+		parts := append(strings.Split(v, ":"), "0")
+		a.MaxSkew = append(a.MaxSkew, placement.SkewLimit{Attribute: parts[0], Max: number(parts[1]), MinDomains: number(parts[2])})
 	case "spread":
 		a.Spread = v
 	case "packages":
@@ -362,10 +376,30 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 			r.AntiAffinity = append(r.AntiAffinity, f)
 		}
 		return err
+	case "lasts":
+		l, err := time.ParseDuration(v)
+		a.Lasts = l
+		return err
+	case "held": // held=MACHINE, with :UNTIL
+		machine, until, some := strings.Cut(v, ":")
+		if a.Held = machine; some {
+			l, err := time.ParseDuration(until)
+			a.HeldUntil = noon.Add(l)
+			return err
+		}
 	case "waited":
 		w, err := time.ParseDuration(v)
 		a.Waited = w
 		return err
+	case "any": // any=rack:in:a,b|zone:in:z1&disk:in:ssd
+		for _, all := range strings.Split(v, "|") {
+			var list []placement.Constraint
+			for _, one := range strings.Split(all, "&") {
+				parts := append(strings.SplitN(one, ":", 3), "")
+				list = append(list, placement.Constraint{Attribute: parts[0], Op: placement.Op(parts[1]), Values: strings.Split(parts[2], ",")})
+			}
+			a.AnyOf = append(a.AnyOf, list)
+		}
 	case "where", "wish": // where=rack:in:a,b
 		parts := strings.SplitN(v, ":", 4)
 		c := placement.Constraint{Attribute: parts[0], Op: placement.Op(parts[1])}
@@ -426,6 +460,9 @@ func describe(out []placement.Decision) string {
 			fmt.Fprint(&b, " pending")
 			if d.Why.Held != "" {
 				fmt.Fprint(&b, ", holds ", d.Why.Held)
+				if !d.Why.Room.IsZero() {
+					fmt.Fprint(&b, " until ", d.Why.Room.Sub(noon))
+				}
 			}
 			fmt.Fprint(&b, "\n", indent(describeWhy(d.Why)))
 			continue

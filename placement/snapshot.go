@@ -32,8 +32,12 @@ type Snapshot struct {
 	budgets map[int32]int // by job, as far as they were asked for
 	// budgetOf returns the budget of a job; nil for none. See SetBudgets.
 	budgetOf func(schema.JobName) (int, bool)
-	hit      map[int32]int // victims of this pass, by job
-	bounded  bool          // any job has one, as far as they were asked for
+	parallel func(n int, do func(i int)) // nil for none, see SetParallel
+	// looked counts the machines that lone asks looked at ahead of their turn, and
+	// lookedAgain those at which they did so again, since they had changed: the conflicts.
+	looked, lookedAgain int
+	hit                 map[int32]int // victims of this pass, by job
+	bounded             bool          // any job has one, as far as they were asked for
 	// ganged is true once a task has gone in this pass whose job goes together: the rest of
 	// that costs nothing any more.
 	ganged  bool
@@ -46,9 +50,11 @@ type Snapshot struct {
 	epoch      int                         // counts what makes all scores void
 	ofPriority [schema.MaxPriority + 1]int // tasks held, by priority
 	removals   int                         // counts the tasks that went
+	shapes     int                         // counts what changes of which tasks machines suit
 	passes     int
-	small      bool    // the pass is so small that it examines all machines for each ask
-	holds      []int32 // slots held for long waiters in this pass
+	forked     bool // it began as a fork
+	small      bool // the pass is so small that it examines all machines for each ask
+	holding
 	fill
 }
 
@@ -116,6 +122,7 @@ type learnt struct {
 	// reshapes counts what makes all tallies void.
 	reshapes int
 	layouts  map[string]*layout
+	peaks    []*peaks // of some of the layouts, see peaksFor
 	typical  typical
 	classes  map[string]*class
 	rests    map[string]*Ask // see restOf
@@ -234,7 +241,7 @@ func (s *Snapshot) SetPolicy(p Policy) {
 // forget voids all that is remembered between passes.
 func (s *Snapshot) forget() {
 	s.epoch++
-	s.remembered = 0
+	s.peaks, s.remembered = nil, 0
 	clear(s.classes)
 }
 
@@ -246,15 +253,19 @@ func (s *Snapshot) Len() int { return s.slots.len() }
 func (s *Snapshot) SetMachine(m Machine) {
 	s.merge()
 	slot, known := s.slots.get(m.Name)
+	layouts := s.layouts
 	if !known {
 		slot = s.newSlot()
 		s.slots.set(m.Name, slot)
 		s.nodes.edit(slot).hash = hash(m.Name)
-		clear(s.layouts)
+		s.layouts = map[string]*layout{} // which setAttribute would clear
 		s.forget()
 	}
 	n, r := s.nodes.edit(slot), s.rows.edit(slot)
 	reshaped := known && !sameAttributes(n.Machine, m)
+	if !known || reshaped || !sameShape(&n.Machine, &m) {
+		s.shapes++
+	}
 	s.count(n, r, -1)
 	n.Machine = m
 	r.state, r.minPriority = stateOf(m), minPriority(m.Conditions)
@@ -271,6 +282,11 @@ func (s *Snapshot) SetMachine(m Machine) {
 	}
 	for name := range s.attributes {
 		s.setAttribute(name, slot, attributeOf(&m, name))
+	}
+	if !known {
+		for name, l := range layouts {
+			s.layouts[name] = l.with(slot, s.column(name), s.nodes.len(), s.seat)
+		}
 	}
 	if reshaped {
 		s.relateAll(slot, 1)
@@ -291,6 +307,12 @@ func stateOf(m Machine) uint8 {
 		return stateCordoned
 	}
 	return stateUp
+}
+
+// sameShape reports whether a machine suits the same tasks as before, but for its attributes.
+func sameShape(a, b *Machine) bool {
+	return stateOf(*a) == stateOf(*b) && slices.Equal(a.Conditions, b.Conditions) && slices.Equal(a.Devices, b.Devices) &&
+		slices.EqualFunc(a.Taints, b.Taints, func(x, y Taint) bool { return x.Key == y.Key && x.Value == y.Value && slices.Equal(x.Users, y.Users) })
 }
 
 func sameAttributes(a, b Machine) bool {
@@ -324,6 +346,7 @@ func (s *Snapshot) RemoveMachine(name string) {
 		s.setAttribute(attribute, slot, "")
 	}
 	s.spare = append(s.spare, slot)
+	s.shapes++
 	clear(s.layouts)
 	s.forget()
 }
@@ -337,6 +360,38 @@ func (s *Snapshot) newSlot() int32 {
 	s.rows.add(row{state: stateGone, heldAt: -1})
 	return s.nodes.add(node{first: -1})
 }
+
+// layoutFor returns the layout for jobs that spread over an attribute.
+func (s *Snapshot) layoutFor(attribute string) *layout {
+	l := s.layouts[attribute]
+	if l == nil {
+		slots := make([]int32, 0, s.slots.len())
+		for slot := range s.nodes.len() {
+			if s.rows.at(slot).state != stateGone {
+				slots = append(slots, slot)
+			}
+		}
+		l = newLayout(s.column(attribute), slots, s.nodes.len(), s.seat)
+		s.layouts[attribute] = l
+	}
+	return l
+}
+
+// seat says which machine is in a slot.
+func (s *Snapshot) seat(slot int32) (name string, hash uint64) {
+	n := s.nodes.at(slot)
+	return n.Name, n.hash
+}
+
+func (s *Snapshot) compareSlots(a, b int32) int {
+	return cmp.Compare(s.nodes.at(a).Name, s.nodes.at(b).Name)
+}
+
+// SetParallel has the passes that follow do some of their work with run, which calls do with
+// each number below n, once, and returns when all calls have returned. It may make them at
+// the same time, from goroutines of its own. What is decided does not depend on it. nil is
+// without.
+func (s *Snapshot) SetParallel(run func(n int, do func(i int))) { s.parallel = run }
 
 // recharge computes what is free on a machine from its capacity and tasks.
 func (s *Snapshot) recharge(slot int32) {
@@ -376,6 +431,9 @@ func (s *Snapshot) touch(slot int32) {
 	was := r.devices
 	s.typical.derive(n, r)
 	s.use(n, r, was)
+	for _, p := range s.peaks {
+		p.raise(slot, r.mostFree())
+	}
 	if len(s.log) > 8*int(s.nodes.len())+1024 {
 		cut := len(s.log) - 4*int(s.nodes.len())
 		s.trimmed += cut

@@ -1,5 +1,7 @@
 package placement
 
+import "slices"
+
 // company is how many tasks of an ask's job stay, that is, are not stopping, where
 // a machine is: the fewer, the better the job is spread.
 type company struct {
@@ -106,7 +108,7 @@ func (s *Snapshot) Uneven(a Ask, machine string) (Uneven, bool) {
 	}
 	to := c.slots[first]
 	was, is := s.companyOf(c, from), s.companyOf(c, to)
-	if !is.less(was) || s.isNeeded(s.profileOf(c.job, a.Relations), -1, from, to) {
+	if !is.less(was) || !s.leavesEven(c, from, to, 0) || s.isNeeded(s.profileOf(c.job, a.Relations), -1, from, to) {
 		return Uneven{}, false
 	}
 	out := Uneven{
@@ -119,4 +121,181 @@ func (s *Snapshot) Uneven(a Ask, machine string) (Uneven, bool) {
 		out.FromTasks, out.ToTasks = int(was.inDomain)+1, int(is.inDomain)
 	}
 	return out, true
+}
+
+// skewLimits returns the limits that skews were made of.
+func (c *wants) skewLimits() (out []SkewLimit) {
+	for _, k := range c.skews {
+		out = append(out, k.SkewLimit)
+	}
+	return out
+}
+
+func (s *Snapshot) skewsOf(limits []SkewLimit) (out []*skew) {
+	for _, l := range limits {
+		out = append(out, &skew{SkewLimit: l, column: s.column(l.Attribute), shapes: -1, changes: -1})
+	}
+	return out
+}
+
+// countsOf returns how many tasks of a class's job stay, by value of an attribute; nil if it
+// is no matter, since there are no others.
+func (s *Snapshot) countsOf(c *class, x *column) []int32 {
+	if c.job < 0 {
+		return nil
+	}
+	return s.tallyOf(c.job, x).stay
+}
+
+// weigh brings up to date which domains may get one task more of a class.
+func (s *Snapshot) weigh(c *class, k *skew) {
+	changes := 0
+	if c.job >= 0 {
+		changes = s.jobs.at(c.job).changes
+	}
+	if k.shapes == s.shapes && k.changes == changes {
+		return
+	}
+	if k.shapes != s.shapes {
+		s.findDomains(c, k)
+	}
+	k.shapes, k.changes = s.shapes, changes
+	k.weigh(s.countsOf(c, k.column))
+}
+
+// findDomains finds the domains that may get tasks of a class.
+func (s *Snapshot) findDomains(c *class, k *skew) {
+	k.eligible = make([]bool, len(k.column.values))
+	k.domains = 0
+	for slot := range s.nodes.len() {
+		v := k.column.at[slot]
+		if v == 0 || k.eligible[v] || s.rows.at(slot).state != stateUp || conditionOf(s.nodes.at(slot).Conditions, c.priority) != fine || !s.suits(c, slot) {
+			continue
+		}
+		k.eligible[v] = true
+		k.domains++
+	}
+}
+
+// skewed returns the limit that keeps a class from a machine; nil for none.
+func (s *Snapshot) skewed(c *class, slot int32) *skew {
+	for _, k := range c.skews {
+		v := k.column.at[slot]
+		if c.lenient && k == c.ranked && v != 0 {
+			continue
+		}
+		if s.weigh(c, k); !k.open[v] {
+			return k
+		}
+	}
+	return nil
+}
+
+// rankSkew finds the skew over the attribute by which candidates are ranked.
+func (s *Snapshot) rankSkew(c *class) {
+	c.ranked, c.byDomain = nil, nil
+	for _, k := range c.skews {
+		if k.column == c.layout.column && c.tally != nil && c.ranked == nil {
+			s.weigh(c, k)
+			c.ranked, c.byDomain = k, make([]int32, len(k.column.values))
+		}
+	}
+}
+
+// isCandidate reports whether a machine has room for a class, if its domain is one that may
+// get one task more as far as rank makes sure of that.
+func (s *Snapshot) isCandidate(c *class, slot int32) bool {
+	c.lenient = true
+	ok := s.check(c, slot) == fine
+	c.lenient = false
+	return ok
+}
+
+// mayRank reports whether the domain of a block may get one task more.
+func (s *Snapshot) mayRank(c *class, block int32) bool {
+	if c.ranked == nil {
+		return true
+	}
+	s.weigh(c, c.ranked)
+	return c.ranked.open[c.blocks[block].domain]
+}
+
+// feasibleNow returns how many of the machines that were examined have room.
+func (s *Snapshot) feasibleNow(c *class) int {
+	if c.ranked == nil {
+		return c.feasible
+	}
+	s.weigh(c, c.ranked)
+	sum := 0
+	for v, n := range c.byDomain {
+		if c.ranked.open[v] {
+			sum += int(n)
+		}
+	}
+	return sum
+}
+
+// skewVersion changes when domains that could get tasks of a class cannot any more, or the
+// other way round.
+func (s *Snapshot) skewVersion(c *class) (sum int) {
+	for _, k := range c.skews {
+		s.weigh(c, k)
+		sum += k.version
+	}
+	return sum
+}
+
+// followSkew takes over for the scores of a class which domains may get tasks now. It
+// reports false when machines have to be examined afresh.
+func (s *Snapshot) followSkew(c *class) bool {
+	for _, k := range c.skews {
+		if s.weigh(c, k); k == c.ranked || slices.Equal(k.open, k.scored) {
+			continue
+		}
+		if len(k.open) != len(k.scored) {
+			return false
+		}
+		for v, open := range k.open {
+			if open && !k.scored[v] && !c.whole() { // its machines may be no candidates
+				return false
+			}
+		}
+		for i, slot := range c.slots {
+			if v := k.column.at[slot]; k.open[v] != k.scored[v] {
+				c.seen[i]-- // whatever it was, it is out of date
+				s.rescore(c, int32(i))
+			}
+		}
+		copy(k.scored, k.open)
+	}
+	return true
+}
+
+// scoredSkew notes that all scores of a class were made afresh.
+func (s *Snapshot) scoredSkew(c *class) {
+	for _, k := range c.skews {
+		s.weigh(c, k)
+		k.scored = append(k.scored[:0], k.open...)
+	}
+	if c.ranked != nil {
+		for i, slot := range c.slots {
+			if c.score[i] > infeasible {
+				c.byDomain[c.ranked.column.at[slot]]++
+			}
+		}
+	}
+}
+
+// leavesEven reports whether a task of a class may leave a machine for another, as far as
+// skew is concerned. The machine still holds as many of the class's tasks that go.
+func (s *Snapshot) leavesEven(c *class, from, to, held int32) bool {
+	for _, k := range c.skews {
+		s.weigh(c, k)
+		stay := s.countsOf(c, k.column)
+		f := k.column.at[from]
+		if !k.mayLeave(f, k.column.at[to], tasksIn(stay, f)-held, stay) {
+			return false
+		}
+	}
+	return true
 }

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -68,13 +69,9 @@ type Ask struct {
 	On string
 	// Constraints must all hold of the machine.
 	Constraints []Constraint
-	// Tolerations are the taints of machines that the task does not mind.
-	Tolerations []Toleration
+	Where
 	// Preferences are constraints that may be broken, at a cost.
 	Preferences []Preference
-	// PerDomain bounds the job's tasks in any one domain; {MachineAttribute,
-	// 1} is what others call distinct hosts.
-	PerDomain []DomainLimit
 	// Spread is the attribute over whose values the job is spread as evenly
 	// as what is free allows; "" means Options.Spread, NoSpread not at all.
 	Spread string
@@ -99,8 +96,37 @@ type Ask struct {
 	// those that ask to get one: a machine, or a claim on the room of those that leave.
 	// What the job's tasks hold that do not ask counts.
 	Together int
+	Waiting
+}
+
+// Waiting is what matters of an ask when there is no room.
+type Waiting struct {
 	// Waited is how long the task has been pending. See Options.ReserveAfter.
 	Waited time.Duration
+	// Lasts is how long the task is expected to run, 0 if that is not known: it may run
+	// meanwhile where a machine is held for another one.
+	Lasts time.Duration
+	// Held is the machine that was held for the task in the pass before, "" for none, and
+	// HeldUntil when room was expected there as that was first known, zero if it never was.
+	// Tasks that are expected to have gone once the room is there, or that it is enough for
+	// beside this one, are put there meanwhile; but none after HeldUntil, so that
+	// the room comes when those have ended that ran there then.
+	Held      string
+	HeldUntil time.Time
+}
+
+// Where is what must hold of a machine beside constraints.
+type Where struct {
+	// AnyOf are lists of constraints: those of one of them at least must all hold of the
+	// machine, if there are any.
+	AnyOf [][]Constraint
+	// Tolerations are the taints of machines that the task does not mind.
+	Tolerations []Toleration
+	// PerDomain bounds the job's tasks in any one domain; {MachineAttribute,
+	// 1} is what others call distinct hosts.
+	PerDomain []DomainLimit
+	// MaxSkew bounds by how many of the job's tasks domains may be ahead of others.
+	MaxSkew []SkewLimit
 }
 
 // NoSpread as Ask.Spread says that it does not matter how the job is spread.
@@ -141,3 +167,22 @@ type DomainLimit struct {
 	Attribute string
 	Max       int
 }
+
+// SkewLimit bounds by how many tasks of a job one domain may be ahead of the one that has
+// the fewest: a task is placed only where its domain, with it, has at most Max more. Tasks
+// that are stopping do not count, and claims do.
+//
+// A domain is one that may get tasks of the job: one of its machines is up, is not draining
+// or cordoned, has no condition that keeps the task away, has the devices of the task, and
+// meets its constraints and tolerations. A domain of which none is so any more is not compared with.
+// A machine without the attribute is in no domain, and refused.
+type SkewLimit struct {
+	Attribute string
+	Max       int // at least 1
+	// MinDomains is how many domains there have to be: as long as there are fewer, one
+	// that is missing is taken to have no task. 0 and 1 are no bound.
+	MinDomains int
+}
+
+// String returns the limit in words: "maxSkew 1 over rack".
+func (l *SkewLimit) String() string { return fmt.Sprintf("maxSkew %d over %s", l.Max, l.Attribute) }

@@ -66,7 +66,7 @@ func (c *cell) turn() {
 
 // BenchmarkLargeCell measures one step of a cell of 1,000 machines and 50,000 tasks:
 // with nothing to do, when a machine repeats what it has said, which makes none, when a
-// job of ten tasks is new, and when a machine is lost.
+// job of ten tasks is new, also after a machine has joined, and when one is lost.
 func BenchmarkLargeCell(b *testing.B) {
 	c := large(b)
 	b.Run("rest", func(b *testing.B) {
@@ -108,11 +108,12 @@ func BenchmarkLargeCell(b *testing.B) {
 			}
 		}
 	})
-	b.Run("job", func(b *testing.B) {
-		n := 0
+	n := 0
+	job := func(b *testing.B, before func(n int)) {
 		for b.Loop() {
 			b.StopTimer()
 			n++
+			before(n)
 			extra := service("v", "new", 10, fmt.Sprint(n))
 			c.commit(compiled(fmt.Sprint("c", n+1), good(pkg(".", schema.Cell{Name: "c", Quota: "off"})), good(pkg("u", largeJobs(500)...)), good(pkg("v", extra))))
 			in := c.kept()
@@ -121,6 +122,10 @@ func BenchmarkLargeCell(b *testing.B) {
 				b.Fatal("nothing was placed")
 			}
 		}
+	}
+	b.Run("job", func(b *testing.B) { job(b, func(int) {}) })
+	b.Run("job-after-join", func(b *testing.B) {
+		job(b, func(n int) { c.join(fmt.Sprint("new-", n), 4, 8) })
 	})
 	b.Run("machine", func(b *testing.B) {
 		in := c.kept()

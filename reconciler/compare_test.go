@@ -218,3 +218,30 @@ func TestCompareProperties(t *testing.T) {
 		}
 	})
 }
+
+// TestCompareIn: what is of one cell, and what holds in all.
+func TestCompareIn(t *testing.T) {
+	t.Parallel()
+	there := service("u", "web", 7, "v")
+	there.Cell = "d"
+	machine := func(cell string) schema.Machine {
+		return schema.Machine{Name: "m1", Cell: cell, Cordon: true, Drain: &schema.Drain{AtOnce: 1, AtDeadline: schema.DeadlineBudget}}
+	}
+	p := pkg(".", service("u", "web", 3, "v"), there, machine("c"), machine("d"),
+		schema.Tenant{Name: "t", Paths: []string{"."}, Users: []string{"u"}}, schema.Quota{Name: "q", Cell: "d", User: "u"})
+	head := compiled("2", good(p))
+	all := intent.Compare(compiled("1"), head)
+	if all.Start != 10 || all.Moving != 2 || len(all.Objects) != 6 {
+		t.Fatalf("in all: %s", printed(all))
+	}
+	for cell, want := range map[string]string{"c": "job c/u/web, machine c/m1, tenant t: 3", "d": "job d/u/web, machine d/m1, quota q, tenant t: 7", "e": "tenant t: 0"} {
+		c := all.In(cell)
+		var names []string
+		for i := range c.Objects {
+			names = append(names, string(c.Objects[i].Kind)+" "+c.Objects[i].Name)
+		}
+		if got := fmt.Sprintf("%s: %d", strings.Join(names, ", "), c.Start); got != want || c.Moving != min(1, c.Start) {
+			t.Errorf("in %s: %s, %d move; want %s", cell, got, c.Moving, want)
+		}
+	}
+}

@@ -65,8 +65,10 @@ func TestDiff(t *testing.T) {
 		{"what it might exceed anyway", func(j *schema.Job) { j.Task.Exceed = &schema.Exceed{CPU: true} }, intent.Unchanged, nil},
 		{"ports", func(j *schema.Job) { j.Task.Resources.Ports = nil }, intent.Restart, []string{"task.resources.ports: restart"}},
 		{"constraints", func(j *schema.Job) { j.Constraints = []schema.Constraint{{Attribute: "a", Operator: "exists"}} }, intent.Move, []string{"constraints: move"}},
+		{"alternatives", func(j *schema.Job) { j.AnyOf = []schema.Alternative{{}} }, intent.Move, []string{"anyOf: move"}},
 		{"preferences", func(j *schema.Job) { j.Preferences = []schema.Preference{{Weight: 3}} }, intent.InPlace, []string{"preferences: in place"}},
 		{"spread", func(j *schema.Job) { j.Spread = &schema.Spread{By: "zone"} }, intent.InPlace, []string{"spread: in place"}},
+		{"maxSkew", func(j *schema.Job) { j.Spread = &schema.Spread{MaxSkew: map[string]int{"zone": 1}} }, intent.InPlace, []string{"spread: in place"}},
 		{"tolerations", func(j *schema.Job) { j.Tolerations = []schema.Toleration{{Key: "dedicated"}} }, intent.InPlace, []string{"tolerations: in place"}},
 		{"affinity", func(j *schema.Job) { j.Affinity = []schema.Affinity{{Selector: "tier=cache", By: "rack"}} }, intent.InPlace, []string{"affinity: in place"}},
 		{"anti-affinity", func(j *schema.Job) { j.AntiAffinity = []schema.Affinity{{Selector: "tier=cache", By: "rack"}} }, intent.InPlace, []string{"antiAffinity: in place"}},
@@ -141,8 +143,9 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.Task.Resources.PortNumbers = map[string]int{"http": 80}
 		j.Task.Logs = &schema.Logs{MaxBytes: 1 << 20, Files: 3}
 		j.Constraints = []schema.Constraint{{Attribute: "arch", Operator: "=", Value: "a"}}
+		j.AnyOf = []schema.Alternative{{Constraints: j.Constraints}}
 		j.Preferences = []schema.Preference{{Constraint: j.Constraints[0], Weight: 1}}
-		j.Spread = &schema.Spread{By: "rack", Max: map[string]int{"rack": 1}}
+		j.Spread = &schema.Spread{By: "rack", Max: map[string]int{"rack": 1}, MaxSkew: map[string]int{"rack": 1}, MinDomains: map[string]int{"rack": 2}}
 		j.Affinity = []schema.Affinity{{Selector: "tier=cache", By: "rack", Weight: 1}}
 		j.AntiAffinity = j.Affinity
 		j.Tolerations = []schema.Toleration{{Key: "dedicated", Value: "ml"}}

@@ -75,6 +75,8 @@ type MasterConfig struct {
 	// Observed is what is known of the machines already, which is the master's from then on;
 	// nil: nothing is.
 	Observed *model.Observed
+	// Parallel is that of control.Input.
+	Parallel func(n int, do func(i int))
 	// Step decides; nil is the package's own. The simulation plants bugs here.
 	Step func(control.Input) control.Output
 }
@@ -323,7 +325,7 @@ func (m *Master) Input(now time.Time) control.Input {
 // input is Input with what was found out before.
 func (m *Master) input(now time.Time) control.Input {
 	in := m.Input(now)
-	in.Memo = &m.memo
+	in.Memo, in.Parallel = &m.memo, m.cfg.Parallel
 	return in
 }
 

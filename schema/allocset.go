@@ -14,10 +14,11 @@ type AllocSet struct {
 	// Labels and Annotations are as those of a Job.
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Constraints, Tolerations, Preferences and Spread say where allocs are placed.
-	Constraints []Constraint `json:"constraints,omitempty"`
-	Tolerations []Toleration `json:"tolerations,omitempty"`
-	Preferences []Preference `json:"preferences,omitempty"`
+	// Constraints, AnyOf, Tolerations, Preferences and Spread say where allocs are placed.
+	Constraints []Constraint  `json:"constraints,omitempty"`
+	AnyOf       []Alternative `json:"anyOf,omitempty"`
+	Tolerations []Toleration  `json:"tolerations,omitempty"`
+	Preferences []Preference  `json:"preferences,omitempty"`
 	// Affinity and AntiAffinity are as those of a Job.
 	Affinity     []Affinity `json:"affinity,omitempty"`
 	AntiAffinity []Affinity `json:"antiAffinity,omitempty"`
@@ -49,7 +50,7 @@ func (s *AllocSet) ID() JobName { return JobName{Cell: s.Cell, User: s.User, Job
 func (s *AllocSet) Job() *Job {
 	return &Job{
 		Name: s.Name, User: s.User, Cell: s.Cell, Kind: Allocs, Priority: s.Priority, Tasks: s.Allocs,
-		Labels: s.Labels, Annotations: s.Annotations, Constraints: s.Constraints, Preferences: s.Preferences, Spread: s.Spread,
+		Labels: s.Labels, Annotations: s.Annotations, Constraints: s.Constraints, AnyOf: s.AnyOf, Preferences: s.Preferences, Spread: s.Spread,
 		Tolerations: s.Tolerations, Affinity: s.Affinity, AntiAffinity: s.AntiAffinity,
 		Task: TaskSpec{Resources: TaskResources{Resources: s.Resources}}, Update: UpdatePolicy{MaxParallel: s.Update.MaxParallel, MinHealthySeconds: s.Update.MinHealthySeconds}, Disruption: s.Disruption, Prune: s.Prune,
 	}

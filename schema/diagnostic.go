@@ -51,6 +51,9 @@ type Diagnostic struct {
 	Message  string `json:"message"`
 	Expected string `json:"expected,omitempty"`
 	Hint     string `json:"hint,omitempty"`
+	// Image is the image that Field names when all that it lacks is the digest of its tag,
+	// as REGISTRY/NAME:TAG: whoever may ask a registry can say what to write.
+	Image string `json:"image,omitempty"`
 }
 
 // Error returns "path:line:col: field: message: want expected"; the hint is

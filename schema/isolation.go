@@ -100,7 +100,7 @@ func IsolationOf(s *TaskSpec) []string {
 	if len(s.Secrets) > 0 {
 		need = append(need, HasSecrets)
 	}
-	return append(need, mountsOf(s)...)
+	return slices.Concat(need, capabilitiesOf(s), mountsOf(s))
 }
 
 // mountsOf is IsolationOf for what a task has at paths that it says.
@@ -124,9 +124,10 @@ func mountsOf(s *TaskSpec) []string {
 	return need
 }
 
-// runsc reports whether something that runs before the task is by runsc.
-func (s *TaskSpec) runsc() bool {
-	return slices.ContainsFunc(s.Before, func(b Before) bool { return b.Container != nil && b.Container.Runtime == Runsc })
+// Runsc reports whether the task, or what runs before it, is a container by runsc.
+func (s *TaskSpec) Runsc() bool {
+	by := func(c *Container) bool { return c != nil && c.Runtime == Runsc }
+	return by(s.Container) || slices.ContainsFunc(s.Before, func(b Before) bool { return by(b.Container) })
 }
 
 // runIsolation is what of an Isolation only a restart can change.

@@ -48,6 +48,8 @@ type Job struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// Constraints must all hold of a machine for it to get a task.
 	Constraints []Constraint `json:"constraints,omitempty"`
+	// AnyOf are alternatives of which one at least must hold as well, if there are any.
+	AnyOf []Alternative `json:"anyOf,omitempty"`
 	// Tolerations are taints of machines that do not keep its tasks away.
 	Tolerations []Toleration `json:"tolerations,omitempty"`
 	Preferences []Preference `json:"preferences,omitempty"`
@@ -132,6 +134,8 @@ type TaskSpec struct { //nolint:recvcheck // a value is written as a pointer to 
 	Logs         *Logs      `json:"logs,omitempty"`      // nil: their defaults
 	Limits       *Limits    `json:"limits,omitempty"`    // nil: their defaults
 	Isolation    *Isolation `json:"isolation,omitempty"` // nil: what the machine gives, with its network
+	// Capabilities are those of Linux; nil: those of its way of running.
+	Capabilities *Capabilities `json:"capabilities,omitempty"`
 	// Files are put into the task's work directory before each of its starts,
 	// by their path in it.
 	Files map[string]TaskFile `json:"files,omitempty"`
@@ -241,7 +245,8 @@ func (s *TaskSpec) RunDigest() Digest {
 		Secrets   map[string]runSecret  `json:"secrets,omitempty"`
 		Signal    string                `json:"stopSignal,omitempty"`
 		Before    []Before              `json:"before,omitempty"`
-	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(s.Container != nil), s.RunFiles(), s.Sticky.Has(), s.PackagePaths(), s.Volumes, runSecrets(s.Secrets), s.Stop.SignalName(), s.Before})
+		Capable   *Capabilities         `json:"capabilities,omitempty"`
+	}{s.Process, s.Container, resources, s.Env, s.Limits.run(), s.Isolation.run(s.Container != nil), s.RunFiles(), s.Sticky.Has(), s.PackagePaths(), s.Volumes, runSecrets(s.Secrets), s.Stop.SignalName(), s.Before, s.Capabilities})
 }
 
 // PackagePaths returns what the task finds at which path, whatever it is called and
@@ -277,15 +282,15 @@ func (s *TaskSpec) Exceeds() Exceed {
 
 // OwnNetwork reports whether the next generation of a task of j has a network of its own, in a
 // cell with that network, nil if it has none: one that says so has, and in a cell with addresses
-// for tasks a container that says nothing, unless it is in an alloc, has numbers of ports of its
-// machine, or is by runsc, which joins no network.
+// for tasks a container that says nothing, unless it is in an alloc, or has numbers of ports of its
+// machine.
 func (j *Job) OwnNetwork(of *CellNetwork) bool {
 	var n Network
 	if j.Task.Isolation != nil {
 		n = j.Task.Isolation.Network
 	}
-	return n == OwnNetwork || n == "" && of.HasAddresses() && j.Task.Container != nil && j.Task.Container.Runtime != Runsc &&
-		j.AllocSet == "" && len(j.Task.Resources.PortNumbers) == 0 && !j.Task.runsc()
+	return n == OwnNetwork || n == "" && of.HasAddresses() && j.Task.Container != nil &&
+		j.AllocSet == "" && len(j.Task.Resources.PortNumbers) == 0
 }
 
 // FirstOwnPort is the first port that is given to a name of a task with a network of its own.

@@ -28,6 +28,8 @@ type CellNetwork struct {
 	Domain string `json:"domain,omitempty"`
 	// Policy is who may connect to tasks of jobs without a policy.
 	Policy PolicyDefault `json:"policy,omitempty"`
+	// CNI is how plugins make the networks of tasks; nil: the agents do.
+	CNI *CNI `json:"cni,omitempty"`
 }
 
 // NetworkMode is how packets get from one machine's tasks to those of another.
@@ -50,6 +52,9 @@ const (
 	ModeRoutes NetworkMode = "routes"
 	// ModeVXLAN has machines wrap packets in UDP: routers between them know nothing of tasks.
 	ModeVXLAN NetworkMode = "vxlan"
+	// ModeNone has the network of the machines know the addresses of tasks: agents set no routes to
+	// other machines, and what tasks send keeps its source everywhere.
+	ModeNone NetworkMode = "none"
 )
 
 // How large subnets of machines are without SubnetBits, and how small they may be: for 253
@@ -109,6 +114,10 @@ const HasOwnNetwork = "network.own"
 // HasAllocNetwork is the attribute that is "true" of a machine that can give an alloc a network
 // of its own, which its tasks share.
 const HasAllocNetwork = "network.alloc"
+
+// HasKernelNetwork is the attribute that is "true" of a machine that can give a container by runsc a
+// network of its own.
+const HasKernelNetwork = "network.runsc"
 
 // HasServices is the attribute that is "true" of a machine that sends connections to the virtual addresses
 // of services on.

@@ -176,6 +176,17 @@ type Tenant struct {
 	// Users are the users that jobs below Paths may name.
 	Users        []string `json:"users"`
 	Capabilities []string `json:"capabilities,omitempty"`
+	Allow        *Allow   `json:"allow,omitempty"` // nil: no capabilities, all devices and volumes
+}
+
+// Allow says what jobs below a tenant's paths may ask of machines.
+type Allow struct {
+	// Capabilities of Linux, as in Capabilities.Add, beyond those that every container has.
+	Capabilities []string `json:"capabilities,omitempty"`
+	// Devices are kinds; nil is all.
+	Devices []string `json:"devices,omitzero"`
+	// Volumes are names of shared directories of machines; nil is all.
+	Volumes []string `json:"volumes,omitzero"`
 }
 
 // Quota is an amount of each resource that the jobs of one user at one band of

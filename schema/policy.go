@@ -21,6 +21,8 @@ type PolicyPeer struct {
 	// Selector picks among their jobs by labels, as that of a service does; "" is all.
 	Selector string         `json:"selector,omitempty"`
 	Ranges   []netip.Prefix `json:"ranges,omitempty"`
+	// Ports are names of the job's ports, at which alone they may; none is all that the task listens at.
+	Ports []string `json:"ports,omitempty"`
 }
 
 // AnyUser in PolicyPeer.Users is each user of the cell.
@@ -45,6 +47,34 @@ const (
 // may, by its policy.
 const HasPolicies = "network.policy"
 
+// HasPolicyPorts is the attribute that is "true" of a machine that knows Ports of a PolicyPeer: others admit at
+// all ports.
+const HasPolicyPorts = "network.policyPorts"
+
+// Ports returns the names of the ports at which others are admitted than elsewhere, sorted, each once. p may be nil.
+func (p *Policy) Ports() []string {
+	var out []string
+	if p != nil {
+		for i := range p.From {
+			out = append(out, p.From[i].Ports...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// At returns the part of p that is in force at a port of that name, or, with "", at all that are none of Ports.
+func (p *Policy) At(port string) *Policy {
+	out := &Policy{}
+	for i := range p.From {
+		if f := p.From[i]; len(f.Ports) == 0 || slices.Contains(f.Ports, port) {
+			f.Ports = nil
+			out.From = append(out.From, f)
+		}
+	}
+	return out
+}
+
 // PolicyOf returns the policy in force of a job that declares of, which may be nil; nil if everyone
 // may connect. n may be nil.
 func (n *CellNetwork) PolicyOf(of *Policy) *Policy {
@@ -54,7 +84,8 @@ func (n *CellNetwork) PolicyOf(of *Policy) *Policy {
 	return of
 }
 
-// Admits reports whether p lets tasks of a user's job with labels connect to those of a job of owner.
+// Admits reports whether p lets tasks of a user's job with labels connect to those of a job of owner, at some port
+// at least.
 // p may be nil, which admits all. Labels are those of the job with the cell's own.
 func (p *Policy) Admits(owner, user string, labels map[string]string) bool {
 	return p == nil || slices.ContainsFunc(p.From, func(f PolicyPeer) bool { return f.admits(owner, user, labels) })
@@ -120,6 +151,9 @@ func (f *PolicyPeer) String() string {
 			ranges = append(ranges, r.String())
 		}
 		out = append(out, "addresses in "+strings.Join(ranges, ", "))
+	}
+	if len(f.Ports) > 0 {
+		out = append(out, "at port "+strings.Join(f.Ports, ", "))
 	}
 	return strings.Join(out, " ")
 }

@@ -126,8 +126,18 @@ type TaskRecord struct {
 	// Avoid maps machines on which the task crashed to when they may be
 	// tried again.
 	Avoid map[string]time.Time `json:"avoid,omitempty"`
+	// Held is the machine that is held for the task while it is pending; nil for none.
+	Held *HeldFor `json:"held,omitempty"`
 	// Causes are the last MaxCauses ends of generations, oldest first.
 	Causes []Cause `json:"causes,omitempty"`
+}
+
+// HeldFor is a machine that is held for a task which has waited long.
+type HeldFor struct {
+	Machine string    `json:"machine"`
+	Since   time.Time `json:"since"`
+	// Until is when room was expected there as that was first known; zero if it never was.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // MaxCauses is how many ends of generations, and of incarnations, are kept.

@@ -37,6 +37,7 @@ const (
 	RuleCheck        Rule = "check"         // a check of the repository's own CUE does not hold
 	RulePolicy       Rule = "policy"        // a policy of the repository does not hold, or is not valid itself
 	RuleTest         Rule = "test"          // a test of the repository fails, or is not valid itself
+	RuleVendored     Rule = "vendored"      // a module in cue.mod/pkg is not what cue.mod/vendor.json says
 )
 
 // RuleText is a rule with what it stands for.
@@ -79,5 +80,6 @@ func Rules() []RuleText {
 		{RuleCheck, "a check of the repository's own CUE does not hold"},
 		{RulePolicy, "a policy of the repository does not hold, or is not valid itself"},
 		{RuleTest, "a test of the repository fails, or is not valid itself"},
+		{RuleVendored, "a module in cue.mod/pkg is not what cue.mod/vendor.json says"},
 	}
 }

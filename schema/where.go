@@ -38,6 +38,11 @@ type Constraint struct {
 	Values []string `json:"values,omitempty"`
 }
 
+// Alternative is one of several lists of constraints of which one has to hold.
+type Alternative struct {
+	Constraints []Constraint `json:"constraints"` // all of them; at least one
+}
+
 // Preference is a condition that may be broken, at a cost.
 type Preference struct {
 	Constraint
@@ -70,6 +75,12 @@ type Spread struct {
 	// Max is the most tasks of the job, by attribute, on machines that have
 	// the same value of it. The attribute "machine" is the machine's name.
 	Max map[string]int `json:"max,omitempty"`
+	// MaxSkew is, by attribute, by how many tasks of the job machines with one value of it
+	// may be ahead of those with the value that have the fewest.
+	MaxSkew map[string]int `json:"maxSkew,omitempty"`
+	// MinDomains is, by attribute of MaxSkew, how many values there have to be; a missing
+	// one is taken to have no tasks.
+	MinDomains map[string]int `json:"minDomains,omitempty"`
 	// Repair moves running tasks, within the disruption budget, where the job has
 	// come to be spread worse than it could be; nil is true.
 	Repair *bool `json:"repair,omitempty"`

@@ -33,9 +33,11 @@ type flags struct {
 	metricsListen                string
 	hide, writable               []string
 	volumes                      volumes
+	capabilities                 []string
 	closedPorts                  []int
 	images                       imageFlags
 	dns                          dnsFlags
+	cni                          cniFlags
 	noExec                       bool
 	logLevel                     string
 	level                        slog.Level
@@ -70,6 +72,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback listen address for /metrics, such as 127.0.0.1:9101 (default none)")
 	set.StringArrayVar(&f.writable, "writable", nil, "absolute path of a directory of the machine that tasks may write to, subject to file permissions; all others are read-only for them; may be repeated")
 	set.Var(&f.volumes, "volume", "directory of this machine that jobs may ask for by a name, such as models=/srv/models, or models=/srv/models:ro for one that no task may write to; may be repeated")
+	set.StringArrayVar(&f.capabilities, "capability", []string{"NET_BIND_SERVICE"}, "capability of Linux that tasks of this machine may have if their tenant may: NET_BIND_SERVICE, NET_RAW, NET_ADMIN, IPC_LOCK, SYS_NICE, DAC_READ_SEARCH (with which a task reads all files of the machine that are not hidden), or none; may be repeated")
 	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that is hidden from tasks, beside the state directory and the master's socket; may be repeated")
 	set.IntSliceVar(&f.closedPorts, "close-port", nil, "port to which tasks with isolation.require cannot connect, at any address: that of the master's API; may be repeated. Those of --master always are")
 	set.StringArrayVar(&f.images.mirrors, "registry-mirror", nil, "host to pull images of a registry from before the registry itself is asked, such as docker.io=mirror.example.com; may be repeated")
@@ -78,6 +81,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.images.listen, "peer-listen", "", "address, as IP:PORT or :PORT, at which other machines of the cell get the images and packages that this one has, over TLS (default none)")
 	set.DurationVar(&f.images.age, "image-age", 7*24*time.Hour, "time after which an image is removed that no task has needed")
 	f.dns.register(set)
+	f.cni.register(set)
 	set.BoolVar(&f.noExec, "no-exec", false, "disable muster exec on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -109,6 +113,9 @@ func (f *flags) check() error {
 	if err := f.checkShares(); err != nil {
 		return err
 	}
+	if err := f.checkCapabilities(); err != nil {
+		return err
+	}
 	for _, p := range f.closedPorts {
 		if p < 1 || p > 65535 {
 			return usageError{fmt.Errorf("--close-port %d: want a port from 1 to 65535", p), "such as --close-port 7420"}
@@ -124,6 +131,9 @@ func (f *flags) check() error {
 		return err
 	}
 	if err := f.dns.check(); err != nil {
+		return err
+	}
+	if err := f.cni.check(); err != nil {
 		return err
 	}
 	return checkLoopback(f.metricsListen)
@@ -198,6 +208,20 @@ func (f *flags) closed() []int {
 	}
 	slices.Sort(ports)
 	return slices.Compact(ports)
+}
+
+// checkCapabilities errs for what no machine can offer.
+func (f *flags) checkCapabilities() error {
+	if slices.Equal(f.capabilities, []string{"none"}) {
+		f.capabilities = nil
+	}
+	for _, name := range f.capabilities {
+		if err := schema.CheckOffered(name); err != nil {
+			message, hint := schema.HintOf(err)
+			return usageError{fmt.Errorf("--capability: %s", message), hint}
+		}
+	}
+	return nil
 }
 
 // checkShares errs when what is kept for the system cannot be, or has no place.

@@ -59,7 +59,7 @@ func (g *guards) describe(info *schema.MachineInfo) {
 		info.Notes = append(info.Notes, "everyone may connect to tasks here, whatever their policy: "+g.lacks.Error())
 		return
 	}
-	info.Attributes[schema.HasPolicies] = "true"
+	info.Attributes[schema.HasPolicies], info.Attributes[schema.HasPolicyPorts] = "true", "true"
 }
 
 // begin gives it what was known when the agent before this one ended.

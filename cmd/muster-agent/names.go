@@ -141,7 +141,7 @@ func (a *agent) openNames(ctx context.Context, f *flags, dir string, cfg *loop.C
 	if err != nil {
 		return nil, err
 	}
-	n := &names{services: openServices(a.cell, name, servicesLocks, cfg.Log), networks: openNetworks(a.cell, name, dir, cfg.Log)}
+	n := &names{services: openServices(a.cell, name, servicesLocks, cfg.Log), networks: openNetworks(a.cell, name, dir, f.cni.path, cfg.Log)}
 	if n.known, err = directory.Open(directory.Config{
 		Cell: a.cell, Dir: filepath.Join(dir, "directory"), Damaged: cfg.Damages.Report, Log: cfg.Log,
 	}, n.services.follow, n.networks.follow); err != nil {

@@ -45,6 +45,7 @@ type networks struct {
 	machine string
 	log     *slog.Logger
 	manager *network.Manager // nil: the machine cannot do it, and has none
+	plugins *plugins         // what plugins of CNI make
 	note    string           // says why it can make no new networks, "" if it can
 	news    chan struct{}    // holds a token while there is a snapshot to act by
 
@@ -63,15 +64,17 @@ type networks struct {
 	guards *guards // who may connect to them
 }
 
-// openNetworks finds out whether this machine can do it. dir is the state directory.
-func openNetworks(cell, machine, dir string, log *slog.Logger) *networks {
+// openNetworks finds out whether this machine can do it. dir is the state directory, and path are the directories
+// of plugins.
+func openNetworks(cell, machine, dir string, path []string, log *slog.Logger) *networks {
 	n := &networks{machine: machine, log: log, news: make(chan struct{}, 1), ready: make(chan struct{}), stale: map[schema.TaskRef]bool{}, guards: newGuards(log)}
+	n.plugins = openPlugins(cell, dir, path, func(a netip.Addr) bool { return n.manager != nil && n.manager.Has(a) }, log)
 	var m *network.Manager
 	err := tried(func() (err error) {
 		if m != nil {
 			m.Close()
 		}
-		if m, err = network.Open(network.Config{Cell: cell, Machine: machine, Agent: dir, Dir: filepath.Join(dir, "networks"), Log: log}); err == nil {
+		if m, err = network.Open(network.Config{Cell: cell, Machine: machine, Agent: dir, Dir: filepath.Join(dir, "networks"), Taken: n.plugins.has, Log: log}); err == nil {
 			err = m.Lacks()
 		}
 		return err
@@ -117,6 +120,9 @@ func (n *networks) describe(info *schema.MachineInfo) {
 // describeNames says of the machine whether its tasks can ask for names. It replaces what was said before.
 func (n *networks) describeNames(info *schema.MachineInfo) {
 	info.Notes = slices.DeleteFunc(slices.Clone(info.Notes), func(note string) bool { return strings.HasPrefix(note, dnsMark) })
+	if n.note == "" {
+		n.plugins.describe(info)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.unanswered != "" {
@@ -216,7 +222,7 @@ func (n *networks) act() bool {
 	if !ok {
 		return true
 	}
-	if is != nil && was == nil && len(is.Ranges) == 0 && n.manager.Any() {
+	if is != nil && was == nil && len(is.Ranges) == 0 && (n.manager.Any() || n.plugins.any()) {
 		// The cell has given its ranges up while no agent was here, and tasks have addresses of
 		// them: how they are reached is in the kernel only, so that stays as it is until they end.
 		n.mu.Lock()
@@ -263,6 +269,8 @@ func (n *networks) run(ctx context.Context, server *dns.Server) error {
 	defer n.manager.Close()
 	wait := n.guards.run(ctx)
 	defer wait()
+	stopped := n.plugins.run(ctx)
+	defer stopped()
 	answers := answering{serve: server.Serve, log: n.log, at: map[netip.Addr]answered{}, failed: map[netip.Addr]string{}}
 	defer answers.wait()
 	audit, redo := time.NewTicker(auditEvery), time.NewTicker(redoEvery)
@@ -342,7 +350,7 @@ func networkKey(r schema.TaskRef) string { return fmt.Sprintf("%s#%d", r.Task, r
 
 // Ready waits until the machine has addresses for a generation that has no network yet.
 func (n *networks) Ready(ctx context.Context, a *schema.Assignment) error {
-	if t, ok := n.manager.Find(networkKey(a.NetworkOf())); ok && t.Held() {
+	if _, ok := n.find(a.NetworkOf()); ok {
 		return nil
 	}
 	n.mu.Lock()
@@ -372,16 +380,28 @@ func (n *networks) Join(a *schema.Assignment) (*schema.TaskNetwork, error) {
 }
 
 func (n *networks) join(r schema.TaskRef) (network.Task, error) {
-	if t, ok := n.manager.Find(networkKey(r)); ok && t.Held() {
+	if t, ok := n.find(r); ok {
 		return t, nil
 	}
 	n.mu.Lock()
-	is := n.is
+	is, known := n.is, n.known
 	n.mu.Unlock()
 	if is == nil || len(is.Subnets) == 0 {
 		return network.Task{}, errors.New("this machine has no addresses for tasks any more")
 	}
+	if c := known.Cell(); c != nil && c.Network.CNI != nil {
+		return n.plugins.join(is.Subnets, c.Network.CNI, r)
+	}
 	return n.manager.Join(is, networkKey(r), r.Task.Short())
+}
+
+// find returns the network of a generation that can be joined; false if there is none.
+func (n *networks) find(r schema.TaskRef) (network.Task, bool) {
+	t, ok := n.manager.Find(networkKey(r))
+	if !ok {
+		t, ok = n.plugins.find(networkKey(r))
+	}
+	return t, ok && t.Held()
 }
 
 // taskNetwork returns a network as its task is given it: it asks the machine's own address in its
@@ -407,12 +427,17 @@ func (n *networks) Keep(of []*schema.Assignment) ([]*schema.TaskNetwork, error) 
 	keys, found := make([]string, len(of)), make([]*schema.TaskNetwork, len(of))
 	for i, a := range of {
 		keys[i] = networkKey(a.NetworkOf())
-		if t, ok := n.manager.Find(keys[i]); ok {
+		t, ok := n.manager.Find(keys[i])
+		if !ok {
+			t, ok = n.plugins.find(keys[i])
+		}
+		if ok {
 			found[i] = n.taskNetwork(t)
 			n.guards.found(a, t.Addresses)
 		}
 	}
 	err := n.manager.Keep(keys)
+	n.plugins.keep(keys)
 	n.guards.restore()
 	return found, err
 }
@@ -433,7 +458,7 @@ func (n *networks) leaveNetwork(r schema.TaskRef) error {
 		n.stale[r] = true
 		n.mu.Unlock()
 	}
-	return err
+	return errors.Join(err, n.plugins.leave(networkKey(r))) // which tries again by itself
 }
 
 // withdraw removes all that there is, after the end of all tasks.
@@ -444,7 +469,7 @@ func (n *networks) withdraw() error {
 	n.acting.Lock()
 	defer n.acting.Unlock()
 	n.withdrawn = true
-	return errors.Join(n.manager.Keep(nil), n.manager.Use(nil), n.guards.withdraw())
+	return errors.Join(n.manager.Keep(nil), n.plugins.withdraw(), n.manager.Use(nil), n.guards.withdraw())
 }
 
 // answering has a DNS server answer at the machine's addresses in its subnets. It belongs to one

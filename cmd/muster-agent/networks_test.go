@@ -62,7 +62,7 @@ func (n *tasksNetwork) begin() {
 	if n.networks != nil {
 		n.manager.Close()
 	}
-	n.networks = openNetworks("c", "m1", n.dir, slog.New(slog.DiscardHandler))
+	n.networks = openNetworks("c", "m1", n.dir, nil, slog.New(slog.DiscardHandler))
 }
 
 // acts has the agent act by what the directory says of its cell and of itself.

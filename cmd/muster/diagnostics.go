@@ -12,6 +12,7 @@ import (
 
 // verdict is what `muster validate -o json` prints.
 type verdict struct {
+	Version     int                 `json:"version"`
 	Valid       bool                `json:"valid"`
 	Diagnostics []schema.Diagnostic `json:"diagnostics"`
 }

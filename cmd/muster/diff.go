@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,8 @@ import (
 )
 
 func newDiff(std stdio) *cobra.Command {
-	var dir string
+	var dir, cell string
+	var offline bool
 	var out *outputFlag
 	c := &cobra.Command{
 		Use: "diff [BASE | BASE..HEAD | BASE...HEAD]",
@@ -33,11 +35,13 @@ place, or restart. BASE...HEAD begins where HEAD parted from BASE, as a pull req
 does. With BASE alone, or nothing for HEAD, it is what HEAD or the work tree differs
 in. Comments, and objects that only move between files, are not changes. Removals that
 a prune guard of the cell would hold are listed, with the trailer that allows them.
+With --cell it is what one of the cells is given, and what holds in all of them.
 
 Exits 1 when something differs or is not compared, 2 when HEAD has errors.`,
 		Example: `  muster diff                       the work tree against HEAD
   muster diff main~1..main
-  muster diff origin/main...HEAD    what a pull request does`,
+  muster diff origin/main...HEAD    what a pull request does
+  muster diff --cell eu-1           what of that is in the cell eu-1`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			revs, err := parseRevs(args)
@@ -46,6 +50,9 @@ Exits 1 when something differs or is not compared, 2 when HEAD has errors.`,
 			}
 			d, err := diffRepo(cmd.Context(), dir, revs)
 			if err != nil {
+				return err
+			}
+			if err := d.only(cell); err != nil {
 				return err
 			}
 			if out.value == "json" {
@@ -58,6 +65,7 @@ Exits 1 when something differs or is not compared, 2 when HEAD has errors.`,
 			}
 			errs, _ := count(d.head.diagnostics)
 			if errs > 0 {
+				tagHints{offline, tagPatience}.fill(cmd.Context(), d.head.diagnostics)
 				printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), d.head.diagnostics, d.head.tree.Files)
 				return cmp.Or(err, error(&failure{code: exitInvalid}))
 			}
@@ -71,6 +79,8 @@ Exits 1 when something differs or is not compared, 2 when HEAD has errors.`,
 		},
 	}
 	c.Flags().StringVar(&dir, "repo", ".", "directory of the config repository")
+	c.Flags().StringVar(&cell, "cell", "", "print only what is of this cell, and what holds in all cells")
+	addOffline(c, &offline)
 	out = addOutput(c, "text", "json")
 	return c
 }
@@ -102,8 +112,10 @@ func parseRevs(args []string) (revisions, error) {
 
 // difference is what `muster diff -o json` prints.
 type difference struct {
-	Base string `json:"base"`           // commit
-	Head string `json:"head,omitempty"` // commit, absent for the work tree
+	Version int    `json:"version"`
+	Base    string `json:"base"`           // commit
+	Head    string `json:"head,omitempty"` // commit, absent for the work tree
+	Cell    string `json:"cell,omitempty"` // the only one that is compared
 	intent.Comparison
 	// Ignored are lines of messages that were meant as trailers, and why they
 	// have no effect.
@@ -117,7 +129,7 @@ func diffRepo(ctx context.Context, dir string, revs revisions) (*difference, err
 	if err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
 	}
-	d := &difference{}
+	d := &difference{Version: outputVersion}
 	if d.Base, d.Head, err = revs.resolve(ctx, repo); err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
 	}
@@ -148,6 +160,31 @@ func diffRepo(ctx context.Context, dir string, revs revisions) (*difference, err
 	d.Comparison = intent.Compare(d.base.compiled, d.head.compiled)
 	return d, nil
 }
+
+// only leaves what is of a cell, or all for "".
+func (d *difference) only(cell string) error {
+	if cell == "" {
+		return nil
+	}
+	var cells []string
+	for _, side := range []*compiledRepo{d.base, d.head} {
+		for _, c := range side.objects.Cells {
+			cells = append(cells, c.Name)
+		}
+		for _, j := range side.objects.Jobs {
+			cells = append(cells, j.Cell)
+		}
+	}
+	slices.Sort(cells)
+	if cells = slices.Compact(cells); !slices.Contains(cells, cell) {
+		return invalid("the repository has "+cmp.Or(strings.Join(cells[:min(len(cells), maxListed)], ", "), "no cell"), "--cell %q: there is no such cell", cell)
+	}
+	d.Cell, d.Comparison = cell, d.In(cell)
+	return nil
+}
+
+// maxListed is how many cells a hint lists.
+const maxListed = 10
 
 // resolve returns the commits to compare; head is "" for the work tree.
 func (r revisions) resolve(ctx context.Context, repo *git.Repo) (base, head string, err error) {

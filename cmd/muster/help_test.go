@@ -20,7 +20,7 @@ func TestHelp(t *testing.T) {
 			commands = append(commands, c.Name())
 		}
 	}
-	const want = "init validate test render diff explain set lsp plan comment schema image secret dev master hollow pki demo status endpoints services top why events history page logs exec cp wait reconcile suspend resume restart rollback machine simulate checkpoint version completion help"
+	const want = "init validate test render diff explain set lsp plan comment schema vendor image secret dev master hollow pki demo status endpoints services top why events history page logs exec cp wait reconcile suspend resume restart rollback machine simulate checkpoint version completion help"
 	for name := range strings.FieldsSeq(want) {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), []string{name, "--help"}, stdio{out: &out, err: &errs})

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -201,34 +200,17 @@ func (p *pinning) look(w compile.WrittenImage) pinned {
 	return out
 }
 
-// maxAsked bounds how many tags are asked for at the same time.
-const maxAsked = 8
-
 // ask asks the registries for the tags of all images without a state, each once.
 func (p *pinning) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	type answer struct {
-		digest schema.Digest
-		err    error
-	}
-	answers := map[string]*answer{}
-	room := make(chan struct{}, maxAsked)
-	var wg sync.WaitGroup
+	var refs []schema.ImageRef
 	for i := range p.Images {
-		img := &p.Images[i]
-		if img.State != "" || answers[img.ref.Tagged()] != nil {
-			continue
+		if img := &p.Images[i]; img.State == "" {
+			refs = append(refs, img.ref)
 		}
-		a := &answer{}
-		answers[img.ref.Tagged()] = a
-		wg.Go(func() {
-			room <- struct{}{}
-			defer func() { <-room }()
-			a.digest, a.err = p.tags.Digest(ctx, img.ref)
-		})
 	}
-	wg.Wait()
+	answers := askTags(ctx, p.tags, refs)
 	for i := range p.Images {
 		if img := &p.Images[i]; img.State == "" {
 			a := answers[img.ref.Tagged()]

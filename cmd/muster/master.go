@@ -29,6 +29,7 @@ type masterFlags struct {
 	noExec                         bool
 	secretIdentity                 string
 	lostAfter, planTimeout         time.Duration
+	placementWorkers               int
 	socket                         string
 	users                          userFlag
 }
@@ -46,22 +47,11 @@ func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().Var(&f.machineLife, "machine-life", "validity of a machine's certificate, which its agent renews after two thirds of it, 5s to 90d")
 	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to poll for new commits; those of a local repository are seen at once")
 	c.Flags().DurationVar(&f.lostAfter, "lost-after", model.DefaultLostAfter, "how long a machine may be silent before its tasks are rescheduled, 15s to 24h; jobs can override it")
+	c.Flags().IntVar(&f.placementWorkers, "placement-workers", 0, "how many machines are looked at at a time when tasks are placed, 1 to 32; where tasks are placed does not depend on it (default: one for each processor)")
 	c.Flags().BoolVar(&f.noExec, "no-exec", false, "disable muster exec")
 	c.Flags().DurationVar(&f.planTimeout, "plan-timeout", history.DefaultTimeout, "how long planning a commit may take, in a process beside the master, for muster history; 0 for no plans")
-	f.addAuth(c)
+	authFlags(c.Flags(), &f.auth)
 	c.Flags().StringVar(&f.logLevel, "log-level", logLevel, "minimum level of what is logged to stderr: debug, info, warn, error")
-}
-
-// addAuth adds what a repository that is asked over a network may need.
-func (f *masterFlags) addAuth(c *cobra.Command) {
-	s := c.Flags()
-	s.StringVar(&f.auth.User, "git-user", "", "user name for the repository's server (default: the URL's, else x-access-token with https and git with ssh)")
-	s.StringVar(&f.auth.TokenFile, "git-token-file", "", "file with the token or password for an https repository; read at each poll, so it can be renewed")
-	s.BoolVar(&f.auth.Bearer, "git-bearer", false, "send the token as a bearer token, not as the password of basic authentication")
-	s.StringVar(&f.auth.CAFile, "git-ca-file", "", "file with the certificate authorities of https servers, in PEM (default: the system's)")
-	s.StringVar(&f.auth.KeyFile, "git-key-file", "", "file with the private key for an ssh repository; it must not be readable by others")
-	s.StringVar(&f.auth.PassphraseFile, "git-key-passphrase-file", "", "file with the passphrase of that key")
-	s.StringVar(&f.auth.KnownHosts, "git-known-hosts", "", "file with the host keys of ssh servers, in known_hosts format; no other server is trusted")
 }
 
 // logger returns a logger to std.err of the level that the flags say.
@@ -102,8 +92,12 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	if f.planTimeout < 0 {
 		return cell.MasterConfig{}, invalid("such as --plan-timeout 2m; 0 for no plans", "--plan-timeout %s: want 0 or more", f.planTimeout)
 	}
+	if f.placementWorkers < 0 || f.placementWorkers > cell.MostPlacementWorkers {
+		return cell.MasterConfig{}, invalid("without the flag there is one for each processor", "--placement-workers %d: want 1 to %d", f.placementWorkers, cell.MostPlacementWorkers)
+	}
 	return cell.MasterConfig{
-		LostAfter: f.lostAfter, PKI: f.pki, SecretIdentity: f.secretIdentity, LinkListen: f.linkListen, MachineLife: life,
+		PlacementWorkers: f.placementWorkers,
+		LostAfter:        f.lostAfter, PKI: f.pki, SecretIdentity: f.secretIdentity, LinkListen: f.linkListen, MachineLife: life,
 		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
 		Exe: exe, Release: version, NoExec: f.noExec, Socket: f.socket, Users: f.users.users, PlanTimeout: f.planTimeout,
 		Ready: func(name, address, page string) {

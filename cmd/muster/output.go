@@ -42,6 +42,10 @@ func (f *outputFlag) Set(s string) error {
 	return nil
 }
 
+// outputVersion is the version of what validate, test, set, diff and vendor print as JSON, which
+// scripts keep: within it fields are added, and none is renamed, removed or used anew.
+const outputVersion = 1
+
 // printJSON writes v as indented JSON.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)

@@ -112,7 +112,7 @@ master unreachable).`,
 	root.SetHelpCommand(newHelp())
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		newInit(std), newValidate(std), newTest(std), newRender(std), newDiff(std), newExplain(std), newSet(std), newLSP(std), newPlan(std), newComment(std), newSchema(std), newImage(std), newSecret(std),
+		newInit(std), newValidate(std), newTest(std), newRender(std), newDiff(std), newExplain(std), newSet(std), newLSP(std), newPlan(std), newComment(std), newSchema(std), newVendor(std), newImage(std), newSecret(std),
 		newDev(std), newMaster(std), newHollow(std), newPKI(std), newDemo(std),
 		newStatus(std), newEndpoints(std), newServices(std), newTop(std), newWhy(std), newEvents(std), newHistory(std), newPage(std), newLogs(std), newExec(std), newCp(std), newWait(std), newReconcile(std), newSuspend(std), newResume(std), newRestart(std), newRollback(std), newMachine(std),
 		newSimulate(std), newCheckpoint(std),

@@ -54,7 +54,7 @@ as muster explain prints it. VALUE is a text where the field is one, else as in 
 			d := string(diff.Diff("a/"+change.Path, change.Old, "b/"+change.Path, change.New))
 			switch {
 			case out.value == "json":
-				return printJSON(std.out, setResult{Position: change.Position, Changed: changed, Written: changed && !dry, Diff: d})
+				return printJSON(std.out, setResult{Version: outputVersion, Position: change.Position, Changed: changed, Written: changed && !dry, Diff: d})
 			case !changed:
 				fmt.Fprintf(std.out, "%s: %s of %s has this value already\n", change.Position, args[1], args[0])
 			case dry:
@@ -75,6 +75,7 @@ as muster explain prints it. VALUE is a text where the field is one, else as in 
 type setResult struct {
 	schema.Position // of the value before; line 0 if it was not set
 
+	Version int    `json:"version"`
 	Changed bool   `json:"changed"`
 	Written bool   `json:"written"`
 	Diff    string `json:"diff"`

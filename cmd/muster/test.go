@@ -103,15 +103,16 @@ func (c *compiledRepo) tested(ctx context.Context, compiler *compile.Compiler) e
 
 // testReport is what `muster test -o json` prints.
 type testReport struct {
-	Passed int                  `json:"passed"`
-	Failed int                  `json:"failed"`
-	Tests  []compile.TestResult `json:"tests"`
+	Version int                  `json:"version"`
+	Passed  int                  `json:"passed"`
+	Failed  int                  `json:"failed"`
+	Tests   []compile.TestResult `json:"tests"`
 	// Diagnostics are the errors of the repository itself.
 	Diagnostics []schema.Diagnostic `json:"diagnostics"`
 }
 
 func printTests(std stdio, format string, verbose bool, c *compiledRepo, results []compile.TestResult) error {
-	r := testReport{Tests: append([]compile.TestResult{}, results...), Diagnostics: []schema.Diagnostic{}}
+	r := testReport{Version: outputVersion, Tests: append([]compile.TestResult{}, results...), Diagnostics: []schema.Diagnostic{}}
 	var failed error
 	for _, d := range c.diagnostics {
 		if d.Severity == schema.Error {

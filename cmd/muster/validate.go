@@ -22,17 +22,22 @@ import (
 )
 
 func newValidate(std stdio) *cobra.Command {
-	var rev, at string
-	var tests, noCache bool
+	var v validation
+	var at string
 	var out, colour *outputFlag
 	c := &cobra.Command{
 		Use:   "validate [DIR]",
-		Short: "check a config repository offline, as the master will",
+		Short: "check a config repository without a cell, as the master will",
 		Long: `Check the config repository at DIR (default: the current directory) as the master
 will: compile it, and check ownership and quota. It needs no cell, so it cannot check
 that the machines have the capacity for the quotas. Quotas that are valid now count, or
 those at the time of --at. The tests of the repository are run, too: see muster test.
 Exits 2 when there is an error.
+
+Where it refuses an image that has a tag and no digest, it asks the registry what the tag
+stands for, so that the error has the reference to write, or says why it is not known.
+That takes at most 5 s and never changes the verdict; --offline leaves it out. Registries
+that want a user get what docker login has stored, as from muster image pin.
 
 What a package was compiled to is remembered in the directory of git, for as long as
 nothing changes that it depends on: the next time only what changed is compiled.
@@ -50,23 +55,8 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 			if err != nil {
 				return err
 			}
-			tree, err := readTree(cmd.Context(), operand(args), rev)
+			c, err := v.run(cmd.Context(), operand(args), when)
 			if err != nil {
-				return err
-			}
-			compiler, done, err := validator(operand(args), noCache)
-			if err != nil {
-				return err
-			}
-			defer done()
-			c, err := compileTree(cmd.Context(), compiler, tree, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
-				return reconciler.Check(c, when)
-			})
-			if err != nil {
-				return err
-			}
-			c.dir = operand(args)
-			if err := c.beside(cmd.Context(), rev, compiler, tests); err != nil {
 				return err
 			}
 			return printVerdict(std, out.value, coloured(colour.value, std.out), c)
@@ -74,12 +64,44 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 	}
 	colour = &outputFlag{value: "auto", formats: []string{"auto", "always", "never"}}
 	c.Flags().Var(colour, "color", "colour of text: auto (on a terminal, unless NO_COLOR is set), always, never")
-	c.Flags().StringVar(&rev, "rev", "", "commit, branch or tag to check instead of the work tree")
-	c.Flags().BoolVar(&tests, "tests", true, "run the tests in files _test.cue, too; a test that fails is an error")
+	c.Flags().StringVar(&v.rev, "rev", "", "commit, branch or tag to check instead of the work tree")
+	c.Flags().BoolVar(&v.tests, "tests", true, "run the tests in files _test.cue, too; a test that fails is an error")
 	c.Flags().StringVar(&at, "at", "", "time (RFC 3339) to check quotas for, instead of now")
-	c.Flags().BoolVar(&noCache, "no-cache", false, "compile all packages anew, and remember none")
+	c.Flags().BoolVar(&v.noCache, "no-cache", false, "compile all packages anew, and remember none")
+	addOffline(c, &v.offline)
 	out = addOutput(c, "text", "json", "github", "sarif")
 	return c
+}
+
+// validation is how a repository is checked.
+type validation struct {
+	rev                     string // "" is the work tree
+	tests, noCache, offline bool
+}
+
+// run checks the repository at dir for a time.
+func (v *validation) run(ctx context.Context, dir string, when time.Time) (*compiledRepo, error) {
+	tree, err := readTree(ctx, dir, v.rev)
+	if err != nil {
+		return nil, err
+	}
+	compiler, done, err := validator(dir, v.noCache)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	c, err := compileTree(ctx, compiler, tree, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
+		return reconciler.Check(c, when)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.dir = dir
+	if err := c.beside(ctx, v.rev, compiler, v.tests); err != nil {
+		return nil, err
+	}
+	tagHints{v.offline, tagPatience}.fill(ctx, c.diagnostics)
+	return c, nil
 }
 
 // timeOf returns the time of --at, now if it is not given.
@@ -124,7 +146,7 @@ func printVerdict(std stdio, format string, p screen.Painter, c *compiledRepo) e
 	var err error
 	switch format {
 	case "json":
-		err = printJSON(std.out, verdict{Valid: errs == 0, Diagnostics: append([]schema.Diagnostic{}, c.diagnostics...)})
+		err = printJSON(std.out, verdict{Version: outputVersion, Valid: errs == 0, Diagnostics: append([]schema.Diagnostic{}, c.diagnostics...)})
 	case "github":
 		printGitHub(std.out, c)
 	case "sarif":

@@ -54,6 +54,9 @@ type Container struct {
 	Kernel bool     `json:"kernel,omitempty"`
 	Binds  []string `json:"binds,omitempty"`
 	ID     string   `json:"id,omitempty"`
+	// OwnsNetwork says that there is a network namespace that is the user namespace's, in which its user 0
+	// has all rights. It has only lo.
+	OwnsNetwork bool `json:"ownsNetwork,omitempty"`
 }
 
 // DeviceFile is one by the numbers of its device.
@@ -72,12 +75,14 @@ type Directory struct {
 
 // The names in a bundle.
 const (
-	// Root is the root directory, Users a file that holds the user namespace, and First the
-	// program of the first process. State is a directory of the runtime's own.
-	Root  = "rootfs"
-	Users = "users"
-	First = "first"
-	State = "state"
+	// Root is the root directory, Users a file that holds the user namespace, Network one that holds
+	// the network namespace that is its, and First the program of the first process. State is a directory
+	// of the runtime's own.
+	Root    = "rootfs"
+	Users   = "users"
+	Network = "network"
+	First   = "first"
+	State   = "state"
 
 	bundleDir   = "bundle" // in the incarnation's directory
 	configFile  = "config.json"

@@ -12,4 +12,4 @@ var errMachine = fmt.Errorf("containers on %s are not supported yet", runtime.GO
 
 func writeFirst(string) error { return errMachine }
 
-func forkIdle() (int, error) { return 0, errMachine }
+func forkIdle(uintptr) (int, error) { return 0, errMachine }

@@ -15,7 +15,7 @@ func TestIdle(t *testing.T) {
 	t.Parallel()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	pid, err := forkIdle()
+	pid, err := forkIdle(0)
 	if err != nil {
 		t.Skipf("NOT TESTED: %v", err)
 	}

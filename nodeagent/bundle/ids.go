@@ -83,12 +83,17 @@ func (n *namespace) close() error {
 
 // userNamespace makes a user namespace with the container's maps, mounts it at Users, and
 // opens it. What its users have of what the kernel counts for each user counts for who has
-// made it, too: that is the owner, and not root, of which it would be all containers.
+// made it, too: that is the owner, and not root, of which it would be all containers. A network
+// namespace of its own is mounted at Network.
 func (c *Container) userNamespace() (*namespace, error) {
 	if err := setEffective(c.Users.Outside); err != nil {
 		return nil, fmt.Errorf("user namespace: %w", err)
 	}
-	pid, err := forkIdle()
+	others := uintptr(0)
+	if c.OwnsNetwork {
+		others = unix.CLONE_NEWNET
+	}
+	pid, err := forkIdle(others)
 	if back := setEffective(0); back != nil || err != nil {
 		return nil, fmt.Errorf("user namespace: %w", errors.Join(err, back))
 	}
@@ -103,10 +108,15 @@ func (c *Container) userNamespace() (*namespace, error) {
 // hold completes the user namespace of a process, and has it in a file.
 func (c *Container) hold(pid int) (*os.File, error) {
 	proc := "/proc/" + strconv.Itoa(pid)
-	if err := errors.Join(c.Users.write(proc+"/uid_map"), c.Groups.write(proc+"/gid_map"), os.WriteFile(Users, nil, 0o600)); err != nil {
+	if err := errors.Join(c.Users.write(proc+"/uid_map"), c.Groups.write(proc+"/gid_map")); err != nil {
 		return nil, err
 	}
-	if err := unix.Mount(proc+"/ns/user", Users, "", unix.MS_BIND, ""); err != nil {
+	if c.OwnsNetwork {
+		if err := bindTo(proc+"/ns/net", Network); err != nil {
+			return nil, fmt.Errorf("mount: %w", err)
+		}
+	}
+	if err := bindTo(proc+"/ns/user", Users); err != nil {
 		return nil, fmt.Errorf("mount: %w", err)
 	}
 	return os.Open(Users)

@@ -53,7 +53,7 @@ func describe(cfg *Config, index int) schema.MachineInfo {
 			"memory.bytes": strconv.FormatInt(kind.ram, 10), "disk.kind": "ssd",
 			"isolation.cgroups": "v2", "isolation.namespaces": "true", "isolation.network": "true", "isolation.users": "true", "isolation.user": "true",
 			schema.HasContainers: "true", schema.Crun.Attribute(): "true",
-			"isolation.seccomp": "true", "isolation.capabilities": "true", "isolation.io": "true",
+			"isolation.seccomp": "true", "isolation.capabilities": "true", schema.HasCapabilityChoice: "true", schema.CapabilityAttribute("NET_BIND_SERVICE"): "true", "isolation.io": "true",
 			"rack": fmt.Sprintf("r%04d", rack), "zone": fmt.Sprintf("z%02d", rack/racksPerZone),
 		},
 		Notes: []string{"a hollow machine: its tasks are simulated"},

@@ -82,7 +82,7 @@ func (s *Store) archiveFrom(from string, sum digest.Digest, by Access) (reposito
 	case !digestForm.MatchString(sum.String()):
 		return bad("%.100q is no digest of the form sha256: and 64 hexadecimal digits in lower case", sum)
 	}
-	h := host{registry: u.Host, url: u.Scheme + "://" + u.Host, insecure: s.client.plain(u.Host), logins: by.Logins[u.Host]}
+	h := host{registry: u.Host, url: u.Scheme + "://" + u.Host, insecure: s.client.plain(u.Host), floor: s.client.floor, logins: by.Logins[u.Host]}
 	return repository{client: s.client, hosts: []host{h}, name: u.Host + u.Path, exact: u}, nil
 }
 

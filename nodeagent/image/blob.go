@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -102,6 +103,7 @@ type blob struct {
 	offset int64
 	body   io.ReadCloser
 	came   int64 // over this connection
+	ended  error // with which the connection ended that b.body was
 	resume int64 // how often it was asked for again
 	others []string
 	peer   bool // body is another machine's
@@ -110,6 +112,11 @@ type blob struct {
 // read is io.Reader's Read. Errors are those of Ensure.
 func (b *blob) read(ctx context.Context, p []byte) (int, error) {
 	for b.offset != b.size {
+		if err := b.ended; err != nil {
+			if b.ended, err = nil, b.broken(ctx, err); err != nil {
+				return 0, err
+			}
+		}
 		if b.body == nil {
 			if err := b.open(ctx); err != nil {
 				if err := b.next(err); err != nil {
@@ -119,15 +126,12 @@ func (b *blob) read(ctx context.Context, p []byte) (int, error) {
 			}
 		}
 		n, err := b.receive(p)
-		switch {
-		case b.size < 0 && b.offset > b.limit:
+		b.ended = err
+		if b.size < 0 && b.offset > b.limit {
 			return 0, fail(ErrInvalid, b.of(), "it has more than %d bytes", b.limit)
-		case n > 0:
+		}
+		if n > 0 {
 			return n, nil
-		case err != nil && b.offset != b.size:
-			if err := b.broken(ctx, err); err != nil {
-				return 0, err
-			}
 		}
 	}
 	return 0, io.EOF
@@ -227,11 +231,24 @@ func (b *blob) broken(ctx context.Context, err error) error {
 	if b.peer { // which is not asked again
 		return nil
 	}
+	if _, slow := errors.AsType[*slowError](err); slow && b.hosts[0].floor > b.client.floor {
+		b.putLast(err)
+		return nil
+	}
 	if b.came > 0 && b.resume < mostResumes+b.offset/resumeBytes {
 		b.resume++
 		return nil
 	}
 	return b.next(err)
+}
+
+// putLast has the first host asked after all others, and then with more patience: better a slow
+// one than none.
+func (b *blob) putLast(err error) {
+	b.others = append(b.others, err.Error())
+	h := b.hosts[0]
+	h.floor = b.client.floor
+	b.hosts = append(slices.Clone(b.hosts[1:]), h)
 }
 
 // next goes on with the next host, or returns the error.

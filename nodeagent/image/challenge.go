@@ -146,7 +146,7 @@ func (c *client) token(ctx context.Context, h host, a asking, ch challenge) (gra
 		header.Set("Authorization", a.as.basic())
 	}
 	of := fmt.Sprintf("%s, token server %s", h.registry, realm.Host)
-	res, err := c.follow(ctx, request{of: of, url: realm, header: header, insecure: h.insecure})
+	res, err := c.follow(ctx, request{of: of, url: realm, header: header, insecure: h.insecure, floor: c.floor})
 	if err != nil {
 		return grant{}, err
 	}

@@ -26,6 +26,8 @@ type client struct {
 	loopback    bool // registries on a loopback address are insecure, too
 	mirrors     map[string][]string
 	stall       time.Duration
+	floor       int64 // as Config
+	window      time.Duration
 	now         func() time.Time
 	traffic     atomic.Int64 // bytes of blobs
 
@@ -37,7 +39,8 @@ type client struct {
 func newClient(cfg *Config) *client {
 	c := &client{
 		transport: cfg.Transport, credentials: cfg.Credentials, insecure: map[string]bool{}, loopback: cfg.InsecureLoopback,
-		mirrors: cfg.Mirrors, stall: cmp.Or(cfg.Stall, defaultStall), now: cfg.Now, grants: map[grantKey]grant{},
+		mirrors: cfg.Mirrors, stall: cmp.Or(cfg.Stall, defaultStall), floor: cmp.Or(cfg.Floor, defaultFloor), window: cmp.Or(cfg.Window, defaultWindow),
+		now: cfg.Now, grants: map[grantKey]grant{},
 	}
 	if c.transport == nil {
 		c.transport = http.DefaultTransport
@@ -59,6 +62,7 @@ type host struct {
 	registry string // as it is configured: its credentials are for it alone
 	url      string // scheme and address
 	insecure bool   // http is good enough
+	floor    int64  // bytes a second; with less it is slow
 	logins   []Login
 }
 
@@ -70,8 +74,11 @@ func (c *client) hosts(registry string, by Access) []host {
 		mirrors = by.Mirrors[registry]
 	}
 	var out []host
-	for _, name := range append(append([]string{}, mirrors...), registry) {
-		h := host{registry: name, insecure: c.plain(name), logins: by.Logins[name]}
+	for i, name := range append(append([]string{}, mirrors...), registry) {
+		h := host{registry: name, insecure: c.plain(name), floor: c.floor, logins: by.Logins[name]}
+		if i < len(mirrors) {
+			h.floor *= quickFloor
+		}
 		scheme, address := "https", name
 		if h.insecure {
 			scheme = "http"
@@ -92,6 +99,7 @@ type request struct {
 	url      *url.URL
 	header   http.Header
 	insecure bool
+	floor    int64
 }
 
 // mostRedirects bounds how often one request is sent elsewhere.
@@ -134,7 +142,7 @@ func (c *client) follow(ctx context.Context, r request) (*http.Response, error) 
 }
 
 // send sends one request. The body of the answer ends with ErrSlow when nothing comes
-// for c.stall while it is read.
+// for c.stall while it is read, or less than the floor of r.
 func (c *client) send(ctx context.Context, r request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(c.stall, func() { cancel(errStalled) })
@@ -155,7 +163,7 @@ func (c *client) send(ctx context.Context, r request) (*http.Response, error) {
 		return nil, err
 	}
 	res.Request = req
-	res.Body = &body{of: r.of, body: res.Body, client: c, timer: timer, cause: func() error { return context.Cause(ctx) }, cancel: func() { cancel(nil) }}
+	res.Body = &body{of: r.of, body: res.Body, client: c, timer: timer, pace: pace{floor: r.floor, window: c.window}, cause: func() error { return context.Cause(ctx) }, cancel: func() { cancel(nil) }}
 	return res, nil
 }
 
@@ -182,6 +190,7 @@ type body struct {
 	body   io.ReadCloser
 	client *client
 	timer  *time.Timer
+	pace   pace
 	cause  func() error
 	cancel func()
 }
@@ -189,12 +198,28 @@ type body struct {
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	b.timer.Reset(b.client.stall)
+	began := b.client.now()
 	n, err := b.body.Read(p)
 	b.timer.Stop()
-	if err != nil && !errors.Is(err, io.EOF) {
+	rate, slow := b.pace.add(n, b.client.now().Sub(began))
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
 		err = b.client.connection(b.of, err, b.cause())
+	case err == nil && slow:
+		err = &failure{kind: ErrSlow, of: b.of, why: &slowError{rate, b.pace.floor, b.client.window}}
 	}
 	return n, err
+}
+
+// slowError is that of a connection that brings less than it must.
+type slowError struct {
+	rate, floor int64 // bytes a second
+	window      time.Duration
+}
+
+// Error implements error.
+func (e *slowError) Error() string {
+	return fmt.Sprintf("%d bytes a second for %v, less than %d", e.rate, e.window, e.floor)
 }
 
 // Close implements io.Closer.
@@ -257,7 +282,7 @@ func (c *client) getAs(ctx context.Context, h host, a ask, l *Login) (*http.Resp
 		if g.header != "" {
 			sent.Set("Authorization", g.header)
 		}
-		res, err := c.follow(ctx, request{method: a.method, of: of, url: u, header: sent, insecure: h.insecure})
+		res, err := c.follow(ctx, request{method: a.method, of: of, url: u, header: sent, insecure: h.insecure, floor: h.floor})
 		if err != nil {
 			return nil, err
 		}

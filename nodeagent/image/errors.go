@@ -16,7 +16,8 @@ var (
 	// ErrUnavailable: no registry that may have it answers: down, refused, unknown
 	// host, a 5xx status, or 429. See After.
 	ErrUnavailable = errors.New("registry unavailable")
-	// ErrSlow: the registry answers, and sends nothing for Config.Stall.
+	// ErrSlow: the registry answers, and sends nothing for Config.Stall, or less
+	// than Config.Floor for Config.Window.
 	ErrSlow = errors.New("registry too slow")
 	// ErrUnauthorized: the registry wants other credentials, or none were given (401, 403).
 	ErrUnauthorized = errors.New("not authorized by the registry")

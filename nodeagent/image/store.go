@@ -58,6 +58,8 @@ type Config struct {
 	MaxBytes      int64         // of the whole store; zero: as much as the disk has
 	Parallel      int           // layers of one image that are pulled at once; 3
 	Stall         time.Duration // a connection that brings nothing for as long is slow; 30 s
+	Floor         int64         // bytes a second; a connection that brings less for Window is slow; 1 KiB
+	Window        time.Duration // 30 s
 
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time

@@ -276,13 +276,13 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 	}
 	score, limits := strconv.Itoa(b.spec.OOMScoreAdj), b.spec.Rlimits.list()
 	size := roomOf(entryRoom+childStack+len(limits)*int(unsafe.Sizeof(limit{}))+len(b.filter)*instruction+len(b.spec.Cgroups)*int(unsafe.Sizeof(uintptr(0))),
-		[]string{score, scoreFile, procType, procPath}, b.way(), paths, o.command, o.env)
+		[]string{score, scoreFile, procType, procPath, hidden, hiddenType, hiddenOptions}, b.way(), paths, o.command, o.env)
 	if err := b.room.reset(size); err != nil {
 		return nil, nil, err
 	}
 	e := &put(b.room, []entry{{
 		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty, program: uintptr(o.program), scope: b.scope, unbound: b.unbound && b.rooms&unix.CLONE_NEWUSER == 0,
-		ofKernel: ofKernel{makes: uintptr(b.makes), whole: b.spec.HasKernel()}, keeps: uintptr(b.spec.keeps()), score: put(b.room, []byte(score)), limits: put(b.room, limits), approach: approach{contained: b.spec.Container != nil && !b.spec.HasKernel(), main: o.main},
+		ofKernel: ofKernel{makes: uintptr(b.makes), whole: b.spec.HasKernel()}, rights: rights{uintptr(b.spec.keeps()), b.spec.ambient()}, score: put(b.room, []byte(score)), limits: put(b.room, limits), approach: approach{contained: b.spec.Container != nil && !b.spec.HasKernel(), main: o.main},
 		scratch: scratch{how: workdirHow, lo: loopbackUp, kept: capabilitySets(b.spec.keeps()), zero: [1]byte{'0'}, page: uintptr(os.Getpagesize() - 1)},
 	}})[0]
 	if b.rooms&unix.CLONE_NEWPID != 0 && (b.rooms&unix.CLONE_NEWUSER == 0 || b.spec.Container != nil) { // only root has containers
@@ -316,7 +316,7 @@ const entryRoom = int(unsafe.Sizeof(entry{})+unsafe.Sizeof(unix.SockFprog{})) + 
 
 // strings puts what the child is given as text in the kernel's form.
 func (e *entry) strings(b *beside, paths []string, o *order) error {
-	var errs [7]error
+	var errs [10]error
 	var argv, envp []*byte
 	e.scoreFile, errs[0] = b.room.text(scoreFile)
 	argv, errs[2] = b.room.texts(o.command)
@@ -324,6 +324,11 @@ func (e *entry) strings(b *beside, paths []string, o *order) error {
 	e.paths, errs[4] = b.room.texts(paths)
 	e.procType, errs[5] = b.room.text(procType)
 	e.procMount, errs[6] = b.room.text(procPath)
+	if b.makes != 0 && b.spec.relayed() {
+		e.hides, errs[7] = b.room.text(hidden)
+		e.hideType, errs[8] = b.room.text(hiddenType)
+		e.hideOptions, errs[9] = b.room.text(hiddenOptions)
+	}
 	way := b.way()
 	e.way, errs[1] = b.room.texts(way)
 	e.way = e.way[:len(way)]

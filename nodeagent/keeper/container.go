@@ -21,7 +21,8 @@ type Container struct {
 	IPC string `json:"ipc,omitempty"`
 	// Network says that lo, of a network namespace of its own, is to be brought up.
 	Network bool `json:"network,omitempty"`
-	// JoinNetwork is that of Sandbox.
+	// JoinNetwork is that of Sandbox. A Kernel is in a network namespace of its own, whose packets go
+	// there and come from there.
 	JoinNetwork string `json:"joinNetwork,omitempty"`
 	// Terminals says that it has terminals of its own.
 	Terminals bool `json:"terminals,omitempty"`
@@ -46,12 +47,32 @@ func (s *Spec) inside() *User {
 // which the task is in: see kernel.go.
 func (s *Spec) HasKernel() bool { return s.Container != nil && s.Container.Kernel }
 
+// relayed reports whether the task is in a kernel that has a network namespace, from which all goes over another one,
+// that the task joins: whoever is nobody may take no packets from an interface of root's.
+func (s *Spec) relayed() bool { return s.HasKernel() && s.Container.JoinNetwork != "" }
+
+// hidden is what a runtime that takes packets is not to see: it takes the presence of a file in it for that it is in
+// the machine's own network namespace, where it would take the machine's packets. Kernels of today have it in each one.
+const (
+	hidden        = "/proc/sys/net/core"
+	hiddenType    = "tmpfs"
+	hiddenOptions = "size=4k"
+)
+
 // keeps returns the capabilities that the task keeps, as bits.
 func (s *Spec) keeps() uint64 {
+	kept := s.Capabilities
 	if c := s.Container; c != nil && c.Users.Inside == 0 {
-		return c.Capabilities
+		kept |= c.Capabilities
 	}
-	return 0
+	return kept
+}
+
+// ambient reports whether what the task keeps must be handed on to what it executes: root has
+// it without that, and others have it not.
+func (s *Spec) ambient() bool {
+	u := s.inside()
+	return s.keeps() != 0 && u != nil && u.UID != 0
 }
 
 // rooms are the namespaces that a runtime makes for it, as flags of setns.

@@ -31,9 +31,9 @@ type entry struct {
 	score     []byte
 	scoreFile *byte
 	limits    []limit
-	unbound   bool    // its bounding set is empty from the fork on
-	keeps     uintptr // capabilities, as bits
-	switches  bool    // to another user and group
+	unbound   bool // its bounding set is empty from the fork on
+	rights    rights
+	switches  bool // to another user and group
 	uid, gid  uintptr
 	scope     uintptr         // see newScope; 0: none
 	filter    *unix.SockFprog // nil: none
@@ -53,7 +53,9 @@ type ofKernel struct {
 	makes     uintptr
 	procType  *byte // with makes: of the file system of processes,
 	procMount *byte // and where it is mounted
-	whole     bool  // it keeps all capabilities
+	// hides is a directory of that file system with nothing in it: see hidden; nil: none. Its type and options follow.
+	hides, hideType, hideOptions *byte
+	whole                        bool // it keeps all capabilities
 }
 
 // approach is how the working directory is entered.
@@ -354,6 +356,11 @@ func (e *entry) join() syscall.Errno {
 		if _, _, errno := syscall.RawSyscall6(unix.SYS_MOUNT, uintptr(unsafe.Pointer(e.procType)), uintptr(unsafe.Pointer(e.procMount)), uintptr(unsafe.Pointer(e.procType)), unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, 0, 0); errno != 0 {
 			return errno
 		}
+		if e.hides != nil {
+			if _, _, errno := syscall.RawSyscall6(unix.SYS_MOUNT, uintptr(unsafe.Pointer(e.hideType)), uintptr(unsafe.Pointer(e.hides)), uintptr(unsafe.Pointer(e.hideType)), unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, uintptr(unsafe.Pointer(e.hideOptions)), 0); errno != 0 {
+				return errno
+			}
+		}
 	}
 	if e.main && (e.rooms|e.makes)&unix.CLONE_NEWNET != 0 {
 		e.record.step = 'o'
@@ -413,6 +420,11 @@ var workdirHow = unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLO
 //go:norace
 //go:nosplit
 func (e *entry) become(uid, gid uintptr) syscall.Errno {
+	if e.rights.ambient {
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1, 0, 0, 0, 0); errno != 0 {
+			return errno
+		}
+	}
 	if _, _, errno := syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
 		return errno
 	}
@@ -490,7 +502,7 @@ func (e *entry) disarm() syscall.Errno {
 	}
 	if !e.unbound && !e.whole {
 		for c := range uintptr(capabilities) { // see dropBounding
-			if e.keeps>>c&1 == 0 {
+			if e.rights.keeps>>c&1 == 0 {
 				_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
 			}
 		}
@@ -520,14 +532,7 @@ func (e *entry) disarm() syscall.Errno {
 	if e.whole {
 		return 0
 	}
-	e.record.step = 'k'
-	_, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
-	if errno != 0 && errno != unix.EINVAL { // EINVAL: older than they are
-		return errno
-	}
-	e.header.Version = unix.LINUX_CAPABILITY_VERSION_3
-	_, _, errno = syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&e.header)), uintptr(unsafe.Pointer(&e.kept[0])), 0)
-	return errno
+	return e.drop()
 }
 
 // execute becomes the command. It returns only when that has failed.
@@ -579,7 +584,7 @@ var loopbackUp = interfaceFlags{name: [unix.IFNAMSIZ]byte{'l', 'o'}, flags: unix
 
 // steps names those of the child.
 var steps = map[byte]string{
-	'q': "mount /proc", 'o': "bring up lo", 'v': "not to be looked into", 'n': "enter a namespace", 'f': "fork in the pid namespace", 'j': "join the cgroup", entering: "enter the working directory",
+	'q': "mount /proc, or in it", 'o': "bring up lo", 'v': "not to be looked into", 'n': "enter a namespace", 'f': "fork in the pid namespace", 'j': "join the cgroup", entering: "enter the working directory",
 	'l': "set a limit", 'd': "hand on a descriptor", 's': "begin a session", 't': "take the terminal", 'w': "no_new_privs", 'a': "landlock", 'm': "seccomp",
 	'u': "become the task's user", 'k': "drop the capabilities", 'h': "follow the keeper", 'y': "execute what copies", executing: "execute the command",
 }

@@ -56,6 +56,9 @@ type Spec struct {
 	// Filter is a seccomp program in the kernel's form, installed as the last
 	// step before the command; empty: none.
 	Filter []byte `json:"filter,omitempty"`
+	// Capabilities, as bits, are kept by the main process, whoever its user is, and by commands
+	// beside it; in a container those of Container come on top for user 0.
+	Capabilities uint64 `json:"capabilities,omitempty"`
 	// Scoped keeps the task from abstract unix sockets that are not its own, see CanScope.
 	Scoped bool `json:"scoped,omitempty"`
 	// Rlimits are set before the command; nil: those of the keeper.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/bundle"
 	"github.com/musterhq/muster/nodeagent/cgroup"
+	"github.com/musterhq/muster/nodeagent/relay"
 )
 
 // A task with a Kernel is in one of its own, in user space: none of its processes is one of
@@ -81,7 +82,7 @@ func (h *holder) startKernel() error {
 		if err := h.await(); err != nil {
 			return err
 		}
-		if err := h.forkRuntime(); err != nil {
+		if err := h.networked(h.forkRuntime); err != nil {
 			return err
 		}
 		return h.awaitKernel()
@@ -104,6 +105,35 @@ func configFor(config []byte, command, env []string, dir string) ([]byte, error)
 		return nil, err
 	}
 	return json.Marshal(all)
+}
+
+// networked calls start in the network namespace that the runtime is to be in. The working directory is the bundle.
+func (h *holder) networked(start func() error) error {
+	if !h.spec.relayed() {
+		return start()
+	}
+	first, err := os.Open(h.spec.Container.JoinNetwork)
+	if err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	defer first.Close()
+	second, err := os.Open(bundle.Network)
+	if err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	defer second.Close()
+	if h.relay, err = relay.Open(first, second); err != nil {
+		return err
+	}
+	return relay.In(second, start)
+}
+
+// leaveNetwork gives up what is between the task and its network.
+func (h *holder) leaveNetwork() error {
+	if h.relay == nil {
+		return nil
+	}
+	return h.relay.Close()
 }
 
 // forkRuntime forks the runtime, in the task's cgroups. The working directory is the bundle.

@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/bundle"
 	"github.com/musterhq/muster/nodeagent/cgroup"
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/nodeagent/relay"
 	"github.com/musterhq/muster/schema/atomicfile"
 	"github.com/musterhq/muster/schema/filelock"
 )
@@ -112,6 +113,7 @@ type holder struct {
 	mainEnds chan mainEnd // from the first process, once; nil without
 	status   syscall.WaitStatus
 	exit     Exit
+	relay    *relay.Relay // of a task that is relayed
 }
 
 // keep runs the task of dir to its end.
@@ -470,7 +472,7 @@ func (h *holder) finish(tries int) int {
 	if h.outputs != nil {
 		h.outputs.end()
 	}
-	err := errors.Join(h.spec.dropSecrets(), h.writeExit(tries), h.groups.Remove())
+	err := errors.Join(h.leaveNetwork(), h.spec.dropSecrets(), h.writeExit(tries), h.groups.Remove()) // the next one may begin once the end is written
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "muster-keeper:", err)
 		return 1

@@ -3,6 +3,8 @@ package keeper
 import (
 	"errors"
 	"fmt"
+	"math/bits"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +39,11 @@ func disarm(spec *Spec) error {
 		return err
 	}
 	if u := spec.inside(); u != nil {
+		if spec.ambient() {
+			if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
+				return fmt.Errorf("keep capabilities: %w", err)
+			}
+		}
 		if err := becomeUser(*u); err != nil {
 			return err
 		}
@@ -49,14 +56,59 @@ func disarm(spec *Spec) error {
 	if err := unix.Capset(&header, &kept[0]); err != nil {
 		return fmt.Errorf("drop the capabilities: %w", err)
 	}
+	return raiseAmbient(spec)
+}
+
+// raiseAmbient has what is executed keep what the task keeps.
+func raiseAmbient(spec *Spec) error {
+	if !spec.ambient() {
+		return nil
+	}
+	for kept := spec.keeps(); kept != 0; kept &= kept - 1 {
+		c := bits.TrailingZeros64(kept)
+		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(c), 0, 0); err != nil {
+			return fmt.Errorf("hand on capability %d: %w", c, err)
+		}
+	}
 	return nil
 }
 
-// capabilitySets are those of a process with the capabilities of kept, as bits. Only user 0
-// of a container has any, and what it executes has them too.
+// capabilitySets are those of a process with the capabilities of kept, as bits. What user 0
+// executes has them too; for others see raiseAmbient.
 func capabilitySets(kept uint64) [2]unix.CapUserData {
 	low, high := uint32(kept), uint32(kept>>32)
 	return [2]unix.CapUserData{{Effective: low, Permitted: low, Inheritable: low}, {Effective: high, Permitted: high, Inheritable: high}}
+}
+
+// rights are the capabilities that the command keeps.
+type rights struct {
+	keeps   uintptr // as bits
+	ambient bool    // what is executed has them although its user is not 0
+}
+
+// drop gives up capabilities.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) drop() syscall.Errno {
+	e.record.step = 'k'
+	_, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
+	if errno != 0 && errno != unix.EINVAL { // EINVAL: older than they are
+		return errno
+	}
+	e.header.Version = unix.LINUX_CAPABILITY_VERSION_3
+	if _, _, errno = syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&e.header)), uintptr(unsafe.Pointer(&e.kept[0])), 0); errno != 0 || !e.rights.ambient {
+		return errno
+	}
+	for c := range uintptr(capabilities) { // see raiseAmbient
+		if e.rights.keeps>>c&1 == 1 {
+			if _, _, errno = syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0, 0); errno != 0 {
+				return errno
+			}
+		}
+	}
+	return 0
 }
 
 // dropBounding empties the bounding set but for kept: no program that is executed has

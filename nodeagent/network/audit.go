@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent/network/namespace"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -68,7 +69,7 @@ func (m *Manager) links() []string {
 // auditTask puts back what is missing of a task's network, and returns what that was.
 func (m *Manager) auditTask(name string) (what string, err error) {
 	t := m.tasks[name]
-	if !held(t.Namespace) {
+	if !namespace.Held(t.Namespace) {
 		return "", errors.New("its namespace is not held any more: the task has no network until it starts again")
 	}
 	l, err := m.link.LinkByName(name)
@@ -122,7 +123,7 @@ func (m *Manager) firewallWhole() (bool, error) {
 	t := &nftables.Table{Name: m.names.table(), Family: nftables.TableFamilyINet}
 	want := map[string]int{sourceChain: 1}
 	for _, s := range m.made.All() {
-		for _, r := range m.made.Ranges {
+		for _, r := range translated(m.made) {
 			if s.Addr().Is4() == r.Addr().Is4() {
 				want[natChain]++
 			}

@@ -32,7 +32,7 @@ func (m *Manager) setFirewall(n *schema.MachineNetwork) error {
 	c.DelTable(t)
 	c.AddTable(t)
 	out := c.AddChain(&nftables.Chain{Name: natChain, Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
-	for _, r := range n.Ranges {
+	for _, r := range translated(n) {
 		unless, err := unlessBeyond(c, t, m.beyond, r.Addr().Is4())
 		if err != nil {
 			return fmt.Errorf("nftables: table %s: %w", t.Name, err)
@@ -51,6 +51,14 @@ func (m *Manager) setFirewall(n *schema.MachineNetwork) error {
 	}
 	m.spared = m.beyond
 	return nil
+}
+
+// translated returns the ranges beyond which packets of tasks come from the machine.
+func translated(n *schema.MachineNetwork) []netip.Prefix {
+	if n.Mode == schema.ModeNone {
+		return nil // all know the way back
+	}
+	return n.Ranges
 }
 
 // addSources has packets of a task that come from an address to which the machine has no route by the

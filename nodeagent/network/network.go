@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent/network/namespace"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -30,7 +31,9 @@ type Config struct {
 	// Address is at which other machines reach this one, unless Use says another; invalid if that
 	// is not known.
 	Address netip.Addr
-	Log     *slog.Logger
+	// Taken says of an address whether a task has it whose network another than the Manager has made.
+	Taken func(netip.Addr) bool
+	Log   *slog.Logger
 }
 
 // Manager has the networks of a machine's tasks. See the package's comment.
@@ -63,7 +66,7 @@ type Task struct {
 }
 
 // Held reports whether the namespace is there still for who is to join it.
-func (t Task) Held() bool { return held(t.Namespace) }
+func (t Task) Held() bool { return namespace.Held(t.Namespace) }
 
 // Open finds out whether this machine can give tasks networks, and finds what agents before
 // this one have made. It must be called where the machine's network is that of the calling
@@ -138,7 +141,7 @@ func (m *Manager) find() error {
 		}
 		path := m.path(name)
 		addresses, ok := parseAlias(l.Attrs().Alias)
-		if !ok || !held(path) {
+		if !ok || !namespace.Held(path) {
 			m.clear(name)
 			continue
 		}
@@ -164,12 +167,6 @@ func (m *Manager) clear(name string) {
 }
 
 func (m *Manager) path(name string) string { return filepath.Join(m.cfg.Dir, name) }
-
-// held reports whether a file holds a network namespace.
-func held(path string) bool {
-	var s unix.Statfs_t
-	return unix.Statfs(path, &s) == nil && s.Type == unix.NSFS_MAGIC
-}
 
 func (m *Manager) note(name string, t Task) {
 	m.tasks[name] = t
@@ -208,6 +205,13 @@ func (m *Manager) Any() bool {
 	return len(m.tasks) > 0
 }
 
+// Has reports whether an address is that of a task.
+func (m *Manager) Has(a netip.Addr) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.used[a]
+}
+
 // Problems says what is wrong with the network, as far as it is known.
 func (m *Manager) Problems() []string {
 	m.mu.Lock()
@@ -221,7 +225,7 @@ func (m *Manager) Join(n *schema.MachineNetwork, key, task string) (Task, error)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	name := m.names.link(key)
-	if t, ok := m.tasks[name]; ok && held(t.Namespace) {
+	if t, ok := m.tasks[name]; ok && namespace.Held(t.Namespace) {
 		return t, nil
 	}
 	if err := m.use(n); err != nil {
@@ -230,7 +234,7 @@ func (m *Manager) Join(n *schema.MachineNetwork, key, task string) (Task, error)
 	if err := m.forget(name); err != nil {
 		return Task{}, err
 	}
-	addresses, next, err := pick(n.Subnets, m.used, m.next)
+	addresses, next, err := pick(n.Subnets, func(a netip.Addr) bool { return m.used[a] || m.cfg.Taken(a) }, m.next)
 	if err != nil {
 		return Task{}, err
 	}
@@ -440,7 +444,7 @@ func forward(n *schema.MachineNetwork) error {
 			name = "/proc/sys/net/ipv6/conf/all/forwarding"
 			keepAdvertised()
 		}
-		if err := sysctl(name, "1"); err != nil {
+		if err := namespace.Set(name, "1"); err != nil {
 			return err
 		}
 	}
@@ -456,13 +460,4 @@ func keepAdvertised() {
 			_ = os.WriteFile(name, []byte("2"), 0) // it is there
 		}
 	}
-}
-
-// sysctl sets what is not set yet.
-func sysctl(name, value string) error {
-	b, err := os.ReadFile(name)
-	if err != nil || strings.TrimSpace(string(b)) == value {
-		return err
-	}
-	return os.WriteFile(name, []byte(value), 0) // it is there
 }

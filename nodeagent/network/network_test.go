@@ -139,7 +139,8 @@ type machine struct {
 func newMachine(t *testing.T, p *place, number int, mode schema.NetworkMode) *machine {
 	t.Helper()
 	m := &machine{place: p, cfg: network.Config{
-		Cell: "local", Machine: fmt.Sprint("m", number), Agent: fmt.Sprint("agent", number), Dir: filepath.Join(t.TempDir(), "net"),
+		Taken: func(netip.Addr) bool { return false },
+		Cell:  "local", Machine: fmt.Sprint("m", number), Agent: fmt.Sprint("agent", number), Dir: filepath.Join(t.TempDir(), "net"),
 		Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(number)}), Log: slog.New(slog.DiscardHandler),
 	}}
 	if mode == schema.ModeRoutes {

@@ -128,7 +128,7 @@ func host(subnet netip.Prefix, number int) netip.Addr {
 
 // pick returns addresses that nobody has, one of each subnet, and where to look next: who has
 // just left has its own for as long as there are others. It errs when there are none.
-func pick(subnets []netip.Prefix, used map[netip.Addr]bool, from int) (addresses []netip.Addr, next int, err error) {
+func pick(subnets []netip.Prefix, used func(netip.Addr) bool, from int) (addresses []netip.Addr, next int, err error) {
 	count := maxHosts
 	for _, s := range subnets {
 		count = min(count, hosts(s))
@@ -137,7 +137,7 @@ func pick(subnets []netip.Prefix, used map[netip.Addr]bool, from int) (addresses
 		at := (from + i) % count
 		addresses = addresses[:0]
 		for _, s := range subnets {
-			if a := host(s, firstHost+at); !used[a] {
+			if a := host(s, firstHost+at); !used(a) {
 				addresses = append(addresses, a)
 			}
 		}
@@ -189,6 +189,8 @@ func planRoutes(cell, self string, n *schema.MachineNetwork, machines []schema.D
 			case !within || overlaps || taken[s] || s != s.Masked():
 				problems = append(problems, fmt.Sprintf("machine %s: its subnet %s is not one that it can have", m.Name, s))
 				continue
+			case n.Mode == schema.ModeNone:
+				continue // the network of the machines knows the way
 			case n.Mode == schema.ModeVXLAN:
 				r.via, r.mac, r.outer = Gateway(s), machineMAC(cell, m.Name).String(), r.via
 			case s.Addr().Is6() && r.via.Is4():

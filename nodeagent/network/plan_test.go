@@ -57,7 +57,7 @@ func TestPick(t *testing.T) {
 				held = held[1:]
 				continue
 			}
-			got, n, err := pick(subnets, used, next)
+			got, n, err := pick(subnets, func(a netip.Addr) bool { return used[a] }, next)
 			if err != nil {
 				if len(held) != hosts(subnets[0]) {
 					t.Fatalf("%v with %d in use", err, len(held))

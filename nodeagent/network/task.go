@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/schema/thread"
+	"github.com/musterhq/muster/nodeagent/network/namespace"
 )
 
 // taskLink is the name of a task's interface, as it sees it.
@@ -24,34 +23,18 @@ var (
 	next6 = netip.MustParseAddr("fe80::1")
 )
 
-// Of IPv4 and of IPv6, which a machine may lack: what of a task's namespace is not as it is
-// by default. A task with a network of its own has all its ports, also those below 1024, and
-// can ping.
-var ofNamespace = []struct{ name, value string }{
-	{"/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"},
-	{"/proc/sys/net/ipv4/ping_group_range", "0 2147483647"},
-}
-
 // make makes a namespace with a link and addresses. mtu 0 is that of the machine.
 func (m *Manager) make(name, task string, addresses []netip.Addr, mtu int) error {
 	if mtu == 0 {
 		mtu = m.mtu()
 	}
 	outer := m.veth(name, mtu)
-	err := inNew(func(ns int) error {
+	err := namespace.New(m.path(name), func(ns int) error {
 		outer.PeerNamespace = netlink.NsFd(ns)
 		if err := m.link.LinkAdd(outer); err != nil {
 			return fmt.Errorf("make %s: %w", name, err)
 		}
-		for _, s := range ofNamespace {
-			if err := sysctl(s.name, s.value); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-		}
-		if err := furnish(ns, outer, addresses); err != nil {
-			return err
-		}
-		return hold(m.path(name))
+		return furnish(ns, outer, addresses)
 	})
 	if err != nil {
 		return err
@@ -80,39 +63,6 @@ func (m *Manager) taskMTU() int {
 		return m.made.MTU
 	}
 	return m.mtu()
-}
-
-// inNew calls do in a new network namespace, in which its thread is, with a descriptor of it.
-func inNew(do func(ns int) error) error {
-	return thread.Run(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("network namespace: %w", err)
-		}
-		ns, err := os.Open(threadNamespace)
-		if err != nil {
-			return err
-		}
-		defer ns.Close()
-		return do(int(ns.Fd()))
-	})
-}
-
-// threadNamespace is the calling thread's network namespace.
-const threadNamespace = "/proc/thread-self/ns/net"
-
-// hold has a file hold the calling thread's network namespace.
-func hold(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o400)
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := unix.Mount(threadNamespace, path, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("hold a network namespace: %w", &os.PathError{Op: "mount", Path: path, Err: err})
-	}
-	return nil
 }
 
 // furnish gives a task's end its addresses and routes. The other end is known, so that
@@ -169,7 +119,7 @@ func (m *Manager) reach(outer *netlink.Veth, addresses []netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if err := sysctl("/proc/sys/net/ipv4/conf/"+outer.Name+"/rp_filter", "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := namespace.Set("/proc/sys/net/ipv4/conf/"+outer.Name+"/rp_filter", "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := m.link.LinkSetUp(l); err != nil {
@@ -191,14 +141,5 @@ func (m *Manager) reach(outer *netlink.Veth, addresses []netip.Addr) error {
 // remove removes what there is of a task's network. Its namespace lives on for as long as
 // a process is in it.
 func (m *Manager) remove(name string) error {
-	errs := []error{m.deleteLink(name)}
-	path := m.path(name)
-	err := unix.Unmount(path, unix.MNT_DETACH)
-	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // it is no mount
-		errs = append(errs, fmt.Errorf("release a network namespace: %w", &os.PathError{Op: "unmount", Path: path, Err: err}))
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return errors.Join(m.deleteLink(name), namespace.Release(m.path(name)))
 }

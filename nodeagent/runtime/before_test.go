@@ -19,7 +19,7 @@ func testBefore(t *testing.T, m *machine) {
 	a.Job.Task.Env, a.Job.Task.Files = map[string]string{"A": "b"}, map[string]schema.TaskFile{"f": {Content: "file"}}
 	a.Job.Task.Before = []schema.Before{{Process: &step}}
 	if m.contained {
-		a.Job.Task.Before = []schema.Before{{Container: &schema.Container{Image: busyboxImage, Command: step.Command, Workdir: "/muster/work", User: "ada"}}}
+		a.Job.Task.Before = []schema.Before{{Container: &schema.Container{Image: busyboxImage, Command: step.Command, Workdir: "/muster/work", User: "ada", Runtime: m.by}}}
 	}
 	for n, want := range []string{"step b file\n", "step b file\nb\n"} {
 		which := (n + 1) % 2

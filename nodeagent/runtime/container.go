@@ -24,8 +24,11 @@ import (
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/image"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/relay"
+	"github.com/musterhq/muster/nodeagent/runtime/capability"
 	"github.com/musterhq/muster/nodeagent/secrets"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/thread"
 )
 
 // ociRuntime is a program that runs containers: its name, and what has it leave cgroups
@@ -51,6 +54,7 @@ type containers struct {
 	cfg      *Config
 	sees     *surroundings
 	runtimes map[schema.ContainerRuntime]program // that of "" is of the first
+	noRelay  error                               // why one with a kernel gives a task no network of its own
 }
 
 // program is an ociRuntime of this machine.
@@ -96,6 +100,11 @@ func (c *containers) find(p *prober) {
 			continue
 		}
 		c.runtimes[r.name] = found
+		if r.kernel {
+			if c.noRelay = thread.Run(relay.Try); c.noRelay != nil {
+				p.lacks.Machine(fmt.Sprintf("containers by %s have no networks of their own here: %v", r.name, c.noRelay))
+			}
+		}
 		if c.runtimes[""].path == "" && !r.kernel {
 			c.runtimes[""] = found
 		}
@@ -183,11 +192,6 @@ var baseDirs = []bundle.Directory{
 	{Path: ownSecrets, Mode: 0o755},
 }
 
-// kept are the capabilities of a process that is user 0 in its container, as images expect of
-// it. They are over the container's own users, and count for nothing outside.
-const kept = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_KILL |
-	1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE
-
 // What of /proc and /sys containers do not see, or cannot write to, beside what the kernel
 // keeps from users that are nobody's outside.
 var (
@@ -215,7 +219,7 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 			Runtime: x.runtime.path, Options: []string{x.runtime.option}, Layers: x.layers, Writable: x.writable, Base: own.base, Packages: own.packages,
 			Users: bundle.Map{Inside: x.inside.user, Outside: x.user.UID, First: first}, Groups: bundle.Map{Inside: x.inside.group, Outside: x.user.GID, First: first},
 		},
-		Capabilities: kept, IPC: x.places.IPC.Namespace, Terminals: c.sees.isolation.terminals, Network: x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork,
+		Capabilities: capability.Bits(capability.Root(&x.task)), IPC: x.places.IPC.Namespace, Terminals: c.sees.isolation.terminals, Network: x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork,
 	}
 	if n := x.places.network; n != nil {
 		k.JoinNetwork = n.namespace
@@ -232,7 +236,7 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 	files := slices.Clone(k.Empty)
 	k.Empty = append(k.Empty, own.empty...)
 	if x.runtime.kernel {
-		return k, plan{dir: x.dir, program: c.cfg.Keeper, mounts: c.mounts(x, files), own: own.mounts, limits: x.limits}.complete(k)
+		return k, plan{dir: x.dir, program: c.cfg.Keeper, mounts: c.mounts(x, files), own: own.mounts, limits: x.limits, kept: capability.Linux(capability.Root(&x.task))}.complete(k)
 	}
 	env := []string{"HOME=/"} // else the runtime looks it up in the image, and waits there for who writes to a fifo
 	config := &specs.Spec{

@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/runtime"
+	"github.com/musterhq/muster/schema"
 	"golang.org/x/sys/unix"
 )
 
@@ -179,11 +180,11 @@ type victims struct {
 
 func newVictims(t *testing.T, without ...runtime.Guard) *victims {
 	t.Helper()
-	return newVictimsOf(t, false, without...)
+	return newVictimsOf(t, "", without...)
 }
 
-// newVictimsOf makes victims of tasks that are containers, or processes.
-func newVictimsOf(t *testing.T, contained bool, without ...runtime.Guard) *victims {
+// newVictimsOf makes victims of tasks that are containers by a runtime, or processes without one.
+func newVictimsOf(t *testing.T, by schema.ContainerRuntime, without ...runtime.Guard) *victims {
 	t.Helper()
 	v := &victims{exe: installSelf(t), marker: mark(t)}
 	sockets := filepath.Join(filepath.Dir(v.exe), "link")
@@ -200,11 +201,19 @@ func newVictimsOf(t *testing.T, contained bool, without ...runtime.Guard) *victi
 		t.Fatal(err)
 	}
 	hide := func(c *config) { c.Hide = []string{sockets} }
-	if contained {
-		v.m = newContainerMachine(t, hide, withLayer(t, v.exe))
-		v.m.contained, v.m.user = true, "0"
-	} else {
+	switch by {
+	case "":
 		v.m = newMachine(t, hide)
+	case schema.Runsc:
+		v.m = newRunscMachine(t, hide, withLayer(t, v.exe))
+	default:
+		v.m = newContainerMachine(t, hide, withLayer(t, v.exe))
+		if v.m.Attributes()[by.Attribute()] != "true" {
+			t.Skipf("NOT TESTED: needs %s: %v", by, v.m.Notes())
+		}
+	}
+	if by != "" {
+		v.m.contained, v.m.user, v.m.by = true, "0", by
 	}
 	v.m.needNamespaces(t)
 	v.m.Without(without...)

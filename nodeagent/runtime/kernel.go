@@ -27,6 +27,8 @@ func kernelRuns(a *schema.Assignment, given []host.Device) error {
 		return errors.New("runsc hands no devices of the machine on: name another runtime")
 	case a.Job.AllocSet != "":
 		return errors.New("runsc shares no memory with the other tasks of an alloc: name another runtime")
+	case a.Job.Task.Capabilities != nil && len(a.Job.Task.Capabilities.Add) > 0:
+		return errors.New("runsc gives no further capabilities: name another runtime")
 	}
 	return nil
 }
@@ -37,6 +39,7 @@ type plan struct {
 	mounts       []specs.Mount   // those of other runtimes
 	own          []specs.Mount   // what the task has at paths of its own
 	limits       *keeper.Rlimits // of each process
+	kept         []string        // capabilities of user 0
 }
 
 // complete completes k for a runtime that gives the container a kernel of its own. The
@@ -45,11 +48,14 @@ type plan struct {
 func (p plan) complete(k *keeper.Container) error {
 	k.Kernel, k.Terminals, k.IPC, k.ID = true, false, "", "muster-"+rand.Text()
 	k.Empty = append(k.Empty, keeper.KernelProgram)
-	network := schema.HostNetwork
-	if k.Network {
-		network = schema.NoNetwork
+	network, namespaces := string(schema.HostNetwork), []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.IPCNamespace}}
+	switch {
+	case k.JoinNetwork != "": // what it takes the interface of is the namespace that it is in
+		k.OwnsNetwork, network, namespaces = true, "sandbox", append(namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: "/proc/self/ns/net"})
+	case k.Network:
+		network = string(schema.NoNetwork)
 	}
-	k.Options = append(k.Options, "--network="+string(network))
+	k.Options = append(k.Options, "--network="+network)
 	mounts := slices.DeleteFunc(p.mounts, func(m specs.Mount) bool {
 		return m.Type != "bind" || strings.HasPrefix(m.Destination, devDir+"/") || m.Destination == sysDir || // it has its own
 			slices.ContainsFunc(p.own, func(o specs.Mount) bool { return o.Destination == m.Destination }) // which one of two it takes is not said
@@ -64,14 +70,14 @@ func (p plan) complete(k *keeper.Container) error {
 		User: specs.User{UID: uint32(k.Users.Inside), GID: uint32(k.Groups.Inside)},
 	}
 	if k.Users.Inside == 0 {
-		process.Capabilities = &specs.LinuxCapabilities{Bounding: keptNames, Effective: keptNames, Permitted: keptNames}
+		process.Capabilities = &specs.LinuxCapabilities{Bounding: p.kept, Effective: p.kept, Permitted: p.kept}
 	}
 	if l := p.limits; l != nil && l.Files > 0 {
 		process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: l.Files, Soft: l.Files}}
 	}
 	config := &specs.Spec{ // a root directory that is read-only is mounted so, and cannot be mounted again by who is nobody
 		Version: ociVersion, Root: &specs.Root{Path: bundle.Root}, Mounts: mounts, Process: process,
-		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.IPCNamespace}}},
+		Linux: &specs.Linux{Namespaces: namespaces},
 	}
 	var err error
 	k.Config, err = json.Marshal(config)
@@ -94,9 +100,4 @@ func bindsOf(dir string, mounts []specs.Mount) (binds []string) {
 		}
 	}
 	return binds
-}
-
-// keptNames are those that kept has.
-var keptNames = []string{
-	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE",
 }

@@ -40,7 +40,11 @@ func TestLogLimits(t *testing.T) {
 // TestLogsWithinDisk: what a task says takes half of its disk at most, whatever it says.
 func TestLogsWithinDisk(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testLogsWithinDisk(t, newMachine(t))
+}
+
+func testLogsWithinDisk(t *testing.T, m *machine) {
+	t.Helper()
 	a := assignment(0, "/bin/sh", "-c", `i=0; while [ $i -lt 64 ]; do head -c 65535 /dev/zero | tr '\0' x; echo; i=$((i+1)); done; echo last`)
 	const disk = 1 << 20
 	a.Job.Task.Resources.DiskBytes = disk

@@ -73,7 +73,11 @@ func testFiles(t *testing.T, m *machine) {
 
 func TestSticky(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t)
+	testSticky(t, newMachine(t))
+}
+
+func testSticky(t *testing.T, m *machine) {
+	t.Helper()
 	for n, want := range []string{"", "1\n", "1\n2\n"} {
 		a := shell(0, `cat $(MUSTER_STICKY_DIR)/log 2>/dev/null; echo $N >>$MUSTER_STICKY_DIR/log; stat -c %a $MUSTER_STICKY_DIR >&2`)
 		a.Job.Task.Process.Command[2] = strings.ReplaceAll(a.Job.Task.Process.Command[2], "$$(M", "$(M")

@@ -23,10 +23,10 @@ import (
 func TestRunsc(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(t *testing.T, m *machine){
-		"Adopted":  testRunscAdopted,
 		"Ends":     testRunscEnds,
 		"Isolated": testRunscIsolated,
 		"Killed":   testRunscKilled,
+		"Network":  testRunscNetwork,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,30 +127,5 @@ func testRunscKilled(t *testing.T, m *machine) {
 	}
 	if _, err := os.Stat(bundle.Path(dir, bundle.State)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of the bundle there is left: %v", err)
-	}
-}
-
-// testRunscAdopted: the next agent does with it what the first did.
-func testRunscAdopted(t *testing.T, m *machine) {
-	t.Helper()
-	a := shell(0, "trap 'echo stopped; exit 4' TERM; echo up; while :; do sleep 0.1; done")
-	dir := place(t, m.dir, a, 1)
-	if _, err := m.Start(t.Context(), dir, a); err != nil {
-		t.Fatal(err)
-	}
-	says(t, dir, "up")
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
-	m.open(withImages(t))
-	p, _ := m.adopt(0)
-	if out, err := p.Run(t.Context(), []string{"/bin/sh", "-c", "echo $MUSTER_JOB"}, patience); err != nil || out != "job\n" {
-		t.Errorf("beside it: %q %v", out, err)
-	}
-	if err := p.Signal(false); err != nil {
-		t.Fatal(err)
-	}
-	if e := wait(t, p); e.Code != 4 || !strings.Contains(said(t, dir), "stopped") {
-		t.Errorf("exit %v, output %s", e, said(t, dir))
 	}
 }

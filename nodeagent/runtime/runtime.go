@@ -13,6 +13,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/runtime/capability"
 	"github.com/musterhq/muster/nodeagent/secrets"
 	"github.com/musterhq/muster/schema"
 )
@@ -32,6 +33,9 @@ type Config struct {
 	Writable []string
 	// Volumes are directories of the machine that tasks may ask for, by their names.
 	Volumes map[string]Volume
+	// Capabilities are those of Linux that the machine offers to tasks, of
+	// schema.MachineCapabilities.
+	Capabilities []string
 	// Images are the images and packages that the machine has; nil: it runs no containers,
 	// and has no packages.
 	Images Images
@@ -119,8 +123,17 @@ func (r *Runtime) describe() map[string]string {
 	a["isolation.seccomp"] = strconv.FormatBool(can.filter != nil)
 	a[schema.HasSecrets] = strconv.FormatBool(r.cfg.Secrets != nil)
 	a["isolation.capabilities"] = strconv.FormatBool(can.capabilities)
+	if can.capabilities && can.namespaces && can.filter != nil && r.host.SeparateUsers() { // where tasks are kept apart otherwise
+		a[schema.HasCapabilityChoice] = "true"
+		for _, name := range capability.Offered(r.cfg.Capabilities) {
+			a[schema.CapabilityAttribute(name)] = "true"
+		}
+	}
 	for name := range r.containers.runtimes {
 		a[name.Attribute()] = "true"
+	}
+	if _, ok := r.containers.runtimes[schema.Runsc]; ok {
+		a[schema.HasKernelNetwork] = strconv.FormatBool(r.containers.noRelay == nil)
 	}
 	if can.scoped {
 		a["isolation.scope"] = "true"

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/bundle"
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/runtime/capability"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -143,6 +144,7 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment, devices *host.GivenD
 	spec = &keeper.Spec{
 		Boot: r.host.Boot(), Step: a.Step, Attempt: a.Attempt,
 		Mark: markVariable + "=" + p.Work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores, Filter: r.sees.isolation.filter, Scoped: r.sees.isolation.scoped,
+		Capabilities: capability.Added(&a.Job.Task),
 	}
 	logs, lessLogs := logLimits(&a.Job.Task)
 	spec.Logs = logs

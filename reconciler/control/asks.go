@@ -89,6 +89,13 @@ func (s pass) setRight(job schema.JobName, t schema.TaskRecord) schema.TaskRecor
 		t.Causes = slices.Clone(t.Causes)
 		t.Causes[n-1].At, changed = s.Now, true
 	}
+	if h := t.Held; h != nil && h.Since.After(s.Now) {
+		right := schema.HeldFor{Machine: h.Machine, Since: s.Now}
+		if !h.Until.IsZero() {
+			right.Until = h.Until.Add(s.Now.Sub(h.Since))
+		}
+		t.Held, changed = &right, true
+	}
 	if changed {
 		s.Set(job, t)
 	}

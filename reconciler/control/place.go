@@ -18,6 +18,7 @@ type scheduler struct {
 	seed      uint64
 	noPreempt bool
 	policy    placement.Policy         // in the place of the default, if not ""
+	parallel  func(n int, do func(i int))
 	joining   string                   // what tasks wait for while the first machines join
 	preempted map[string][]snapshot.On // see stops
 	stops     *stops
@@ -98,8 +99,10 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 		s.cell.Snapshot().SetPolicy(s.policy)
 	}
 	s.cell.Snapshot().SetBudgets(s.spare)
+	s.cell.Snapshot().SetParallel(s.parallel)
 	open := s.claim(asks)
 	s.keepPlaces()
+	s.cell.Expect(open)
 	for _, d := range placement.Place(s.cell.Snapshot(), open, s.seed) {
 		a := s.asks.of[d.Name]
 		delete(s.claims, d.Name) // one that was claimed from, and asked again
@@ -110,7 +113,7 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 			if ok && asks[i].On != "" && a.Job.Kind != schema.System {
 				d.Why.Waits = s.cell.NoRoomAtHome(&asks[i], s.cell.Snapshot())
 			}
-			s.why[d.Name] = d.Why
+			s.why[d.Name] = s.keepHeld(d.Name, d.Why)
 			if ok {
 				refused = append(refused, asks[i])
 			}
@@ -125,6 +128,32 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 		}
 	}
 	return refused
+}
+
+// keepHeld remembers which machine is held for a task that stays pending, and says in the
+// reason since when.
+func (s *scheduler) keepHeld(task schema.TaskName, why placement.Why) placement.Why {
+	t := schema.TaskRecord{Index: task.Index}
+	if was := s.Task(task); was != nil {
+		t = *was
+	}
+	switch {
+	case why.Held == "" && t.Held == nil:
+		return why
+	case why.Held == "":
+		t.Held = nil
+	case t.Held == nil || t.Held.Machine != why.Held:
+		t.Held = &schema.HeldFor{Machine: why.Held, Since: s.Now, Until: why.Room}
+	case t.Held.Until.IsZero() && !why.Room.IsZero():
+		t.Held = &schema.HeldFor{Machine: why.Held, Since: t.Held.Since, Until: why.Room}
+	default:
+		why.HeldSince = t.Held.Since
+		return why
+	}
+	if s.Set(task.JobName, t); t.Held != nil {
+		why.HeldSince = t.Held.Since
+	}
+	return why
 }
 
 // keepPlaces keeps room on the machines that tasks move to, as far as there is any, from
@@ -156,7 +185,7 @@ func (s *scheduler) assign(a snapshot.Ask, d placement.Decision) {
 		t.Ports = a.Job.OwnPorts(s.portsInside(d.Alloc, a.Task))
 	}
 	t.Devices, t.Alloc = s.cell.DevicesOf(d.Machine, d.Devices), s.useOf(d.Alloc)
-	t.NotBefore = time.Time{}
+	t.NotBefore, t.Held = time.Time{}, nil
 	if a.Job.Kind != schema.System && t.On != d.Machine {
 		t.On = ""
 	}

@@ -29,6 +29,9 @@ type Input struct {
 	// Policy chooses between machines in the place of the default, as for a question of what it
 	// is worth; "" is the default, see placement.Policy.
 	Policy string
+	// Parallel is what placement does some of its work with, see
+	// placement.Snapshot.SetParallel; nil for none. Nothing that is decided depends on it.
+	Parallel func(n int, do func(i int))
 }
 
 // Output is what a step decided. Nothing of it has happened yet.
@@ -164,7 +167,7 @@ func newStep(p pass, in *Input) *step {
 	s.scaling = &scaling{pass: p, asks: wanted}
 	s.systems = &systems{p, cell, s.judge, wanted}
 	s.scheduler = &scheduler{
-		pass: p, cell: cell, asks: wanted, budget: budget, seed: in.Seed, noPreempt: in.NoPreempt, policy: placement.Policy(in.Policy),
+		pass: p, cell: cell, asks: wanted, budget: budget, seed: in.Seed, noPreempt: in.NoPreempt, policy: placement.Policy(in.Policy), parallel: in.Parallel,
 		preempted: s.follower.stops.preempted, stops: &s.follower.stops, claimed: map[schema.TaskName]bool{},
 	}
 	s.rollouts = &rollouts{pass: p, cell: cell, budget: budget, away: s.scheduler.away}

@@ -39,6 +39,9 @@ func (m *remote) explain(err error) error {
 	if !errors.As(err, &f) {
 		f = m.fault(err)
 		f.Err = err
+		if m.once {
+			f.Hint = strings.TrimSuffix(f.Hint, "; it is tried again")
+		}
 	}
 	return fmt.Errorf("repository %s: %w", m.name, f)
 }

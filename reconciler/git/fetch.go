@@ -38,9 +38,11 @@ func (e *storeError) Unwrap() error { return e.err }
 
 // fetching is a commit to be fetched, on top of have if that is not zero.
 type fetching struct {
-	session    session
-	refs       *packp.AdvRefs
-	want, have plumbing.Hash
+	session session
+	refs    *packp.AdvRefs
+	want    plumbing.Hash
+	asked   plumbing.Hash // that, or a tag of it
+	have    plumbing.Hash
 }
 
 // fetch brings a commit into the store. What is wrong with the store is repaired
@@ -150,7 +152,7 @@ func (r *Repo) into(ctx context.Context, dir string, f fetching) (err error) {
 // take receives a pack with one commit and all that it holds.
 func take(ctx context.Context, st storage.Storer, f fetching) error {
 	req := packp.NewUploadPackRequestFromCapabilities(f.refs.Capabilities)
-	req.Wants = []plumbing.Hash{f.want}
+	req.Wants = []plumbing.Hash{f.asked}
 	if f.refs.Capabilities.Supports(capability.Shallow) {
 		req.Depth = packp.DepthCommits(1)
 		if err := req.Capabilities.Set(capability.Shallow); err != nil {

@@ -52,6 +52,7 @@ type remote struct {
 	path     string
 	branch   string
 	auth     Auth
+	once     bool // Config.Rev is set
 	stall    time.Duration
 	maxPack  int64                  // bytes that a fetch may take
 	web      *web                   // of http and https
@@ -174,10 +175,14 @@ func (r *Repo) openRemote() error {
 		return fmt.Errorf("repository %s: no directory for its store is named", r.name)
 	}
 	m.branch, m.auth, m.stall, m.maxPack = r.cfg.Branch, r.cfg.Auth, r.cfg.Stall, maxPack
+	m.once = r.cfg.Rev != "" // it is read for a user who waits, and not followed
 	if err := m.auth.check(m); err != nil {
 		return fmt.Errorf("repository %s: %w", r.name, err)
 	}
-	key := sha256.Sum256([]byte(m.url + "\x00" + m.branch))
+	if m.branch != "" && r.cfg.Rev != "" {
+		return fmt.Errorf("repository %s: both a branch and a revision are named", r.name)
+	}
+	key := sha256.Sum256([]byte(m.url + "\x00" + m.branch + r.cfg.Rev))
 	m.dir = filepath.Join(r.cfg.Dir, "remote.git")
 	m.ref = plumbing.ReferenceName(fmt.Sprintf("refs/muster/%x", key[:8]))
 	// One that was killed while it replaced the store left the old one aside.
@@ -246,7 +251,7 @@ func (r *Repo) ask(ctx context.Context, w *wire) (head, rewritten string, err er
 	if err != nil {
 		return "", "", err
 	}
-	want, err := r.pick(refs)
+	want, asked, err := r.wanted(refs)
 	if err != nil {
 		return "", "", err
 	}
@@ -261,7 +266,7 @@ func (r *Repo) ask(ctx context.Context, w *wire) (head, rewritten string, err er
 	if have == want {
 		return want.String(), "", nil
 	}
-	if err := r.fetch(ctx, w, fetching{s, refs, want, have}); err != nil {
+	if err := r.fetch(ctx, w, fetching{s, refs, want, asked, have}); err != nil {
 		return "", "", err
 	}
 	if r.remote.followed != "" { // for messages of the next process: without it they say less
@@ -271,6 +276,27 @@ func (r *Repo) ask(ctx context.Context, w *wire) (head, rewritten string, err er
 		rewritten = have.String()
 	}
 	return want.String(), rewritten, nil
+}
+
+// wanted returns the commit to fetch, and what to ask for to have it, which may be a tag.
+func (r *Repo) wanted(refs *packp.AdvRefs) (commit, asked plumbing.Hash, err error) {
+	rev := r.cfg.Rev
+	if rev == "" {
+		commit, err = r.pick(refs)
+		return commit, commit, err
+	}
+	for _, name := range []plumbing.ReferenceName{plumbing.NewTagReferenceName(rev), plumbing.NewBranchReferenceName(rev)} {
+		if hash, ok := refs.References[name.String()]; ok {
+			if peeled, ok := refs.Peeled[name.String()]; ok {
+				return peeled, hash, nil
+			}
+			return hash, hash, nil
+		}
+	}
+	if plumbing.IsHash(rev) {
+		return plumbing.NewHash(rev), plumbing.NewHash(rev), nil
+	}
+	return commit, asked, schema.Hintf("check the name; a commit is named by its whole hash", "repository %s: there is no tag or branch %q", r.name, rev)
 }
 
 // pick returns the head of the followed branch.

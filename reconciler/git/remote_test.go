@@ -208,3 +208,30 @@ func TestRemoteEmpty(t *testing.T) {
 	_, err := open(t, git.Config{URL: s.URL + "/x.git", Branch: "main", Dir: t.TempDir()}).Head(t.Context())
 	wantError(t, err, "is empty: it has no commit", `commit to branch "main"`)
 }
+
+// A revision of a remote: a tag that is an object of its own, one that is none, a branch,
+// a commit by its hash, and what is not there.
+func TestRemoteRevision(t *testing.T) {
+	t.Parallel()
+	dir, first, _, url := hosted(t, "")
+	run(t, dir, "tag", "-a", "-m", "one", "v1.0.0")
+	run(t, dir, "tag", "light")
+	run(t, dir, "push", "-q", "origin", "v1.0.0", "light")
+	second := push(t, dir, "b.cue", "package a\n")
+	for rev, want := range map[string]string{"v1.0.0": first, "light": first, "main": second, second: second} {
+		r := open(t, git.Config{URL: url, Rev: rev, Dir: t.TempDir()})
+		wantHead(t, r, want)
+		wantFiles(t, r, want, map[string]int{first: 1, second: 2}[want])
+	}
+	for rev, problem := range map[string]string{"v2.0.0": `there is no tag or branch "v2.0.0"`, strings.Repeat("ab", 20): "not our ref"} {
+		_, err := open(t, git.Config{URL: url, Rev: rev, Dir: t.TempDir()}).Head(t.Context())
+		if err == nil || !strings.Contains(err.Error(), problem) {
+			t.Errorf("%s: %v, want %s", rev, err, problem)
+		}
+	}
+	for _, cfg := range []git.Config{{URL: dir, Rev: "main"}, {URL: url, Rev: "main", Branch: "main", Dir: t.TempDir()}} {
+		if _, err := git.Open(t.Context(), cfg); err == nil {
+			t.Errorf("%+v: no error", cfg)
+		}
+	}
+}

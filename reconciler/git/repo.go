@@ -23,6 +23,10 @@ type Config struct {
 	URL string
 	// Branch is what to follow; empty: what HEAD points at, whenever it does.
 	Branch string
+	// Rev is a tag, a branch or the full hash of a commit, to fetch of a remote in place of
+	// the head of a branch. It is an error beside Branch, and of a local repository, all of
+	// which can be resolved.
+	Rev string
 	// Away makes a directory that is not a repository now an error of Head and Run, like a
 	// remote that does not answer, and not one of Open.
 	Away bool
@@ -84,6 +88,9 @@ func Open(ctx context.Context, cfg Config) (*Repo, error) {
 		return r, r.openRemote()
 	}
 	r.name = path
+	if cfg.Rev != "" {
+		return nil, fmt.Errorf("repository %s: Rev is for remotes", r.name)
+	}
 	if cfg.Auth != (Auth{}) {
 		return nil, schema.Hintf("leave them out, or give a URL", "repository %s: credentials are given, but it is a directory of this machine", r.name)
 	}

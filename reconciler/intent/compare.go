@@ -64,6 +64,8 @@ type ObjectChange struct {
 	Start   int `json:"start,omitempty"`
 	Stop    int `json:"stop,omitempty"`
 	Restart int `json:"restart,omitempty"`
+
+	cell string // that it is of; "" of what holds in all
 }
 
 // ValueChange is one field that differs, with its values as JSON. In place of a ciphertext is for
@@ -94,10 +96,9 @@ func Compare(base, head schema.Compiled) Comparison {
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(keys), schema.ObjectKey.Compare) {
 		if o := compareObject(key, was.objects[key], is.objects[key]); !keys[key] && o.Action != "" {
+			o.cell = cellOf(key, cmp.Or(is.objects[key], was.objects[key]).value)
 			c.Objects = append(c.Objects, o)
-			c.Start, c.Stop, c.Restart = c.Start+o.Start, c.Stop+o.Stop, c.Restart+o.Restart
 			if m, ok := is.objects[key].value.(*schema.Machine); ok && o.Change == Move {
-				c.Moving++
 				c.Warnings = append(c.Warnings, leavesSticky(m, o.Origin, is.jobs())...)
 			}
 		}
@@ -107,7 +108,57 @@ func Compare(base, head schema.Compiled) Comparison {
 			c.Held = append(c.Held, CellHold{cell, h})
 		}
 	}
+	c.sum()
 	return c
+}
+
+// sum counts what Objects do.
+func (c *Comparison) sum() {
+	c.Start, c.Stop, c.Restart, c.Moving = 0, 0, 0, 0
+	for i := range c.Objects {
+		o := &c.Objects[i]
+		c.Start, c.Stop, c.Restart = c.Start+o.Start, c.Stop+o.Stop, c.Restart+o.Restart
+		if o.Kind == schema.KindMachine && o.Action != Removed && o.Change == Move {
+			c.Moving++
+		}
+	}
+}
+
+// In returns what of a comparison is of a cell, and what holds in all cells: tenants and
+// priorities, and directories that cannot be compared.
+func (c *Comparison) In(cell string) Comparison {
+	out := *c
+	out.Objects = slices.DeleteFunc(slices.Clone(c.Objects), func(o ObjectChange) bool { return o.cell != "" && o.cell != cell })
+	out.Held = slices.DeleteFunc(slices.Clone(c.Held), func(h CellHold) bool { return h.Cell != cell })
+	out.Warnings = slices.DeleteFunc(slices.Clone(c.Warnings), func(d schema.Diagnostic) bool {
+		return !slices.ContainsFunc(out.Objects, func(o ObjectChange) bool { return o.Origin == d.Position })
+	})
+	out.Skipped = slices.DeleteFunc(slices.Clone(c.Skipped), func(s string) bool {
+		kind, name, isObject := strings.Cut(s, " ")
+		of := ""
+		if isObject {
+			of = cellOf(schema.ObjectKey{Kind: schema.Kind(kind), Name: name}, nil)
+		}
+		return of != "" && of != cell
+	})
+	out.sum()
+	return out
+}
+
+// cellOf returns the cell that an object is of, "" if it holds in all, or that is not known.
+func cellOf(key schema.ObjectKey, value any) string {
+	switch key.Kind {
+	case schema.KindCell:
+		return key.Name
+	case schema.KindQuota:
+		if q, ok := value.(*schema.Quota); ok {
+			return q.Cell
+		}
+	case schema.KindJob, schema.KindAllocSet, schema.KindSecret, schema.KindService, schema.KindMachine:
+		cell, _, _ := strings.Cut(key.Name, "/")
+		return cell
+	}
+	return ""
 }
 
 // heldIn returns what guards hold in a cell that runs all that base declares, when

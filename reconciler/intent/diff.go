@@ -80,6 +80,7 @@ func (d *differences) job(old, next *schema.Job) {
 	d.field(old.Together != next.Together, "together", InPlace)
 	d.field(old.Moved() != next.Moved(), "rebalance", InPlace)
 	d.field(Differ(old.Constraints, next.Constraints), "constraints", Move)
+	d.field(Differ(old.AnyOf, next.AnyOf), "anyOf", Move)
 	d.field(old.Kind != next.Kind, "kind", Restart)
 	d.field(old.AllocSet != next.AllocSet, "allocset", Restart)
 }
@@ -98,6 +99,7 @@ func (d *differences) task(o, n *schema.TaskSpec) {
 	d.field(requires(o) != requires(n), "task.isolation.require", Move)
 	d.field(networkOf(o) != networkOf(n), "task.isolation.network", Restart)
 	d.field(hasUser(o) != hasUser(n), "task.isolation.user", Restart)
+	d.field(Differ(o.Capabilities, n.Capabilities), "task.capabilities", Restart)
 	d.field(!maps.Equal(o.Files, n.Files), "task.files", filesChange(o, n))
 	d.secrets(o.Secrets, n.Secrets)
 	if o.Sticky.Has() == n.Sticky.Has() {

@@ -157,7 +157,7 @@ func (t Tenants) contested(p *schema.Package, found *Findings) {
 
 // job finds what a job, or alloc set, of p may not be where it is, below owner's paths.
 func (t Tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *Findings) {
-	if owner != nil && slices.Contains(owner.Users, j.User) && j.Priority.Band() != schema.BandMonitoring {
+	if owner != nil && slices.Contains(owner.Users, j.User) && j.Priority.Band() != schema.BandMonitoring && !asks(j) {
 		return // as nearly all do; of many jobs, their names alone take long to make
 	}
 	key := KeyOf(j)
@@ -168,6 +168,9 @@ func (t Tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *Fin
 	if d := t.unmonitored(p.Dir, j); d != nil {
 		d.Position, d.Field = p.Place(key, "priority"), field+".priority"
 		found.Add("monitoring", key, *d)
+	}
+	if owner != nil {
+		owner.allows(p, j, found)
 	}
 }
 

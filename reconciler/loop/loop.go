@@ -42,7 +42,7 @@ type EventLog interface {
 	Settle(err error)
 }
 
-// Config is what a Loop needs. All fields but LostAfter and JoinWait are required.
+// Config is what a Loop needs. All fields but LostAfter, JoinWait and Workers are required.
 type Config struct {
 	Cell   string
 	Store  Store // of which the caller is the elected leader
@@ -54,6 +54,8 @@ type Config struct {
 	LostAfter time.Duration
 	// JoinWait is that of model.Observed.
 	JoinWait time.Duration
+	// Workers is how many goroutines look at machines for tasks that are placed; 0 is 1.
+	Workers int
 	// Settled is called with how long a commit took from when its head was seen until the
 	// cell had converged. It must not block.
 	Settled func(commit string, took time.Duration)
@@ -197,7 +199,7 @@ func newOwner(ctx context.Context, cfg Config) (*owner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load cell %s: %w", cfg.Cell, err)
 	}
-	m, err := reconciler.NewMaster(reconciler.MasterConfig{Cell: cfg.Cell, LostAfter: cfg.LostAfter, JoinWait: cfg.JoinWait}, docs, cfg.Now())
+	m, err := reconciler.NewMaster(reconciler.MasterConfig{Cell: cfg.Cell, LostAfter: cfg.LostAfter, JoinWait: cfg.JoinWait, Parallel: parallel(cfg.Workers)}, docs, cfg.Now())
 	if err != nil {
 		return nil, err
 	}

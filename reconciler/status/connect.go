@@ -38,7 +38,8 @@ func (in *DescribeInput) connecting(job schema.JobName, tasks []TaskStatus) *Con
 	}
 	for i := range tasks {
 		m := in.State.Machines[tasks[i].Machine]
-		if mine != nil && m != nil && m.Attributes[schema.HasPolicies] != "true" && !slices.Contains(out.Unenforced, m.Name) {
+		lacks := m != nil && (m.Attributes[schema.HasPolicies] != "true" || len(mine.Ports()) > 0 && m.Attributes[schema.HasPolicyPorts] != "true")
+		if mine != nil && lacks && !slices.Contains(out.Unenforced, m.Name) {
 			out.Unenforced = append(out.Unenforced, m.Name)
 		}
 	}
@@ -78,6 +79,6 @@ func (l *lines) connecting(c *Connecting) {
 	}
 	l.sayIf("  who may connect: %s", c.Policy)
 	l.sayIf("  its policy refuses connections of: %s", list(c.Refuses))
-	l.sayIf("  that is not enforced on machines without network.policy, until the tasks are elsewhere: %s", list(c.Unenforced))
+	l.sayIf("  that is not enforced on machines without network.policy or network.policyPorts, until the tasks are elsewhere: %s", list(c.Unenforced))
 	l.sayIf("  it cannot connect to these, whose policy refuses it: %s", list(c.RefusedBy))
 }

@@ -108,7 +108,7 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 		if d, ok := refused[u]; ok {
 			out.Packages = append(out.Packages, failed(u, d))
 		} else if u.node == nil {
-			out.Packages = append(out.Packages, schema.CompiledPackage{Dir: u.dir, Below: u.below, Diagnostics: u.diags})
+			out.Packages = append(out.Packages, schema.CompiledPackage{Dir: u.dir, Below: u.below, Diagnostics: u.diags, Awaits: u.awaits})
 		} else if e := c.cache[u.key]; e.lacking() {
 			d := firstOf(u.first, schema.RuleInternal, "the package was not compiled together with the rest of the commit")
 			out.Packages = append(out.Packages, failed(u, withHint(d, "the next commit tries again; report this as a bug")))

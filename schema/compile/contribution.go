@@ -10,6 +10,7 @@ import (
 	"cuelang.org/go/cue/ast"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -77,7 +78,7 @@ func (l *loaded) contributions(at []string) []Contribution {
 			return 3
 		case dir == l.dir || !strings.HasSuffix(c.Path, ".cue"):
 			return 0
-		case dir == SchemaDir:
+		case lax.IsDir(dir):
 			return 2
 		}
 		return 1

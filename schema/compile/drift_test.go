@@ -277,7 +277,7 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 	kinds := map[valid.Type][]reflect.Kind{
 		valid.Bool: {reflect.Bool}, valid.Int: {reflect.Int, reflect.Int64}, valid.String: {reflect.String}, valid.Enum: {reflect.String},
 		valid.Priority: {reflect.Int}, valid.List: {reflect.Slice}, valid.Map: {reflect.Map},
-		valid.Struct: {reflect.Struct, reflect.Pointer}, valid.Time: {reflect.Struct},
+		valid.Struct: {reflect.Struct, reflect.Pointer}, valid.Time: {reflect.Struct}, valid.Free: {reflect.Slice},
 	}
 	if (r.Type == valid.Int || r.Type == valid.Bool) && typ.Kind() == reflect.Pointer {
 		typ = typ.Elem() // absent is not 0, or false
@@ -360,6 +360,10 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 			probe(fmt.Sprintf("%q", s), ok)
 		}
 		probe("1800000000", false)
+	case valid.Free:
+		probe(`{type: "x", any: [1, {b: null}]}`, true)
+		probe("3", false)
+		probe("[]", false)
 	case valid.Struct:
 		driftStruct(t, at, v, r, typ)
 		for w := range r.Never {

@@ -259,6 +259,8 @@ func sample(r *valid.Rule, text string) string {
 	switch r.Type {
 	case valid.Int:
 		return fmt.Sprint(r.Min)
+	case valid.Free:
+		return fmt.Sprintf("{type: %q}", text)
 	case valid.Struct:
 		var b strings.Builder
 		for _, f := range r.Fields {
@@ -267,6 +269,8 @@ func sample(r *valid.Rule, text string) string {
 			}
 		}
 		return "{" + b.String() + "}"
+	case valid.List:
+		return "[" + sample(r.Elem, text) + "]"
 	}
 	if r.Match != nil && r.Match(text) != "" {
 		for _, s := range []string{"/" + text, text + ".example", "https://" + text + "/x", "fd00::" + text + "/128", "sha256:" + strings.Repeat("0", 64)} {

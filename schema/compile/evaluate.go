@@ -191,7 +191,7 @@ func (l *loaded) wording(path string) *syntax.File {
 // lacks what that leaves out.
 func loadPackage(req request, dir string, m *recovery) *loaded {
 	cfg := &load.Config{
-		FS: newMemFS(req.Files), Dir: "/" + dir, ModuleRoot: "/",
+		FS: newMemFS(req.Files), FromFSPath: inRepository, Dir: "/" + dir, ModuleRoot: "/",
 		Env: []string{"CUE_REGISTRY=none", "CUE_CACHE_DIR=/nonexistent", "HOME=/nonexistent"},
 	}
 	if m != nil {
@@ -222,7 +222,7 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 func patterns(req request, dir string) []string {
 	dirs := map[string]bool{}
 	for name := range req.Files {
-		if strings.HasSuffix(name, ".cue") && !ignored(name) {
+		if strings.HasSuffix(name, ".cue") && !ignored(name) && !inPkg(name) {
 			dirs[path.Dir(name)] = true
 		}
 	}
@@ -397,7 +397,7 @@ func (c *collection) add(at []string, p valid.Problem) {
 		}
 	}
 	d := mistake{Diagnostic: schema.Diagnostic{
-		Severity: schema.Error, Rule: p.Rule, Field: fieldPath(full), Message: p.Message, Expected: p.Expected, Hint: p.Hint,
+		Severity: schema.Error, Rule: p.Rule, Field: fieldPath(full), Message: p.Message, Expected: p.Expected, Hint: p.Hint, Image: p.Image,
 	}}
 	if p.Missing {
 		if p.Rule == schema.RuleMissingField {

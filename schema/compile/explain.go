@@ -415,6 +415,8 @@ func sayNoPackage(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.Hint = "only packages of this repository and of CUE's standard library can be imported"
 		if base, _, _ := strings.Cut(path.Base(target), "@"); base == SchemaDir {
 			d.Hint = fmt.Sprintf("the definitions are imported as %q", l.modulePath(SchemaDir))
+		} else if inPkg(d.Path) {
+			d.Message, d.Hint = fmt.Sprintf("%q is not vendored in this repository", target), "vendor the module that has it: muster vendor URL@VERSION"
 		}
 		return
 	}

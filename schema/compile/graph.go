@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -30,6 +31,7 @@ type node struct {
 	imports  []*node
 
 	digest  string
+	fault   *schema.Diagnostic // of a vendored module that it, or what it depends on, imports
 	state   progress
 	inCycle bool // it imports itself, or something that does
 }
@@ -107,7 +109,11 @@ func (p *planner) header(s *source) *header {
 
 // connect finds what a node depends on.
 func (p *planner) connect(n *node) {
-	for dir := n.dir; dir != "." && n.up == nil && n.pkg != ""; {
+	top := "."
+	if lib := p.vendor.library(n.dir); lib != nil && inPkg(n.dir) {
+		top = lib.Dir()
+	}
+	for dir := n.dir; dir != top && n.up == nil && n.pkg != ""; {
 		dir = path.Dir(dir)
 		if f := p.folders[dir]; f != nil {
 			if at := slices.IndexFunc(f.nodes, func(o *node) bool { return o.pkg == n.pkg }); at >= 0 {
@@ -124,6 +130,7 @@ func (p *planner) connect(n *node) {
 				seen[f] = true
 				n.imports = append(n.imports, f.nodes...)
 			}
+			n.fault = cmp.Or(n.fault, p.faultOf(spec.path))
 		}
 	}
 	if embeds {
@@ -171,6 +178,7 @@ func (n *node) find(tree schema.Tree) {
 	for _, o := range n.needs() {
 		o.find(tree)
 		n.inCycle = n.inCycle || o.inCycle
+		n.fault = cmp.Or(n.fault, o.fault)
 		add(h, o.digest)
 	}
 	n.digest = hex.EncodeToString(h.Sum(nil))
@@ -212,6 +220,7 @@ func (p *planner) rules() string {
 	for _, name := range names {
 		add(h, name, p.tree.Files[name].Hash)
 	}
+	add(h, p.vendor.rules()...)
 	for _, n := range p.policies {
 		add(h, n.digest)
 	}
@@ -253,8 +262,10 @@ func (p *planner) files(n *node) (files map[string][]byte, ok bool) {
 	for _, n := range todo {
 		seen[n] = true
 	}
+	foreign := false
 	for edges := 0; len(todo) > 0; {
 		n := todo[len(todo)-1]
+		foreign = foreign || inPkg(n.dir)
 		todo = todo[:len(todo)-1]
 		for _, s := range n.files {
 			take(s.path)
@@ -271,6 +282,9 @@ func (p *planner) files(n *node) (files map[string][]byte, ok bool) {
 		if len(files) > p.limits.Files || size > p.limits.TreeBytes || edges > maxEdges {
 			return nil, false
 		}
+	}
+	if foreign {
+		maps.Copy(files, p.vendor.files())
 	}
 	return files, true
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/valid"
+	"github.com/musterhq/muster/schema/vendored"
 )
 
 // importSpec is one import as written.
@@ -44,6 +45,8 @@ func (p *planner) target(importPath string) *folder {
 	if !ok {
 		if dir, ours := importDir(p.module, importPath); ours && proper(importPath) {
 			f = p.folders[dir]
+		} else if dir := p.vendor.dir(ast.ParseImportPath(importPath).Path); dir != "" && proper(importPath) {
+			f = p.folders[dir]
 		}
 		p.targets[importPath] = f
 	}
@@ -76,7 +79,7 @@ func (p *planner) checkImports(n *node) (diags []schema.Diagnostic) {
 }
 
 func (p *planner) checkImport(spec importSpec) *schema.Diagnostic {
-	if p.target(spec.path) != nil {
+	if found := p.target(spec.path) != nil; found || p.spoiled(spec.path) { // which the unit says
 		return nil
 	}
 	ip := ast.ParseImportPath(spec.path)
@@ -100,12 +103,15 @@ func (p *planner) checkImport(spec importSpec) *schema.Diagnostic {
 			Rule: schema.RuleImport, Message: fmt.Sprintf("cannot find package %q: it is not in this repository, and no other packages are downloaded", clip(spec.path)),
 			Expected: example, Hint: p.nearImport(ip.Path),
 		}
-		switch vendored := "cue.mod/pkg/" + ip.Path; {
-		case len(p.below(vendored)) > 0:
-			d.Message = fmt.Sprintf("cannot find package %q: cue.mod/pkg is not read", clip(spec.path))
-			d.Hint = "move it out of cue.mod, to a directory of the repository"
+		switch lib := p.vendor.library(ip.Path); {
+		case lib != nil:
+			d.Message = fmt.Sprintf("cannot find package %q: %s has no CUE files there", clip(spec.path), lib.Called())
+			d.Expected, d.Hint = "a directory below "+lib.Dir(), p.nearVendored(ip.Path, lib)
+		case len(p.below(path.Join(vendored.Dir, ip.Path))) > 0:
+			d.Message = fmt.Sprintf("cannot find package %q: it is in cue.mod/pkg, and %s does not list it", clip(spec.path), vendored.File)
+			d.Hint = "muster vendor DIR, or muster vendor URL@VERSION"
 		case d.Hint == "":
-			d.Hint = "copy the package into a directory of this repository"
+			d.Hint = "muster vendor URL@VERSION brings its module into this repository"
 		}
 		return d
 	case element != "" && !strings.Contains(element, ".") && element != p.module && !slices.Contains(standard, ip.Path):
@@ -134,7 +140,9 @@ func (p *planner) nearImport(importPath string) string {
 	}
 	dirs := make([]string, 0, len(p.folders))
 	for dir := range p.folders {
-		dirs = append(dirs, dir)
+		if !inPkg(dir) {
+			dirs = append(dirs, dir)
+		}
 	}
 	slices.Sort(dirs)
 	best := ""
@@ -150,6 +158,25 @@ func (p *planner) nearImport(importPath string) string {
 		return ""
 	}
 	return fmt.Sprintf("did you mean %q?", path.Join(p.module, best))
+}
+
+// nearVendored returns a hint that names the package of a vendored module that an import path
+// probably means.
+func (p *planner) nearVendored(importPath string, lib *library) string {
+	if p.hints++; p.hints > maxHints || len(importPath) > 2*maxLabel {
+		return ""
+	}
+	var paths []string
+	for dir := range p.folders {
+		if below(dir, lib.Dir()) {
+			paths = append(paths, strings.TrimPrefix(dir, vendored.Dir+"/"))
+		}
+	}
+	slices.Sort(paths)
+	if near := valid.Nearest(importPath, paths); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return fmt.Sprintf("it has %s", strings.Join(paths[:min(len(paths), 5)], ", "))
 }
 
 // checkCycle returns the way from n through an import back to where it was, nil

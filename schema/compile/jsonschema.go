@@ -138,6 +138,8 @@ func (g *jsonSchema) value(r *valid.Rule, e ast.Expr) map[string]any {
 		return map[string]any{"anyOf": []any{map[string]any{"type": "integer", "minimum": r.Min, "maximum": r.Max}, names}}
 	case valid.Time:
 		return map[string]any{"type": "string", "pattern": timePattern}
+	case valid.Free:
+		return map[string]any{"type": "object"}
 	}
 	s := map[string]any{"type": "string", "minLength": r.Min, "maxLength": r.Max}
 	addPatterns(s, e)

@@ -205,6 +205,8 @@ func (p *jsonProbe) ask(path []string, v any) {
 				inner["port"] = "p"
 			case "exec":
 				inner["command"] = []any{"x"}
+			case "spread":
+				inner["maxSkew"] = map[string]any{"A": json.Number("1")} // of which minDomains are
 			}
 			at[name] = inner
 		}

@@ -7,22 +7,27 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/musterhq/muster/schema/vendored"
 )
 
-// memFS is the file system that a child sees: the files it was sent.
+// memFS is the file system that a child sees: the files it was sent, where elsewhere says.
 type memFS struct {
 	files map[string][]byte
 	dirs  map[string][]fs.DirEntry // sorted by name
 }
 
 func newMemFS(files map[string][]byte) *memFS {
-	m := &memFS{files: files, dirs: map[string][]fs.DirEntry{".": nil}}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
+	m := &memFS{files: make(map[string][]byte, len(files)), dirs: map[string][]fs.DirEntry{".": nil}}
+	for _, from := range slices.Sorted(maps.Keys(files)) {
+		name := elsewhere(from)
 		if !fs.ValidPath(name) {
 			continue // nothing can open it
 		}
-		m.add(memInfo{name: path.Base(name), size: len(files[name])}, path.Dir(name))
+		m.files[name] = files[from]
+		m.add(memInfo{name: path.Base(name), size: len(files[from])}, path.Dir(name))
 	}
 	for _, entries := range m.dirs {
 		slices.SortFunc(entries, func(a, b fs.DirEntry) int { return bytes.Compare([]byte(a.Name()), []byte(b.Name())) })
@@ -124,4 +129,24 @@ func (i memInfo) Mode() fs.FileMode {
 		return fs.ModeDir | 0o555
 	}
 	return 0o444
+}
+
+// aside is where the file system of a child has the vendored modules: a name that no
+// directory of a repository can have.
+const aside = "|pkg"
+
+// elsewhere returns where a file of a repository is in the file system of a child.
+func elsewhere(name string) string {
+	if !inPkg(name) {
+		return name
+	}
+	return aside + strings.TrimPrefix(name, vendored.Dir)
+}
+
+// inRepository returns the name of a file that elsewhere gave, as positions have it.
+func inRepository(name string) string {
+	if rest, ok := strings.CutPrefix(name, "/"+aside+"/"); ok {
+		return "/" + vendored.Dir + "/" + rest
+	}
+	return name
 }

@@ -7,9 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"cuelang.org/go/cue/errors"
-	"cuelang.org/go/mod/modfile"
-
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/syntax"
 )
@@ -23,6 +20,8 @@ type unit struct {
 	owner string // whose it is, once that is known
 	key   string
 	diags []schema.Diagnostic // what is wrong before anything is evaluated
+	// awaits is the directory whose mistakes are the only ones among diags; "" if there is none.
+	awaits string
 	// below says that diags hold for all directories below dir too.
 	below bool
 }
@@ -57,6 +56,7 @@ type planner struct {
 	known    *known
 	limits   Limits
 	module   string // the module's path
+	vendor   vendor // the modules of others
 	paths    []string
 	folders  map[string]*folder
 	targets  map[string]*folder // by import path
@@ -101,12 +101,19 @@ func plan(tree schema.Tree, k *known, limits Limits) (*planner, []*unit, []schem
 	if d := p.readModule(); d != nil {
 		return p, nil, []schema.Diagnostic{*d}
 	}
+	p.readVendored()
 	units := p.sortFiles()
+	if len(p.vendor.diags) > 0 {
+		units = append(units, &unit{dir: path.Dir(moduleFile), diags: p.vendor.diags})
+	}
 	p.refuse()
 	units = append(units, p.refused...)
 	p.link()
 	rules := p.rules()
 	for _, dir := range slices.Sorted(maps.Keys(p.folders)) {
+		if inPkg(dir) {
+			continue // it is looked at where it is imported, and declares nothing
+		}
 		u := p.unit(p.folders[dir])
 		for _, s := range p.folders[dir].files {
 			u.bytes += len(p.tree.Files[s.path].Data)
@@ -169,12 +176,6 @@ func oneEach(units []*unit) []*unit {
 	return out
 }
 
-// module is what a module file says.
-type module struct {
-	path string
-	err  *schema.Diagnostic
-}
-
 // isEmpty reports whether a tree has no file that matters.
 func isEmpty(tree schema.Tree) bool { return len(tree.Files) == 0 }
 
@@ -202,35 +203,6 @@ func (p *planner) readModule() *schema.Diagnostic {
 	return m.err
 }
 
-func parseModule(data []byte, limit int) module {
-	d := &schema.Diagnostic{
-		Severity: schema.Error, Rule: schema.RuleRepository, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
-		Expected: `module: "example.com/config@v0" and language: version: "v0.17.0"`,
-	}
-	if h := scanText(data, limit); h != nil {
-		*d = *h
-		d.Path = moduleFile
-		return module{err: d}
-	}
-	m, err := modfile.Parse(data, moduleFile)
-	if err == nil {
-		return module{path: m.ModuleRootPath()}
-	}
-	e := errors.Errors(err)[0]
-	for _, other := range slices.Backward(errors.Errors(err)) {
-		if strings.Contains(errorText(other), "empty disjunction") {
-			continue // those within say more
-		}
-		for _, pos := range errors.Positions(other) {
-			if pos.Filename() == moduleFile {
-				e, d.Line, d.Column = other, pos.Line(), pos.Column()
-			}
-		}
-	}
-	d.Message = "invalid module file: " + errorText(e)
-	return module{err: d}
-}
-
 // badUnit is a directory with a file whose path is at fault: only that is
 // refused, since every team can commit such a file.
 func badUnit(name string, rule schema.Rule, what string) *unit {
@@ -248,11 +220,14 @@ func (p *planner) sortFiles() (units []*unit) {
 		if !strings.HasSuffix(name, ".cue") {
 			continue
 		}
+		if lib := p.vendor.library(name); inPkg(name) && (lib == nil || lib.fault != nil) {
+			continue // nobody can import it
+		}
 		if rule, what := badPath(name); what != "" {
 			units = append(units, badUnit(name, rule, what))
 			continue
 		}
-		if dir, ok := strings.CutSuffix(name, "/"+moduleFile); ok {
+		if dir, ok := strings.CutSuffix(name, "/"+moduleFile); ok && !inPkg(name) {
 			p.nested = append(p.nested, dir)
 		}
 		if ignored(name) {
@@ -290,6 +265,9 @@ func (p *planner) refuse() {
 	}
 	weights := make(map[string]int, len(p.folders))
 	for dir, f := range p.folders {
+		if inPkg(dir) {
+			continue // muster vendor bounds them
+		}
 		weights[dir] = 1
 		if over := len(f.files) - p.limits.Files; over > 0 {
 			what := fmt.Sprintf("the directory has %d CUE files, more than %d", len(f.files), p.limits.Files)
@@ -317,6 +295,10 @@ func (p *planner) refuse() {
 func (p *planner) unit(f *folder) *unit {
 	u := &unit{dir: f.dir, first: f.files[0].path, diags: p.check(f)}
 	for _, n := range f.nodes {
+		if n.fault != nil && len(u.diags) == 0 {
+			awaiting(u, n.fault)
+			return u
+		}
 		u.diags = append(u.diags, p.checkImports(n)...)
 	}
 	if !slices.ContainsFunc(u.diags, isError) {

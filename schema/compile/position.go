@@ -262,7 +262,7 @@ func (p *positions) value(at []string) cue.Value {
 // schema reports whether a file is of the repository's copy of the definitions,
 // seen from outside of it.
 func (p *positions) schema(name string) bool {
-	return path.Dir(name) == SchemaDir && p.from.dir != SchemaDir && lax.IsEmbedded(path.Base(name))
+	return lax.IsDir(path.Dir(name)) && p.from.dir != SchemaDir && lax.IsEmbedded(path.Base(name))
 }
 
 // ofError returns the best position of an error, in the package's own files if

@@ -17,7 +17,7 @@ import (
 // maxEmbedded is the largest file that ReadDir reads for @embed.
 const maxEmbedded = 1 << 20
 
-// ReadDir reads a work tree: the module and its CUE files, and, if one of these
+// ReadDir reads a work tree: what is in cue.mod, the CUE files, and, if one of these
 // embeds others, all further files of at most 1 MiB. Hidden directories are left
 // out; symbolic links and repositories within are not followed, which is
 // reported as of a commit. It errs when dir cannot be read.
@@ -80,7 +80,7 @@ func (t *workTree) visit(name string, d fs.DirEntry, err error) error {
 		return nil
 	case !d.Type().IsRegular():
 		return nil
-	case !strings.HasSuffix(rel, ".cue"):
+	case !strings.HasSuffix(rel, ".cue") && !strings.HasPrefix(rel, "cue.mod/"):
 		t.rest = append(t.rest, rel)
 		return nil
 	}

@@ -57,7 +57,7 @@ func TestHostileModule(t *testing.T) {
 	want := `bad/a.cue:3:8: error import
 	cannot find package "github.com/evil/module@v1": it is not in this repository, and no other packages are downloaded
 	want a path such as "example.com/config/muster"
-	hint: copy the package into a directory of this repository
+	hint: muster vendor URL@VERSION brings its module into this repository
 bad: no data
 good: 1 objects
 	good/a.cue:3:6: job local/a/web
@@ -85,8 +85,8 @@ func TestPlaces(t *testing.T) {
 		{"a vendored package", map[string]string{
 			"cue.mod/pkg/github.com/x/y/y.cue": "package y\n\n#Y: 1\n", "cue.mod/gen/z/z.cue": "package z\n", "cue.mod/usr/z/z.cue": "package z\n",
 			"v/v.cue": "package v\n\nimport \"github.com/x/y\"\n\n_y: y.#Y\n",
-		}, "v/v.cue:3:8: error import\n\tcannot find package \"github.com/x/y\": cue.mod/pkg is not read\n\twant a path such as \"example.com/config/muster\"\n" +
-			"\thint: move it out of cue.mod, to a directory of the repository\n" + onlyGood + "v: no data\n"},
+		}, "v/v.cue:3:8: error import\n\tcannot find package \"github.com/x/y\": it is in cue.mod/pkg, and cue.mod/vendor.json does not list it\n\twant a path such as \"example.com/config/muster\"\n" +
+			"\thint: muster vendor DIR, or muster vendor URL@VERSION\n" + onlyGood + "v: no data\n"},
 		{"a byte order mark", map[string]string{"b/b.cue": "\ufeffpackage b\r\n\r\njob: api: {user: \"a\", cell: \"local\", task: process: command: [\"x\"]}\r\n"}, "b: 1 objects\n\tb/b.cue:3:6: job local/a/api\n" + onlyGood},
 		{"case", map[string]string{"Good/a.cue": "package good\n", "x/A.cue": "package x\n", "x/a.cue": "package x\n"}, "good/a.cue:1:1: warning repository\n\tthe names Good and good differ only in case: some systems cannot hold both\n\thint: rename one of them\n" +
 			"x/a.cue:1:1: warning repository\n\tthe names A.cue and a.cue differ only in case: some systems cannot hold both\n\thint: rename one of them\n" + onlyGood},

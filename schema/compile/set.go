@@ -131,7 +131,7 @@ func (a *assignment) read(field, text string) (edit.Value, error) {
 		}
 		r = next
 	}
-	if r != nil && (r.Type == valid.Struct || r.Type == valid.Map) {
+	if r != nil && (r.Type == valid.Struct || r.Type == valid.Map || r.Type == valid.Free) {
 		return edit.Value{}, schema.Hintf("set its fields, such as "+field+".NAME", "%s has fields of its own, and one value is set at a time", field)
 	}
 	isText := r != nil && (r.Type == valid.String || r.Type == valid.Enum || r.Type == valid.Time)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/vendored"
 )
 
 const (
@@ -105,8 +106,9 @@ var standard = []string{
 }
 
 // ignored reports whether CUE does not look at the file: hidden and underscored
-// names, and files for tests and tools.
+// names, and files for tests and tools. Below cue.mod it looks at modules of others.
 func ignored(p string) bool {
+	p = strings.TrimPrefix(p, vendored.Dir+"/")
 	for _, part := range strings.Split(p, "/") {
 		if strings.HasPrefix(part, ".") || strings.HasPrefix(part, "_") || part == "cue.mod" {
 			return true
@@ -116,3 +118,6 @@ func ignored(p string) bool {
 }
 
 func dirOf(d schema.Diagnostic) string { return path.Dir(d.Path) }
+
+// inPkg reports whether a path lies where vendored modules are.
+func inPkg(name string) bool { return strings.HasPrefix(name, vendored.Dir+"/") }

@@ -16,6 +16,7 @@ var allocSetRule = &Rule{
 		{Name: "labels", Rule: labelsRule},
 		{Name: "annotations", Rule: annotationsRule},
 		{Name: "constraints", Rule: constraintsRule},
+		{Name: "anyOf", Rule: anyOfRule},
 		{Name: "tolerations", Rule: tolerationsRule},
 		{Name: "preferences", Rule: preferencesRule},
 		{Name: "affinity", Rule: affinityRule},

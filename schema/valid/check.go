@@ -150,19 +150,10 @@ func (c *check) value(path []string, r *Rule, v any) any {
 		}
 		return v
 	}
+	if out, ok := c.composite(path, r, v); ok {
+		return out
+	}
 	switch r.Type {
-	case Struct:
-		if m, ok := v.(map[string]any); ok {
-			return c.structure(path, r, m)
-		}
-	case Map:
-		if m, ok := v.(map[string]any); ok {
-			return c.mapping(path, r, m)
-		}
-	case List:
-		if l, ok := v.([]any); ok {
-			return c.list(path, r, l)
-		}
 	case Bool:
 		s, _ := v.(string)
 		if _, ok := v.(bool); ok || slices.Contains(r.Words, s) {
@@ -194,6 +185,23 @@ func (c *check) value(path []string, r *Rule, v any) any {
 	}
 	c.add(Problem{Rule: schema.RuleWrongType, Path: path, Message: "is " + describe(v), Expected: r.String(), Hint: typeHint(r, v)})
 	return Broken{} // its mistakes are reported
+}
+
+// composite checks what has parts; false if v is none, or is not what r wants.
+func (c *check) composite(path []string, r *Rule, v any) (any, bool) {
+	m, isMap := v.(map[string]any)
+	l, isList := v.([]any)
+	switch {
+	case r.Type == Struct && isMap:
+		return c.structure(path, r, m), true
+	case r.Type == Map && isMap:
+		return c.mapping(path, r, m), true
+	case r.Type == Free && isMap:
+		return c.free(path, r, m), true
+	case r.Type == List && isList:
+		return c.list(path, r, l), true
+	}
+	return nil, false
 }
 
 func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]any {
@@ -320,6 +328,57 @@ func (c *check) list(path []string, r *Rule, l []any) []any {
 	return out
 }
 
+// free checks what is meant for another program, which is kept as it is: that all of it has data, and its
+// size.
+func (c *check) free(path []string, r *Rule, m map[string]any) any {
+	before := len(c.problems)
+	c.whole(path, m)
+	if len(c.problems) > before || c.partial && incomplete(m) {
+		return Broken{} // its mistakes are reported, or it is not decided yet
+	}
+	if n := len(schema.Canonical(m)); int64(n) > r.Max {
+		c.add(Problem{Rule: schema.RuleOutOfRange, Path: path, Message: fmt.Sprintf("has %d bytes as JSON", n), Expected: fmt.Sprintf("at most %d", r.Max)})
+	}
+	return m
+}
+
+// whole reports what has no data in a value.
+func (c *check) whole(path []string, v any) {
+	switch v := v.(type) {
+	case Broken:
+		if v.Why != "" && !c.partial {
+			c.add(Problem{Rule: schema.RuleNotSet, Path: path, Message: v.Why, Expected: "a value", Hint: v.Hint, Constrained: v.Constrained})
+		}
+	case []byte: // which JSON has not
+		c.add(Problem{Rule: schema.RuleWrongType, Path: path, Message: "is " + describe(v), Expected: "a value of JSON", Hint: `text is written in double quotes: "a"`})
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			c.whole(append(slices.Clone(path), k), v[k])
+		}
+	case []any:
+		for i := range v {
+			c.whole(append(slices.Clone(path), strconv.Itoa(i)), v[i])
+		}
+	}
+}
+
+// incomplete reports whether a part of a value has no data.
+func incomplete(v any) bool {
+	switch v := v.(type) {
+	case Broken:
+		return true
+	case map[string]any:
+		for _, e := range v {
+			if incomplete(e) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, incomplete)
+	}
+	return false
+}
+
 var integerForm = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
 func (c *check) integer(path []string, r *Rule, n json.Number) {
@@ -411,6 +470,7 @@ func (c *check) text(path []string, r *Rule, s string) {
 		p.Hint = urlPathHint(s)
 	case want == schema.ImageGrammar:
 		p.Message, p.Hint = imageProblem(s)
+		p.Image = taggedImage(s)
 	}
 	c.add(p)
 }
@@ -459,6 +519,8 @@ func (r *Rule) String() string {
 		return "a list of " + r.Elem.plural()
 	case Map:
 		return "a struct of " + r.Elem.plural()
+	case Free:
+		return "a struct"
 	case Time:
 		return `a time of RFC 3339, such as "2027-03-31T00:00:00Z"`
 	case Struct:
@@ -483,6 +545,8 @@ func (r *Rule) plural() string {
 		return "structs with " + strings.TrimPrefix(r.String(), "a struct with ")
 	case Int:
 		return "integers"
+	case Free:
+		return "structs"
 	}
 	return "strings"
 }

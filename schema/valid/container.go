@@ -23,6 +23,14 @@ func imageProblem(s string) (message, hint string) {
 	return "", ""
 }
 
+// taggedImage returns s if it is an image that lacks nothing but the digest of its tag, else "".
+func taggedImage(s string) string {
+	if r, err := schema.ParseImageTag(s); err != nil || r.Tag == "" || r.Digest != "" {
+		return ""
+	}
+	return s
+}
+
 const (
 	containerUserGrammar = "USER or USER:GROUP, each a name of at most 32 bytes or a number from 0 to 65535"
 	maxContainerUser     = 32 + 1 + 32 // as useradd has it, of user and group

@@ -29,7 +29,7 @@ func typeHint(r *Rule, v any) string {
 			}
 		case r.Type == String:
 			return fmt.Sprintf("write it as a string: %q", v)
-		case r.Type == List && r.Elem.Type != Struct:
+		case r.Type == List && r.Elem.Type != Struct && r.Elem.Type != Free:
 			return fmt.Sprintf("write a list: [%q]", v)
 		case r.Type == Struct && len(r.Fields) == 1 && r.Fields[0].Rule.Type == Int:
 			return fmt.Sprintf("did you mean {%s: %s}?", r.Fields[0].Name, short(v.String()))
@@ -60,7 +60,7 @@ func textHint(r *Rule, s string) string {
 	case Int, Priority:
 		return numberHint(r, s)
 	case List:
-		if r.Elem.Type == Struct {
+		if r.Elem.Type == Struct || r.Elem.Type == Free {
 			return ""
 		}
 		return fmt.Sprintf("write a list: [%s]", listed(r, s))

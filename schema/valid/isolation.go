@@ -27,13 +27,14 @@ var isolationRule = &Rule{
 		{Name: "user", Rule: &Rule{Type: Bool}, Default: false},
 	},
 	Never: map[string]string{
-		"privileged": "no task has capabilities", "capabilities": "no task has capabilities",
-		"seccomp": "the filter of system calls is the same for all tasks", "pid": "each task has a pid namespace of its own",
+		"privileged": privilegedWords,
+		"seccomp":    "the filter of system calls is the same for all tasks", "pid": "each task has a pid namespace of its own",
 		"ipc": "each task has an ipc namespace of its own",
 	},
 	Alias: map[string]string{
 		"required": "require", "strict": "require", "net": "network", "networkMode": "network", "network_mode": "network",
 		"userns": "user", "userNamespace": "user", "hostUsers": "user", "hostNetwork": "network",
+		"capabilities": "task.capabilities",
 	},
 }
 
@@ -59,7 +60,7 @@ var containerRule = &Rule{
 	},
 	Never: map[string]string{
 		"root": "the root directory of a container is its image", "rootfs": "the root directory of a container is its image",
-		"privileged": "no task has capabilities", "capabilities": "no task has capabilities", "securityContext": "no task has capabilities",
+		"privileged": privilegedWords, "securityContext": "task.isolation and task.capabilities have what can be said of that",
 		"imagePullPolicy": "an image is named by its digest, and pulled where it is not yet there", "force_pull": "an image is named by its digest, and pulled where it is not yet there",
 		"name": "a task has one container, and its name is the task's",
 	},
@@ -69,6 +70,7 @@ var containerRule = &Rule{
 		"workingDir": "workdir", "working_dir": "workdir", "work_dir": "workdir", "cwd": "workdir", "dir": "workdir",
 		"uid": "user", "runAsUser": "user", "group": "user", "gid": "user", "runAsGroup": "user",
 		"readonly": "readOnly", "read_only": "readOnly", "readonly_rootfs": "readOnly", "readOnlyRootFilesystem": "readOnly",
+		"capabilities": "task.capabilities", "cap_add": "task.capabilities.add", "cap_drop": "task.capabilities.drop",
 		"runtimeClassName": "runtime", "runtimeClass": "runtime", "oci_runtime": "runtime",
 		"env": "task.env", "environment": "task.env", "ports": "task.resources.ports", "resources": "task.resources", "network_mode": "task.isolation.network",
 		"volumes": "task.volumes", "volumeMounts": "task.volumes", "mounts": "task.volumes", "mount": "task.volumes", "tmpfs": "task.volumes",

@@ -21,6 +21,7 @@ func (c *check) job(given any, job map[string]any) {
 	c.runs(given, task)
 	c.mounts(task)
 	c.all(kernelProblems(job, task, devicesOf(task)))
+	c.all(capabilityProblems(task))
 	ports, known := portNames(task)
 	if !known {
 		return
@@ -70,6 +71,8 @@ func (c *check) runs(given any, task map[string]any) {
 				Rule: schema.RuleNoEffect, Path: []string{"task", "isolation", "user"}, Message: "a container always has a user namespace of its own",
 				Expected: "true", Hint: `remove user; container.user chooses among the users of the image, as in user: "1000"`,
 			})
+		} else if filled, ok := task["isolation"].(map[string]any); ok {
+			filled["user"] = true // this data is checked again where it is acted on
 		}
 	case !process && !slices.ContainsFunc(slices.Sorted(maps.Keys(written)), meansToRun):
 		c.add(Problem{
@@ -319,4 +322,40 @@ func (c *check) unset(path []string, name string, vars variables) {
 		p.Hint = `only a task in an alloc has it: name an alloc set, as in allocset: "pair"`
 	}
 	c.add(p)
+}
+
+// silenceRule is what a job says of silent machines.
+var silenceRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "afterSeconds", Rule: integer(Seconds, schema.MinSilence, schema.MaxSilence)},
+		{Name: "neverTwice", Rule: &Rule{Type: Bool}},
+	},
+	Alias: map[string]string{
+		"after": "afterSeconds", "seconds": "afterSeconds", "tolerate": "afterSeconds", "tolerationSeconds": "afterSeconds", "lost_after": "afterSeconds",
+		"replace": "neverTwice", "once": "neverTwice", "exactlyOnce": "neverTwice", "atMostOnce": "neverTwice", "fence": "neverTwice",
+	},
+}
+
+// silence checks what a job says of silent machines: given is what its owner
+// wrote.
+func (c *check) silence(given map[string]any) {
+	s, ok := given["silence"].(map[string]any)
+	if !ok {
+		return
+	}
+	if given["kind"] == string(schema.System) {
+		c.add(Problem{
+			Rule: schema.RuleNoEffect, Path: []string{"silence"}, Key: true, Message: `a job of kind "system" has one task on each machine, which is never moved`,
+			Hint: "remove silence",
+		})
+		return
+	}
+	never, _ := s["neverTwice"].(bool)
+	if _, after := s["afterSeconds"]; never && after {
+		c.add(Problem{
+			Rule: schema.RuleNoEffect, Path: []string{"silence", "afterSeconds"}, Key: true, Message: "afterSeconds has no effect together with neverTwice: true",
+			Expected: "one of them", Hint: "remove afterSeconds (then the task waits for proof that the old one is gone), or neverTwice (then it is replaced after that time)",
+		})
+	}
 }

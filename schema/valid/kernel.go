@@ -28,9 +28,8 @@ func kernelProblems(job, task map[string]any, devices []string) (found problems)
 	for _, kind := range devices {
 		unsupported([]string{"task", "resources", "devices", kind}, true, "has no devices of the machine", "no devices")
 	}
-	isolation, _ := task["isolation"].(map[string]any)
-	if n, ok := isolation["network"].(string); ok && n == string(schema.OwnNetwork) {
-		unsupported([]string{"task", "isolation", "network"}, false, "has no network of its own yet", fmt.Sprintf("%q or %q", schema.HostNetwork, schema.NoNetwork))
+	if list, _ := addedOf(task); len(list) > 0 {
+		unsupported([]string{"task", "capabilities", "add"}, false, "has the capabilities of its own kernel, and no others yet", "none")
 	}
 	limits, _ := task["limits"].(map[string]any)
 	if n, ok := wholeNumber(limits["coreBytes"]); ok && n > 0 {

@@ -66,6 +66,9 @@ func networkProblems(cell map[string]any) problems {
 			}
 		}
 	}
+	for _, p := range cniProblems(network) {
+		found.add(p)
+	}
 	return found
 }
 

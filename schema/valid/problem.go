@@ -26,6 +26,7 @@ type Problem struct {
 	Message  string
 	Expected string
 	Hint     string
+	Image    string // as Diagnostic.Image
 }
 
 // problems are mistakes as they are found.

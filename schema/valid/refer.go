@@ -67,6 +67,20 @@ func Placed(kind schema.Kind, data map[string]any) []string {
 			out = append(out, "priority")
 		}
 	}
+	task, _ := data["task"].(map[string]any)
+	added, _ := addedOf(task)
+	for i := range added {
+		out = append(out, "task.capabilities.add."+strconv.Itoa(i))
+	}
+	for _, kind := range devicesOf(task) {
+		out = append(out, "task.resources.devices."+kind)
+	}
+	volumes, _ := task["volumes"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(volumes)) {
+		if v, _ := volumes[name].(map[string]any); v["shared"] != nil {
+			out = append(out, "task.volumes."+name+".shared")
+		}
+	}
 	if paths, ok := data["paths"].([]any); ok {
 		for i := range paths {
 			out = append(out, "paths."+strconv.Itoa(i))

@@ -15,6 +15,7 @@ const (
 	List     Type = "list"
 	Map      Type = "map"    // keys are free within Rule.Key
 	Struct   Type = "struct" // keys are Rule.Fields
+	Free     Type = "object" // keys and values are free: it is meant for another program
 	Time     Type = "time"   // RFC 3339, of the years Rule.Min to Rule.Max
 )
 
@@ -35,7 +36,7 @@ type Rule struct {
 	Type Type
 	Unit Unit // of an Int
 	// Min and Max bound an Int's value, a String's bytes, a List's or Map's
-	// number of elements.
+	// number of elements; Max the bytes of an Object's JSON.
 	Min, Max int64
 	Words    []string // of an Enum or Priority, or of a Bool that is a word instead
 	Elem     *Rule    // of a List or Map

@@ -163,19 +163,18 @@ var cellNetworkRule = &Rule{
 		{Name: "range6", Rule: prefixRule},
 		{Name: "subnetBits", Rule: integer(Count, minRangeBits, schema.MaxSubnetBits)},
 		{Name: "subnetBits6", Rule: integer(Count, minRangeBits6, schema.MaxSubnetBits6)},
-		{Name: "mode", Rule: aliased(words(schema.ModeRoutes, schema.ModeVXLAN), map[string]string{
-			"host-gw": "routes", "hostgw": "routes", "direct": "routes", "native": "routes", "bgp": "routes", "overlay": "vxlan", "tunnel": "vxlan", "geneve": "vxlan",
+		{Name: "mode", Rule: aliased(words(schema.ModeRoutes, schema.ModeVXLAN, schema.ModeNone), map[string]string{
+			"host-gw": "routes", "hostgw": "routes", "direct": "routes", "bgp": "none", "native": "none", "cloud": "none", "off": "none", "overlay": "vxlan", "tunnel": "vxlan", "geneve": "vxlan",
 		}), Default: string(schema.ModeRoutes)},
 		{Name: "mtu", Rule: integer(Count, schema.MinMTU, schema.MaxMTU)},
 		{Name: "services", Rule: prefixRule},
 		{Name: "services6", Rule: prefixRule},
 		{Name: "domain", Rule: &Rule{Type: String, Min: 1, Max: maxDomain, Match: matchDomain}},
 		{Name: "policy", Rule: aliased(words(schema.PolicyOpen, schema.PolicyClosed), map[string]string{"deny": "closed", "allow": "open", "default-deny": "closed"})},
-	},
-	Never: map[string]string{
-		"cni": "plugins of CNI are not supported: the cell's own network is", "plugin": "plugins of CNI are not supported: the cell's own network is",
+		{Name: "cni", Rule: cniRule},
 	},
 	Alias: map[string]string{
+		"plugins": "cni.plugins", "plugin": "cni.plugins", "cniVersion": "cni.cniVersion", "conflist": "cni", "CNI": "cni",
 		"policies": "policy", "defaultPolicy": "policy", "default_action": "policy",
 		"cidr": "range", "subnet": "range", "podCIDR": "range", "network": "range", "prefix": "range", "ipv4": "range", "ipv6": "range6", "cidr6": "range6",
 		"nodeMask": "subnetBits", "subnetLen": "subnetBits", "SubnetLen": "subnetBits", "nodeCIDRMaskSize": "subnetBits", "backend": "mode", "type": "mode", "MTU": "mtu",
@@ -194,47 +193,10 @@ var oversellRule = &Rule{
 	},
 }
 
-var machineRule = &Rule{
-	Type: Struct,
-	Fields: []Field{
-		{Name: "cell", Rule: nameRule, Required: true},
-		{Name: "labels", Rule: &Rule{
-			Type: Map, Max: maxLabels, Key: matchMachineLabel,
-			Elem: &Rule{Type: String, Max: 255, Match: matchLine},
-		}},
-		{Name: "match", Rule: selectorRule},
-		{Name: "taints", Rule: taintsRule},
-		{Name: "cordon", Rule: &Rule{Type: Bool}, Default: false},
-		{Name: "drain", Rule: drainRule},
-		{Name: "gone", Rule: &Rule{Type: Bool}},
-	},
-	Alias: map[string]string{
-		"attributes": "labels", "meta": "labels", "tags": "labels", "taint": "taints", "dedicated": "taints", "unschedulable": "cordon",
-		"schedulable": "cordon", "cordoned": "cordon", "eligibility": "cordon", "datacenter": "cell", "cluster": "cell",
-		"selector": "match", "matchLabels": "match", "where": "match", "draining": "drain", "evict": "drain", "maintenance": "drain",
-		"lost": "gone", "dead": "gone", "removed": "gone", "forget": "gone", "deadline": "drain.deadline", "atDeadline": "drain.atDeadline", "atOnce": "drain.atOnce",
-	},
-}
-
 var priorityRule = &Rule{
 	Type:   Struct,
 	Fields: []Field{{Name: "value", Rule: integer(Count, 0, schema.MaxPriority), Required: true}},
 	Alias:  map[string]string{"priority": "value", "number": "value", "level": "value", "weight": "value"},
-}
-
-var tenantRule = &Rule{
-	Type: Struct,
-	Fields: []Field{
-		{Name: "paths", Required: true, Rule: &Rule{
-			Type: List, Min: 1, Max: maxList, Unique: true,
-			Elem: &Rule{Type: String, Min: 1, Max: maxPath, Match: matchPath},
-		}},
-		{Name: "users", Default: []any{}, Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: nameRule}},
-		{Name: "capabilities", Default: []any{}, Rule: &Rule{
-			Type: List, Max: maxList, Unique: true, Elem: words(schema.CapabilityAdmin, schema.CapabilityMonitoring),
-		}},
-	},
-	Alias: map[string]string{"path": "paths", "user": "users", "owners": "users", "members": "users", "roles": "capabilities"},
 }
 
 var quotaRule = &Rule{
@@ -320,9 +282,8 @@ var policyRule = &Rule{
 	Fields: []Field{{Name: "from", Required: true, Rule: &Rule{Type: List, Max: schema.MaxPolicyPeers, Elem: policyPeerRule}}},
 	Never: map[string]string{
 		"to": "who may connect to a task is said by its job, and not where it may connect to", "egress": "who may connect to a task is said by its job, and not where it may connect to",
-		"ports": "a policy is for all ports of the tasks",
 	},
-	Alias: map[string]string{"ingress": "from", "allow": "from", "sources": "from", "peers": "from"},
+	Alias: map[string]string{"ports": "from.ports", "port": "from.ports", "ingress": "from", "allow": "from", "sources": "from", "peers": "from"},
 }
 
 var policyPeerRule = &Rule{
@@ -331,10 +292,10 @@ var policyPeerRule = &Rule{
 		{Name: "users", Rule: &Rule{Type: List, Min: 1, Max: schema.MaxPolicyNames, Unique: true, Elem: &Rule{Type: String, Min: 1, Max: schema.MaxNameLen, Match: matchUser}}},
 		{Name: "selector", Rule: jobSelectorRule},
 		{Name: "ranges", Rule: &Rule{Type: List, Min: 1, Max: schema.MaxPolicyNames, Unique: true, Elem: &Rule{Type: String, Min: 1, Max: maxPrefix, Match: matchRange}}},
+		{Name: "ports", Rule: &Rule{Type: List, Min: 1, Max: schema.MaxPolicyNames, Unique: true, Elem: nameRule}},
 	},
-	Never: map[string]string{"ports": "a policy is for all ports of the tasks", "port": "a policy is for all ports of the tasks"},
 	Alias: map[string]string{
-		"user": "users", "namespaces": "users", "namespaceSelector": "users", "owners": "users", "labels": "selector", "podSelector": "selector", "matchLabels": "selector", "jobs": "selector", "job": "selector", "ipBlock": "ranges", "cidr": "ranges", "cidrs": "ranges", "addresses": "ranges", "range": "ranges",
+		"port": "ports", "portNumbers": "ports", "user": "users", "namespaces": "users", "namespaceSelector": "users", "owners": "users", "labels": "selector", "podSelector": "selector", "matchLabels": "selector", "jobs": "selector", "job": "selector", "ipBlock": "ranges", "cidr": "ranges", "cidrs": "ranges", "addresses": "ranges", "range": "ranges",
 	},
 }
 
@@ -351,6 +312,7 @@ var jobRule = &Rule{
 		{Name: "labels", Rule: labelsRule},
 		{Name: "annotations", Rule: annotationsRule},
 		{Name: "constraints", Rule: constraintsRule},
+		{Name: "anyOf", Rule: anyOfRule},
 		{Name: "tolerations", Rule: tolerationsRule},
 		{Name: "preferences", Rule: preferencesRule},
 		{Name: "affinity", Rule: affinityRule},
@@ -382,7 +344,7 @@ var jobRule = &Rule{
 		"ramBytes": "task.resources.ramBytes", "diskBytes": "task.resources.diskBytes", "healthcheck": "task.health",
 		"restart": "task.restart", "restartPolicy": "task.restart", "backoffLimit": "task.restart.attempts",
 		"networkPolicy": "policy", "policies": "policy", "ingress": "policy", "intentions": "policy", "from": "policy.from",
-		"constraint": "constraints", "nodeSelector": "constraints", "nodeAffinity": "constraints", "podAffinity": "affinity", "podAntiAffinity": "antiAffinity",
+		"constraint": "constraints", "nodeSelector": "constraints", "nodeAffinity": "constraints", "nodeSelectorTerms": "anyOf", "or": "anyOf", "any": "anyOf", "alternatives": "anyOf", "podAffinity": "affinity", "podAntiAffinity": "antiAffinity",
 		"topologySpreadConstraints": "spread", "devices": "task.resources.devices",
 		"appClass": "appclass", "app_class": "appclass", "qosClass": "appclass", "qos": "appclass", "wholeCores": "task.resources.wholeCores",
 		"disruptionBudget": "disruption", "podDisruptionBudget": "disruption", "maxDown": "disruption.maxDown", "migrate": "disruption",
@@ -432,6 +394,7 @@ var taskRule = &Rule{
 		{Name: "logs", Rule: logsRule},
 		{Name: "limits", Rule: limitsRule},
 		{Name: "isolation", Rule: isolationRule},
+		{Name: "capabilities", Rule: capabilitiesRule},
 		{Name: "files", Rule: filesRule},
 		{Name: "secrets", Rule: taskSecretsRule},
 		{Name: "sticky", Rule: &Rule{Type: Bool, Words: []string{string(schema.StickyStay)}}},
@@ -452,6 +415,7 @@ var taskRule = &Rule{
 		"driver": "process", "config": "process.command", "exec": "process.command", "entrypoint": "container.command", "workdir": "container.workdir", "readOnly": "container.readOnly",
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "ulimit": "limits", "ulimits": "limits", "rlimits": "limits", "pids_limit": "limits.processes",
 		"log": "logs", "logging": "logs", "logConfig": "logs",
+		"cap_add": "capabilities.add", "cap_drop": "capabilities.drop", "capAdd": "capabilities.add", "capDrop": "capabilities.drop",
 		"securityContext": "isolation", "sandbox": "isolation", "security": "isolation", "network": "isolation.network",
 		"root": "process.root", "chroot": "process.root", "configMap": "files", "configs": "files", "volume": "volumes", "volumeMounts": "volumes", "volume_mount": "volumes", "mounts": "volumes", "tmpfs": "volumes", "artifact": "packages", "artifacts": "packages", "secret": "secrets", "vault": "secrets", "secretKeyRef": "secrets", "secretName": "secrets",
 		"stickyDir": "sticky", "ephemeral_disk": "sticky",

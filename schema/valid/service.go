@@ -83,6 +83,8 @@ func policyProblems(job, task map[string]any) (found problems) {
 			Expected: "no policy", Hint: `add task: isolation: network: "own", or remove policy`,
 		})
 	}
+	resources, _ := task["resources"].(map[string]any)
+	ports, _ := resources["ports"].([]any)
 	from, _ := policy["from"].([]any)
 	for i := range from {
 		peer, _ := from[i].(map[string]any)
@@ -93,12 +95,24 @@ func policyProblems(job, task map[string]any) (found problems) {
 		_, ranges := peer["ranges"]
 		switch {
 		case peer != nil && !users && !selector && !ranges:
-			found.add(Problem{Rule: schema.RuleMissingField, Path: path, Message: "the entry says nobody", Expected: "users, selector or ranges"})
+			found.add(Problem{
+				Rule: schema.RuleMissingField, Path: path, Message: "the entry says nobody", Expected: "users, selector or ranges",
+				Hint: `everyone is ranges: ["0.0.0.0/0", "::/0"]`,
+			})
 		case ranges && (users || selector):
 			found.add(Problem{
 				Rule: schema.RuleNoEffect, Path: append(path, "ranges"), Key: true, Message: "ranges beside users or selector would admit more, and not less", Expected: "an entry with ranges alone",
 				Hint: "make two entries of it: each admits for itself",
 			})
+		}
+		at, _ := peer["ports"].([]any)
+		for k, port := range at {
+			if name, ok := port.(string); ok && schema.CheckName(name) == nil && !slices.Contains(ports, port) {
+				found.add(Problem{
+					Rule: schema.RuleNoEffect, Path: append(path[:3:3], "ports", strconv.Itoa(k)), Message: fmt.Sprintf("the task has no port %q", name),
+					Expected: "names of task.resources.ports", Hint: fmt.Sprintf("add %q to task: resources: ports, with a number in portNumbers if it has one", name),
+				})
+			}
 		}
 	}
 	return found

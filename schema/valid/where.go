@@ -53,6 +53,15 @@ var conditionAlias = map[string]string{"key": "attribute", "label": "attribute",
 
 var constraintsRule = &Rule{Type: List, Max: maxConditions, Elem: &Rule{Type: Struct, Fields: conditionFields(), Alias: conditionAlias}}
 
+var anyOfRule = &Rule{Type: List, Min: 1, Max: maxConditions, Elem: &Rule{
+	Type: Struct,
+	Fields: []Field{{
+		Name: "constraints", Required: true,
+		Rule: &Rule{Type: List, Min: 1, Max: maxConditions, Elem: &Rule{Type: Struct, Fields: conditionFields(), Alias: conditionAlias}},
+	}},
+	Alias: map[string]string{"matchExpressions": "constraints", "allOf": "constraints", "all": "constraints", "and": "constraints", "constraint": "constraints", "attribute": "constraints.attribute"},
+}}
+
 var preferencesRule = &Rule{Type: List, Max: maxConditions, Elem: &Rule{
 	Type: Struct, Alias: conditionAlias,
 	Fields: append(conditionFields(), Field{Name: "weight", Rule: integer(Count, -100, 100), Default: num(50)}),
@@ -106,11 +115,16 @@ var spreadRule = &Rule{
 	Fields: []Field{
 		{Name: "by", Rule: attributeRule, Default: "rack"},
 		{Name: "max", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
+		{Name: "maxSkew", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
+		{Name: "minDomains", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
 		{Name: "repair", Rule: &Rule{Type: Bool}},
 	},
 	Alias: map[string]string{
 		"attribute": "by", "topologyKey": "by", "over": "by", "distinct_hosts": "max.machine", "distinct_property": "max",
-		"maxPerDomain": "max", "perMachine": "max.machine", "rebalance": "repair",
+		"maxPerDomain": "max", "perMachine": "max.machine", "rebalance": "repair", "skew": "maxSkew",
+	},
+	Never: map[string]string{
+		"whenUnsatisfiable": `maxSkew always holds, as with "DoNotSchedule"; by is kept as far as there is room, as with "ScheduleAnyway"`,
 	},
 }
 
@@ -126,8 +140,9 @@ var devicesRule = &Rule{Type: Map, Max: maxKinds, Key: matchName, Elem: &Rule{
 
 // where checks what ties together the fields that say where tasks may run.
 func (c *check) where(job map[string]any) {
-	c.conditions("constraints", job["constraints"])
-	c.conditions("preferences", job["preferences"])
+	c.conditions([]string{"constraints"}, job["constraints"])
+	c.conditions([]string{"preferences"}, job["preferences"])
+	c.anyOf(job["anyOf"])
 	c.affinity("affinity", job["affinity"])
 	c.affinity("antiAffinity", job["antiAffinity"])
 	if job["kind"] == string(schema.System) {
@@ -141,6 +156,7 @@ func (c *check) where(job map[string]any) {
 			}
 		}
 	}
+	c.skew(job)
 	c.rebalance(job)
 	if job["kind"] == string(schema.Batch) {
 		c.noRepair(job, "tasks of a batch job are not moved, since they would start again")
@@ -156,6 +172,21 @@ func (c *check) where(job map[string]any) {
 				Rule: schema.RuleNoEffect, Path: []string{"task", "resources", "devices", kind, "milli"},
 				Message: fmt.Sprintf("%d thousandths of each of %d devices", milli, count), Expected: "a share of one device, or whole devices",
 				Hint: "remove milli, or use count: 1",
+			})
+		}
+	}
+}
+
+// skew checks that what goes with maxSkew does.
+func (c *check) skew(o map[string]any) {
+	spread, _ := o["spread"].(map[string]any)
+	most, _ := spread["maxSkew"].(map[string]any)
+	fewest, _ := spread["minDomains"].(map[string]any)
+	for _, attribute := range slices.Sorted(maps.Keys(fewest)) {
+		if most[attribute] == nil {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: []string{"spread", "minDomains", attribute}, Key: true,
+				Message: fmt.Sprintf("minDomains of %s has no effect without maxSkew of %[1]s", attribute), Hint: fmt.Sprintf("add maxSkew: {%q: 1}, or remove it", attribute),
 			})
 		}
 	}
@@ -193,14 +224,25 @@ func intOf(v any) int {
 	return i
 }
 
-func (c *check) conditions(name string, v any) {
+// anyOf checks the constraints of alternatives.
+func (c *check) anyOf(v any) {
 	list, _ := v.([]any)
 	for i := range list {
+		m, _ := list[i].(map[string]any)
+		c.conditions([]string{"anyOf", strconv.Itoa(i), "constraints"}, m["constraints"])
+	}
+}
+
+// conditions checks a list of them at a path.
+func (c *check) conditions(path []string, v any) {
+	list, _ := v.([]any)
+	for i := range list {
+		at := append(slices.Clone(path), strconv.Itoa(i))
 		unknown := func(p Problem) bool { // perhaps that is what is missing
-			return p.Rule == schema.RuleUnknownField && len(p.Path) == 3 && p.Path[0] == name && p.Path[1] == strconv.Itoa(i)
+			return p.Rule == schema.RuleUnknownField && len(p.Path) == len(at)+1 && slices.Equal(p.Path[:len(at)], at)
 		}
 		if m, ok := list[i].(map[string]any); ok && !slices.ContainsFunc(c.problems, unknown) {
-			c.condition([]string{name, strconv.Itoa(i)}, m)
+			c.condition(at, m)
 		}
 	}
 }

@@ -145,7 +145,7 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 	}
 	hub := relay.NewHub(relay.HubConfig{Term: m.store.Term(), Admit: m.admit, Revision: m.revision})
 	l := loop.New(loop.Config{
-		Cell: m.cell, Store: countedStore{m.store, &m.term.writes}, Pusher: hub, Events: m.events, Now: time.Now, LostAfter: m.cfg.LostAfter, JoinWait: m.cfg.joinWait(),
+		Cell: m.cell, Store: countedStore{m.store, &m.term.writes}, Pusher: hub, Events: m.events, Now: time.Now, LostAfter: m.cfg.LostAfter, JoinWait: m.cfg.joinWait(), Workers: m.cfg.placementWorkers(),
 		Settled: func(commit string, took time.Duration) {
 			m.metrics.CommitRunning(took)
 			m.history.Converged(commit, time.Now())

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,6 +66,9 @@ type MasterConfig struct {
 	// LostAfter is how long a machine may be silent before it is given up; 0 is
 	// the default.
 	LostAfter time.Duration
+	// PlacementWorkers is how many goroutines look at machines for tasks that are placed; 0
+	// is one for each processor that the master may use.
+	PlacementWorkers int
 	// Etcd is the cluster that keeps the cell's documents; without endpoints they
 	// are in DataDir. Of it, endpoints, files and lease count.
 	Etcd store.ClusterConfig
@@ -103,6 +107,18 @@ func (cfg *MasterConfig) joinWait() time.Duration {
 	}
 	return control.DefaultJoinWait
 }
+
+// placementWorkers returns how many goroutines look at machines for tasks that are placed.
+func (cfg *MasterConfig) placementWorkers() int {
+	if cfg.PlacementWorkers > 0 {
+		return cfg.PlacementWorkers
+	}
+	return min(runtime.GOMAXPROCS(0), MostPlacementWorkers)
+}
+
+// MostPlacementWorkers bounds MasterConfig.PlacementWorkers: more have nothing to do, since
+// placement looks at machines for as many tasks at a time.
+const MostPlacementWorkers = 32
 
 // settles returns how long after all agents of this master act by a change the machines of tasks learn that.
 func (cfg *MasterConfig) settles() time.Duration {

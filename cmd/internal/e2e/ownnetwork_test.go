@@ -23,6 +23,7 @@ type ranged struct {
 	net    *network
 	agents map[string]*daemon
 	hosts  map[string]int // by machine
+	flags  []string       // of agents
 }
 
 // networkOf declares the cell's network.
@@ -124,8 +125,8 @@ func newRanged(t *testing.T, mode schema.NetworkMode) *ranged {
 func (c *ranged) startAgent(name string) {
 	c.t.Helper()
 	line := c.net.on(c.hosts[name], filepath.Join(c.bin, "muster-agent"), "--cell", cellName, "--master", "unix:"+c.path("link", "agent.sock"),
-		"--name", name, "--address", address0(c.hosts[name]), "--state-dir", c.path("state-"+name), "--writable", c.path("journals"))
-	a, err := launch(c.path(name+".log"), line[0], line[1:]...)
+		"--name", name, "--address", address0(c.hosts[name]), "--state-dir", c.path("state-"+name), "--writable", c.path("journals"), "--insecure-registry", hubRegistry)
+	a, err := launch(c.path(name+".log"), line[0], append(line[1:], c.flags...)...)
 	c.must(err)
 	c.agents[name] = a
 }
@@ -268,7 +269,10 @@ func ownNetwork(c *ranged, both bool) {
 			t.Errorf("%s is at %s, restarted %d times", task.Name, task.Address, task.Restarts)
 		}
 	}
-	c.keeperKilled("crew/web/0", busybox)
+	c.keeperKilled("crew/web/0", func(address string) error {
+		_, err := c.inside("crew/client/1", busybox, "wget", "-q", "-O-", "http://"+address+"/")
+		return err
+	})
 	s = c.converge(c.commit("no tasks\n\nMuster-Allow-Prune: 100", map[string][]byte{teamFile: nil}))
 	if len(s.Tasks) > 0 {
 		t.Errorf("%d tasks are left", len(s.Tasks))
@@ -276,8 +280,8 @@ func ownNetwork(c *ranged, both bool) {
 }
 
 // keeperKilled kills the keeper of a task with SIGKILL: its agent says so and starts the task again, with the
-// network that it had, and makes nothing more.
-func (c *ranged) keeperKilled(name, busybox string) {
+// network that it had, in which it is reached, and makes nothing more.
+func (c *ranged) keeperKilled(name string, reach func(address string) error) {
 	c.t.Helper()
 	of := func(s *status.Status) status.TaskStatus {
 		for _, task := range s.Tasks {
@@ -311,10 +315,7 @@ func (c *ranged) keeperKilled(name, busybox string) {
 	if now.Address != task.Address || now.Restarts != 1 || len(now.History) != 1 || !strings.Contains(now.History[0], "its keeper was killed") {
 		c.t.Errorf("with its keeper killed %s is at %s, was at %s, has %d restarts, and its history is %q", name, now.Address, task.Address, now.Restarts, now.History)
 	}
-	c.must(within(bound, func() error {
-		_, err := c.inside("crew/client/1", busybox, "wget", "-q", "-O-", "http://"+task.Address+"/")
-		return err
-	}))
+	c.must(within(bound, func() error { return reach(task.Address) }))
 	if is := c.leftOn(task.Machine); is != there {
 		c.t.Errorf("on %s there is %s\nbefore it was %s", task.Machine, is, there)
 	}

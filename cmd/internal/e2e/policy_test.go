@@ -29,7 +29,7 @@ job: web: {
 	policy: from: [{selector: "role=%[2]s"}]
 	task: {
 		process: command: ["/bin/sh", "-c", "mkdir -p www && echo served >www/index.html && exec %[1]s httpd -f -p 80 -h www"]
-		resources: {ports: ["http"], portNumbers: http: 80}
+		resources: {ports: ["http", "admin"], portNumbers: {http: 80, admin: 81}}
 		health: {http: {port: "http", path: "/"}, intervalSeconds: 1, timeoutSeconds: 10}
 	}
 }
@@ -147,7 +147,11 @@ func TestPolicy(t *testing.T) {
 	c.admits("after other agents have begun", "friend", "foe")
 	c.converge(c.commit("the other way round", map[string][]byte{teamFile: fmt.Appendf(nil, restricted, c.busybox, "foe")}))
 	c.admits("after another policy", "foe", "friend")
-	declared := strings.Replace(fmt.Sprintf(restricted, c.busybox, "foe"), `policy: from: [{selector: "role=foe"}]`, "", 1)
+	const foes = `policy: from: [{selector: "role=foe"}]`
+	declared := strings.Replace(fmt.Sprintf(restricted, c.busybox, "foe"), foes, `policy: from: [{selector: "role=friend", ports: ["http"]}, {selector: "role=foe", ports: ["admin"]}]`, 1)
+	c.converge(c.commit("by ports", map[string][]byte{teamFile: []byte(declared)}))
+	c.admits("by ports", "friend", "foe")
+	declared = strings.Replace(fmt.Sprintf(restricted, c.busybox, "foe"), foes, "", 1)
 	c.converge(c.commit("closed", map[string][]byte{teamFile: []byte(declared), cellFile: with(`, policy: "closed"`)}))
 	c.must(within(bound, func() error {
 		for _, job := range []string{"friend", "foe"} {

@@ -106,6 +106,7 @@ func (g *grid) shop(ctx context.Context, c *shopper) {
 			return
 		case <-tick.C:
 		}
+		began := time.Now()
 		at, err := g.lookup(ctx, frontName, c.machine, c.other)
 		who := ""
 		if err == nil {
@@ -121,7 +122,7 @@ func (g *grid) shop(ctx context.Context, c *shopper) {
 		if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 			c.late++
 		} else if err != nil {
-			c.failed = append(c.failed, fmt.Sprintf("%s: %s: %v", time.Now().Format("15:04:05.000"), c.machine, err))
+			c.failed = append(c.failed, fmt.Sprintf("%s: %s: after %s: %v", time.Now().Format("15:04:05.000"), c.machine, time.Since(began).Round(time.Millisecond), err))
 		}
 		c.mu.Unlock()
 	}

@@ -19,6 +19,8 @@ import (
 var (
 	updates       = flag.Int("services.updates", 1, "rolling updates in TestServiceUpdates, and versions in TestServiceDelay")
 	updateTasks   = flag.Int("services.tasks", 3, "tasks of the job in TestServiceUpdates")
+	requests      = flag.Int("services.requests", 0, "requests that TestServiceUpdates sends at least: it updates until then")
+	clients       = flag.Int("services.clients", 1, "who sends requests in TestServiceUpdates, on each of two machines")
 	delayMachines = flag.Int("services.machines", 3, "machines in TestServiceDelay")
 )
 
@@ -30,11 +32,23 @@ func TestServiceUpdates(t *testing.T) {
 	web := answering{name: "web", version: "0", tasks: *updateTasks}
 	front := fmt.Sprintf(frontService, "web", 80)
 	g.converge(g.declare("a service", g.job(web), front))
-	shoppers := []*shopper{{machine: "m1", other: "m2", by: map[string]int{}}, {machine: "m3", other: "m2", by: map[string]int{}}}
+	var shoppers []*shopper
+	for range *clients {
+		shoppers = append(shoppers, &shopper{machine: "m1", other: "m2", by: map[string]int{}}, &shopper{machine: "m3", other: "m2", by: map[string]int{}})
+	}
+	sent := func() (n int) {
+		for _, c := range shoppers {
+			c.mu.Lock()
+			n += c.asked
+			c.mu.Unlock()
+		}
+		return n
+	}
 	stop := g.sendAll(shoppers)
 	defer stop()
-	for i := range *updates {
-		web.version = fmt.Sprint(i + 1)
+	done := 0
+	for ; done < *updates || sent() < *requests; done++ {
+		web.version = fmt.Sprint(done + 1)
 		g.converge(g.declare("update", g.job(web), front))
 	}
 	for _, c := range shoppers {
@@ -48,7 +62,7 @@ func TestServiceUpdates(t *testing.T) {
 		asked, late = asked+n, late+l
 		failed = append(failed, f...)
 	}
-	t.Logf("%d rolling updates of %d tasks: %d of %d requests failed, %d were not answered in time", *updates, *updateTasks, len(failed), asked, late)
+	t.Logf("%d rolling updates of %d tasks: %d of %d requests failed, %d were not answered in time", done, *updateTasks, len(failed), asked, late)
 	if len(failed) > 0 {
 		t.Errorf("%d requests failed, such as:\n%s", len(failed), strings.Join(failed[:min(len(failed), 20)], "\n"))
 	}

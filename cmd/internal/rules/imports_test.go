@@ -21,8 +21,13 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms", "schema/vendored"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
+	},
+	{
+		"schema/vendored",
+		[]string{"schema"},
+		"what is vendored is held against sums by whoever has the files, and read by nobody else",
 	},
 	{
 		"schema/compile/cases",
@@ -301,12 +306,26 @@ var layers = []layer{
 		"it is part of each keeper",
 	},
 	{
+		"nodeagent/relay", nil,
+		"it is part of each keeper",
+	},
+	{
 		"nodeagent/network/netfilter", nil,
 		"it is what all tables of nftables share, and knows none of them",
 	},
 	{
+		"nodeagent/network/namespace",
+		[]string{"schema/thread"},
+		"a namespace is the same whoever puts what into it",
+	},
+	{
+		"nodeagent/network/cni",
+		[]string{"nodeagent/network/namespace", "schema", "schema/atomicfile", "schema/thread"},
+		"it makes networks for keys that mean nothing to it, as nodeagent/network does, and neither knows the other",
+	},
+	{
 		"nodeagent/network",
-		[]string{"nodeagent/network/netfilter", "schema", "schema/thread"},
+		[]string{"nodeagent/network/namespace", "nodeagent/network/netfilter", "schema"},
 		"it makes networks for keys that mean nothing to it, and is put together with those who run tasks",
 	},
 	{
@@ -346,7 +365,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/keeper",
-		[]string{"nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/logfile", "schema/archive", "schema/atomicfile", "schema/filelock"},
+		[]string{"nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/logfile", "nodeagent/relay", "schema/archive", "schema/atomicfile", "schema/filelock"},
 		"one keeper runs per task: each package it links costs memory a hundred times per machine",
 	},
 	{
@@ -379,7 +398,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "nodeagent/secrets", "schema", "schema/thread"},
+		[]string{"nodeagent", "nodeagent/bundle", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/image", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/relay", "nodeagent/runtime/...", "nodeagent/secrets", "schema", "schema/thread"},
 		"a runtime starts keepers, on what the host gives to all, of images that are there; it does not know who asked",
 	},
 	{
@@ -485,7 +504,7 @@ type call struct {
 
 var calls = []call{
 	{"Sync", []string{"schema/atomicfile", "reconciler/events"}, "schema/atomicfile writes what must outlive a crash; the event log is only ever appended to"},
-	{"Flock", []string{"schema/filelock", "reconciler/local"}, "schema/filelock holds directories; the other lock is waited for, and held for a moment"},
+	{"Flock", []string{"schema/filelock", "reconciler/local", "nodeagent/network/cni"}, "schema/filelock holds directories; the other locks are waited for, and held for a moment: one of them by programs that inherit it"},
 }
 
 func checkCalls(t *tree) []fault {

@@ -98,8 +98,14 @@ var owners = []owner{
 		"only the DNS server speaks DNS",
 	},
 	{
+		"github.com/containernetworking/cni",
+		[]string{"nodeagent/network/cni"},
+		nil,
+		"only what calls plugins of CNI knows how they are spoken to",
+	},
+	{
 		"github.com/google/nftables",
-		[]string{"nodeagent/network", "nodeagent/network/netfilter", "nodeagent/network/policy/kernel", "nodeagent/network/services/kernel"},
+		[]string{"nodeagent/network", "nodeagent/network/cni", "nodeagent/network/netfilter", "nodeagent/network/policy/kernel", "nodeagent/network/services/kernel"},
 		nil,
 		"a table of the kernel has one writer, and each of them has its own",
 	},
@@ -117,7 +123,7 @@ var owners = []owner{
 	},
 	{
 		"github.com/vishvananda/netns",
-		[]string{"nodeagent/network", "nodeagent/network/policy/kernel"},
+		[]string{"nodeagent/network", "nodeagent/network/cni", "nodeagent/network/policy/kernel"},
 		nil,
 		"vishvananda/netlink takes network namespaces in this form",
 	},

@@ -61,7 +61,7 @@ var largeRooms = []largeRoom{
 	},
 	{
 		"schema/valid",
-		room{circle: 13, spread: 10},
+		room{circle: 13, spread: 9},
 		"check walks an object, one file for each kind: jobs hold tasks, and tasks hold all else",
 	},
 }

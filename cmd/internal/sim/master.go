@@ -134,7 +134,7 @@ func (w *World) startMaster() error {
 	if f := w.cfg.Mutant.Since; f != nil {
 		since = f(since)
 	}
-	m, err := reconciler.NewMaster(reconciler.MasterConfig{Cell: cellName, JoinWait: control.DefaultJoinWait, Step: w.step}, docs, since)
+	m, err := reconciler.NewMaster(reconciler.MasterConfig{Cell: cellName, JoinWait: control.DefaultJoinWait, Step: w.step, Parallel: lastFirst}, docs, since)
 	if err != nil {
 		return err
 	}
@@ -150,6 +150,13 @@ func (w *World) startMaster() error {
 	w.oracle.losses.load(m.State(), w.now)
 	w.oracle.findLater(docs)
 	return nil
+}
+
+// lastFirst makes the calls that a master's workers would, in an order that they might.
+func lastFirst(n int, do func(i int)) {
+	for i := n - 1; i >= 0; i-- {
+		do(i)
+	}
 }
 
 // masterStep is what reconciler/loop does with a master, without its goroutines.

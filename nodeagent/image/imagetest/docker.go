@@ -88,3 +88,10 @@ func send(t testing.TB, method, to, kind string, body []byte) (location string) 
 	}
 	return res.Header.Get("Location")
 }
+
+// Tag gives an image that was pushed a tag, and returns the reference with both.
+func Tag(t testing.TB, registry, repository, tag string, i Image) string {
+	t.Helper()
+	send(t, http.MethodPut, "http://"+registry+"/v2/"+repository+"/manifests/"+tag, v1.MediaTypeImageManifest, i.Manifest)
+	return registry + "/" + repository + ":" + tag + "@" + i.Digest.String()
+}

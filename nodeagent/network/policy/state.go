@@ -34,7 +34,7 @@ const (
 type State struct {
 	// Guards are addresses of tasks, each with the name of the group of those who may connect, or Refuse.
 	Guards map[netip.Addr]string
-	// Ports come before Guards, for addresses that tasks share; they may have Admit, too.
+	// Ports come before Guards, for addresses that tasks share, which may have Admit, too, and for ports that policies name.
 	Ports map[Port]string
 	// Selves are addresses that may connect to themselves: all of Guards.
 	Selves map[netip.Addr]struct{}
@@ -65,9 +65,14 @@ const (
 // groupPrefix begins the names of groups.
 const groupPrefix = "job-"
 
-// GroupOf returns the name of the group of those who may connect to a job.
-func GroupOf(job naming.Name) string {
-	sum := sha256.Sum256([]byte(job.User + "/" + job.Name))
+// GroupOf returns the name of the group of those who may connect to a job, at a port of that name; "" is at all ports
+// that its policy does not name.
+func GroupOf(job naming.Name, port string) string {
+	text := job.User + "/" + job.Name
+	if port != "" {
+		text += "/" + port
+	}
+	sum := sha256.Sum256([]byte(text))
 	return groupPrefix + hex.EncodeToString(sum[:8])
 }
 
@@ -99,24 +104,42 @@ func Of(now *naming.Snapshot, claims []Claim, before State) State {
 		}
 	}
 	for i := range claims {
-		if c := &claims[i]; c.Shared {
-			s.share(c, guarded[i])
+		switch c := &claims[i]; {
+		case !guarded[i] && c.Shared:
+			s.ports(c, func(string) string { return Admit })
+		case guarded[i]:
+			named := policies[c.Job].Ports()
+			s.ports(c, func(port string) string {
+				switch {
+				case slices.Contains(named, port):
+					return GroupOf(c.Job, port)
+				case c.Shared:
+					return GroupOf(c.Job, "")
+				}
+				return "" // as all others
+			})
 		}
 	}
 	unknown := map[naming.Name]*schema.Policy{}
 	for job, p := range policies {
-		name := GroupOf(job)
-		if g, ok := before.Groups[name]; ok && reflect.DeepEqual(before.policies[job], p) {
-			s.Groups[name] = g
-			continue
+		stays := before.policies[job] != nil && reflect.DeepEqual(before.policies[job], p)
+		for _, port := range groupsOf(p) {
+			name := GroupOf(job, port)
+			if stays {
+				s.Groups[name] = before.Groups[name]
+				continue
+			}
+			s.Groups[name], unknown[job] = Group{map[netip.Addr]struct{}{}, p.At(port).Ranges()}, p
 		}
-		s.Groups[name], unknown[job] = Group{map[netip.Addr]struct{}{}, p.Ranges()}, p
 	}
 	if len(unknown) > 0 {
 		s.admit(now, unknown)
 	}
 	return s
 }
+
+// groupsOf returns the ports for which a policy has groups, with "" for all others.
+func groupsOf(p *schema.Policy) []string { return append([]string{""}, p.Ports()...) }
 
 // policy returns the policy in force for a task; nil if everyone may connect.
 func (c *Claim) policy(now *naming.Snapshot) *schema.Policy {
@@ -139,25 +162,21 @@ func (c *Claim) listed(now *naming.Snapshot) bool {
 // guard guards the addresses of a task.
 func (s *State) guard(c *Claim) {
 	for _, a := range c.Addresses {
-		s.Guards[a], s.Selves[a] = GroupOf(c.Job), struct{}{}
+		s.Guards[a], s.Selves[a] = GroupOf(c.Job, ""), struct{}{}
 		if c.Shared {
 			s.Guards[a] = Refuse // what is nobody's port
 		}
 	}
 }
 
-// share guards the ports of a task that shares its network, if that is guarded.
-func (s *State) share(c *Claim, guarded bool) {
-	to := Admit
-	if guarded {
-		to = GroupOf(c.Job)
-	}
+// ports guards the ports of a task whose network is guarded, each as to says of its name; "" is as the address.
+func (s *State) ports(c *Claim, to func(port string) string) {
 	for _, a := range c.Addresses {
 		if _, ok := s.Guards[a]; !ok {
 			continue
 		}
 		for _, p := range c.Ports {
-			if p.Port > 0 && p.Port < 1<<16 {
+			if to := to(p.Name); to != "" && p.Port > 0 && p.Port < 1<<16 {
 				s.Ports[Port{a, tcp, uint16(p.Port)}], s.Ports[Port{a, udp, uint16(p.Port)}] = to, to
 			}
 		}
@@ -168,13 +187,15 @@ func (s *State) share(c *Claim, guarded bool) {
 func (s *State) admit(now *naming.Snapshot, policies map[naming.Name]*schema.Policy) {
 	for from := range now.Jobs() {
 		for to, p := range policies {
-			if !p.Admits(to.User, from.User, from.Labels) {
-				continue
-			}
-			sources := s.Groups[GroupOf(to)].Sources
-			for t := range from.Tasks() {
-				for a := range own(now, t) {
-					sources[a] = struct{}{}
+			for _, port := range groupsOf(p) {
+				if !p.At(port).Admits(to.User, from.User, from.Labels) {
+					continue
+				}
+				sources := s.Groups[GroupOf(to, port)].Sources
+				for t := range from.Tasks() {
+					for a := range own(now, t) {
+						sources[a] = struct{}{}
+					}
 				}
 			}
 		}

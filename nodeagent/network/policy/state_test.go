@@ -65,7 +65,11 @@ func describe(s policy.State, jobs ...string) string {
 	names := map[string]string{}
 	for _, j := range jobs {
 		user, job, _ := strings.Cut(j, "/")
-		names[policy.GroupOf(naming.Name{User: user, Name: job})] = j
+		names[policy.GroupOf(naming.Name{User: user, Name: job}, "")] = j
+		for i := range 2 {
+			port := fmt.Sprint("p", i)
+			names[policy.GroupOf(naming.Name{User: user, Name: job}, port)] = j + "@" + port
+		}
 	}
 	named := func(to string) string {
 		if n, ok := names[to]; ok {
@@ -99,6 +103,10 @@ func TestOf(t *testing.T) {
 	byTier := from(schema.PolicyPeer{Selector: "tier=front"})
 	anyone := from(schema.PolicyPeer{Users: []string{schema.AnyUser}})
 	ranges := from(schema.PolicyPeer{Ranges: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("192.0.2.0/24")}}, schema.PolicyPeer{Users: []string{"ops"}, Selector: "tier=back"})
+	byPort := from(schema.PolicyPeer{Selector: "tier=front", Ports: []string{"p0", "p1"}}, schema.PolicyPeer{Users: []string{"ops"}, Ports: []string{"p1"}}, schema.PolicyPeer{Users: []string{"eve"}},
+		schema.PolicyPeer{Ranges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Ports: []string{"p0"}})
+	ported := claim("ana", "web", nil, "10.64.1.2", 80, 81, 82)
+	ported.Shared = false
 	web := func(p *schema.Policy) schema.DirectoryEntry { return tasks("ana", "web", "", p, "10.64.1.2") }
 	for name, c := range map[string]struct {
 		known  *naming.Snapshot
@@ -109,6 +117,8 @@ func TestOf(t *testing.T) {
 		"a job's own user is meant":       {directory("", front, ops, web(byTier)), []policy.Claim{claim("ana", "web", nil, "10.64.1.2")}, "10.64.1.2: ana/web\nana/web < [10.64.2.5 fd00::2:5] []"},
 		"all users":                       {directory("", front, ops, lie, web(anyone)), []policy.Claim{claim("ana", "web", nil, "10.64.1.2")}, "10.64.1.2: ana/web\nana/web < [10.64.1.2 10.64.1.9 10.64.2.5 10.64.2.7 fd00::2:5 fd00::2:7] []"},
 		"ranges":                          {directory("", front, ops, web(ranges)), []policy.Claim{claim("ana", "web", nil, "10.64.1.2")}, "10.64.1.2: ana/web\nana/web < [] [192.0.2.0/24 2001:db8::/32]"},
+		"at ports":                        {directory("", front, ops, lie, web(byPort)), []policy.Claim{ported}, "10.64.1.2: ana/web\n10.64.1.2:80: ana/web@p0\n10.64.1.2:81: ana/web@p1\nana/web < [10.64.1.9] []\nana/web@p0 < [10.64.1.9 10.64.2.5 fd00::2:5] [192.0.2.0/24]\nana/web@p1 < [10.64.1.9 10.64.2.5 10.64.2.7 fd00::2:5 fd00::2:7] []"},
+		"at ports in a shared network":    {directory("", front, web(byPort)), []policy.Claim{claim("ana", "web", nil, "10.64.1.2", 80, 81, 82), claim("ana", "log", nil, "10.64.1.2", 90)}, "10.64.1.2: refuse\n10.64.1.2:80: ana/web@p0\n10.64.1.2:81: ana/web@p1\n10.64.1.2:82: ana/web\n10.64.1.2:90: admit\nana/web < [] []\nana/web@p0 < [10.64.2.5 fd00::2:5] [192.0.2.0/24]\nana/web@p1 < [10.64.2.5 fd00::2:5] []"},
 		"the cell is closed":              {directory(schema.PolicyClosed, front, web(nil)), []policy.Claim{claim("ana", "web", nil, "10.64.1.2")}, "10.64.1.2: ana/web\nana/web < [] []"},
 		"before the directory has it":     {directory("", front), []policy.Claim{claim("ana", "web", byTier, "10.64.1.2")}, "10.64.1.2: ana/web\nana/web < [10.64.2.5 fd00::2:5] []"},
 		"the directory knows better":      {directory("", front, web(nil)), []policy.Claim{claim("ana", "web", byTier, "10.64.1.2")}, ""},

@@ -28,8 +28,19 @@ func bareAsk(task schema.TaskName, job *schema.Job, network *schema.CellNetwork)
 			needs = append(needs, schema.HasAllocNetwork)
 			a.AllocNumbers = slices.Sorted(maps.Values(job.Task.Resources.PortNumbers))
 		}
+		if job.Task.Runsc() {
+			needs = append(needs, schema.HasKernelNetwork)
+		}
 		if network.PolicyOf(job.Policy) != nil {
 			needs = append(needs, schema.HasPolicies)
+			if len(job.Policy.Ports()) > 0 {
+				needs = append(needs, schema.HasPolicyPorts)
+			}
+		}
+		if network != nil {
+			for _, plugin := range network.CNI.Types() {
+				needs = append(needs, schema.HasCNI+plugin)
+			}
 		}
 		for _, attribute := range needs {
 			a.Constraints = append(a.Constraints, placement.Constraint{Attribute: attribute, Op: placement.OpIn, Values: []string{"true"}})
@@ -62,6 +73,10 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 	if t == nil {
 		return p, until
 	}
+	if t.Held != nil {
+		p.Held, p.HeldUntil = t.Held.Machine, t.Held.Until
+		until = until.Or(c.facts.At(p.HeldUntil))
+	}
 	if a.Job.Kind == schema.System { // there is no other place, so none to avoid or prefer
 		p.On = t.On
 		return p, until
@@ -90,6 +105,20 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 		p.Avoid = nil
 	}
 	return p, until
+}
+
+// Expect has the snapshot know until when tasks are expected to run, and the asks how long they
+// would, if one of these has waited so long that a machine may be held for it.
+func (c *Cell) Expect(asks []placement.Ask) {
+	if !slices.ContainsFunc(asks, func(a placement.Ask) bool { return a.Waited >= placement.DefaultReserveAfter }) {
+		return
+	}
+	for i := range asks {
+		if job := c.facts.Admitted(asks[i].Name.JobName); job != nil {
+			asks[i].Lasts = c.runs.lasts(asks[i].Name.JobName, job)
+		}
+	}
+	c.Snapshot().SetTimes(c.facts.Now, c.runs.ends)
 }
 
 // together returns how many tasks of a job have to have places for any that asks to get

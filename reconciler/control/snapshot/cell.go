@@ -40,6 +40,7 @@ type Cell struct {
 	until   facts.Until
 	mayRun  map[*schema.Job][]string // see Eligible
 	mayStay map[*schema.Job][]string // see MayStay
+	runs    runs
 	// vacated are machines to be looked at again, see left.
 	vacated []string
 }
@@ -49,7 +50,7 @@ func New(f *facts.Facts, kept *Kept) *Cell {
 	if kept == nil {
 		kept = &Kept{}
 	}
-	c := &Cell{facts: f, kept: kept, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}}
+	c := &Cell{facts: f, kept: kept, runs: runs{facts: f}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}}
 	c.exchangeDrafted()
 	return c
 }
@@ -99,7 +100,7 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 	if !known {
 		changed = c.facts.Machines()
 	}
-	if !c.sameMachines(changed) {
+	if changed = slices.Compact(slices.Sorted(slices.Values(changed))); !c.mayFollow(changed) {
 		c.build()
 	} else {
 		for _, name := range changed {
@@ -135,20 +136,39 @@ func (c *Cell) lookAgain() {
 // Until returns until when the machines of the snapshot are as they are.
 func (c *Cell) Until() facts.Until { return c.until }
 
-// sameMachines reports whether the snapshot has the machines of the cell, with
-// the devices by which tasks' devices are counted; changed are those that may not be.
-func (c *Cell) sameMachines(changed []string) bool {
-	if c.kept.snapshot == nil || len(c.kept.machines) != len(c.facts.Machines()) {
+// mayFollow reports whether the snapshot can take over what has become of the changed machines:
+// it has all others, with the devices by which tasks' devices are counted, and no task is
+// said to be on one that comes.
+func (c *Cell) mayFollow(changed []string) bool {
+	if c.kept.snapshot == nil {
 		return false
 	}
+	come := map[string]bool{}
+	gone := 0
 	for _, name := range changed {
-		seen, ok := c.kept.machines[name]
-		is := c.facts.Base.Machines[name]
-		if !ok || is == nil || !slices.Equal(seen.record.Devices, is.Devices) {
+		seen, had := c.kept.machines[name]
+		switch is := c.facts.Base.Machines[name]; {
+		case is == nil && had:
+			gone++
+		case is != nil && !had:
+			come[name] = true
+		case had && !slices.Equal(seen.record.Devices, is.Devices):
 			return false
 		}
 	}
-	return true
+	return len(c.kept.machines)+len(come)-gone == len(c.facts.Machines()) && (len(come) == 0 || !c.anyTaskOn(come))
+}
+
+// anyTaskOn reports whether a task that the snapshot would have is on one of some machines.
+func (c *Cell) anyTaskOn(machines map[string]bool) bool {
+	for _, chunk := range c.kept.chunks {
+		for i := range chunk.Tasks {
+			if machines[chunk.Tasks[i].Machine] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // build makes the snapshot from nothing.
@@ -201,9 +221,17 @@ func (m *Kept) keepChunk(name model.ChunkName, chunk *schema.Chunk) {
 	m.spans[name.Job] = max(m.spans[name.Job], name.Number+1)
 }
 
-// updateMachine takes over what changed of a machine.
+// updateMachine takes over what changed of a machine, or that it has come or gone.
 func (c *Cell) updateMachine(name string) {
-	was := c.kept.machines[name]
+	was, had := c.kept.machines[name]
+	if c.facts.Base.Machines[name] == nil {
+		if had {
+			delete(c.kept.machines, name)
+			delete(c.kept.restless, name)
+			c.kept.snapshot.RemoveMachine(name)
+		}
+		return
+	}
 	if was.record == c.facts.Base.Machines[name] && was.report == c.reportOf(name) && was.content == c.contentOf(name) && was.up == c.facts.IsUp(name) &&
 		len(was.machine.BusyDevices) == 0 && // which are free, or a task's, by what becomes of records
 		was.desired == c.facts.Desired && (was.again.IsZero() || c.facts.Now.Before(was.again)) {
@@ -212,7 +240,7 @@ func (c *Cell) updateMachine(name string) {
 	}
 	is := c.seen(name)
 	c.kept.keepMachine(name, is)
-	if !reflect.DeepEqual(was.machine, is.machine) {
+	if !had || !reflect.DeepEqual(was.machine, is.machine) {
 		c.kept.snapshot.SetMachine(is.machine)
 	}
 }
@@ -255,6 +283,8 @@ func (c *Cell) Leave() {
 	}
 	c.kept.snapshot.ClearClaims()
 	c.kept.snapshot.SetBudgets(nil)
+	c.kept.snapshot.SetTimes(time.Time{}, nil)
+	c.kept.snapshot.SetParallel(nil)
 	c.kept.drafted = c.facts.ChangedChunks()
 	for _, name := range c.kept.drafted {
 		c.kept.keepChunk(name, c.facts.Chunk(name))

@@ -13,6 +13,13 @@ func where(a *placement.Ask, job *schema.Job) {
 	for i := range job.Constraints {
 		a.Constraints = append(a.Constraints, constraintOf(&job.Constraints[i]))
 	}
+	for i := range job.AnyOf {
+		var all []placement.Constraint
+		for k := range job.AnyOf[i].Constraints {
+			all = append(all, constraintOf(&job.AnyOf[i].Constraints[k]))
+		}
+		a.AnyOf = append(a.AnyOf, all)
+	}
 	for _, t := range job.Tolerations {
 		a.Tolerations = append(a.Tolerations, placement.Toleration{Key: t.Key, Value: t.Value})
 	}
@@ -29,6 +36,9 @@ func where(a *placement.Ask, job *schema.Job) {
 		}
 		for _, attribute := range slices.Sorted(maps.Keys(s.Max)) {
 			a.PerDomain = append(a.PerDomain, placement.DomainLimit{Attribute: attribute, Max: s.Max[attribute]})
+		}
+		for _, attribute := range slices.Sorted(maps.Keys(s.MaxSkew)) {
+			a.MaxSkew = append(a.MaxSkew, placement.SkewLimit{Attribute: attribute, Max: s.MaxSkew[attribute], MinDomains: s.MinDomains[attribute]})
 		}
 	}
 	if job.Task.Resources.WholeCores {

@@ -16,6 +16,12 @@ import (
 // Dir is the directory of a repository that holds its copy of the definitions.
 const Dir = "muster"
 
+// IsDir reports whether a directory of a repository is Dir, or what is that to a module in
+// cue.mod/pkg.
+func IsDir(dir string) bool {
+	return dir == Dir || path.Base(dir) == Dir && strings.HasPrefix(dir, "cue.mod/pkg/")
+}
+
 // maxDepth bounds the walk through nested expressions.
 const maxDepth = 100
 
@@ -65,7 +71,7 @@ func Parse(name string, src any, cfg parser.Config) (*ast.File, error) {
 	if err != nil {
 		return f, err
 	}
-	if strings.TrimPrefix(path.Dir(name), "/") != Dir {
+	if !IsDir(strings.TrimPrefix(path.Dir(name), "/")) {
 		widen(f)
 		return f, nil
 	}

@@ -6,6 +6,28 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
+var machineRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "cell", Rule: nameRule, Required: true},
+		{Name: "labels", Rule: &Rule{
+			Type: Map, Max: maxLabels, Key: matchMachineLabel,
+			Elem: &Rule{Type: String, Max: 255, Match: matchLine},
+		}},
+		{Name: "match", Rule: selectorRule},
+		{Name: "taints", Rule: taintsRule},
+		{Name: "cordon", Rule: &Rule{Type: Bool}, Default: false},
+		{Name: "drain", Rule: drainRule},
+		{Name: "gone", Rule: &Rule{Type: Bool}},
+	},
+	Alias: map[string]string{
+		"attributes": "labels", "meta": "labels", "tags": "labels", "taint": "taints", "dedicated": "taints", "unschedulable": "cordon",
+		"schedulable": "cordon", "cordoned": "cordon", "eligibility": "cordon", "datacenter": "cell", "cluster": "cell",
+		"selector": "match", "matchLabels": "match", "where": "match", "draining": "drain", "evict": "drain", "maintenance": "drain",
+		"lost": "gone", "dead": "gone", "removed": "gone", "forget": "gone", "deadline": "drain.deadline", "atDeadline": "drain.atDeadline", "atOnce": "drain.atOnce",
+	},
+}
+
 // maxSelector bounds the text of a selector, in bytes.
 const maxSelector = 1024
 
@@ -69,4 +91,22 @@ func (c *check) machine(given, machine map[string]any) {
 			Hint: `add one, such as deadline: "2027-03-31T06:00:00Z"; one in the past applies at once`,
 		})
 	}
+}
+
+// lostRule is what a cell says of lost machines.
+var lostRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "domain", Rule: attributeRule, Default: schema.DefaultLossDomain},
+		{Name: "maxPercent", Rule: integer(Percent, 1, 100), Default: num(schema.DefaultLossPercent)},
+		{Name: "tasksPerMinute", Rule: integer(Count, 1, schema.MaxTasks), Default: num(schema.DefaultTasksPerMinute)},
+		{Name: "burst", Rule: integer(Count, 1, schema.MaxTasks), Default: num(schema.DefaultLossBurst)},
+	},
+	Alias: map[string]string{
+		"share": "maxPercent", "percent": "maxPercent", "max": "maxPercent", "unhealthyZoneThreshold": "maxPercent", "rate": "tasksPerMinute",
+		"perMinute": "tasksPerMinute", "label": "domain", "by": "domain", "zone": "domain", "rack": "domain",
+	},
+	Never: map[string]string{
+		"afterSeconds": "how long a machine may be silent is set with --lost-after of the master, or in silence of a job",
+	},
 }

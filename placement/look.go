@@ -1,0 +1,336 @@
+package placement
+
+import "github.com/musterhq/muster/schema"
+
+// Asks are decided one after the other, but what they need of the machines is looked up for
+// several of them at a time, by workers, as in Omega: each works on the snapshot as it is
+// before the first of them is decided, and writes to nothing but a class of its own. At its
+// turn an ask takes what was found of those machines that are as they were, and looks again
+// at the others, machine by machine. So the decisions are those that were made without
+// workers, however many there are and however they are scheduled.
+
+// aheadAsks is how many asks are looked up at a time. Each that is decided changes a machine,
+// at which those after it look again: with more asks this is more of the work, with fewer the
+// workers wait for each other more often.
+const aheadAsks = 32
+
+// look is what a machine has said to a class.
+type look struct {
+	at      int32   // place in the ring
+	version uint32  // of the machine
+	score   float32 // infeasible if it has no room
+}
+
+// foresight is what was looked up for a class ahead of its turn: machines of a ring, in its
+// order.
+type foresight struct {
+	pass  int // of which it is
+	ring  *layout
+	flips int
+	looks []look
+}
+
+// outlook is a class to be looked up, and what is to be found out.
+type outlook struct {
+	class  *class
+	layout *layout
+	lone   bool
+	tight  bool // there may be no room: ask each machine for the reason
+}
+
+// decideInTurn decides asks in their order.
+func (p *pass) decideInTurn(turns []entry) {
+	for len(turns) > 0 {
+		next := turns[:min(aheadAsks, len(turns))]
+		turns = turns[len(next):]
+		if p.snapshot.parallel != nil {
+			p.lookAhead(next)
+		}
+		for _, e := range next {
+			p.decide(e)
+		}
+		p.forget()
+	}
+}
+
+// lookAhead has the machines looked at for asks whose turn comes next.
+func (p *pass) lookAhead(next []entry) {
+	for _, e := range next {
+		if o, ok := p.outlookOf(e); ok {
+			p.ahead = append(p.ahead, o)
+		}
+	}
+	for i := range p.ahead {
+		p.ahead[i].class.foresight.looks = p.looks[i]
+	}
+	if len(p.ahead) > 1 {
+		p.snapshot.parallel(len(p.ahead), func(i int) { p.ahead[i].lookUp(p.snapshot) })
+	}
+}
+
+// forget gives up what was looked up and is not needed any more: it is much, and the classes
+// stay.
+func (p *pass) forget() {
+	for i := range p.ahead {
+		f := &p.ahead[i].class.foresight
+		p.snapshot.looked += len(f.looks)
+		p.looks[i], f.looks = f.looks[:0], nil
+	}
+	p.ahead = p.ahead[:0]
+}
+
+// outlookOf returns what is to be found out for an ask; false if nothing is, or has been. All
+// that the workers read and that is made when it is first asked for is made here.
+func (p *pass) outlookOf(e entry) (outlook, bool) {
+	s, a := p.snapshot, e.ask
+	if a.Together > 0 && !e.evicted || a.On != "" || a.Prefer != "" || a.Last != "" || a.AllocSet != (schema.JobName{}) {
+		return outlook{}, false
+	}
+	c := p.classOf(a, e.job)
+	if c.pass == s.passes || c.foresight.pass == s.passes || c.job >= 0 && c.bounds != nil || c.skews != nil {
+		return outlook{}, false
+	}
+	o := outlook{
+		class: c, layout: s.layoutFor(s.spreadOf(c.ask)), tight: p.tight || c.refusal.by != nil,
+		lone: c.score == nil && c.job < 0 && !s.options.NoRelaxed,
+	}
+	if c.job >= 0 && len(o.layout.column.values) > 1 {
+		s.tallyOf(c.job, o.layout.column)
+	}
+	relaxed := !s.options.NoRelaxed && !s.small
+	if !o.lone && relaxed && !o.tight {
+		return outlook{}, false // a sample, for all asks of the class: that is little of their work
+	}
+	c.foresight.pass, c.foresight.ring, c.foresight.flips = s.passes, o.layout, s.kindred.flipNow()
+	return o, true
+}
+
+// lookUp finds out what is to be found out for a class. It writes to that only.
+func (o *outlook) lookUp(s *Snapshot) {
+	c := o.class
+	switch {
+	case o.tight && s.refuse(c) == 0:
+		o.foreseeChange(s)
+	case o.lone:
+		if room := o.lookAlongRing(s); !room && s.refuse(c) == 0 {
+			o.foreseeChange(s)
+		}
+	case s.options.NoRelaxed || s.small:
+		s.update(c)
+	}
+}
+
+// foreseeChange finds what would have to change so that a class fits for which there is no
+// room.
+func (o *outlook) foreseeChange(s *Snapshot) {
+	if r := &o.class.refusal; r.stale && o.class.kin == nil {
+		r.change, r.stale = s.smallestChange(o.class), false
+	}
+}
+
+// lookAlongRing looks at as many machines as it takes for a lone ask, and reports whether any
+// has room.
+func (o *outlook) lookAlongRing(s *Snapshot) (room bool) {
+	c, enough := o.class, s.enough()+1
+	if s.small {
+		enough = len(o.layout.ring)
+	}
+	p := s.peaksFor(o.layout)
+	for at := 0; at < len(o.layout.ring) && enough > 0; at++ {
+		if n := p.full(at, c.limit); n > 0 {
+			at += n - 1
+			continue
+		}
+		slot := o.layout.ring[at]
+		seen := look{int32(at), s.rows.at(slot).version, infeasible}
+		if s.check(c, slot) == fine {
+			seen.score = s.worth(c, slot)
+			room = true
+			enough--
+		}
+		c.foresight.looks = append(c.foresight.looks, seen)
+	}
+	return room
+}
+
+// foreseen returns what was looked up for a lone ask; nil for nothing that holds.
+func (s *Snapshot) foreseen(c *class) []look {
+	f := &c.foresight
+	if f.pass != s.passes || f.ring != c.layout || c.kin != nil && f.flips != s.kindred.flipNow() {
+		return nil
+	}
+	return f.looks
+}
+
+// manyExamined is how many machines a search has to look at so that bounds of what is free are
+// worth their while.
+const manyExamined = 1024
+
+// walk is a search along a ring, for machines that have room.
+type walk struct {
+	s     *Snapshot
+	c     *class
+	l     *layout
+	peaks *peaks
+	looks []look // that were made ahead, as far as they are still to come
+}
+
+func (s *Snapshot) walk(c *class) walk {
+	return walk{s: s, c: c, l: c.layout, peaks: s.peaksFor(c.layout)}
+}
+
+// skip returns how many machines need not be looked at from a place in the ring on, of so many
+// that are left to be, since they are full.
+func (w *walk) skip(at, left int) int {
+	n := min(w.peaks.full(at, w.c.limit), left)
+	w.c.examined += n
+	return n
+}
+
+// look looks at the machine in a place of the ring. It returns its score, if it was looked at
+// ahead and is as it was.
+func (w *walk) look(at int) (score float32, ahead, room bool) {
+	s, c := w.s, w.c
+	for len(w.looks) > 0 && int(w.looks[0].at) < at { // these are full now
+		w.looks = w.looks[1:]
+	}
+	lacks := true
+	if len(w.looks) > 0 && int(w.looks[0].at) == at {
+		if ahead = w.looks[0].version == s.rows.at(w.l.ring[at]).version; !ahead {
+			s.lookedAgain++
+		}
+	}
+	if ahead {
+		score = w.looks[0].score
+		room = score > infeasible
+	} else {
+		a := s.check(c, w.l.ring[at])
+		room, lacks = a == fine, a.lacksRoom()
+	}
+	if w.peaks.saw(at, room, lacks) {
+		s.lower(w.peaks, at/stretch)
+	}
+	if c.examined++; c.examined == manyExamined && w.peaks == nil {
+		w.peaks = s.makePeaks(w.l)
+	}
+	return score, ahead, room
+}
+
+// sample appends to the candidates of a class what has room along the ring, from where the
+// last search ended, until enough of it may get a task.
+func (s *Snapshot) sample(c *class, enough int) {
+	w := s.walk(c)
+	c.lenient = true // see isCandidate
+	for total := len(w.l.ring); c.examined < total && enough > 0; {
+		if n := w.skip(c.cursor, total-c.examined); n > 0 {
+			c.cursor = (c.cursor + n) % total
+			continue
+		}
+		slot := w.l.ring[c.cursor]
+		if _, _, room := w.look(c.cursor); room {
+			c.slots = append(c.slots, w.l.at[slot])
+			if c.ranked == nil || c.ranked.open[c.ranked.column.at[slot]] {
+				enough--
+			}
+		}
+		c.cursor = (c.cursor + 1) % total
+	}
+	c.lenient = false
+}
+
+// bestOf is the two best of the machines that were looked at.
+type bestOf struct {
+	layout        *layout
+	first, second int32 // slots, or -1
+	best, next    float32
+}
+
+// take takes a machine into account that has room.
+func (b *bestOf) take(slot int32, w float32) {
+	at := b.layout.at
+	switch {
+	case b.first < 0 || w > b.best || w == b.best && at[slot] < at[b.first]:
+		b.first, b.second, b.best, b.next = slot, b.first, w, b.best
+	case b.second < 0 || w > b.next || w == b.next && at[slot] < at[b.second]:
+		b.second, b.next = slot, w
+	}
+}
+
+// bestForLone finds the best machines for a lone ask as examine does, but caches
+// nothing, since most such asks stay alone.
+func (s *Snapshot) bestForLone(c *class) (first, second int32) {
+	c.layout = s.layoutFor(s.spreadOf(c.ask))
+	w, enough := s.walk(c), s.enough()+1
+	if s.small {
+		enough = len(w.l.ring)
+	}
+	b := bestOf{layout: w.l, first: -1, second: -1}
+	c.examined, c.feasible = 0, 0
+	if enough < len(w.l.ring) {
+		for _, slot := range s.favoured(c) {
+			if slot != b.first && slot != b.second && s.check(c, slot) == fine {
+				c.feasible++
+				b.take(slot, s.worth(c, slot))
+			}
+		}
+		enough += c.feasible
+	}
+	w.looks = s.foreseen(c)
+	for at := 0; at < len(w.l.ring) && c.feasible < enough; at++ {
+		if n := w.skip(at, len(w.l.ring)-at); n > 0 {
+			at += n - 1
+			continue
+		}
+		score, ahead, room := w.look(at)
+		slot := w.l.ring[at]
+		if !room || slot == b.first || slot == b.second {
+			continue
+		}
+		if !ahead {
+			score = s.worth(c, slot)
+		}
+		c.feasible++
+		b.take(slot, score)
+	}
+	c.examined = max(c.examined, c.feasible)
+	return b.first, b.second
+}
+
+// peaksFor returns the bounds of what is free along a ring; nil if there are none.
+func (s *Snapshot) peaksFor(l *layout) *peaks {
+	for _, p := range s.peaks {
+		if p.layout == l {
+			return p
+		}
+	}
+	return nil
+}
+
+// makePeaks has bounds kept along a ring from now on. Forks have none: they are gone before
+// that is worth it.
+func (s *Snapshot) makePeaks(l *layout) *peaks {
+	if s.forked || len(l.ring) < 2*manyExamined {
+		return nil
+	}
+	s.peaks = append(s.peaks, newPeaks(l))
+	return s.peaks[len(s.peaks)-1]
+}
+
+// lower finds out what is free at most on the machines of a stretch.
+func (s *Snapshot) lower(p *peaks, i int) {
+	var top vector
+	for _, slot := range p.layout.ring[i*stretch : min((i+1)*stretch, len(p.layout.ring))] {
+		for d, v := range s.rows.at(slot).mostFree() {
+			top[d] = max(top[d], v)
+		}
+	}
+	p.top[i] = top
+}
+
+// mostFree returns what is free on a machine for an ask of any priority.
+func (r *row) mostFree() (free vector) {
+	for d := range free {
+		free[d] = max(r.byLimit[d], r.byReserv[d])
+	}
+	return free
+}

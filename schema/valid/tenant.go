@@ -1,0 +1,57 @@
+package valid
+
+import (
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+var tenantRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "paths", Required: true, Rule: &Rule{
+			Type: List, Min: 1, Max: maxList, Unique: true,
+			Elem: &Rule{Type: String, Min: 1, Max: maxPath, Match: matchPath},
+		}},
+		{Name: "users", Default: []any{}, Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: nameRule}},
+		{Name: "capabilities", Default: []any{}, Rule: &Rule{
+			Type: List, Max: maxList, Unique: true, Elem: words(schema.CapabilityAdmin, schema.CapabilityMonitoring),
+		}},
+		{Name: "allow", Rule: allowRule},
+	},
+	Alias: map[string]string{
+		"allowed": "allow", "allow_caps": "allow.capabilities", "allowedCapabilities": "allow.capabilities", "devices": "allow.devices",
+		"path": "paths", "user": "users", "owners": "users", "members": "users", "roles": "capabilities",
+	},
+}
+
+var allowRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "capabilities", Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: capabilityWord()}},
+		{Name: "devices", Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: nameRule}},
+		{Name: "volumes", Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: nameRule}},
+	},
+	Alias: map[string]string{"caps": "capabilities", "allow_caps": "capabilities", "device": "devices", "volume": "volumes", "shared": "volumes", "host_volumes": "volumes"},
+}
+
+const privilegedWords = "no task is root on its machine; task.capabilities has what can be had"
+
+// capabilityWord is the rule of a name of a capability, or of one of more words.
+func capabilityWord(more ...string) *Rule {
+	names := append(capabilityNames(), more...)
+	alias := map[string]string{}
+	for _, name := range names {
+		alias["CAP_"+name], alias[strings.ToLower(name)], alias["cap_"+strings.ToLower(name)] = name, name, name
+	}
+	return aliased(words(names...), alias)
+}
+
+var capabilitiesRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "add", Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: capabilityWord()}},
+		{Name: "drop", Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: capabilityWord(schema.AllCapabilities)}},
+	},
+	Alias: map[string]string{"cap_add": "add", "capAdd": "add", "allow": "add", "cap_drop": "drop", "capDrop": "drop", "remove": "drop"},
+}
