@@ -17,7 +17,7 @@ type scheduler struct {
 	budget    disruption
 	seed      uint64
 	noPreempt bool
-	policy    placement.Policy         // in the place of the default, if not ""
+	policy    placement.Policy // in the place of the default, if not ""
 	parallel  func(n int, do func(i int))
 	joining   string                   // what tasks wait for while the first machines join
 	preempted map[string][]snapshot.On // see stops
