@@ -70,13 +70,19 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 		delete(p.levels, top)
 		p.decideLevel(level)
 	}
+	p.end()
+	return p.out
+}
+
+// end leaves the snapshot to the next pass.
+func (p *pass) end() {
+	s := p.snapshot
 	s.endHolds()
 	for job := range p.asked { // the asks are the caller's again
 		j := s.jobs.edit(job)
 		j.recent, j.recentAsk = nil, nil
 	}
 	p.prune()
-	return p.out
 }
 
 // enter sorts the asks into levels and learns what is typical of them.
@@ -247,11 +253,13 @@ func (p *pass) decideWaiters(level []entry) []entry {
 			others = append(others, e)
 		}
 	}
-	slices.SortFunc(waiters, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(b.ask.Waited, a.ask.Waited), compareEntries(a, b))
-	})
+	slices.SortFunc(waiters, compareWaiters)
 	p.decideInTurn(waiters)
 	return others
+}
+
+func compareWaiters(a, b entry) int {
+	return cmp.Or(cmp.Compare(b.ask.Waited, a.ask.Waited), compareEntries(a, b))
 }
 
 func compareEntries(a, b entry) int {

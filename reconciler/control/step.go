@@ -201,6 +201,7 @@ func (s *step) run() {
 	// What makes nothing work that does not goes last, with what is left of the budgets.
 	s.rebalance.all(s.active)
 	s.move()
+	s.scheduler.hold() // by what goes, and what has come
 	// What was decided may be news to those that were asked before it.
 	s.lost.lookAgain()
 	s.restarts.lookAgain()
