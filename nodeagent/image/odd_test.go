@@ -30,9 +30,30 @@ func TestOddLayers(t *testing.T) {
 		layers [][]file
 		want   []string
 	}{
-		"an absolute link over layers is not followed by a higher one": {
+		"an absolute link is followed by a higher layer": {
 			[][]file{{dir("usr/lib"), symlink("lib", "/usr/lib")}, {reg("lib/a", "")}},
-			[]string{"lib", "lib/a", "usr", "usr/lib"},
+			[]string{"lib", "usr", "usr/lib", "usr/lib/a"},
+		},
+		"links of lower layers are followed within the root": {
+			[][]file{
+				{
+					dir("usr/lib"), reg("usr/lib/old", ""), symlink("usr/lib/n", "/opt"), symlink("lib", "usr/lib"), symlink("up", "../../../usr"),
+					symlink("dangling", "none/x"), symlink("replaced", "usr/lib"), symlink("root", "/"), symlink("removed", "usr/lib"),
+				},
+				{reg(".wh.removed", "")},
+				{
+					reg("lib/a", "1"), reg("usr/lib/a", "22"), reg("up/c", ""), reg("dangling/d", ""), reg("lib/n/e", ""), reg("lib/.wh.old", ""), hardlink("hard", "lib/a"),
+					dir("replaced"), reg("replaced/z", ""), reg("root/q", ""), reg("removed/r", ""),
+				},
+			},
+			[]string{
+				"dangling", "hard", "lib", "none", "none/x", "none/x/d", "opt", "opt/e", "q", "removed", "removed/r", "replaced", "replaced/z", "root",
+				"up", "usr", "usr/c", "usr/lib", "usr/lib/a", "usr/lib/n",
+			},
+		},
+		"a layer that hides all follows no links": {
+			[][]file{{dir("usr/lib"), symlink("lib", "usr/lib")}, {reg(".wh..wh..opq", ""), reg("lib/a", "")}},
+			[]string{"lib", "lib/a"},
 		},
 		"a hard link to a path that a link replaced": {
 			[][]file{{reg("a", "1"), symlink("b", "/etc/passwd"), hardlink("c", "a")}, {symlink("a", "/etc/passwd"), hardlink("d", "a")}},
@@ -75,6 +96,35 @@ func TestOddLayers(t *testing.T) {
 				t.Errorf("bin/ping is %q", look(t, at)["bin/ping"])
 			}
 		})
+	}
+}
+
+// TestFollowedOnce: a layer that is unpacked again because of a link comes from the copy that is here, counts once,
+// and is another layer over another one.
+func TestFollowedOnce(t *testing.T) {
+	t.Parallel()
+	g := newRegistry(t)
+	linked, other := tarOf(t, dir("usr/lib"), symlink("lib", "usr/lib")), tarOf(t, dir("lib"))
+	upper := tarOf(t, reg("lib/a", strings.Repeat("x", 64<<10)))
+	s := newStore(t, g, func(c *Config) { c.Share, c.MaxImageBytes = true, 128<<10 })
+	for i, c := range []struct {
+		lower []byte
+		want  string
+	}{{linked, "usr/lib/a"}, {other, "lib/a"}} {
+		img, err := s.Ensure(t.Context(), g.image(t, gzipped, c.lower, upper).ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st, err := os.Lstat(mount(t, img) + "/" + c.want); err != nil || st.Size() != 64<<10 {
+			t.Errorf("%s: %v", c.want, err)
+		}
+		if n := g.asked(digest.FromBytes(gzipped(upper)).Encoded()); n != i+1 {
+			t.Errorf("%s: the layer was asked for %d times", c.want, n)
+		}
+		left, err := os.ReadDir(s.path(tempDir))
+		if err != nil || len(left) > 0 {
+			t.Errorf("in the directory of what comes: %v, %v", left, err)
+		}
 	}
 }
 
