@@ -21,7 +21,8 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 // tasks are those of a job on machine m1, or of m2 for those whose address begins so.
 func tasks(user, job, labels string, p *schema.Policy, at ...string) schema.DirectoryEntry {
-	e := &schema.DirectoryTasks{User: user, Job: job, Policy: p, Labels: map[string]string{schema.LabelUser: user, schema.LabelJob: job}}
+	e := &schema.DirectoryTasks{User: user, Job: job, Labels: map[string]string{schema.LabelUser: user, schema.LabelJob: job}}
+	e.SetPolicy(p)
 	if labels != "" {
 		k, v, _ := strings.Cut(labels, "=")
 		e.Labels[k] = v
