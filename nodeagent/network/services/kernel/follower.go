@@ -211,10 +211,45 @@ func (r *round) takeIn() {
 		return
 	}
 	t := r.view.Turn(newest, touched)
+	maps.Copy(r.fresh, t.Ended)
+	r.succeed(t.Set)
 	r.programmer.Set(t.Set...)
 	r.programmer.Remove(t.Removed...)
-	maps.Copy(r.fresh, t.Ended)
 	r.seen = newest
+}
+
+// succeed resets flows to tasks that have ended while the kernel does not send new ones there yet, if other
+// tasks are reached where they were: later it could not be told whose flow is whose.
+func (r *round) succeed(set []*services.Service) {
+	if len(r.fresh) == 0 && len(r.again) == 0 {
+		return
+	}
+	followed := map[netip.AddrPort]struct{}{}
+	for _, s := range set {
+		for i := range s.Ports {
+			for _, b := range s.Ports[i].Backends {
+				if has(r.fresh, b.At) || has(r.again, b.At) {
+					followed[b.At] = struct{}{}
+					delete(r.fresh, b.At)
+					delete(r.again, b.At)
+				}
+			}
+		}
+	}
+	if len(followed) > 0 {
+		r.resetWhere(func(f Flow) bool { return has(followed, f.Backend) })
+	}
+}
+
+// resetWhere resets the flows that gone picks.
+func (r *round) resetWhere(gone func(Flow) bool) {
+	n, err := r.programmer.Reset(gone)
+	if err != nil {
+		r.log.Warn("not all connections to ended tasks could be reset", "error", err)
+	}
+	if n > 0 {
+		r.log.Debug("connections to ended tasks were reset", "connections", n)
+	}
 }
 
 // lead has the machine have a route to virtual addresses while there are services.
@@ -276,13 +311,7 @@ func (r *round) reset(now time.Time) {
 	if r.swept && len(r.fresh) == 0 && !last || now.Before(r.resetAt) {
 		return
 	}
-	n, err := r.programmer.Reset(r.gone())
-	if err != nil {
-		r.log.Warn("not all connections to ended tasks could be reset", "error", err)
-	}
-	if n > 0 {
-		r.log.Debug("connections to ended tasks were reset", "connections", n)
-	}
+	r.resetWhere(r.gone())
 	if last {
 		clear(r.again)
 	}

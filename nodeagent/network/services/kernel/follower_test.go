@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -160,6 +161,44 @@ func TestFollowsDirectory(t *testing.T) {
 		t.Errorf("a connection to a task that has ended: %v; want a reset", err)
 	}
 	c.reaches(fmt.Sprint("b", other))
+}
+
+// TestSuccessorKeepsItsConnections: another task is reached where one has ended a moment ago, before flows to that
+// are looked for once more.
+func TestSuccessorKeepsItsConnections(t *testing.T) {
+	t.Parallel()
+	c := newLab(t, 2).follow()
+	// Through this one connections still reach what has ended, and say when flows were reset.
+	other := web(1)
+	other.Addresses = []netip.Addr{netip.MustParseAddr("10.97.0.1")}
+	c.program(kernel.New("two"), other)
+	reset := func(within time.Duration) bool {
+		conn, _ := c.open(c.client, "10.97.0.1:8080")
+		_ = conn.SetDeadline(time.Now().Add(within))
+		_, err := conn.Read(make([]byte, 1))
+		return errors.Is(err, syscall.ECONNRESET)
+	}
+	successor := tasks([]int{0})
+	successor.Tasks.Tasks[0].Index = 7
+	for range 10 {
+		c.apply(front(nil), tasks([]int{0, 1}))
+		marker, _ := c.open(c.client, "10.97.0.1:8080")
+		c.apply(tasks(nil))
+		if _, err := marker.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("a connection to a task that has ended: %v; want a reset", err)
+		}
+		c.apply(successor)
+		conn, _ := c.open(c.client, virtual)
+		if !reset(3 * time.Second) {
+			continue // the machine was so slow that the last look was over before
+		}
+		c.update(nil) // after all of that look
+		if err := echo(conn); err != nil {
+			t.Errorf("a connection to the task that came after it: %v", err)
+		}
+		return
+	}
+	t.Error("flows to tasks that have ended were never looked for once more")
 }
 
 func TestAgentThatStartsAgain(t *testing.T) {
