@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/musterhq/muster/placement/workload"
 	"github.com/musterhq/muster/reconciler/plan"
 	"github.com/musterhq/muster/schema"
 )
@@ -59,14 +60,19 @@ type Wait struct {
 
 // books are what is counted while a cell plays.
 type books struct {
-	running     map[schema.TaskName]bool
-	limit, used schema.Resources
-	evicted     int
-	waits       map[schema.Band][]float64
+	running map[schema.TaskName]run
+	evicted int
+	waits   map[schema.Band][]float64
+}
+
+// run is a task that runs, as far as the master knows.
+type run struct {
+	machine string
+	job     *workload.Job
 }
 
 func newBooks() books {
-	return books{running: map[schema.TaskName]bool{}, waits: map[schema.Band][]float64{}}
+	return books{running: map[schema.TaskName]run{}, waits: map[schema.Band][]float64{}}
 }
 
 // look takes what has happened to tasks.
@@ -79,7 +85,7 @@ func (p *player) look() {
 		}
 		switch s.Do {
 		case plan.Start:
-			p.starts(name, j, s.Seconds)
+			p.starts(name, j, &s)
 		case plan.Stop, plan.End:
 			p.ends(name, j, s.Cause)
 		case plan.Change:
@@ -87,24 +93,18 @@ func (p *player) look() {
 	}
 }
 
-func (p *player) starts(name schema.TaskName, j *playing, seconds float64) {
+func (p *player) starts(name schema.TaskName, j *playing, s *plan.Step) {
 	p.out.Started++
 	if !j.started[name.Index] {
 		j.started[name.Index] = true
 		band := j.job.Priority.Band()
-		p.waits[band] = append(p.waits[band], max(0, seconds-j.job.Arrives.Seconds()))
+		p.waits[band] = append(p.waits[band], max(0, s.Seconds-j.job.Arrives.Seconds()))
 	}
-	if !p.running[name] {
-		p.running[name] = true
-		p.limit, p.used = p.limit.Add(j.job.Limit), p.used.Add(j.job.Usage)
-	}
+	p.running[name] = run{s.Machine, j.job}
 }
 
 func (p *player) ends(name schema.TaskName, j *playing, cause schema.CauseKind) {
-	if p.running[name] {
-		delete(p.running, name)
-		p.limit, p.used = p.limit.Sub(j.job.Limit), p.used.Sub(j.job.Usage)
-	}
+	delete(p.running, name)
 	switch cause {
 	case schema.CauseFinished:
 		p.out.Finished++
@@ -130,16 +130,25 @@ func (p *player) sample() error {
 			up++
 		}
 	}
+	// What a machine had that is gone does not run, before the master knows that, too.
+	var limit, used schema.Resources
+	running := 0
+	for _, r := range p.running {
+		if !p.down[r.machine] {
+			limit, used = limit.Add(r.job.Limit), used.Add(r.job.Usage)
+			running++
+		}
+	}
 	percent := func(part, of int64) float64 { return 100 * float64(part) / float64(max(of, 1)) }
 	s := Sample{
-		Seconds: p.cell.Now().Sub(begin).Seconds(), Up: up, Running: len(p.running), Evicted: p.evicted,
-		CPU: percent(p.limit.CPUMilli, has.CPUMilli), RAM: percent(p.limit.RAMBytes, has.RAMBytes),
-		UsedCPU: percent(p.used.CPUMilli, has.CPUMilli), UsedRAM: percent(p.used.RAMBytes, has.RAMBytes),
+		Seconds: p.cell.Now().Sub(begin).Seconds(), Up: up, Running: running, Evicted: p.evicted,
+		CPU: percent(limit.CPUMilli, has.CPUMilli), RAM: percent(limit.RAMBytes, has.RAMBytes),
+		UsedCPU: percent(used.CPUMilli, has.CPUMilli), UsedRAM: percent(used.RAMBytes, has.RAMBytes),
 	}
 	for _, j := range p.jobs {
 		s.Pending += j.left
 	}
-	s.Pending -= len(p.running)
+	s.Pending -= running
 	p.evicted = 0
 	p.out.Samples = append(p.out.Samples, s)
 	return nil

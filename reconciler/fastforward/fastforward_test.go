@@ -68,6 +68,11 @@ func TestPressure(t *testing.T) {
 	if r.Evictions[schema.CausePreempted] == 0 || r.Mean.Pending == 0 {
 		t.Errorf("evictions %v, %+v", r.Evictions, r.Mean)
 	}
+	for _, s := range r.Samples { // of what is up; tasks of machines that are gone do not run
+		if s.CPU > 100 || s.RAM > 100 {
+			t.Errorf("more is allocated than there is: %+v", s)
+		}
+	}
 	for _, w := range r.Waits {
 		if never := w.Band == schema.BandProduction; never != (w.Pending == 0) {
 			t.Errorf("%+v", w)
