@@ -42,15 +42,50 @@ type seats func(slot int32) (name string, hash uint64)
 func newLayout(column *column, slots []int32, total int32, in seats) *layout {
 	l := &layout{column: column, slots: slots, at: make([]int32, total)}
 	order := l.domainOrder()
-	slices.SortFunc(l.slots, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(order[l.column.at[a]], order[l.column.at[b]]), in.compare(a, b))
-	})
-	for i, slot := range l.slots {
-		l.at[slot] = int32(i)
+	all := make([]seat, 0, len(slots))
+	for _, slot := range slots {
+		name, hash := in(slot)
+		all = append(all, seat{slot: slot, name: name, hash: hash})
+	}
+	all = sortGroups(all, len(order), func(x *seat) int32 { return order[column.at[x.slot]] }, func(a, b seat) int { return cmp.Compare(a.name, b.name) })
+	for i := range all {
+		l.slots[i], l.at[all[i].slot] = all[i].slot, int32(i)
 	}
 	l.blocks = l.cut(l.slots, nil)
-	l.setRing(in)
+	l.setRing(all)
 	return l
+}
+
+// seat is a slot and what seats says of it.
+type seat struct {
+	slot int32
+	name string
+	hash uint64
+}
+
+// sortGroups returns a list in the order of its groups, which are few numbers from 0 on, and
+// those of one group in an order of theirs. To sort many small groups is faster than to sort
+// all, and most come sorted.
+func sortGroups[T any](list []T, groups int, of func(*T) int32, compare func(a, b T) int) []T {
+	ends := make([]int, groups)
+	for i := range list {
+		ends[of(&list[i])]++
+	}
+	for g, sum := 0, 0; g < groups; g++ {
+		ends[g], sum = sum, sum+ends[g]
+	}
+	out := make([]T, len(list))
+	for i := range list {
+		g := of(&list[i])
+		out[ends[g]] = list[i]
+		ends[g]++
+	}
+	from := 0
+	for _, to := range ends {
+		slices.SortFunc(out[from:to], compare)
+		from = to
+	}
+	return out
 }
 
 // compare orders slots by the names of their machines.
@@ -102,31 +137,39 @@ type card struct {
 }
 
 func compareCards(a, b card) int {
-	return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(a.order, b.order))
+	if a.round != b.round {
+		return cmp.Compare(a.round, b.round)
+	}
+	return cmp.Compare(a.order, b.order)
 }
 
-// card returns the card of a machine. It has a salt, since within a domain the hash alone
-// is the order of rounds.
-func (in seats) card(slot, round int32) card { return card{slot, round, mix(in.hash(slot) + 1)} }
+// cardOf returns the card of a machine by the hash of its name. It has a salt, since within a
+// domain the hash alone is the order of rounds.
+func cardOf(slot, round int32, hash uint64) card { return card{slot, round, mix(hash + 1)} }
+
+func (in seats) card(slot, round int32) card { return cardOf(slot, round, in.hash(slot)) }
 
 // setRing deals out the machines domain by domain, like cards.
-func (l *layout) setRing(in seats) {
-	cards := make([]card, len(l.slots))
-	var round int32
-	dealt := slices.Clone(l.slots)
-	slices.SortStableFunc(dealt, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(l.column.at[a], l.column.at[b]), cmp.Compare(in.hash(a), in.hash(b)))
+func (l *layout) setRing(all []seat) {
+	dealt := sortGroups(all, len(l.column.values), func(x *seat) int32 { return l.column.at[x.slot] }, func(a, b seat) int {
+		if a.hash != b.hash {
+			return cmp.Compare(a.hash, b.hash)
+		}
+		return cmp.Compare(l.at[a.slot], l.at[b.slot])
 	})
-	for i, slot := range dealt {
-		domain := l.column.at[slot]
-		if i > 0 && domain > 0 && l.column.at[dealt[i-1]] == domain {
+	cards := make([]card, len(dealt))
+	var round, rounds int32
+	for i := range dealt {
+		domain := l.column.at[dealt[i].slot]
+		if i > 0 && domain > 0 && l.column.at[dealt[i-1].slot] == domain {
 			round++
 		} else {
 			round = 0
 		}
-		cards[i] = in.card(slot, round)
+		cards[i] = cardOf(dealt[i].slot, round, dealt[i].hash)
+		rounds = max(rounds, round+1)
 	}
-	slices.SortFunc(cards, compareCards)
+	cards = sortGroups(cards, int(rounds), func(x *card) int32 { return x.round }, compareCards)
 	l.ring, l.rounds = make([]int32, len(cards)), make([]int32, len(cards))
 	for i, c := range cards {
 		l.ring[i], l.rounds[i] = c.slot, c.round

@@ -26,8 +26,7 @@ func newDiff(std stdio) *cobra.Command {
 	var offline bool
 	var out *outputFlag
 	c := &cobra.Command{
-		Use: "diff [BASE | BASE..HEAD | BASE...HEAD]",
-
+		Use:   "diff [BASE | BASE..HEAD | BASE...HEAD]",
 		Short: "print what a change does to objects and tasks",
 		Long: `Print how the data that a config repository compiles to differs between two
 commits, by object and field, and what each change does to the tasks that run: in

@@ -214,3 +214,19 @@ for k, v in _rows {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
+
+// A check of a library that names what is not in scope is a mistake of the library, reported
+// once: it must not make the jobs of all who use it go.
+func TestCheckOfNothing(t *testing.T) {
+	t.Parallel()
+	job := func(name string) string {
+		return "package " + name + "\n\nimport \"example.com/config/lib\"\n\njob: " + name + ": lib.#App & {user: \"u\", task: process: command: [\"x\"]}\n"
+	}
+	got := compiled(t, map[string]string{
+		"lib/lib.cue": "package lib\n\nimport \"example.com/config/muster\"\n\n#App: muster.#Job & {cell: \"c\", _check: true & (tasks <= 20)}\n",
+		"a/a.cue":     job("a"), "b/b.cue": job("b"),
+	})
+	if !strings.HasPrefix(got, "lib/lib.cue:5:49: error undefined\n") || strings.Count(got, ": error ") != 1 || !strings.Contains(got, "a: no data\nb: no data\n") {
+		t.Errorf("got\n%s", got)
+	}
+}

@@ -71,8 +71,12 @@ func objects(req request, strict *loaded) response {
 }
 
 // ofTemplate reports whether an error is of a check within a definition: that a template
-// is not yet as its checks want it is nothing before there is an object made from it.
+// is not yet as its checks want it is nothing before there is an object made from it. A name
+// that does not exist is none of these: CUE gives up the whole package for it.
 func ofTemplate(e errors.Error) bool {
+	if unresolved.MatchString(errorText(e)) {
+		return false
+	}
 	at := e.Path()
 	return len(at) > 1 && strings.HasPrefix(at[0], "#") && slices.ContainsFunc(at[1:], func(s string) bool { return strings.HasPrefix(s, "_") })
 }
