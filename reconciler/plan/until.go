@@ -218,53 +218,21 @@ type watch struct {
 	stop       *Breakpoint
 }
 
-// Until has Run end with Reached after the decision with which one of the conditions comes true.
-// What holds for somebody now has to end first for that one. It returns the conditions that hold.
-func (c *Cell) Until(conditions []Condition) (hold []string) {
-	c.watch = watch{conditions: conditions, held: make([]map[string]bool, len(conditions))}
-	c.look()
-	for i, held := range c.watch.held {
-		if len(held) > 0 {
-			hold = append(hold, conditions[i].text)
-		}
-	}
-	return hold
-}
-
-// Breakpoint returns what Run ended at with Reached, nil if it did not.
-func (c *Cell) Breakpoint() *Breakpoint { return c.watch.stop }
-
-// comesTrue looks whether a condition has come true since the last look.
-func (c *Cell) comesTrue() bool {
-	c.watch.stop = c.look()
-	return c.watch.stop != nil
-}
-
 // look returns the first condition that has come true since the last look, nil if none has.
-func (c *Cell) look() (stop *Breakpoint) {
-	if len(c.watch.conditions) == 0 {
-		return nil
-	}
-	m := moment{c.looked.Describe(c.master.Snapshot(c.now)), c.trace.steps}
-	for i := range c.watch.conditions {
+func (w *watch) look(m *moment) (stop *Breakpoint) {
+	for i := range w.conditions {
 		is, fresh := map[string]bool{}, []string(nil)
-		for _, name := range c.watch.conditions[i].holders(&m, &c.watch.conditions[i]) {
-			if !is[name] && !c.watch.held[i][name] {
+		for _, name := range w.conditions[i].holders(m, &w.conditions[i]) {
+			if !is[name] && !w.held[i][name] {
 				fresh = append(fresh, name)
 			}
 			is[name] = true
 		}
-		c.watch.held[i] = is
+		w.held[i] = is
 		if len(fresh) > 0 && stop == nil {
 			slices.SortFunc(fresh, model.CompareNames)
-			stop = &Breakpoint{c.watch.conditions[i].text, fresh}
+			stop = &Breakpoint{w.conditions[i].text, fresh}
 		}
 	}
 	return stop
-}
-
-// Why explains user/job or user/job/index as it is now; false if there is none.
-func (c *Cell) Why(name string) (status.Explanation, bool) {
-	in := c.master.Snapshot(c.now)
-	return status.Explain(in, c.looked.Describe(in), name, "")
 }
