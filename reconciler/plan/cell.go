@@ -60,6 +60,7 @@ type Cell struct {
 	known     map[schema.Digest]bool // data that was there before the commit
 	broken    func(*schema.Job) bool // of jobs that commits bring
 	silent    []string               // see Silent
+	watch     watch
 }
 
 // New returns a cell as it was when its state was taken, under a master that begins to lead
@@ -288,6 +289,9 @@ func (c *Cell) Run() (Ending, time.Time, error) {
 		}
 		if c.wrote.Equal(c.now) {
 			c.trace.count(c)
+			if c.comesTrue() {
+				return Reached, c.wrote, nil
+			}
 		}
 		next := c.next()
 		if !next.After(c.now) { // views that were just taken

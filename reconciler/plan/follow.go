@@ -1,6 +1,10 @@
 package plan
 
-import "time"
+import (
+	"time"
+
+	"github.com/musterhq/muster/reconciler/status"
+)
 
 // Follow follows the cell until a time, whatever happens meanwhile. What happens within grain is
 // reported together: machines and master then know it that much later, at most.
@@ -47,4 +51,40 @@ func (c *Cell) Return(name, boot string) error {
 	info := m.report.Machine
 	info.Boot = boot
 	return c.Add(info)
+}
+
+// Until has Run end with Reached after the decision with which one of the conditions comes true.
+// What holds for somebody now has to end first for that one. It returns the conditions that hold.
+func (c *Cell) Until(conditions []Condition) (hold []string) {
+	c.watch = watch{conditions: conditions, held: make([]map[string]bool, len(conditions))}
+	c.look()
+	for i, held := range c.watch.held {
+		if len(held) > 0 {
+			hold = append(hold, conditions[i].text)
+		}
+	}
+	return hold
+}
+
+// Breakpoint returns what Run ended at with Reached, nil if it did not.
+func (c *Cell) Breakpoint() *Breakpoint { return c.watch.stop }
+
+// comesTrue looks whether a condition has come true since the last look.
+func (c *Cell) comesTrue() bool {
+	c.watch.stop = c.look()
+	return c.watch.stop != nil
+}
+
+// look returns the first condition that has come true since the last look, nil if none has.
+func (c *Cell) look() *Breakpoint {
+	if len(c.watch.conditions) == 0 {
+		return nil
+	}
+	return c.watch.look(&moment{c.looked.Describe(c.master.Snapshot(c.now)), c.trace.steps})
+}
+
+// Why explains user/job or user/job/index as it is now; false if there is none.
+func (c *Cell) Why(name string) (status.Explanation, bool) {
+	in := c.master.Snapshot(c.now)
+	return status.Explain(in, c.looked.Describe(in), name, "")
 }
