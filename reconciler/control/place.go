@@ -17,6 +17,7 @@ type scheduler struct {
 	budget    disruption
 	seed      uint64
 	noPreempt bool
+	policy    placement.Policy // in the place of the default, if not ""
 	parallel  func(n int, do func(i int))
 	joining   string                   // what tasks wait for while the first machines join
 	preempted map[string][]snapshot.On // see stops
@@ -93,6 +94,9 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 	}
 	if s.noPreempt {
 		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
+	}
+	if s.policy != "" {
+		s.cell.Snapshot().SetPolicy(s.policy)
 	}
 	s.cell.Snapshot().SetBudgets(s.spare)
 	s.cell.Snapshot().SetParallel(s.parallel)
