@@ -226,7 +226,7 @@ func (r *round) takeIn(now time.Time) {
 }
 
 // succeed resets flows to tasks that have ended while the kernel does not send new ones there yet, if other
-// tasks are reached where they were: later it could not be told whose flow is whose.
+// tasks are reached where they were: later, old and new flows look the same.
 func (r *round) succeed(set []*services.Service) {
 	if len(r.fresh) == 0 && len(r.again) == 0 && len(r.left) == 0 {
 		return
