@@ -42,6 +42,7 @@ func BenchmarkKubernetesShape(b *testing.B) {
 		}, nil},
 		{"zone-skew", 5000, none, []placement.SkewLimit{{Attribute: "zone", Max: 1}}},
 		{"rack-skew", 5000, none, []placement.SkewLimit{{Attribute: "rack", Max: 1}}},
+		{"machine-skew", 5000, none, []placement.SkewLimit{{Attribute: placement.MachineAttribute, Max: 1}}},
 	} {
 		for _, jobs := range []int{1, 100} {
 			b.Run(fmt.Sprintf("%s/jobs=%d", x.name, jobs), func(b *testing.B) {

@@ -212,8 +212,10 @@ type way struct {
 // compact finds how many machines the cells need together, for each trial.
 func (w *way) compact(trials int) (Way, error) {
 	out := Way{Name: w.name, Cells: len(w.cells), PerTrial: make([]int, trials)}
-	for i := range w.cells {
-		found, err := pack.Compact(w.cells[i], trials, w.options)
+	for i, cell := range w.cells {
+		// Cells that draw machines in the same order would be unlucky together.
+		cell.Order = uint64(i)
+		found, err := pack.Compact(cell, trials, w.options)
 		if err != nil {
 			return out, err
 		}

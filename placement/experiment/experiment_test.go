@@ -43,7 +43,7 @@ func TestDirections(t *testing.T) {
 		"smaller-cells": {{-5, 60}, {-3, 80}, {3, 150}},
 		"buckets":       {{8, 100}, {8, 100}},
 		"reclamation":   {{15, 100}},
-		"policies":      {{1, 40}, {-10, 60}, {1, 60}},
+		"policies":      {{-5, 5}, {1, 40}, {-10, 60}, {1, 60}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,6 +70,31 @@ func TestDirections(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOrders: cells that are counted together draw their machines in orders of their own: two
+// that are equal do not need twice what one needs in each trial.
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	cells, err := Generate(workload.Config{Machines: 40}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	needs := func(cells ...pack.Cell) []int {
+		w := way{cells: cells}
+		found, err := w.compact(5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found.PerTrial
+	}
+	one, two := needs(cells[0].Cell), needs(cells[0].Cell, cells[0].Cell)
+	for i := range one {
+		if two[i] != 2*one[i] {
+			return
+		}
+	}
+	t.Errorf("two cells: %v, one: %v: want orders that differ", two, one)
 }
 
 // TestTechniques: all work is timed with each of the techniques off, and where only a part is

@@ -242,9 +242,13 @@ func reclaimed(c *Cell, machines int, as placement.Options) *Reclaimed {
 	return &Reclaimed{CPU: percent(over.CPUMilli, asked.CPUMilli), RAM: percent(over.RAMBytes, asked.RAMBytes)}
 }
 
-// policies places tasks by other policies than the cell does.
+// policies places tasks by other policies than the cell does, and by the hybrid without what it
+// does beside choosing machines, which the others do not: it decides large tasks first.
 func policies(c *Cell, as placement.Options) []way {
 	var out []way
+	if as.Policy == placement.Hybrid {
+		out = append(out, way{"hybrid, as they come", placement.Options{Policy: placement.Hybrid, OneByOne: true}, []pack.Cell{c.Cell}})
+	}
 	for _, p := range []placement.Policy{placement.Hybrid, placement.BestFit, placement.WorstFit, placement.Random} {
 		if p != as.Policy {
 			out = append(out, way{string(p), placement.Options{Policy: p}, []pack.Cell{c.Cell}})

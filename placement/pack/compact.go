@@ -19,6 +19,9 @@ type Cell struct {
 	// Reserved is what the cell holds back for each of Asks once it runs, as estimated from
 	// its use: what is below production has room in the rest. nil is their limits.
 	Reserved []schema.Resources
+	// Order is which orders of machines are tried: cells that are counted together have
+	// different ones.
+	Order uint64
 }
 
 // Compacted is how few machines a cell's work has room on. Field names are stable.
@@ -67,7 +70,7 @@ func Compact(c Cell, seeds int, options placement.Options) (*Compacted, error) {
 		p.held = cloned.heldBy()
 		out.PerSeed = out.PerSeed[:0]
 		for seed := range out.Seeds {
-			order := shuffled(cloned.Machines, uint64(seed))
+			order := shuffled(cloned.Machines, c.Order<<32+uint64(seed))
 			n, _ := p.least(order)
 			if n > len(order) {
 				break
