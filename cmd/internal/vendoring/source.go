@@ -130,3 +130,14 @@ func (r *Repository) local(source string) string {
 	}
 	return filepath.Join(r.dir, filepath.FromSlash(source))
 }
+
+// origin returns what of the URL of a git repository says which server is asked.
+func origin(source string) string {
+	scheme, rest, ok := strings.Cut(source, "://")
+	if !ok { // host:path
+		host, _, _ := strings.Cut(source, ":")
+		return host
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	return scheme + "://" + host
+}

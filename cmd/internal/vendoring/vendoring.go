@@ -182,6 +182,15 @@ func (r *Repository) current(m *vendored.Module) bool {
 // the sources of these, and of no others.
 func (r *Repository) Restore(ctx context.Context) ([]Result, error) {
 	out := r.Check()
+	var ask []vendored.Module
+	for i := range out {
+		if out[i].State != Current {
+			ask = append(ask, out[i].Module)
+		}
+	}
+	if err := r.oneServer(ask); err != nil {
+		return nil, err
+	}
 	for i := range out {
 		if out[i].State == Current {
 			continue
@@ -194,6 +203,25 @@ func (r *Repository) Restore(ctx context.Context) ([]Result, error) {
 		out[i] = r.put(m, f.Files, Restored)
 	}
 	return out, r.write()
+}
+
+// oneServer errs if credentials would be shown to several servers: who changes the lock file would receive them.
+func (r *Repository) oneServer(modules []vendored.Module) error {
+	if r.auth == (git.Auth{}) {
+		return nil
+	}
+	first := ""
+	for _, m := range modules {
+		switch {
+		case !git.IsRemote(m.Source):
+		case first == "":
+			first = m.Source
+		case origin(m.Source) != origin(first):
+			return schema.Hintf("muster vendor URL@VERSION for each, with what is for its server",
+				"credentials are given, which are for one server, and %s and %s are on two", git.Redact(first), git.Redact(m.Source))
+		}
+	}
+	return nil
 }
 
 // again fetches what a module was when it was vendored.
@@ -219,6 +247,9 @@ var release = regexp.MustCompile(`^v?[0-9]+\.[0-9]+`)
 // vendored with: of a directory its files, of a branch its head. A tag that names a release
 // must be what it was.
 func (r *Repository) Update(ctx context.Context) (out []Result, err error) {
+	if err := r.oneServer(r.lock.Modules); err != nil {
+		return nil, err
+	}
 	for _, m := range slices.Clone(r.lock.Modules) {
 		f, err := r.fetch(ctx, m.Source, m.Version)
 		if err != nil {
