@@ -182,3 +182,24 @@ func TestExcluded(t *testing.T) {
 		t.Errorf("harmless by now: %s", diff)
 	}
 }
+
+// TestRefusedPolicies: a directory that is refused whole takes its policies with it, and no
+// package may pass for that.
+func TestRefusedPolicies(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{
+		"cells/c/p.cue": "package c\n\n_policy: \"few\": {message: \"at most 3\", job: tasks: <=3}\n",
+		"teams/a.cue":   "package a\n\njob: web: {user: \"u\", cell: \"c\", tasks: 9, task: process: command: [\"x\"]}\n",
+	}
+	for i := range 3 {
+		files[fmt.Sprintf("cells/c/x%d.cue", i)] = "package c\n"
+	}
+	out, err := compiler(t, compile.Config{Limits: compile.Limits{Files: 3}}).Compile(t.Context(), tree(files))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := show(out)
+	if !strings.Contains(got, "cells/c/p.cue:3:1: error policy\n") || !strings.Contains(got, "teams: no data\n") {
+		t.Errorf("got\n%s", got)
+	}
+}

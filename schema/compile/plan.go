@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"path"
@@ -59,11 +60,12 @@ type planner struct {
 	vendor   vendor // the modules of others
 	paths    []string
 	folders  map[string]*folder
-	targets  map[string]*folder // by import path
-	nested   []string           // directories with a module of their own
-	policies []*node            // packages whose policies hold for others; they are few
-	refused  []*unit            // subtrees that nothing is read of
-	hints    int                // searches for a near import path so far
+	targets  map[string]*folder  // by import path
+	nested   []string            // directories with a module of their own
+	policies []*node             // packages whose policies hold for others; they are few
+	refused  []*unit             // subtrees that nothing is read of
+	unjudged []schema.Diagnostic // policies of directories that are refused
+	hints    int                 // searches for a near import path so far
 }
 
 // known is what is remembered of files from one tree to the next.
@@ -257,7 +259,7 @@ func (p *planner) refuse() {
 			continue
 		}
 		u := &unit{dir: path.Dir(d.Path), below: true, diags: []schema.Diagnostic{d}}
-		delete(p.folders, u.dir)
+		p.drop(u.dir)
 		for dir := range p.folders { // then that is what was read
 			u.below = u.below && !below(dir, u.dir)
 		}
@@ -272,7 +274,7 @@ func (p *planner) refuse() {
 		if over := len(f.files) - p.limits.Files; over > 0 {
 			what := fmt.Sprintf("the directory has %d CUE files, more than %d", len(f.files), p.limits.Files)
 			p.refused = append(p.refused, &unit{dir: dir, diags: []schema.Diagnostic{withHint(firstOf(f.files[0].path, schema.RuleLimit, what), "split it")}})
-			delete(p.folders, dir)
+			p.drop(dir)
 			delete(weights, dir)
 		}
 	}
@@ -285,15 +287,35 @@ func (p *planner) refuse() {
 			if n++; first == "" || f.files[0].path < first {
 				first = f.files[0].path
 			}
-			delete(p.folders, dir)
+			p.drop(dir)
 		}
 		d := firstOf(first, schema.RuleLimit, fmt.Sprintf("the repository has %d packages, more than %d; the %d below %s are not read", len(weights), p.limits.Packages, n, top))
 		p.refused = append(p.refused, &unit{dir: top, below: true, diags: []schema.Diagnostic{withHint(d, "declare several jobs in a directory")}})
 	}
 }
 
+// drop removes a directory that is refused. What its policies ask of the others is then not
+// known, and none may pass for that: as where a policy is broken, all keep their last good
+// data.
+func (p *planner) drop(dir string) {
+	f := p.folders[dir]
+	delete(p.folders, dir)
+	if f == nil || !first(dir) {
+		return
+	}
+	for _, s := range f.files {
+		data := p.tree.Files[s.path].Data
+		if at := policyLabel.FindIndex(data); at != nil { // it may be too much to parse
+			d := fault(1+bytes.Count(data[:at[1]], []byte("\n")), 1, schema.RulePolicy, "this file is not read, so what its policies ask of other packages is not known")
+			d.Path, d.Hint = s.path, "mend the directory: until then all packages keep their last good data"
+			p.unjudged = append(p.unjudged, *d)
+			return
+		}
+	}
+}
+
 func (p *planner) unit(f *folder) *unit {
-	u := &unit{dir: f.dir, first: f.files[0].path, diags: p.check(f)}
+	u := &unit{dir: f.dir, first: f.files[0].path, diags: slices.Concat(p.check(f), p.unjudged)}
 	for _, n := range f.nodes {
 		if n.fault != nil && len(u.diags) == 0 {
 			awaiting(u, n.fault)
