@@ -382,4 +382,3 @@ func blank(text []byte, cut []written) []byte {
 	}
 	return append(out, text[at:]...)
 }
-
