@@ -19,6 +19,7 @@ type Flow struct {
 	Client   netip.AddrPort
 	Virtual  netip.AddrPort // where the client sends
 	Backend  netip.AddrPort // where that goes; Virtual if it was not translated
+	Opening  bool           // the backend has not answered the client's first packet of TCP yet
 }
 
 // Reset ends the flows that gone picks, of those whose destination was translated, and of those that go
@@ -64,6 +65,7 @@ type entry struct {
 
 // States of TCP in connection tracking (enum tcp_conntrack). From established to closeWait a client has a connection.
 const (
+	synSent     = 1
 	established = 3
 	closeWait   = 5
 	timeWait    = 7
@@ -82,6 +84,7 @@ func (m *matcher) MatchConntrackFlow(e *netlink.ConntrackFlow) bool {
 	if tcp, ok := e.ProtoInfo.(*netlink.ProtoInfoTCP); ok {
 		state = tcp.State
 	}
+	f.Opening = state == synSent
 	if f.Protocol != services.TCP && f.Protocol != services.UDP || state == timeWait ||
 		f.Virtual == f.Backend && !m.virtual(f.Virtual.Addr()) || !m.gone(f) {
 		return false

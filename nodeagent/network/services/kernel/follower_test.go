@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/musterhq/muster/nodeagent/naming"
 	"github.com/musterhq/muster/nodeagent/network/services/kernel"
 	"github.com/musterhq/muster/schema"
@@ -199,6 +202,56 @@ func TestSuccessorKeepsItsConnections(t *testing.T) {
 		return
 	}
 	t.Error("flows to tasks that have ended were never looked for once more")
+}
+
+// TestUnansweredGoElsewhere: what a client sends to open a connection is lost, and its endpoint is about to end.
+// The next packet reaches another one.
+func TestUnansweredGoElsewhere(t *testing.T) {
+	t.Parallel()
+	c := newLab(t, 2).follow()
+	c.apply(front(nil), tasks([]int{0}))
+	c.machine.do(t, func() error { // b0 does not take what is for another hardware address
+		l, err := netlink.LinkByName("b0")
+		if err != nil {
+			return err
+		}
+		return netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: l.Attrs().Index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
+			IP: at(0, false).Addr().AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9},
+		})
+	})
+	answered := make(chan error, 1)
+	go func() {
+		var err error
+		c.client.do(t, func() error {
+			var conn net.Conn
+			if conn, err = net.DialTimeout("tcp", virtual, 30*time.Second); err == nil {
+				_, err = answer(conn, "tcp")
+				_ = conn.Close()
+			}
+			return nil
+		})
+		answered <- err
+	}()
+	for deadline := time.Now().Add(20 * time.Second); c.flows() == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("the client has sent nothing")
+		}
+	}
+	c.apply(tasks([]int{0, 1}, 0))
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}
+
+// flows returns how many flows the machine knows.
+func (c *cell) flows() (n int) {
+	c.machine.do(c.t, func() error {
+		list, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		n = len(list)
+		return err
+	})
+	return n
 }
 
 func TestAgentThatStartsAgain(t *testing.T) {
