@@ -95,7 +95,10 @@ type Decision struct {
 	Later bool
 	// Evicted is true when the ask is that of a victim of this pass.
 	Evicted bool
-	Why     Why
+	// RoomUntil is until when Why.Room stays as it is, if nothing else happens; zero if it does
+	// for ever.
+	RoomUntil time.Time
+	Why       Why
 }
 
 // Victim is a task that is evicted for one of higher priority.

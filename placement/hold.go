@@ -69,7 +69,7 @@ func (s *Snapshot) reserves(waited time.Duration) bool {
 // earlier.
 func (p *pass) hold(c *class, a *Ask, d *Decision) {
 	s := p.snapshot
-	if after := s.reserveAfter(); after < 0 || a.Waited < after || len(s.holds) >= 1+s.slots.len()/holdShare {
+	if !s.holdsMore(a.Waited) {
 		return
 	}
 	best, ok := s.findHold(c, a)
@@ -83,7 +83,47 @@ func (p *pass) hold(c *class, a *Ask, d *Decision) {
 	})
 	s.rows.edit(best.slot).heldAt = c.priority
 	s.touch(best.slot)
-	d.Why.Held, d.Why.Room = name, best.room
+	d.Why.Held, d.Why.Room, d.RoomUntil = name, best.room, best.next
+}
+
+// Holds returns for which of some asks, which Place found no room for, machines are to be held
+// by what has become of the snapshot since, and which: Why.Held and Why.Room of a decision that
+// is nothing else. They are asked in the order of Place; those are left out for which none is
+// held.
+func Holds(s *Snapshot, asks []*Ask) []Decision {
+	s.merge()
+	s.passes++
+	p := &pass{snapshot: s, asked: map[int32]int32{}}
+	waiters := make([]entry, 0, len(asks))
+	for _, a := range asks {
+		if a.On != "" || a.Together > 0 || a.AllocSet != (schema.JobName{}) {
+			continue
+		}
+		job := s.jobID(a.Name.JobName)
+		p.asked[job]++
+		s.profileOf(job, a.Relations) // so that all terms are known
+		waiters = append(waiters, entry{ask: a, job: job})
+	}
+	slices.SortFunc(waiters, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(b.ask.Priority, a.ask.Priority), compareWaiters(a, b))
+	})
+	for _, e := range waiters {
+		if !s.holdsMore(e.ask.Waited) {
+			continue
+		}
+		d := Decision{Name: e.ask.Name}
+		if p.hold(p.ready(e.ask, e.job), e.ask, &d); d.Why.Held != "" {
+			p.out = append(p.out, d)
+		}
+	}
+	p.end()
+	return p.out
+}
+
+// holdsMore reports whether one machine more may be held for an ask that has waited so long.
+func (s *Snapshot) holdsMore(waited time.Duration) bool {
+	after := s.reserveAfter()
+	return after >= 0 && waited >= after && len(s.holds) < 1+s.slots.len()/holdShare
 }
 
 // endHolds gives up what was held in a pass.
@@ -100,6 +140,7 @@ type chance struct {
 	slot  int32
 	short float32 // what it lacks, as a share of the ask
 	room  time.Time
+	next  time.Time // when the first of those should have gone that do later than now; zero for none
 	spare vector
 }
 
@@ -122,19 +163,28 @@ func (s *Snapshot) findHold(c *class, a *Ask) (best chance, ok bool) {
 		return best, true
 	}
 	own := chance{slot: was, short: s.shortOf(c, was)}
-	if s.expect(c, &own); s.earlier(&best, &own) {
+	since := a.HeldSince
+	if since.IsZero() {
+		since = s.time
+	}
+	if s.expect(c, &own); earlier(&best, &own, since) {
 		return best, true
 	}
 	return own, true
 }
 
-// earlier reports whether a machine is worth that another one is given up for it, which was
-// held so far: it has room in less than half of the time.
-func (s *Snapshot) earlier(than, own *chance) bool {
-	if than.room.IsZero() || own.room.IsZero() {
-		return s.compareChances(*than, *own) < 0
+// earlier reports whether a machine is worth that another one is given up for it, which has
+// been held since some time: it has room in less than half of the time from then on, or is the
+// only one of which that is known, or of neither is and it lacks less than half. So a machine is
+// not given up only because time passes, and seldom because others change.
+func earlier(is, own *chance, since time.Time) bool {
+	switch {
+	case is.room.IsZero() && own.room.IsZero():
+		return 2*is.short < own.short
+	case is.room.IsZero() || own.room.IsZero():
+		return own.room.IsZero()
 	}
-	return 2*than.room.Sub(s.time) < own.room.Sub(s.time)
+	return 2*is.room.Sub(since) < own.room.Sub(since)
 }
 
 // compareChances orders machines by when they have room, as far as that is known, then by
@@ -191,6 +241,9 @@ func (s *Snapshot) expect(c *class, x *chance) {
 		}
 		ports -= s.portGain(t)
 		gone = append(gone, l.id)
+		if x.next.IsZero() && l.at.After(s.time) {
+			x.next = l.at
+		}
 		if i+1 < len(endings) && endings[i+1].at.Equal(l.at) || lack[0] > 0 || lack[1] > 0 || lack[2] > 0 || ports > 0 {
 			continue
 		}

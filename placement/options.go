@@ -39,6 +39,10 @@ type Options struct {
 	// less than 0 never.
 	ReserveAfter time.Duration
 
+	// OneByOne says that the asks of a pass come one by one: large ones are not decided
+	// first, however many there are. For measures of what comes in an order.
+	OneByOne bool
+
 	// The techniques that make placement fast; each can be switched off so
 	// that its worth can be measured.
 	NoCache   bool // forget scores between passes and between turns of a class

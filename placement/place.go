@@ -42,7 +42,8 @@ type entry struct {
 // Place decides the asks and charges the snapshot with what it placed. They
 // are decided by priority, high to low; within one, those that have waited
 // longer than Options.ReserveAfter come first, the longest first; then the
-// users take turns, in a user's turn the jobs do, and a job's asks go by index.
+// users take turns, in a user's turn the jobs do, and a job's asks go by index. Of
+// hundreds for which there is no ample room the largest have the first turns.
 // A turn is one ask, or a whole job where there is ample room for all.
 // The decisions are in that order; those of victims, which ask again at once,
 // are among them.
@@ -69,13 +70,19 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 		delete(p.levels, top)
 		p.decideLevel(level)
 	}
+	p.end()
+	return p.out
+}
+
+// end leaves the snapshot to the next pass.
+func (p *pass) end() {
+	s := p.snapshot
 	s.endHolds()
 	for job := range p.asked { // the asks are the caller's again
 		j := s.jobs.edit(job)
 		j.recent, j.recentAsk = nil, nil
 	}
 	p.prune()
-	return p.out
 }
 
 // enter sorts the asks into levels and learns what is typical of them.
@@ -138,6 +145,9 @@ func (p *pass) decideLevel(level []entry) {
 		from = to
 	}
 	ample := p.ample(level)
+	if !ample && len(level) >= manyAsks {
+		p.largestFirst(users)
+	}
 	turns := make([]entry, 0, len(level))
 	for len(users) > 0 {
 		left := users[:0]
@@ -159,6 +169,37 @@ func (p *pass) decideLevel(level []entry) {
 		users = left
 	}
 	p.decideInTurn(turns)
+}
+
+// largestFirst has each user's turns begin with the largest asks, and the users take theirs
+// by the first of these: what is small finds room after what is large, which does not find it
+// after what is small. So the order in which hundreds of asks come that are decided at once is no
+// matter.
+func (p *pass) largestFirst(users []queue) {
+	o := &p.snapshot.options
+	if o.Policy != "" && o.Policy != Hybrid || o.OneByOne {
+		return
+	}
+	for _, u := range users {
+		sortLargest(u.jobs, func(j []entry) float32 { return p.snapshot.typical.size(j[0].ask) })
+	}
+	sortLargest(users, func(u queue) float32 { return p.snapshot.typical.size(u.jobs[0][0].ask) })
+}
+
+// sortLargest sorts a list by size, the largest first; what is of one size stays in order.
+func sortLargest[T any](list []T, size func(T) float32) {
+	type sized struct {
+		of   T
+		size float32
+	}
+	all := make([]sized, 0, len(list))
+	for _, x := range list {
+		all = append(all, sized{x, size(x)})
+	}
+	slices.SortStableFunc(all, func(a, b sized) int { return cmp.Compare(b.size, a.size) })
+	for i := range all {
+		list[i] = all[i].of
+	}
 }
 
 // manyAsks is how many asks are worth the look whether there is ample room.
@@ -212,11 +253,13 @@ func (p *pass) decideWaiters(level []entry) []entry {
 			others = append(others, e)
 		}
 	}
-	slices.SortFunc(waiters, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(b.ask.Waited, a.ask.Waited), compareEntries(a, b))
-	})
+	slices.SortFunc(waiters, compareWaiters)
 	p.decideInTurn(waiters)
 	return others
+}
+
+func compareWaiters(a, b entry) int {
+	return cmp.Or(cmp.Compare(b.ask.Waited, a.ask.Waited), compareEntries(a, b))
 }
 
 func compareEntries(a, b entry) int {

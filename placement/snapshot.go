@@ -230,6 +230,14 @@ func (s *Snapshot) Configure(o Options) {
 	s.forget()
 }
 
+// SetPolicy has a policy choose from now on. It costs nothing if that is the one that does.
+func (s *Snapshot) SetPolicy(p Policy) {
+	if s.options.Policy != p {
+		s.options.Policy = p
+		s.forget()
+	}
+}
+
 // forget voids all that is remembered between passes.
 func (s *Snapshot) forget() {
 	s.epoch++

@@ -106,12 +106,14 @@ type Waiting struct {
 	// Lasts is how long the task is expected to run, 0 if that is not known: it may run
 	// meanwhile where a machine is held for another one.
 	Lasts time.Duration
-	// Held is the machine that was held for the task in the pass before, "" for none, and
-	// HeldUntil when room was expected there as that was first known, zero if it never was.
+	// Held is the machine that was held for the task in the pass before, "" for none, since
+	// HeldSince, zero if that is not known, and HeldUntil when room was expected there as that
+	// was first known, zero if it never was.
 	// Tasks that are expected to have gone once the room is there, or that it is enough for
 	// beside this one, are put there meanwhile; but none after HeldUntil, so that
 	// the room comes when those have ended that ran there then.
 	Held      string
+	HeldSince time.Time
 	HeldUntil time.Time
 }
 

@@ -148,6 +148,17 @@ func (s *Snapshot) tightness(scale *[dims + 1]float32, total int) (tight [dims +
 	return tight
 }
 
+// size is how much an ask wants of what machines have, most of what is scarce.
+func (t *typical) size(a *Ask) (sum float32) {
+	for d, v := range vectorOf(a.Limit) {
+		sum += float32(v) * t.tight[d]
+	}
+	for i := range a.Devices {
+		sum += float32(int(a.Devices[i].milli())*max(a.Devices[i].Count, 1)) * t.tight[dims]
+	}
+	return sum
+}
+
 // deriveAll derives all machines afresh.
 func (s *Snapshot) deriveAll() {
 	s.flatten() // each machine changes

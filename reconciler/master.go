@@ -331,10 +331,19 @@ func (m *Master) input(now time.Time) control.Input {
 
 // NoPreempt has no task make room for another one from now on, as for a question of what
 // has room.
-func (m *Master) NoPreempt() {
+func (m *Master) NoPreempt() { m.inputs(func(in *control.Input) { in.NoPreempt = true }) }
+
+// Policy has tasks be placed by another policy than the default from now on, as for a question
+// of what it is worth: see placement.Policy.
+func (m *Master) Policy(name string) {
+	m.inputs(func(in *control.Input) { in.Policy = name })
+}
+
+// inputs has what steps decide by be changed from now on.
+func (m *Master) inputs(change func(*control.Input)) {
 	step := m.cfg.Step
 	m.cfg.Step = func(in control.Input) control.Output {
-		in.NoPreempt = true
+		change(&in)
 		return step(in)
 	}
 }

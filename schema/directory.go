@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -51,9 +52,24 @@ type DirectoryTasks struct {
 	// Labels are those of the job, with the cell's own (see OwnLabels).
 	Labels map[string]string `json:"labels,omitempty"`
 	Tasks  []DirectoryTask   `json:"tasks"` // by index
-	// Policy is that of the job.
+	// Policy is what agents follow that know no ports of policies: that of the job, without those
+	// who may connect at some ports alone. See SetPolicy.
 	Policy *Policy `json:"policy,omitempty"`
+	// PortPolicy is that of the job if it has ports, else nil.
+	PortPolicy *Policy `json:"portPolicy,omitempty"`
 }
+
+// SetPolicy gives the tasks the policy of their job, which may be nil. An agent of an earlier release
+// would read one with ports as if it had none, and admit at all ports.
+func (t *DirectoryTasks) SetPolicy(p *Policy) {
+	t.Policy, t.PortPolicy = p, nil
+	if len(p.Ports()) > 0 {
+		t.Policy, t.PortPolicy = p.At(""), p
+	}
+}
+
+// PolicyOfJob returns what SetPolicy was given.
+func (t *DirectoryTasks) PolicyOfJob() *Policy { return cmp.Or(t.PortPolicy, t.Policy) }
 
 // DirectoryTask is where a task is.
 type DirectoryTask struct {

@@ -2,9 +2,11 @@ package schema
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -69,5 +71,42 @@ func TestDirectoryDigestSum(t *testing.T) {
 	a, b := DirectoryDigest{7: 0xff, 8: 0xff, 3: 9}, DirectoryDigest{7: 1, 8: 0x80}
 	if got := a.Plus(b); got != b.Plus(a) || got.Minus(a) != b || got.Minus(b) != a {
 		t.Errorf("sum %x", got)
+	}
+}
+
+// TestDirectoryPolicy: an agent of a release that knows no ports of policies reads one that admits nobody whom
+// the job's own does not.
+func TestDirectoryPolicy(t *testing.T) {
+	t.Parallel()
+	everywhere, atHTTP := PolicyPeer{Users: []string{"ops"}}, PolicyPeer{Users: []string{AnyUser}, Ports: []string{"http"}}
+	for _, c := range []struct {
+		of   *Policy
+		want string // what it reads
+	}{
+		{nil, "null"},
+		{&Policy{}, `{"from":null}`},
+		{&Policy{From: []PolicyPeer{everywhere}}, `{"from":[{"users":["ops"]}]}`},
+		{&Policy{From: []PolicyPeer{everywhere, atHTTP}}, `{"from":[{"users":["ops"]}]}`},
+		{&Policy{From: []PolicyPeer{atHTTP}}, `{"from":null}`},
+	} {
+		is := DirectoryTasks{Policy: c.of, PortPolicy: c.of}
+		is.SetPolicy(c.of)
+		var earlier struct {
+			Policy *struct {
+				From []struct {
+					Users []string `json:"users"`
+				} `json:"from"`
+			} `json:"policy"`
+		}
+		var now DirectoryTasks
+		if err := errors.Join(json.Unmarshal(Canonical(is), &earlier), json.Unmarshal(Canonical(is), &now)); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.ToLower(string(Canonical(earlier.Policy))); got != c.want {
+			t.Errorf("of %v it reads %s, want %s", c.of, got, c.want)
+		}
+		if now.PolicyOfJob().String() != c.of.String() {
+			t.Errorf("of %v is read %v", c.of, now.PolicyOfJob())
+		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// guardShare bounds the processor time of following the directory, which goes with all tasks
-	// of the cell: a tenth of one processor.
+	// guardShare bounds the processor time of following the directory, which goes with what changes in the
+	// cell: a tenth of one processor.
 	guardShare = 10
 	// guardAgain is after which time what the kernel has refused is tried again.
 	guardAgain = time.Second
@@ -32,9 +32,9 @@ type guards struct {
 	lacks error              // why not
 	news  chan struct{}      // holds a token while there is something to program
 
-	programming sync.Mutex   // is held while the kernel is changed, and guards what follows
-	withdrawn   bool         // nothing is to be done any more
-	is          policy.State // was programmed last
+	programming sync.Mutex // is held while the kernel is changed, and guards what follows
+	withdrawn   bool       // nothing is to be done any more
+	follower    policy.Follower
 
 	mu     sync.Mutex // guards what follows
 	known  *naming.Snapshot
@@ -112,7 +112,7 @@ func (g *guards) restore() {
 	if err != nil || there {
 		return
 	}
-	if err := g.program(false); err != nil {
+	if err := g.program(); err != nil {
 		g.log.Error("cannot restrict who connects to tasks", "err", err)
 	}
 }
@@ -124,7 +124,7 @@ func (g *guards) claim(a *schema.Assignment, at []netip.Addr) error {
 	if g.rules == nil || !policy.Guarded(known, claims, at) {
 		return nil
 	}
-	return g.program(true)
+	return g.program()
 }
 
 // leave says that nothing of a generation runs any more.
@@ -154,24 +154,16 @@ func (g *guards) now() (*naming.Snapshot, []policy.Claim) {
 	return g.known, g.all()
 }
 
-// program brings the kernel to what is known now. With quick, who may connect to a job that was guarded
-// before is what it was: run follows what is newer.
-func (g *guards) program(quick bool) error {
+// program brings the kernel to what is known now.
+func (g *guards) program() error {
 	g.programming.Lock()
 	defer g.programming.Unlock()
 	if g.withdrawn {
 		return nil
 	}
-	before := policy.State{}
-	if quick {
-		before = g.is
-	}
 	known, claims := g.now()
-	want := policy.Of(known, claims, before)
-	_, err := g.rules.Program(want)
-	if err == nil {
-		g.is = want
-	}
+	want, change := g.follower.Next(known, claims)
+	_, err := g.rules.Follow(want, &change)
 	return err
 }
 
@@ -189,16 +181,15 @@ func (g *guards) audit() {
 		return
 	}
 	known, claims := g.now()
-	want := policy.Of(known, claims, policy.State{})
-	c, err := g.rules.Audit(want)
+	g.follower = policy.Follower{} // of all that is known, not of what has changed
+	want, change := g.follower.Next(known, claims)
+	c, err := g.rules.Audit(want, &change)
 	if n := c.Size(); n > 0 {
 		g.log.Warn("who may connect to tasks was changed by others, and is put right", "elements", n)
 	}
 	if err != nil {
 		g.log.Error("cannot restrict who connects to tasks", "err", err)
-		return
 	}
-	g.is = want
 }
 
 // run follows the directory until ctx ends, and returns what waits for that.
@@ -230,7 +221,7 @@ func (g *guards) turn() time.Duration {
 		return 0
 	}
 	began := time.Now()
-	if err := g.program(false); err != nil {
+	if err := g.program(); err != nil {
 		g.log.Error("cannot restrict who connects to tasks; it is tried again", "err", err)
 		g.rouse()
 		return max(guardAgain, guardShare*time.Since(began))

@@ -15,7 +15,7 @@ import (
 func (n *tasksNetwork) guarded(when string, want ...netip.Addr) {
 	n.t.Helper()
 	n.guards.mu.Lock()
-	s := policy.Of(n.guards.known, n.guards.all(), policy.State{})
+	s := policy.Of(n.guards.known, n.guards.all())
 	n.guards.mu.Unlock()
 	var got []netip.Addr
 	for a := range s.Guards {
@@ -80,7 +80,7 @@ func TestGuards(t *testing.T) {
 		slices.SortFunc(all, netip.Addr.Compare)
 		n.guarded("in a closed cell", all...)
 
-		is := policy.Of(n.guards.known, n.guards.all(), policy.State{})
+		is := policy.Of(n.guards.known, n.guards.all())
 		n.begin()
 		_, err = n.Keep([]*schema.Assignment{&web, &open})
 		n.check(err)

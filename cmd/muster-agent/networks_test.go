@@ -223,7 +223,7 @@ func TestAnswering(t *testing.T) {
 		t.Skip("needs root, for a network namespace")
 	}
 	inNamespace(t, func() {
-		n := &networks{left: &schema.MachineNetwork{Subnets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}
+		n := &networks{plugins: &plugins{}, left: &schema.MachineNetwork{Subnets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}
 		at := n.addresses()[0]
 		notes := func() []string {
 			info := schema.MachineInfo{Notes: []string{"of others", dnsMark + "of before"}}

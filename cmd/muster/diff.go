@@ -54,27 +54,7 @@ Exits 1 when something differs or is not compared, 2 when HEAD has errors.`,
 			if err := d.only(cell); err != nil {
 				return err
 			}
-			if out.value == "json" {
-				err = printJSON(std.out, d)
-			} else {
-				printComparison(std.out, d)
-			}
-			for _, why := range d.Ignored {
-				fmt.Fprintf(std.err, "warning: %s\n", why)
-			}
-			errs, _ := count(d.head.diagnostics)
-			if errs > 0 {
-				tagHints{offline, tagPatience}.fill(cmd.Context(), d.head.diagnostics)
-				printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), d.head.diagnostics, d.head.tree.Files)
-				return cmp.Or(err, error(&failure{code: exitInvalid}))
-			}
-			if errs, _ := count(d.base.diagnostics); errs > 0 {
-				fmt.Fprintf(std.err, "muster: %s in %s: what they touch is not compared\n", schema.Count(errs, "error"), d.Base)
-			}
-			if err == nil && len(d.Objects)+len(d.Skipped) > 0 {
-				err = &failure{code: exitDiffers}
-			}
-			return err
+			return d.print(cmd.Context(), std, out.value == "json", tagHints{offline, tagPatience})
 		},
 	}
 	c.Flags().StringVar(&dir, "repo", ".", "directory of the config repository")
@@ -198,6 +178,32 @@ func (r revisions) resolve(ctx context.Context, repo *git.Repo) (base, head stri
 	}
 	base, err = repo.MergeBase(ctx, base, head)
 	return base, head, err
+}
+
+// print writes d as JSON or for people, and what is wrong in either side to
+// std.err. Its error is the exit code.
+func (d *difference) print(ctx context.Context, std stdio, asJSON bool, hints tagHints) error {
+	var err error
+	if asJSON {
+		err = printJSON(std.out, d)
+	} else {
+		printComparison(std.out, d)
+	}
+	for _, why := range d.Ignored {
+		fmt.Fprintf(std.err, "warning: %s\n", why)
+	}
+	if errs, _ := count(d.head.diagnostics); errs > 0 {
+		hints.fill(ctx, d.head.diagnostics)
+		printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), d.head.diagnostics, d.head.tree.Files)
+		return cmp.Or(err, error(&failure{code: exitInvalid}))
+	}
+	if errs, _ := count(d.base.diagnostics); errs > 0 {
+		fmt.Fprintf(std.err, "muster: %s in %s: what they touch is not compared\n", schema.Count(errs, "error"), d.Base)
+	}
+	if err == nil && len(d.Objects)+len(d.Skipped) > 0 {
+		err = &failure{code: exitDiffers}
+	}
+	return err
 }
 
 // printComparison writes d for people: a block for each object, with a line for

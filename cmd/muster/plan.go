@@ -64,11 +64,7 @@ Exits 1 when something differs, 2 when HEAD has errors.`,
 			if err != nil {
 				return err
 			}
-			cmd.Flags().Visit(func(flag *pflag.Flag) {
-				if slices.Contains([]string{"cpu", "ram", "disk"}, flag.Name) {
-					f.size.given = append(f.size.given, flag.Name)
-				}
-			})
+			f.size.note(cmd)
 			p, err := f.plan(cmd.Context(), revs)
 			if err != nil {
 				return err
@@ -109,6 +105,15 @@ func (f *sizeFlags) add(c *cobra.Command) {
 	c.Flags().Int64Var(&f.disk, "disk", 1<<40, "without a cell: the disk of each machine, in bytes")
 }
 
+// note notes which of the flags are given.
+func (f *sizeFlags) note(c *cobra.Command) {
+	c.Flags().Visit(func(flag *pflag.Flag) {
+		if slices.Contains([]string{"cpu", "ram", "disk"}, flag.Name) {
+			f.given = append(f.given, flag.Name)
+		}
+	})
+}
+
 // planned is what `muster plan -o json` prints. Field names are stable; version is that of all
 // of them.
 type planned struct {
@@ -140,11 +145,8 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 		return nil, err
 	}
 	if cell != nil {
-		switch {
-		case f.cell != "" && f.cell != cell.Cell:
-			return nil, invalid("leave it out: the cell is that of the checkpoint or of the master", "--cell %s: this is cell %s", f.cell, cell.Cell)
-		case len(f.size.given) > 0:
-			return nil, invalid("leave it out: it is for a plan without a cell", "--%s: the machines of cell %s have their own sizes", f.size.given[0], cell.Cell)
+		if err := f.fits(cell); err != nil {
+			return nil, err
 		}
 	}
 	d, err := diffRepo(ctx, f.repo, revs)
@@ -189,6 +191,17 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 	}
 	p.Outcome = c.Outcome(mark, ending, last)
 	return p, nil
+}
+
+// fits errs if a flag is for a plan without a cell, or for another cell.
+func (f *planFlags) fits(cell *checkpoint.Cell) error {
+	switch {
+	case f.cell != "" && f.cell != cell.Cell:
+		return invalid("leave it out: the cell is that of the checkpoint or of the master", "--cell %s: this is cell %s", f.cell, cell.Cell)
+	case len(f.size.given) > 0:
+		return invalid("leave it out: it is for a plan without a cell", "--%s: the machines of cell %s have their own sizes", f.size.given[0], cell.Cell)
+	}
+	return nil
 }
 
 // target returns the cell to plan on, nil if none is named.

@@ -14,7 +14,7 @@ func newSimulate(std stdio) *cobra.Command {
 		Short:   "simulate, with the same code that a cell runs",
 		Example: "  muster simulate pack --nodes nodes.csv --tasks tasks.csv",
 	}
-	c.AddCommand(newSimulateFit(std), newSimulateDrain(std), newSimulateLose(std), newSimulateGrow(std), newSimulateCompact(std), newSimulatePack(std), newSimulateExperiment(std))
+	c.AddCommand(newSimulateFit(std), newSimulateDrain(std), newSimulateLose(std), newSimulateGrow(std), newSimulateCompact(std), newSimulatePack(std), newSimulateExperiment(std), newSimulateReplay(std), newSimulateTrace(std))
 	return c
 }
 

@@ -178,6 +178,13 @@ func (c *copies) find(sum digest.Digest, now time.Time) (file *os.File, came int
 	return f, 0, nil
 }
 
+// remove is forget for a copy that is damaged.
+func (c *copies) remove(sum digest.Digest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(sum)
+}
+
 // forget removes a copy. c.mu is held.
 func (c *copies) forget(sum digest.Digest) {
 	if k := c.kept[sum]; k != nil {

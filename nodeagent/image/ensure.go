@@ -302,7 +302,7 @@ func (s *Store) layer(ctx context.Context, p layerPull) (string, error) {
 			return "", context.Cause(ctx)
 		}
 		st, mine, err := s.unpack.do(ctx, p.layer.diff.String(), func(ctx context.Context) (*staged, error) {
-			return s.pull(ctx, p.from, p.layer, p.budget)
+			return s.pull(ctx, p.from, p.layer, unpackInto{budget: p.budget})
 		})
 		<-p.room
 		switch {
@@ -311,7 +311,7 @@ func (s *Store) layer(ctx context.Context, p layerPull) (string, error) {
 		case err != nil: // another image's registry, or budget
 			continue
 		case st.u.needs() && st.take():
-			if err := s.depend(p, st); err != nil {
+			if err := s.depend(ctx, p, st); err != nil {
 				return "", err
 			}
 		}
@@ -319,23 +319,37 @@ func (s *Store) layer(ctx context.Context, p layerPull) (string, error) {
 }
 
 // depend keeps a layer of which those below it decide something.
-func (s *Store) depend(p layerPull, st *staged) error {
-	defer st.u.tree.close()
-	err := func() error {
-		names, err := p.lower()
-		if err != nil {
-			return err
-		}
-		if err := st.u.resolve(s.visible(names)); err != nil {
-			return err
-		}
-		return s.keep(st.dir, st.u, p.layer.diff, chainedName(p.layer.chain))
-	}()
+func (s *Store) depend(ctx context.Context, p layerPull, st *staged) error {
+	names, err := p.lower()
 	if err != nil {
-		s.bytes.Add(-st.u.bytes)
-		return errors.Join(err, s.bin.Put(st.dir))
+		return s.drop(st, err)
 	}
+	lower := s.visible(names)
+	err = st.u.resolve(lower)
+	if errors.Is(err, errFollow) { // rarely: it comes a second time
+		if err := s.drop(st, nil); err != nil {
+			return err
+		}
+		if st, err = s.pull(ctx, p.from, p.layer, unpackInto{budget: p.budget, lower: lower}); err != nil {
+			return err
+		}
+		err = st.u.resolve(lower)
+	}
+	if err == nil {
+		err = s.keep(st.dir, st.u, p.layer.diff, chainedName(p.layer.chain))
+	}
+	if err != nil {
+		return s.drop(st, err)
+	}
+	st.u.tree.close()
 	return nil
+}
+
+// drop removes a layer that is not kept because of err, if not nil.
+func (s *Store) drop(st *staged, err error) error {
+	st.u.tree.close()
+	st.u.budget.giveBack(st.u.bytes, st.u.entries)
+	return errors.Join(err, s.bin.Put(st.dir))
 }
 
 // visible returns the directories of layers from the top down, to the first that hides

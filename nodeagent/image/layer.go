@@ -39,9 +39,7 @@ func (s *Store) discard(st *staged) {
 	if !st.u.needs() || !st.take() {
 		return
 	}
-	st.u.tree.close()
-	s.bytes.Add(-st.u.bytes)
-	if err := s.bin.Put(st.dir); err != nil {
+	if err := s.drop(st, nil); err != nil {
 		s.cfg.Log.Warn("cannot remove an unpacked layer whose callers have left; the next start does", "dir", st.dir, "err", err)
 	}
 }
@@ -77,10 +75,10 @@ func (s *Store) unpin(names []string) {
 
 // pull unpacks a layer into a directory of its own, and keeps it if it is whole by
 // itself.
-func (s *Store) pull(ctx context.Context, from repository, l layerOf, b *budget) (*staged, error) {
+func (s *Store) pull(ctx context.Context, from repository, l layerOf, into unpackInto) (*staged, error) {
 	var others []string
 	for {
-		st, err := s.pullLayer(ctx, from, l, b)
+		st, err := s.pullLayer(ctx, from, l, into)
 		if err != nil && suspect(err) && from.search.blame(l.sum) {
 			continue // without those who sent it
 		}
@@ -92,19 +90,20 @@ func (s *Store) pull(ctx context.Context, from repository, l layerOf, b *budget)
 	}
 }
 
-func (s *Store) pullLayer(ctx context.Context, from repository, l layerOf, b *budget) (*staged, error) {
+func (s *Store) pullLayer(ctx context.Context, from repository, l layerOf, into unpackInto) (*staged, error) {
 	of := from.name + ", layer " + l.sum.String()
 	dir, err := os.MkdirTemp(s.path(tempDir), "layer-")
 	if err != nil {
 		return nil, disk(of, err)
 	}
-	u, err := s.unpackBlob(ctx, from, l, unpackInto{dir: dir, of: of, budget: b})
-	if err == nil && !u.needs() {
+	into.dir, into.of = dir, of
+	u, err := s.unpackBlob(ctx, from, l, into)
+	if err == nil && !u.follows && !u.needs() {
 		err = s.keep(dir, u, l.diff, independentName(l.diff))
 		u.tree.close()
 	}
 	if err != nil {
-		b.giveBack(u.bytes, u.entries)
+		into.budget.giveBack(u.bytes, u.entries)
 		return nil, errors.Join(err, s.bin.Put(dir))
 	}
 	return &staged{dir: dir, u: u}, nil
@@ -116,6 +115,7 @@ type unpackInto struct {
 	of     string
 	budget *budget
 	plain  bool
+	lower  []string // layers whose symbolic links are followed, as unpacker.follow has them
 }
 
 // unpackBlob reads a blob and unpacks it, both digests being checked. The unpacker is
@@ -135,6 +135,14 @@ func (s *Store) unpackBlob(ctx context.Context, from repository, l layerOf, into
 		return u, disk(into.of, err)
 	}
 	u.on(t)
+	if len(into.lower) > 0 {
+		end, err := u.follow(into.lower)
+		if err != nil {
+			t.close()
+			return u, err
+		}
+		defer end()
+	}
 	err = s.stream(ctx, from, l, u)
 	if err != nil {
 		t.close()
@@ -150,6 +158,12 @@ func (s *Store) stream(ctx context.Context, from repository, l layerOf, u *unpac
 	net := &blob{repository: from, sum: l.sum, size: l.size, limit: s.cfg.MaxImageBytes}
 	whole, kept := false, s.copies.begin(l.sum)
 	defer func() { kept.end(whole, s.cfg.Now()) }()
+	var own *os.File
+	if u.follows { // it was here a moment ago
+		if own, _, _ = s.copies.find(l.sum, s.cfg.Now()); own != nil {
+			net.body, net.peer = own, true
+		}
+	}
 	packed := newSummed(readFunc(func(p []byte) (int, error) {
 		n, err := net.read(ctx, p)
 		kept.write(p[:n])
@@ -182,6 +196,9 @@ func (s *Store) stream(ctx context.Context, from repository, l layerOf, u *unpac
 		return err
 	}
 	if got := packed.sum(); got != l.sum {
+		if own != nil {
+			s.copies.remove(l.sum)
+		}
 		return fail(ErrDigest, u.of, "what came has the digest %s", got)
 	}
 	whole = true

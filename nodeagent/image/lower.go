@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"path"
@@ -112,24 +113,77 @@ func (u *unpacker) needs() bool {
 	return len(u.implicit) > 0 || len(u.links) > 0 || len(u.white) > 0
 }
 
-// resolve makes what depends on the lower layers, whose directories are given from
-// the top down, without those that a layer hides with all of its root.
-func (u *unpacker) resolve(lower []string) error {
+// over returns what u unpacks over lower layers, whose directories are given from the top down,
+// without those that a layer hides with all of its root.
+func (u *unpacker) over(lower []string) (merged, error) {
 	m := merged{roots: []int{u.tree.root}}
-	defer func() {
-		for _, fd := range m.roots[1:] {
-			_ = unix.Close(fd)
-		}
-	}()
-	if u.opaque {
-		lower = nil
-	}
 	for _, dir := range lower {
 		fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return disk(u.of, err)
+			m.close()
+			return m, disk(u.of, err)
 		}
 		m.roots = append(m.roots, fd)
+	}
+	return m, nil
+}
+
+// close closes all roots but the first, which is an unpacker's.
+func (m merged) close() {
+	for _, fd := range m.roots[1:] {
+		_ = unix.Close(fd)
+	}
+}
+
+// link returns the target of a symbolic link; "" if there is something else, or nothing.
+func (m merged) link(name string) (string, error) {
+	var s stack
+	defer s.close()
+	f, err := m.lookup(&s, name)
+	if errors.Is(err, unix.ENOENT) || err == nil && !isLink(f.st) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return readLink(f.dir, path.Base(name))
+}
+
+// follow has u follow the symbolic links of the lower layers, which are given as to resolve. It
+// returns what ends that.
+func (u *unpacker) follow(lower []string) (func(), error) {
+	m, err := u.over(lower)
+	if err != nil {
+		return nil, err
+	}
+	u.follows, u.tree.below = true, m.link
+	return func() {
+		u.tree.below = nil
+		m.close()
+	}, nil
+}
+
+// errFollow is that of a layer with something below a symbolic link of lower layers: where it
+// belongs is known only while those are.
+var errFollow = errors.New("it is below a symbolic link of a lower layer")
+
+// resolve makes what depends on the lower layers, which are given as to over. The error is
+// errFollow for what has to be unpacked again, with follow.
+func (u *unpacker) resolve(lower []string) error {
+	if u.opaque {
+		lower = nil
+	}
+	m, err := u.over(lower)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	if !u.follows {
+		for p := range u.implicit {
+			if linked, err := m.linked(p); linked || err != nil {
+				return cmp.Or(err, errFollow)
+			}
+		}
 	}
 	for _, p := range slices.Sorted(maps.Keys(u.links)) {
 		if err := u.linkLower(m, p); err != nil {
@@ -147,6 +201,22 @@ func (u *unpacker) resolve(lower []string) error {
 		}
 	}
 	return nil
+}
+
+// linked reports whether a directory of the topmost layer hides a symbolic link of the others.
+func (m merged) linked(at string) (bool, error) {
+	var s stack
+	defer s.close()
+	parent, base := path.Split(at)
+	f, err := m.lookup(&s, path.Clean(parent))
+	if err != nil || len(f.dirs) < 2 {
+		return false, err
+	}
+	f, err = enter(&s, f.dirs[1:], base)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil && isLink(f.st), err
 }
 
 // linkLower makes a hard link to a file of a lower layer. They stay one file, which

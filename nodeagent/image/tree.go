@@ -29,6 +29,9 @@ type tree struct {
 	// missing is called with the path of each directory that is made since an
 	// entry below it needs it. It is made with mode 0755.
 	missing func(path string) error
+	// below, if set, returns the target of the symbolic link that lower layers have where the
+	// tree has nothing, and "" if that is none.
+	below func(path string) (string, error)
 	// covered, if set, is called with the path of each such directory that takes the
 	// place of a whiteout, and is opaque.
 	covered func(path string)
@@ -158,6 +161,11 @@ func (w *walk) to(name string) (int, error) {
 func (w *walk) step(elem string) (link string, err error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(w.here(), elem, flags, 0)
+	if errors.Is(err, unix.ENOENT) && w.tree.below != nil {
+		if link, err := w.tree.below(path.Join(w.real, elem)); link != "" || err != nil {
+			return link, err
+		}
+	}
 	if errors.Is(err, unix.ENOENT) && w.create {
 		if err := w.mkdir(elem); err != nil {
 			return "", err
@@ -278,6 +286,8 @@ func stat(dir int, name string) (unix.Stat_t, error) {
 func isWhiteout(st unix.Stat_t) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
 }
+
+func isLink(st unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFLNK }
 
 func isDir(st unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 

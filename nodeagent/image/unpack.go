@@ -45,6 +45,7 @@ type unpacker struct {
 	bytes   int64
 	top     *attributes // of the root, if the tar says them
 	opaque  bool        // the root hides all lower layers
+	follows bool        // the symbolic links of lower layers
 	// What the lower layers decide: directories that exist since something is
 	// below them, hard links to what this layer does not have, and whiteouts.
 	implicit map[string]bool

@@ -114,7 +114,7 @@ func (j *Job) with(name Name, p *schema.DirectoryTasks) *Job {
 	if len(is.parts) == 0 {
 		return nil
 	}
-	is.Labels, is.Policy = is.parts[0].Labels, is.parts[0].Policy
+	is.Labels, is.Policy = is.parts[0].Labels, is.parts[0].PolicyOfJob()
 	is.ready = make([]int, len(is.parts))
 	ready := 0
 	for i, p := range is.parts {

@@ -87,6 +87,17 @@ func (s *Snapshot) Job(user, job string) (*Job, bool) {
 // Jobs returns all jobs, in no particular order.
 func (s *Snapshot) Jobs() iter.Seq[*Job] { return values(s.jobs.all()) }
 
+// JobsSince returns the jobs that differ from what they were in another snapshot, as they were and as they are; nil
+// stands for none. Between snapshots of one directory it takes time in proportion to what has changed.
+func (s *Snapshot) JobsSince(before *Snapshot) iter.Seq2[*Job, *Job] {
+	return changed(&before.jobs, &s.jobs)
+}
+
+// MachinesSince does so for machines.
+func (s *Snapshot) MachinesSince(before *Snapshot) iter.Seq2[*schema.DirectoryMachine, *schema.DirectoryMachine] {
+	return changed(&before.machines, &s.machines)
+}
+
 // Task returns a task that has a machine.
 func (s *Snapshot) Task(user, job string, index int) (*schema.DirectoryTask, bool) {
 	j, ok := s.Job(user, job)

@@ -135,6 +135,71 @@ func (t *table[K, V]) all() iter.Seq2[K, V] {
 	}
 }
 
+// changed returns the values that differ between two tables, as they were and as they are; the zero value stands for
+// none. What is in both as it was written once is not looked at.
+func changed[K, V comparable](was, is *table[K, V]) iter.Seq2[V, V] {
+	var empty root[K, V]
+	return func(yield func(was, is V) bool) {
+		before, after := was.root, is.root
+		if before == after {
+			return
+		}
+		if before == nil {
+			before = &empty
+		}
+		if after == nil {
+			after = &empty
+		}
+		for i := range after.middle {
+			if before.middle[i] != after.middle[i] && !changedIn(before.middle[i], after.middle[i], yield) {
+				return
+			}
+		}
+	}
+}
+
+// changedIn is changed for a part of two tables; false if yield wants no more.
+func changedIn[K, V comparable](before, after *middle[K, V], yield func(was, is V) bool) bool {
+	var empty middle[K, V]
+	if before == nil {
+		before = &empty
+	}
+	if after == nil {
+		after = &empty
+	}
+	for i := range after.buckets {
+		old, now := &before.buckets[i], &after.buckets[i]
+		if old.edit == now.edit {
+			continue
+		}
+		for _, o := range old.slots {
+			if n, _ := now.get(o.key); n != o.value && !yield(o.value, n) {
+				return false
+			}
+		}
+		for _, n := range now.slots {
+			if _, there := old.get(n.key); !there {
+				var none V
+				if !yield(none, n.value) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// get returns the value of a key.
+func (b *bucket[K, V]) get(key K) (V, bool) {
+	for i := range b.slots {
+		if b.slots[i].key == key {
+			return b.slots[i].value, true
+		}
+	}
+	var none V
+	return none, false
+}
+
 // hashText returns a hash of texts: FNV-1a, whose upper bits are mixed, since a table uses them.
 func hashText(texts ...string) uint64 {
 	h := uint64(14695981039346656037)

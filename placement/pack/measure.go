@@ -68,7 +68,9 @@ func gpuAt130(c Config) (Result, error) {
 		tasks := inflate(c.Tasks, asked, capacity*130/100, uint64(seed))
 		r.Tasks = len(tasks)
 		s := placement.NewSnapshot(machines(c.Nodes, c.GPUs), nil)
-		s.Configure(c.Options)
+		options := c.Options
+		options.OneByOne = true // as they arrive
+		s.Configure(options)
 		var got int64
 		work := asks(tasks, c.GPUs)
 		p := place(s, work, c.Schedulers, uint64(seed))

@@ -76,8 +76,8 @@ const (
 	// leastCores is the least of it, and mostShare the most, as a share of the cell.
 	leastCores = 4.0
 	mostShare  = 0.05
-	// shortPerJob is how many short jobs there are for each other one of a span: the largest
-	// hundredth of all jobs are the others.
+	// shortPerJob is how many short jobs arrive in a day for each other one that there is in it:
+	// the largest hundredth of all jobs are the others.
 	shortPerJob = 99
 	// The durations of short jobs: the median, and the deviation of the logarithm.
 	shortLasts = 45 * time.Second
@@ -147,7 +147,15 @@ func (g *generator) jobs() []Job {
 				out = g.arriving(out, &kinds[i])
 			}
 		}
-		for range shortPerJob * len(out) {
+		standing := 0
+		for i := range out {
+			if out[i].Arrives == 0 {
+				standing++
+			}
+		}
+		const day = 24 * time.Hour
+		short := shortPerJob * (float64(standing)*float64(g.c.Span)/float64(day) + float64(len(out)-standing))
+		for range int(short) {
 			out = append(out, g.short())
 		}
 	}

@@ -55,10 +55,12 @@ type Job struct {
 	Limit    schema.Resources // that each task asks for
 	// Usage is what each task uses at most in a while: what the cell would estimate.
 	Usage schema.Resources
-	// Constraints are on attributes that machines of a Workload have.
+	// Constraints are on attributes that machines of a Workload have: of OpIn.
 	Constraints []placement.Constraint
-	Arrives     time.Duration // since the beginning, 0 of what was there before
-	Lasts       time.Duration // from its start; 0 is without end
+	// Devices are asked for by traces alone.
+	Devices []placement.DeviceAsk
+	Arrives time.Duration // since the beginning, 0 of what was there before
+	Lasts   time.Duration // from its start; 0 is without end
 }
 
 // Work is what the job asks for until it ends, or for a span, in core-hours.

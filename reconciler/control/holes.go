@@ -107,6 +107,9 @@ func (s *holes) openFor(a snapshot.Ask, h *rebalance.Hole, waited time.Duration)
 			cause.Message = fmt.Sprintf("moves to %s, and %s then make %s", m.To, schema.Count(len(h.Moves)-1, "more move"), what)
 		}
 		s.moves.move(m.Task.JobName, *s.Task(m.Task), cause)
+		if by != "" && s.Task(m.Task).Stop != nil {
+			s.waiting.preempted[by] = append(s.waiting.preempted[by], snapshot.On{Task: m.Task, Machine: m.From})
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ type scheduler struct {
 	budget    disruption
 	seed      uint64
 	noPreempt bool
+	policy    placement.Policy // in the place of the default, if not ""
 	parallel  func(n int, do func(i int))
 	joining   string                   // what tasks wait for while the first machines join
 	preempted map[string][]snapshot.On // see stops
@@ -24,6 +25,7 @@ type scheduler struct {
 	claimed   map[schema.TaskName]bool // those for which the last of them have gone now
 	why       map[schema.TaskName]placement.Why
 	claims    map[schema.TaskName]Claim
+	holding   holding
 }
 
 // place gives the asks of tasks that run in allocs, or those of the others, machines, as
@@ -94,11 +96,15 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 	if s.noPreempt {
 		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
 	}
+	if s.policy != "" {
+		s.cell.Snapshot().SetPolicy(s.policy)
+	}
 	s.cell.Snapshot().SetBudgets(s.spare)
 	s.cell.Snapshot().SetParallel(s.parallel)
 	open := s.claim(asks)
 	s.keepPlaces()
 	s.cell.Expect(open)
+	s.holding.begin(open, s.cell.Changes())
 	for _, d := range placement.Place(s.cell.Snapshot(), open, s.seed) {
 		a := s.asks.of[d.Name]
 		delete(s.claims, d.Name) // one that was claimed from, and asked again
@@ -109,7 +115,8 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 			if ok && asks[i].On != "" && a.Job.Kind != schema.System {
 				d.Why.Waits = s.cell.NoRoomAtHome(&asks[i], s.cell.Snapshot())
 			}
-			s.why[d.Name] = s.keepHeld(d.Name, d.Why)
+			s.why[d.Name] = d.Why
+			s.holding.refused(&d)
 			if ok {
 				refused = append(refused, asks[i])
 			}
@@ -124,32 +131,6 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 		}
 	}
 	return refused
-}
-
-// keepHeld remembers which machine is held for a task that stays pending, and says in the
-// reason since when.
-func (s *scheduler) keepHeld(task schema.TaskName, why placement.Why) placement.Why {
-	t := schema.TaskRecord{Index: task.Index}
-	if was := s.Task(task); was != nil {
-		t = *was
-	}
-	switch {
-	case why.Held == "" && t.Held == nil:
-		return why
-	case why.Held == "":
-		t.Held = nil
-	case t.Held == nil || t.Held.Machine != why.Held:
-		t.Held = &schema.HeldFor{Machine: why.Held, Since: s.Now, Until: why.Room}
-	case t.Held.Until.IsZero() && !why.Room.IsZero():
-		t.Held = &schema.HeldFor{Machine: why.Held, Since: t.Held.Since, Until: why.Room}
-	default:
-		why.HeldSince = t.Held.Since
-		return why
-	}
-	if s.Set(task.JobName, t); t.Held != nil {
-		why.HeldSince = t.Held.Since
-	}
-	return why
 }
 
 // keepPlaces keeps room on the machines that tasks move to, as far as there is any, from

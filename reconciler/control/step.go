@@ -26,6 +26,9 @@ type Input struct {
 	Memo *Memo
 	// NoPreempt has no task make room for another one, as for a question of what has room.
 	NoPreempt bool
+	// Policy chooses between machines in the place of the default, as for a question of what it
+	// is worth; "" is the default, see placement.Policy.
+	Policy string
 	// Parallel is what placement does some of its work with, see
 	// placement.Snapshot.SetParallel; nil for none. Nothing that is decided depends on it.
 	Parallel func(n int, do func(i int))
@@ -164,7 +167,7 @@ func newStep(p pass, in *Input) *step {
 	s.scaling = &scaling{pass: p, asks: wanted}
 	s.systems = &systems{p, cell, s.judge, wanted}
 	s.scheduler = &scheduler{
-		pass: p, cell: cell, asks: wanted, budget: budget, seed: in.Seed, noPreempt: in.NoPreempt, parallel: in.Parallel,
+		pass: p, cell: cell, asks: wanted, budget: budget, seed: in.Seed, noPreempt: in.NoPreempt, policy: placement.Policy(in.Policy), parallel: in.Parallel,
 		preempted: s.follower.stops.preempted, stops: &s.follower.stops, claimed: map[schema.TaskName]bool{},
 	}
 	s.rollouts = &rollouts{pass: p, cell: cell, budget: budget, away: s.scheduler.away}
@@ -198,6 +201,7 @@ func (s *step) run() {
 	// What makes nothing work that does not goes last, with what is left of the budgets.
 	s.rebalance.all(s.active)
 	s.move()
+	s.scheduler.hold() // by what goes, and what has come
 	// What was decided may be news to those that were asked before it.
 	s.lost.lookAgain()
 	s.restarts.lookAgain()

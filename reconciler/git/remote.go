@@ -285,6 +285,9 @@ func (r *Repo) wanted(refs *packp.AdvRefs) (commit, asked plumbing.Hash, err err
 		commit, err = r.pick(refs)
 		return commit, commit, err
 	}
+	if plumbing.IsHash(rev) { // whatever the server calls a tag
+		return plumbing.NewHash(rev), plumbing.NewHash(rev), nil
+	}
 	for _, name := range []plumbing.ReferenceName{plumbing.NewTagReferenceName(rev), plumbing.NewBranchReferenceName(rev)} {
 		if hash, ok := refs.References[name.String()]; ok {
 			if peeled, ok := refs.Peeled[name.String()]; ok {
@@ -292,9 +295,6 @@ func (r *Repo) wanted(refs *packp.AdvRefs) (commit, asked plumbing.Hash, err err
 			}
 			return hash, hash, nil
 		}
-	}
-	if plumbing.IsHash(rev) {
-		return plumbing.NewHash(rev), plumbing.NewHash(rev), nil
 	}
 	return commit, asked, schema.Hintf("check the name; a commit is named by its whole hash", "repository %s: there is no tag or branch %q", r.name, rev)
 }

@@ -218,6 +218,7 @@ func TestRemoteRevision(t *testing.T) {
 	run(t, dir, "tag", "light")
 	run(t, dir, "push", "-q", "origin", "v1.0.0", "light")
 	second := push(t, dir, "b.cue", "package a\n")
+	run(t, dir, "push", "-q", "origin", first+":refs/tags/"+second) // which is not what the hash says
 	for rev, want := range map[string]string{"v1.0.0": first, "light": first, "main": second, second: second} {
 		r := open(t, git.Config{URL: url, Rev: rev, Dir: t.TempDir()})
 		wantHead(t, r, want)

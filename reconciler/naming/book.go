@@ -207,7 +207,8 @@ func (t *turn) part(was, is *status.Part) {
 			index := indexOf(task.Name)
 			if part := index / schema.DirectoryPart; at == nil || at.Part != part {
 				flush()
-				at, generations = &schema.DirectoryTasks{User: user, Job: job, Part: part, Labels: is.Job.Labels, Policy: is.Job.Policy}, nil
+				at, generations = &schema.DirectoryTasks{User: user, Job: job, Part: part, Labels: is.Job.Labels}, nil
+				at.SetPolicy(is.Job.Policy)
 			}
 			k := key(is.Job.Name, at.Part)
 			if x, generation, ok := t.task(is.Job.Name, k, index, task); ok {

@@ -34,6 +34,11 @@ type Config struct {
 	Since time.Time
 	// LostAfter is how long a silent machine is waited for; 0 is the default.
 	LostAfter time.Duration
+	// Lasts says after how long the tasks of a job end by themselves that are started here;
+	// 0 is never, and so is nil.
+	Lasts func(*schema.Job) time.Duration
+	// Policy is how tasks are placed, see placement.Policy; "" is the master's own.
+	Policy string
 	// Limit is the most virtual time for which the cell is followed; 0 is DefaultLimit.
 	Limit time.Duration
 }
@@ -55,6 +60,7 @@ type Cell struct {
 	known     map[schema.Digest]bool // data that was there before the commit
 	broken    func(*schema.Job) bool // of jobs that commits bring
 	silent    []string               // see Silent
+	watch     watch
 }
 
 // New returns a cell as it was when its state was taken, under a master that begins to lead
@@ -63,10 +69,16 @@ func New(cfg Config) (*Cell, error) {
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultLimit
 	}
+	if cfg.Lasts == nil {
+		cfg.Lasts = func(*schema.Job) time.Duration { return 0 }
+	}
 	now := cfg.Now.UTC().Round(0) // a virtual clock has no other reading
 	c := &Cell{
 		cfg: cfg, now: now, wrote: now, repeated: now, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
 		master: reconciler.NewMasterOf(reconciler.MasterConfig{Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now))}, cfg.State, now),
+	}
+	if cfg.Policy != "" {
+		c.master.Policy(cfg.Policy)
 	}
 	if err := c.carryOut(); err != nil {
 		return nil, err
@@ -204,7 +216,7 @@ func (c *Cell) carryOut() error {
 		c.master.Advance(c.now)
 		for i := range ready.Views {
 			if m := c.machines[ready.Views[i].Machine]; m != nil && m.epoch == ready.Views[i].Epoch {
-				m.take(&ready.Views[i].View, c.now, c.fails)
+				m.take(&ready.Views[i].View, c.now, behaviour{c.fails, c.cfg.Lasts})
 				m.advance(c.now)
 				c.active[ready.Views[i].Machine] = struct{}{}
 				c.wrote = c.now
@@ -218,9 +230,11 @@ func (c *Cell) carryOut() error {
 
 // exchange has what is due on the machines happen, and sends the master their reports.
 func (c *Cell) exchange() error {
-	talk := slices.Sorted(maps.Keys(c.active))
+	talk := c.names
 	if c.now.Sub(c.repeated) >= reportsEvery {
-		c.repeated, talk = c.now, c.names
+		c.repeated = c.now
+	} else {
+		talk = c.due()
 	}
 	for _, name := range talk {
 		m := c.machines[name]
@@ -242,6 +256,18 @@ func (c *Cell) exchange() error {
 	return c.carryOut()
 }
 
+// due returns the machines, by name, on which something is due now, or that have news.
+func (c *Cell) due() []string {
+	var out []string
+	for name := range c.active {
+		if m := c.machines[name]; m.news || !m.due.IsZero() && !m.due.After(c.now) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // Ending says why a cell is followed no further.
 type Ending string
 
@@ -258,15 +284,14 @@ const (
 func (c *Cell) Run() (Ending, time.Time, error) {
 	began, fruitless := c.now, time.Time{}
 	for {
-		err := c.exchange()
-		if err == nil && (c.master.News() || !c.master.Wake().IsZero() && !c.master.Wake().After(c.now)) {
-			err = c.round()
-		}
-		if err != nil {
+		if err := c.turn(); err != nil {
 			return "", c.wrote, err
 		}
 		if c.wrote.Equal(c.now) {
 			c.trace.count(c)
+			if c.comesTrue() {
+				return Reached, c.wrote, nil
+			}
 		}
 		next := c.next()
 		if !next.After(c.now) { // views that were just taken
@@ -286,6 +311,17 @@ func (c *Cell) Run() (Ending, time.Time, error) {
 		}
 		c.now = next
 	}
+}
+
+// turn has all happen that is due now.
+func (c *Cell) turn() error {
+	if err := c.exchange(); err != nil {
+		return err
+	}
+	if c.master.News() || !c.master.Wake().IsZero() && !c.master.Wake().After(c.now) {
+		return c.round()
+	}
+	return nil
 }
 
 // next is when something may happen next.

@@ -32,8 +32,10 @@ type task struct {
 	next  time.Time                // when something happens to it; zero if never
 	what  func(*schema.TaskStatus) // happens then
 	stops bool
-	// fails says that what it is started from does not work.
+	// fails says that what it is started from does not work, and lasts after how long it ends
+	// by itself; 0 is never.
 	fails bool
+	lasts time.Duration
 	job   *schema.Job // nil of what ran before and was not assigned since
 }
 
@@ -47,9 +49,14 @@ func newMachine(saved *model.SavedMachine, epoch uint64) *machine {
 	return m
 }
 
-// take has a machine act on a view at now. fails says of which data tasks do not work that
-// are started.
-func (m *machine) take(v *schema.View, now time.Time, fails func(*schema.Assignment) bool) {
+// behaviour says how tasks behave that are started.
+type behaviour struct {
+	fails func(*schema.Assignment) bool   // they do not work
+	lasts func(*schema.Job) time.Duration // they end after so long; 0 is never
+}
+
+// take has a machine act on a view at now.
+func (m *machine) take(v *schema.View, now time.Time, is behaviour) {
 	m.version, m.news = v.Version, true
 	assigned := make(map[uint64]bool, len(v.Assignments))
 	for i := range v.Assignments {
@@ -57,7 +64,7 @@ func (m *machine) take(v *schema.View, now time.Time, fails func(*schema.Assignm
 		assigned[a.Generation] = true
 		t := m.tasks[a.Generation]
 		if t == nil {
-			t = &task{fails: fails(a), TaskStatus: schema.TaskStatus{Task: a.Task, Generation: a.Generation, State: schema.Starting, Ports: a.Ports, Devices: a.Devices, Alloc: a.Alloc}}
+			t = &task{fails: is.fails(a), lasts: is.lasts(a.Job), TaskStatus: schema.TaskStatus{Task: a.Task, Generation: a.Generation, State: schema.Starting, Ports: a.Ports, Devices: a.Devices, Alloc: a.Alloc}}
 			m.tasks[a.Generation] = t
 			t.then(now.Add(startsWithin), func(s *schema.TaskStatus) { t.run(s, t.next) })
 		} else if t.State == schema.Starting && t.next.IsZero() { // it was about to when this began
@@ -85,7 +92,7 @@ func (t *task) then(at time.Time, what func(*schema.TaskStatus)) { t.next, t.wha
 // run begins the first incarnation.
 func (t *task) run(s *schema.TaskStatus, now time.Time) {
 	s.State, s.Incarnation, s.StartedAt, s.PID = schema.Running, 1, now, 1
-	t.then(time.Time{}, nil)
+	t.goOn(now)
 	h := t.health()
 	if h != nil {
 		s.Health = schema.HealthUnknown
@@ -104,9 +111,20 @@ func (t *task) run(s *schema.TaskStatus, now time.Time) {
 	case h != nil:
 		t.then(now.Add(startsWithin), func(s *schema.TaskStatus) {
 			s.Health = schema.Healthy
-			t.then(time.Time{}, nil)
+			t.goOn(s.StartedAt)
 		})
 	}
+}
+
+// goOn has t run until it ends by itself, or for good.
+func (t *task) goOn(since time.Time) {
+	if t.then(time.Time{}, nil); t.lasts == 0 {
+		return
+	}
+	t.then(since.Add(t.lasts), func(s *schema.TaskStatus) {
+		exit := schema.Exit{Incarnation: 1, At: t.next}
+		t.die(s, schema.Cause{Kind: schema.CauseFinished, Exit: &exit, At: exit.At})
+	})
 }
 
 func (t *task) health() *schema.Health {

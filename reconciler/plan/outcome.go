@@ -135,6 +135,7 @@ type Mark struct {
 func (c *Cell) Mark() *Mark {
 	c.trace = trace{}
 	c.wrote = c.now
+	c.look() // steps of before are gone
 	m := &Mark{at: c.now, status: c.Status(), accounts: c.accounts(), admitted: map[schema.JobName]schema.Digest{}}
 	for name, r := range c.state().Jobs {
 		m.admitted[name] = r.Admitted

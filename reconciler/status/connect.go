@@ -17,8 +17,10 @@ type Connecting struct {
 	// Refuses are the jobs whose tasks it refuses, and RefusedBy those that refuse its own.
 	Refuses   []string `json:"refuses,omitempty"`
 	RefusedBy []string `json:"refusedBy,omitempty"`
-	// Unenforced are the machines of its tasks that refuse nobody all the same.
+	// Unenforced are the machines of its tasks that refuse nobody all the same, and EveryPort
+	// those that admit who is admitted at some of its ports at all of them.
 	Unenforced []string `json:"unenforced,omitempty"`
+	EveryPort  []string `json:"everyPort,omitempty"`
 }
 
 // connecting returns who may connect to a job, which has tasks; nil if there is nothing to say.
@@ -38,9 +40,12 @@ func (in *DescribeInput) connecting(job schema.JobName, tasks []TaskStatus) *Con
 	}
 	for i := range tasks {
 		m := in.State.Machines[tasks[i].Machine]
-		lacks := m != nil && (m.Attributes[schema.HasPolicies] != "true" || len(mine.Ports()) > 0 && m.Attributes[schema.HasPolicyPorts] != "true")
-		if mine != nil && lacks && !slices.Contains(out.Unenforced, m.Name) {
-			out.Unenforced = append(out.Unenforced, m.Name)
+		switch {
+		case mine == nil || m == nil:
+		case m.Attributes[schema.HasPolicies] != "true":
+			out.Unenforced = withName(out.Unenforced, m.Name)
+		case len(mine.Ports()) > 0 && m.Attributes[schema.HasPolicyPorts] != "true":
+			out.EveryPort = withName(out.EveryPort, m.Name)
 		}
 	}
 	labels := labelsOf(job, self)
@@ -79,6 +84,14 @@ func (l *lines) connecting(c *Connecting) {
 	}
 	l.sayIf("  who may connect: %s", c.Policy)
 	l.sayIf("  its policy refuses connections of: %s", list(c.Refuses))
-	l.sayIf("  that is not enforced on machines without network.policy or network.policyPorts, until the tasks are elsewhere: %s", list(c.Unenforced))
+	l.sayIf("  that is not enforced on machines without network.policy, until the tasks are elsewhere: %s", list(c.Unenforced))
+	l.sayIf("  its ports are not told apart on machines without network.policyPorts, until the tasks are elsewhere: %s", list(c.EveryPort))
 	l.sayIf("  it cannot connect to these, whose policy refuses it: %s", list(c.RefusedBy))
+}
+
+func withName(list []string, name string) []string {
+	if slices.Contains(list, name) {
+		return list
+	}
+	return append(list, name)
 }

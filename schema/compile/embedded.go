@@ -3,6 +3,7 @@ package compile
 import (
 	"cmp"
 	"path"
+	"slices"
 	"strings"
 
 	"cuelang.org/go/cue/ast"
@@ -83,6 +84,25 @@ func (e *embeds) find(name string) string {
 
 // allFiles returns the files of a package and of all that it imports.
 func allFiles(in *build.Instance) (files []*ast.File) {
+	for _, in := range instances(in) {
+		files = append(files, in.Files...)
+	}
+	return files
+}
+
+// instanceOf returns the package that a file is of, among a package and all that it imports;
+// nil if it is none of these.
+func instanceOf(in *build.Instance, f *ast.File) *build.Instance {
+	all := instances(in)
+	i := slices.IndexFunc(all, func(in *build.Instance) bool { return slices.Contains(in.Files, f) })
+	if i < 0 {
+		return nil
+	}
+	return all[i]
+}
+
+// instances returns a package and all that it imports.
+func instances(in *build.Instance) (all []*build.Instance) {
 	seen := map[*build.Instance]bool{}
 	var visit func(*build.Instance)
 	visit = func(in *build.Instance) {
@@ -90,11 +110,11 @@ func allFiles(in *build.Instance) (files []*ast.File) {
 			return
 		}
 		seen[in] = true
-		files = append(files, in.Files...)
+		all = append(all, in)
 		for _, imp := range in.Imports {
 			visit(imp)
 		}
 	}
 	visit(in)
-	return files
+	return all
 }

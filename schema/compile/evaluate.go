@@ -51,7 +51,7 @@ func objects(req request, strict *loaded) response {
 		return response{Diagnostics: tidy(mistakes(req, strict))}
 	}
 	c := collect(req, strict, nil)
-	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict))
+	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), unknownParameters(strict.parameters()))
 	if len(c.diags) == 0 && req.Parent != "" {
 		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil), nil))
 	}
@@ -124,7 +124,7 @@ func mistakes(req request, strict *loaded) []mistake {
 			mine = append(mine, d)
 		}
 	}
-	return with(intent(strict), mine)
+	return with(intent(strict), strict.withParameters(mine))
 }
 
 // notAllowedAt returns a function that reports whether CUE says of the data at a
@@ -174,6 +174,8 @@ type loaded struct {
 	errs  []errors.Error
 	where *positions
 	words map[string]*syntax.File // of files that do not parse
+	// scopes are packages in which expressions of theirs are evaluated.
+	scopes map[*build.Instance]scope
 }
 
 // wording returns a file as words. Many errors are of the same file.

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"path"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"unicode"
 
+	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 
@@ -153,6 +155,10 @@ func explain(l *loaded, d *mistake, others []schema.Position) {
 		d.Rule = schema.RuleConflict
 		d.Message = strings.Replace(d.Message, "incompatible list lengths", "is two lists of different lengths", 1)
 		d.Hint = "a list has one value: keep one of them"
+		if f := l.where.written(labelsOf(cue.ParsePath(d.Field))); f != nil && !l.where.mine(d.Path) && l.where.mine(position(f.Value.Pos()).Path) {
+			d.Hint = fmt.Sprintf("a list has one value: keep this one, or the one at %s", d.Position)
+			d.Position = edge(f, false)
+		}
 	case has("import cycle"):
 		d.Rule, d.Message, d.Hint = schema.RuleImport, "packages import each other in a cycle", "move what both need to a third package"
 	case has("Addition of lists"):
@@ -222,6 +228,8 @@ func sayUnresolved(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.Hint = fmt.Sprintf("import %q and write %s", pkg, functions[name])
 	case slices.Contains(standard, name) && strings.HasPrefix(text, name+"."):
 		d.Hint = fmt.Sprintf("add: import %q", name)
+	case l.inExpression(d.Position) && isField(name):
+		d.Hint = fmt.Sprintf("to use a field that is set elsewhere, declare it in the definition: %s: _", name)
 	case near != "" && len(name) > 2:
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
 	case strings.HasPrefix(name, "$"):
@@ -231,6 +239,24 @@ func sayUnresolved(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	case syntax.IsPlainWord(text):
 		d.word, d.Hint = len(text), fmt.Sprintf("write text in quotes: %q", text)
 	}
+}
+
+// inExpression reports whether what is at a position is only a part of a value.
+func (l *loaded) inExpression(pos schema.Position) bool {
+	f, ok := l.where.index()[pos]
+	if !ok {
+		return true
+	}
+	_, alone := f.Value.(*ast.Ident)
+	return !alone
+}
+
+// isField reports whether objects of any kind have a field of this name.
+func isField(name string) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(lax.Definitions())), func(n string) bool {
+		r := valid.Of(schema.Kind(strings.ToLower(strings.TrimPrefix(n, "#"))))
+		return r != nil && r.Has(name)
+	})
 }
 
 // wordAt returns the word of a source line that begins with the name at pos,
@@ -322,7 +348,7 @@ func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 		return
 	}
 	a, b := m[1], m[2]
-	if l.textAt(d.Position) == b || len(others) > 0 && l.textAt(others[0]) == a {
+	if l.textAt(d.Position) == b || len(others) > 0 && l.textAt(others[0]) == a || l.begins(d.Position, b) && !l.begins(d.Position, a) {
 		a, b = b, a
 	}
 	d.Rule, d.Message = schema.RuleConflict, fmt.Sprintf("is both %s and %s", a, b)
@@ -338,7 +364,11 @@ func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 	}
 	d.Rule, d.Message = schema.RuleConflict, fmt.Sprintf("is %s here and %s at %s", a, b, other)
 	d.Hint = "a field has one value: keep one of them"
-	if path.Dir(other.Path) != path.Dir(d.Path) {
+	switch {
+	case path.Dir(other.Path) == path.Dir(d.Path):
+	case strings.HasSuffix(d.Field, "]"):
+		d.Hint = "a list is one value: keep one of the lists, or make the other a default that may be changed: *[…] | [...]"
+	default:
 		d.Hint = fmt.Sprintf("keep one of them, or make the other a default that may be changed: *%s | %s", b, typeOf(b))
 	}
 }
@@ -370,6 +400,13 @@ func (l *loaded) textAt(pos schema.Position) string {
 		}
 	}
 	return ""
+}
+
+// begins reports whether a text stands at a position.
+func (l *loaded) begins(pos schema.Position, text string) bool {
+	lines := bytes.SplitN(l.req.Files[pos.Path], []byte("\n"), pos.Line+1)
+	return pos.Line > 0 && pos.Line <= len(lines) && pos.Column > 0 && pos.Column <= len(lines[pos.Line-1]) &&
+		bytes.HasPrefix(lines[pos.Line-1][pos.Column-1:], []byte(text))
 }
 
 // sayTypes is of two values that cannot be one since they are of different

@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
@@ -20,6 +24,19 @@ import (
 )
 
 // What a library says of its values, in words.
+
+const (
+	// maxFollowed bounds how many expressions are followed to find what a value is made of.
+	maxFollowed = 200
+	// maxParameters bounds how many names of parameters are looked for.
+	maxParameters = 200
+)
+
+// scope is a package in which expressions of its own are evaluated.
+type scope struct {
+	context *cue.Context
+	value   cue.Value
+}
 
 // sayAlternatives says of a value that is none of those that a library takes which
 // these are, and reports whether one of the other places lists them.
@@ -33,7 +50,7 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		if f == nil || position(f.Value.Pos()) == at {
 			continue
 		}
-		a, ok := terms.Of(f.Value)
+		a, ok := terms.Of(l.known(f.Value, 0))
 		if !ok {
 			continue
 		}
@@ -61,6 +78,103 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		return true
 	}
 	return false
+}
+
+// known returns alternatives with the values that stand elsewhere in the place of the
+// references to them, where these are known.
+func (l *loaded) known(e ast.Expr, depth int) ast.Expr {
+	if depth > maxDepth {
+		return e
+	}
+	switch x := e.(type) {
+	case *ast.BinaryExpr:
+		if x.Op == token.OR {
+			return &ast.BinaryExpr{X: l.known(x.X, depth+1), OpPos: x.OpPos, Op: x.Op, Y: l.known(x.Y, depth+1)}
+		}
+	case *ast.ParenExpr:
+		return &ast.ParenExpr{Lparen: x.Lparen, X: l.known(x.X, depth+1), Rparen: x.Rparen}
+	case *ast.UnaryExpr:
+		if x.Op == token.MUL {
+			return &ast.UnaryExpr{OpPos: x.OpPos, Op: x.Op, X: l.known(x.X, depth+1)}
+		}
+	case *ast.CallExpr:
+		if len(x.Args) != 1 {
+			return e
+		}
+		if elts := l.elements(x.Args[0], depth); elts != nil {
+			return &ast.CallExpr{Fun: x.Fun, Lparen: x.Lparen, Args: []ast.Expr{&ast.ListLit{Elts: elts}}, Rparen: x.Rparen}
+		}
+	case *ast.Ident, *ast.SelectorExpr, *ast.IndexExpr:
+		if lit := l.literalOf(x); lit != nil {
+			return lit
+		}
+	}
+	return e
+}
+
+// literalOf returns the value that a reference stands for, nil if that is not known: a top
+// level field of its package, or what lies in one.
+func (l *loaded) literalOf(e ast.Expr) ast.Expr {
+	return literalFor(l.inPackage(e))
+}
+
+// elements returns the elements of a list, computed ones too, where all are known; nil if
+// they are not.
+func (l *loaded) elements(e ast.Expr, depth int) (out []ast.Expr) {
+	if list, ok := e.(*ast.ListLit); ok && !slices.ContainsFunc(list.Elts, isComputed) {
+		for _, elt := range list.Elts {
+			out = append(out, l.known(elt, depth+1))
+		}
+		return out
+	}
+	it, err := l.inPackage(e).List()
+	if err != nil {
+		return nil
+	}
+	for it.Next() {
+		lit := literalFor(it.Value())
+		if lit == nil {
+			return nil
+		}
+		out = append(out, lit)
+	}
+	return out
+}
+
+// isComputed reports whether an element of a list stands for several.
+func isComputed(e ast.Expr) bool {
+	_, ok := e.(*ast.Comprehension)
+	return ok
+}
+
+// literalFor returns a value that is a text or a number as it is written; nil for others.
+func literalFor(v cue.Value) ast.Expr {
+	v, _ = v.Default()
+	if !v.IsConcrete() {
+		return nil
+	}
+	if lit, ok := v.Syntax(cue.Final()).(*ast.BasicLit); ok {
+		return lit
+	}
+	return nil
+}
+
+// inPackage evaluates an expression in the scope of the package that it stands in.
+func (l *loaded) inPackage(e ast.Expr) cue.Value {
+	in := instanceOf(l.inst, l.where.fileAt(e.Pos()))
+	if in == nil {
+		return cue.Value{}
+	}
+	s, ok := l.scopes[in]
+	if !ok {
+		s.context = cuecontext.New()
+		s.value = s.context.BuildInstance(in)
+		if l.scopes == nil {
+			l.scopes = map[*build.Instance]scope{}
+		}
+		l.scopes[in] = s
+	}
+	return s.context.CompileString(terms.Text(e), cue.Scope(s.value), cue.ImportPath(in.ID()), cue.InferBuiltins(true))
 }
 
 // kindOf returns the kind of a literal.
@@ -190,4 +304,162 @@ func (l *loaded) checked(d *mistake, at []string, e errors.Error) bool {
 		}
 	}
 	return true
+}
+
+// parameters returns those in the files of a package, without those of the schema.
+func (l *loaded) parameters() *terms.Parameters {
+	p := &terms.Parameters{}
+	for _, f := range allFiles(l.inst) {
+		name := strings.TrimPrefix(f.Filename, "/")
+		if l.where.schema(name) {
+			continue
+		}
+		if l.where.mine(name) {
+			p.Objects(f, func(kind string) bool { return valid.Of(schema.Kind(kind)) != nil })
+		}
+		p.Read(f)
+	}
+	return p
+}
+
+// unknownParameters returns the parameters that the package's objects set, and that neither a
+// definition has nor anything uses.
+func unknownParameters(p *terms.Parameters) (out []mistake) {
+	known := slices.Sorted(maps.Keys(p.Declared))
+	for _, g := range p.Given {
+		if len(known) == 0 || p.Declared[g.Name] || p.Used[g.Name] || len(out) >= maxDiagnostics {
+			continue
+		}
+		d := schema.Diagnostic{
+			Severity: schema.Error, Rule: schema.RuleUnknownField, Position: position(g.Label.Pos()),
+			Message: fmt.Sprintf("no definition has the parameter %s, and nothing uses it", clip(g.Name)),
+			Hint:    "remove it, or declare it in the definition that is to use it",
+		}
+		if !slices.Contains(g.Path, "") { // else the name of the object is computed
+			d.Field = fieldPath(g.Path)
+		}
+		near := valid.Nearest(g.Name, known)
+		if near != "" {
+			d.Hint = fmt.Sprintf("did you mean %s?", near)
+		}
+		out = append(out, mistake{Diagnostic: d, about: near})
+	}
+	return out
+}
+
+// withParameters adds to what is wrong with a package the parameters that are not given, or that
+// nobody has, and removes what only follows from a parameter.
+func (l *loaded) withParameters(found []mistake) []mistake {
+	p := l.parameters()
+	out := unknownParameters(p)
+	if len(p.Declared) == 0 || len(p.Declared) > maxParameters || !l.built {
+		return append(found, out...)
+	}
+	names := slices.Sorted(maps.Keys(p.Declared))
+	missing := map[string]mistake{}
+	found = slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
+		if d.form != plain || d.Rule == schema.RuleCheck {
+			return false
+		}
+		m, wrong := l.follows(d, names, found)
+		if m.Field != "" {
+			missing[m.Field] = m
+		}
+		return wrong
+	})
+	for _, field := range slices.Sorted(maps.Keys(missing)) {
+		m := missing[field]
+		if !slices.ContainsFunc(out, func(u mistake) bool { return u.about == m.about && m.about != "" }) {
+			out = append(out, m)
+		}
+	}
+	return append(found, out...)
+}
+
+// follows reports whether a mistake is only since a parameter is wrong or not given; if it
+// is not given, m says so.
+func (l *loaded) follows(d mistake, names []string, found []mistake) (m mistake, yes bool) {
+	path := cue.ParsePath(d.Field)
+	sels := path.Selectors()
+	if path.Err() != nil || len(sels) < 3 || valid.Of(schema.Kind(sels[0].String())) == nil || sels[len(sels)-1].IsDefinition() {
+		return mistake{}, false
+	}
+	v := l.value.LookupPath(path)
+	for n := 2; n < len(sels); n++ {
+		for _, name := range names {
+			at := cue.MakePath(append(slices.Clone(sels[:n]), cue.Def(name))...)
+			param := l.value.LookupPath(at)
+			if !param.Exists() && param.Source() == nil || !refersTo(v, name) {
+				continue
+			}
+			field := at.String()
+			if slices.ContainsFunc(found, func(o mistake) bool { return o.Field == field }) {
+				return mistake{}, true
+			}
+			if known, _ := param.Default(); known.Err() != nil || known.IncompleteKind() == cue.BottomKind || known.IsConcrete() {
+				continue
+			}
+			if slices.ContainsFunc(names, func(other string) bool { return other != name && refersTo(param, other) }) {
+				continue // it is made from another
+			}
+			return l.notGiven(at, param), true
+		}
+	}
+	return mistake{}, false
+}
+
+// notGiven says that a parameter is not set.
+func (l *loaded) notGiven(at cue.Path, param cue.Value) mistake {
+	labels := labelsOf(at)
+	name := labels[len(labels)-1]
+	d := schema.Diagnostic{
+		Severity: schema.Error, Rule: schema.RuleMissingField, Field: at.String(), Position: l.where.enclosing(labels),
+		Message: fmt.Sprintf("the parameter %s is not set", name),
+	}
+	pos := valueAt(param)
+	f := l.where.holder(name, pos)
+	if f == nil {
+		return mistake{Diagnostic: d, about: name}
+	}
+	d.Expected = terms.Say(terms.Text(f.Value))
+	d.Hint = fmt.Sprintf("it is declared at %s", position(f.Label.Pos()))
+	return mistake{Diagnostic: d, about: name}
+}
+
+// labelsOf returns the labels of a data path.
+func labelsOf(at cue.Path) (labels []string) {
+	for _, s := range at.Selectors() {
+		if s.LabelType() == cue.StringLabel {
+			labels = append(labels, s.Unquoted())
+		} else {
+			labels = append(labels, s.String())
+		}
+	}
+	return labels
+}
+
+// refersTo reports whether a value is made from a definition of a name within what it is
+// a part of.
+func refersTo(v cue.Value, name string) bool {
+	left := maxFollowed
+	return madeOf(v, name, &left)
+}
+
+func madeOf(v cue.Value, name string, left *int) bool {
+	if *left--; *left < 0 {
+		return false
+	}
+	if _, p := v.ReferencePath(); p.Err() == nil {
+		if sels := p.Selectors(); len(sels) > 0 && sels[len(sels)-1].String() == name {
+			return true
+		}
+		if len(p.Selectors()) > 0 {
+			return madeOf(cue.Dereference(v), name, left)
+		}
+	}
+	op, args := v.Expr()
+	if op == cue.NoOp {
+		return false
+	}
+	return slices.ContainsFunc(args, func(a cue.Value) bool { return madeOf(a, name, left) })
 }

@@ -273,6 +273,10 @@ func (p *positions) ofError(e errors.Error, at []string) (best schema.Position, 
 	if len(at) > 0 {
 		label = strings.Trim(at[len(at)-1], `"`)
 	}
+	of := label // an element of a list has the place of the list
+	for n := len(at) - 1; n > 2 && decimal.MatchString(of); n-- {
+		of = strings.Trim(at[n-1], `"`)
+	}
 	var all []schema.Position
 	for _, tp := range errors.Positions(e) {
 		pos := position(tp)
@@ -293,7 +297,7 @@ func (p *positions) ofError(e errors.Error, at []string) (best schema.Position, 
 		}
 	}
 	for _, o := range all {
-		if o != best && p.valueOf(label, o) && !slices.Contains(others, o) {
+		if o != best && p.valueOf(of, o) && !slices.Contains(others, o) {
 			others = append(others, o)
 		}
 	}

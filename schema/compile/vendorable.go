@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -127,11 +128,30 @@ func (v *Vendorable) take(tree schema.Tree, module string) error {
 			}
 		}
 	}
+	if a, b := sameButCase(slices.Sorted(maps.Keys(v.Files))); a != "" {
+		return schema.Hintf("rename one of them", "%s and %s differ in case alone, so that not every disk can have both", schema.Printable(a), schema.Printable(b))
+	}
 	for target := range needs {
 		v.Needs = append(v.Needs, target)
 	}
 	slices.Sort(v.Needs)
 	return nil
+}
+
+// sameButCase returns two files or directories, of those that sorted paths name, whose names differ
+// in case alone; "" if there are none.
+func sameButCase(names []string) (a, b string) {
+	known := map[string]string{}
+	for _, name := range names {
+		for at := name; at != "."; at = path.Dir(at) {
+			lower := strings.ToLower(at)
+			if was, ok := known[lower]; ok && was != at {
+				return was, at
+			}
+			known[lower] = at
+		}
+	}
+	return "", ""
 }
 
 // needed notes the import paths of a file that lie in other modules.

@@ -127,9 +127,13 @@ func nameHint(s string) string {
 	return fmt.Sprintf("did you mean %q?", name)
 }
 
-// wordHint returns the one of a rule's words that s probably stands for.
+// wordHint returns the one of a rule's words that s probably stands for. An alias with a space is
+// the hint itself.
 func wordHint(s string, r *Rule) string {
 	best := r.Alias[strings.ToLower(s)]
+	if strings.Contains(best, " ") {
+		return best
+	}
 	if !slices.Contains(r.Words, best) {
 		best = Nearest(s, r.Words)
 	}

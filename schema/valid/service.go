@@ -78,10 +78,15 @@ func policyProblems(job, task map[string]any) (found problems) {
 	}
 	isolation, _ := task["isolation"].(map[string]any)
 	if isolation["network"] != string(schema.OwnNetwork) {
-		found.add(Problem{
+		p := Problem{
 			Rule: schema.RuleUnsupported, Path: []string{"policy"}, Key: true, Message: "a policy is not supported for tasks that do not have isolation.network \"own\"",
 			Expected: "no policy", Hint: `add task: isolation: network: "own", or remove policy`,
-		})
+		}
+		if task["container"] != nil && isolation["network"] == nil {
+			p.Message = `a policy is not supported for a container that does not say isolation.network "own"`
+			p.Hint += ": a container that does not say it is on its machine's network where the cell has no network.range, and until it starts again where that is new"
+		}
+		found.add(p)
 	}
 	resources, _ := task["resources"].(map[string]any)
 	ports, _ := resources["ports"].([]any)

@@ -37,10 +37,20 @@ var allowRule = &Rule{
 
 const privilegedWords = "no task is root on its machine; task.capabilities has what can be had"
 
+// neverCapabilities are those of Linux that no task can have: who writes one means it, and no other
+// that is spelled alike.
+const neverCapabilities = `AUDIT_CONTROL AUDIT_READ AUDIT_WRITE BLOCK_SUSPEND BPF CHECKPOINT_RESTORE IPC_OWNER LEASE LINUX_IMMUTABLE
+	MAC_ADMIN MAC_OVERRIDE MKNOD NET_BROADCAST PERFMON SETFCAP SYSLOG SYS_ADMIN SYS_BOOT SYS_CHROOT SYS_MODULE SYS_PACCT SYS_PTRACE
+	SYS_RAWIO SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG WAKE_ALARM`
+
 // capabilityWord is the rule of a name of a capability, or of one of more words.
 func capabilityWord(more ...string) *Rule {
 	names := append(capabilityNames(), more...)
-	alias := map[string]string{}
+	alias := map[string]string{"all": "name each of them: no word stands for all that there are"}
+	for name := range strings.FieldsSeq(neverCapabilities) {
+		hint := "remove it: no task can have " + name
+		alias[strings.ToLower(name)], alias["cap_"+strings.ToLower(name)] = hint, hint
+	}
 	for _, name := range names {
 		alias["CAP_"+name], alias[strings.ToLower(name)], alias["cap_"+strings.ToLower(name)] = name, name, name
 	}

@@ -112,7 +112,8 @@ func (l *Lock) wrong(m *Module, before []Module) string {
 		return fmt.Sprintf("%s has no source, or no sum", m.Module)
 	}
 	for i := range before {
-		if a, b := m.Dir()+"/", before[i].Dir()+"/"; strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
+		// Paths are compared as a disk does that knows no case.
+		if a, b := strings.ToLower(m.Dir()+"/"), strings.ToLower(before[i].Dir()+"/"); strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
 			return fmt.Sprintf("%s and %s are at the same place, or within each other: not supported", before[i].Module, m.Module)
 		}
 	}

@@ -63,6 +63,7 @@ func TestParseErrors(t *testing.T) {
 		`{"version": 1, "modules": [` + module(`a.b/\u001b[31m@v0`) + `]}`:                                      "is not the path of a module",
 		`{"version": 1, "modules": [` + module("a.b/c@v0") + "," + module("a.b/c/d@v0") + `]}`:                  "within each other",
 		`{"version": 1, "modules": [` + module("a.b/c@v0") + "," + module("a.b/c@v1") + `]}`:                    "at the same place",
+		`{"version": 1, "modules": [` + module("a.b/C@v0") + "," + module("a.b/c@v1") + `]}`:                    "at the same place",
 		`{"version": 1, "modules": [{"module": "a.b/c@v0", "source": "../x", "sum": "sha256:x"}]}`:              "has no source, or no sum",
 	} {
 		_, fault := vendored.Parse([]byte(text))

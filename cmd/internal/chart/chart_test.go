@@ -53,3 +53,21 @@ func TestPoints(t *testing.T) {
 		t.Error("nothing is drawn")
 	}
 }
+
+// TestLines draws panels of lines.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	l := chart.Lines{Title: "a day", Times: []string{"0h", "1h", "2h"}, Panels: []chart.Panel{
+		{Y: "% of CPU", Lines: []chart.Line{{"allocated", []float64{80, 81, 90}}, {"used", []float64{40, 41, 45}}}},
+		{Y: "tasks", Lines: []chart.Line{{"pending", []float64{0, 0, 7}}}},
+	}}
+	svg := drawn(t, &l)
+	for _, want := range []string{">a day<", ">% of CPU<", ">tasks<", ">used<", ">2h<", ">pending<"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if _, err := (&chart.Lines{}).WriteTo(io.Discard); err == nil {
+		t.Error("nothing is drawn")
+	}
+}

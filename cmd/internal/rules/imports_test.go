@@ -173,6 +173,11 @@ var layers = []layer{
 		"what a cell would do is decided by the master, and by nothing that only plans",
 	},
 	{
+		"reconciler/fastforward",
+		[]string{"reconciler/model", "reconciler/plan", "placement", "placement/workload", "schema"},
+		"what happens in a cell that is played is decided by the master, and by nothing that plays",
+	},
+	{
 		"reconciler/history",
 		[]string{"reconciler/checkpoint", "reconciler/plan", "schema", "schema/atomicfile"},
 		"what happened is compared with what was planned by what events say, and by nothing of the master",

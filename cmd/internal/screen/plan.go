@@ -31,6 +31,8 @@ func PlanHead(o *plan.Outcome) string {
 		end = "then nothing happens any more, and not all is as desired, " + took
 	case plan.Endless:
 		end = "it goes on for longer than it was followed, " + spell(o.Seconds)
+	case plan.Reached:
+		end = "stopped at a breakpoint after " + spell(o.Seconds)
 	}
 	if n := countFates(o); n != "" {
 		return "tasks: " + n + "; " + end

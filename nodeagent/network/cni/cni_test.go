@@ -218,6 +218,18 @@ func TestNetworks(t *testing.T) {
 			if err := send(tasks[0], netip.AddrPortFrom(netip.MustParseAddr(family.other), 9), netip.AddrPortFrom(at, 7)); !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENETUNREACH) { // of IPv4 there is no way to begin with
 				t.Errorf("%s: it can send from %s: %v", plugin, family.other, err)
 			}
+			extra := netip.MustParseAddr([]string{"10.64.1.78", "fd64::1:78"}[i]) // as a router may give one
+			m.must(namespace.In(tasks[0].Namespace, func(int) error {
+				l, err := netlink.LinkByName("eth0")
+				if err != nil {
+					return err
+				}
+				return netlink.AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: extra.AsSlice(), Mask: net.CIDRMask(extra.BitLen(), extra.BitLen())}, Flags: unix.IFA_F_NODAD})
+			}))
+			if err := send(tasks[0], netip.AddrPortFrom(extra, 9), netip.AddrPortFrom(at, 7)); !errors.Is(err, unix.EPERM) {
+				t.Errorf("%s: it can send from %s, which nobody has given it: %v", plugin, extra, err)
+			}
+			m.must(send(tasks[0], netip.AddrPortFrom(netip.MustParseAddr([]string{"127.0.0.1", "::1"}[i]), 9), netip.AddrPortFrom(netip.MustParseAddr([]string{"127.0.0.1", "::1"}[i]), 7)))
 			m.must(conn.Close())
 		}
 		for _, to := range []string{"255.255.255.255:7", "10.64.1.255:7", "224.0.0.7:7"} {
@@ -277,6 +289,11 @@ func TestBegunAgain(t *testing.T) {
 	if _, ok := m.Find("k"); ok {
 		t.Error("it is found without its namespace")
 	}
+	results, err := filepath.Glob(filepath.Join(m.dir, "*.cache", "results", "*"))
+	if err != nil || len(results) != 1 {
+		t.Fatalf("what is kept of its result is in %v: %v", results, err)
+	}
+	m.must(os.Truncate(results[0], 0)) // as one without power may
 	m.runs()
 	m.until("all is taken back", func() bool { return m.left() == "" })
 }
@@ -309,11 +326,12 @@ func TestFaults(t *testing.T) {
 	m.plugin("nothing", `[ "$CNI_COMMAND" = DEL ] || echo '{"cniVersion": "1.0.0"}'`)
 	m.plugin("lies", `[ "$CNI_COMMAND" = DEL ] || echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.64.1.3/24", "gateway": "10.64.1.2"}]}'`)
 	m.plugin("strange", `[ "$CNI_COMMAND" = DEL ] || echo '{"cniVersion": "9.9.9"}'`)
+	m.plugin("second", `[ "$CNI_COMMAND" = DEL ] || { cat | sed 's/.*"prevResult"://; s/,"type":"second"}$//'; nsenter --net="$CNI_NETNS" ip link add net1 up type veth peer name net2; }`)
 	first := m.of("ptp", "").Plugins[0]
 	for name, want := range map[string]string{
 		"fails": "no more room; in the rack", "crashes": `exit status 2: "panic: \\x1b[31m"`, "hangs": "it did not end within 3s, and was killed",
 		"rubbish": `it printed no result of CNI: "hello, world"`, "floods": "it did not end within 3s", "nothing": "they gave no address",
-		"lies": "there is no eth0", "strange": "9.9.9", "missing": "there is no missing in " + m.path[0] + ", " + debian,
+		"lies": "there is no eth0", "second": "they have made net1 beside eth0: more than one interface for a task is not supported", "strange": "9.9.9", "missing": "there is no missing in " + m.path[0] + ", " + debian,
 	} {
 		by := &schema.CNI{CNIVersion: "1.0.0", Plugins: []raw{raw(fmt.Sprintf(`{"type": %q}`, name))}}
 		if name != "lies" && name != "nothing" { // after one that works

@@ -37,7 +37,7 @@ func guard(path string, has []given) error {
 	var peer int
 	err := namespace.In(path, func(ns int) (err error) {
 		if peer, err = inside(ns, has); err == nil {
-			err = restrict(ns)
+			err = restrict(ns, has)
 		}
 		return err
 	})
@@ -78,7 +78,7 @@ func inside(ns int, has []given) (peer int, err error) {
 	if l.Type() != "veth" {
 		return 0, fmt.Errorf("%s is of type %s, whose packets do not pass this machine, so that neither policies nor virtual addresses would hold: not supported", taskLink, l.Type())
 	}
-	if err := owned(h, l, has); err != nil {
+	if err := errors.Join(alone(h), owned(h, l, has)); err != nil {
 		return 0, err
 	}
 	for _, name := range []string{"ipv4/conf/all", "ipv4/conf/" + taskLink, "ipv6/conf/" + taskLink} {
@@ -92,6 +92,20 @@ func inside(ns int, has []given) (peer int, err error) {
 		}
 	}
 	return l.Attrs().ParentIndex, nil
+}
+
+// alone errs if there is an interface by which a task could go around its machine.
+func alone(h *netlink.Handle) error {
+	links, err := h.LinkList()
+	if err != nil {
+		return err
+	}
+	for _, l := range links { // kernels with tunnels have some in each namespace, which are down
+		if a := l.Attrs(); a.Name != taskLink && a.Flags&net.FlagLoopback == 0 && a.Flags&net.FlagUp != 0 {
+			return fmt.Errorf("they have made %s beside %s: more than one interface for a task is not supported", a.Name, taskLink)
+		}
+	}
+	return nil
 }
 
 // owned errs unless a link has the addresses.
@@ -152,8 +166,8 @@ func hostNet(a netip.Addr) *net.IPNet {
 }
 
 // restrict drops what a task sends with addresses that are not its own, and what only neighbours on its link would
-// see. ICMPv6 finds these neighbours, and so is free of the second.
-func restrict(ns int) error {
+// see. ICMPv6 finds these neighbours, and so is free of the second, and may have addresses of the link.
+func restrict(ns int, has []given) error {
 	c, err := nftables.New(nftables.WithNetNSFd(ns))
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
@@ -180,6 +194,20 @@ func restrict(ns int) error {
 		&expr.Fib{Register: 1, FlagSADDR: true, ResultADDRTYPE: true},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: number(unix.RTN_LOCAL)}, drop,
 	})
+	for _, f := range families { // an address that plugins did not say, or a router gave, is local, too
+		parts := [][]expr.Any{
+			{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte("lo\x00")}},
+			{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f.number}}},
+			icmp6(expr.CmpOpNeq),
+		}
+		if i := slices.IndexFunc(has, func(g given) bool { return g.address.BitLen() == 8*f.length }); i >= 0 {
+			parts = append(parts, []expr.Any{
+				&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: uint32(f.length)},
+				&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: has[i].address.AsSlice()},
+			})
+		}
+		add(append(parts, []expr.Any{drop})...)
+	}
 	for _, kind := range []uint32{unix.RTN_BROADCAST, unix.RTN_MULTICAST, unix.RTN_ANYCAST} {
 		add(icmp6(expr.CmpOpNeq), []expr.Any{
 			&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true},
@@ -196,6 +224,13 @@ func restrict(ns int) error {
 	}
 	return nil
 }
+
+// families are where packets of IPv4 and of IPv6 have their source, and its length, in bytes.
+var families = []struct {
+	number byte
+	source uint32
+	length int
+}{{unix.NFPROTO_IPV4, 12, 4}, {unix.NFPROTO_IPV6, 8, 16}}
 
 // number is what the kernel compares a number with.
 func number(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }

@@ -35,6 +35,8 @@ type Change struct {
 	RemoveGroups, AddGroups   []string
 	// Ranges are groups that stay and have other ranges.
 	Ranges []string
+	// From and To are numbers of the states that it leads from and to, of those of one Follower; 0 is that of none.
+	From, To uint64
 }
 
 // Size returns how many elements and chains are removed and added.
@@ -45,28 +47,38 @@ func (c *Change) Size() int {
 
 // Difference returns what leads from a state to another, in order.
 func Difference(have, want State) Change {
-	var c Change
-	c.RemoveGuards, c.AddGuards = difference(have.Guards, want.Guards, netip.Addr.Compare, func(a netip.Addr, to string) Guard { return Guard{a, to} })
-	c.RemovePorts, c.AddPorts = difference(have.Ports, want.Ports, Port.compare, func(p Port, to string) PortGuard { return PortGuard{p, to} })
-	c.RemoveSelves, c.AddSelves = difference(have.Selves, want.Selves, netip.Addr.Compare, func(a netip.Addr, _ struct{}) netip.Addr { return a })
+	c := betweenGuards(have, want)
 	for _, name := range slices.Sorted(maps.Keys(have.Groups)) {
 		if _, stays := want.Groups[name]; !stays {
 			c.RemoveGroups = append(c.RemoveGroups, name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(want.Groups)) {
-		is := want.Groups[name]
-		was, there := have.Groups[name]
-		switch {
-		case !there:
-			c.AddGroups = append(c.AddGroups, name)
-		case !slices.Equal(was.Ranges, is.Ranges):
-			c.Ranges = append(c.Ranges, name)
-		}
-		remove, add := difference(was.Sources, is.Sources, netip.Addr.Compare, func(a netip.Addr, _ struct{}) Source { return Source{name, a} })
-		c.RemoveSources, c.AddSources = append(c.RemoveSources, remove...), append(c.AddSources, add...)
+		c.group(name, have.Groups, want.Groups[name])
 	}
 	return c
+}
+
+// betweenGuards is Difference but for groups.
+func betweenGuards(have, want State) Change {
+	var c Change
+	c.RemoveGuards, c.AddGuards = difference(have.Guards, want.Guards, netip.Addr.Compare, func(a netip.Addr, to string) Guard { return Guard{a, to} })
+	c.RemovePorts, c.AddPorts = difference(have.Ports, want.Ports, Port.compare, func(p Port, to string) PortGuard { return PortGuard{p, to} })
+	c.RemoveSelves, c.AddSelves = difference(have.Selves, want.Selves, netip.Addr.Compare, func(a netip.Addr, _ struct{}) netip.Addr { return a })
+	return c
+}
+
+// group adds what leads to a group from one of several that there were.
+func (c *Change) group(name string, before map[string]Group, is Group) {
+	was, there := before[name]
+	switch {
+	case !there:
+		c.AddGroups = append(c.AddGroups, name)
+	case !slices.Equal(was.Ranges, is.Ranges):
+		c.Ranges = append(c.Ranges, name)
+	}
+	remove, add := difference(was.Sources, is.Sources, netip.Addr.Compare, func(a netip.Addr, _ struct{}) Source { return Source{name, a} })
+	c.RemoveSources, c.AddSources = append(c.RemoveSources, remove...), append(c.AddSources, add...)
 }
 
 // compare orders ports.

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"github.com/musterhq/muster/nodeagent/naming"
@@ -83,10 +82,16 @@ func Guarded(now *naming.Snapshot, claims []Claim, at []netip.Addr) bool {
 	})
 }
 
-// Of returns what is to be in the kernel for the tasks of a machine. It takes time in proportion to all
-// tasks of the cell if there is a job among theirs that has a policy, and had no group or another policy
-// before: else its group is what it was, be the snapshot newer. The zero State is nothing before.
-func Of(now *naming.Snapshot, claims []Claim, before State) State {
+// Of returns what is to be in the kernel for the tasks of a machine. It takes time in proportion to all tasks of the
+// cell if there is a job among theirs that has a policy; a Follower does not.
+func Of(now *naming.Snapshot, claims []Claim) State {
+	var f Follower
+	s, _ := f.Next(now, claims)
+	return s
+}
+
+// guarding returns what is to be in the kernel but for groups, with the policies that these follow from.
+func guarding(now *naming.Snapshot, claims []Claim) State {
 	policies := map[naming.Name]*schema.Policy{}
 	guarded := make([]bool, len(claims))
 	for i := range claims {
@@ -95,9 +100,6 @@ func Of(now *naming.Snapshot, claims []Claim, before State) State {
 		}
 	}
 	s := State{Guards: map[netip.Addr]string{}, Ports: map[Port]string{}, Selves: map[netip.Addr]struct{}{}, Groups: map[string]Group{}, policies: policies}
-	if len(policies) == 0 {
-		return s
-	}
 	for i := range claims {
 		if guarded[i] {
 			s.guard(&claims[i])
@@ -119,21 +121,6 @@ func Of(now *naming.Snapshot, claims []Claim, before State) State {
 				return "" // as all others
 			})
 		}
-	}
-	unknown := map[naming.Name]*schema.Policy{}
-	for job, p := range policies {
-		stays := before.policies[job] != nil && reflect.DeepEqual(before.policies[job], p)
-		for _, port := range groupsOf(p) {
-			name := GroupOf(job, port)
-			if stays {
-				s.Groups[name] = before.Groups[name]
-				continue
-			}
-			s.Groups[name], unknown[job] = Group{map[netip.Addr]struct{}{}, p.At(port).Ranges()}, p
-		}
-	}
-	if len(unknown) > 0 {
-		s.admit(now, unknown)
 	}
 	return s
 }
@@ -178,25 +165,6 @@ func (s *State) ports(c *Claim, to func(port string) string) {
 		for _, p := range c.Ports {
 			if to := to(p.Name); to != "" && p.Port > 0 && p.Port < 1<<16 {
 				s.Ports[Port{a, tcp, uint16(p.Port)}], s.Ports[Port{a, udp, uint16(p.Port)}] = to, to
-			}
-		}
-	}
-}
-
-// admit adds to each group the addresses of those who may connect by a policy.
-func (s *State) admit(now *naming.Snapshot, policies map[naming.Name]*schema.Policy) {
-	for from := range now.Jobs() {
-		for to, p := range policies {
-			for _, port := range groupsOf(p) {
-				if !p.At(port).Admits(to.User, from.User, from.Labels) {
-					continue
-				}
-				sources := s.Groups[GroupOf(to, port)].Sources
-				for t := range from.Tasks() {
-					for a := range own(now, t) {
-						sources[a] = struct{}{}
-					}
-				}
 			}
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 
 	"github.com/musterhq/muster/nodeagent/naming"
 	"github.com/musterhq/muster/nodeagent/network/policy"
@@ -19,7 +21,8 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 // tasks are those of a job on machine m1, or of m2 for those whose address begins so.
 func tasks(user, job, labels string, p *schema.Policy, at ...string) schema.DirectoryEntry {
-	e := &schema.DirectoryTasks{User: user, Job: job, Policy: p, Labels: map[string]string{schema.LabelUser: user, schema.LabelJob: job}}
+	e := &schema.DirectoryTasks{User: user, Job: job, Labels: map[string]string{schema.LabelUser: user, schema.LabelJob: job}}
+	e.SetPolicy(p)
 	if labels != "" {
 		k, v, _ := strings.Cut(labels, "=")
 		e.Labels[k] = v
@@ -39,6 +42,10 @@ func tasks(user, job, labels string, p *schema.Policy, at ...string) schema.Dire
 }
 
 func directory(cell schema.PolicyDefault, entries ...schema.DirectoryEntry) *naming.Snapshot {
+	return directoryOf(cell, entries...).Snapshot()
+}
+
+func directoryOf(cell schema.PolicyDefault, entries ...schema.DirectoryEntry) *naming.Directory {
 	d := naming.New()
 	for i := 1; i <= 2; i++ {
 		entries = append(entries, schema.DirectoryEntry{Machine: &schema.DirectoryMachine{
@@ -48,7 +55,7 @@ func directory(cell schema.PolicyDefault, entries ...schema.DirectoryEntry) *nam
 	}
 	entries = append(entries, schema.DirectoryEntry{Cell: &schema.DirectoryCell{Name: "c", Network: schema.CellNetwork{Policy: cell}}})
 	d.Apply(schema.DirectoryChange{Whole: true, Set: entries})
-	return d.Snapshot()
+	return d
 }
 
 // claim is a task of this machine, in a network of its own or with ports in a shared one.
@@ -127,7 +134,7 @@ func TestOf(t *testing.T) {
 		"beside one in a shared network":  {directory("", front, web(byTier), tasks("ana", "log", "", nil, "10.64.1.2")), []policy.Claim{claim("ana", "web", nil, "10.64.1.2", 80), claim("ana", "log", nil, "10.64.1.2", 90)}, "10.64.1.2: refuse\n10.64.1.2:80: ana/web\n10.64.1.2:90: admit\nana/web < [10.64.2.5 fd00::2:5] []"},
 		"none of those that share it has": {directory("", front), []policy.Claim{claim("ana", "web", nil, "10.64.1.2", 80), claim("ana", "log", nil, "10.64.1.2", 90)}, ""},
 	} {
-		s := policy.Of(c.known, c.claims, policy.State{})
+		s := policy.Of(c.known, c.claims)
 		if diff := cmp.Diff(c.want, describe(s, "ana/web", "ana/log")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -137,30 +144,82 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestBefore: a further task of a job has the group that this has, and a job whose policy has changed
-// another one, of what is known now.
-func TestBefore(t *testing.T) {
+func TestGuarded(t *testing.T) {
 	t.Parallel()
 	byTier, ops := from(schema.PolicyPeer{Selector: "tier=front"}), from(schema.PolicyPeer{Users: []string{"ops"}})
-	first := claim("ana", "web", nil, "10.64.1.2")
-	probe := tasks("ops", "probe", "", nil, "10.64.2.7")
-	known := directory("", tasks("ana", "front", "tier=front", nil, "10.64.2.5"), probe, tasks("ana", "web", "", byTier, "10.64.1.2"))
-	s := policy.Of(known, []policy.Claim{first}, policy.State{})
-	claims := []policy.Claim{first, claim("ana", "web", nil, "10.64.1.3"), claim("ana", "log", ops, "10.64.1.4")}
-	known = directory("", tasks("ana", "front", "tier=front", nil, "10.64.2.6"), probe, tasks("ana", "web", "", byTier, "10.64.1.2"))
-	s = policy.Of(known, claims, s)
-	want := "10.64.1.2: ana/web\n10.64.1.3: ana/web\n10.64.1.4: ana/log\nana/log < [10.64.2.7 fd00::2:7] []\nana/web < [10.64.2.5 fd00::2:5] []"
-	if diff := cmp.Diff(want, describe(s, "ana/web", "ana/log")); diff != "" {
-		t.Errorf("with further tasks (-want +got):\n%s", diff)
-	}
-	known = directory("", probe, tasks("ana", "web", "", ops, "10.64.1.2"))
-	want = "10.64.1.2: ana/web\nana/web < [10.64.2.7 fd00::2:7] []"
-	if diff := cmp.Diff(want, describe(policy.Of(known, claims[:1], s), "ana/web")); diff != "" {
-		t.Errorf("with another policy (-want +got):\n%s", diff)
-	}
+	known := directory("", tasks("ana", "web", "", byTier, "10.64.1.2"))
+	claims := []policy.Claim{claim("ana", "web", nil, "10.64.1.2"), claim("ana", "web", nil, "10.64.1.3"), claim("ana", "log", ops, "10.64.1.4")}
 	if at := []netip.Addr{addr("10.64.1.2")}; !policy.Guarded(known, claims, at) || policy.Guarded(known, claims[2:], at) {
 		t.Error("what is guarded is not what has a policy")
 	}
+}
+
+// copied returns a state that does not change any more.
+func copied(s policy.State) policy.State {
+	groups := map[string]policy.Group{}
+	for name, g := range s.Groups {
+		groups[name] = policy.Group{Sources: maps.Clone(g.Sources), Ranges: g.Ranges}
+	}
+	return policy.State{Guards: s.Guards, Ports: s.Ports, Selves: s.Selves, Groups: groups}
+}
+
+// TestFollower: what follows from changes is what follows from all that is known, and the change is the difference.
+func TestFollower(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		d := naming.New()
+		var f policy.Follower
+		var claims []policy.Claim
+		before := policy.State{}
+		policies := []*schema.Policy{
+			nil, from(), from(schema.PolicyPeer{Selector: "tier=front"}), from(schema.PolicyPeer{Users: []string{schema.AnyUser}, Ports: []string{"p0"}}, schema.PolicyPeer{Users: []string{"b"}}),
+			from(schema.PolicyPeer{Ranges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, schema.PolicyPeer{Users: []string{"a", "b"}, Selector: "tier=back", Ports: []string{"p1"}}),
+		}
+		user, job := rapid.SampledFrom([]string{"a", "b"}), rapid.SampledFrom([]string{"x", "y", "z"})
+		address := rapid.Custom(func(t *rapid.T) string {
+			return fmt.Sprintf("10.64.%d.%d", rapid.IntRange(1, 2).Draw(t, "m"), rapid.IntRange(2, 6).Draw(t, "host"))
+		})
+		for range rapid.IntRange(1, 25).Draw(t, "steps") {
+			var c schema.DirectoryChange
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0:
+				m := &schema.DirectoryMachine{Name: fmt.Sprint("m", rapid.IntRange(1, 2).Draw(t, "machine")), Address: addr("192.0.2.1")}
+				if rapid.Bool().Draw(t, "has a subnet") {
+					m.Subnets = []netip.Prefix{netip.MustParsePrefix("10.64." + m.Name[1:] + ".0/24")}
+				}
+				c.Set = append(c.Set, schema.DirectoryEntry{Machine: m})
+			case 1:
+				c.Set = append(c.Set, schema.DirectoryEntry{Cell: &schema.DirectoryCell{Name: "c", Network: schema.CellNetwork{Policy: rapid.SampledFrom([]schema.PolicyDefault{"", schema.PolicyClosed}).Draw(t, "default")}}})
+			case 2:
+				c.Removed = append(c.Removed, fmt.Sprintf("tasks/%s/%s/0", user.Draw(t, "user"), job.Draw(t, "job")))
+			case 3:
+				claims = claims[:0:0]
+				for range rapid.IntRange(0, 4).Draw(t, "claims") {
+					ports := []int{80, 81, 82}[:rapid.IntRange(0, 3).Draw(t, "ports")]
+					x := claim(user.Draw(t, "user"), job.Draw(t, "job"), rapid.SampledFrom(policies).Draw(t, "policy"), address.Draw(t, "at"), ports...)
+					x.Shared = x.Shared && rapid.Bool().Draw(t, "shared")
+					claims = append(claims, x)
+				}
+			default:
+				label := rapid.SampledFrom([]string{"", "tier=front", "tier=back"}).Draw(t, "label")
+				at := rapid.SliceOfN(address, 0, 4).Draw(t, "tasks")
+				c.Set = append(c.Set, tasks(user.Draw(t, "user"), job.Draw(t, "job"), label, rapid.SampledFrom(policies).Draw(t, "policy"), at...))
+			}
+			d.Apply(c)
+			now := d.Snapshot()
+			is, change := f.Next(now, claims)
+			want := policy.Of(now, claims)
+			if diff := cmp.Diff(copied(want), copied(is), cmpopts.IgnoreUnexported(policy.State{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+				t.Fatalf("what follows from changes (-of all, +of changes):\n%s", diff)
+			}
+			difference := policy.Difference(before, is)
+			difference.From, difference.To = change.From, change.To
+			if diff := cmp.Diff(difference, change, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				t.Fatalf("the change (-difference, +said):\n%s", diff)
+			}
+			before = copied(is)
+		}
+	})
 }
 
 func BenchmarkOf(b *testing.B) {
@@ -175,16 +234,28 @@ func BenchmarkOf(b *testing.B) {
 			entries = append(entries, e)
 		}
 	}
-	known := directory("", entries...)
+	d := directoryOf("", entries...)
+	known := d.Snapshot()
 	var claims []policy.Claim
 	for i := range 100 {
 		claims = append(claims, claim("ana", fmt.Sprint("web", i/10), from(schema.PolicyPeer{Selector: "tier=front"}), fmt.Sprint("10.64.1.", 2+i)))
 	}
-	for name, before := range map[string]policy.State{"all": {}, "more claims": policy.Of(known, claims, policy.State{})} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				policy.Of(known, claims, before)
+	b.Run("all", func(b *testing.B) {
+		for b.Loop() {
+			policy.Of(known, claims)
+		}
+	})
+	b.Run("one task", func(b *testing.B) {
+		var f policy.Follower
+		f.Next(d.Snapshot(), claims)
+		i := 0
+		for b.Loop() {
+			i++
+			e := tasks("ana", "job7", "tier=front", nil, fmt.Sprint("10.64.2.", i%200))
+			d.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{e}})
+			if _, c := f.Next(d.Snapshot(), claims); c.Size() == 0 && i > 1 {
+				b.Fatal("nothing has changed")
 			}
-		})
-	}
+		}
+	})
 }

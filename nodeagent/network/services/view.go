@@ -26,12 +26,14 @@ type Turn struct {
 	Removed []string // keys
 	// Ended are where tasks were reached that are no more, or not there.
 	Ended map[netip.AddrPort]struct{}
+	// Left are where tasks are reached that were ready and are not any more, or that are no more.
+	Left map[netip.AddrPort]struct{}
 }
 
 // Turn returns what is different since the snapshot before: of the services in touched, which
 // are all that may differ. Of the first snapshot it returns all services, and nothing has ended.
 func (v *View) Turn(now *naming.Snapshot, touched []naming.Name) Turn {
-	t := Turn{Ended: map[netip.AddrPort]struct{}{}}
+	t := Turn{Ended: map[netip.AddrPort]struct{}{}, Left: map[netip.AddrPort]struct{}{}}
 	if v.was == nil {
 		for s := range now.Services() {
 			t.Set = append(t.Set, Of(now, s, v.machine))
@@ -47,15 +49,15 @@ func (v *View) Turn(now *naming.Snapshot, touched []naming.Name) Turn {
 			t.Removed = append(t.Removed, keyOf(n))
 		}
 		if s, ok := v.was.Service(n.User, n.Name); ok {
-			v.ended(now, s, t.Ended)
+			v.ended(now, s, &t)
 		}
 	}
 	v.was = now
 	return t
 }
 
-// ended collects where tasks of a service were reached, and are not any more.
-func (v *View) ended(now *naming.Snapshot, s *naming.Service, into map[netip.AddrPort]struct{}) {
+// ended collects where tasks of a service were reached, and are not any more, or are not ready any more.
+func (v *View) ended(now *naming.Snapshot, s *naming.Service, into *Turn) {
 	for name := range s.Jobs() {
 		job, ok := v.was.Job(name.User, name.Name)
 		if !ok {
@@ -63,13 +65,25 @@ func (v *View) ended(now *naming.Snapshot, s *naming.Service, into map[netip.Add
 		}
 		for old := range job.Tasks() {
 			is, there := now.Task(name.User, name.Name, old.Index)
-			for _, p := range old.Ports {
-				stays := there && slices.ContainsFunc(is.Ports, func(q schema.Port) bool { return q.Port == p.Port })
-				for at := range reached(old, p.Port) {
-					if !stays || !is.At(at.Addr()) {
-						into[at] = struct{}{}
-					}
-				}
+			if !there {
+				is = nil
+			}
+			into.compare(old, is)
+		}
+	}
+}
+
+// compare collects what a task is not any more, of what it was; is is nil if it is no more.
+func (t *Turn) compare(was, is *schema.DirectoryTask) {
+	for _, p := range was.Ports {
+		stays := is != nil && slices.ContainsFunc(is.Ports, func(q schema.Port) bool { return q.Port == p.Port })
+		for at := range reached(was, p.Port) {
+			ended := !stays || !is.At(at.Addr())
+			if ended {
+				t.Ended[at] = struct{}{}
+			}
+			if was.Ready && (ended || !is.Ready) {
+				t.Left[at] = struct{}{}
 			}
 		}
 	}

@@ -41,7 +41,7 @@ func TestServiceOfADirectory(t *testing.T) {
 	backend := func(at string, local bool) services.Backend {
 		return services.Backend{At: netip.MustParseAddrPort(at), Weight: 7, Local: local}
 	}
-	want := services.Turn{Ended: map[netip.AddrPort]struct{}{}, Set: []*services.Service{{
+	want := services.Turn{Ended: map[netip.AddrPort]struct{}{}, Left: map[netip.AddrPort]struct{}{}, Set: []*services.Service{{
 		Key: "ana/front", Addresses: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Sticky: true, PreferLocal: true,
 		Ports: []services.Port{
 			{Protocol: services.UDP, Port: 53, Backends: []services.Backend{backend("10.0.0.1:20002", false)}},
@@ -109,16 +109,17 @@ func TestEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		change schema.DirectoryChange
 		ended  []string
+		left   []string // besides
 	}{
-		"not ready":          {schema.DirectoryChange{Set: entries(spec, notReady...)}, nil},
-		"gone":               {schema.DirectoryChange{Set: entries(spec, first[1])}, []string{"10.0.0.1:80"}},
-		"all gone":           {schema.DirectoryChange{Removed: []string{"tasks/ana/web/0"}}, []string{"10.0.0.1:80", "10.0.0.2:80"}},
-		"moved":              {schema.DirectoryChange{Set: entries(spec, task(0, "m1", "10.0.1.9", http), first[1])}, []string{"10.0.0.1:80"}},
-		"another port":       {schema.DirectoryChange{Set: entries(spec, task(0, "m0", "10.0.0.1", schema.Port{Name: "http", Port: 81}), first[1])}, []string{"10.0.0.1:80"}},
-		"service gone":       {schema.DirectoryChange{Removed: []string{"service/ana/front"}}, nil},
-		"service and task":   {schema.DirectoryChange{Removed: []string{"service/ana/front", "tasks/ana/web/0"}}, []string{"10.0.0.1:80", "10.0.0.2:80"}},
-		"all is sent again":  {schema.DirectoryChange{Whole: true, Set: entries(spec, first...)}, nil},
-		"and one is missing": {schema.DirectoryChange{Whole: true, Set: entries(spec, first[0])}, []string{"10.0.0.2:80"}},
+		"not ready":          {schema.DirectoryChange{Set: entries(spec, notReady...)}, nil, []string{"10.0.0.1:80"}},
+		"gone":               {schema.DirectoryChange{Set: entries(spec, first[1])}, []string{"10.0.0.1:80"}, nil},
+		"all gone":           {schema.DirectoryChange{Removed: []string{"tasks/ana/web/0"}}, []string{"10.0.0.1:80", "10.0.0.2:80"}, nil},
+		"moved":              {schema.DirectoryChange{Set: entries(spec, task(0, "m1", "10.0.1.9", http), first[1])}, []string{"10.0.0.1:80"}, nil},
+		"another port":       {schema.DirectoryChange{Set: entries(spec, task(0, "m0", "10.0.0.1", schema.Port{Name: "http", Port: 81}), first[1])}, []string{"10.0.0.1:80"}, nil},
+		"service gone":       {schema.DirectoryChange{Removed: []string{"service/ana/front"}}, nil, nil},
+		"service and task":   {schema.DirectoryChange{Removed: []string{"service/ana/front", "tasks/ana/web/0"}}, []string{"10.0.0.1:80", "10.0.0.2:80"}, nil},
+		"all is sent again":  {schema.DirectoryChange{Whole: true, Set: entries(spec, first...)}, nil, nil},
+		"and one is missing": {schema.DirectoryChange{Whole: true, Set: entries(spec, first[0])}, []string{"10.0.0.2:80"}, nil},
 	} {
 		d, v := naming.New(), services.NewView("m0")
 		d.Apply(schema.DirectoryChange{Whole: true, Set: entries(spec, first...)})
@@ -131,6 +132,13 @@ func TestEnded(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.ended, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		left := []string(nil)
+		for _, at := range slices.SortedFunc(maps.Keys(turn.Left), netip.AddrPort.Compare) {
+			left = append(left, at.String())
+		}
+		if diff := cmp.Diff(append(slices.Clone(c.ended), c.left...), left); diff != "" {
+			t.Errorf("%s: left (-want +got):\n%s", name, diff)
 		}
 	}
 }

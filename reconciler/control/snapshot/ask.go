@@ -74,7 +74,7 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 		return p, until
 	}
 	if t.Held != nil {
-		p.Held, p.HeldUntil = t.Held.Machine, t.Held.Until
+		p.Held, p.HeldSince, p.HeldUntil = t.Held.Machine, t.Held.Since, t.Held.Until
 		until = until.Or(c.facts.At(p.HeldUntil))
 	}
 	if a.Job.Kind == schema.System { // there is no other place, so none to avoid or prefer

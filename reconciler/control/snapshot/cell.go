@@ -41,6 +41,7 @@ type Cell struct {
 	mayRun  map[*schema.Job][]string // see Eligible
 	mayStay map[*schema.Job][]string // see MayStay
 	runs    runs
+	changes int // of tasks' records
 	// vacated are machines to be looked at again, see left.
 	vacated []string
 }
@@ -399,10 +400,14 @@ func (c *Cell) keepAsk(data schema.Digest, job *schema.Job) *placement.Ask {
 
 // Changed takes over that the record of a task is about to change; nil stands for none.
 func (c *Cell) Changed(job schema.JobName, was, is *schema.TaskRecord) {
+	c.changes++
 	if c.ready {
 		c.change(job, was, is)
 	}
 }
+
+// Changes counts what Changed has taken over.
+func (c *Cell) Changes() int { return c.changes }
 
 // change takes over the change of a task's record.
 func (c *Cell) change(job schema.JobName, was, is *schema.TaskRecord) {

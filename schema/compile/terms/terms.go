@@ -74,7 +74,7 @@ func listed(e ast.Expr) []ast.Expr {
 		return nil
 	}
 	id, isIdent := c.Fun.(*ast.Ident)
-	if l, isList := c.Args[0].(*ast.ListLit); isList && isIdent && id.Name == "or" {
+	if l, isList := c.Args[0].(*ast.ListLit); isList && isIdent && id.Name == "or" && !slices.ContainsFunc(l.Elts, func(e ast.Expr) bool { _, several := e.(*ast.Comprehension); return several }) {
 		return l.Elts
 	}
 	return nil

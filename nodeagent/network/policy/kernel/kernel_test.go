@@ -142,7 +142,7 @@ func TestPutRight(t *testing.T) {
 			must(t, err)
 			spoil(c, &nftables.Table{Name: table, Family: nftables.TableFamilyINet})
 			must(t, c.Flush())
-			if change, err := p.Audit(want); err != nil || name == "nothing" && change.Size() > 0 {
+			if change, err := p.Audit(want, &policy.Change{}); err != nil || name == "nothing" && change.Size() > 0 {
 				t.Errorf("without %s: changed %+v, %v", name, change, err)
 			}
 			again, err := kernel.New(table).Program(want)

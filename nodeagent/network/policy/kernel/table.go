@@ -25,7 +25,9 @@ type Programmer struct {
 	table *nftables.Table
 	have  policy.State
 	known bool // have is what the kernel has
-	there bool // it has the table
+	// number is that of have, of the states of a policy.Follower; 0: it is none of these.
+	number uint64
+	there  bool // it has the table
 }
 
 // New returns a programmer for a table of family inet. Nothing is read or changed yet.
@@ -38,6 +40,7 @@ func New(table string) *Programmer {
 // kernel has what it had before. Without guards no table is needed, and none is left.
 func (p *Programmer) Program(want policy.State) (policy.Change, error) {
 	knew := p.known
+	p.number = 0
 	c, err := p.program(want)
 	if err != nil && knew {
 		return p.program(want) // someone else has changed something
@@ -45,10 +48,38 @@ func (p *Programmer) Program(want policy.State) (policy.Change, error) {
 	return c, err
 }
 
-// Audit is Program, which also finds what others have changed in the table.
-func (p *Programmer) Audit(want policy.State) (policy.Change, error) {
+// Follow is Program for the states of one policy.Follower, with what it says has changed.
+func (p *Programmer) Follow(want policy.State, change *policy.Change) (policy.Change, error) {
+	if p.known && !p.there && len(want.Guards) == 0 {
+		return *change, nil // no table is needed, and none is there
+	}
+	if !p.known || !p.there || p.number == 0 || p.number != change.From || len(want.Guards) == 0 {
+		p.known = false // what it has of groups may have been written to
+		return p.followed(want, change)
+	}
+	if change.Size() > 0 {
+		if err := p.apply(change, want, false); err != nil {
+			p.known = false // someone else has changed something
+			return p.followed(want, change)
+		}
+	}
+	p.have, p.number = want, change.To
+	return *change, nil
+}
+
+// followed reads what the kernel has, and makes it the state that a change leads to.
+func (p *Programmer) followed(want policy.State, change *policy.Change) (policy.Change, error) {
+	c, err := p.program(want)
+	if err == nil {
+		p.number = change.To
+	}
+	return c, err
+}
+
+// Audit is Follow, which also finds what others have changed in the table.
+func (p *Programmer) Audit(want policy.State, change *policy.Change) (policy.Change, error) {
 	p.known = false
-	return p.Program(want)
+	return p.followed(want, change)
 }
 
 // Withdraw removes the table: everyone may connect.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/network/services"
@@ -18,6 +19,7 @@ type Flow struct {
 	Client   netip.AddrPort
 	Virtual  netip.AddrPort // where the client sends
 	Backend  netip.AddrPort // where that goes; Virtual if it was not translated
+	Opening  bool           // the backend has not answered the client's first packet of TCP yet
 }
 
 // Reset ends the flows that gone picks, of those whose destination was translated, and of those that go
@@ -33,33 +35,44 @@ func (p *Programmer) Reset(gone func(Flow) bool) (int, error) {
 	var errs error
 	for _, f := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		m := matcher{gone: gone, virtual: p.plan.Virtual}
-		n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, &m)
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		// It deletes nothing: m says no of each.
+		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, &m); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			errs = errors.Join(errs, fmt.Errorf("connection tracking: %w", err))
 		}
-		total += int(n)
-		if len(m.provoke) > 0 {
-			errs = errors.Join(errs, provoke(f, m.provoke))
+		if len(m.found) == 0 {
+			continue
 		}
+		n, err := end(f, m.found)
+		total, errs = total+n, errors.Join(errs, err)
 	}
 	return total, errs
 }
 
-// matcher picks entries of connection tracking, and collects clients that may be waiting.
+// matcher collects entries of connection tracking.
 type matcher struct {
 	gone    func(Flow) bool
 	virtual func(netip.Addr) bool
-	provoke []Flow
+	found   []entry
 }
 
-// States of TCP in connection tracking, in which a client has a connection (enum tcp_conntrack).
+// entry is what connection tracking knows of a flow.
+type entry struct {
+	Flow
+	answers netip.AddrPort // where the backend sends its answers: the client, or what stands for it
+	zone    uint16
+	waits   bool // the client has a connection, and may wait for the backend
+}
+
+// States of TCP in connection tracking (enum tcp_conntrack). From established to closeWait a client has a connection.
 const (
+	synSent     = 1
 	established = 3
-	finWait     = 4
 	closeWait   = 5
+	timeWait    = 7
 )
 
-// MatchConntrackFlow is called by the library for each entry.
+// MatchConntrackFlow is called by the library for each entry. One whose connection both ends have closed is
+// left alone: the kernel forgets it with the next connection between the two.
 func (m *matcher) MatchConntrackFlow(e *netlink.ConntrackFlow) bool {
 	f := Flow{
 		Protocol: services.Protocol(e.Forward.Protocol),
@@ -67,35 +80,77 @@ func (m *matcher) MatchConntrackFlow(e *netlink.ConntrackFlow) bool {
 		Virtual:  addrPort(e.Forward.DstIP, e.Forward.DstPort),
 		Backend:  addrPort(e.Reverse.SrcIP, e.Reverse.SrcPort),
 	}
-	if f.Protocol != services.TCP && f.Protocol != services.UDP ||
+	state := uint8(0)
+	if tcp, ok := e.ProtoInfo.(*netlink.ProtoInfoTCP); ok {
+		state = tcp.State
+	}
+	f.Opening = state == synSent
+	if f.Protocol != services.TCP && f.Protocol != services.UDP || state == timeWait ||
 		f.Virtual == f.Backend && !m.virtual(f.Virtual.Addr()) || !m.gone(f) {
 		return false
 	}
-	if tcp, ok := e.ProtoInfo.(*netlink.ProtoInfoTCP); ok && tcp.State >= established && tcp.State <= closeWait {
-		m.provoke = append(m.provoke, f)
+	m.found = append(m.found, entry{
+		Flow: f, answers: addrPort(e.Reverse.DstIP, e.Reverse.DstPort), zone: e.Zone,
+		waits: state >= established && state <= closeWait,
+	})
+	return false
+}
+
+// end has the kernel forget entries, and clients that may be waiting speak. It returns how many there were.
+func end(f netlink.InetFamily, entries []entry) (n int, errs error) {
+	s, err := unix.Socket(int(f), unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_RAW)
+	if err != nil {
+		return 0, fmt.Errorf("reset connections: raw socket: %w", err)
 	}
-	return true
+	defer func() { _ = unix.Close(s) }() // nothing was buffered
+	for i := range entries {
+		e := &entries[i]
+		err := forget(f, e)
+		if errors.Is(err, unix.ENOENT) {
+			continue // the client has closed it, and may have another connection from there by now
+		}
+		if err == nil {
+			n++
+			if e.waits {
+				err = unix.Sendto(s, synOf(e.Flow), 0, sockaddr(e.Client.Addr()))
+			}
+		}
+		if err != nil {
+			errs = errors.Join(errs, fmt.Errorf("reset connection of %s to %s: %w", e.Client, e.Virtual, err))
+		}
+	}
+	return n, errs
+}
+
+// forget deletes an entry, by what comes back: a client that has closed its connection may have opened
+// another one from the same port since the entry was read. To where that goes is the same, and the number of
+// an entry may be as well, since the kernel makes it of where that is in memory; but it comes back from another backend.
+func forget(f netlink.InetFamily, e *entry) error {
+	source, destination := nl.CTA_IP_V4_SRC, nl.CTA_IP_V4_DST
+	if f == unix.AF_INET6 {
+		source, destination = nl.CTA_IP_V6_SRC, nl.CTA_IP_V6_DST
+	}
+	back := nl.NewRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_REPLY, nil)
+	ip := back.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_IP, nil)
+	ip.AddRtAttr(source, e.Backend.Addr().AsSlice())
+	ip.AddRtAttr(destination, e.answers.Addr().AsSlice())
+	ports := back.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_PROTO, nil)
+	ports.AddRtAttr(nl.CTA_PROTO_NUM, []byte{byte(e.Protocol)})
+	ports.AddRtAttr(nl.CTA_PROTO_SRC_PORT, nl.BEUint16Attr(e.Backend.Port()))
+	ports.AddRtAttr(nl.CTA_PROTO_DST_PORT, nl.BEUint16Attr(e.answers.Port()))
+	r := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
+	r.AddData(&nl.Nfgenmsg{NfgenFamily: uint8(f), Version: nl.NFNETLINK_V0})
+	r.AddData(back)
+	if e.zone != 0 {
+		r.AddData(nl.NewRtAttr(nl.CTA_ZONE, nl.BEUint16Attr(e.zone)))
+	}
+	_, err := r.Execute(unix.NETLINK_NETFILTER, 0)
+	return err
 }
 
 func addrPort(ip []byte, port uint16) netip.AddrPort {
 	a, _ := netip.AddrFromSlice(ip)
 	return netip.AddrPortFrom(a.Unmap(), port)
-}
-
-// provoke sends the clients of flows a SYN each, as if from where they are connected.
-func provoke(f netlink.InetFamily, flows []Flow) error {
-	s, err := unix.Socket(int(f), unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_RAW)
-	if err != nil {
-		return fmt.Errorf("reset connections: raw socket: %w", err)
-	}
-	defer func() { _ = unix.Close(s) }() // nothing was buffered
-	var errs error
-	for _, x := range flows {
-		if err := unix.Sendto(s, synOf(x), 0, sockaddr(x.Client.Addr())); err != nil {
-			errs = errors.Join(errs, fmt.Errorf("reset connection of %s to %s: %w", x.Client, x.Virtual, err))
-		}
-	}
-	return errs
 }
 
 func sockaddr(a netip.Addr) unix.Sockaddr {

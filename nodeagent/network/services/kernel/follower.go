@@ -22,6 +22,9 @@ const (
 	// resetAgain is after which time flows of ended tasks are looked for once more: a packet that
 	// was on its way through the rules when they changed may have begun one.
 	resetAgain = time.Second
+	// openWithin is in which time a backend has answered the first packet of a connection, or that or the
+	// answer was lost. It is less than a task is left running once nothing is sent to it.
+	openWithin = 250 * time.Millisecond
 	// resetShare bounds the processor time of looking for flows, which goes with all that the
 	// kernel knows: a tenth of one processor.
 	resetShare = 10
@@ -136,7 +139,7 @@ func (f *Follower) Run(ctx context.Context) {
 	defer f.programmer.Close()
 	defer f.way.close()
 	defer f.leave()
-	r := round{Follower: f, audit: time.NewTicker(auditEvery), timer: time.NewTimer(0), fresh: map[netip.AddrPort]struct{}{}, again: map[netip.AddrPort]struct{}{}}
+	r := round{Follower: f, audit: time.NewTicker(auditEvery), timer: time.NewTimer(0), fresh: map[netip.AddrPort]struct{}{}, again: map[netip.AddrPort]struct{}{}, left: map[netip.AddrPort]time.Time{}}
 	defer r.audit.Stop()
 	defer r.timer.Stop()
 	for {
@@ -169,7 +172,8 @@ type round struct {
 	// again those for which that is done once more, at againAt. It is not done before resetAt.
 	fresh, again     map[netip.AddrPort]struct{}
 	resetAt, againAt time.Time
-	swept            bool // flows of tasks that ended while there was no agent are reset
+	left             map[netip.AddrPort]time.Time // where nothing is sent any more, and since when
+	swept            bool                         // flows of tasks that ended while there was no agent are reset
 
 	led     *leading // what the machine has routes for; nil: that is not known
 	unledBy string   // why it has not, as it was logged last
@@ -182,7 +186,7 @@ type leading struct {
 }
 
 func (r *round) step(now time.Time, audit bool) {
-	r.takeIn()
+	r.takeIn(now)
 	if r.seen == nil {
 		return
 	}
@@ -201,7 +205,7 @@ func (r *round) step(now time.Time, audit bool) {
 }
 
 // takeIn passes what is new on to the programmer.
-func (r *round) takeIn() {
+func (r *round) takeIn(now time.Time) {
 	newest, touched, waiting := r.take()
 	r.waiters = append(r.waiters, waiting...)
 	if newest == nil && r.seen == nil {
@@ -211,10 +215,49 @@ func (r *round) takeIn() {
 		return
 	}
 	t := r.view.Turn(newest, touched)
+	maps.Copy(r.fresh, t.Ended)
+	r.succeed(t.Set)
+	for at := range t.Left {
+		r.left[at] = now
+	}
 	r.programmer.Set(t.Set...)
 	r.programmer.Remove(t.Removed...)
-	maps.Copy(r.fresh, t.Ended)
 	r.seen = newest
+}
+
+// succeed resets flows to tasks that have ended while the kernel does not send new ones there yet, if other
+// tasks are reached where they were: later, old and new flows look the same.
+func (r *round) succeed(set []*services.Service) {
+	if len(r.fresh) == 0 && len(r.again) == 0 && len(r.left) == 0 {
+		return
+	}
+	followed := map[netip.AddrPort]struct{}{}
+	for _, s := range set {
+		for i := range s.Ports {
+			for _, b := range s.Ports[i].Backends {
+				delete(r.left, b.At)
+				if has(r.fresh, b.At) || has(r.again, b.At) {
+					followed[b.At] = struct{}{}
+					delete(r.fresh, b.At)
+					delete(r.again, b.At)
+				}
+			}
+		}
+	}
+	if len(followed) > 0 {
+		r.resetWhere(func(f Flow) bool { return has(followed, f.Backend) })
+	}
+}
+
+// resetWhere resets the flows that gone picks.
+func (r *round) resetWhere(gone func(Flow) bool) {
+	n, err := r.programmer.Reset(gone)
+	if err != nil {
+		r.log.Warn("not all connections to ended tasks could be reset", "error", err)
+	}
+	if n > 0 {
+		r.log.Debug("connections to ended tasks were reset", "connections", n)
+	}
 }
 
 // lead has the machine have a route to virtual addresses while there are services.
@@ -273,15 +316,14 @@ func (r *round) program(now time.Time, audit bool) {
 // reset resets flows to tasks that have ended.
 func (r *round) reset(now time.Time) {
 	last := len(r.again) > 0 && !now.Before(r.againAt)
-	if r.swept && len(r.fresh) == 0 && !last || now.Before(r.resetAt) {
+	stuck := r.stuck(now)
+	if r.swept && len(r.fresh) == 0 && !last && len(stuck) == 0 || now.Before(r.resetAt) {
 		return
 	}
-	n, err := r.programmer.Reset(r.gone())
-	if err != nil {
-		r.log.Warn("not all connections to ended tasks could be reset", "error", err)
-	}
-	if n > 0 {
-		r.log.Debug("connections to ended tasks were reset", "connections", n)
+	gone := r.gone()
+	r.resetWhere(func(f Flow) bool { return f.Opening && has(stuck, f.Backend) || gone(f) })
+	for at := range stuck {
+		delete(r.left, at)
 	}
 	if last {
 		clear(r.again)
@@ -295,6 +337,19 @@ func (r *round) reset(now time.Time) {
 	r.resetAt = now.Add(resetShare * time.Since(now))
 }
 
+// stuck returns where nothing is sent any more for so long that a client which has no connection yet waits in vain:
+// it sends its first packet once more, a second after the one before, and that is to go to another backend and not
+// to one that ends meanwhile.
+func (r *round) stuck(now time.Time) map[netip.AddrPort]struct{} {
+	out := map[netip.AddrPort]struct{}{}
+	for at, since := range r.left {
+		if !now.Before(since.Add(openWithin)) {
+			out[at] = struct{}{}
+		}
+	}
+	return out
+}
+
 func (r *round) gone() func(Flow) bool {
 	if r.swept {
 		return func(f Flow) bool { return has(r.fresh, f.Backend) || has(r.again, f.Backend) }
@@ -305,7 +360,7 @@ func (r *round) gone() func(Flow) bool {
 	}
 }
 
-func has[K comparable](m map[K]struct{}, k K) bool {
+func has[K comparable, V any](m map[K]V, k K) bool {
 	_, ok := m[k]
 	return ok
 }
@@ -327,7 +382,17 @@ func (r *round) schedule(now time.Time) {
 	if len(r.again) > 0 {
 		earliest(r.againAt)
 	}
+	for _, since := range r.left {
+		earliest(later(since.Add(openWithin), r.resetAt))
+	}
 	if !next.IsZero() {
 		r.timer.Reset(max(0, next.Sub(now)))
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/naming"
 	"github.com/musterhq/muster/nodeagent/network/services/kernel"
@@ -160,6 +164,94 @@ func TestFollowsDirectory(t *testing.T) {
 		t.Errorf("a connection to a task that has ended: %v; want a reset", err)
 	}
 	c.reaches(fmt.Sprint("b", other))
+}
+
+// TestSuccessorKeepsItsConnections: another task is reached where one has ended a moment ago, before flows to that
+// are looked for once more.
+func TestSuccessorKeepsItsConnections(t *testing.T) {
+	t.Parallel()
+	c := newLab(t, 2).follow()
+	// Through this one connections still reach what has ended, and say when flows were reset.
+	other := web(1)
+	other.Addresses = []netip.Addr{netip.MustParseAddr("10.97.0.1")}
+	c.program(kernel.New("two"), other)
+	reset := func(within time.Duration) bool {
+		conn, _ := c.open(c.client, "10.97.0.1:8080")
+		_ = conn.SetDeadline(time.Now().Add(within))
+		_, err := conn.Read(make([]byte, 1))
+		return errors.Is(err, syscall.ECONNRESET)
+	}
+	successor := tasks([]int{0})
+	successor.Tasks.Tasks[0].Index = 7
+	for range 10 {
+		c.apply(front(nil), tasks([]int{0, 1}))
+		marker, _ := c.open(c.client, "10.97.0.1:8080")
+		c.apply(tasks(nil))
+		if _, err := marker.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("a connection to a task that has ended: %v; want a reset", err)
+		}
+		c.apply(successor)
+		conn, _ := c.open(c.client, virtual)
+		if !reset(3 * time.Second) {
+			continue // the machine was so slow that the last look was over before
+		}
+		c.update(nil) // after all of that look
+		if err := echo(conn); err != nil {
+			t.Errorf("a connection to the task that came after it: %v", err)
+		}
+		return
+	}
+	t.Error("flows to tasks that have ended were never looked for once more")
+}
+
+// TestUnansweredGoElsewhere: what a client sends to open a connection is lost, and its endpoint is about to end.
+// The next packet reaches another one.
+func TestUnansweredGoElsewhere(t *testing.T) {
+	t.Parallel()
+	c := newLab(t, 2).follow()
+	c.apply(front(nil), tasks([]int{0}))
+	c.machine.do(t, func() error { // b0 does not take what is for another hardware address
+		l, err := netlink.LinkByName("b0")
+		if err != nil {
+			return err
+		}
+		return netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: l.Attrs().Index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
+			IP: at(0, false).Addr().AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9},
+		})
+	})
+	answered := make(chan error, 1)
+	go func() {
+		var err error
+		c.client.do(t, func() error {
+			var conn net.Conn
+			if conn, err = net.DialTimeout("tcp", virtual, 30*time.Second); err == nil {
+				_, err = answer(conn, "tcp")
+				_ = conn.Close()
+			}
+			return nil
+		})
+		answered <- err
+	}()
+	for deadline := time.Now().Add(20 * time.Second); c.flows() == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("the client has sent nothing")
+		}
+	}
+	c.apply(tasks([]int{0, 1}, 0))
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}
+
+// flows returns how many flows the machine knows.
+func (c *cell) flows() (n int) {
+	c.machine.do(c.t, func() error {
+		list, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		n = len(list)
+		return err
+	})
+	return n
 }
 
 func TestAgentThatStartsAgain(t *testing.T) {

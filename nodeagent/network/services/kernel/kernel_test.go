@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -252,6 +253,74 @@ func TestEndedBackendIsResetAtOnce(t *testing.T) {
 			if who, err := answer(packets, "udp"); err != nil || who != "b1" {
 				t.Errorf("%s %s: packets of UDP went to %q, %v; want b1", from.name, vip, who, err)
 			}
+		}
+	}
+}
+
+// TestResetLeavesTheNextConnection: a client closes its connection to a backend that has ended, and opens
+// another one from the same port, between the moment at which that flow is read and the one at which it is deleted.
+func TestResetLeavesTheNextConnection(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	p := kernel.New("one")
+	const first, count = 40000, 20
+	for _, vip := range vips {
+		to := netip.AddrPortFrom(vip, 8080).String()
+		// from connects from a port, to which the one before from there was closed with a reset.
+		from := func(port int, want string) (c net.Conn, err error) {
+			l.client.do(t, func() error {
+				d := net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{Port: port}}
+				c, err = d.Dial("tcp", to)
+				return nil
+			})
+			if err != nil {
+				return nil, err
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+			if who, err := answer(c, "tcp"); err != nil || !strings.HasPrefix(who, want) {
+				return nil, fmt.Errorf("port %d: answered by %q, %w; want %s", port, who, err, want)
+			}
+			return c, c.(*net.TCPConn).SetLinger(0)
+		}
+		l.program(p, web(0))
+		var before, after []net.Conn
+		for i := range count {
+			c, err := from(first+i, "b0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			before = append(before, c)
+		}
+		l.program(p, web(1))
+		var failed error
+		l.machine.do(t, func() error {
+			n, err := p.Reset(func(f kernel.Flow) bool {
+				for i, c := range before {
+					_ = c.Close()
+					next, err := from(first+i, "b1")
+					if err != nil {
+						failed = errors.Join(failed, err)
+						continue
+					}
+					after = append(after, next)
+				}
+				before = nil
+				return f.Backend == at(0, f.Backend.Addr().Is6())
+			})
+			if n != 0 {
+				t.Errorf("%s: %d flows were reset, which were closed before", vip, n)
+			}
+			return err
+		})
+		if failed != nil || len(after) != count {
+			t.Fatalf("%s: %d connections, %v", vip, len(after), failed)
+		}
+		for i, c := range after {
+			if err := echo(c); err != nil {
+				t.Errorf("%s: connection %d: %v", vip, i, err)
+			}
+			_ = c.Close()
 		}
 	}
 }

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/cmd/internal/chart"
+	"github.com/musterhq/muster/cmd/internal/screen"
+	"github.com/musterhq/muster/placement/pack"
+	"github.com/musterhq/muster/placement/workload"
+	"github.com/musterhq/muster/reconciler/fastforward"
+	"github.com/musterhq/muster/schema"
+)
+
+// traceFlags say what is played.
+type traceFlags struct {
+	loadFlags
+	play     fastforward.Config
+	compare  []string
+	with     string
+	svg      string
+	policies []string // that are played; "" is the master's own
+	out      *outputFlag
+}
+
+// played is what `muster simulate trace -o json` prints. Field names are stable.
+type played struct {
+	Version int         `json:"version"`
+	Runs    []playedRun `json:"runs"`
+}
+
+// playedRun is one way in which the load was played.
+type playedRun struct {
+	Name string `json:"name"` // a policy, or the program that played it
+	*fastforward.Result
+}
+
+func newSimulateTrace(std stdio) *cobra.Command {
+	var f traceFlags
+	c := &cobra.Command{
+		Use:   "trace",
+		Short: "play a day of a cell in fast-forward: arrivals, ends, failures of machines",
+		Long: `Play a day of a cell in fast-forward: jobs arrive and end, machines fail and come back.
+The code is the master's, on simulated machines, in virtual time. What is printed is what is
+allocated and used, what runs and is pending, and what is evicted, over time.
+
+The load is made up, as muster simulate experiment does it, or is a trace in the columns
+that docs/traces.md has, with creation_time and deletion_time. There is no quota, images are
+there, an evicted task begins anew, running tasks are not moved to make room, and what tasks
+do not use is not reclaimed.
+
+--compare plays the same load with several policies, and --with with another release: its
+program, which must have this command, is run. All are in one table.`,
+		Example: `  muster simulate trace
+  muster simulate trace --machines 200 --load 1.1 --failures 10 --svg day.svg
+  muster simulate trace --until 6h --compare hybrid,best-fit,worst-fit
+  muster simulate trace --nodes nodes.csv --tasks tasks.csv --with ./muster-0.9`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out, err := f.run(cmd)
+			if err != nil {
+				return err
+			}
+			if f.svg != "" {
+				if err := writeChart(f.svg, out.chart()); err != nil {
+					return err
+				}
+			}
+			if f.out.value == "json" {
+				return printJSON(std.out, out)
+			}
+			_, err = io.WriteString(std.out, out.text(columns(std.out, false)))
+			return err
+		},
+	}
+	f.add(c, 60)
+	c.Flags().DurationVar(&f.play.Span, "until", 24*time.Hour, "for how long the cell is played")
+	c.Flags().Float64Var(&f.play.Failures, "failures", 1, "how often a machine fails in 30 days, on average")
+	c.Flags().DurationVar(&f.play.Down, "down", 30*time.Minute, "for how long a machine that failed is gone")
+	c.Flags().StringSliceVar(&f.compare, "compare", nil, "play the load with each of these policies: hybrid, best-fit, worst-fit, dot-product, cosine, random")
+	c.Flags().StringVar(&f.with, "with", "", "play the load with this other `program` muster, too")
+	c.Flags().StringVar(&f.svg, "svg", "", "write a plot to this `file`, too")
+	f.out = addOutput(c, "text", "json")
+	return c
+}
+
+func (f *traceFlags) run(c *cobra.Command) (*played, error) {
+	const hint = "muster simulate trace --help has the values of the flags"
+	if f.play.Down <= 0 {
+		return nil, invalid(hint, "--down %s: want more than 0", f.play.Down)
+	}
+	for _, name := range f.compare {
+		if _, err := pack.ParsePolicy(name); err != nil {
+			return nil, invalid(hint, "--compare: %w", err)
+		}
+	}
+	nodes, tasks, err := f.trace(c)
+	if err != nil {
+		return nil, err
+	}
+	if nodes != nil {
+		if f.play.Work, err = pack.LoadOf(nodes, f.tasks, tasks); err != nil {
+			return nil, invalid("docs/traces.md has the columns", "%w", err)
+		}
+	} else {
+		f.made.Span = max(f.play.Span, 0)
+		if f.play.Work, err = workload.New(f.made); err != nil {
+			return nil, invalid(hint, "%w", err)
+		}
+	}
+	f.play.Seed = f.made.Seed
+	out := &played{Version: fastforward.Version}
+	if f.policies = f.compare; len(f.policies) == 0 {
+		f.policies = []string{""}
+	}
+	for _, policy := range f.policies {
+		f.play.Policy = policy
+		r, err := fastforward.Play(f.play)
+		if err != nil {
+			return nil, invalid(hint, "%w", err)
+		}
+		name := policy
+		if name == "" {
+			name = "muster " + version
+		}
+		out.Runs = append(out.Runs, playedRun{name, r})
+	}
+	if f.with != "" {
+		other, err := f.other(c.Context())
+		if err != nil {
+			return nil, err
+		}
+		out.Runs = append(out.Runs, other...)
+	}
+	return out, nil
+}
+
+// other has another program play the same load.
+func (f *traceFlags) other(ctx context.Context) ([]playedRun, error) {
+	args := []string{
+		"simulate", "trace", "-o", "json", "--until", f.play.Span.String(), "--down", f.play.Down.String(),
+		"--failures", strconv.FormatFloat(f.play.Failures, 'g', -1, 64), "--seed", strconv.FormatUint(f.made.Seed, 10),
+	}
+	if f.nodes != "" {
+		args = append(args, "--nodes", f.nodes, "--tasks", f.tasks)
+	} else {
+		args = append(args, "--machines", strconv.Itoa(f.made.Machines), "--load", strconv.FormatFloat(f.made.Load, 'g', -1, 64))
+	}
+	if len(f.compare) > 0 {
+		args = append(args, "--compare", strings.Join(f.compare, ","))
+	}
+	var said, complaint bytes.Buffer
+	run := exec.CommandContext(ctx, f.with, args...)
+	run.Stdout, run.Stderr, run.Env = &said, &complaint, os.Environ()
+	if err := run.Run(); err != nil {
+		err = fmt.Errorf("--with %s: %w", f.with, err)
+		if why := strings.TrimSpace(complaint.String()); why != "" {
+			err = fmt.Errorf("%w: %s", err, screen.Printable(why))
+		}
+		return nil, &failure{code: exitCouldNot, err: err, hint: "want the path of a program muster that has simulate trace"}
+	}
+	var out played
+	if err := json.Unmarshal(said.Bytes(), &out); err != nil {
+		return nil, fmt.Errorf("--with %s: what it prints is not of muster simulate trace: %w", f.with, err)
+	}
+	if out.Version != fastforward.Version || len(out.Runs) == 0 {
+		return nil, fmt.Errorf("--with %s: it prints version %d of its results, and this program knows %d", f.with, out.Version, fastforward.Version)
+	}
+	for i := range out.Runs {
+		r := &out.Runs[i]
+		if r.Result == nil {
+			return nil, fmt.Errorf("--with %s: run %d has no result", f.with, i)
+		}
+		if ours := f.play.Work; r.Machines != len(ours.Machines) {
+			return nil, fmt.Errorf("--with %s: it played %s, and this program %d: the load is not the same", f.with, schema.Count(r.Machines, "machine"), len(ours.Machines))
+		}
+		r.Name = "with " + r.Name
+	}
+	return out.Runs, nil
+}
+
+// text says it in tables, in lines of a width.
+func (p *played) text(width int) string {
+	var b strings.Builder
+	for i := range p.Runs {
+		r := p.Runs[i].Result
+		b.WriteString(screen.Wrap("", "  ", fmt.Sprintf("%s: %s of %s, %s: %s with %s arrived", p.Runs[i].Name, time.Duration(r.Seconds*float64(time.Second)),
+			schema.Count(r.Machines, "machine"), schema.Count(r.Failures, "failure"), schema.Count(r.Jobs, "job"), schema.Count(r.Tasks, "task")), width))
+	}
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if len(p.Runs) == 1 {
+		fmt.Fprint(t, "\nHOURS\tUP\tCPU\tUSED\tRAM\tUSED\tRUNNING\tPENDING\tEVICTED\n")
+		s := p.Runs[0].Samples
+		const lines = 24
+		evicted := 0
+		for i := range s {
+			evicted += s[i].Evicted
+			if (i+1)*lines%len(s) < lines {
+				fmt.Fprintf(t, "%.1f\t%d\t%.0f%%\t%.0f%%\t%.0f%%\t%.0f%%\t%d\t%d\t%d\n", s[i].Seconds/3600, s[i].Up, s[i].CPU, s[i].UsedCPU, s[i].RAM, s[i].UsedRAM, s[i].Running, s[i].Pending, evicted)
+				evicted = 0
+			}
+		}
+	}
+	p.compared(t)
+	_ = t.Flush() // into memory
+	return b.String()
+}
+
+// compared writes a table with a column for each run.
+func (p *played) compared(t io.Writer) {
+	row := func(name string, of func(*fastforward.Result) string) {
+		fmt.Fprint(t, name)
+		for i := range p.Runs {
+			fmt.Fprint(t, "\t"+of(p.Runs[i].Result))
+		}
+		fmt.Fprintln(t)
+	}
+	fmt.Fprint(t, "\nMEAN")
+	for i := range p.Runs {
+		fmt.Fprint(t, "\t"+p.Runs[i].Name)
+	}
+	fmt.Fprintln(t)
+	percent := func(v float64) string { return fmt.Sprintf("%.1f%%", v) }
+	row("CPU allocated", func(r *fastforward.Result) string { return percent(r.Mean.CPU) })
+	row("CPU used", func(r *fastforward.Result) string { return percent(r.Mean.UsedCPU) })
+	row("RAM allocated", func(r *fastforward.Result) string { return percent(r.Mean.RAM) })
+	row("RAM used", func(r *fastforward.Result) string { return percent(r.Mean.UsedRAM) })
+	row("tasks running", func(r *fastforward.Result) string { return strconv.Itoa(r.Mean.Running) })
+	row("tasks pending", func(r *fastforward.Result) string { return strconv.Itoa(r.Mean.Pending) })
+	row("tasks finished", func(r *fastforward.Result) string { return strconv.Itoa(r.Finished) })
+	causes := map[schema.CauseKind]bool{}
+	for i := range p.Runs {
+		for cause := range p.Runs[i].Evictions {
+			causes[cause] = true
+		}
+	}
+	for _, cause := range slices.Sorted(maps.Keys(causes)) {
+		row("evicted: "+string(cause), func(r *fastforward.Result) string { return strconv.Itoa(r.Evictions[cause]) })
+	}
+	for _, band := range schema.Bands() {
+		wait := func(r *fastforward.Result) *fastforward.Wait {
+			if i := slices.IndexFunc(r.Waits, func(w fastforward.Wait) bool { return w.Band == band }); i >= 0 {
+				return &r.Waits[i]
+			}
+			return &fastforward.Wait{}
+		}
+		if !slices.ContainsFunc(p.Runs, func(r playedRun) bool { return wait(r.Result).Band != "" }) {
+			continue
+		}
+		row("wait, "+string(band)+": p50, p99", func(r *fastforward.Result) string {
+			return fmt.Sprintf("%.0f s, %.0f s", wait(r).P50, wait(r).P99)
+		})
+		row("never started, "+string(band), func(r *fastforward.Result) string { return strconv.Itoa(wait(r).Pending) })
+	}
+}
+
+// chart draws what was seen over time.
+func (p *played) chart() *chart.Lines {
+	out := &chart.Lines{Title: "a cell in fast-forward"}
+	panel := func(y string, of func(*fastforward.Sample) float64) {
+		d := chart.Panel{Y: y}
+		for i := range p.Runs {
+			l := chart.Line{Name: p.Runs[i].Name}
+			for j := range p.Runs[i].Samples {
+				l.Values = append(l.Values, of(&p.Runs[i].Samples[j]))
+			}
+			d.Lines = append(d.Lines, l)
+		}
+		out.Panels = append(out.Panels, d)
+	}
+	panel("CPU allocated, %", func(s *fastforward.Sample) float64 { return s.CPU })
+	panel("CPU used, %", func(s *fastforward.Sample) float64 { return s.UsedCPU })
+	panel("pending tasks", func(s *fastforward.Sample) float64 { return float64(s.Pending) })
+	panel("evicted tasks", func(s *fastforward.Sample) float64 { return float64(s.Evicted) })
+	for i := range p.Runs[0].Samples {
+		out.Times = append(out.Times, fmt.Sprintf("%.1f h", p.Runs[0].Samples[i].Seconds/3600))
+	}
+	return out
+}

@@ -1,0 +1,120 @@
+package control
+
+import (
+	"time"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// holdKept is for how long the record of a task says at least that a machine is held for it: a
+// chunk is written for that once a minute at most for each task, whatever becomes of the
+// others.
+const holdKept = time.Minute
+
+// holding is the machines that are held for tasks which have waited long.
+type holding struct {
+	asks    map[schema.TaskName]*placement.Ask // as they were asked of placement
+	pending []schema.TaskName                  // those that got no place
+	held    map[schema.TaskName]placement.Decision
+	changes int // of the cell, before placement was asked
+}
+
+// begin has the asks known that placement is about to decide.
+func (h *holding) begin(asks []placement.Ask, changes int) {
+	if h.asks == nil {
+		h.asks, h.held, h.changes = map[schema.TaskName]*placement.Ask{}, map[schema.TaskName]placement.Decision{}, changes
+	}
+	for i := range asks {
+		if asks[i].Held != "" || asks[i].Waited >= placement.DefaultReserveAfter {
+			h.asks[asks[i].Name] = &asks[i]
+		}
+	}
+}
+
+// refused takes the decision about a task that has found no room.
+func (h *holding) refused(d *placement.Decision) {
+	if h.asks[d.Name] == nil {
+		return
+	}
+	h.pending = append(h.pending, d.Name)
+	if d.Why.Held != "" {
+		h.held[d.Name] = *d
+	}
+}
+
+// hold stores which machines are held for tasks that stay pending, as is right after all
+// that the step has decided: the next one that comes finds the same.
+func (s *scheduler) hold() {
+	h := &s.holding
+	if len(h.pending) == 0 {
+		return
+	}
+	held := h.held
+	if s.cell.Changes() != h.changes {
+		held = s.holdAgain()
+	}
+	for _, name := range h.pending {
+		why, pending := s.why[name]
+		if !pending {
+			continue
+		}
+		d := held[name]
+		if h.held[name].Why.Held != d.Why.Held {
+			s.another() // others may have what is not held any more
+		}
+		why.Held, why.Room = d.Why.Held, d.Why.Room
+		s.bookCell(s.At(d.RoomUntil))
+		s.why[name] = s.keepHeld(name, why)
+	}
+}
+
+// holdAgain returns which machines are held for the tasks that are still pending.
+func (s *scheduler) holdAgain() map[schema.TaskName]placement.Decision {
+	var asks []*placement.Ask
+	for _, name := range s.holding.pending {
+		if _, pending := s.why[name]; pending && s.preempted[name.Short()] == nil {
+			asks = append(asks, s.holding.asks[name])
+		}
+	}
+	held := map[schema.TaskName]placement.Decision{}
+	for _, d := range placement.Holds(s.cell.Snapshot(), asks) {
+		held[d.Name] = d
+	}
+	return held
+}
+
+// keepHeld remembers which machine is held for a task that stays pending, and says in the
+// reason since when.
+func (s *scheduler) keepHeld(task schema.TaskName, why placement.Why) placement.Why {
+	t := schema.TaskRecord{Index: task.Index}
+	if was := s.Task(task); was != nil {
+		t = *was
+	}
+	if t.Held == nil && why.Held == "" {
+		return why
+	}
+	next := &schema.HeldFor{Machine: why.Held, Since: s.Now, Until: why.Room}
+	switch was := t.Held; {
+	case was == nil:
+	case was.Machine != why.Held:
+		if kept := was.Since.Add(holdKept); s.Now.Before(kept) {
+			s.bookCell(s.At(kept))
+			return why
+		}
+		if why.Held == "" {
+			next = nil
+		}
+	default:
+		why.HeldSince = was.Since
+		if !was.Until.IsZero() || why.Room.IsZero() {
+			return why
+		}
+		next.Since = was.Since
+	}
+	if t.Held = next; next != nil {
+		why.HeldSince = next.Since
+	}
+	s.Set(task.JobName, t)
+	return why
+}

@@ -1,0 +1,60 @@
+package fastforward
+
+import (
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/placement/workload"
+	"github.com/musterhq/muster/schema"
+)
+
+// infoOf returns what a machine of a workload says of itself.
+func infoOf(m *placement.Machine) schema.MachineInfo {
+	info := schema.MachineInfo{
+		Name: m.Name, Boot: "boot-1", Capacity: m.Capacity, Attributes: m.Attributes, Ports: schema.PortRange{First: 20000, Last: 29999},
+	}
+	for _, d := range m.Devices {
+		info.Devices = append(info.Devices, schema.DeviceGroup{Kind: d.Kind, Model: d.Model, Count: d.Count})
+	}
+	return info
+}
+
+// jobOf returns a job of a workload as it is declared.
+func jobOf(j *workload.Job) schema.Job {
+	moved := false // see the package's comment
+	out := schema.Job{
+		Name: j.Name.Job, User: j.Name.User, Cell: j.Name.Cell, Kind: schema.Service, Priority: j.Priority, Tasks: j.Tasks, Rebalance: &moved,
+		Task: schema.TaskSpec{
+			Process:   schema.Process{Command: []string{"run"}},
+			Resources: schema.TaskResources{Resources: j.Limit},
+		},
+		Update: schema.UpdatePolicy{MaxParallel: 1},
+	}
+	if j.Lasts > 0 {
+		out.Kind = schema.Batch
+	}
+	for _, c := range j.Constraints {
+		out.Constraints = append(out.Constraints, schema.Constraint{Attribute: c.Attribute, Operator: schema.In, Values: c.Values})
+	}
+	for _, d := range j.Devices {
+		if out.Task.Resources.Devices == nil {
+			out.Task.Resources.Devices = map[string]schema.DeviceAsk{}
+		}
+		out.Task.Resources.Devices[d.Kind] = schema.DeviceAsk{Count: d.Count, Milli: d.Milli, Models: d.Models}
+	}
+	return out
+}
+
+// packageOf returns a package that declares a job.
+func packageOf(j *workload.Job) schema.CompiledPackage {
+	p := &schema.Package{Dir: "jobs/" + j.Name.User + "/" + j.Name.Job, Origins: map[schema.ObjectKey]schema.Position{}}
+	job := jobOf(j)
+	p.Objects.Jobs = []schema.Job{job}
+	p.Origins[schema.ObjectKey{Kind: schema.KindJob, Name: job.ID().String()}] = schema.Position{Path: p.Dir + "/job.cue", Line: 1, Column: 1}
+	return schema.CompiledPackage{Dir: p.Dir, Package: p, Digest: schema.DigestOf(p)}
+}
+
+// cellPackage returns a package that declares the cell: one without quota.
+func cellPackage(name string) schema.CompiledPackage {
+	p := &schema.Package{Dir: "cells", Origins: map[schema.ObjectKey]schema.Position{}}
+	p.Objects.Cells = []schema.Cell{{Name: name, Quota: "off"}}
+	return schema.CompiledPackage{Dir: p.Dir, Package: p, Digest: schema.DigestOf(p)}
+}

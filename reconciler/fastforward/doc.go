@@ -1,0 +1,17 @@
+// Package fastforward plays a workload in a cell: jobs arrive, run and end, machines fail and
+// come back, and a day passes in a moment.
+//
+// In: a workload, with when jobs arrive and how long they last, and how often machines fail.
+// Out: a Result: what is allocated and used, what runs and is pending, and what is evicted,
+// over time; how long tasks wait.
+//
+// What is decided is decided by reconciler.Master, on the simulated machines of reconciler/plan.
+// Jobs come in commits, a minute's arrivals in each, and are removed once they have ended. What
+// is assumed is this: images are there; a task that is evicted begins anew; a machine that
+// comes back is empty; machines report every 5 s what has changed; there is no quota. What
+// tasks do not use is not reclaimed, since the master does not do that. All jobs say
+// "rebalance: false": where tasks wait, the search for moves that make room would take most of
+// the time.
+//
+// It is pure: no I/O, no clock, no global randomness, no goroutine.
+package fastforward

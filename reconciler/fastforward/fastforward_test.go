@@ -1,0 +1,101 @@
+package fastforward_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/placement/workload"
+	"github.com/musterhq/muster/reconciler/fastforward"
+	"github.com/musterhq/muster/schema"
+)
+
+func play(t *testing.T, load float64, c fastforward.Config) *fastforward.Result {
+	t.Helper()
+	w, err := workload.New(workload.Config{Machines: 20, Span: c.Span, Load: load})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Work = w
+	r, err := fastforward.Play(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestPlay plays hours in which machines fail.
+func TestPlay(t *testing.T) {
+	t.Parallel()
+	c := fastforward.Config{Span: time.Hour, Failures: 200, Down: 20 * time.Minute}
+	r := play(t, 0.7, c)
+	last := r.Samples[len(r.Samples)-1]
+	evicted := 0
+	for _, n := range r.Evictions {
+		evicted += n
+	}
+	switch {
+	case len(r.Samples) != 144 || last.Seconds != 3600 || r.Machines != 20:
+		t.Errorf("%d samples, the last %+v", len(r.Samples), last)
+	case r.Failures == 0 || r.Evictions[schema.CauseMachineLost] == 0:
+		t.Errorf("%d failures, evictions %v", r.Failures, r.Evictions)
+	case r.Started-r.Finished-evicted != last.Running:
+		t.Errorf("%d started, %d finished, %d evicted, %d run", r.Started, r.Finished, evicted, last.Running)
+	case r.Finished == 0 || last.Running+last.Pending != r.Tasks-r.Finished:
+		t.Errorf("%d of %d tasks finished, %d run, %d are pending", r.Finished, r.Tasks, last.Running, last.Pending)
+	case r.Mean.CPU < 55 || r.Mean.CPU > 85 || r.Mean.UsedCPU >= r.Mean.CPU || r.Mean.Up >= 21:
+		t.Errorf("%+v", r.Mean)
+	case len(r.Waits) != 3 || r.Waits[0].Band != schema.BandFree || r.Waits[0].P50 <= 0 || r.Waits[0].P50 > r.Waits[0].P99:
+		t.Errorf("%+v", r.Waits)
+	}
+	if diff := cmp.Diff(r, play(t, 0.7, c)); diff != "" {
+		t.Errorf("the same again is something else:\n%s", diff)
+	}
+	c.Policy = string(placement.WorstFit)
+	if cmp.Equal(r.Samples, play(t, 0.7, c).Samples) {
+		t.Error("another policy does the same")
+	}
+}
+
+// TestPressure: where more is asked for than there is, production runs and the rest is
+// pending, also after machines have failed.
+func TestPressure(t *testing.T) {
+	t.Parallel()
+	r := play(t, 1.1, fastforward.Config{Span: 15 * time.Minute, Failures: 1000, Down: 10 * time.Minute})
+	if r.Evictions[schema.CausePreempted] == 0 || r.Mean.Pending == 0 {
+		t.Errorf("evictions %v, %+v", r.Evictions, r.Mean)
+	}
+	for _, s := range r.Samples { // of what is up; tasks of machines that are gone do not run
+		if s.CPU > 100 || s.RAM > 100 {
+			t.Errorf("more is allocated than there is: %+v", s)
+		}
+	}
+	for _, w := range r.Waits {
+		if never := w.Band == schema.BandProduction; never != (w.Pending == 0) {
+			t.Errorf("%+v", w)
+		}
+	}
+}
+
+// TestBounds: what is out of bounds is refused.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	w, err := workload.New(workload.Config{Machines: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []fastforward.Config{
+		{Work: w},
+		{Work: w, Span: fastforward.MaxSpan + 1},
+		{Work: w, Span: time.Hour, Failures: -1},
+		{Work: w, Span: time.Hour, Failures: math.NaN()},
+		{Work: &workload.Workload{}, Span: time.Hour},
+	} {
+		if _, err := fastforward.Play(c); err == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/musterhq/muster/reconciler/status"
+)
+
+// Follow follows the cell until a time, whatever happens meanwhile. What happens within grain is
+// reported together: machines and master then know it that much later, at most.
+func (c *Cell) Follow(until time.Time, grain time.Duration) error {
+	for {
+		if err := c.turn(); err != nil {
+			return err
+		}
+		next := c.next()
+		if later := c.now.Add(grain); next.After(c.now) && next.Before(later) {
+			next = later
+		}
+		switch {
+		case !next.After(c.now): // views that were just taken
+		case next.After(until):
+			c.now = until
+			return nil
+		default:
+			c.now = next
+		}
+	}
+}
+
+// Now returns the virtual time.
+func (c *Cell) Now() time.Time { return c.now }
+
+// Steps returns what has happened to tasks since a Mark, or since it was asked last, in order;
+// Step.Seconds are since a moment.
+func (c *Cell) Steps(since time.Time) []Step {
+	out := c.trace.steps
+	for i, at := range c.trace.at {
+		out[i].Seconds = at.Sub(since).Seconds()
+	}
+	c.trace = trace{}
+	return out
+}
+
+// Sums returns what the machines hold that are up.
+func (c *Cell) Sums() Machines { return sumMachines(c.Status()) }
+
+// Return has a machine join again that was lost, empty, as after a new start.
+func (c *Cell) Return(name, boot string) error {
+	m := c.machines[name]
+	info := m.report.Machine
+	info.Boot = boot
+	return c.Add(info)
+}
+
+// Until has Run end with Reached after the decision with which one of the conditions comes true.
+// What holds for somebody now has to end first for that one. It returns the conditions that hold.
+func (c *Cell) Until(conditions []Condition) (hold []string) {
+	c.watch = watch{conditions: conditions, held: make([]map[string]bool, len(conditions))}
+	c.look()
+	for i, held := range c.watch.held {
+		if len(held) > 0 {
+			hold = append(hold, conditions[i].text)
+		}
+	}
+	return hold
+}
+
+// Breakpoint returns what Run ended at with Reached, nil if it did not.
+func (c *Cell) Breakpoint() *Breakpoint { return c.watch.stop }
+
+// comesTrue looks whether a condition has come true since the last look.
+func (c *Cell) comesTrue() bool {
+	c.watch.stop = c.look()
+	return c.watch.stop != nil
+}
+
+// look returns the first condition that has come true since the last look, nil if none has.
+func (c *Cell) look() *Breakpoint {
+	if len(c.watch.conditions) == 0 {
+		return nil
+	}
+	return c.watch.look(&moment{c.looked.Describe(c.master.Snapshot(c.now)), c.trace.steps})
+}
+
+// Why explains user/job or user/job/index as it is now; false if there is none.
+func (c *Cell) Why(name string) (status.Explanation, bool) {
+	in := c.master.Snapshot(c.now)
+	return status.Explain(in, c.looked.Describe(in), name, "")
+}
