@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -91,11 +92,16 @@ func bounded(req request, base uint64) (response, error) {
 	}
 	stop := make(chan struct{})
 	ended := make(chan struct{})
+	var more atomic.Int64 // processor time that it has by now besides
 	go func() {
 		defer close(ended)
-		watch(req.Limits, start, stop)
+		watch(req.Limits, start, &more, stop)
 	}()
-	resp := evaluate(req)
+	resp := evaluate(req, func() {
+		l := req.Limits
+		l.CPU += time.Duration(more.Add(int64(req.Limits.CPU / partShare)))
+		_ = setLimits(l, start, base) // else the one before holds
+	})
 	close(stop)
 	<-ended
 	resp.Heap = liveHeap()
@@ -142,8 +148,9 @@ func addressSpace() (uint64, error) {
 }
 
 // watch ends the process when a limit is passed. It lets the heap grow with
-// what is alive, so that garbage collection stays a small part of the work.
-func watch(l Limits, start time.Duration, stop <-chan struct{}) {
+// what is alive, so that garbage collection stays a small part of the work. More is
+// processor time beyond the limit, and may grow.
+func watch(l Limits, start time.Duration, more *atomic.Int64, stop <-chan struct{}) {
 	began := time.Now()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -163,7 +170,7 @@ func watch(l Limits, start time.Duration, stop <-chan struct{}) {
 		if time.Since(began) > l.Wall {
 			die(exitWall)
 		}
-		if used, err := cpuTime(); err == nil && used-start > l.CPU {
+		if used, err := cpuTime(); err == nil && used-start > l.CPU+time.Duration(more.Load()) {
 			die(exitCPU)
 		}
 		if live := int64(liveHeap()); live > limit/2 {

@@ -23,9 +23,8 @@ import (
 	"github.com/musterhq/muster/schema/valid"
 )
 
-// evaluate compiles one package. It uses nothing but the request, and cannot
-// be interrupted: whoever calls it must be able to die.
-func evaluate(req request) (resp response) {
+// whole compiles one package at once.
+func whole(req request) (resp response) {
 	defer func() {
 		if p := recover(); p != nil {
 			d := firstOf(ownFiles(req)[0], schema.RuleInternal, fmt.Sprintf("the CUE evaluator failed on this package: %v", p))
@@ -310,9 +309,7 @@ func collect(req request, l, strict *loaded) *collection {
 		c.diags = append(c.diags, mistake{Diagnostic: firstOf(ownFiles(req)[0], schema.RuleLimit, what)})
 	}
 	if len(c.objects) > req.Limits.Objects {
-		d := firstOf(ownFiles(req)[0], schema.RuleLimit, fmt.Sprintf("the package declares %d objects, more than %d", len(c.objects), req.Limits.Objects))
-		d.Hint = "split it into directories"
-		c.diags = append(c.diags, mistake{Diagnostic: d})
+		c.diags = append(c.diags, mistake{Diagnostic: tooMany(req, len(c.objects))})
 	}
 	return c
 }
@@ -457,4 +454,11 @@ func (c *collection) dropInherited(parent *collection) {
 // ownFiles returns the CUE files of the request's directory, sorted.
 func ownFiles(req request) []string {
 	return slices.Concat(filesOf(req.Files, req.Dir), testsOf(req))
+}
+
+// tooMany says that a package has too many objects.
+func tooMany(req request, n int) schema.Diagnostic {
+	d := firstOf(ownFiles(req)[0], schema.RuleLimit, fmt.Sprintf("the package declares %d objects, more than %d", n, req.Limits.Objects))
+	d.Hint = "split it into directories"
+	return d
 }

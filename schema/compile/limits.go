@@ -5,7 +5,7 @@ import "time"
 // Limits bound what one package may use, and the last three a commit. The zero value of a field means its
 // default. They are part of a package's cache key.
 type Limits struct {
-	CPU          time.Duration `json:"cpu"`          // processor time, default 10 s
+	CPU          time.Duration `json:"cpu"`          // processor time, default 10 s; a package in parts has a hundredth more for each that is done
 	Wall         time.Duration `json:"wall"`         // elapsed time, default 5 min: a loaded machine is no fault of a package
 	HeapBytes    int           `json:"heapBytes"`    // default 1 GiB
 	AddressBytes int           `json:"addressBytes"` // beyond what a child has at its start, default 2 GiB: Go maps more than it uses
