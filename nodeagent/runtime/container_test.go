@@ -43,7 +43,7 @@ var busybox = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := os.MkdirTemp("", "image")
+	dir, err := os.MkdirTemp(commonDir, "image")
 	if err != nil {
 		return "", err
 	}

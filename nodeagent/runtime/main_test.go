@@ -31,8 +31,8 @@ const agentEnv = "MUSTER_TEST_AGENT"
 // is given none moves its process, which in tests is that of other agents too.
 const parentEnv = "MUSTER_TEST_CGROUP_PARENT"
 
-// keeperExe is the keeper that the tests use.
-var keeperExe string
+// keeperExe is the keeper that the tests use, and commonDir a directory that is removed after all of them.
+var keeperExe, commonDir string
 
 func TestMain(m *testing.M) {
 	if strike.IsCall() {
@@ -59,6 +59,7 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
+	commonDir = dir
 	keeperExe = buildKeeper(dir)
 	code := m.Run()
 	if left := leaks(); len(left) > 0 {

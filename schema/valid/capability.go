@@ -79,9 +79,12 @@ func (t *capable) problem(name string) Problem {
 	case t.container && networks && t.network != string(schema.NoNetwork):
 		p.Message = fmt.Sprintf("a container can have %s over a network of its own making alone", name)
 		p.Expected = fmt.Sprintf("isolation.network: %q, or a process", schema.NoNetwork)
-	case t.process && name == "NET_ADMIN" && t.network != string(schema.NoNetwork) && t.network != string(schema.OwnNetwork):
+	case t.process && name == "NET_ADMIN" && t.network != string(schema.NoNetwork):
 		p.Message = "with NET_ADMIN the task decides about the network of its machine"
-		p.Expected = fmt.Sprintf("isolation.network: %q or %q", schema.OwnNetwork, schema.NoNetwork)
+		p.Expected = fmt.Sprintf("isolation.network: %q", schema.NoNetwork)
+		if t.network == string(schema.OwnNetwork) {
+			p.Hint = "from an own network, too, a process reaches the machine's by the other end of its link"
+		}
 	}
 	return p
 }

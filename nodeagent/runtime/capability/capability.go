@@ -39,7 +39,8 @@ func Linux(names []string) []string {
 }
 
 // Added returns, as bits, those that t adds, whoever its user is. What its way of running cannot
-// have is not among them, whatever the master sends.
+// have is not among them, whatever the master sends. With NET_ADMIN a process that has a link to
+// its machine makes and removes interfaces there: the link names the other namespace, and both are root's.
 func Added(t *schema.TaskSpec) uint64 {
 	if t.Capabilities == nil {
 		return 0
@@ -48,7 +49,10 @@ func Added(t *schema.TaskSpec) uint64 {
 	if t.Container != nil {
 		may = slices.Concat(schema.ContainerCapabilities(), schema.NetworkCapabilities())
 	}
-	return Bits(slices.DeleteFunc(slices.Clone(t.Capabilities.Add), func(name string) bool { return !slices.Contains(may, name) }))
+	linked := t.Container == nil && (t.Isolation == nil || t.Isolation.Network != schema.NoNetwork)
+	return Bits(slices.DeleteFunc(slices.Clone(t.Capabilities.Add), func(name string) bool {
+		return !slices.Contains(may, name) || linked && name == "NET_ADMIN"
+	}))
 }
 
 // Offered returns those of names that a machine can offer, and the agent has itself.
