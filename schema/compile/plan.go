@@ -307,7 +307,7 @@ func (p *planner) drop(dir string) {
 		data := p.tree.Files[s.path].Data
 		if at := policyLabel.FindIndex(data); at != nil { // it may be too much to parse
 			d := fault(1+bytes.Count(data[:at[1]], []byte("\n")), 1, schema.RulePolicy, "this file is not read, so what its policies ask of other packages is not known")
-			d.Path, d.Hint = s.path, "mend the directory: until then all packages keep their last good data"
+			d.Path, d.Hint = s.path, "correct the directory; until then all packages keep their last version"
 			p.unjudged = append(p.unjudged, *d)
 			return
 		}
