@@ -119,12 +119,13 @@ func join(cgroup string, pid int) error {
 	return os.WriteFile(filepath.Join(cgroup, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
 }
 
-// release ends it all. It may be called again.
+// release ends it all. It may be called again. A child that the process has started meanwhile
+// is in the cgroup too, until it ends.
 func (b *brake) release() error {
 	if b.pid == 0 {
 		return nil
 	}
 	pid := b.pid
 	b.pid = 0
-	return errors.Join(b.limit(0), join(blkio, pid), os.Remove(b.dir))
+	return errors.Join(b.limit(0), join(blkio, pid), eventually(func() error { return os.Remove(b.dir) }))
 }
