@@ -288,6 +288,10 @@ var layers = []layer{
 		"it removes trees and knows nothing of tasks",
 	},
 	{
+		"nodeagent/spread", nil,
+		"it says how directories lie on a disk, and not what they are for",
+	},
+	{
 		"nodeagent/image/peer",
 		[]string{"nodeagent/image", "schema"},
 		"it carries blobs between stores, and knows a machine by what its certificate says alone",
@@ -403,7 +407,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/loop",
-		[]string{"nodeagent", "nodeagent/dial", "nodeagent/durable", "nodeagent/logfile", "nodeagent/trash", "schema", "schema/atomicfile", "schema/filelock"},
+		[]string{"nodeagent", "nodeagent/dial", "nodeagent/durable", "nodeagent/logfile", "nodeagent/spread", "nodeagent/trash", "schema", "schema/atomicfile", "schema/filelock"},
 		"the loop owns the state directory, and meets its adapters through interfaces that it declares",
 	},
 	{
