@@ -109,7 +109,7 @@ func (g *grid) start(machine string) {
 	g.t.Helper()
 	host := g.hosts[machine]
 	line := g.net.on(host, filepath.Join(g.bin, "muster-agent"), "--cell", cellName, "--master", "unix:"+g.path("link", "agent.sock"), "--name", machine,
-		"--address", address0(host), "--dns-listen", address0(host), "--dns-upstream", "127.0.0.1:1", "--dns-allow", "10.99.0.0/24", "--state-dir", g.path("state-"+machine), "--writable", g.path("journals"))
+		"--address", address0(host), "--dns-listen", address0(host), "--dns-upstream", "127.0.0.1:1", "--dns-allow", "10.99.0.0/24", "--label", "is="+machine, "--state-dir", g.path("state-"+machine), "--writable", g.path("journals"))
 	a, err := launch(g.path(machine+".log"), line[0], append(line[1:], g.flags...)...)
 	g.must(err)
 	g.agents[machine] = a
