@@ -221,22 +221,30 @@ func (l *load) agentsKilled() {
 		changed := l.changes(machine)
 		commit = l.update()
 		l.must(changed(1 + l.random.IntN(4)))
-		l.must(l.agents[machine].end(syscall.SIGKILL, bound))
-		l.slotsWhole(machine)
-		l.start(machine)
-		l.from(machine, "the agent is back", l.known("stay"), 80, func(_ string, err error) bool { return err == nil })
+		l.killAgent(machine)
 	}
 	l.converge(commit)
 	l.allUp()
 }
 
-// masterKilled kills the master in the middle of updates.
+// killAgent kills the agent of a machine, and starts another one, which knows the names of before: nobody else has to be there.
+func (l *load) killAgent(machine string) {
+	l.t.Helper()
+	l.must(l.agents[machine].end(syscall.SIGKILL, bound))
+	l.slotsWhole(machine)
+	l.start(machine)
+	l.from(machine, "the agent is back", l.known("front"), 80, func(_ string, err error) bool { return err == nil })
+}
+
+// masterKilled kills the master in the middle of updates, and an agent while there is none.
 func (l *load) masterKilled() {
 	commit := ""
 	for range *serviceKills {
 		changed := l.changes("m2")
 		commit = l.update()
 		l.must(changed(1 + l.random.IntN(4)))
+		l.must(l.master.end(syscall.SIGKILL, bound))
+		l.killAgent("m2")
 		l.restartMaster()
 	}
 	l.converge(commit)
