@@ -4,18 +4,19 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/placement/layout"
 )
 
 // column returns the column of an attribute, made when first asked for.
-func (s *Snapshot) column(name string) *column {
+func (s *Snapshot) column(name string) *layout.Column {
 	c := s.attributes[name]
 	if c == nil {
-		c = &column{values: []string{""}, ids: map[string]int32{"": 0}}
+		c = layout.NewColumn(s.nodes.Len())
 		s.attributes[name] = c
-		c.at = make([]int32, s.nodes.len())
-		for slot := range s.nodes.len() {
-			if s.rows.at(slot).state != stateGone {
-				c.set(slot, attributeOf(&s.nodes.at(slot).Machine, name))
+		for slot := range s.nodes.Len() {
+			if s.rows.At(slot).state != stateGone {
+				c.Set(slot, attributeOf(&s.nodes.At(slot).Machine, name))
 			}
 		}
 	}
@@ -26,18 +27,18 @@ func (s *Snapshot) column(name string) *column {
 // there is a column.
 func (s *Snapshot) setAttribute(name string, slot int32, value string) {
 	c := s.attributes[name]
-	if int(slot) < len(c.at) && c.values[c.at[slot]] == value {
+	if int(slot) < len(c.At) && c.Values[c.At[slot]] == value {
 		return
 	}
-	if c.shared { // layouts and classes were made of it
-		c = c.copied()
+	if c.IsShared() { // layouts and classes were made of it
+		c = c.Copied()
 		s.attributes[name] = c
 		s.kindred.columns = nil
 		clear(s.layouts)
 		s.forget()
 		s.reshapes++
 	}
-	c.set(slot, value)
+	c.Set(slot, value)
 }
 
 func attributeOf(m *Machine, name string) string {
@@ -50,7 +51,7 @@ func attributeOf(m *Machine, name string) string {
 // rule is a constraint made ready to be asked of many machines.
 type rule struct {
 	Constraint
-	column *column
+	column *layout.Column
 	ok     []bool // by value
 }
 
@@ -86,12 +87,12 @@ func anyHolds(lists [][]rule, slot int32) bool {
 
 // holds reports whether the constraint holds of the machine.
 func (r *rule) holds(slot int32) bool {
-	v := r.column.at[slot]
+	v := r.column.At[slot]
 	if v == 0 {
 		return r.Op == OpNotIn || r.Op == OpAbsent
 	}
 	for int(v) >= len(r.ok) {
-		r.ok = append(r.ok, r.Constraint.holds(r.column.values[len(r.ok)]))
+		r.ok = append(r.ok, r.Constraint.holds(r.column.Values[len(r.ok)]))
 	}
 	return r.ok[v]
 }
@@ -161,7 +162,7 @@ const mostHolders = 512
 
 // setPackages numbers the packages of a machine.
 func (s *Snapshot) setPackages(slot int32, packages []string) {
-	n := s.nodes.edit(slot)
+	n := s.nodes.Edit(slot)
 	was := n.holds
 	n.holds = s.packageIDs(packages)
 	for _, p := range was {
@@ -173,53 +174,53 @@ func (s *Snapshot) setPackages(slot int32, packages []string) {
 		if _, had := slices.BinarySearch(was, p); had {
 			continue
 		}
-		h, _ := s.holders.get(p)
+		h, _ := s.holders.Get(p)
 		if h.n++; int(h.n) == len(h.slots)+1 && h.n <= mostHolders {
 			h.slots = append(slices.Clip(h.slots), slot)
 		} else {
 			h.slots = nil
 		}
-		s.holders.set(p, h)
+		s.holders.Set(p, h)
 	}
 }
 
 // unhold takes a machine, which does not hold a package any more, from its holders.
 func (s *Snapshot) unhold(p, slot int32) {
-	h, _ := s.holders.get(p)
+	h, _ := s.holders.Get(p)
 	h.n--
 	switch {
 	case h.n == 0:
-		s.holders.remove(p)
+		s.holders.Remove(p)
 		return
 	case h.slots != nil:
 		h.slots = slices.DeleteFunc(slices.Clone(h.slots), func(x int32) bool { return x == slot })
 	case h.n == mostHolders/2: // few again
-		for i := range s.nodes.len() {
-			if _, found := slices.BinarySearch(s.nodes.at(i).holds, p); found {
+		for i := range s.nodes.Len() {
+			if _, found := slices.BinarySearch(s.nodes.At(i).holds, p); found {
 				h.slots = append(h.slots, i)
 			}
 		}
 	}
-	s.holders.set(p, h)
+	s.holders.Set(p, h)
 }
 
 // favoured returns machines of which few others have something that a class wishes for:
 // they hold a package, meet a preference, or have tasks near which it prefers to be. A sample of all machines could have none.
 func (s *Snapshot) favoured(c *class) (slots []int32) {
 	for _, p := range c.packages {
-		if h, _ := s.holders.get(p); h.n <= mostHolders/2 { // below which they are listed always
+		if h, _ := s.holders.Get(p); h.n <= mostHolders/2 { // below which they are listed always
 			slots = append(slots, h.slots...)
 		}
 	}
 	for i := range c.wishes {
 		w := &c.wishes[i]
 		before := len(slots)
-		for at := range w.column.at {
+		for at := range w.column.At {
 			slot := int32(at)
-			if s.rows.at(slot).state != stateUp || w.holds(slot) != (w.weight > 0) {
+			if s.rows.At(slot).state != stateUp || w.holds(slot) != (w.weight > 0) {
 				continue
 			}
-			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(w.column.at) {
+			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(w.column.At) {
 				slots = slots[:before] // a sample has enough of them
 				break
 			}
@@ -237,10 +238,10 @@ const rareShare = 16
 func (s *Snapshot) packageIDs(names []string) []int32 {
 	var ids []int32
 	for _, name := range names {
-		id, ok := s.packages.get(name)
+		id, ok := s.packages.Get(name)
 		if !ok {
-			id = int32(s.packages.len())
-			s.packages.set(name, id)
+			id = int32(s.packages.Len())
+			s.packages.Set(name, id)
 		}
 		ids = append(ids, id)
 	}
@@ -267,12 +268,12 @@ func (s *Snapshot) likely(k *kin, slots []int32) []int32 {
 			continue
 		}
 		before := len(slots)
-		for at, v := range t.column.at {
+		for at, v := range t.column.At {
 			slot := int32(at)
-			if v == 0 || s.rows.at(slot).state != stateUp || s.kindred.pickedIn(t, v, nil) == 0 {
+			if v == 0 || s.rows.At(slot).state != stateUp || s.kindred.pickedIn(t, v, nil) == 0 {
 				continue
 			}
-			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(t.column.at) {
+			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(t.column.At) {
 				slots = slots[:before]
 				break
 			}

@@ -26,7 +26,7 @@ func (s *Snapshot) budget(job int32) int {
 	n, known := s.budgets[job]
 	if !known {
 		n = unbounded
-		if left, bound := s.budgetOf(s.jobs.at(job).name); bound {
+		if left, bound := s.budgetOf(s.jobs.At(job).name); bound {
 			n, s.bounded = left, true
 		}
 		s.budgets[job] = n
@@ -41,7 +41,7 @@ func (s *Snapshot) victim(t *task) Victim {
 		gone, s.ganged = gangs{}.size(s, t.job), true
 	}
 	s.hit[t.job]++
-	v := Victim{Name: s.jobs.at(t.job).name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
+	v := Victim{Name: s.jobs.At(t.job).name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
 	if left := s.budget(t.job); left != unbounded && !t.claim {
 		s.budgets[t.job] = left - gone
 	}
@@ -60,8 +60,8 @@ func (g gangs) size(s *Snapshot, job int32) int {
 	}
 	n, known := g[job]
 	if !known {
-		for id := s.jobs.at(job).first; id >= 0; id = s.tasks.at(id).nextOfJob {
-			if t := s.tasks.at(id); !t.stopping && !t.claim {
+		for id := s.jobs.At(job).first; id >= 0; id = s.tasks.At(id).nextOfJob {
+			if t := s.tasks.At(id); !t.stopping && !t.claim {
 				n++
 			}
 		}
@@ -95,11 +95,11 @@ func (s *Snapshot) overruns(victims []int32, g gangs) (n int16) {
 		}
 	}
 	for _, id := range victims {
-		t := s.tasks.at(id)
+		t := s.tasks.At(id)
 		take(t)
-		for i := s.nodes.at(t.slot).first; t.isAlloc && i >= 0; i = s.tasks.at(i).nextHere {
-			if s.tasks.at(i).inAlloc == id {
-				take(s.tasks.at(i))
+		for i := s.nodes.At(t.slot).first; t.isAlloc && i >= 0; i = s.tasks.At(i).nextHere {
+			if s.tasks.At(i).inAlloc == id {
+				take(s.tasks.At(i))
 			}
 		}
 	}

@@ -15,17 +15,17 @@ type need struct {
 
 // number returns the number of a device kind or model.
 func (s *Snapshot) number(name string) int16 {
-	id, ok := s.kinds.get(name)
+	id, ok := s.kinds.Get(name)
 	if !ok {
-		id = int16(s.kinds.len())
-		s.kinds.set(name, id)
+		id = int16(s.kinds.Len())
+		s.kinds.Set(name, id)
 	}
 	return id
 }
 
 // setDevices lists the devices of a machine one by one.
 func (s *Snapshot) setDevices(slot int32) {
-	n := s.nodes.edit(slot)
+	n := s.nodes.Edit(slot)
 	n.devices = n.devices[:0]
 	for _, g := range n.Devices {
 		for range g.Count {

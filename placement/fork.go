@@ -3,6 +3,8 @@ package placement
 import (
 	"maps"
 	"slices"
+
+	"github.com/musterhq/muster/placement/layers"
 )
 
 // sharing is the content that some snapshots share, all of which have what they
@@ -30,16 +32,14 @@ const mostShared = 8
 func (s *Snapshot) Fork() *Snapshot {
 	s.merge()
 	for _, c := range s.attributes {
-		if !c.shared { // else other forks may be reading it
-			c.shared = true
-		}
+		c.Share()
 	}
 	s.sharing = &sharing{users: 2, below: s.sharing}
 	f := &Snapshot{
 		options: s.options, weights: s.weights,
 		content: content{
-			slots: s.slots.fork(), nodes: s.nodes.fork(), rows: s.rows.fork(), jobIDs: s.jobIDs.fork(), jobs: s.jobs.fork(), tasks: s.tasks.fork(),
-			here: s.here.fork(), stopping: s.stopping.fork(), claims: s.claims.fork(), packages: s.packages.fork(), holders: s.holders.fork(), kinds: s.kinds.fork(),
+			slots: s.slots.Fork(), nodes: s.nodes.Fork(), rows: s.rows.Fork(), jobIDs: s.jobIDs.Fork(), jobs: s.jobs.Fork(), tasks: s.tasks.Fork(),
+			here: s.here.Fork(), stopping: s.stopping.Fork(), claims: s.claims.Fork(), packages: s.packages.Fork(), holders: s.holders.Fork(), kinds: s.kinds.Fork(),
 			sharing: s.sharing,
 		},
 		learnt: learnt{
@@ -80,7 +80,7 @@ func (s *Snapshot) merge() {
 	for s.sharing != nil && s.sharing.users == 1 {
 		s.sharing = s.sharing.below
 		for _, t := range s.tables() {
-			t.merge()
+			t.Merge()
 		}
 	}
 }
@@ -97,11 +97,11 @@ func (s *Snapshot) flatten() {
 	}
 	s.sharing = nil
 	for _, t := range s.tables() {
-		t.flatten()
+		t.Flatten()
 	}
 }
 
-func (c *content) tables() []shared {
+func (c *content) tables() []layers.Part {
 	return append(c.kindred.tables(), &c.slots, &c.nodes, &c.rows, &c.jobIDs, &c.jobs, &c.tasks, &c.here, &c.stopping, &c.claims, &c.packages, &c.holders, &c.kinds)
 }
 

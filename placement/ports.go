@@ -34,8 +34,8 @@ func (s *Snapshot) hasShared(c *class, id int32) bool {
 	if len(c.shared) == 0 {
 		return true
 	}
-	for t := s.nodes.at(s.tasks.at(id).slot).first; t >= 0; t = s.tasks.at(t).nextHere {
-		if h := s.tasks.at(t); h.inAlloc == id && slices.ContainsFunc(c.shared, func(n uint16) bool { return slices.Contains(h.shared, n) }) {
+	for t := s.nodes.At(s.tasks.At(id).slot).first; t >= 0; t = s.tasks.At(t).nextHere {
+		if h := s.tasks.At(t); h.inAlloc == id && slices.ContainsFunc(c.shared, func(n uint16) bool { return slices.Contains(h.shared, n) }) {
 			return false
 		}
 	}
@@ -48,7 +48,7 @@ func (s *Snapshot) portsOf(c *class, slot int32) int32 {
 	if len(c.numbers) == 0 {
 		return n
 	}
-	r := s.nodes.at(slot).Ports
+	r := s.nodes.At(slot).Ports
 	for _, p := range c.numbers {
 		if int(p) >= r.First && int(p) <= r.Last {
 			n++
@@ -61,7 +61,7 @@ func (s *Snapshot) portsOf(c *class, slot int32) int32 {
 // class asks for.
 func (s *Snapshot) hasNumbers(c *class, slot int32) bool {
 	for _, p := range c.numbers {
-		if _, taken := slices.BinarySearch(s.nodes.at(slot).taken, p); taken {
+		if _, taken := slices.BinarySearch(s.nodes.At(slot).taken, p); taken {
 			return false
 		}
 	}
@@ -73,13 +73,13 @@ func (s *Snapshot) numbersWithout(c *class, slot int32, gone []int32) bool {
 	if len(c.numbers) == 0 || s.hasNumbers(c, slot) {
 		return true
 	}
-	n := s.nodes.at(slot)
+	n := s.nodes.At(slot)
 	for _, p := range c.numbers {
 		if slices.Contains(n.BusyPorts, int(p)) {
 			return false
 		}
-		for id := n.first; id >= 0; id = s.tasks.at(id).nextHere {
-			if slices.Contains(s.tasks.at(id).ports, p) && !slices.Contains(gone, id) {
+		for id := n.first; id >= 0; id = s.tasks.At(id).nextHere {
+			if slices.Contains(s.tasks.At(id).ports, p) && !slices.Contains(gone, id) {
 				return false
 			}
 		}

@@ -23,11 +23,11 @@ func (r rank) before(o rank) bool {
 func (c *scores) rankOf(block int32) rank {
 	b := &c.blocks[block]
 	r := rank{score: infeasible, block: block}
-	if b.best >= 0 {
-		r.score = c.score[b.best]
+	if b.Best >= 0 {
+		r.score = c.score[b.Best]
 	}
 	if c.tally != nil {
-		r.inDomain = c.tally.stay[b.domain]
+		r.inDomain = c.tally.stay[b.Domain]
 	}
 	return r
 }
@@ -36,7 +36,7 @@ func (c *scores) rankOf(block int32) rank {
 func (c *scores) rankAs(i int32) rank {
 	r := rank{score: c.score[i], block: int32(c.blockOf(i))}
 	if c.tally != nil {
-		r.inDomain = c.tally.stay[c.blocks[r.block].domain]
+		r.inDomain = c.tally.stay[c.blocks[r.block].Domain]
 	}
 	return r
 }
@@ -47,7 +47,7 @@ func (s *Snapshot) rankAll(c *class) {
 	c.order, c.queued = c.order[:0], c.queued[:0]
 	for k := range c.blocks {
 		c.queued = append(c.queued, -1)
-		if c.blocks[k].best >= 0 {
+		if c.blocks[k].Best >= 0 {
 			c.queued[k] = int32(len(c.order))
 			c.order = append(c.order, c.rankOf(int32(k)))
 		}
@@ -60,7 +60,7 @@ func (s *Snapshot) rankAll(c *class) {
 // rank ranks one block again.
 func (s *Snapshot) rank(c *class, block int32) {
 	at := int(c.queued[block])
-	switch has := c.blocks[block].best >= 0; {
+	switch has := c.blocks[block].Best >= 0; {
 	case at >= 0 && has:
 		c.order[at] = c.rankOf(block)
 		c.up(at)
@@ -101,13 +101,13 @@ func (s *Snapshot) best(c *class) (first, second int32) {
 	}
 	next := rank{score: infeasible}
 	b := &c.blocks[top.block]
-	first, second = b.best, -1
+	first, second = b.Best, -1
 	for i := 1; i < min(len(c.order), 3); i++ {
 		if s.mayRank(c, c.order[i].block) && (second < 0 || c.order[i].before(next)) {
-			next, second = c.order[i], c.blocks[c.order[i].block].best
+			next, second = c.order[i], c.blocks[c.order[i].block].Best
 		}
 	}
-	for i := b.from; i < b.to; i++ {
+	for i := b.From; i < b.To; i++ {
 		r := rank{top.inDomain, c.score[i], top.block}
 		if i != first && r.score > infeasible && (second < 0 || r.before(next)) {
 			next, second = r, i

@@ -1,6 +1,10 @@
 package placement
 
-import "math"
+import (
+	"math"
+
+	"github.com/musterhq/muster/placement/layout"
+)
 
 // infeasible is the score of a machine that has no room.
 var infeasible = float32(math.Inf(-1))
@@ -20,7 +24,7 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 	}
 	w := &s.weights
 	total = s.packing(c, slot, t)
-	if c.job >= 0 && s.jobs.at(c.job).held > 0 {
+	if c.job >= 0 && s.jobs.At(c.job).held > 0 {
 		if n := s.staysOnMachine(c.job, slot); n > 0 {
 			company := -w.Machine * float32(n) / float32(n+1)
 			if total += company; t != nil {
@@ -29,7 +33,7 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 		}
 	}
 	if len(c.packages) > 0 {
-		packages := -w.Packages * s.nodes.at(slot).lacking(c.packages)
+		packages := -w.Packages * s.nodes.At(slot).lacking(c.packages)
 		if total += packages; t != nil {
 			t.Packages = packages
 		}
@@ -53,7 +57,7 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 func (s *Snapshot) fit(c *class, slot int32) float32 {
 	switch s.options.Policy {
 	case Random:
-		return float32(mix(s.nodes.at(slot).hash^c.id)>>40) / (1 << 24)
+		return float32(layout.Mix(s.nodes.At(slot).hash^c.id)>>40) / (1 << 24)
 	case BestFit:
 		return -s.leftover(c, slot)
 	case WorstFit:
@@ -78,7 +82,7 @@ func abs(x float32) float32 { return max(x, -x) }
 // less than what stands above packing: their sum, brought between -Packing/2 and
 // Packing/2.
 func (s *Snapshot) packing(c *class, slot int32, t *Terms) float32 {
-	w, r, n := &s.weights, s.rows.at(slot), s.nodes.at(slot)
+	w, r, n := &s.weights, s.rows.At(slot), s.nodes.At(slot)
 	less := s.lessWorth(c, n, r)
 	var room, stranded, shape, open, headroom, mix float32
 	var tight float32
@@ -152,11 +156,11 @@ func (s *Snapshot) leftover(c *class, slot int32) float32 {
 	var left float32
 	for d := range dims {
 		if s.largest[d] > 0 && (d != 1 || s.largest[dims] == 0) {
-			left += float32(s.rows.at(slot).byReserv[d]-c.limit[d]) / float32(s.largest[d])
+			left += float32(s.rows.At(slot).byReserv[d]-c.limit[d]) / float32(s.largest[d])
 		}
 	}
 	if s.largest[dims] > 0 {
-		whole := s.rows.at(slot).devices
+		whole := s.rows.At(slot).devices
 		for _, n := range c.needs {
 			whole -= int32(n.milli) * int32(n.count)
 		}
@@ -168,7 +172,7 @@ func (s *Snapshot) leftover(c *class, slot int32) float32 {
 // alignment returns how much what is asked and what is free point into the same
 // direction: their cosine, or, of DotProduct, their product with the sign turned.
 func (s *Snapshot) alignment(c *class, slot int32) float32 {
-	r := s.rows.at(slot)
+	r := s.rows.At(slot)
 	var product, asked, free float64
 	add := func(d int, ask, has float64) {
 		if most := float64(s.largest[d]); most > 0 {
@@ -196,7 +200,7 @@ func (s *Snapshot) alignment(c *class, slot int32) float32 {
 // marginalCost returns what a placement adds to the machine's cost, where the
 // cost of a dimension grows tenfold from empty to full (E-PVM, Amir et al.).
 func (s *Snapshot) marginalCost(c *class, slot int32) float32 {
-	capacity := vectorOf(s.nodes.at(slot).Capacity)
+	capacity := vectorOf(s.nodes.At(slot).Capacity)
 	var cost float64
 	add := func(free, ask, capacity float64) {
 		if capacity > 0 && ask > 0 {
@@ -205,13 +209,13 @@ func (s *Snapshot) marginalCost(c *class, slot int32) float32 {
 		}
 	}
 	for d := range dims {
-		add(float64(s.rows.at(slot).byReserv[d]), float64(c.limit[d]), float64(capacity[d]))
+		add(float64(s.rows.At(slot).byReserv[d]), float64(c.limit[d]), float64(capacity[d]))
 	}
 	var ask int
 	for _, n := range c.needs {
 		ask += int(n.milli) * n.count
 	}
-	add(float64(s.rows.at(slot).devices), float64(ask), float64(DeviceMilli*len(s.nodes.at(slot).devices)))
+	add(float64(s.rows.At(slot).devices), float64(ask), float64(DeviceMilli*len(s.nodes.At(slot).devices)))
 	return float32(cost)
 }
 
@@ -237,7 +241,7 @@ func (s *Snapshot) scoreOf(c *class, slot int32) *Score {
 	}
 	out := &s.scored[0]
 	s.scored = s.scored[1:]
-	*out = Score{Machine: s.nodes.at(slot).Name}
+	*out = Score{Machine: s.nodes.At(slot).Name}
 	out.Total = s.rate(c, slot, &out.Terms)
 	return out
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/musterhq/muster/placement/layers"
+	"github.com/musterhq/muster/placement/layout"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -97,32 +99,32 @@ func (f *fill) use(n *node, r *row, was int32) {
 
 // content is what a snapshot holds. It shares it with its forks, see Fork.
 type content struct {
-	slots  index[string, int32] // machine name → slot
-	nodes  table[node]          // by slot
-	rows   table[row]           // by slot
-	jobIDs index[schema.JobName, int32]
-	jobs   table[job]
-	tasks  table[task]
-	here   index[uint64, int32] // tasks of a job on a machine, see together
+	slots  layers.Index[string, int32] // machine name → slot
+	nodes  layers.Table[node]          // by slot
+	rows   layers.Table[row]           // by slot
+	jobIDs layers.Index[schema.JobName, int32]
+	jobs   layers.Table[job]
+	tasks  layers.Table[task]
+	here   layers.Index[uint64, int32] // tasks of a job on a machine, see together
 	// stopping is how many of them are.
-	stopping index[uint64, int32]
-	claims   index[uint64, int32] // tasks by job and index, see Claim
-	packages index[string, int32]
-	holders  index[int32, holders] // by package
-	kinds    index[string, int16]  // device kinds and models
-	kindred  kindred               // what relations say
-	sharing  *sharing              // nil if there is no fork
-	copied   *sharing              // what it shared before it took a copy
+	stopping layers.Index[uint64, int32]
+	claims   layers.Index[uint64, int32] // tasks by job and index, see Claim
+	packages layers.Index[string, int32]
+	holders  layers.Index[int32, holders] // by package
+	kinds    layers.Index[string, int16]  // device kinds and models
+	kindred  kindred                      // what relations say
+	sharing  *sharing                     // nil if there is no fork
+	copied   *sharing                     // what it shared before it took a copy
 }
 
 // learnt is what a snapshot has found out of its content, to be found out again
 // when it is lost. Nothing of it is shared that is written to.
 type learnt struct {
-	attributes map[string]*column
+	attributes map[string]*layout.Column
 	// reshapes counts what makes all tallies void.
 	reshapes int
-	layouts  map[string]*layout
-	peaks    []*peaks // of some of the layouts, see peaksFor
+	layouts  map[string]*layout.Layout
+	peaks    []*layout.Peaks // of some of the layouts, see peaksFor
 	typical  typical
 	classes  map[string]*class
 	rests    map[string]*Ask // see restOf
@@ -187,13 +189,13 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 	s := &Snapshot{
 		weights: DefaultWeights(),
 		content: content{
-			slots: newIndex[string, int32](len(machines)), nodes: table[node]{detach: (*node).detach},
-			jobIDs: newIndex[schema.JobName, int32](0), here: newIndex[uint64, int32](len(tasks)), stopping: newIndex[uint64, int32](0),
-			claims: newIndex[uint64, int32](0), packages: newIndex[string, int32](0), holders: newIndex[int32, holders](0), kinds: newIndex[string, int16](0),
+			slots: layers.NewIndex[string, int32](len(machines)), nodes: layers.Table[node]{Detach: (*node).detach},
+			jobIDs: layers.NewIndex[schema.JobName, int32](0), here: layers.NewIndex[uint64, int32](len(tasks)), stopping: layers.NewIndex[uint64, int32](0),
+			claims: layers.NewIndex[uint64, int32](0), packages: layers.NewIndex[string, int32](0), holders: layers.NewIndex[int32, holders](0), kinds: layers.NewIndex[string, int16](0),
 			kindred: newKindred(),
 		},
 		learnt: learnt{
-			attributes: map[string]*column{}, layouts: map[string]*layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
+			attributes: map[string]*layout.Column{}, layouts: map[string]*layout.Layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
 		},
 		budgets: map[int32]int{}, hit: map[int32]int{},
 	}
@@ -209,12 +211,12 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 	}
 	for _, allocs := range []bool{true, false} { // a task needs its alloc to be there
 		for _, t := range tasks {
-			if slot, ok := s.slots.get(t.Machine); ok && t.IsAlloc == allocs {
+			if slot, ok := s.slots.Get(t.Machine); ok && t.IsAlloc == allocs {
 				s.hold(s.taskOf(t, slot))
 			}
 		}
 	}
-	for slot := range s.nodes.len() {
+	for slot := range s.nodes.Len() {
 		s.touch(slot)
 	}
 	return s
@@ -246,22 +248,22 @@ func (s *Snapshot) forget() {
 }
 
 // Len returns the number of machines.
-func (s *Snapshot) Len() int { return s.slots.len() }
+func (s *Snapshot) Len() int { return s.slots.Len() }
 
 // SetMachine adds a machine or takes over what changed of it. What the
 // machine holds stays.
 func (s *Snapshot) SetMachine(m Machine) {
 	s.merge()
-	slot, known := s.slots.get(m.Name)
+	slot, known := s.slots.Get(m.Name)
 	layouts := s.layouts
 	if !known {
 		slot = s.newSlot()
-		s.slots.set(m.Name, slot)
-		s.nodes.edit(slot).hash = hash(m.Name)
-		s.layouts = map[string]*layout{} // which setAttribute would clear
+		s.slots.Set(m.Name, slot)
+		s.nodes.Edit(slot).hash = layout.Hash(m.Name)
+		s.layouts = map[string]*layout.Layout{} // which setAttribute would clear
 		s.forget()
 	}
-	n, r := s.nodes.edit(slot), s.rows.edit(slot)
+	n, r := s.nodes.Edit(slot), s.rows.Edit(slot)
 	reshaped := known && !sameAttributes(n.Machine, m)
 	if !known || reshaped || !sameShape(&n.Machine, &m) {
 		s.shapes++
@@ -285,7 +287,7 @@ func (s *Snapshot) SetMachine(m Machine) {
 	}
 	if !known {
 		for name, l := range layouts {
-			s.layouts[name] = l.with(slot, s.column(name), s.nodes.len(), s.seat)
+			s.layouts[name] = l.With(slot, s.column(name), s.nodes.Len(), s.seat)
 		}
 	}
 	if reshaped {
@@ -330,16 +332,16 @@ func sameAttributes(a, b Machine) bool {
 // RemoveMachine forgets a machine and what it holds.
 func (s *Snapshot) RemoveMachine(name string) {
 	s.merge()
-	slot, ok := s.slots.get(name)
+	slot, ok := s.slots.Get(name)
 	if !ok {
 		return
 	}
-	for s.nodes.at(slot).first >= 0 {
-		s.drop(s.nodes.at(slot).first)
+	for s.nodes.At(slot).first >= 0 {
+		s.drop(s.nodes.At(slot).first)
 	}
-	s.slots.remove(name)
+	s.slots.Remove(name)
 	s.setPackages(slot, nil)
-	n, r := s.nodes.edit(slot), s.rows.edit(slot)
+	n, r := s.nodes.Edit(slot), s.rows.Edit(slot)
 	s.count(n, r, -1)
 	*n, *r = node{first: -1}, row{state: stateGone, heldAt: -1}
 	for attribute := range s.attributes {
@@ -357,21 +359,21 @@ func (s *Snapshot) newSlot() int32 {
 		s.spare = s.spare[:k-1]
 		return slot
 	}
-	s.rows.add(row{state: stateGone, heldAt: -1})
-	return s.nodes.add(node{first: -1})
+	s.rows.Add(row{state: stateGone, heldAt: -1})
+	return s.nodes.Add(node{first: -1})
 }
 
 // layoutFor returns the layout for jobs that spread over an attribute.
-func (s *Snapshot) layoutFor(attribute string) *layout {
+func (s *Snapshot) layoutFor(attribute string) *layout.Layout {
 	l := s.layouts[attribute]
 	if l == nil {
-		slots := make([]int32, 0, s.slots.len())
-		for slot := range s.nodes.len() {
-			if s.rows.at(slot).state != stateGone {
+		slots := make([]int32, 0, s.slots.Len())
+		for slot := range s.nodes.Len() {
+			if s.rows.At(slot).state != stateGone {
 				slots = append(slots, slot)
 			}
 		}
-		l = newLayout(s.column(attribute), slots, s.nodes.len(), s.seat)
+		l = layout.New(s.column(attribute), slots, s.nodes.Len(), s.seat)
 		s.layouts[attribute] = l
 	}
 	return l
@@ -379,12 +381,12 @@ func (s *Snapshot) layoutFor(attribute string) *layout {
 
 // seat says which machine is in a slot.
 func (s *Snapshot) seat(slot int32) (name string, hash uint64) {
-	n := s.nodes.at(slot)
+	n := s.nodes.At(slot)
 	return n.Name, n.hash
 }
 
 func (s *Snapshot) compareSlots(a, b int32) int {
-	return cmp.Compare(s.nodes.at(a).Name, s.nodes.at(b).Name)
+	return cmp.Compare(s.nodes.At(a).Name, s.nodes.At(b).Name)
 }
 
 // SetParallel has the passes that follow do some of their work with run, which calls do with
@@ -395,7 +397,7 @@ func (s *Snapshot) SetParallel(run func(n int, do func(i int))) { s.parallel = r
 
 // recharge computes what is free on a machine from its capacity and tasks.
 func (s *Snapshot) recharge(slot int32) {
-	n, r := s.nodes.edit(slot), s.rows.edit(slot)
+	n, r := s.nodes.Edit(slot), s.rows.Edit(slot)
 	r.byLimit = vectorOf(n.Capacity)
 	r.byReserv, r.prodCPU = r.byLimit, 0
 	n.taken, n.again = n.taken[:0], n.again[:0]
@@ -410,12 +412,12 @@ func (s *Snapshot) recharge(slot int32) {
 			n.devices[u.Index].free -= int16(u.Milli)
 		}
 	}
-	for t := n.first; t >= 0; t = s.tasks.at(t).nextHere {
-		if h := s.tasks.at(t); h.alloc != nil {
-			s.tasks.edit(t).alloc = &alloc{free: h.limit}
+	for t := n.first; t >= 0; t = s.tasks.At(t).nextHere {
+		if h := s.tasks.At(t); h.alloc != nil {
+			s.tasks.Edit(t).alloc = &alloc{free: h.limit}
 		}
 	}
-	for t := n.first; t >= 0; t = s.tasks.at(t).nextHere {
+	for t := n.first; t >= 0; t = s.tasks.At(t).nextHere {
 		s.charge(t, 1)
 	}
 	s.touch(slot)
@@ -424,7 +426,7 @@ func (s *Snapshot) recharge(slot int32) {
 // touch notes that a machine changed and brings up to date what depends on
 // what is free.
 func (s *Snapshot) touch(slot int32) {
-	n, r := s.nodes.at(slot), s.rows.edit(slot)
+	n, r := s.nodes.At(slot), s.rows.Edit(slot)
 	r.ports = n.freePorts()
 	r.version++
 	s.log = append(s.log, slot)
@@ -432,10 +434,10 @@ func (s *Snapshot) touch(slot int32) {
 	s.typical.derive(n, r)
 	s.use(n, r, was)
 	for _, p := range s.peaks {
-		p.raise(slot, r.mostFree())
+		p.Raise(slot, r.mostFree())
 	}
-	if len(s.log) > 8*int(s.nodes.len())+1024 {
-		cut := len(s.log) - 4*int(s.nodes.len())
+	if len(s.log) > 8*int(s.nodes.Len())+1024 {
+		cut := len(s.log) - 4*int(s.nodes.Len())
 		s.trimmed += cut
 		s.log = append(s.log[:0], s.log[cut:]...)
 	}

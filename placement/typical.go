@@ -61,7 +61,7 @@ func (s *Snapshot) shapeOf(t *task) shape {
 		return sh
 	}
 	sh := shape{limit: t.limit}
-	for _, u := range s.nodes.at(t.slot).uses(t.devices) {
+	for _, u := range s.nodes.At(t.slot).uses(t.devices) {
 		sh.kind, sh.milli, sh.count = u.Kind, int16(u.Milli), sh.count+1
 	}
 	return sh
@@ -93,8 +93,8 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 		return
 	}
 	counts, total := asks, n
-	for id := range s.tasks.len() {
-		if h := s.tasks.at(id); h.job >= 0 && !h.claim {
+	for id := range s.tasks.Len() {
+		if h := s.tasks.At(id); h.job >= 0 && !h.claim {
 			counts[s.shapeOf(h)]++
 			total++
 		}
@@ -162,8 +162,8 @@ func (t *typical) size(a *Ask) (sum float32) {
 // deriveAll derives all machines afresh.
 func (s *Snapshot) deriveAll() {
 	s.flatten() // each machine changes
-	for slot := range s.nodes.len() {
-		s.typical.derive(s.nodes.at(slot), s.rows.edit(slot))
+	for slot := range s.nodes.Len() {
+		s.typical.derive(s.nodes.At(slot), s.rows.Edit(slot))
 	}
 	s.forget()
 }

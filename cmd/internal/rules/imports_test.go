@@ -88,8 +88,18 @@ var layers = []layer{
 		"forms of the schema (CUE, protobuf) are as low as the schema itself",
 	},
 	{
+		"placement/layers",
+		nil,
+		"lists and maps know nothing of what they hold",
+	},
+	{
+		"placement/layout",
+		nil,
+		"an order of machines knows their names and one attribute, and nothing else",
+	},
+	{
 		"placement",
-		[]string{"schema"},
+		[]string{"placement/layers", "placement/layout", "schema"},
 		"placement decides from a snapshot; who took it and who acts on it is not its business",
 	},
 	{
