@@ -177,14 +177,28 @@ func (s *Snapshot) checkAlloc(c *class, id int32) answer {
 		return lacksRAM
 	case c.limit[2] > a.free[2]:
 		return lacksDisk
-	case c.numbers != nil && !s.hasNumbers(c, t.slot) || !s.hasShared(c, id):
+	case c.numbers != nil && s.nodes.At(t.slot).ports.HasAny(c.numbers) || !s.hasShared(c, id):
 		return lacksNumber
-	case s.portsOf(c, t.slot) > s.rows.At(t.slot).ports:
+	case c.portsOn(s.nodes.At(t.slot)) > s.rows.At(t.slot).ports:
 		return lacksPorts
 	case c.needs != nil && !s.hasDevices(c, t.slot):
 		return lacksDevices
 	}
 	return fine
+}
+
+// hasShared reports whether none of the tasks in an alloc has a port in the network that they
+// share whose number the class asks for.
+func (s *Snapshot) hasShared(c *class, id int32) bool {
+	if len(c.shared) == 0 {
+		return true
+	}
+	for t := s.nodes.At(s.tasks.At(id).slot).first; t >= 0; t = s.tasks.At(t).nextHere {
+		if h := s.tasks.At(t); h.inAlloc == id && slices.ContainsFunc(c.shared, func(n uint16) bool { return slices.Contains(h.shared, n) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // checkSet says why no alloc of a set on a machine can take an ask: by the one

@@ -1,5 +1,11 @@
 package placement
 
+import (
+	"slices"
+
+	"github.com/musterhq/muster/placement/device"
+)
+
 // free returns what the ask may count on of a machine: for prod what the limits of
 // all tasks leave, for others what their reservations do (Borg §5.5).
 func (c *wants) free(r *row) *vector {
@@ -25,9 +31,9 @@ func (s *Snapshot) check(c *class, slot int32) answer {
 		return lacksRAM
 	case c.limit[2] > free[2]:
 		return lacksDisk
-	case c.numbers != nil && !s.hasNumbers(c, slot):
+	case c.numbers != nil && s.nodes.At(slot).ports.HasAny(c.numbers):
 		return lacksNumber
-	case s.portsOf(c, slot) > r.ports:
+	case c.portsOn(s.nodes.At(slot)) > r.ports:
 		return lacksPorts
 	case c.needs != nil && !s.hasDevices(c, slot):
 		return lacksDevices
@@ -74,7 +80,7 @@ func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 	if c.anyOf != nil && !anyHolds(c.anyOf, slot) {
 		return hasNoneOf
 	}
-	if c.needs != nil && !s.nodes.At(slot).exist(c.needs) {
+	if c.needs != nil && !device.Exist(s.nodes.At(slot).devices, c.needs) {
 		return hasNoDevice
 	}
 	if c.bounds != nil && !s.withinBounds(c, slot) {
@@ -84,6 +90,37 @@ func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 		return isSkewed
 	}
 	return fine
+}
+
+// portsOn returns how many ports of a machine's range the class takes.
+func (c *wants) portsOn(n *node) int32 {
+	k := c.ports
+	for _, p := range c.numbers {
+		if int(p) >= n.Ports.First && int(p) <= n.Ports.Last {
+			k++
+		}
+	}
+	return k
+}
+
+// numbersWithout reports whether nobody on a machine has a port whose number the class asks for when some
+// of its tasks have gone.
+func (s *Snapshot) numbersWithout(c *class, slot int32, gone []int32) bool {
+	if len(c.numbers) == 0 || !s.nodes.At(slot).ports.HasAny(c.numbers) {
+		return true
+	}
+	n := s.nodes.At(slot)
+	for _, p := range c.numbers {
+		if slices.Contains(n.BusyPorts, int(p)) {
+			return false
+		}
+		for id := n.first; id >= 0; id = s.tasks.At(id).nextHere {
+			if slices.Contains(s.tasks.At(id).ports, p) && !slices.Contains(gone, id) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // taintOf returns the taint of a machine that a class does not tolerate; nil for none.
@@ -115,8 +152,8 @@ func (s *Snapshot) withinBounds(c *class, slot int32) bool {
 }
 
 func (s *Snapshot) hasDevices(c *class, slot int32) bool {
-	var room [16]deviceUse
-	_, ok := pick(s.nodes.At(slot).devices, c.needs, room[:0])
+	var room [16]device.Use
+	_, ok := device.Pick(s.nodes.At(slot).devices, c.needs, room[:0])
 	return ok
 }
 

@@ -1,6 +1,10 @@
 package placement
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/musterhq/muster/placement/device"
+)
 
 // Claim holds the room on a machine that tasks on their way out will leave for
 // an ask: what it needs beyond what these still have, so that no other ask of
@@ -70,12 +74,12 @@ func (s *Snapshot) fitsWithout(c *class, slot int32, leaving []int32) bool {
 }
 
 // devicesWithout picks the class's devices where the given tasks have gone.
-func (s *Snapshot) devicesWithout(c *class, slot int32, leaving []int32) ([]deviceUse, bool) {
+func (s *Snapshot) devicesWithout(c *class, slot int32, leaving []int32) ([]device.Use, bool) {
 	after := slices.Clone(s.nodes.At(slot).devices)
 	for _, id := range leaving {
-		giveDevices(after, s.tasks.At(id).devices)
+		device.Give(after, s.tasks.At(id).devices)
 	}
-	return pick(after, c.needs, nil)
+	return device.Pick(after, c.needs, nil)
 }
 
 // claim holds what a class needs beyond what the leaving tasks still have. Whose claim it
@@ -93,8 +97,8 @@ func (s *Snapshot) claim(c *class, h task, leaving []int32) {
 		}
 		for _, has := range t.devices {
 			for i := range h.devices {
-				if u := &h.devices[i]; u.index == has.index {
-					u.milli = max(0, u.milli-has.milli)
+				if u := &h.devices[i]; u.Index == has.Index {
+					u.Milli = max(0, u.Milli-has.Milli)
 				}
 			}
 		}

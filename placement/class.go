@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/placement/layout"
 	"github.com/musterhq/muster/schema"
 )
@@ -37,7 +38,7 @@ type wants struct {
 	ports    int32    // that may have any number
 	numbers  []uint16 // of ports that ask for one; nil if none does
 	shared   []uint16 // Ask.AllocNumbers
-	needs    []need
+	needs    []device.Need
 	rules    []rule
 	anyOf    [][]rule
 	wishes   []wish
@@ -269,7 +270,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 		key: key, id: layout.Hash(key), scores: scores{epoch: -1},
 		wants: wants{
 			ask: s.restOf(a), prod: a.Priority.Prod(), lasts: lastsOf(a), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
-			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
+			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.kinds.needs(a.Devices),
 			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
 		},
 	}
@@ -285,10 +286,10 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 	}
 	c.skews = s.skewsOf(a.MaxSkew)
 	for d := range dims {
-		c.shape[d] = float32(c.limit[d]) * s.typical.scale[d]
+		c.shape[d] = float32(c.limit[d]) * s.typical.Scale[d]
 	}
 	for _, n := range c.needs {
-		c.shape[dims] += float32(int(n.milli)*n.count) * s.typical.scale[dims]
+		c.shape[dims] += float32(int(n.Milli)*n.Count) * s.typical.Scale[dims]
 	}
 	normalise(&c.shape)
 	return c

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -178,7 +180,7 @@ func (s *Snapshot) lacks(c *class, slot int32) (l lack, ok bool) {
 			l.weight += float32(short) / float32(c.limit[d])
 		}
 	}
-	return l, s.portsOf(c, slot) <= s.rows.At(slot).ports && s.hasNumbers(c, slot) && (c.needs == nil || s.hasDevices(c, slot))
+	return l, c.portsOn(s.nodes.At(slot)) <= s.rows.At(slot).ports && !s.nodes.At(slot).ports.HasAny(c.numbers) && (c.needs == nil || s.hasDevices(c, slot))
 }
 
 // withoutOne looks for the requirement without which most machines have room.
@@ -205,7 +207,7 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 	for i, b := range c.ask.PerDomain {
 		w := *c
 		w.bounds = slices.Delete(slices.Clone(c.bounds), i, i+1)
-		try("at most "+itoa(b.Max)+" per "+b.Attribute, w)
+		try("at most "+strconv.Itoa(b.Max)+" per "+b.Attribute, w)
 	}
 	for i, k := range c.skews {
 		w := *c
@@ -251,7 +253,7 @@ func (s *Snapshot) withoutAlternative(c *class, try func(what string, without cl
 			w := *c
 			w.anyOf = slices.Clone(c.anyOf)
 			if w.anyOf[i] = slices.Delete(slices.Clone(all), k, k+1); len(all) > 1 {
-				try(all[k].String()+" in anyOf["+itoa(i)+"]", w)
+				try(all[k].String()+" in anyOf["+strconv.Itoa(i)+"]", w)
 			}
 		}
 	}
@@ -339,7 +341,7 @@ func (s *Snapshot) suits(c *class, slot int32) bool {
 	if s.taintOf(c, slot) != nil {
 		return false
 	}
-	return c.needs == nil || s.nodes.At(slot).exist(c.needs)
+	return c.needs == nil || device.Exist(s.nodes.At(slot).devices, c.needs)
 }
 
 // followRefusal takes over what relations have become otherwise for what machines have

@@ -39,7 +39,7 @@ func (s *Snapshot) Fork() *Snapshot {
 		options: s.options, weights: s.weights,
 		content: content{
 			slots: s.slots.Fork(), nodes: s.nodes.Fork(), rows: s.rows.Fork(), jobIDs: s.jobIDs.Fork(), jobs: s.jobs.Fork(), tasks: s.tasks.Fork(),
-			here: s.here.Fork(), stopping: s.stopping.Fork(), claims: s.claims.Fork(), packages: s.packages.Fork(), holders: s.holders.Fork(), kinds: s.kinds.Fork(),
+			here: s.here.Fork(), stopping: s.stopping.Fork(), claims: s.claims.Fork(), packages: s.packages.Fork(), holders: s.holders.Fork(), kinds: deviceKinds{s.kinds.Fork()},
 			sharing: s.sharing,
 		},
 		learnt: learnt{
@@ -107,5 +107,6 @@ func (c *content) tables() []layers.Part {
 
 // detach gives a copy of a node lists of its own, which are written to in place.
 func (n *node) detach() {
-	n.taken, n.again, n.devices = slices.Clone(n.taken), slices.Clone(n.again), slices.Clone(n.devices)
+	n.ports.Detach()
+	n.devices = slices.Clone(n.devices)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/placement/layers"
 	"github.com/musterhq/muster/placement/layout"
 	"github.com/musterhq/muster/schema"
@@ -21,7 +22,7 @@ type task struct {
 	reserv    vector
 	ports     []uint16
 	shared    []uint16 // ports in the network that the tasks of its alloc share
-	devices   []deviceUse
+	devices   []device.Use
 	ask       *Ask
 	alloc     *alloc // of an alloc, what is left in it; else nil
 	nextHere  int32  // of its machine
@@ -48,8 +49,6 @@ type allocKey struct{ set, index int32 }
 func (s *Snapshot) allocKeyOf(name schema.TaskName) allocKey {
 	return allocKey{s.jobID(name.JobName) + 1, int32(name.Index)}
 }
-
-type deviceUse struct{ index, milli int16 }
 
 // job is the state of a job in the snapshot.
 type job struct {
@@ -155,7 +154,7 @@ func (t *task) take(ports schema.Ports, devices []DeviceUse) {
 		t.ports = append(t.ports, uint16(p.Port))
 	}
 	for _, d := range devices {
-		t.devices = append(t.devices, deviceUse{int16(d.Index), int16(d.Milli)})
+		t.devices = append(t.devices, device.Use{Index: int16(d.Index), Milli: int16(d.Milli)})
 	}
 }
 
@@ -207,7 +206,7 @@ func (s *Snapshot) exchange(id int32, h task) {
 		s.kindred.relate(h.profile, h.slot, 1)
 	}
 	*old = h
-	s.typical.stale++
+	s.typical.Changed()
 	s.charge(id, 1)
 	switch {
 	case h.alloc != nil && h.isAlloc:
@@ -238,7 +237,7 @@ func (s *Snapshot) hold(h task) {
 		s.tasks.Edit(j.first).prevOfJob = id
 	}
 	n.first, j.first = id, id
-	s.typical.stale++
+	s.typical.Changed()
 	s.ofPriority[bounded(h.priority)]++
 	s.countDomain(h.job, h.slot, 1)
 	s.kindred.relate(h.profile, h.slot, 1)
@@ -261,7 +260,7 @@ func (s *Snapshot) drop(id int32) {
 	if t.claim {
 		s.claims.Remove(together(t.job, t.index))
 	}
-	s.typical.stale++
+	s.typical.Changed()
 	s.ofPriority[bounded(t.priority)]--
 	if t.stopping {
 		s.countStopping(t.job, t.slot, false)
@@ -318,14 +317,14 @@ func (s *Snapshot) charge(id int32, sign int64) {
 	n := s.nodes.Edit(t.slot)
 	for _, p := range t.ports {
 		if sign > 0 {
-			n.takePort(int(p))
+			n.ports.Take(int(p))
 		} else {
-			n.givePort(int(p))
+			n.ports.Give(int(p))
 		}
 	}
 	for _, u := range t.devices {
-		if int(u.index) < len(n.devices) {
-			n.devices[u.index].free -= int16(sign) * u.milli
+		if int(u.Index) < len(n.devices) {
+			n.devices[u.Index].Free -= int16(sign) * u.Milli
 		}
 	}
 }

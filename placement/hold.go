@@ -346,7 +346,7 @@ func (s *Snapshot) fitsEmpty(c *class, slot int32) bool {
 			return false
 		}
 	}
-	ports := s.portsOf(c, slot)
+	ports := c.portsOn(s.nodes.At(slot))
 	return ports == 0 || n.Ports.First > 0 && int(ports) <= n.Ports.Last-n.Ports.First+1-len(n.BusyPorts)
 }
 
@@ -362,7 +362,7 @@ func (s *Snapshot) shortOf(c *class, slot int32) (short float32) {
 	if c.needs != nil && !s.hasDevices(c, slot) {
 		short++
 	}
-	if s.portsOf(c, slot) > r.ports || !s.hasNumbers(c, slot) {
+	if c.portsOn(s.nodes.At(slot)) > r.ports || s.nodes.At(slot).ports.HasAny(c.numbers) {
 		short++
 	}
 	return short

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -140,11 +141,11 @@ func Move(s *Snapshot, a Ask, from, to string) bool {
 	n := s.nodes.At(slot)
 	d := Decision{Name: a.Name, Machine: to}
 	if len(a.Ports) > 0 {
-		d.Ports = n.choosePorts(&a, 0)
+		d.Ports = a.choosePorts(&n.ports, n.Ports, 0)
 	}
 	if c.needs != nil {
-		devices, _ := pick(n.devices, c.needs, nil)
-		d.Devices = n.uses(devices)
+		devices, _ := device.Pick(n.devices, c.needs, nil)
+		d.Devices = usesOf(n.Devices, devices)
 	}
 	s.drop(id)
 	s.touch(was)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/musterhq/muster/placement/device"
+	"github.com/musterhq/muster/placement/mix"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -88,7 +90,7 @@ func (p *pass) end() {
 // enter sorts the asks into levels and learns what is typical of them.
 func (p *pass) enter(asks []Ask) {
 	s := p.snapshot
-	shapes := map[shape]int{}
+	shapes := map[mix.Shape]int{}
 	var last schema.JobName
 	var job int32 = -1
 	var same int // asks like the one before
@@ -181,9 +183,9 @@ func (p *pass) largestFirst(users []queue) {
 		return
 	}
 	for _, u := range users {
-		sortLargest(u.jobs, func(j []entry) float32 { return p.snapshot.typical.size(j[0].ask) })
+		sortLargest(u.jobs, func(j []entry) float32 { return p.snapshot.sizeOf(j[0].ask) })
 	}
-	sortLargest(users, func(u queue) float32 { return p.snapshot.typical.size(u.jobs[0][0].ask) })
+	sortLargest(users, func(u queue) float32 { return p.snapshot.sizeOf(u.jobs[0][0].ask) })
 }
 
 // sortLargest sorts a list by size, the largest first; what is of one size stays in order.
@@ -536,11 +538,11 @@ func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 	n := s.nodes.At(slot)
 	d.Machine = n.Name
 	if len(a.Ports) > 0 {
-		d.Ports = n.choosePorts(a, p.seed)
+		d.Ports = a.choosePorts(&n.ports, n.Ports, p.seed)
 	}
 	if c.needs != nil {
-		devices, _ := pick(n.devices, c.needs, nil)
-		d.Devices = n.uses(devices)
+		devices, _ := device.Pick(n.devices, c.needs, nil)
+		d.Devices = usesOf(n.Devices, devices)
 	}
 	stale := c.bounds != nil && s.stale(c, c.epoch, c.position)
 	s.put(c, a, job, slot, d)

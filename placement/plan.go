@@ -3,6 +3,7 @@ package placement
 import (
 	"slices"
 
+	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -183,7 +184,7 @@ func (x *Planned) room(s *Snapshot, c *class, slot int32, leaving []int32) Reaso
 		return ReasonVictims
 	}
 	for _, p := range x.Decision.Ports {
-		if _, taken := slices.BinarySearch(n.taken, uint16(p.Port)); !taken {
+		if !n.ports.Has(uint16(p.Port)) {
 			continue
 		}
 		if slices.Contains(n.BusyPorts, p.Port) {
@@ -197,10 +198,10 @@ func (x *Planned) room(s *Snapshot, c *class, slot int32, leaving []int32) Reaso
 	}
 	after := slices.Clone(n.devices)
 	for _, id := range leaving {
-		giveDevices(after, s.tasks.At(id).devices)
+		device.Give(after, s.tasks.At(id).devices)
 	}
 	for _, u := range x.Decision.Devices {
-		if u.Index >= len(after) || int(after[u.Index].free) < u.Milli {
+		if u.Index >= len(after) || int(after[u.Index].Free) < u.Milli {
 			return ReasonDevices
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -262,7 +263,7 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 	if r := s.rows.At(slot); r.state != stateUp || s.keptFrom(c, slot) || s.allows(c, slot, r) != fine || !s.near(c, slot, nil) {
 		return impossible
 	}
-	var after []device
+	var after []device.Device
 	if c.needs != nil {
 		after = slices.Clone(s.nodes.At(slot).devices)
 	}
@@ -270,7 +271,7 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 	var gone []int32
 	for level := int16(-1); ; {
 		if lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && s.numbersWithout(c, slot, gone) && s.unrepelled(c, slot, gone) {
-			if _, ok := pick(after, c.needs, nil); ok {
+			if _, ok := device.Pick(after, c.needs, nil); ok {
 				return max(level, 0)
 			}
 		}
@@ -295,7 +296,7 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 				lack[d] -= gain[d]
 			}
 			ports -= s.portGain(t)
-			giveDevices(after, t.devices)
+			device.Give(after, t.devices)
 			if c.numbers != nil || c.kin != nil {
 				gone = append(gone, id)
 			}
@@ -369,15 +370,7 @@ func (s *Snapshot) deficit(c *class, slot int32) (lack vector, ports int) {
 	for d := range dims {
 		lack[d] = c.limit[d] - free[d]
 	}
-	return lack, int(s.portsOf(c, slot) - r.ports)
-}
-
-func giveDevices(devices []device, uses []deviceUse) {
-	for _, u := range uses {
-		if int(u.index) < len(devices) {
-			devices[u.index].free += u.milli
-		}
-	}
+	return lack, int(c.portsOn(s.nodes.At(slot)) - r.ports)
 }
 
 // evict carries out an eviction: the victims go, the task takes their place,

@@ -1,6 +1,8 @@
 package placement
 
-import "github.com/musterhq/muster/schema"
+import (
+	"github.com/musterhq/muster/schema"
+)
 
 // HasRoom reports whether a task could stay on the machine that holds it if its
 // limit were to. What the machine, or the task's alloc, has free for the task is

@@ -3,6 +3,7 @@ package placement
 import (
 	"math"
 
+	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/placement/layout"
 )
 
@@ -86,10 +87,10 @@ func (s *Snapshot) packing(c *class, slot int32, t *Terms) float32 {
 	less := s.lessWorth(c, n, r)
 	var room, stranded, shape, open, headroom, mix float32
 	var tight float32
-	if s.typical.steady {
-		room, tight = -w.Room*less, -w.SteadyTight*max(s.left(c, r, &s.typical.tight), 0)
+	if s.typical.Steady {
+		room, tight = -w.Room*less, -w.SteadyTight*max(s.left(c, r, &s.typical.Tight), 0)
 	} else {
-		tight = -w.Tight * s.left(c, r, &s.typical.scale)
+		tight = -w.Tight * s.left(c, r, &s.typical.Scale)
 		u := &r.unit
 		stranded = w.Stranded * less
 		shape = w.Shape * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
@@ -121,24 +122,19 @@ const packingScale = 8
 // lessWorth returns how much less worth what is free on a machine is after a placement:
 // of what is stranded, how much more it is, with the sign turned.
 func (s *Snapshot) lessWorth(c *class, n *node, r *row) float32 {
-	free := vector{max(r.byReserv[0]-c.limit[0], 0), max(r.byReserv[1]-c.limit[1], 0), max(r.byReserv[2]-c.limit[2], 0)}
+	free := [dims]int64{max(r.byReserv[0]-c.limit[0], 0), max(r.byReserv[1]-c.limit[1], 0), max(r.byReserv[2]-c.limit[2], 0)}
 	devices, whole := n.devices, r.devices
-	var after [16]device
+	var after [16]device.Device
 	if c.needs != nil && len(devices) <= len(after) {
-		var room [16]deviceUse
-		chosen, _ := pick(devices, c.needs, room[:0])
+		var room [16]device.Use
+		chosen, _ := device.Pick(devices, c.needs, room[:0])
 		devices = after[:copy(after[:], devices)]
 		for _, u := range chosen {
-			devices[u.index].free -= u.milli
-			whole -= int32(u.milli)
+			devices[u.Index].Free -= u.Milli
+			whole -= int32(u.Milli)
 		}
 	}
-	var worth float32
-	if s.typical.steady {
-		worth, _ = s.typical.room(&free, devices, r.fits)
-	} else {
-		worth, _ = s.typical.strand(&free, devices, whole, r.fits)
-	}
+	worth, _ := s.typical.Value(&free, devices, whole, r.fits)
 	return r.worth - worth
 }
 
@@ -162,7 +158,7 @@ func (s *Snapshot) leftover(c *class, slot int32) float32 {
 	if s.largest[dims] > 0 {
 		whole := s.rows.At(slot).devices
 		for _, n := range c.needs {
-			whole -= int32(n.milli) * int32(n.count)
+			whole -= int32(n.Milli) * int32(n.Count)
 		}
 		left += float32(whole) / float32(s.largest[dims])
 	}
@@ -185,7 +181,7 @@ func (s *Snapshot) alignment(c *class, slot int32) float32 {
 	}
 	var devices int
 	for _, n := range c.needs {
-		devices += int(n.milli) * n.count
+		devices += int(n.Milli) * n.Count
 	}
 	add(dims, float64(devices), float64(r.devices))
 	if s.options.Policy == DotProduct {
@@ -213,7 +209,7 @@ func (s *Snapshot) marginalCost(c *class, slot int32) float32 {
 	}
 	var ask int
 	for _, n := range c.needs {
-		ask += int(n.milli) * n.count
+		ask += int(n.Milli) * n.Count
 	}
 	add(float64(s.rows.At(slot).devices), float64(ask), float64(DeviceMilli*len(s.nodes.At(slot).devices)))
 	return float32(cost)

@@ -4,14 +4,16 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/placement/layers"
 	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/mix"
+	"github.com/musterhq/muster/placement/ports"
 	"github.com/musterhq/muster/schema"
 )
 
-// dims is the number of scalar dimensions: CPU, RAM and disk, in the order of
-// schema.Dimensions.
-const dims = 3
+// dims is the number of scalar dimensions, see mix.Dims.
+const dims = mix.Dims
 
 type vector [dims]int64
 
@@ -111,7 +113,7 @@ type content struct {
 	claims   layers.Index[uint64, int32] // tasks by job and index, see Claim
 	packages layers.Index[string, int32]
 	holders  layers.Index[int32, holders] // by package
-	kinds    layers.Index[string, int16]  // device kinds and models
+	kinds    deviceKinds                  // device kinds and models
 	kindred  kindred                      // what relations say
 	sharing  *sharing                     // nil if there is no fork
 	copied   *sharing                     // what it shared before it took a copy
@@ -125,7 +127,7 @@ type learnt struct {
 	reshapes int
 	layouts  map[string]*layout.Layout
 	peaks    []*layout.Peaks // of some of the layouts, see peaksFor
-	typical  typical
+	typical  mix.Typical
 	classes  map[string]*class
 	rests    map[string]*Ask // see restOf
 	// remembered is what the classes keep, in candidates; see classBudget.
@@ -150,7 +152,7 @@ type row struct {
 
 	prodCPU int64             // limits of prod tasks
 	unit    [dims + 1]float32 // direction of what is free, length 1; devices last
-	worth   float32           // of what is free: typical.room in a steady cell, else typical.strand
+	worth   float32           // of what is free, see typical.value
 	fits    uint32            // typical asks that fit, as bits
 	devices int32             // free thousandths of all devices
 	counted vector            // what of the machine is counted in Snapshot.used
@@ -169,18 +171,11 @@ const (
 // node is what a scan rarely reads of a machine.
 type node struct {
 	Machine
-	hash    uint64   // of its name
-	first   int32    // of its tasks, or -1
-	taken   []uint16 // ports, sorted
-	again   []uint16 // those of taken that have more than one holder, once for each more; sorted
-	devices []device
+	hash    uint64 // of its name
+	first   int32  // of its tasks, or -1
+	ports   ports.Book
+	devices []device.Device
 	holds   []int32 // packages, sorted
-}
-
-// device is one device of a node.
-type device struct {
-	kind, model int16
-	free        int16 // thousandths
 }
 
 // NewSnapshot returns the snapshot of the given machines and tasks. A task on
@@ -191,7 +186,7 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 		content: content{
 			slots: layers.NewIndex[string, int32](len(machines)), nodes: layers.Table[node]{Detach: (*node).detach},
 			jobIDs: layers.NewIndex[schema.JobName, int32](0), here: layers.NewIndex[uint64, int32](len(tasks)), stopping: layers.NewIndex[uint64, int32](0),
-			claims: layers.NewIndex[uint64, int32](0), packages: layers.NewIndex[string, int32](0), holders: layers.NewIndex[int32, holders](0), kinds: layers.NewIndex[string, int16](0),
+			claims: layers.NewIndex[uint64, int32](0), packages: layers.NewIndex[string, int32](0), holders: layers.NewIndex[int32, holders](0), kinds: deviceKinds{layers.NewIndex[string, int16](0)},
 			kindred: newKindred(),
 		},
 		learnt: learnt{
@@ -271,7 +266,7 @@ func (s *Snapshot) SetMachine(m Machine) {
 	s.count(n, r, -1)
 	n.Machine = m
 	r.state, r.minPriority = stateOf(m), minPriority(m.Conditions)
-	s.setDevices(slot)
+	n.devices = s.kinds.list(n.devices[:0], n.Devices)
 	r.devices = 0
 	s.count(n, r, 1)
 	s.setPackages(slot, m.Packages)
@@ -400,16 +395,16 @@ func (s *Snapshot) recharge(slot int32) {
 	n, r := s.nodes.Edit(slot), s.rows.Edit(slot)
 	r.byLimit = vectorOf(n.Capacity)
 	r.byReserv, r.prodCPU = r.byLimit, 0
-	n.taken, n.again = n.taken[:0], n.again[:0]
+	n.ports.Reset()
 	for _, p := range n.BusyPorts {
-		n.takePort(p)
+		n.ports.Take(p)
 	}
 	for i := range n.devices {
-		n.devices[i].free = DeviceMilli
+		n.devices[i].Free = DeviceMilli
 	}
 	for _, u := range n.BusyDevices {
 		if u.Index < len(n.devices) {
-			n.devices[u.Index].free -= int16(u.Milli)
+			n.devices[u.Index].Free -= int16(u.Milli)
 		}
 	}
 	for t := n.first; t >= 0; t = s.tasks.At(t).nextHere {
@@ -427,11 +422,11 @@ func (s *Snapshot) recharge(slot int32) {
 // what is free.
 func (s *Snapshot) touch(slot int32) {
 	n, r := s.nodes.At(slot), s.rows.Edit(slot)
-	r.ports = n.freePorts()
+	r.ports = n.ports.Free(n.Ports.First, n.Ports.Last)
 	r.version++
 	s.log = append(s.log, slot)
 	was := r.devices
-	s.typical.derive(n, r)
+	s.derive(n, r)
 	s.use(n, r, was)
 	for _, p := range s.peaks {
 		p.Raise(slot, r.mostFree())
@@ -445,35 +440,3 @@ func (s *Snapshot) touch(slot int32) {
 
 // now returns the position in the log up to which everything has happened.
 func (s *Snapshot) now() int { return s.trimmed + len(s.log) }
-
-func (n *node) freePorts() int32 {
-	if n.Ports.First == 0 {
-		return 0
-	}
-	from, _ := slices.BinarySearch(n.taken, uint16(n.Ports.First))
-	to, last := slices.BinarySearch(n.taken, uint16(n.Ports.Last))
-	if last {
-		to++
-	}
-	return int32(n.Ports.Last - n.Ports.First + 1 - (to - from))
-}
-
-// takePort gives a port one holder more: a task, or another program.
-func (n *node) takePort(p int) {
-	at, held := slices.BinarySearch(n.taken, uint16(p))
-	if !held {
-		n.taken = slices.Insert(n.taken, at, uint16(p))
-		return
-	}
-	at, _ = slices.BinarySearch(n.again, uint16(p))
-	n.again = slices.Insert(n.again, at, uint16(p))
-}
-
-// givePort takes one holder from a port.
-func (n *node) givePort(p int) {
-	if at, more := slices.BinarySearch(n.again, uint16(p)); more {
-		n.again = slices.Delete(n.again, at, at+1)
-	} else if at, held := slices.BinarySearch(n.taken, uint16(p)); held {
-		n.taken = slices.Delete(n.taken, at, at+1)
-	}
-}

@@ -3,6 +3,8 @@ package placement
 import (
 	"math"
 	"slices"
+
+	"github.com/musterhq/muster/placement/device"
 )
 
 // searchSteps bounds the search for the least eviction on one machine. Cells
@@ -22,7 +24,7 @@ type search struct {
 	best    []int32
 	cost    evictionCost
 	steps   int
-	devices []device
+	devices []device.Device
 	most    int16 // disruptions beyond budgets
 	gangs   gangs
 }
@@ -178,9 +180,9 @@ func (f *search) devicesFit(without []int32) bool {
 	}
 	f.devices = append(f.devices[:0], f.s.nodes.At(f.slot).devices...)
 	for _, id := range without {
-		giveDevices(f.devices, f.s.tasks.At(id).devices)
+		device.Give(f.devices, f.s.tasks.At(id).devices)
 	}
-	_, ok := pick(f.devices, f.c.needs, nil)
+	_, ok := device.Pick(f.devices, f.c.needs, nil)
 	return ok
 }
 

@@ -98,8 +98,23 @@ var layers = []layer{
 		"an order of machines knows their names and one attribute, and nothing else",
 	},
 	{
+		"placement/ports",
+		nil,
+		"which ports are taken is a question to one machine",
+	},
+	{
+		"placement/device",
+		nil,
+		"which devices are chosen is a question to one machine",
+	},
+	{
+		"placement/mix",
+		[]string{"placement/device"},
+		"what asks are typical is found out of amounts and devices alone",
+	},
+	{
 		"placement",
-		[]string{"placement/layers", "placement/layout", "schema"},
+		[]string{"placement/device", "placement/layers", "placement/layout", "placement/mix", "placement/ports", "schema"},
 		"placement decides from a snapshot; who took it and who acts on it is not its business",
 	},
 	{
