@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"maps"
 	"math"
 
 	"github.com/musterhq/muster/schema"
@@ -8,6 +9,29 @@ import (
 
 // unbounded is the budget of a job that has none.
 const unbounded = math.MaxInt
+
+// disruption is what evictions of a pass disrupt, and may.
+type disruption struct {
+	budgets map[int32]int // by job, as far as they were asked for
+	// budgetOf returns the budget of a job; nil for none. See SetBudgets.
+	budgetOf func(schema.JobName) (int, bool)
+	bounded  bool          // any job has one, as far as they were asked for
+	hit      map[int32]int // victims of this pass, by job
+	// ganged is true once a task has gone in this pass whose job goes together: the rest of
+	// that costs nothing any more.
+	ganged bool
+}
+
+// fork returns what a fork begins with: no task has gone yet.
+func (d *disruption) fork() disruption {
+	return disruption{budgets: maps.Clone(d.budgets), budgetOf: d.budgetOf, bounded: d.bounded, hit: map[int32]int{}}
+}
+
+// begin begins a pass.
+func (d *disruption) begin() {
+	clear(d.hit)
+	d.ganged = false
+}
 
 // SetBudgets says how many tasks of a job may still be disrupted, and whether
 // there is a bound at all. Tasks beyond it are evicted only where no others make

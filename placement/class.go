@@ -271,15 +271,15 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 		wants: wants{
 			ask: s.restOf(a), prod: a.Priority.Prod(), lasts: lastsOf(a), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
 			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.kinds.needs(a.Devices),
-			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
+			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packages.NumbersOf(a.Packages), shared: narrow(a.AllocNumbers),
 		},
 	}
-	c.rules = s.rulesOf(a.Constraints)
+	c.rules = rulesOf(a.Constraints, s.column)
 	for _, all := range a.AnyOf {
-		c.anyOf = append(c.anyOf, s.rulesOf(all))
+		c.anyOf = append(c.anyOf, rulesOf(all, s.column))
 	}
 	for _, w := range a.Preferences {
-		c.wishes = append(c.wishes, wish{s.rule(w.Constraint), float32(min(max(w.Weight, -100), 100)) / 100})
+		c.wishes = append(c.wishes, wish{rulesOf([]Constraint{w.Constraint}, s.column)[0], float32(min(max(w.Weight, -100), 100)) / 100})
 	}
 	for _, l := range a.PerDomain {
 		c.bounds = append(c.bounds, bound{s.column(l.Attribute), int32(l.Max), l.Attribute == MachineAttribute})
@@ -321,7 +321,7 @@ func (s *Snapshot) update(c *class) {
 	}
 	c.position = s.now()
 	if c.removals != s.removals {
-		s.rankAll(c)
+		c.rankAll(s.removals)
 	}
 }
 
@@ -374,7 +374,7 @@ func (s *Snapshot) examine(c *class) {
 	for b := range c.blocks {
 		c.findBest(&c.blocks[b])
 	}
-	s.rankAll(c)
+	c.rankAll(s.removals)
 	s.scoredSkew(c)
 }
 
@@ -403,7 +403,7 @@ func (s *Snapshot) examineAll(c *class) {
 	for b := range c.blocks {
 		c.findBest(&c.blocks[b])
 	}
-	s.rankAll(c)
+	c.rankAll(s.removals)
 	s.scoredSkew(c)
 }
 
@@ -438,7 +438,7 @@ func (s *Snapshot) rescore(c *class, i int32) {
 	default:
 		return
 	}
-	s.rank(c, int32(k))
+	c.rank(int32(k))
 }
 
 // countCandidate counts a candidate that has room now, or none any more.

@@ -39,14 +39,14 @@ func (s *Snapshot) Fork() *Snapshot {
 		options: s.options, weights: s.weights,
 		content: content{
 			slots: s.slots.Fork(), nodes: s.nodes.Fork(), rows: s.rows.Fork(), jobIDs: s.jobIDs.Fork(), jobs: s.jobs.Fork(), tasks: s.tasks.Fork(),
-			here: s.here.Fork(), stopping: s.stopping.Fork(), claims: s.claims.Fork(), packages: s.packages.Fork(), holders: s.holders.Fork(), kinds: deviceKinds{s.kinds.Fork()},
+			here: s.here.Fork(), stopping: s.stopping.Fork(), claims: s.claims.Fork(), packages: s.packages.Fork(), kinds: deviceKinds{s.kinds.Fork()},
 			sharing: s.sharing,
 		},
 		learnt: learnt{
 			attributes: maps.Clone(s.attributes), layouts: maps.Clone(s.layouts), typical: s.typical,
 			classes: map[string]*class{}, rests: map[string]*Ask{},
 		},
-		spare: slices.Clone(s.spare), holding: holding{slices.Clone(s.holds), s.time, s.ends}, budgets: maps.Clone(s.budgets), hit: map[int32]int{}, budgetOf: s.budgetOf, parallel: s.parallel, bounded: s.bounded, largest: s.largest,
+		spare: slices.Clone(s.spare), holding: holding{slices.Clone(s.holds), s.time, s.ends}, disruption: s.disruption.fork(), parallel: s.parallel, largest: s.largest,
 		forked: true, trimmed: s.now(), epoch: s.epoch, ofPriority: s.ofPriority, removals: s.removals, passes: s.passes, fill: s.fill,
 	}
 	f.kindred = s.kindred.fork(f.column)
@@ -102,7 +102,7 @@ func (s *Snapshot) flatten() {
 }
 
 func (c *content) tables() []layers.Part {
-	return append(c.kindred.tables(), &c.slots, &c.nodes, &c.rows, &c.jobIDs, &c.jobs, &c.tasks, &c.here, &c.stopping, &c.claims, &c.packages, &c.holders, &c.kinds)
+	return append(append(c.kindred.tables(), c.packages.Parts()...), &c.slots, &c.nodes, &c.rows, &c.jobIDs, &c.jobs, &c.tasks, &c.here, &c.stopping, &c.claims, &c.kinds)
 }
 
 // detach gives a copy of a node lists of its own, which are written to in place.

@@ -241,6 +241,57 @@ func (s *Snapshot) sample(c *class, enough int) {
 	c.lenient = false
 }
 
+// favoured returns machines of which few others have something that a class wishes for:
+// they hold a package, meet a preference, or have tasks near which it prefers to be. A sample of all machines could have none.
+func (s *Snapshot) favoured(c *class) (slots []int32) {
+	for _, p := range c.packages {
+		slots = s.packages.Rare(p, slots)
+	}
+	for i := range c.wishes {
+		w := &c.wishes[i]
+		before := len(slots)
+		for at := range w.column.At {
+			slot := int32(at)
+			if s.rows.At(slot).state != stateUp || w.holds(slot) != (w.weight > 0) {
+				continue
+			}
+			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(w.column.At) {
+				slots = slots[:before] // a sample has enough of them
+				break
+			}
+		}
+	}
+	if c.kin != nil {
+		slots = s.likely(c.kin, slots)
+	}
+	return slots
+}
+
+// rareShare: what one in so many machines has is rare.
+const rareShare = 16
+
+// likely appends machines of which few others are where a class prefers to be.
+func (s *Snapshot) likely(k *kin, slots []int32) []int32 {
+	for i := range k.prefers {
+		t := &k.prefers[i]
+		if t.apart {
+			continue
+		}
+		before := len(slots)
+		for at, v := range t.column.At {
+			slot := int32(at)
+			if v == 0 || s.rows.At(slot).state != stateUp || s.kindred.pickedIn(t, v, nil) == 0 {
+				continue
+			}
+			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(t.column.At) {
+				slots = slots[:before]
+				break
+			}
+		}
+	}
+	return slots
+}
+
 // bestOf is the two best of the machines that were looked at.
 type bestOf struct {
 	layout        *layout.Layout

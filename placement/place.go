@@ -56,8 +56,7 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	}
 	s.merge()
 	s.passes++
-	clear(s.hit)
-	s.ganged = false
+	s.disruption.begin()
 	s.small = s.slots.Len() <= smallCell && len(asks)*s.slots.Len() <= smallPass
 	s.tasks.Reserve(len(asks) - len(s.unused))
 	s.here.Reserve(len(asks))
@@ -511,7 +510,7 @@ func (s *Snapshot) top(c *class) (first, second int32) {
 	tried := int32(-1)
 	var best rank
 	for n := 0; ; n++ {
-		first, second = s.best(c)
+		first, second = c.best(s.openDomains(c))
 		if first < 0 || c.seen[first] == s.rows.At(c.slots[first]).version {
 			break
 		}

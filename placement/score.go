@@ -5,6 +5,7 @@ import (
 
 	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/packages"
 )
 
 // infeasible is the score of a machine that has no room.
@@ -34,7 +35,7 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 		}
 	}
 	if len(c.packages) > 0 {
-		packages := -w.Packages * s.nodes.At(slot).lacking(c.packages)
+		packages := -w.Packages * packages.Lacking(s.nodes.At(slot).holds, c.packages)
 		if total += packages; t != nil {
 			t.Packages = packages
 		}

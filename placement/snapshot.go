@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/placement/layers"
 	"github.com/musterhq/muster/placement/layout"
 	"github.com/musterhq/muster/placement/mix"
+	"github.com/musterhq/muster/placement/packages"
 	"github.com/musterhq/muster/placement/ports"
 	"github.com/musterhq/muster/schema"
 )
@@ -31,21 +32,13 @@ type Snapshot struct {
 	content
 	learnt
 
-	spare   []int32       // slots of removed machines
-	unused  []int32       // of tasks
-	budgets map[int32]int // by job, as far as they were asked for
-	// budgetOf returns the budget of a job; nil for none. See SetBudgets.
-	budgetOf func(schema.JobName) (int, bool)
+	spare    []int32                     // slots of removed machines
+	unused   []int32                     // of tasks
 	parallel func(n int, do func(i int)) // nil for none, see SetParallel
 	// looked counts the machines that lone asks looked at ahead of their turn, and
 	// lookedAgain those at which they did so again, since they had changed: the conflicts.
 	looked, lookedAgain int
-	hit                 map[int32]int // victims of this pass, by job
-	bounded             bool          // any job has one, as far as they were asked for
-	// ganged is true once a task has gone in this pass whose job goes together: the rest of
-	// that costs nothing any more.
-	ganged  bool
-	largest [dims + 1]int64 // of any machine there was, devices last
+	largest             [dims + 1]int64 // of any machine there was, devices last
 
 	// log lists the slots that changed, oldest first; entry i has the
 	// absolute position trimmed+i. Scores are brought up to date from it.
@@ -58,6 +51,7 @@ type Snapshot struct {
 	passes     int
 	forked     bool // it began as a fork
 	small      bool // the pass is so small that it examines all machines for each ask
+	disruption
 	holding
 	fill
 }
@@ -111,12 +105,11 @@ type content struct {
 	// stopping is how many of them are.
 	stopping layers.Index[uint64, int32]
 	claims   layers.Index[uint64, int32] // tasks by job and index, see Claim
-	packages layers.Index[string, int32]
-	holders  layers.Index[int32, holders] // by package
-	kinds    deviceKinds                  // device kinds and models
-	kindred  kindred                      // what relations say
-	sharing  *sharing                     // nil if there is no fork
-	copied   *sharing                     // what it shared before it took a copy
+	packages packages.Held
+	kinds    deviceKinds // device kinds and models
+	kindred  kindred     // what relations say
+	sharing  *sharing    // nil if there is no fork
+	copied   *sharing    // what it shared before it took a copy
 }
 
 // learnt is what a snapshot has found out of its content, to be found out again
@@ -186,13 +179,13 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 		content: content{
 			slots: layers.NewIndex[string, int32](len(machines)), nodes: layers.Table[node]{Detach: (*node).detach},
 			jobIDs: layers.NewIndex[schema.JobName, int32](0), here: layers.NewIndex[uint64, int32](len(tasks)), stopping: layers.NewIndex[uint64, int32](0),
-			claims: layers.NewIndex[uint64, int32](0), packages: layers.NewIndex[string, int32](0), holders: layers.NewIndex[int32, holders](0), kinds: deviceKinds{layers.NewIndex[string, int16](0)},
+			claims: layers.NewIndex[uint64, int32](0), packages: packages.NewHeld(), kinds: deviceKinds{layers.NewIndex[string, int16](0)},
 			kindred: newKindred(),
 		},
 		learnt: learnt{
 			attributes: map[string]*layout.Column{}, layouts: map[string]*layout.Layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
 		},
-		budgets: map[int32]int{}, hit: map[int32]int{},
+		disruption: disruption{budgets: map[int32]int{}, hit: map[int32]int{}},
 	}
 	s.kindred.column = s.column
 	// Slots follow the layout of the usual class, so that a scan reads memory
@@ -269,7 +262,7 @@ func (s *Snapshot) SetMachine(m Machine) {
 	n.devices = s.kinds.list(n.devices[:0], n.Devices)
 	r.devices = 0
 	s.count(n, r, 1)
-	s.setPackages(slot, m.Packages)
+	n.holds = s.packages.Set(slot, n.holds, m.Packages, s.holdsOf)
 	for d, v := range vectorOf(m.Capacity) {
 		s.largest[d] = max(s.largest[d], v)
 	}
@@ -335,7 +328,7 @@ func (s *Snapshot) RemoveMachine(name string) {
 		s.drop(s.nodes.At(slot).first)
 	}
 	s.slots.Remove(name)
-	s.setPackages(slot, nil)
+	s.packages.Set(slot, s.nodes.At(slot).holds, nil, s.holdsOf)
 	n, r := s.nodes.Edit(slot), s.rows.Edit(slot)
 	s.count(n, r, -1)
 	*n, *r = node{first: -1}, row{state: stateGone, heldAt: -1}
@@ -358,6 +351,39 @@ func (s *Snapshot) newSlot() int32 {
 	return s.nodes.Add(node{first: -1})
 }
 
+// column returns the column of an attribute, made when first asked for.
+func (s *Snapshot) column(name string) *layout.Column {
+	c := s.attributes[name]
+	if c == nil {
+		c = layout.NewColumn(s.nodes.Len())
+		s.attributes[name] = c
+		for slot := range s.nodes.Len() {
+			if s.rows.At(slot).state != stateGone {
+				c.Set(slot, attributeOf(&s.nodes.At(slot).Machine, name))
+			}
+		}
+	}
+	return c
+}
+
+// setAttribute takes over the value that a machine has of an attribute for which
+// there is a column.
+func (s *Snapshot) setAttribute(name string, slot int32, value string) {
+	c := s.attributes[name]
+	if int(slot) < len(c.At) && c.Values[c.At[slot]] == value {
+		return
+	}
+	if c.IsShared() { // layouts and classes were made of it
+		c = c.Copied()
+		s.attributes[name] = c
+		s.kindred.columns = nil
+		clear(s.layouts)
+		s.forget()
+		s.reshapes++
+	}
+	c.Set(slot, value)
+}
+
 // layoutFor returns the layout for jobs that spread over an attribute.
 func (s *Snapshot) layoutFor(attribute string) *layout.Layout {
 	l := s.layouts[attribute]
@@ -372,6 +398,15 @@ func (s *Snapshot) layoutFor(attribute string) *layout.Layout {
 		s.layouts[attribute] = l
 	}
 	return l
+}
+
+// holdsOf returns the packages of each machine, in the order of the slots.
+func (s *Snapshot) holdsOf(yield func(slot int32, holds []int32) bool) {
+	for slot := range s.nodes.Len() {
+		if !yield(slot, s.nodes.At(slot).holds) {
+			return
+		}
+	}
 }
 
 // seat says which machine is in a slot.

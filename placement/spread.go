@@ -106,7 +106,7 @@ func (s *Snapshot) Uneven(a Ask, machine string) (Uneven, bool) {
 	c := s.single(&a)
 	c.epoch, c.cursor = s.epoch, -1
 	s.examine(c)
-	first, _ := s.best(c)
+	first, _ := c.best(s.openDomains(c))
 	if first < 0 {
 		return Uneven{}, false
 	}
@@ -215,13 +215,14 @@ func (s *Snapshot) isCandidate(c *class, slot int32) bool {
 	return ok
 }
 
-// mayRank reports whether the domain of a block may get one task more.
-func (s *Snapshot) mayRank(c *class, block int32) bool {
+// openDomains returns which domains may get one task more, of those by which candidates are
+// ranked; nil for all.
+func (s *Snapshot) openDomains(c *class) []bool {
 	if c.ranked == nil {
-		return true
+		return nil
 	}
 	s.weigh(c, c.ranked)
-	return c.ranked.open[c.blocks[block].Domain]
+	return c.ranked.open
 }
 
 // feasibleNow returns how many of the machines that were examined have room.

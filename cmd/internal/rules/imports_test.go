@@ -108,13 +108,18 @@ var layers = []layer{
 		"which devices are chosen is a question to one machine",
 	},
 	{
+		"placement/packages",
+		[]string{"placement/layers"},
+		"which machines hold what is asked for by its number",
+	},
+	{
 		"placement/mix",
 		[]string{"placement/device"},
 		"what asks are typical is found out of amounts and devices alone",
 	},
 	{
 		"placement",
-		[]string{"placement/device", "placement/layers", "placement/layout", "placement/mix", "placement/ports", "schema"},
+		[]string{"placement/device", "placement/layers", "placement/layout", "placement/mix", "placement/packages", "placement/ports", "schema"},
 		"placement decides from a snapshot; who took it and who acts on it is not its business",
 	},
 	{
