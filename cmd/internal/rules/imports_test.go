@@ -208,6 +208,11 @@ var layers = []layer{
 		"what happens in a cell that is played is decided by the master, and by nothing that plays",
 	},
 	{
+		"reconciler/replay",
+		[]string{"reconciler", "reconciler/model", "reconciler/plan", "schema"},
+		"what a log is compared with is decided by the master, and by nothing that plays",
+	},
+	{
 		"reconciler/history",
 		[]string{"reconciler/checkpoint", "reconciler/plan", "schema", "schema/atomicfile"},
 		"what happened is compared with what was planned by what events say, and by nothing of the master",
