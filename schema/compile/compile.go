@@ -119,6 +119,7 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 		}
 	}
 	blameOnce(out.Packages)
+	warnOnce(out.Packages)
 	c.forget(tree)
 	return out, nil
 }
@@ -172,6 +173,33 @@ func (c *Compiler) forgetLarge() {
 	}
 	if dropped {
 		debug.FreeOSMemory() // it was much, and the next commit may be long in coming
+	}
+}
+
+// warnOnce reports a former name in a library once, in the package that it stands in, and
+// not in each that makes objects from it.
+func warnOnce(packages []schema.CompiledPackage) {
+	home := map[string]*schema.CompiledPackage{}
+	for i := range packages {
+		home[packages[i].Dir] = &packages[i]
+	}
+	said := map[schema.Position]bool{}
+	for i := range packages {
+		p := &packages[i]
+		elsewhere := func(d schema.Diagnostic) bool { return d.Rule == schema.RuleDeprecated && dirOf(d) != p.Dir }
+		if !slices.ContainsFunc(p.Diagnostics, elsewhere) {
+			continue
+		}
+		all := p.Diagnostics // the cache's: it must not be changed
+		p.Diagnostics = slices.DeleteFunc(slices.Clone(all), elsewhere)
+		for _, d := range all {
+			if !elsewhere(d) || said[d.Position] {
+				continue
+			}
+			said[d.Position] = true
+			to := cmp.Or(home[dirOf(d)], p)
+			to.Diagnostics = append(slices.Clip(to.Diagnostics), d)
+		}
 	}
 }
 
