@@ -392,7 +392,7 @@ func (c *Cell) patience() time.Duration {
 		if r.Rollout == nil || r.Rollout.Failed != "" || want == nil {
 			continue
 		}
-		wait := time.Duration(want.Update.MinHealthySeconds+want.Update.ProgressSeconds) * time.Second
+		wait := time.Duration(want.Update.MinHealthySeconds+want.Update.ProgressDeadline()) * time.Second
 		if want.Update.Canary != nil {
 			wait += time.Duration(want.Update.Canary.WaitSeconds) * time.Second
 		}
