@@ -140,10 +140,13 @@ leaks: ## make and remove 1,000 networks of tasks, after which nothing may be le
 UPDATES = 100
 REQUESTS ?= 0
 CLIENTS ?= 1
+SERVICEKILLS ?= 20
 MACHINES = 50
-services: ## count failed requests, REQUESTS or more by CLIENTS on each of two machines, in UPDATES rolling updates of 10 tasks, and measure how long MACHINES take to send to a new one
-	go test -count=1 -v -timeout 4h -run '^TestServiceUpdates$$' ./cmd/internal/e2e -services.updates $(UPDATES) -services.tasks 10 -services.requests $(REQUESTS) -services.clients $(CLIENTS)
-	go test -count=1 -v -run '^TestServiceDelay$$' ./cmd/internal/e2e -services.updates 8 -services.machines $(MACHINES)
+SERVICE = go test -count=1 -v -timeout 4h -run '^TestService$$' ./cmd/internal/e2e -services.clients $(CLIENTS)
+services: ## count failed requests, REQUESTS or more by CLIENTS on each of two machines, in UPDATES rolling updates of 10 tasks; in drains, preemptions, moves, other changes, and while agents and masters are killed SERVICEKILLS times, in ROUNDS rounds; and measure how long MACHINES take to send to a new one
+	$(SERVICE) -services.only '^rolling updates$$' -services.updates $(UPDATES) -services.tasks 10 -services.requests $(REQUESTS)
+	$(SERVICE) -services.whole -services.rounds $(ROUNDS) -services.kills $(SERVICEKILLS) -services.seed $$(date +%s)
+	go test -count=1 -v -run '^TestServiceDelay$$' ./cmd/internal/e2e -services.versions 8 -services.machines $(MACHINES)
 
 generate: ## write what is generated: protobuf code, references, golden lists
 	go generate ./...
