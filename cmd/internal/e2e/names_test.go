@@ -25,8 +25,13 @@ func TestHostileNames(t *testing.T) {
 	}
 	services := ""
 	for _, of := range [][3]string{
-		{"front", "crew", "tier=front"}, {"web", "svc", "tier=web"}, {"svc", "svc", "tier=svc"}, {"0-0", "0", "tier=0"}, {long, long, "tier=" + long},
-		{"all", "svc", "muster/job notin (nothing)"}, {"everybody", "crew", "muster/user notin (nobody)"},
+		{"front", "crew", "tier=front"},
+		{"web", "svc", "tier=web"},
+		{"svc", "svc", "tier=svc"},
+		{"0-0", "0", "tier=0"},
+		{long, long, "tier=" + long},
+		{"all", "svc", "muster/job notin (nothing)"},
+		{"everybody", "crew", "muster/user notin (nobody)"},
 	} {
 		services += fmt.Sprintf("service: %q: muster.#Service & {user: %q, cell: %q, selector: %q, ports: http: port: 80}\n", of[0], of[1], g.name, of[2])
 	}
