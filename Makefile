@@ -91,7 +91,7 @@ bench-cell: ## measure a master with MACHINES hollow machines and TASKS tasks fo
 	go test -count=1 -v -timeout 60m -run '^TestCell$$' ./cmd/internal/bench -cell.machines $(MACHINES) -cell.tasks $(TASKS) -cell.json '$(abspath $(RESULTS))' -cell.profiles '$(abspath $(PROFILES))' -cell.loads '$(LOADS)'
 
 FRESH := $(shell date +%s)000
-SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^Test(Random|Rough)$$' -sim.steps $(STEPS)
+SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^Test(Random|Rough|Tight)$$' -sim.steps $(STEPS)
 sim: ## play SEEDS histories of STEPS steps in the simulated cell: from seed FROM on, or half of them fresh ones
 ifneq ($(FROM),)
 	$(SIM) -sim.first $(FROM) -sim.seeds $(SEEDS)
