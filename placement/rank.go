@@ -23,11 +23,11 @@ func (r rank) before(o rank) bool {
 func (c *scores) rankOf(block int32) rank {
 	b := &c.blocks[block]
 	r := rank{score: infeasible, block: block}
-	if b.best >= 0 {
-		r.score = c.score[b.best]
+	if b.Best >= 0 {
+		r.score = c.score[b.Best]
 	}
 	if c.tally != nil {
-		r.inDomain = c.tally.stay[b.domain]
+		r.inDomain = c.tally.stay[b.Domain]
 	}
 	return r
 }
@@ -36,18 +36,18 @@ func (c *scores) rankOf(block int32) rank {
 func (c *scores) rankAs(i int32) rank {
 	r := rank{score: c.score[i], block: int32(c.blockOf(i))}
 	if c.tally != nil {
-		r.inDomain = c.tally.stay[c.blocks[r.block].domain]
+		r.inDomain = c.tally.stay[c.blocks[r.block].Domain]
 	}
 	return r
 }
 
-// rankAll ranks all blocks afresh.
-func (s *Snapshot) rankAll(c *class) {
-	c.removals = s.removals
+// rankAll ranks all blocks afresh, as of so many removals.
+func (c *scores) rankAll(removals int) {
+	c.removals = removals
 	c.order, c.queued = c.order[:0], c.queued[:0]
 	for k := range c.blocks {
 		c.queued = append(c.queued, -1)
-		if c.blocks[k].best >= 0 {
+		if c.blocks[k].Best >= 0 {
 			c.queued[k] = int32(len(c.order))
 			c.order = append(c.order, c.rankOf(int32(k)))
 		}
@@ -58,9 +58,9 @@ func (s *Snapshot) rankAll(c *class) {
 }
 
 // rank ranks one block again.
-func (s *Snapshot) rank(c *class, block int32) {
+func (c *scores) rank(block int32) {
 	at := int(c.queued[block])
-	switch has := c.blocks[block].best >= 0; {
+	switch has := c.blocks[block].Best >= 0; {
 	case at >= 0 && has:
 		c.order[at] = c.rankOf(block)
 		c.up(at)
@@ -83,8 +83,10 @@ func (s *Snapshot) rank(c *class, block int32) {
 
 // best returns the best candidate and the second best, or -1. A domain that
 // got tasks since a block was ranked makes the block worse, never better
-// (removals are ranked afresh), so only what is found on top is made sure of.
-func (s *Snapshot) best(c *class) (first, second int32) {
+// (removals are ranked afresh), so only what is found on top is made sure of. Blocks are
+// passed over whose domain is not open; nil for none.
+func (c *scores) best(open []bool) (first, second int32) {
+	may := func(block int32) bool { return open == nil || open[c.blocks[block].Domain] }
 	for i := 0; i < min(len(c.order), 3); i++ {
 		if now := c.rankOf(c.order[i].block); now != c.order[i] {
 			c.order[i] = now
@@ -96,18 +98,18 @@ func (s *Snapshot) best(c *class) (first, second int32) {
 		return -1, -1
 	}
 	top := c.order[0]
-	if !s.mayRank(c, top.block) {
+	if !may(top.block) {
 		return -1, -1 // where there are fewer of the job there is no room, where there are more it must not be
 	}
 	next := rank{score: infeasible}
 	b := &c.blocks[top.block]
-	first, second = b.best, -1
+	first, second = b.Best, -1
 	for i := 1; i < min(len(c.order), 3); i++ {
-		if s.mayRank(c, c.order[i].block) && (second < 0 || c.order[i].before(next)) {
-			next, second = c.order[i], c.blocks[c.order[i].block].best
+		if may(c.order[i].block) && (second < 0 || c.order[i].before(next)) {
+			next, second = c.order[i], c.blocks[c.order[i].block].Best
 		}
 	}
-	for i := b.from; i < b.to; i++ {
+	for i := b.From; i < b.To; i++ {
 		r := rank{top.inDomain, c.score[i], top.block}
 		if i != first && r.score > infeasible && (second < 0 || r.before(next)) {
 			next, second = r, i

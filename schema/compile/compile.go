@@ -124,6 +124,7 @@ func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (o
 		out.Packages = append(out.Packages, b.outcome(u, refused, units))
 	}
 	blameOnce(out.Packages)
+	warnOnce(out.Packages)
 	if !quick {
 		c.forget(tree)
 		clear(c.slow)
@@ -201,6 +202,33 @@ func (c *Compiler) forgetLarge() {
 	}
 	if dropped {
 		debug.FreeOSMemory() // it was much, and the next commit may be long in coming
+	}
+}
+
+// warnOnce reports a former name in a library once, in the package that it stands in, and
+// not in each that makes objects from it.
+func warnOnce(packages []schema.CompiledPackage) {
+	home := map[string]*schema.CompiledPackage{}
+	for i := range packages {
+		home[packages[i].Dir] = &packages[i]
+	}
+	said := map[schema.Position]bool{}
+	for i := range packages {
+		p := &packages[i]
+		elsewhere := func(d schema.Diagnostic) bool { return d.Rule == schema.RuleDeprecated && dirOf(d) != p.Dir }
+		if !slices.ContainsFunc(p.Diagnostics, elsewhere) {
+			continue
+		}
+		all := p.Diagnostics // the cache's: it must not be changed
+		p.Diagnostics = slices.DeleteFunc(slices.Clone(all), elsewhere)
+		for _, d := range all {
+			if !elsewhere(d) || said[d.Position] {
+				continue
+			}
+			said[d.Position] = true
+			to := cmp.Or(home[dirOf(d)], p)
+			to.Diagnostics = append(slices.Clip(to.Diagnostics), d)
+		}
 	}
 }
 

@@ -88,8 +88,38 @@ var layers = []layer{
 		"forms of the schema (CUE, protobuf) are as low as the schema itself",
 	},
 	{
+		"placement/layers",
+		nil,
+		"lists and maps know nothing of what they hold",
+	},
+	{
+		"placement/layout",
+		nil,
+		"an order of machines knows their names and one attribute, and nothing else",
+	},
+	{
+		"placement/ports",
+		nil,
+		"which ports are taken is a question to one machine",
+	},
+	{
+		"placement/device",
+		nil,
+		"which devices are chosen is a question to one machine",
+	},
+	{
+		"placement/packages",
+		[]string{"placement/layers"},
+		"which machines hold what is asked for by its number",
+	},
+	{
+		"placement/mix",
+		[]string{"placement/device"},
+		"what asks are typical is found out of amounts and devices alone",
+	},
+	{
 		"placement",
-		[]string{"schema"},
+		[]string{"placement/device", "placement/layers", "placement/layout", "placement/mix", "placement/packages", "placement/ports", "schema"},
 		"placement decides from a snapshot; who took it and who acts on it is not its business",
 	},
 	{
@@ -176,6 +206,11 @@ var layers = []layer{
 		"reconciler/fastforward",
 		[]string{"reconciler/model", "reconciler/plan", "placement", "placement/workload", "schema"},
 		"what happens in a cell that is played is decided by the master, and by nothing that plays",
+	},
+	{
+		"reconciler/replay",
+		[]string{"reconciler", "reconciler/model", "reconciler/plan", "schema"},
+		"what a log is compared with is decided by the master, and by nothing that plays",
 	},
 	{
 		"reconciler/history",
@@ -286,6 +321,10 @@ var layers = []layer{
 	{
 		"nodeagent/trash", nil,
 		"it removes trees and knows nothing of tasks",
+	},
+	{
+		"nodeagent/spread", nil,
+		"it says how directories lie on a disk, and not what they are for",
 	},
 	{
 		"nodeagent/image/peer",
@@ -403,7 +442,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/loop",
-		[]string{"nodeagent", "nodeagent/dial", "nodeagent/durable", "nodeagent/logfile", "nodeagent/trash", "schema", "schema/atomicfile", "schema/filelock"},
+		[]string{"nodeagent", "nodeagent/dial", "nodeagent/durable", "nodeagent/logfile", "nodeagent/spread", "nodeagent/trash", "schema", "schema/atomicfile", "schema/filelock"},
 		"the loop owns the state directory, and meets its adapters through interfaces that it declares",
 	},
 	{
