@@ -27,7 +27,7 @@ PROFILES     ?=
 LOADS        ?=
 LATER        ?=
 
-.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs leaks services user vm vm-systemd vm-power generate generated check nightly clean
+.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs hostile leaks services user vm vm-systemd vm-power generate generated check nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -133,6 +133,9 @@ vm-power: ## cut the power of CUTS virtual machines that pull images, by SEED
 
 hogs: ## measure requests beside hogs of CPU, memory and processes, disk, and logs, and syncs beside writers, in ROUNDS pairs
 	go test -count=1 -v -run '^TestHogs$$' ./nodeagent/loop -hogs.rounds $(ROUNDS)
+
+hostile: ## compile hostile packages of full size beside another tenant's line, and measure how long that waits, and memory
+	go test -count=1 -v -timeout 2h -run '^TestBeside$$' ./schema/compile -compile.beside
 
 leaks: ## make and remove 1,000 networks of tasks, after which nothing may be left, as root
 	go test -count=1 -v -run '^TestLeavesNothing$$' ./nodeagent/network -rounds 1000
