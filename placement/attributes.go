@@ -41,6 +41,16 @@ func failed(all []rule, slot int32) *rule {
 	return nil
 }
 
+// allFailed returns the constraints that do not hold of the machine.
+func allFailed(all []rule, slot int32) (out []string) {
+	for i := range all {
+		if !all[i].holds(slot) {
+			out = append(out, all[i].String())
+		}
+	}
+	return out
+}
+
 // anyHolds reports whether all constraints of one of several lists hold of the machine, or
 // there are no lists.
 func anyHolds(lists [][]rule, slot int32) bool {

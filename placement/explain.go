@@ -291,8 +291,11 @@ func (s *Snapshot) Verdict(a Ask, machine string) (Verdict, bool) {
 		v.Reason = s.reasonOf(c, slot, s.checkSet(c, &a, slot))
 		return v, true
 	}
-	if v.Reason == "" {
+	switch v.Reason {
+	case "":
 		v.Score = s.scoreOf(c, slot)
+	case ReasonConstraint:
+		v.Fails = allFailed(c.rules, slot)
 	}
 	return v, true
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync/atomic"
@@ -21,9 +22,12 @@ const (
 )
 
 const (
-	// heapFloor is the heap below which a child collects no garbage: most
-	// packages never reach it, and collection is a third of their cost.
-	heapFloor  = 48 << 20
+	// heapFloor is the memory below which a child collects no garbage while it has a
+	// package: most packages never reach it, collection is a third of their cost, and
+	// once the answer is sent nearly nothing is alive.
+	heapFloor = 96 << 20
+	// heapRest is the heap above which it then collects.
+	heapRest   = heapFloor / 2
 	watchEvery = 5 * time.Millisecond
 )
 
@@ -61,6 +65,7 @@ func Child(in io.Reader, out io.Writer) error {
 			requests <- req
 		}
 	}()
+	alive := uint64(0)
 	for {
 		select {
 		case err := <-failed:
@@ -73,10 +78,12 @@ func Child(in io.Reader, out io.Writer) error {
 			if err != nil {
 				return err
 			}
+			resp.Heap = alive
 			if err := writeResponse(out, resp); err != nil {
 				return fmt.Errorf("answer: %w", err)
 			}
 			<-busy
+			alive = collected()
 		}
 	}
 }
@@ -104,8 +111,17 @@ func bounded(req request, base uint64) (response, error) {
 	})
 	close(stop)
 	<-ended
-	resp.Heap = liveHeap()
 	return resp, nil
+}
+
+// collected collects garbage if there is much, now that nothing is evaluated, and returns how
+// many bytes are alive, 0 if it did not look.
+func collected() uint64 {
+	if heap() <= heapRest {
+		return 0
+	}
+	runtime.GC()
+	return liveHeap()
 }
 
 // setLimits sets limits in the kernel: the last defence, behind watch.
@@ -154,7 +170,7 @@ func watch(l Limits, start time.Duration, more *atomic.Int64, stop <-chan struct
 	began := time.Now()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	limit := int64(heapFloor)
+	limit := int64(min(heapFloor, l.HeapBytes))
 	debug.SetMemoryLimit(limit)
 	for {
 		select {

@@ -52,18 +52,19 @@ func (f *follower) take(b *testing.B, commit string) (writes int) {
 }
 
 // BenchmarkCommit takes commits of a real repository of 10,000 and 50,000 jobs,
-// 100 in a package: the first, ones that change a line of one job, and ones that
-// change no configuration. Beside the time it prints the processor time of this
+// 100 in a package, and of 10,000 that are made through three levels of libraries: the
+// first, ones that change a line of one job, and ones that change no configuration. Beside the time it prints the processor time of this
 // process and of the children.
 func BenchmarkCommit(b *testing.B) {
 	for _, jobs := range []int{10_000, 50_000} {
-		b.Run(fmt.Sprint(jobs), func(b *testing.B) { benchCommits(b, jobs) })
+		b.Run(fmt.Sprint(jobs), func(b *testing.B) { benchCommits(b, synthetic.Files(jobs/100, 100)) })
 	}
+	b.Run("library", func(b *testing.B) { benchCommits(b, synthetic.Library(100, 100)) })
 }
 
-func benchCommits(b *testing.B, jobs int) {
+func benchCommits(b *testing.B, files map[string]string) {
 	exe := filepath.Join(binaries.Dir(b), "muster")
-	first, lines, other := commits(b, synthetic.Files(jobs/100, 100))
+	first, lines, other := commits(b, files)
 	f := &follower{}
 	run := func(name string, list []string, most int) {
 		b.Run(name, func(b *testing.B) {

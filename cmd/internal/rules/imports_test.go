@@ -208,6 +208,11 @@ var layers = []layer{
 		"what happens in a cell that is played is decided by the master, and by nothing that plays",
 	},
 	{
+		"reconciler/replay",
+		[]string{"reconciler", "reconciler/model", "reconciler/plan", "schema"},
+		"what a log is compared with is decided by the master, and by nothing that plays",
+	},
+	{
 		"reconciler/history",
 		[]string{"reconciler/checkpoint", "reconciler/plan", "schema", "schema/atomicfile"},
 		"what happened is compared with what was planned by what events say, and by nothing of the master",
@@ -316,6 +321,10 @@ var layers = []layer{
 	{
 		"nodeagent/trash", nil,
 		"it removes trees and knows nothing of tasks",
+	},
+	{
+		"nodeagent/spread", nil,
+		"it says how directories lie on a disk, and not what they are for",
 	},
 	{
 		"nodeagent/image/peer",
@@ -433,7 +442,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/loop",
-		[]string{"nodeagent", "nodeagent/dial", "nodeagent/durable", "nodeagent/logfile", "nodeagent/trash", "schema", "schema/atomicfile", "schema/filelock"},
+		[]string{"nodeagent", "nodeagent/dial", "nodeagent/durable", "nodeagent/logfile", "nodeagent/spread", "nodeagent/trash", "schema", "schema/atomicfile", "schema/filelock"},
 		"the loop owns the state directory, and meets its adapters through interfaces that it declares",
 	},
 	{
