@@ -85,24 +85,25 @@ var layers = []layer{
 		"forms of the schema (CUE, protobuf) are as low as the schema itself",
 	},
 	{
-		"placement/layers",
-		nil,
+		"placement/layers", nil,
 		"lists and maps know nothing of what they hold",
 	},
 	{
-		"placement/layout",
-		nil,
+		"placement/layout", nil,
 		"an order of machines knows their names and one attribute, and nothing else",
 	},
 	{
-		"placement/ports",
-		nil,
+		"placement/ports", nil,
 		"which ports are taken is a question to one machine",
 	},
 	{
-		"placement/device",
-		nil,
+		"placement/device", nil,
 		"which devices are chosen is a question to one machine",
+	},
+	{
+		"placement/tournament",
+		[]string{"placement/layout"},
+		"which candidate is the best is found out of scores and domains alone",
 	},
 	{
 		"placement/packages",
@@ -116,7 +117,7 @@ var layers = []layer{
 	},
 	{
 		"placement",
-		[]string{"placement/device", "placement/layers", "placement/layout", "placement/mix", "placement/packages", "placement/ports", "schema"},
+		[]string{"placement/device", "placement/layers", "placement/layout", "placement/mix", "placement/packages", "placement/ports", "placement/tournament", "schema"},
 		"placement decides from a snapshot; who took it and who acts on it is not its business",
 	},
 	{
