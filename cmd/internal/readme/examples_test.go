@@ -41,6 +41,9 @@ const frontDoor = "front-door"
 // ownNetwork is the example that makes links of its machine, so that it has a machine's network for itself.
 const ownNetwork = "network"
 
+// rights is the example whose tasks get a capability, which others than root cannot give.
+const rights = "rights"
+
 // examples returns the names of the examples.
 func examples(t *testing.T) []string {
 	t.Helper()
@@ -97,6 +100,9 @@ func testExample(t *testing.T, bin, name string) {
 	if name == frontDoor {
 		need(t, "haproxy")
 		need(t, "nginx")
+	}
+	if name == rights && os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: needs root")
 	}
 	other := strings.NewReplacer(fixedPort, freePort(t), fixedRegistry, "127.0.0.1:"+freePort(t), fixedFiles, freePort(t))
 	replacePorts(t, copied, other)
