@@ -70,22 +70,6 @@ type roll struct {
 	has  []int
 }
 
-// rollOf counts those that have a place whatever is decided about some asks.
-func (s *Snapshot) rollOf(must []GangJob, asks []Ask) *roll {
-	r := &roll{must: must, has: make([]int, len(must))}
-	for i := range must {
-		if id, ok := s.jobIDs.Get(must[i].Job); ok {
-			r.has[i] = int(s.jobs.At(id).held)
-		}
-	}
-	for i := range asks {
-		if _, claims := s.claims.Get(together(s.jobID(asks[i].Name.JobName), int32(asks[i].Name.Index))); claims {
-			r.add(asks[i].Name.JobName, -1)
-		}
-	}
-	return r
-}
-
 func (r *roll) add(job schema.JobName, by int) {
 	if i := slices.IndexFunc(r.must, func(m GangJob) bool { return m.Job == job }); i >= 0 {
 		r.has[i] += by

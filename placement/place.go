@@ -374,6 +374,22 @@ func (p *pass) decideTogether(e entry) {
 	}
 }
 
+// rollOf counts those that have a place whatever is decided about some asks.
+func (s *Snapshot) rollOf(must []GangJob, asks []Ask) *roll {
+	r := &roll{must: must, has: make([]int, len(must))}
+	for i := range must {
+		if id, ok := s.jobIDs.Get(must[i].Job); ok {
+			r.has[i] = int(s.jobs.At(id).held)
+		}
+	}
+	for i := range asks {
+		if _, claims := s.claims.Get(together(s.jobID(asks[i].Name.JobName), int32(asks[i].Name.Index))); claims {
+			r.add(asks[i].Name.JobName, -1)
+		}
+	}
+	return r
+}
+
 // takeOver does what was decided on a fork. Victims that have asked again there are among
 // the decisions.
 func (p *pass) takeOver(decisions []Decision, asked map[schema.TaskName]*Ask) {
