@@ -41,7 +41,8 @@ type Cell struct {
 	mayRun  map[*schema.Job][]string // see Eligible
 	mayStay map[*schema.Job][]string // see MayStay
 	runs    runs
-	changes int // of tasks' records
+	gangs   map[[2]string]*facts.Gang // by user and name
+	changes int                       // of tasks' records
 	// vacated are machines to be looked at again, see left.
 	vacated []string
 }
@@ -51,7 +52,7 @@ func New(f *facts.Facts, kept *Kept) *Cell {
 	if kept == nil {
 		kept = &Kept{}
 	}
-	c := &Cell{facts: f, kept: kept, runs: runs{facts: f}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}}
+	c := &Cell{facts: f, kept: kept, runs: runs{facts: f}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}, gangs: map[[2]string]*facts.Gang{}}
 	c.exchangeDrafted()
 	return c
 }
@@ -351,7 +352,7 @@ func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
 	a := c.askOf(t.Data)
 	p := placement.Task{
 		Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
-		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc, Together: data.Together,
+		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc, Together: data.Together, Gang: data.Gang,
 	}
 	if t.OwnNetwork {
 		p.Ports = nil
