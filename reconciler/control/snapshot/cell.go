@@ -29,7 +29,8 @@ type Kept struct {
 	written  int                              // see model.State.WrittenSince
 	drafted  []model.ChunkName                // as the step before has left them, which need not be stored
 	asks     map[schema.Digest]*placement.Ask // of tasks by their data, which those of a job share
-	ranges   [2]netip.Prefix                  // of addresses for tasks that the cell had when all this was made
+	runs     keptRuns
+	ranges   [2]netip.Prefix // of addresses for tasks that the cell had when all this was made
 }
 
 // Cell is a cell as placement sees it. Its snapshot follows what a draft changes.
@@ -51,7 +52,7 @@ func New(f *facts.Facts, kept *Kept) *Cell {
 	if kept == nil {
 		kept = &Kept{}
 	}
-	c := &Cell{facts: f, kept: kept, runs: runs{facts: f}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}}
+	c := &Cell{facts: f, kept: kept, runs: runs{facts: f, kept: kept}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}}
 	c.exchangeDrafted()
 	return c
 }
@@ -95,7 +96,7 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 		return c.kept.snapshot
 	}
 	if ranges := c.ranges(); ranges != c.kept.ranges {
-		*c.kept = Kept{ranges: ranges} // tasks ask for other machines now, and machines have not what they had
+		*c.kept = Kept{ranges: ranges, runs: c.kept.runs} // tasks ask for other machines now, and machines have not what they had
 	}
 	changed, changes, known := c.facts.MachinesChangedSince(c.kept.changes)
 	if !known {
@@ -198,7 +199,7 @@ func (c *Cell) build() {
 	}
 	m.snapshot = placement.NewSnapshot(machines, tasks)
 	m.snapshot.Configure(placement.Options{Preempt: true, Graceful: true})
-	m.asks, m.ranges = c.kept.asks, c.kept.ranges
+	m.asks, m.ranges, m.runs = c.kept.asks, c.kept.ranges, c.kept.runs
 	*c.kept = m
 }
 
