@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"maps"
 	"math"
 
 	"github.com/musterhq/muster/schema"
@@ -8,6 +9,29 @@ import (
 
 // unbounded is the budget of a job that has none.
 const unbounded = math.MaxInt
+
+// disruption is what evictions of a pass disrupt, and may.
+type disruption struct {
+	budgets map[int32]int // by job, as far as they were asked for
+	// budgetOf returns the budget of a job; nil for none. See SetBudgets.
+	budgetOf func(schema.JobName) (int, bool)
+	bounded  bool          // any job has one, as far as they were asked for
+	hit      map[int32]int // victims of this pass, by job
+	// ganged is true once a task has gone in this pass whose job goes together: the rest of
+	// that costs nothing any more.
+	ganged bool
+}
+
+// fork returns what a fork begins with: no task has gone yet.
+func (d *disruption) fork() disruption {
+	return disruption{budgets: maps.Clone(d.budgets), budgetOf: d.budgetOf, bounded: d.bounded, hit: map[int32]int{}}
+}
+
+// begin begins a pass.
+func (d *disruption) begin() {
+	clear(d.hit)
+	d.ganged = false
+}
 
 // SetBudgets says how many tasks of a job may still be disrupted, and whether
 // there is a bound at all. Tasks beyond it are evicted only where no others make
@@ -26,7 +50,7 @@ func (s *Snapshot) budget(job int32) int {
 	n, known := s.budgets[job]
 	if !known {
 		n = unbounded
-		if left, bound := s.budgetOf(s.jobs.at(job).name); bound {
+		if left, bound := s.budgetOf(s.jobs.At(job).name); bound {
 			n, s.bounded = left, true
 		}
 		s.budgets[job] = n
@@ -41,7 +65,7 @@ func (s *Snapshot) victim(t *task) Victim {
 		gone, s.ganged = gangs{}.size(s, t.job), true
 	}
 	s.hit[t.job]++
-	v := Victim{Name: s.jobs.at(t.job).name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
+	v := Victim{Name: s.jobs.At(t.job).name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
 	if left := s.budget(t.job); left != unbounded && !t.claim {
 		s.budgets[t.job] = left - gone
 	}
@@ -60,8 +84,8 @@ func (g gangs) size(s *Snapshot, job int32) int {
 	}
 	n, known := g[job]
 	if !known {
-		for id := s.jobs.at(job).first; id >= 0; id = s.tasks.at(id).nextOfJob {
-			if t := s.tasks.at(id); !t.stopping && !t.claim {
+		for id := s.jobs.At(job).first; id >= 0; id = s.tasks.At(id).nextOfJob {
+			if t := s.tasks.At(id); !t.stopping && !t.claim {
 				n++
 			}
 		}
@@ -95,11 +119,11 @@ func (s *Snapshot) overruns(victims []int32, g gangs) (n int16) {
 		}
 	}
 	for _, id := range victims {
-		t := s.tasks.at(id)
+		t := s.tasks.At(id)
 		take(t)
-		for i := s.nodes.at(t.slot).first; t.isAlloc && i >= 0; i = s.tasks.at(i).nextHere {
-			if s.tasks.at(i).inAlloc == id {
-				take(s.tasks.at(i))
+		for i := s.nodes.At(t.slot).first; t.isAlloc && i >= 0; i = s.tasks.At(i).nextHere {
+			if s.tasks.At(i).inAlloc == id {
+				take(s.tasks.At(i))
 			}
 		}
 	}

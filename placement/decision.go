@@ -250,5 +250,8 @@ type Terms struct {
 type Verdict struct {
 	Machine string `json:"machine"`
 	Reason  Reason `json:"reason,omitempty"`
-	Score   *Score `json:"score,omitempty"`
+	// Fails are the constraints that do not hold of the machine, as String of each has them,
+	// in the order of the ask; nil unless they are the Reason.
+	Fails []string `json:"fails,omitempty"`
+	Score *Score   `json:"score,omitempty"`
 }

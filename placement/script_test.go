@@ -81,7 +81,11 @@ func (s *story) run(d *datadriven.TestData) (string, error) {
 			if v.Reason == "" {
 				v.Reason = "has room"
 			}
-			fmt.Fprintf(&b, "%s: %s\n", name, v.Reason)
+			fmt.Fprintf(&b, "%s: %s", name, v.Reason)
+			if v.Fails != nil {
+				fmt.Fprintf(&b, ": %s", strings.Join(v.Fails, ", "))
+			}
+			fmt.Fprintln(&b)
 		}
 		return b.String(), nil
 	case "claim":

@@ -179,7 +179,7 @@ func randomPolicy(t *rapid.T, u *schema.UpdatePolicy) {
 		}
 	}
 	u.OnFailure = rapid.SampledFrom([]schema.OnFailure{"", schema.Pause, schema.Return}).Draw(t, "onFailure")
-	u.ProgressSeconds = rapid.SampledFrom([]int{0, 0, 5, 60}).Draw(t, "progress")
+	u.ProgressDeadlineSeconds = rapid.SampledFrom([]int{0, 0, 5, 60}).Draw(t, "progress")
 }
 
 // stepChecked steps, and holds the decision against what a step promises.

@@ -543,7 +543,7 @@ func set(o any, fields []string) error {
 			w := strings.Split(value, ":")
 			doc = fmt.Sprintf(`{"update": {"canary": {"tasks": %s, "waitSeconds": %s, "promote": %q}}}`, w[0], w[1], w[2])
 		case "progress":
-			doc = fmt.Sprintf(`{"update": {"progressSeconds": %s}}`, value)
+			doc = fmt.Sprintf(`{"update": {"progressDeadlineSeconds": %s}}`, value)
 		case "failure":
 			doc = fmt.Sprintf(`{"update": {"onFailure": %q}}`, value)
 		case "health":

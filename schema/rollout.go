@@ -1,6 +1,9 @@
 package schema
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // UpdatePolicy bounds what a rollout may do at once.
 type UpdatePolicy struct {
@@ -12,11 +15,20 @@ type UpdatePolicy struct {
 	MinHealthySeconds int `json:"minHealthySeconds"`
 	// Canary is the tasks that get new version first; nil: none does.
 	Canary *Canary `json:"canary,omitempty"`
-	// ProgressSeconds is how long a rollout may go without a further task of new
+	// ProgressDeadlineSeconds is how long a rollout may go without a further task of new
 	// data getting healthy before it has failed, 1 to 86400; 0 is for ever.
+	ProgressDeadlineSeconds int `json:"progressDeadlineSeconds,omitempty"`
+	// ProgressSeconds is ProgressDeadlineSeconds in what releases before 0.1 have stored. It is
+	// 0 in all that this one compiles: ask ProgressDeadline.
 	ProgressSeconds int `json:"progressSeconds,omitempty"`
 	// OnFailure is what becomes of a rollout that has failed; "" is Pause.
 	OnFailure OnFailure `json:"onFailure,omitempty"`
+}
+
+// ProgressDeadline returns how long a rollout may go without a further task of new data
+// getting healthy, in seconds; 0 is for ever.
+func (u *UpdatePolicy) ProgressDeadline() int {
+	return cmp.Or(u.ProgressDeadlineSeconds, u.ProgressSeconds)
 }
 
 // Canary is the part of a job that tries new version before the rest gets it.
@@ -74,7 +86,7 @@ type Rollout struct {
 	After uint64    `json:"after"`
 	Since time.Time `json:"since"`
 	// Healthy is the most tasks of the data that were healthy at once, and
-	// Progress is when it last grew; kept of a policy with ProgressSeconds.
+	// Progress is when it last grew; kept of a policy with a ProgressDeadline.
 	Healthy  int       `json:"healthy,omitempty"`
 	Progress time.Time `json:"progress,omitzero"`
 	// Canary is when all tasks of the canary first were healthy.

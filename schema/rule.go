@@ -38,6 +38,7 @@ const (
 	RulePolicy       Rule = "policy"        // a policy of the repository does not hold, or is not valid itself
 	RuleTest         Rule = "test"          // a test of the repository fails, or is not valid itself
 	RuleVendored     Rule = "vendored"      // a module in cue.mod/pkg is not what cue.mod/vendor.json says
+	RuleDeprecated   Rule = "deprecated"    // a field under a name that it had formerly
 )
 
 // RuleText is a rule with what it stands for.
@@ -81,5 +82,6 @@ func Rules() []RuleText {
 		{RulePolicy, "a policy of the repository does not hold, or is not valid itself"},
 		{RuleTest, "a test of the repository fails, or is not valid itself"},
 		{RuleVendored, "a module in cue.mod/pkg is not what cue.mod/vendor.json says"},
+		{RuleDeprecated, "a field under a name that it had formerly"},
 	}
 }

@@ -97,6 +97,9 @@ func printSources(std stdio, sources []compile.FieldSource) error {
 	w := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	for _, s := range sources {
 		fmt.Fprintf(w, "%s: %s\n", s.Field, schema.Printable(s.Value))
+		if s.Deprecated != "" {
+			fmt.Fprintf(w, "  %s\n", s.Deprecated)
+		}
 		for _, p := range s.Places {
 			at := p.Position.String()
 			if at == "" {

@@ -159,7 +159,7 @@ func (s *admission) beginRollout(r *schema.JobRecord, data *schema.Job, returns 
 		return
 	}
 	r.Rollout = &schema.Rollout{After: s.Generation(), Since: s.Now}
-	if n := data.Update.ProgressSeconds; n > 0 {
+	if n := data.Update.ProgressDeadline(); n > 0 {
 		s.book(r.Name, s.In(time.Duration(n)*time.Second))
 	}
 	if returns && was != nil {

@@ -77,7 +77,7 @@ func (s *judge) decide(name schema.JobName) {
 	}
 	p, until := s.Progress(name, &r, want)
 	s.book(name, until)
-	if want.Update.ProgressSeconds > 0 && p.Healthy > r.Rollout.Healthy {
+	if want.Update.ProgressDeadline() > 0 && p.Healthy > r.Rollout.Healthy {
 		r.Rollout.Healthy, r.Rollout.Progress = p.Healthy, s.Now
 	}
 	switch {
@@ -100,7 +100,7 @@ func (s *judge) rolledOut(name schema.JobName, r *schema.JobRecord) {
 	if r.Rollout.Returned != "" { // what failed is not to be forgotten
 		return
 	}
-	if u := s.Data(r.Admitted).Update; r.Good != "" && (u.Canary != nil || u.ProgressSeconds > 0 || u.OnFailure != "") {
+	if u := s.Data(r.Admitted).Update; r.Good != "" && (u.Canary != nil || u.ProgressDeadline() > 0 || u.OnFailure != "") {
 		s.rolloutEvent(name, "rollout complete")
 	}
 	if good := s.Data(r.Good); good != nil && len(r.Proven) == 0 { // of a release that did not remember
@@ -163,7 +163,7 @@ func passedBy(r *schema.Rollout) string {
 // policy's time. The wait for a healthy canary does not count, and neither does
 // that for the hour of a disruption budget.
 func (s *judge) keepPace(name schema.JobName, r *schema.JobRecord, want *schema.Job, p *facts.Progress) {
-	within := time.Duration(want.Update.ProgressSeconds) * time.Second
+	within := time.Duration(want.Update.ProgressDeadline()) * time.Second
 	if within == 0 || s.Canary(r, want) != nil && !r.Rollout.Canary.IsZero() {
 		return
 	}
@@ -178,7 +178,7 @@ func (s *judge) keepPace(name schema.JobName, r *schema.JobRecord, want *schema.
 		r.Rollout.Progress = s.Now
 		s.book(name, s.In(within))
 	default:
-		s.failRollout(name, r, want, fmt.Sprintf("no further task became healthy within %d s", want.Update.ProgressSeconds))
+		s.failRollout(name, r, want, fmt.Sprintf("no further task became healthy within %d s", want.Update.ProgressDeadline()))
 	}
 }
 

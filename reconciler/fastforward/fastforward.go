@@ -151,8 +151,8 @@ func (p *player) plan() {
 func (p *player) fail(name string) error {
 	p.down[name] = true
 	p.out.Failures++
-	p.cell.Lose([]string{name})
-	return nil
+	_, err := p.cell.Lose([]string{name})
+	return err
 }
 
 // back has it join again.

@@ -37,6 +37,11 @@ type Config struct {
 	// Lasts says after how long the tasks of a job end by themselves that are started here;
 	// 0 is never, and so is nil.
 	Lasts func(*schema.Job) time.Duration
+	// Life says what becomes of a generation of a task, where that is known; nil is nowhere.
+	// The generations that run when the cell begins are asked for, too.
+	Life func(task schema.TaskName, generation uint64) *Life
+	// Happens gets each event of the cell, in order; nil is nobody.
+	Happens func(schema.Event)
 	// Policy is how tasks are placed, see placement.Policy; "" is the master's own.
 	Policy string
 	// Limit is the most virtual time for which the cell is followed; 0 is DefaultLimit.
@@ -72,6 +77,12 @@ func New(cfg Config) (*Cell, error) {
 	if cfg.Lasts == nil {
 		cfg.Lasts = func(*schema.Job) time.Duration { return 0 }
 	}
+	if cfg.Life == nil {
+		cfg.Life = func(schema.TaskName, uint64) *Life { return nil }
+	}
+	if cfg.Happens == nil {
+		cfg.Happens = func(schema.Event) {}
+	}
 	now := cfg.Now.UTC().Round(0) // a virtual clock has no other reading
 	c := &Cell{
 		cfg: cfg, now: now, wrote: now, repeated: now, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
@@ -99,6 +110,8 @@ func (c *Cell) connect(saved *model.SavedMachine) error {
 		return nil
 	}
 	m := newMachine(saved, record.Epoch)
+	m.live(c.cfg.Life, c.now)
+	c.active[saved.Name] = struct{}{}
 	if c.state().Restored == nil {
 		m.version = 0 // this master counts anew
 	}
@@ -125,13 +138,19 @@ func (c *Cell) State() *model.State { return c.state() }
 // their sessions cannot go on: these would join again.
 func (c *Cell) Silent() []string { return c.silent }
 
-// Add has a machine join that the cell did not have.
-func (c *Cell) Add(info schema.MachineInfo) error {
+// Add has a machine join on which nothing runs.
+func (c *Cell) Add(info schema.MachineInfo) error { return c.join(info, nil) }
+
+// join has a machine join on which tasks run.
+func (c *Cell) join(info schema.MachineInfo, tasks map[uint64]*task) error {
 	epoch, err := c.master.Join(info, c.now)
 	if err != nil {
 		return err
 	}
 	m := newMachine(&model.SavedMachine{Name: info.Name, Report: &schema.Report{Machine: info}}, epoch)
+	if tasks != nil {
+		m.tasks, c.active[info.Name] = tasks, struct{}{}
+	}
 	c.machines[info.Name] = m
 	if i, has := slices.BinarySearch(c.names, info.Name); !has {
 		c.names = slices.Insert(c.names, i, info.Name)
@@ -144,7 +163,7 @@ func (c *Cell) Add(info schema.MachineInfo) error {
 
 // Lose has machines send nothing from now on; it returns those that the cell does not have,
 // or that are silent anyway.
-func (c *Cell) Lose(names []string) (unknown []string) {
+func (c *Cell) Lose(names []string) (unknown []string, err error) {
 	for _, name := range names {
 		m := c.machines[name]
 		if m == nil || m.silent {
@@ -152,9 +171,12 @@ func (c *Cell) Lose(names []string) (unknown []string) {
 			continue
 		}
 		m.silent = true
+		if err := c.master.Report(name, m.epoch, m.says(), c.now); err != nil {
+			return unknown, err
+		}
 		c.master.Leave(name, m.epoch)
 	}
-	return unknown
+	return unknown, nil
 }
 
 // Commit has a commit become the repository's head. It is the cell's from then on.
@@ -214,9 +236,12 @@ func (c *Cell) carryOut() error {
 			c.wrote = c.now
 		}
 		c.master.Advance(c.now)
+		for i := range ready.Events {
+			c.cfg.Happens(ready.Events[i])
+		}
 		for i := range ready.Views {
 			if m := c.machines[ready.Views[i].Machine]; m != nil && m.epoch == ready.Views[i].Epoch {
-				m.take(&ready.Views[i].View, c.now, behaviour{c.fails, c.cfg.Lasts})
+				m.take(&ready.Views[i].View, c.now, behaviour{c.fails, c.cfg.Lasts, c.cfg.Life})
 				m.advance(c.now)
 				c.active[ready.Views[i].Machine] = struct{}{}
 				c.wrote = c.now
@@ -367,7 +392,7 @@ func (c *Cell) patience() time.Duration {
 		if r.Rollout == nil || r.Rollout.Failed != "" || want == nil {
 			continue
 		}
-		wait := time.Duration(want.Update.MinHealthySeconds+want.Update.ProgressSeconds) * time.Second
+		wait := time.Duration(want.Update.MinHealthySeconds+want.Update.ProgressDeadline()) * time.Second
 		if want.Update.Canary != nil {
 			wait += time.Duration(want.Update.Canary.WaitSeconds) * time.Second
 		}

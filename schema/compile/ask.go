@@ -33,6 +33,8 @@ type FieldSource struct {
 	Field  string         `json:"field"` // data path in the object
 	Value  string         `json:"value"` // as JSON, shortened
 	Places []Contribution `json:"places"`
+	// Deprecated says what to write, of a field that is set under its former name.
+	Deprecated string `json:"deprecated,omitempty"`
 }
 
 // question asks a child for the sources of the fields of an object.

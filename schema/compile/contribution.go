@@ -23,6 +23,7 @@ func answer(req request, l *loaded) response {
 	given := x.plain(l.where.value(top), 0)
 	data, _ := valid.Object(q.Kind, q.Name, given)
 	var out []FieldSource
+	dataPath := func(at []string) string { return fieldPath(slices.Concat(top, at))[len(fieldPath(top))+1:] }
 	var walk func(at []string, v any)
 	walk = func(at []string, v any) {
 		if m, ok := v.(map[string]any); ok && len(m) > 0 {
@@ -31,11 +32,16 @@ func answer(req request, l *loaded) response {
 			}
 			return
 		}
-		field := fieldPath(append(slices.Clone(top), at...))[len(fieldPath(top))+1:]
-		if q.Field != "" && !within(field, q.Field) {
+		written := valid.Given(q.Kind, given, at)
+		field, former := dataPath(at), dataPath(written)
+		if q.Field != "" && !within(field, q.Field) && !within(former, q.Field) {
 			return
 		}
-		out = append(out, FieldSource{Field: field, Value: terms.Clip(string(schema.Canonical(v))), Places: l.contributions(append(slices.Clone(top), at...))})
+		s := FieldSource{Field: field, Value: terms.Clip(string(schema.Canonical(v))), Places: l.contributions(append(slices.Clone(top), written...))}
+		if f := valid.Formers()[written[len(written)-1]]; f != nil && former != field {
+			s.Deprecated = f.Replaced()
+		}
+		out = append(out, s)
 	}
 	delete(data, "name")
 	walk(nil, any(data))

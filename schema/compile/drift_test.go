@@ -172,12 +172,12 @@ func driftStruct(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflec
 	for it.Next() {
 		name := it.Selector().Unquoted()
 		seen[name] = true
-		i := slices.IndexFunc(r.Fields, func(f valid.Field) bool { return f.Name == name })
-		if i < 0 {
+		field := r.Field(name)
+		if field == nil {
 			t.Errorf("%s.%s is in CUE, not in the rules", at, name)
 			continue
 		}
-		f := r.Fields[i]
+		f := *field
 		typ, ok := inGo[name]
 		if !ok {
 			t.Errorf("%s.%s is in CUE, not in the Go type", at, name)
@@ -186,12 +186,19 @@ func driftStruct(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflec
 		if required := it.Selector().ConstraintType() == cue.RequiredConstraint; required != f.Required {
 			t.Errorf("%s.%s: required in CUE %v, in the rules %v", at, name, required, f.Required)
 		}
-		driftDoc(t, at+"."+name, it.Value(), f)
+		if name == f.Former {
+			driftFormer(t, at+"."+name, it.Value(), f)
+		} else {
+			driftDoc(t, at+"."+name, it.Value(), f)
+		}
 		driftValue(t, at+"."+name, it.Value(), f.Rule, typ)
 	}
 	for _, f := range r.Fields {
 		if !seen[f.Name] {
 			t.Errorf("%s.%s is in the rules, not in CUE", at, f.Name)
+		}
+		if f.Former != "" && !seen[f.Former] {
+			t.Errorf("%s.%s is in the rules as a former name, not in CUE", at, f.Former)
 		}
 	}
 	for name := range inGo {
@@ -219,6 +226,18 @@ func goFields(typ reflect.Type) map[string]reflect.Type {
 		m[name] = f.Type
 	}
 	return m
+}
+
+// driftFormer checks that the comment of a former name says since when, and what to use.
+func driftFormer(t *testing.T, at string, v cue.Value, f valid.Field) {
+	t.Helper()
+	want := fmt.Sprintf("%s is the former name of %s. Deprecated since %s, use %s.", f.Former, f.Name, f.Since, f.Name)
+	for _, g := range v.Doc() {
+		if strings.Join(strings.Fields(g.Text()), " ") == want {
+			return
+		}
+	}
+	t.Errorf("%s: the comment is not %q", at, want)
 }
 
 var defaultForm = regexp.MustCompile(`Default:\s+(\S+?)\.?(\s|$)`)

@@ -62,6 +62,7 @@ func objects(req request, strict *loaded) response {
 		}
 		c.diags = ps.apply(c)
 	}
+	c.diags = append(c.diags, slices.Concat(c.warnings, ps.warnings)...)
 	resp := response{Objects: c.objects, Diagnostics: tidy(c.diags), Policies: ps.own, PolicyPaths: ps.paths}
 	if slices.ContainsFunc(resp.Diagnostics, isError) {
 		resp.Objects = nil
@@ -253,6 +254,9 @@ type collection struct {
 	objects []object
 	diags   []mistake
 	missing []mistake // required fields that are not there
+	// warnings are of fields under a former name.
+	warnings []mistake
+	warned   map[schema.Position]bool // where these are
 }
 
 // missingBeside returns what is missing, without what is perhaps there but for
@@ -374,14 +378,18 @@ func madeFrom(e ast.Expr, depth int) schema.Kind {
 func (c *collection) object(kind schema.Kind, name string, data any) {
 	out, problems := valid.Object(kind, name, data)
 	for _, p := range problems {
-		c.add([]string{string(kind), name}, p)
+		if p.Warning {
+			c.warn([]string{string(kind), name}, p)
+		} else {
+			c.add([]string{string(kind), name}, p)
+		}
 	}
 	if out == nil || len(c.diags)+len(c.missing) > 0 || len(c.from.errs) > 0 {
 		return
 	}
 	o := object{Kind: kind, Name: name, Data: schema.Canonical(out), Origin: c.from.where.origin(string(kind), name)}
 	for _, r := range valid.References(kind, out) {
-		o.Names = append(o.Names, c.from.where.of(slices.Concat([]string{string(kind), name}, r.Path), r.Key))
+		o.Names = append(o.Names, c.from.where.of(slices.Concat([]string{string(kind), name}, valid.Given(kind, data, r.Path)), r.Key))
 	}
 	o.Places = c.from.where.places(kind, name, out)
 	c.objects = append(c.objects, o)
@@ -416,11 +424,41 @@ func (c *collection) add(at []string, p valid.Problem) {
 		return
 	}
 	d.Position = c.from.where.of(full, p.Key)
+	if p.Beside != nil {
+		d.Position = c.from.where.labelled(full)[0]
+		other := c.from.where.labelled(slices.Concat(at, p.Beside))[0]
+		if !c.from.where.mine(d.Path) && c.from.where.mine(other.Path) {
+			d.Position, other = other, d.Position // what is of a library is for others, too
+		}
+		d.Message += fmt.Sprintf(", at %s", other)
+	}
 	if home := c.from.where.enclosing(full); p.Constrained && !c.from.where.mine(d.Path) && c.from.where.mine(home.Path) {
 		d.Message += ", at " + d.Position.String() // which may be as it should: the value belongs here
 		d.Position = home
 	}
 	c.diags = append(c.diags, d)
+}
+
+// warn notes that a value is taken all the same: at each place that has it, once for all
+// objects that have it from there.
+func (c *collection) warn(at []string, p valid.Problem) {
+	full := slices.Concat(at, p.Path)
+	for _, pos := range c.from.where.labelled(full) {
+		if c.warned[pos] || len(c.warnings) >= maxFound {
+			continue
+		}
+		d := mistake{Diagnostic: schema.Diagnostic{
+			Severity: schema.Warning, Rule: p.Rule, Position: pos, Field: fieldPath(full), Message: p.Message, Hint: p.Hint,
+		}}
+		if !c.from.where.mine(d.Path) {
+			d.Field = "" // it is the same for all that is made from it
+		}
+		if c.warned == nil {
+			c.warned = map[schema.Position]bool{}
+		}
+		c.warned[pos] = true
+		c.warnings = append(c.warnings, d)
+	}
 }
 
 // dropInherited removes the objects that the ancestor's files declare, and

@@ -171,6 +171,11 @@ func (g *jsonSchema) structure(r *valid.Rule, e ast.Expr) map[string]any {
 			required = append(required, f.Name)
 		}
 		properties[f.Name] = s
+		if f.Former != "" { // releases before wrote it
+			former := g.value(f.Rule, written.Value)
+			former["description"], former["deprecated"] = docOf(writtenAs(e, f.Former)), true
+			properties[f.Former] = former
+		}
 	}
 	s := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
 	if required != nil {

@@ -98,6 +98,8 @@ type policies struct {
 	paths []policyPath // that those of the request's own package name
 	own   int          // how many these are
 	diags []schema.Diagnostic
+	// warnings are of what the request's own policies say.
+	warnings []mistake
 }
 
 // loadPolicies evaluates the packages with policies. strict is that of the request.
@@ -125,6 +127,9 @@ func loadPolicies(req request, strict *loaded) *policies {
 				ps.paths, ps.own = append(ps.paths, r.named...), ps.own+1
 			}
 		})
+		if dir == req.Dir {
+			ps.warnings = formerNames(l.where.files)
+		}
 		if err != nil {
 			found = append(found, mistake{Diagnostic: schema.Diagnostic{
 				Severity: schema.Error, Rule: schema.RulePolicy, Position: l.where.of([]string{policyField}, false), Field: policyField,
@@ -134,6 +139,34 @@ func loadPolicies(req request, strict *loaded) *policies {
 		ps.diags = append(ps.diags, tidy(found)...)
 	}
 	return ps
+}
+
+// formerNames warns of fields that the policies in files ask for under a former name.
+func formerNames(files []*ast.File) (out []mistake) {
+	note := func(name ast.Label) {
+		text, _, err := ast.LabelName(name)
+		if f := valid.Formers()[text]; err == nil && f != nil {
+			out = append(out, mistake{Diagnostic: schema.Diagnostic{
+				Severity: schema.Warning, Rule: schema.RuleDeprecated, Position: position(name.Pos()), Message: f.Replaced(), Hint: valid.RewriteHint,
+			}})
+		}
+	}
+	for _, f := range files {
+		for _, d := range f.Decls {
+			if field, ok := d.(*ast.Field); ok && lax.Label(field) == policyField {
+				ast.Walk(d, func(n ast.Node) bool {
+					switch n := n.(type) {
+					case *ast.Field:
+						note(n.Label)
+					case *ast.SelectorExpr:
+						note(n.Sel)
+					}
+					return true
+				}, nil)
+			}
+		}
+	}
+	return out
 }
 
 // eachHidden calls f for each field of a hidden top-level field of a package. It errs if that
@@ -257,7 +290,7 @@ func (ps *policies) apply(c *collection) (out []mistake) {
 	context := cuecontext.New()
 	for i := range c.objects {
 		o := &c.objects[i]
-		expr, err := json.Extract("", o.Data)
+		expr, err := json.Extract("", valid.WithFormer(o.Kind, o.Data))
 		if err != nil {
 			continue // it is canonical
 		}

@@ -84,6 +84,27 @@ func (p *positions) of(at []string, key bool) schema.Position {
 	return schema.Position{Path: moduleFile, Line: 1, Column: 1}
 }
 
+// labelled returns the labels of all that gives the value at a path, where they have its
+// name: those of the package itself and of what it imports.
+func (p *positions) labelled(at []string) (out []schema.Position) {
+	name := at[len(at)-1]
+	for _, leaf := range leaves(p.value(at), 0) {
+		for _, pos := range []schema.Position{valueAt(leaf), valueAt(cue.Dereference(leaf))} {
+			f, ok := p.index()[pos]
+			if !ok || lax.Label(f) != name || p.schema(pos.Path) {
+				continue
+			}
+			if label := position(f.Label.Pos()); !slices.Contains(out, label) {
+				out = append(out, label)
+			}
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, p.of(at, true))
+	}
+	return out
+}
+
 // unnamed returns where an object of a kind stands that has no name.
 func (p *positions) unnamed(kind string) schema.Position {
 	for _, field := range valid.Of(schema.Kind(kind)).Fields {

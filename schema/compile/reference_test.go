@@ -67,11 +67,10 @@ func referenceRows(t *testing.T, b *strings.Builder, at string, v cue.Value, r *
 	}
 	for it.Next() {
 		name := it.Selector().Unquoted()
-		i := slices.IndexFunc(r.Fields, func(f valid.Field) bool { return f.Name == name })
-		if i < 0 {
+		f := r.Field(name)
+		if f == nil {
 			t.Fatalf("%s%s has no rule", at, name)
 		}
-		f := r.Fields[i]
 		value := ""
 		switch def := f.Default.(type) {
 		case nil:

@@ -125,7 +125,11 @@ func (a *assignment) read(field, text string) (edit.Value, error) {
 		switch {
 		case r == nil:
 		case r.Has(name):
-			next = r.Fields[slices.IndexFunc(r.Fields, func(f valid.Field) bool { return f.Name == name })].Rule
+			f := r.Field(name)
+			if f.Name != name {
+				return edit.Value{}, schema.Hintf("name it "+strings.TrimSuffix(field, name)+f.Name, "%s", f.Replaced())
+			}
+			next = f.Rule
 		case r.Type == valid.Map:
 			next = r.Elem
 		}
@@ -167,7 +171,7 @@ func (a *assignment) expect(given []byte) error {
 		}
 	}
 	out, problems := valid.Object(a.key.Kind, a.key.Declared(), data)
-	if len(problems) > 0 {
+	if out == nil && len(problems) > 0 {
 		p := problems[0]
 		d := schema.Diagnostic{Severity: schema.Error, Rule: p.Rule, Field: fieldPath(append([]string{string(a.key.Kind), a.key.Declared()}, p.Path...)), Message: p.Message, Expected: p.Expected}
 		return schema.Hintf(cmp.Or(p.Hint, "muster explain lists the fields of a job, and what they may be"), "%w", d)

@@ -145,7 +145,7 @@ func (v *verdict) mistakes(found []schema.Diagnostic) {
 func (v *verdict) data(objects []object) {
 	whole := map[string]any{}
 	for _, o := range objects {
-		data, err := valid.Parse(o.Data)
+		data, err := valid.Parse(valid.WithFormer(o.Kind, o.Data))
 		if err != nil {
 			v.add(o.Origin, "", err.Error(), "")
 			return

@@ -24,8 +24,9 @@ type Broken struct {
 const maxProblems = 20
 
 // Object returns the object's data with its defaults filled in and a built-in
-// priority as its number, or the problems. data is decoded JSON with json.Number, and
-// may hold Broken. The result shares nothing that is written with data.
+// priority as its number, or the problems. Beside data all problems are warnings: of fields
+// under a former name, which have their own in the data. data is decoded JSON with
+// json.Number, and may hold Broken. The result shares nothing that is written with data.
 func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem) {
 	r := Of(kind)
 	if r == nil {
@@ -46,37 +47,16 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 		return nil, found // nothing else: a message may quote the value
 	}
 	out, ok := c.value(nil, r, data).(map[string]any)
-	switch {
-	case ok && kind == schema.KindJob:
-		if given, isMap := data.(map[string]any); isMap {
-			c.system(given, out)
-			c.silence(given)
-			c.where(out)
-			c.inSet(given, out)
-		}
-		c.together(out)
-		c.batch(out)
-		c.rollout(out)
-		c.job(data, out)
-	case ok && kind == schema.KindAllocSet:
-		c.where(out)
-		c.noRepair(out, "an alloc is not moved, since all that runs inside would be")
-	case ok && kind == schema.KindMachine:
-		if given, isMap := data.(map[string]any); isMap {
-			c.machine(given, out)
-		}
-	case ok && kind == schema.KindSecret:
-		c.all(secretProblems(out))
-	case ok && kind == schema.KindService:
-		c.all(serviceProblems(name, out))
-	case ok && kind == schema.KindQuota:
-		c.quota(out)
-	case ok && kind == schema.KindCell:
-		c.all(networkProblems(out))
-	case kind == schema.KindPriority:
+	if ok {
+		c.related(kind, name, data, out)
+	}
+	if kind == schema.KindPriority {
 		c.priorityName(name)
 	}
 	if len(c.problems) > 0 || !ok {
+		for i, p := range c.problems {
+			c.problems[i].Path = r.given(data, p.Path)
+		}
 		return nil, c.problems
 	}
 	if kind == schema.KindJob || kind == schema.KindAllocSet {
@@ -86,7 +66,7 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 		}
 	}
 	out["name"] = name
-	return out, nil
+	return out, c.warnings
 }
 
 // Partial returns the problems of data that is not yet a whole object, such as a
@@ -106,7 +86,7 @@ func Value(kind schema.Kind, path []string, data any) []Problem {
 	c := &check{partial: true, object: Of(kind)}
 	r := c.object
 	for _, name := range path {
-		switch f := r.field(name); {
+		switch f := r.Field(name); {
 		case f != nil:
 			r = f.Rule
 		case r != nil && r.Elem != nil:
@@ -124,6 +104,7 @@ func Value(kind schema.Kind, path []string, data any) []Problem {
 // check walks one object.
 type check struct {
 	problems []Problem
+	warnings []Problem
 	object   *Rule // of the whole object
 	partial  bool  // what is not there, or not decided, may come later
 }
@@ -215,12 +196,13 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 	}
 	for i := range r.Fields {
 		f := &r.Fields[i]
-		v, ok := m[f.Name]
+		name := c.written(path, f, m)
+		v, ok := m[name]
 		switch {
 		case ok && v == nil && !f.Required:
-			c.add(Problem{Rule: schema.RuleWrongType, Path: append(path, f.Name), Message: "is null", Expected: f.Rule.String(), Hint: "remove the field to use its default"})
+			c.add(Problem{Rule: schema.RuleWrongType, Path: append(path, name), Message: "is null", Expected: f.Rule.String(), Hint: "remove the field to use its default"})
 			continue
-		case ok && misplaced[f.Name]:
+		case ok && misplaced[name]:
 			continue
 		case ok:
 		case f.Required && (c.partial || meant[f.Name]): // it is there, under another name
@@ -236,9 +218,30 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 				continue
 			}
 		}
-		out[f.Name] = c.value(append(path, f.Name), f.Rule, v)
+		out[f.Name] = c.value(append(path, name), f.Rule, v)
 	}
 	return out
+}
+
+// written returns the name under which m has a field: the former one with a warning.
+func (c *check) written(path []string, f *Field, m map[string]any) string {
+	if _, ok := m[f.Former]; !ok || f.Former == "" {
+		return f.Name
+	}
+	former := slices.Concat(path, []string{f.Former})
+	if _, ok := m[f.Name]; ok {
+		c.add(Problem{
+			Rule: schema.RuleConflict, Path: append(path, f.Name), Key: true, Beside: former,
+			Message: fmt.Sprintf("is also set under its former name, %s", f.Former), Hint: fmt.Sprintf("remove one of them: %s", f.Replaced()),
+		})
+		return f.Name
+	}
+	if len(c.warnings) < maxProblems {
+		c.warnings = append(c.warnings, Problem{
+			Rule: schema.RuleDeprecated, Path: former, Key: true, Warning: true, Message: f.Replaced(), Hint: RewriteHint,
+		})
+	}
+	return f.Former
 }
 
 // unknown reports a field that r does not have, and returns the name of the one

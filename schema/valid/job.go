@@ -206,7 +206,7 @@ func (c *check) batch(job map[string]any) {
 	if job["kind"] != string(schema.Batch) {
 		return
 	}
-	for _, name := range []string{"canary", "onFailure", "progressSeconds"} {
+	for _, name := range []string{"canary", "onFailure", "progressDeadlineSeconds"} {
 		if _, ok := update[name]; ok {
 			c.add(Problem{
 				Rule: schema.RuleNoEffect, Path: []string{"update", name}, Key: true,
@@ -220,10 +220,10 @@ func (c *check) batch(job map[string]any) {
 // rollout checks that times of a rollout can pass, and count.
 func (c *check) rollout(job map[string]any) {
 	update, _ := job["update"].(map[string]any)
-	progress, ok := wholeNumber(update["progressSeconds"])
+	progress, ok := wholeNumber(update["progressDeadlineSeconds"])
 	if healthy, _ := wholeNumber(update["minHealthySeconds"]); ok && progress > 0 && progress <= healthy {
 		c.add(Problem{
-			Rule: schema.RuleOutOfRange, Path: []string{"update", "progressSeconds"}, Message: fmt.Sprintf("%d is out of range", progress),
+			Rule: schema.RuleOutOfRange, Path: []string{"update", "progressDeadlineSeconds"}, Message: fmt.Sprintf("%d is out of range", progress),
 			Expected: fmt.Sprintf("more than minHealthySeconds, which is %d", healthy),
 			Hint:     "no new task is healthy before minHealthySeconds, so every rollout would fail; add the time that a task takes to start",
 		})
@@ -357,5 +357,38 @@ func (c *check) silence(given map[string]any) {
 			Rule: schema.RuleNoEffect, Path: []string{"silence", "afterSeconds"}, Key: true, Message: "afterSeconds has no effect together with neverTwice: true",
 			Expected: "one of them", Hint: "remove afterSeconds (then the task waits for proof that the old one is gone), or neverTwice (then it is replaced after that time)",
 		})
+	}
+}
+
+// related checks what ties the fields of an object together; data is what Object was given.
+func (c *check) related(kind schema.Kind, name string, data any, out map[string]any) {
+	given, isMap := data.(map[string]any)
+	switch kind {
+	case schema.KindJob:
+		if isMap {
+			c.system(given, out)
+			c.silence(given)
+			c.where(out)
+			c.inSet(given, out)
+		}
+		c.together(out)
+		c.batch(out)
+		c.rollout(out)
+		c.job(data, out)
+	case schema.KindAllocSet:
+		c.where(out)
+		c.noRepair(out, "an alloc is not moved, since all that runs inside would be")
+	case schema.KindMachine:
+		if isMap {
+			c.machine(given, out)
+		}
+	case schema.KindSecret:
+		c.all(secretProblems(out))
+	case schema.KindService:
+		c.all(serviceProblems(name, out))
+	case schema.KindQuota:
+		c.quota(out)
+	case schema.KindCell:
+		c.all(networkProblems(out))
 	}
 }

@@ -21,6 +21,10 @@ type Problem struct {
 	Unnamed bool
 	// Constrained says that the value is there and only constrained, not set.
 	Constrained bool
+	// Beside is the path of another value that it is about, nil for none.
+	Beside []string
+	// Warning says that the value is taken all the same.
+	Warning bool
 
 	Rule     schema.Rule
 	Message  string

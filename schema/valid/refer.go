@@ -38,7 +38,7 @@ func References(kind schema.Kind, data map[string]any) []Reference {
 			}
 		case map[string]any:
 			for _, k := range slices.Sorted(maps.Keys(v)) {
-				if f := r.field(k); f != nil {
+				if f := r.Field(k); f != nil {
 					walk(append(path, k), f.Rule, v[k])
 				} else if r.Type == Map {
 					if r.KeyRefers != "" {
@@ -305,7 +305,7 @@ func ruleAt(kind schema.Kind, field string) *Rule {
 		if r == nil {
 			break
 		}
-		if f := r.field(name); f != nil {
+		if f := r.Field(name); f != nil {
 			r = f.Rule
 		} else if r.KeyRefers != "" {
 			return &Rule{}

@@ -1,6 +1,12 @@
 package valid
 
-import "github.com/musterhq/muster/schema"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/musterhq/muster/schema"
+)
 
 // Type is what a value must be.
 type Type string
@@ -78,10 +84,21 @@ type Field struct {
 	// DefaultBeside holds what Default is when the field of this name is there,
 	// too: at most one of them is.
 	DefaultBeside map[string]any
+	// Former is a name that the field had before the release Since, and under which
+	// it is still taken, with a warning; "" for none.
+	Former, Since string
 }
 
-// Has reports whether r is a Struct with a field called name.
-func (r *Rule) Has(name string) bool { return r.field(name) != nil }
+// RewriteHint is what to do about former names.
+const RewriteHint = "muster schema update --rewrite changes it in the files of the repository"
+
+// Replaced says of a field that is written under its former name what to write.
+func (f *Field) Replaced() string {
+	return fmt.Sprintf("%s is deprecated since %s, use %s", f.Former, f.Since, f.Name)
+}
+
+// Has reports whether r is a Struct with a field called name, now or formerly.
+func (r *Rule) Has(name string) bool { return r.Field(name) != nil }
 
 // defaultIn returns what is taken when f is absent from m; nil for nothing.
 func (f *Field) defaultIn(m map[string]any) any {
@@ -93,15 +110,43 @@ func (f *Field) defaultIn(m map[string]any) any {
 	return f.Default
 }
 
-// field returns the field called name, nil if there is none.
-func (r *Rule) field(name string) *Field {
-	if r == nil {
+// Field returns the field called name, now or formerly; nil if there is none.
+func (r *Rule) Field(name string) *Field {
+	if r == nil || name == "" {
 		return nil
 	}
 	for i := range r.Fields {
-		if r.Fields[i].Name == name {
+		if r.Fields[i].Name == name || r.Fields[i].Former == name {
 			return &r.Fields[i]
 		}
 	}
 	return nil
+}
+
+// given returns the path of a value in what Object was given: see Given.
+func (r *Rule) given(data any, path []string) []string {
+	out := slices.Clone(path)
+	for i, name := range path {
+		if r == nil {
+			break
+		}
+		f := r.Field(name)
+		switch v := data.(type) {
+		case map[string]any:
+			if _, ok := v[name]; !ok && f != nil && f.Former != "" {
+				if _, ok := v[f.Former]; ok {
+					out[i] = f.Former
+				}
+			}
+			data = v[out[i]]
+		case []any:
+			if n, err := strconv.Atoi(name); err == nil && n < len(v) {
+				data = v[n]
+			}
+		}
+		if r = r.Elem; f != nil {
+			r = f.Rule
+		}
+	}
+	return out
 }

@@ -24,7 +24,11 @@ type diagnostic struct {
 	Code     schema.Rule `json:"code,omitempty"`
 	Source   string      `json:"source"`
 	Message  string      `json:"message"`
+	Tags     []int       `json:"tags,omitempty"`
 }
+
+// deprecated is the protocol's DiagnosticTag.Deprecated: editors strike the name through.
+const deprecated = 2
 
 // check checks the repositories of open documents after each change, and publishes what it
 // finds. What is typed meanwhile is checked next.
@@ -106,9 +110,13 @@ func (s *server) look(ctx context.Context, root string, open map[string][]byte) 
 			severity = 2
 		}
 		name := filepath.Join(root, filepath.FromSlash(d.Path))
-		found[name] = append(found[name], diagnostic{
+		shown := diagnostic{
 			Range: word(tree.Files[d.Path].Data, d.Line, d.Column), Severity: severity, Code: d.Rule, Source: "muster", Message: text(d),
-		})
+		}
+		if d.Rule == schema.RuleDeprecated {
+			shown.Tags = []int{deprecated}
+		}
+		found[name] = append(found[name], shown)
 	}
 	return found, nil
 }

@@ -37,6 +37,9 @@ var containerPrograms = []string{"crun", "runsc", "busybox", "umoci", "skopeo", 
 // frontDoor is the example that needs HAProxy and nginx.
 const frontDoor = "front-door"
 
+// rights is the example whose tasks get a capability, which others than root cannot give.
+const rights = "rights"
+
 // examples returns the names of the examples.
 func examples(t *testing.T) []string {
 	t.Helper()
@@ -93,6 +96,9 @@ func testExample(t *testing.T, bin, name string) {
 	if name == frontDoor {
 		need(t, "haproxy")
 		need(t, "nginx")
+	}
+	if name == rights && os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: needs root")
 	}
 	other := strings.NewReplacer(fixedPort, freePort(t), fixedRegistry, "127.0.0.1:"+freePort(t), fixedFiles, freePort(t))
 	replacePorts(t, copied, other)

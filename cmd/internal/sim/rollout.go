@@ -27,7 +27,7 @@ func cautious(j schema.Job, n int) schema.Job {
 		u.MinHealthySeconds = 1
 	case 2:
 		u.Canary = &schema.Canary{Tasks: 1, Promote: schema.PromoteCommit}
-		u.MinHealthySeconds, u.OnFailure, u.ProgressSeconds = 2, schema.Return, 30
+		u.MinHealthySeconds, u.OnFailure, u.ProgressDeadlineSeconds = 2, schema.Return, 30
 	case 3:
 		u.Canary = &schema.Canary{Tasks: 2, WaitSeconds: 8, Promote: schema.PromoteAuto}
 		u.MinHealthySeconds, u.OnFailure = 3, schema.Return

@@ -117,6 +117,9 @@ func (p *Placing) Lines() []string {
 		if v.Reason == "" {
 			s = "machine " + scoreText(v.Score) + " has room"
 		}
+		if len(v.Fails) > 0 {
+			s += ": " + strings.Join(v.Fails, ", ")
+		}
 		if len(v.Victims) > 0 {
 			s += "; it could take the place of " + strings.Join(v.Victims, ", ")
 		}
