@@ -30,6 +30,7 @@ type Kept struct {
 	drafted  []model.ChunkName                // as the step before has left them, which need not be stored
 	asks     map[schema.Digest]*placement.Ask // of tasks by their data, which those of a job share
 	runs     keptRuns
+	names    int             // that the snapshot knew after the first step that it was there for, see worn
 	ranges   [2]netip.Prefix // of addresses for tasks that the cell had when all this was made
 }
 
@@ -102,7 +103,7 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 	if !known {
 		changed = c.facts.Machines()
 	}
-	if changed = slices.Compact(slices.Sorted(slices.Values(changed))); !c.mayFollow(changed) {
+	if changed = slices.Compact(slices.Sorted(slices.Values(changed))); !c.mayFollow(changed) || c.kept.worn() {
 		c.build()
 	} else {
 		for _, name := range changed {
@@ -133,6 +134,15 @@ func (c *Cell) lookAgain() {
 		c.updateMachine(name)
 	}
 	c.vacated = c.vacated[:0]
+}
+
+// wornNames is how many names a snapshot may know in any case.
+const wornNames = 1024
+
+// worn reports whether most names that the snapshot knows may be of what has gone: of jobs,
+// their selectors, images, machines. A cell that runs for years has them come and go.
+func (m *Kept) worn() bool {
+	return m.names > 0 && m.snapshot.Names() > 2*m.names+wornNames
 }
 
 // Until returns until when the machines of the snapshot are as they are.
@@ -287,6 +297,9 @@ func (c *Cell) Leave() {
 	c.kept.snapshot.SetBudgets(nil)
 	c.kept.snapshot.SetTimes(time.Time{}, nil)
 	c.kept.snapshot.SetParallel(nil)
+	if c.kept.names == 0 { // with those of tasks that wait
+		c.kept.names = c.kept.snapshot.Names()
+	}
 	c.kept.drafted = c.facts.ChangedChunks()
 	for _, name := range c.kept.drafted {
 		c.kept.keepChunk(name, c.facts.Chunk(name))
