@@ -175,6 +175,7 @@ func (c *Cell) Lose(names []string) (unknown []string, err error) {
 			return unknown, err
 		}
 		c.master.Leave(name, m.epoch)
+		c.wrote = c.now
 	}
 	return unknown, nil
 }
@@ -213,6 +214,7 @@ func (c *Cell) Status() *status.Status {
 
 // round has the master decide by what it knows.
 func (c *Cell) round() error {
+	c.watch.decided = true
 	c.master.Decide()
 	return c.carryOut()
 }
@@ -314,9 +316,9 @@ func (c *Cell) Run() (Ending, time.Time, error) {
 		}
 		if c.wrote.Equal(c.now) {
 			c.trace.count(c)
-			if c.comesTrue() {
-				return Reached, c.wrote, nil
-			}
+		}
+		if c.comesTrue() {
+			return Reached, c.now, nil
 		}
 		next := c.next()
 		if !next.After(c.now) { // views that were just taken
