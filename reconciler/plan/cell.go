@@ -44,6 +44,8 @@ type Config struct {
 	Happens func(schema.Event)
 	// Policy is how tasks are placed, see placement.Policy; "" is the master's own.
 	Policy string
+	// NoMoves has no task be moved by choice: see control.Input.
+	NoMoves bool
 	// Limit is the most virtual time for which the cell is followed; 0 is DefaultLimit.
 	Limit time.Duration
 }
@@ -87,6 +89,9 @@ func New(cfg Config) (*Cell, error) {
 	c := &Cell{
 		cfg: cfg, now: now, wrote: now, repeated: now, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
 		master: reconciler.NewMasterOf(reconciler.MasterConfig{Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now))}, cfg.State, now),
+	}
+	if cfg.NoMoves {
+		c.master.NoMoves()
 	}
 	if cfg.Policy != "" {
 		c.master.Policy(cfg.Policy)
