@@ -144,7 +144,7 @@ func (s *Snapshot) withinBounds(c *class, slot int32) bool {
 			if s.onMachine(c.job, slot) >= b.most {
 				return false
 			}
-		} else if s.tallyOf(c.job, b.column).n[domain] >= b.most {
+		} else if s.tallyOf(c.job, b.column).N[domain] >= b.most {
 			return false
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/tournament"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -55,17 +56,13 @@ type wants struct {
 // scores is what is known of the machines for a class, as of an epoch and a position in
 // the snapshot's log.
 type scores struct {
-	layout *layout.Layout
+	tournament.Standing
+	removals int // of the snapshot, for which that holds
+	layout   *layout.Layout
 	// slots are the candidates, in the layout's order: all machines, or those
 	// that were found to have room.
-	slots    []int32
-	score    []float32 // by candidate; infeasible when there is no room
-	seen     []uint32  // version of the machine that was scored, by candidate
-	blocks   []layout.Block
-	tally    *tally  // of the job, over the attribute it is spread over, or nil
-	order    []rank  // a heap of the blocks that have room, best first
-	queued   []int32 // place in order by block, or -1
-	removals int     // of the snapshot, for which order holds
+	slots []int32
+	seen  []uint32 // version of the machine that was scored, by candidate
 
 	epoch    int // of the snapshot, for which all this holds
 	position int // in the log, up to which it holds
@@ -321,7 +318,8 @@ func (s *Snapshot) update(c *class) {
 	}
 	c.position = s.now()
 	if c.removals != s.removals {
-		c.rankAll(s.removals)
+		c.removals = s.removals
+		c.RankAll()
 	}
 }
 
@@ -333,11 +331,11 @@ func (c *class) whole() bool { return len(c.slots) == len(c.layout.Slots) }
 func (s *Snapshot) examine(c *class) {
 	c.layout = s.layoutFor(s.spreadOf(c.ask))
 	c.epoch, c.position, c.flips = s.epoch, s.now(), s.kindred.flipNow()
-	c.tally = nil
+	c.Tally = nil
 	if c.job >= 0 {
 		c.changes = s.jobs.At(c.job).changes
 		if len(c.layout.Column.Values) > 1 {
-			c.tally = s.tallyOf(c.job, c.layout.Column)
+			c.Tally = s.tallyOf(c.job, c.layout.Column)
 		}
 	}
 	s.rankSkew(c)
@@ -365,16 +363,17 @@ func (s *Snapshot) examine(c *class) {
 	c.slots = slices.Compact(c.slots)
 	c.feasible = len(c.slots)
 	c.examined = max(c.examined, c.feasible)
-	c.score, c.seen = slices.Grow(c.score[:0], c.feasible)[:c.feasible], slices.Grow(c.seen[:0], c.feasible)[:c.feasible]
+	c.Score, c.seen = slices.Grow(c.Score[:0], c.feasible)[:c.feasible], slices.Grow(c.seen[:0], c.feasible)[:c.feasible]
 	for i, at := range c.slots {
 		slot := c.layout.Slots[at]
-		c.slots[i], c.score[i], c.seen[i] = slot, s.worth(c, slot), s.rows.At(slot).version
+		c.slots[i], c.Score[i], c.seen[i] = slot, s.worth(c, slot), s.rows.At(slot).version
 	}
-	c.blocks = c.layout.Cut(c.slots, c.blocks)
-	for b := range c.blocks {
-		c.findBest(&c.blocks[b])
+	c.Blocks = c.layout.Cut(c.slots, c.Blocks)
+	for b := range c.Blocks {
+		c.FindBest(&c.Blocks[b])
 	}
-	c.rankAll(s.removals)
+	c.removals = s.removals
+	c.RankAll()
 	s.scoredSkew(c)
 }
 
@@ -390,20 +389,21 @@ func (s *Snapshot) examineAll(c *class) {
 	c.slots = c.layout.Slots // shared: candidates are never written in place
 	n := len(c.slots)
 	c.examined = n
-	c.score, c.seen = slices.Grow(c.score[:0], n)[:n], slices.Grow(c.seen[:0], n)[:n]
+	c.Score, c.seen = slices.Grow(c.Score[:0], n)[:n], slices.Grow(c.seen[:0], n)[:n]
 	for i, slot := range c.slots {
 		c.seen[i] = s.rows.At(slot).version
-		c.score[i] = infeasible
+		c.Score[i] = tournament.Infeasible
 		if s.isCandidate(c, slot) {
-			c.score[i] = s.worth(c, slot)
+			c.Score[i] = s.worth(c, slot)
 			c.feasible++
 		}
 	}
-	c.blocks = append(c.blocks[:0], c.layout.Blocks...)
-	for b := range c.blocks {
-		c.findBest(&c.blocks[b])
+	c.Blocks = append(c.Blocks[:0], c.layout.Blocks...)
+	for b := range c.Blocks {
+		c.FindBest(&c.Blocks[b])
 	}
-	c.rankAll(s.removals)
+	c.removals = s.removals
+	c.RankAll()
 	s.scoredSkew(c)
 }
 
@@ -414,31 +414,31 @@ func (s *Snapshot) rescore(c *class, i int32) {
 		return
 	}
 	c.seen[i] = s.rows.At(slot).version
-	was, now := c.score[i], infeasible
+	was, now := c.Score[i], tournament.Infeasible
 	if s.isCandidate(c, slot) {
 		now = s.worth(c, slot)
 	}
-	c.score[i] = now
+	c.Score[i] = now
 	switch {
 	case was == now:
 		return
-	case was == infeasible:
+	case was == tournament.Infeasible:
 		c.countCandidate(i, 1)
-	case now == infeasible:
+	case now == tournament.Infeasible:
 		c.countCandidate(i, -1)
 	}
-	k := c.blockOf(i)
-	b := &c.blocks[k]
+	k := c.BlockOf(i)
+	b := &c.Blocks[k]
 	switch {
 	case b.Best == i && now < was:
-		c.findBest(b)
+		c.FindBest(b)
 	case b.Best == i:
-	case now > infeasible && (b.Best < 0 || now > c.score[b.Best] || now == c.score[b.Best] && i < b.Best):
+	case now > tournament.Infeasible && (b.Best < 0 || now > c.Score[b.Best] || now == c.Score[b.Best] && i < b.Best):
 		b.Best = i
 	default:
 		return
 	}
-	c.rank(int32(k))
+	c.Rank(int32(k))
 }
 
 // countCandidate counts a candidate that has room now, or none any more.
@@ -446,30 +446,6 @@ func (c *class) countCandidate(i int32, by int) {
 	c.feasible += by
 	if c.ranked != nil {
 		c.byDomain[c.ranked.column.At[c.slots[i]]] += int32(by)
-	}
-}
-
-// blockOf returns the block of a candidate.
-func (c *scores) blockOf(i int32) int {
-	lo, hi := 0, len(c.blocks)
-	for hi-lo > 1 {
-		if mid := (lo + hi) / 2; c.blocks[mid].From <= i {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	return lo
-}
-
-// findBest finds the best candidate of a block; of equal ones the first.
-func (c *scores) findBest(b *layout.Block) {
-	b.Best = -1
-	best := infeasible
-	for i, v := range c.score[b.From:b.To] {
-		if v > best {
-			best, b.Best = v, b.From+int32(i)
-		}
 	}
 }
 

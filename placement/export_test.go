@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/tournament"
 )
 
 // Difference compares all that two snapshots are made of, what they have remembered
@@ -23,8 +24,8 @@ func Difference(a, b *Snapshot) string {
 		cmp.Comparer(func(x, y []uint16) bool {
 			return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
 		}),
-		cmp.Transformer("byValues", func(m map[*layout.Column]*tally) map[string]*tally {
-			out := map[string]*tally{}
+		cmp.Transformer("byValues", func(m map[*layout.Column]*tournament.Tally) map[string]*tournament.Tally {
+			out := map[string]*tournament.Tally{}
 			for c, t := range m {
 				out[strings.Join(c.Values, ",")] = t
 			}

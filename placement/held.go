@@ -7,6 +7,7 @@ import (
 	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/placement/layers"
 	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/tournament"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -75,25 +76,7 @@ type job struct {
 type domains struct {
 	of       *Snapshot
 	reshapes int // of the snapshot, for which it holds
-	tallies  map[*layout.Column]*tally
-}
-
-// tally counts the tasks of a job by value of an attribute.
-type tally struct {
-	n    []int32
-	stay []int32 // of them, that are not stopping
-}
-
-func (t *tally) add(value, n, stay int32) {
-	t.grow(int(value) + 1)
-	t.n[value] += n
-	t.stay[value] += stay
-}
-
-func (t *tally) grow(to int) {
-	if k := to - len(t.n); k > 0 {
-		t.n, t.stay = append(t.n, make([]int32, k)...), append(t.stay, make([]int32, k)...)
-	}
+	tallies  map[*layout.Column]*tournament.Tally
 }
 
 func (s *Snapshot) jobID(name schema.JobName) int32 {
@@ -345,7 +328,7 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 	key := together(id, slot)
 	layers.Count(&s.here, key, by)
 	for c, counts := range s.tallies(j) {
-		counts.add(c.At[slot], by, by)
+		counts.Add(c.At[slot], by, by)
 	}
 }
 
@@ -361,31 +344,31 @@ func (s *Snapshot) countStopping(id, slot int32, stopping bool) {
 	key := together(id, slot)
 	layers.Count(&s.stopping, key, -by)
 	for c, counts := range s.tallies(s.jobs.At(id)) {
-		counts.add(c.At[slot], 0, by)
+		counts.Add(c.At[slot], 0, by)
 	}
 }
 
 // tallyOf returns how many tasks of the job are in each domain, which is kept
 // up to date from then on.
-func (s *Snapshot) tallyOf(id int32, c *layout.Column) *tally {
+func (s *Snapshot) tallyOf(id int32, c *layout.Column) *tournament.Tally {
 	j := s.jobs.At(id)
 	counts, ok := s.tallies(j)[c]
 	if !ok {
 		if s.tallies(j) == nil {
 			j = s.jobs.Edit(id)
-			j.domains = &domains{s, s.reshapes, map[*layout.Column]*tally{}}
+			j.domains = &domains{s, s.reshapes, map[*layout.Column]*tournament.Tally{}}
 		}
-		counts = &tally{}
+		counts = &tournament.Tally{}
 		for t := j.first; t >= 0; t = s.tasks.At(t).nextOfJob {
 			stay := int32(1)
 			if s.tasks.At(t).stopping {
 				stay = 0
 			}
-			counts.add(c.At[s.tasks.At(t).slot], 1, stay)
+			counts.Add(c.At[s.tasks.At(t).slot], 1, stay)
 		}
 		j.domains.tallies[c] = counts
 	}
-	counts.grow(len(c.Values))
+	counts.Grow(len(c.Values))
 	return counts
 }
 
@@ -415,7 +398,7 @@ func maybeBit(slot int32) (word int, bit uint64) {
 }
 
 // tallies returns the counts of a job's tasks by domain that the snapshot keeps.
-func (s *Snapshot) tallies(j *job) map[*layout.Column]*tally {
+func (s *Snapshot) tallies(j *job) map[*layout.Column]*tournament.Tally {
 	if d := j.domains; d != nil && d.of == s && d.reshapes == s.reshapes {
 		return d.tallies
 	}

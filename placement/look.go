@@ -2,6 +2,7 @@ package placement
 
 import (
 	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/tournament"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -95,7 +96,7 @@ func (p *pass) outlookOf(e entry) (outlook, bool) {
 	}
 	o := outlook{
 		class: c, layout: s.layoutFor(s.spreadOf(c.ask)), tight: p.tight || c.refusal.by != nil,
-		lone: c.score == nil && c.job < 0 && !s.options.NoRelaxed,
+		lone: c.Score == nil && c.job < 0 && !s.options.NoRelaxed,
 	}
 	if c.job >= 0 && len(o.layout.Column.Values) > 1 {
 		s.tallyOf(c.job, o.layout.Column)
@@ -145,7 +146,7 @@ func (o *outlook) lookAlongRing(s *Snapshot) (room bool) {
 			continue
 		}
 		slot := o.layout.Ring[at]
-		seen := look{int32(at), s.rows.At(slot).version, infeasible}
+		seen := look{int32(at), s.rows.At(slot).version, tournament.Infeasible}
 		if s.check(c, slot) == fine {
 			seen.score = s.worth(c, slot)
 			room = true
@@ -205,7 +206,7 @@ func (w *walk) look(at int) (score float32, ahead, room bool) {
 	}
 	if ahead {
 		score = w.looks[0].score
-		room = score > infeasible
+		room = score > tournament.Infeasible
 	} else {
 		a := s.check(c, w.l.Ring[at])
 		room, lacks = a == fine, a.lacksRoom()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/placement/mix"
+	"github.com/musterhq/muster/placement/tournament"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -418,7 +419,7 @@ func (p *pass) ready(a *Ask, job int32) *class {
 	if c.pass != s.passes {
 		c.pass = s.passes
 		c.waiting = int(p.asked[job])
-		c.lone = c.score == nil && c.job < 0 && !s.options.NoRelaxed
+		c.lone = c.Score == nil && c.job < 0 && !s.options.NoRelaxed
 		if !c.lone {
 			s.update(c)
 		}
@@ -508,9 +509,9 @@ const enoughTried = 4
 // of others are left until the next pass.
 func (s *Snapshot) top(c *class) (first, second int32) {
 	tried := int32(-1)
-	var best rank
+	var best tournament.Rank
 	for n := 0; ; n++ {
-		first, second = c.best(s.openDomains(c))
+		first, second = c.Best(s.openDomains(c))
 		if first < 0 || c.seen[first] == s.rows.At(c.slots[first]).version {
 			break
 		}
@@ -519,8 +520,8 @@ func (s *Snapshot) top(c *class) (first, second int32) {
 			break
 		}
 		s.rescore(c, first)
-		if c.score[first] > infeasible {
-			if r := c.rankAs(first); tried < 0 || r.before(best) {
+		if c.Score[first] > tournament.Infeasible {
+			if r := c.RankAs(first); tried < 0 || r.Before(best) {
 				tried, best = first, r
 			}
 		}
@@ -566,7 +567,7 @@ func (s *Snapshot) put(c *class, a *Ask, job, slot int32, d *Decision) {
 // tasks as it may, so that its other machines must be asked again.
 func (s *Snapshot) filled(c *class, slot int32) bool {
 	for _, b := range c.bounds {
-		if !b.perMachine && s.tallyOf(c.job, b.column).n[b.column.At[slot]] >= b.most {
+		if !b.perMachine && s.tallyOf(c.job, b.column).N[b.column.At[slot]] >= b.most {
 			return true
 		}
 	}
@@ -586,7 +587,7 @@ func (p *pass) prune() {
 			s.remembered -= c.remembered
 			continue
 		}
-		now := len(c.score) + len(c.refusal.by)/4 + 256
+		now := len(c.Score) + len(c.refusal.by)/4 + 256
 		s.remembered += now - c.remembered
 		c.remembered = now
 	}

@@ -8,9 +8,6 @@ import (
 	"github.com/musterhq/muster/placement/packages"
 )
 
-// infeasible is the score of a machine that has no room.
-var infeasible = float32(math.Inf(-1))
-
 // worth returns the score of a machine that has room for the class.
 func (s *Snapshot) worth(c *class, slot int32) float32 { return s.rate(c, slot, nil) }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/tournament"
 )
 
 // company is how many tasks of an ask's job stay, that is, are not stopping, where
@@ -30,7 +31,7 @@ func (s *Snapshot) companyOf(c *class, slot int32) (out company) {
 	}
 	l := s.layoutFor(s.spreadOf(c.ask))
 	if len(l.Column.Values) > 1 {
-		out.inDomain = s.tallyOf(c.job, l.Column).stay[l.Column.At[slot]]
+		out.inDomain = s.tallyOf(c.job, l.Column).Stay[l.Column.At[slot]]
 	}
 	out.onMachine = s.staysOnMachine(c.job, slot)
 	return out
@@ -65,7 +66,7 @@ func (p *pass) companyLater(c *class, slot int32) company {
 	column := s.layoutFor(s.spreadOf(c.ask)).Column
 	if domain := column.At[slot]; len(column.Values) > 1 {
 		t := s.tallyOf(c.job, column)
-		out.inDomain = t.n[domain]
+		out.inDomain = t.N[domain]
 		for _, last := range p.returning[c.job] {
 			if column.At[last] == domain {
 				out.inDomain++
@@ -106,7 +107,7 @@ func (s *Snapshot) Uneven(a Ask, machine string) (Uneven, bool) {
 	c := s.single(&a)
 	c.epoch, c.cursor = s.epoch, -1
 	s.examine(c)
-	first, _ := c.best(s.openDomains(c))
+	first, _ := c.Best(s.openDomains(c))
 	if first < 0 {
 		return Uneven{}, false
 	}
@@ -148,7 +149,7 @@ func (s *Snapshot) countsOf(c *class, x *layout.Column) []int32 {
 	if c.job < 0 {
 		return nil
 	}
-	return s.tallyOf(c.job, x).stay
+	return s.tallyOf(c.job, x).Stay
 }
 
 // weigh brings up to date which domains may get one task more of a class.
@@ -199,7 +200,7 @@ func (s *Snapshot) skewed(c *class, slot int32) *skew {
 func (s *Snapshot) rankSkew(c *class) {
 	c.ranked, c.byDomain = nil, nil
 	for _, k := range c.skews {
-		if k.column == c.layout.Column && c.tally != nil && c.ranked == nil {
+		if k.column == c.layout.Column && c.Tally != nil && c.ranked == nil {
 			s.weigh(c, k)
 			c.ranked, c.byDomain = k, make([]int32, len(k.column.Values))
 		}
@@ -284,7 +285,7 @@ func (s *Snapshot) scoredSkew(c *class) {
 	}
 	if c.ranked != nil {
 		for i, slot := range c.slots {
-			if c.score[i] > infeasible {
+			if c.Score[i] > tournament.Infeasible {
 				c.byDomain[c.ranked.column.At[slot]]++
 			}
 		}
