@@ -249,7 +249,11 @@ func (s *sending) account(what string, do func()) {
 	}
 	s.t.Logf("%s, %s: %d of %d requests failed, %d were not answered in time", what, took, len(failed), asked, late)
 	if slices.Sort(failed); len(failed) > 0 {
-		s.t.Errorf("%s: %d requests failed, the first of them:\n%s", what, len(failed), lines(failed, 20))
+		by := map[string]int{}
+		for _, f := range failed {
+			by[f[:len(time.TimeOnly)]]++
+		}
+		s.t.Errorf("%s: %d requests failed, by second %v, the first of them:\n%s", what, len(failed), by, lines(failed, 20))
 	}
 }
 
