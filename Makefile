@@ -27,7 +27,7 @@ PROFILES     ?=
 LOADS        ?=
 LATER        ?=
 
-.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs leaks services user vm vm-systemd vm-power generate generated check nightly clean
+.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs hostile leaks services user vm vm-systemd vm-power generate generated check nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -91,7 +91,7 @@ bench-cell: ## measure a master with MACHINES hollow machines and TASKS tasks fo
 	go test -count=1 -v -timeout 60m -run '^TestCell$$' ./cmd/internal/bench -cell.machines $(MACHINES) -cell.tasks $(TASKS) -cell.json '$(abspath $(RESULTS))' -cell.profiles '$(abspath $(PROFILES))' -cell.loads '$(LOADS)'
 
 FRESH := $(shell date +%s)000
-SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^Test(Random|Rough)$$' -sim.steps $(STEPS)
+SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^Test(Random|Rough|Tight)$$' -sim.steps $(STEPS)
 sim: ## play SEEDS histories of STEPS steps in the simulated cell: from seed FROM on, or half of them fresh ones
 ifneq ($(FROM),)
 	$(SIM) -sim.first $(FROM) -sim.seeds $(SEEDS)
@@ -133,6 +133,9 @@ vm-power: ## cut the power of CUTS virtual machines that pull images, by SEED
 
 hogs: ## measure requests beside hogs of CPU, memory and processes, disk, and logs, and syncs beside writers, in ROUNDS pairs
 	go test -count=1 -v -run '^TestHogs$$' ./nodeagent/loop -hogs.rounds $(ROUNDS)
+
+hostile: ## compile hostile packages of full size beside another tenant's line, and measure how long that waits, and memory
+	go test -count=1 -v -timeout 2h -run '^TestBeside$$' ./schema/compile -compile.beside
 
 leaks: ## make and remove 1,000 networks of tasks, after which nothing may be left, as root
 	go test -count=1 -v -run '^TestLeavesNothing$$' ./nodeagent/network -rounds 1000

@@ -33,7 +33,7 @@ type batch struct {
 }
 
 // quickShare is the part of the processor time of a package that it has in Quick.
-const quickShare = 10
+const quickShare = 20
 
 // maxPasses bounds how often evaluate looks for what is still to be evaluated: once for
 // what is new, once for what was skipped for a package that is less by now, and for what
@@ -271,7 +271,7 @@ func (b *batch) patient(u *unit) string {
 // thousands, for which nobody's commit shall wait.
 func patience(limit time.Duration, deaths int) time.Duration {
 	const free = 4 // deaths that change nothing
-	return max(limit/10, (limit * free / time.Duration(max(free, deaths))).Round(limit/100))
+	return max(limit/20, (limit * free / time.Duration(max(free, deaths))).Round(limit/100))
 }
 
 // done puts an outcome into the cache, without its data if the package is refused as far

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -19,6 +18,7 @@ const (
 	exitCPU
 	exitWall
 	exitOrphan
+	exitAllocs
 )
 
 const (
@@ -99,16 +99,11 @@ func bounded(req request, base uint64) (response, error) {
 	}
 	stop := make(chan struct{})
 	ended := make(chan struct{})
-	var more atomic.Int64 // processor time that it has by now besides
 	go func() {
 		defer close(ended)
-		watch(req.Limits, start, &more, stop)
+		watch(req.Limits, start, allocated(), stop)
 	}()
-	resp := evaluate(req, func() {
-		l := req.Limits
-		l.CPU += time.Duration(more.Add(int64(req.Limits.CPU / partShare)))
-		_ = setLimits(l, start, base) // else the one before holds
-	})
+	resp := evaluate(req)
 	close(stop)
 	<-ended
 	return resp, nil
@@ -164,9 +159,9 @@ func addressSpace() (uint64, error) {
 }
 
 // watch ends the process when a limit is passed. It lets the heap grow with
-// what is alive, so that garbage collection stays a small part of the work. More is
-// processor time beyond the limit, and may grow.
-func watch(l Limits, start time.Duration, more *atomic.Int64, stop <-chan struct{}) {
+// what is alive, so that garbage collection stays a small part of the work. Start and
+// first are the processor time and the bytes that were used and allocated before.
+func watch(l Limits, start time.Duration, first uint64, stop <-chan struct{}) {
 	began := time.Now()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -186,7 +181,10 @@ func watch(l Limits, start time.Duration, more *atomic.Int64, stop <-chan struct
 		if time.Since(began) > l.Wall {
 			die(exitWall)
 		}
-		if used, err := cpuTime(); err == nil && used-start > l.CPU+time.Duration(more.Load()) {
+		if allocated()-first > uint64(l.AllocBytes) {
+			die(exitAllocs)
+		}
+		if used, err := cpuTime(); err == nil && used-start > l.CPU {
 			die(exitCPU)
 		}
 		if live := int64(liveHeap()); live > limit/2 {
@@ -211,6 +209,9 @@ func cpuTime() (time.Duration, error) {
 
 // heap returns the bytes of objects in the heap, dead ones included.
 func heap() uint64 { return metric("/memory/classes/heap/objects:bytes") }
+
+// allocated returns the bytes that the process has ever allocated.
+func allocated() uint64 { return metric("/gc/heap/allocs:bytes") }
 
 // liveHeap returns the bytes that the last collection found alive.
 func liveHeap() uint64 { return metric("/gc/heap/live:bytes") }

@@ -100,7 +100,7 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 }
 
 // Quick compiles of a tree what takes little, so that this need not wait for the rest: each
-// package is given a tenth of its processor time, 1 s by default, and what needs more has one
+// package is given a twentieth of its processor time, 1 s by default, and what needs more has one
 // diagnostic that says so, as has what was too much for its child before and may have been
 // bad luck. Whole is false if there is anything of the kind: Compile then gives the tree's
 // outcome, and does not evaluate again what is known by now. It errs as Compile does.

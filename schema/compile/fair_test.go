@@ -88,7 +88,7 @@ func TestQuick(t *testing.T) {
 	if err := os.Symlink(self(t), exe); err != nil {
 		t.Fatal(err)
 	}
-	c := compile.New(compile.Config{Exe: exe, Args: []string{childArg}, Limits: compile.Limits{CPU: time.Second}})
+	c := compile.New(compile.Config{Exe: exe, Args: []string{childArg}, Limits: compile.Limits{CPU: 4 * time.Second}})
 	quick := func(later int) {
 		t.Helper()
 		out, whole, err := c.Quick(t.Context(), files)

@@ -85,7 +85,7 @@ type place struct {
 	network  string   // the fields of the cell's network, as CUE; "" is virtual addresses alone
 	// beside is a grid on the same machines; nil for one with machines of its own.
 	beside *grid
-	name   string // of a cell beside another one
+	name   string // of the cell; "" is cellName
 }
 
 // newGrid starts a master, and agents on so many machines: m1, m2 and so on. They have no default route.
@@ -97,8 +97,9 @@ func newGrid(t *testing.T, machines int, flags ...string) *grid {
 func newGridAt(t *testing.T, at place) *grid {
 	t.Helper()
 	g := &grid{cell: prepare(t), agents: map[string]*daemon{}, hosts: map[string]int{}, dns: map[string]string{}, flags: at.flags}
+	g.name = cmp.Or(at.name, cellName)
 	if at.beside != nil {
-		g.name, g.net, g.hosts = at.name, at.beside.net, at.beside.hosts
+		g.net, g.hosts = at.beside.net, at.beside.hosts
 	} else {
 		g.net = newNetwork(t)
 	}

@@ -44,19 +44,6 @@ func checkCalls(t *tree) []fault {
 	return out
 }
 
-// checkDotImports finds imports that the rules on selectors cannot see through.
-func checkDotImports(t *tree) []fault {
-	var out []fault
-	for _, f := range t.files {
-		for _, s := range f.ast.Imports {
-			if s.Name != nil && s.Name.Name == "." {
-				out = append(out, t.fault(s, "dot import of %s: a reader cannot see where a name comes from", imported(s)))
-			}
-		}
-	}
-	return out
-}
-
 // selectors calls visit for each selector in f whose operand is an imported
 // package, with that package's path.
 func selectors(f *file, visit func(e *ast.SelectorExpr, pkg string)) {

@@ -1,8 +1,6 @@
 package rules
 
-import (
-	"strings"
-)
+import "strings"
 
 // layer says what of ours a package may import. A package belongs to the first
 // row that matches it, and every package has a row.
@@ -528,6 +526,19 @@ func checkKeeper(t *tree) []fault {
 				continue
 			}
 			out = append(out, t.fault(s, "the keeper imports %s: it takes the standard library and x/sys only, since one runs per task", p))
+		}
+	}
+	return out
+}
+
+// checkDotImports finds imports that the rules on selectors cannot see through.
+func checkDotImports(t *tree) []fault {
+	var out []fault
+	for _, f := range t.files {
+		for _, s := range f.ast.Imports {
+			if s.Name != nil && s.Name.Name == "." {
+				out = append(out, t.fault(s, "dot import of %s: a reader cannot see where a name comes from", imported(s)))
+			}
 		}
 	}
 	return out
