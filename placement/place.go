@@ -592,26 +592,3 @@ func (s *Snapshot) filled(c *class, slot int32) bool {
 	}
 	return false
 }
-
-// classBudget is how many candidates all remembered classes may have together.
-const classBudget = 16 << 20
-
-// prune forgets the classes of lone asks, and all when there are too many to
-// remember. It looks at those of this pass only.
-func (p *pass) prune() {
-	s := p.snapshot
-	for _, c := range p.classes {
-		if c.lone && c.refusal.by == nil {
-			delete(s.classes, c.key)
-			s.remembered -= c.remembered
-			continue
-		}
-		now := len(c.Score) + len(c.refusal.by)/4 + 256
-		s.remembered += now - c.remembered
-		c.remembered = now
-	}
-	if s.remembered > classBudget || s.options.NoCache || s.options.NoClasses {
-		s.remembered = 0
-		clear(s.classes)
-	}
-}
