@@ -60,8 +60,6 @@ var promises = map[string][]promise{
 		{sentence: "while fewer zones count, each gets as many tasks as if another had none", oracles: []string{"checkSkew"}, mutants: []string{"skew-domains"}},
 		{sentence: "Tasks that are stopping do not count.", oracles: []string{"checkAsleep"}, mutants: []string{"skew-stopped"}},
 		{sentence: "of which one at least must hold as well", oracles: []string{"checkConstraints"}, mutants: []string{"anyof-first"}},
-		{sentence: "tasks that are expected to have gone by then", oracles: []string{"checkHolds"}, mutants: []string{"hold-lasts"}},
-		{sentence: "tasks for which the room has a place beside the one that waits", oracles: []string{"checkHolds"}, mutants: []string{"hold-fits"}},
 		{sentence: "When the time that was first expected has passed, nothing goes behind any more", oracles: []string{"checkHolds"}, mutants: []string{"hold-late"}},
 		{sentence: "It keeps its last good version.", oracles: []string{"checkEvents"}, mutants: []string{"stale-empties", "ownership-ignored"}},
 		{sentence: "A commit that leaves nothing of the repository is held whatever the number.", none: "deletesRest leaves one directory; reconciler/testdata/script has it"},

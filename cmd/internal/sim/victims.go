@@ -10,8 +10,8 @@ func (w *World) checkVictims(victim, by schema.TaskName, before snap) {
 	s := w.master.state
 	j := s.Jobs[by.JobName]
 	want := s.Data[j.Admitted]
-	if want.AllocSet != "" {
-		return // it needs room in an alloc
+	if want.AllocSet != "" || want.Spread != nil && len(want.Spread.MaxSkew) > 0 {
+		return // it needs room in an alloc, or a domain that may be too far ahead by now
 	}
 	now := w.oracle.record(victim).Machine
 	for name, c := range before {
