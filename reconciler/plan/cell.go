@@ -115,8 +115,9 @@ func (c *Cell) connect(saved *model.SavedMachine) error {
 		return nil
 	}
 	m := newMachine(saved, record.Epoch)
-	m.live(c.cfg.Life, c.now)
-	c.active[saved.Name] = struct{}{}
+	if m.live(c.cfg.Life, c.now) {
+		c.active[saved.Name] = struct{}{}
+	}
 	if c.state().Restored == nil {
 		m.version = 0 // this master counts anew
 	}

@@ -33,13 +33,16 @@ const (
 	TurnStops                     // it has ended, once it was to stop
 )
 
-// live has the tasks that a machine has go on as is known of them.
-func (m *machine) live(life func(schema.TaskName, uint64) *Life, now time.Time) {
+// live has the tasks that a machine has go on as is known of them; it returns whether anything is
+// known of one.
+func (m *machine) live(life func(schema.TaskName, uint64) *Life, now time.Time) (known bool) {
 	for _, t := range m.tasks {
 		if t.life = life(t.Task, t.Generation); t.life != nil && t.State != schema.Dead {
 			t.live(now)
+			known = true
 		}
 	}
+	return known
 }
 
 // stopped is how the generation ends when it is to stop; nil if that is not known.
