@@ -85,7 +85,7 @@ func TestCanonicalDeep(t *testing.T) {
 	t.Parallel()
 	v := any(map[string]any{"b": "ä", "a": []any{}})
 	for range 300 {
-		v = map[string]any{"b": []any{v, nil, ([]any)(nil)}, "a": map[string]any(nil)}
+		v = map[string]any{"b": []any{v, nil, []any(nil)}, "a": map[string]any(nil)}
 	}
 	if want, got := slowly(t, v), schema.Canonical(v); !bytes.Equal(want, got) {
 		t.Fatalf("want %s\n got %s", want, got)
