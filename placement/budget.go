@@ -16,9 +16,9 @@ type disruption struct {
 	// budgetOf returns the budget of a job; nil for none. See SetBudgets.
 	budgetOf func(schema.JobName) (int, bool)
 	bounded  bool          // any job has one, as far as they were asked for
-	hit      map[int32]int // victims of this pass, by job
-	// ganged is true once a task has gone in this pass whose job goes together: the rest of
-	// that costs nothing any more.
+	hit      map[int32]int // victims of this pass, by party
+	// ganged is true once a task has gone in this pass with which others go: these
+	// cost nothing any more.
 	ganged bool
 }
 
@@ -58,63 +58,106 @@ func (s *Snapshot) budget(job int32) int {
 	return n
 }
 
-// victim describes a task that is evicted, and takes it off its job's budget.
-func (s *Snapshot) victim(t *task) Victim {
-	gone := 1
-	if t.together {
-		gone, s.ganged = gangs{}.size(s, t.job), true
+// party is what goes when a task is evicted: its gang, as a number below 0, or its job.
+func (t *task) party() int32 {
+	if t.gang != 0 {
+		return -t.gang
 	}
-	s.hit[t.job]++
-	v := Victim{Name: s.jobs.At(t.job).name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
-	if left := s.budget(t.job); left != unbounded && !t.claim {
-		s.budgets[t.job] = left - gone
-	}
-	return v
+	return t.job
 }
 
-// gangs is how many tasks go when one does of a job whose tasks go together, as far as it was
-// found out. It holds as long as no task changes.
-type gangs map[int32]int
+// takesOthers reports whether others go when a task is evicted.
+func (t *task) takesOthers() bool { return t.together || t.gang != 0 }
 
-// size returns how many tasks of a job run. When one has gone in this pass the others go
-// anyway: then it is 0.
-func (g gangs) size(s *Snapshot, job int32) int {
-	if s.hit[job] > 0 {
-		return 0
+// victim describes a task that is evicted, and takes it off its job's budget: with those that
+// go with it.
+func (s *Snapshot) victim(t *task) Victim {
+	gone := []share{{t.job, 1}}
+	if t.takesOthers() {
+		gone, s.ganged = parties{}.of(s, t), true
 	}
-	n, known := g[job]
+	s.hit[t.party()]++
+	for _, x := range gone {
+		if left := s.budget(x.job); left != unbounded && !t.claim {
+			s.budgets[x.job] = left - x.tasks
+		}
+	}
+	return Victim{Name: s.jobs.At(t.job).name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
+}
+
+// share is how many tasks of a job go with others.
+type share struct {
+	job   int32
+	tasks int
+}
+
+// parties is how many tasks go, of which jobs, when one does whose job or gang goes together, as
+// far as it was found out. It holds as long as no task changes.
+type parties map[int32][]share
+
+// of returns how many tasks run that go with one, itself included. When one has gone in this
+// pass the others go anyway: then it is none.
+func (g parties) of(s *Snapshot, t *task) []share {
+	party := t.party()
+	if s.hit[party] > 0 {
+		return nil
+	}
+	list, known := g[party]
 	if !known {
-		for id := s.jobs.At(job).first; id >= 0; id = s.tasks.At(id).nextOfJob {
-			if t := s.tasks.At(id); !t.stopping && !t.claim {
-				n++
+		jobs := []int32{t.job}
+		if t.gang != 0 {
+			jobs = *s.gangs.jobs.At(t.gang - 1)
+		}
+		for _, job := range jobs {
+			if n := s.runningOf(job, t.gang); n > 0 {
+				list = append(list, share{job, n})
 			}
 		}
-		g[job] = n
+		g[party] = list
+	}
+	return list
+}
+
+// runningOf returns how many tasks of a job run, in a gang or, with 0, in any or none.
+func (s *Snapshot) runningOf(job, gang int32) (n int) {
+	for id := s.jobs.At(job).first; id >= 0; id = s.tasks.At(id).nextOfJob {
+		if t := s.tasks.At(id); !t.stopping && !t.claim && (gang == 0 || t.gang == gang) {
+			n++
+		}
+	}
+	return n
+}
+
+// size returns how many tasks go with one in all.
+func (g parties) size(s *Snapshot, t *task) (n int) {
+	for _, x := range g.of(s, t) {
+		n += x.tasks
 	}
 	return n
 }
 
 // overruns counts the tasks that go with an eviction beyond the budgets of their
 // jobs. A claim disrupts nobody.
-func (s *Snapshot) overruns(victims []int32, g gangs) (n int16) {
+func (s *Snapshot) overruns(victims []int32, g parties) int16 {
 	if s.budgetOf == nil {
 		return 0
 	}
-	var taken map[int32]int // of jobs that have a budget
+	n := 0
+	var taken map[int32]int // by party, of those of which a job has a budget
 	take := func(t *task) {
-		left := s.budget(t.job)
-		if t.claim || left == unbounded {
+		if t.claim {
 			return
 		}
 		if taken == nil {
 			taken = map[int32]int{}
 		}
-		first := taken[t.job] == 0
-		switch taken[t.job]++; {
-		case t.together && first:
-			size := g.size(s, t.job)
-			n += int16(min(size-min(max(left, 0), size), math.MaxInt16))
-		case !t.together && taken[t.job] > left:
+		taken[t.party()]++
+		switch {
+		case t.takesOthers() && taken[t.party()] == 1:
+			for _, x := range g.of(s, t) {
+				n += x.tasks - min(max(s.budget(x.job), 0), x.tasks)
+			}
+		case !t.takesOthers() && taken[t.job] > s.budget(t.job):
 			n++
 		}
 	}
@@ -127,5 +170,5 @@ func (s *Snapshot) overruns(victims []int32, g gangs) (n int16) {
 			}
 		}
 	}
-	return n
+	return int16(min(n, math.MaxInt16))
 }

@@ -33,7 +33,7 @@ func (s *Snapshot) check(c *class, slot int32) answer {
 		return lacksDisk
 	case c.numbers != nil && s.nodes.At(slot).ports.HasAny(c.numbers):
 		return lacksNumber
-	case c.portsOn(s.nodes.At(slot)) > r.ports:
+	case c.ports > r.ports || c.numbers != nil && c.portsOn(s.nodes.At(slot)) > r.ports:
 		return lacksPorts
 	case c.needs != nil && !s.hasDevices(c, slot):
 		return lacksDevices

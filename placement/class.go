@@ -193,7 +193,7 @@ func (s *Snapshot) restOf(a *Ask) *Ask {
 	r := *a
 	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Last = schema.TaskName{}, 0, 0, schema.Resources{}, "", ""
 	r.Waiting = Waiting{}
-	r.Alloc, r.AllocMax, r.Together, r.Relations = schema.TaskName{}, 0, 0, nil
+	r.Alloc, r.AllocMax, r.Together, r.Gang, r.Relations = schema.TaskName{}, 0, 0, nil, nil
 	s.rests[string(key)] = &r
 	return &r
 }

@@ -8,6 +8,17 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
+// Names returns how many names the snapshot knows: of jobs, of what tasks of a job relate to,
+// of packages, and of values of attributes. It forgets none, also when nothing has it any more.
+// Whoever keeps a snapshot for long makes a new one when most of them are of what has gone.
+func (s *Snapshot) Names() int {
+	n := int(s.jobs.Len()+s.kindred.profiles.Len()+s.kindred.terms.Len()) + s.packages.Len()
+	for _, c := range s.attributes {
+		n += len(c.Values)
+	}
+	return n
+}
+
 // Describe says in words what the snapshot holds, a line for each machine and
 // each task, sorted: two snapshots of the same cell say the same, however they
 // came about. What was learnt of the cell's asks is no part of it.

@@ -17,6 +17,7 @@ type task struct {
 	priority  int16
 	stopping  bool
 	together  bool     // see Task.Together
+	gang      int32    // see gangs, 0 for none
 	inAlloc   int32    // the task that is its alloc, or -1
 	wants     allocKey // of the alloc that it runs in
 	limit     vector
@@ -113,6 +114,9 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 		taskKey:  taskKey{s.jobID(t.Name.JobName), int32(t.Name.Index), slot, t.Generation},
 		priority: int16(t.Priority), stopping: t.Stopping, together: t.Together, isAlloc: t.IsAlloc,
 		limit: vectorOf(t.Limit), reserv: vectorOf(t.Reservation), inAlloc: -1, ask: t.Ask,
+	}
+	if t.Gang != "" {
+		h.gang = s.gangs.join(t.Name.JobName, t.Gang, h.job)
 	}
 	if t.Ask != nil {
 		h.profile = s.profileOf(h.job, t.Ask.Relations)

@@ -96,7 +96,7 @@ func Holds(s *Snapshot, asks []*Ask) []Decision {
 	p := &pass{snapshot: s, asked: map[int32]int32{}}
 	waiters := make([]entry, 0, len(asks))
 	for _, a := range asks {
-		if a.On != "" || a.Together > 0 || a.AllocSet != (schema.JobName{}) {
+		if a.On != "" || a.gathers() || a.AllocSet != (schema.JobName{}) {
 			continue
 		}
 		job := s.jobID(a.Name.JobName)

@@ -87,7 +87,7 @@ func (p *pass) forget() {
 // that the workers read and that is made when it is first asked for is made here.
 func (p *pass) outlookOf(e entry) (outlook, bool) {
 	s, a := p.snapshot, e.ask
-	if a.Together > 0 && !e.evicted || a.On != "" || a.Prefer != "" || a.Last != "" || a.AllocSet != (schema.JobName{}) {
+	if a.gathers() && !e.evicted || a.On != "" || a.Prefer != "" || a.Last != "" || a.AllocSet != (schema.JobName{}) {
 		return outlook{}, false
 	}
 	c := p.classOf(a, e.job)

@@ -112,7 +112,7 @@ func TasksOn(s *Snapshot, machine string) []Task {
 		a := t.again(s)
 		h := Task{
 			Name: a.Name, Generation: t.generation, Machine: machine, Priority: a.Priority, Limit: t.limit.resources(), Reservation: t.reserv.resources(),
-			Stopping: t.stopping, Together: t.together, IsAlloc: t.isAlloc, Ask: &a,
+			Stopping: t.stopping, Together: t.together, Gang: s.gangs.name(t.gang), IsAlloc: t.isAlloc, Ask: &a,
 		}
 		if host := t.inAlloc; host >= 0 {
 			h.Alloc = s.jobs.At(s.tasks.At(host).job).name.Task(int(s.tasks.At(host).index))

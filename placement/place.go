@@ -17,8 +17,8 @@ type pass struct {
 	asked    map[int32]int32 // asks by job
 	// returning is where asks ran last that are still to be decided, by job.
 	returning map[int32][]int32
-	// gangs are the asks, by job, that are placed together and still to be decided.
-	gangs   map[int32][]Ask
+	// gangs are the asks that are placed together and still to be decided.
+	gangs   map[crowd][]Ask
 	levels  map[schema.Priority][]entry
 	last    *class
 	tight   bool              // the last lone ask found no room: ask each machine once, for the reason
@@ -52,7 +52,7 @@ type entry struct {
 // are among them.
 func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	p := &pass{
-		snapshot: s, seed: seed, asked: map[int32]int32{}, returning: map[int32][]int32{}, gangs: map[int32][]Ask{}, levels: map[schema.Priority][]entry{},
+		snapshot: s, seed: seed, asked: map[int32]int32{}, returning: map[int32][]int32{}, gangs: map[crowd][]Ask{}, levels: map[schema.Priority][]entry{},
 		out: make([]Decision, 0, len(asks)),
 	}
 	s.merge()
@@ -105,8 +105,8 @@ func (p *pass) enter(asks []Ask) {
 			p.returning[job] = append(p.returning[job], slot)
 		}
 		p.levels[a.Priority] = append(p.levels[a.Priority], entry{ask: a, job: job})
-		if a.Together > 0 {
-			p.gangs[job] = append(p.gangs[job], *a)
+		if a.gathers() {
+			p.gangs[crowdOf(a)] = append(p.gangs[crowdOf(a)], *a)
 		}
 		if i > 0 && a.Limit == asks[i-1].Limit && len(a.Devices)+len(asks[i-1].Devices) == 0 {
 			same++
@@ -303,7 +303,7 @@ func (p *pass) sort(level []entry) {
 // decide decides one ask.
 func (p *pass) decide(e entry) {
 	s, a := p.snapshot, e.ask
-	if a.Together > 0 && !e.evicted {
+	if a.gathers() && !e.evicted {
 		p.decideTogether(e)
 		return
 	}
@@ -327,23 +327,21 @@ func (p *pass) decide(e entry) {
 	}
 }
 
-// decideTogether decides all asks of a job, at the turn of the first: all get places, or
-// none. What becomes of them is seen on a fork first.
+// decideTogether decides all asks of a job or of a gang, at the turn of the first: all get
+// places, or none. What becomes of them is seen on a fork first.
 func (p *pass) decideTogether(e entry) {
-	s, asks := p.snapshot, p.gangs[e.job]
+	s, who := p.snapshot, crowdOf(e.ask)
+	asks := p.gangs[who]
 	if len(asks) == 0 { // decided already
 		return
 	}
-	delete(p.gangs, e.job)
-	delete(p.returning, e.job)
+	delete(p.gangs, who)
 	asked := make(map[schema.TaskName]*Ask, len(asks))
-	places := int(s.jobs.At(e.job).held)
+	roll := s.rollOf(e.ask.musts(), asks)
 	for i := range asks {
-		asks[i].Together = 0
+		asks[i].Together, asks[i].Gang = 0, nil
 		asked[asks[i].Name] = &asks[i]
-		if _, claims := s.claims.Get(together(e.job, int32(asks[i].Name.Index))); claims {
-			places--
-		}
+		delete(p.returning, s.jobID(asks[i].Name.JobName))
 	}
 	fork := s.Fork()
 	decisions := Place(fork, asks, p.seed)
@@ -355,20 +353,41 @@ func (p *pass) decideTogether(e entry) {
 		switch d := &decisions[i]; {
 		case d.Evicted || asked[d.Name] == nil:
 		case d.Machine != "":
-			places++
+			roll.add(d.Name.JobName, 1)
 		case !missing:
 			why, missing = d.Why, true
 		}
 	}
-	if !missing && places >= e.ask.Together {
+	lacks := roll.lacks()
+	if !missing && len(lacks) == 0 {
 		p.takeOver(decisions, asked)
 		return
 	}
-	why.Places, why.Together, why.Held = places, e.ask.Together, ""
+	why.Places, why.Together = roll.places()
+	why.Held = ""
+	if e.ask.Gang != nil {
+		why.Gang, why.Lacks = e.ask.Gang.Name, lacks
+	}
 	for i := range asks {
-		s.release(e.job, asks[i].Name.Index)
+		s.release(s.jobID(asks[i].Name.JobName), asks[i].Name.Index)
 		p.out = append(p.out, Decision{Name: asks[i].Name, Why: why})
 	}
+}
+
+// rollOf counts those that have a place whatever is decided about some asks.
+func (s *Snapshot) rollOf(must []GangJob, asks []Ask) *roll {
+	r := &roll{must: must, has: make([]int, len(must))}
+	for i := range must {
+		if id, ok := s.jobIDs.Get(must[i].Job); ok {
+			r.has[i] = int(s.jobs.At(id).held)
+		}
+	}
+	for i := range asks {
+		if _, claims := s.claims.Get(together(s.jobID(asks[i].Name.JobName), int32(asks[i].Name.Index))); claims {
+			r.add(asks[i].Name.JobName, -1)
+		}
+	}
+	return r
 }
 
 // takeOver does what was decided on a fork. Victims that have asked again there are among

@@ -329,6 +329,15 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		a.Devices = append(a.Devices, g)
 	case "together":
 		a.Together = number(v)
+	case "gang": // of a task its name, of an ask train:a=2,b=3, of its user
+		name, jobs, _ := strings.Cut(v, ":")
+		if h.Gang = name; jobs != "" {
+			a.Gang = &placement.Gang{Name: name}
+			for _, job := range strings.Split(jobs, ",") {
+				job, n, _ := strings.Cut(job, "=")
+				a.Gang.Jobs = append(a.Gang.Jobs, placement.GangJob{Job: schema.JobName{Cell: "c", User: "u", Job: job}, Tasks: number(n)})
+			}
+		}
 	case "tolerates": // KEY:VALUE
 		key, value, _ := strings.Cut(v, ":")
 		a.Tolerations = append(a.Tolerations, placement.Toleration{Key: key, Value: value})

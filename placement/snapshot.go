@@ -106,6 +106,7 @@ type content struct {
 	stopping layers.Index[uint64, int32]
 	claims   layers.Index[uint64, int32] // tasks by job and index, see Claim
 	packages packages.Held
+	gangs    gangs
 	kinds    deviceKinds // device kinds and models
 	kindred  kindred     // what relations say
 	sharing  *sharing    // nil if there is no fork
@@ -180,7 +181,7 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 			slots: layers.NewIndex[string, int32](len(machines)), nodes: layers.Table[node]{Detach: (*node).detach},
 			jobIDs: layers.NewIndex[schema.JobName, int32](0), here: layers.NewIndex[uint64, int32](len(tasks)), stopping: layers.NewIndex[uint64, int32](0),
 			claims: layers.NewIndex[uint64, int32](0), packages: packages.NewHeld(), kinds: deviceKinds{layers.NewIndex[string, int16](0)},
-			kindred: newKindred(),
+			kindred: newKindred(), gangs: newGangs(),
 		},
 		learnt: learnt{
 			attributes: map[string]*layout.Column{}, layouts: map[string]*layout.Layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},

@@ -26,7 +26,7 @@ type search struct {
 	steps   int
 	devices []device.Device
 	most    int16 // disruptions beyond budgets
-	gangs   gangs
+	parties parties
 }
 
 // solve returns the least eviction on a machine by evictionCost, sparing of those
@@ -37,13 +37,13 @@ func (s *Snapshot) solve(c *class, slot int32, sparing bool) (eviction, bool) {
 		return eviction{}, false
 	}
 	list := s.evictable(c, slot, nil)
-	g := gangs{}
+	g := parties{}
 	if sparing {
 		list = slices.DeleteFunc(list, func(id int32) bool { return s.overruns([]int32{id}, g) > 0 })
 	}
 	best := &search{}
 	found := func(most int16) bool {
-		f := &search{s: s, c: c, slot: slot, most: most, gangs: g}
+		f := &search{s: s, c: c, slot: slot, most: most, parties: g}
 		ok := f.solve(list, level)
 		if ok {
 			best = f
@@ -192,7 +192,7 @@ func (f *search) devicesFit(without []int32) bool {
 func (f *search) greedy() []int32 {
 	var victims []int32
 	for _, id := range f.list {
-		if victims = append(victims, id); f.s.overruns(victims, f.gangs) > f.most {
+		if victims = append(victims, id); f.s.overruns(victims, f.parties) > f.most {
 			victims = victims[:len(victims)-1]
 		}
 	}
@@ -220,10 +220,10 @@ func (f *search) enough(victims []int32) bool {
 	return lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && f.devicesFit(victims) && f.s.numbersWithout(f.c, f.slot, victims) && f.s.unrepelled(f.c, f.slot, victims)
 }
 
-// among returns how many of the victims are of a job.
-func (f *search) among(victims []int32, job int32) (n int) {
+// among returns how many of the victims are of a party.
+func (f *search) among(victims []int32, party int32) (n int) {
 	for _, id := range victims {
-		if f.s.tasks.At(id).job == job {
+		if f.s.tasks.At(id).party() == party {
 			n++
 		}
 	}
@@ -233,17 +233,17 @@ func (f *search) among(victims []int32, job int32) (n int) {
 // costOf returns the cost of a set of victims.
 func (f *search) costOf(victims []int32) evictionCost {
 	s := f.s
-	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims, f.gangs)}
+	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims, f.parties)}
 	lack, _ := s.deficit(f.c, f.slot)
 	var given vector
 	for i, id := range victims {
 		t := s.tasks.At(id)
 		cost.highest = max(cost.highest, t.priority)
 		cost.sum += int32(t.priority)
-		if s.hit[t.job] > 0 || slices.ContainsFunc(victims[:i], func(o int32) bool { return s.tasks.At(o).job == t.job }) {
+		if s.hit[t.party()] > 0 || slices.ContainsFunc(victims[:i], func(o int32) bool { return s.tasks.At(o).party() == t.party() }) {
 			cost.again++
-		} else if t.together { // with those of it among the victims
-			cost.victims = int16(min(int(cost.victims)+f.gangs.size(s, t.job)-f.among(victims, t.job), math.MaxInt16))
+		} else if t.takesOthers() { // with those of them among the victims
+			cost.victims = int16(min(int(cost.victims)+f.parties.size(s, t)-f.among(victims, t.party()), math.MaxInt16))
 		}
 		gain := s.gain(f.c, t)
 		for d := range dims {

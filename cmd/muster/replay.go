@@ -71,14 +71,8 @@ Exits 0 when a condition came true, or none is given; 1 when none did, or a deci
 			return f.run(cmd.Context(), std, args)
 		},
 	}
-	f.master.add(c)
-	f.size.add(c)
-	f.out = addOutput(c, "text", "json")
-	c.Flags().StringVar(&f.against, "against", "", "replay on the cell in a `file` that muster checkpoint save wrote")
-	c.Flags().StringVar(&f.cell, "cell", "", "cell to replay on without --against and --master, if the repository declares several")
-	c.Flags().StringVar(&f.repo, "repo", ".", "directory of the config repository")
+	f.add(c, "replay", "text", "json")
 	c.Flags().StringArrayVar(&f.until, "until", nil, "stop when this `condition` comes true; may be repeated")
-	c.Flags().BoolVar(&f.all, "all", false, "show all tasks, however many lines that takes")
 	return c
 }
 

@@ -22,7 +22,7 @@ import (
 )
 
 func newSchemaUpdate(std stdio) *cobra.Command {
-	var check, force bool
+	var check, force, rewrite bool
 	var out *outputFlag
 	c := &cobra.Command{
 		Use:   "update [DIR]",
@@ -36,15 +36,26 @@ Files that you have edited are not overwritten (the first line of each file has 
 checksum): the update then writes nothing, prints the edits that it would remove, and
 exits with 1; --force removes them. Put rules of your own into a file of your own in
 muster/, such as muster/own.cue: CUE unifies definitions of the same name, and no
-update touches it. Going back to the definitions of an older version needs --force too.`,
-		Example: "  muster schema update fleet && git -C fleet diff\n  muster schema update --check -o json",
+update touches it. Going back to the definitions of an older version needs --force too.
+
+With --rewrite the other CUE files are changed as well: fields that have got another name
+are written under it, and so is what refers to them. Comments and format stay. What the
+repository declares is the same after it, and what its tests say: that is compiled before
+anything is written. Where a change is not certain nothing is written, and the places are
+printed. --check prints the changes alone.`,
+		Example: "  muster schema update --rewrite --check\n  muster schema update fleet && git -C fleet diff\n  muster schema update --check -o json",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			u, err := newUpdate(operand(args))
 			if err != nil {
 				return err
 			}
-			err = u.run(check, force)
+			if rewrite {
+				err = u.rewrite(cmd.Context(), std)
+			}
+			if err == nil {
+				err = u.run(check, force)
+			}
 			if out.value == "json" {
 				if printErr := printJSON(std.out, u); printErr != nil {
 					return printErr
@@ -57,6 +68,7 @@ update touches it. Going back to the definitions of an older version needs --for
 	}
 	c.Flags().BoolVar(&check, "check", false, "write nothing; exit with 1 when the definitions are not those of this version")
 	c.Flags().BoolVar(&force, "force", false, "overwrite files that were edited, and definitions that are newer")
+	c.Flags().BoolVar(&rewrite, "rewrite", false, "write fields under the names that they have now, in all CUE files")
 	out = addOutput(c, "text", "json")
 	return c
 }
@@ -70,8 +82,13 @@ type schemaUpdate struct {
 	Written bool                 `json:"written"`
 	Files   []updateFile         `json:"files"`
 	Fields  compile.FieldChanges `json:"fields"`
+	// Rewritten are the other files that --rewrite changes, and Left the names that it
+	// leaves as they are.
+	Rewritten []rewrittenFile   `json:"rewritten,omitempty"`
+	Left      []schema.Position `json:"left,omitempty"`
 
-	changes []scaffold.Change
+	changes  []scaffold.Change
+	rewrites []compile.Change
 }
 
 type updateFile struct {
@@ -189,9 +206,12 @@ func (u *schemaUpdate) run(check, force bool) error {
 			mine = append(mine, c.Path)
 		}
 	}
+	current := u.Current && len(u.rewrites) == 0
 	switch {
-	case u.Current:
+	case current:
 		return nil
+	case check && u.Current:
+		return &failure{code: exitDiffers, err: fmt.Errorf("%d files have former names of fields", len(u.rewrites)), hint: "muster schema update --rewrite " + u.Dir}
 	case check:
 		return &failure{code: exitDiffers, err: fmt.Errorf("the definitions in %s are not those of this version of muster", filepath.Join(u.Dir, scaffold.Dir)), hint: "muster schema update " + u.Dir}
 	case len(mine) > 0 && !force:
@@ -205,7 +225,11 @@ func (u *schemaUpdate) run(check, force bool) error {
 			hint: "use the muster that wrote them, or a newer one; --force goes back",
 		}
 	}
-	if err := repofiles.Replace(u.Dir, scaffold.Apply(u.changes)); err != nil {
+	files := scaffold.Apply(u.changes)
+	for _, c := range u.rewrites {
+		files[c.Path] = c.New
+	}
+	if err := repofiles.Replace(u.Dir, files); err != nil {
 		return err
 	}
 	u.Written = true
@@ -235,12 +259,15 @@ func (u *schemaUpdate) print(std stdio) {
 	if !u.Current {
 		fmt.Fprintf(std.out, "fields: %d new, %d removed, %d changed\n", len(u.Fields.Added), len(u.Fields.Removed), len(u.Fields.Changed))
 	}
+	u.printRewrites(std, p)
 	at := filepath.Join(u.Dir, scaffold.Dir)
 	switch {
 	case u.Current:
 		fmt.Fprintf(std.out, "the definitions in %s are current\n", at)
 	case u.Written:
 		fmt.Fprintf(std.out, "the definitions in %s were updated\n", at)
+	}
+	if u.Written {
 		fmt.Fprintf(std.err, "next: muster validate %s, and commit it\n", u.Dir)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -246,7 +247,7 @@ func readSized(f *os.File, size int64) ([]byte, error) {
 		return nil, err
 	}
 	more, err := io.ReadAll(io.LimitReader(f, largestDocument))
-	return append(b, more...), err
+	return slices.Concat(b, more), err
 }
 
 // failedRead makes a *Damage of what no retry would cure.

@@ -24,6 +24,9 @@ func NewHeld() Held {
 // Fork returns the same for a fork of the snapshot; from then on they share it.
 func (k *Held) Fork() Held { return Held{k.ids.Fork(), k.holders.Fork()} }
 
+// Len returns how many packages have a number, whoever still holds them.
+func (k *Held) Len() int { return k.ids.Len() }
+
 // Parts is what a snapshot shares with its forks.
 func (k *Held) Parts() []layers.Part { return []layers.Part{&k.ids, &k.holders} }
 

@@ -44,6 +44,8 @@ type Config struct {
 	Happens func(schema.Event)
 	// Policy is how tasks are placed, see placement.Policy; "" is the master's own.
 	Policy string
+	// NoMoves has no task be moved by choice: see control.Input.
+	NoMoves bool
 	// Limit is the most virtual time for which the cell is followed; 0 is DefaultLimit.
 	Limit time.Duration
 }
@@ -87,6 +89,9 @@ func New(cfg Config) (*Cell, error) {
 	c := &Cell{
 		cfg: cfg, now: now, wrote: now, repeated: now, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
 		master: reconciler.NewMasterOf(reconciler.MasterConfig{Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now))}, cfg.State, now),
+	}
+	if cfg.NoMoves {
+		c.master.NoMoves()
 	}
 	if cfg.Policy != "" {
 		c.master.Policy(cfg.Policy)
@@ -175,6 +180,7 @@ func (c *Cell) Lose(names []string) (unknown []string, err error) {
 			return unknown, err
 		}
 		c.master.Leave(name, m.epoch)
+		c.wrote = c.now
 	}
 	return unknown, nil
 }
@@ -213,6 +219,7 @@ func (c *Cell) Status() *status.Status {
 
 // round has the master decide by what it knows.
 func (c *Cell) round() error {
+	c.watch.decided = true
 	c.master.Decide()
 	return c.carryOut()
 }
@@ -314,9 +321,9 @@ func (c *Cell) Run() (Ending, time.Time, error) {
 		}
 		if c.wrote.Equal(c.now) {
 			c.trace.count(c)
-			if c.comesTrue() {
-				return Reached, c.wrote, nil
-			}
+		}
+		if c.comesTrue() {
+			return Reached, c.now, nil
 		}
 		next := c.next()
 		if !next.After(c.now) { // views that were just taken

@@ -17,7 +17,7 @@ func (c *Cell) Follow(until time.Time, grain time.Duration) error {
 		if err := c.turn(); err != nil {
 			return err
 		}
-		if c.wrote.Equal(c.now) && c.comesTrue() {
+		if c.comesTrue() {
 			return nil
 		}
 		next := c.next()
@@ -119,8 +119,13 @@ func (c *Cell) Until(conditions []Condition) (hold []string) {
 // Breakpoint returns what Run ended at with Reached, nil if it did not.
 func (c *Cell) Breakpoint() *Breakpoint { return c.watch.stop }
 
-// comesTrue looks whether a condition has come true since the last look.
+// comesTrue looks whether a condition has come true since the last look, if anything was decided,
+// or has happened, since then. A machine can be lost without anything being written.
 func (c *Cell) comesTrue() bool {
+	if !c.watch.decided && !c.wrote.Equal(c.now) {
+		return false
+	}
+	c.watch.decided = false
 	c.watch.stop = c.look()
 	return c.watch.stop != nil
 }

@@ -38,7 +38,7 @@ func answer(req request, l *loaded) response {
 			return
 		}
 		s := FieldSource{Field: field, Value: terms.Clip(string(schema.Canonical(v))), Places: l.contributions(append(slices.Clone(top), written...))}
-		if f := valid.Formers()[written[len(written)-1]]; f != nil && former != field {
+		if f, ok := valid.Formers()[written[len(written)-1]]; ok && former != field {
 			s.Deprecated = f.Replaced()
 		}
 		out = append(out, s)

@@ -145,7 +145,7 @@ func loadPolicies(req request, strict *loaded) *policies {
 func formerNames(files []*ast.File) (out []mistake) {
 	note := func(name ast.Label) {
 		text, _, err := ast.LabelName(name)
-		if f := valid.Formers()[text]; err == nil && f != nil {
+		if f, ok := valid.Formers()[text]; err == nil && ok {
 			out = append(out, mistake{Diagnostic: schema.Diagnostic{
 				Severity: schema.Warning, Rule: schema.RuleDeprecated, Position: position(name.Pos()), Message: f.Replaced(), Hint: valid.RewriteHint,
 			}})

@@ -89,15 +89,20 @@ func (p *positions) of(at []string, key bool) schema.Position {
 func (p *positions) labelled(at []string) (out []schema.Position) {
 	name := at[len(at)-1]
 	for _, leaf := range leaves(p.value(at), 0) {
-		for _, pos := range []schema.Position{valueAt(leaf), valueAt(cue.Dereference(leaf))} {
-			f, ok := p.index()[pos]
-			if !ok || lax.Label(f) != name || p.schema(pos.Path) {
-				continue
-			}
-			if label := position(f.Label.Pos()); !slices.Contains(out, label) {
-				out = append(out, label)
-			}
+		f, ok := p.index()[valueAt(leaf)]
+		if !ok {
+			f, ok = leaf.Source().(*ast.Field) // of a file that is embedded
 		}
+		if !ok || lax.Label(f) != name {
+			continue
+		}
+		if label := position(f.Label.Pos()); !p.schema(label.Path) && !slices.Contains(out, label) {
+			out = append(out, label)
+		}
+	}
+	e := &embeds{from: p.from, known: map[string]string{}}
+	for i := range out {
+		out[i].Path = e.whole(out[i].Path)
 	}
 	if len(out) == 0 {
 		out = append(out, p.of(at, true))

@@ -16,30 +16,36 @@ import (
 // returned: a field that is written under its former name has that.
 func Given(kind schema.Kind, data any, path []string) []string { return Of(kind).given(data, path) }
 
+// Renamed is a field that has a former name.
+type Renamed struct {
+	*Field
+	In string // the field that holds it; "" for a field of an object
+}
+
 // Formers returns the fields of all kinds that have a former name, by that.
-func Formers() map[string]*Field { return formers }
+func Formers() map[string]Renamed { return formers }
 
 var formers = findFormers()
 
-func findFormers() map[string]*Field {
-	out, seen := map[string]*Field{}, map[*Rule]bool{}
-	var walk func(r *Rule)
-	walk = func(r *Rule) {
+func findFormers() map[string]Renamed {
+	out, seen := map[string]Renamed{}, map[*Rule]bool{}
+	var walk func(r *Rule, in string)
+	walk = func(r *Rule, in string) {
 		if r == nil || seen[r] {
 			return
 		}
 		seen[r] = true
-		walk(r.Elem)
+		walk(r.Elem, in)
 		for i := range r.Fields {
 			f := &r.Fields[i]
 			if f.Former != "" {
-				out[f.Former] = f
+				out[f.Former] = Renamed{f, in}
 			}
-			walk(f.Rule)
+			walk(f.Rule, f.Name)
 		}
 	}
 	for _, kind := range schema.Kinds() {
-		walk(Of(kind))
+		walk(Of(kind), "")
 	}
 	return out
 }
@@ -47,7 +53,7 @@ func findFormers() map[string]*Field {
 // WithFormer returns the JSON of an object as Object returns it with what has a former name
 // under that, too, for CUE that still asks for it. It is what it was if there is none.
 func WithFormer(kind schema.Kind, data []byte) []byte {
-	if !slices.ContainsFunc(slices.Collect(maps.Values(formers)), func(f *Field) bool { return bytes.Contains(data, []byte(strconv.Quote(f.Name))) }) {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(formers)), func(f Renamed) bool { return bytes.Contains(data, []byte(strconv.Quote(f.Name))) }) {
 		return data
 	}
 	v, err := Parse(data)

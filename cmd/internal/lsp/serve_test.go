@@ -110,6 +110,9 @@ func findBad(_ context.Context, _ string, tree schema.Tree) (out []schema.Diagno
 					Field: "job.web", Message: "is bad", Expected: "good", Hint: "be good",
 				})
 			}
+			if at := strings.Index(line, "former"); at >= 0 {
+				out = append(out, schema.Diagnostic{Severity: schema.Warning, Rule: schema.RuleDeprecated, Position: schema.Position{Path: name, Line: i + 1, Column: at + 1}, Message: "use now"})
+			}
 		}
 	}
 	return out, nil
@@ -167,6 +170,9 @@ func (c *client) mistakes(uri string) string {
 	})
 	var b strings.Builder
 	for _, d := range p.Diagnostics {
+		if len(d.Tags) > 0 {
+			fmt.Fprintf(&b, "%v ", d.Tags)
+		}
 		fmt.Fprintf(&b, "%d:%d-%d:%d %s\n", d.Range.Start.Line, d.Range.Start.Character, d.Range.End.Line, d.Range.End.Character, d.Message)
 	}
 	return b.String()
@@ -233,6 +239,18 @@ func TestMistakes(t *testing.T) {
 	c.send("shutdown", nil, 3)
 	if m := c.answer(3); string(m.Result) != "null" {
 		t.Errorf("shutdown: %s", m.Result)
+	}
+}
+
+// TestDeprecated: a former name has the tag by which editors strike it through.
+func TestDeprecated(t *testing.T) {
+	t.Parallel()
+	dir := repo(t, map[string]string{"a.cue": "x: former\n"})
+	a := uriOf(filepath.Join(dir, "a.cue"))
+	c := connect(t, nil)
+	c.send("textDocument/didOpen", map[string]any{"textDocument": map[string]any{"uri": a, "text": "x: former\n"}}, 0)
+	if got, want := c.mistakes(a), "[2] 0:3-0:9 use now\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -46,7 +46,7 @@ func PlacingOf(f *facts.Facts, task schema.TaskName, machine string, seed uint64
 		return nil
 	}
 	a, _ := c.Placement(Ask{task, want, c.facts.Job(task.JobName).Admitted})
-	a.Prefer, a.Last, a.Together = "", "", 0
+	a.Prefer, a.Last, a.Together, a.Gang = "", "", 0, nil
 	snapshot := c.Snapshot()
 	snapshot.Configure(placement.Options{})
 	if t != nil && t.Machine != "" {

@@ -132,3 +132,48 @@ func FuzzReplace(f *testing.F) {
 		}
 	})
 }
+
+// TestRename: from is to now, in the field in; what stays is marked with ‹.
+func TestRename(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ in, want string }{
+		"struct":        {"in: {\n\tfrom: 1 // one\n\tb:    2\n}\n", "in: {\n\tto: 1 // one\n\tb:  2\n}\n"},
+		"chain":         {"job: a: in: from: 1\n", "job: a: in: to: 1\n"},
+		"quoted":        {"in: \"from\": 1\n", "in: \"to\": 1\n"},
+		"constraint":    {"in: {from?: int, from!: int}\n", "in: {to?: int, to!: int}\n"},
+		"joined":        {"in: #A & {from: 1}\n", "in: #A & {to: 1}\n"},
+		"embedded":      {"in: {#A, {from: 1}}\n", "in: {#A, {to: 1}}\n"},
+		"condition":     {"in: {if x {from: 1}}\nx: true\n", "in: {if x {to: 1}}\nx: true\n"},
+		"reference":     {"in: {from: 1, c: from + 1}\n", "in: {to: 1, c: to + 1}\n"},
+		"selected":      {"in: from: 1\nx: in.from\ny: a.in.from\nz: a[\"in\"][\"from\"]\n", "in: to: 1\nx: in.to\ny: a.in.to\nz: a[\"in\"][\"to\"]\n"},
+		"interpolation": {"in: from: 1\nx: \"\\(in.from) s\"\n", "in: to: 1\nx: \"\\(in.to) s\"\n"},
+		"alias":         {"in: X=from: 1\n", "in: X=to: 1\n"},
+		"no format":     {"in:   {from:1}\n", "in:   {to:1}\n"},
+		"another":       {"rows: a: ‹from: 1\nx: rows.a.‹from\n", "rows: a: from: 1\nx: rows.a.from\n"},
+		"hidden":        {"in: {_from: 1, #from: 2}\n", "in: {_from: 1, #from: 2}\n"},
+		"text":          {"in: x: \"from\" // from\n", "in: x: \"from\" // from\n"},
+		"certain":       {"rows: {\n\t«from: 1\n}\n", "rows: {\n\tto: 1\n}\n"},
+		"list":          {"in: [{‹from: 1}]\n", "in: [{from: 1}]\n"},
+	} {
+		src := strings.NewReplacer("‹", "", "«", "").Replace(tt.in)
+		known := schema.Position{Path: "a.cue", Line: 2, Column: 2}
+		got, left, err := Rename("a.cue", []byte(src), []Name{{In: "in", From: "from", To: "to"}}, func(at schema.Position) bool {
+			return at == known && strings.Contains(tt.in, "«")
+		})
+		if diff := cmp.Diff(tt.want, string(got)); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+		var marked []schema.Position
+		for i, line := range strings.Split(tt.in, "\n") {
+			if at := strings.Index(line, "‹"); at >= 0 {
+				marked = append(marked, schema.Position{Path: "a.cue", Line: i + 1, Column: at + 1})
+			}
+		}
+		if diff := cmp.Diff(marked, left); diff != "" {
+			t.Errorf("%s: what stays (-want +got):\n%s", name, diff)
+		}
+	}
+	if _, _, err := Rename("a.cue", []byte("in: {"), nil, nil); err == nil {
+		t.Error("what cannot be parsed was changed")
+	}
+}
