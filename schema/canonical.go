@@ -7,7 +7,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Digest is "sha256:" and the hexadecimal SHA-256 of a value's canonical JSON.
@@ -19,6 +22,84 @@ type Digest string
 // whatever the order in which Go declares its fields. It panics when v cannot
 // be JSON (a channel, a cycle, a NaN): the types of this package always can.
 func Canonical(v any) []byte {
+	return appendCanonical(nil, v, 0)
+}
+
+// maxPlain is how deep decoded JSON is written directly: deeper, it may be a cycle.
+const maxPlain = 100
+
+// appendCanonical appends the canonical JSON of v. What was decoded from JSON is written
+// directly, which costs a third: the compiler makes canonical JSON of each object twice.
+func appendCanonical(b []byte, v any, depth int) []byte {
+	switch v := v.(type) {
+	case bool:
+		return strconv.AppendBool(b, v)
+	case string:
+		if isUnescaped(v) {
+			return append(append(append(b, '"'), v...), '"')
+		}
+	case json.Number:
+		if isInteger(string(v)) {
+			return append(b, v...)
+		}
+	case []any:
+		if v != nil && depth < maxPlain {
+			b = append(b, '[')
+			for i, e := range v {
+				if i > 0 {
+					b = append(b, ',')
+				}
+				b = appendCanonical(b, e, depth+1)
+			}
+			return append(b, ']')
+		}
+	case map[string]any:
+		if v != nil && depth < maxPlain {
+			return appendObject(b, v, depth)
+		}
+	}
+	return append(b, canonicalized(v)...)
+}
+
+func appendObject(b []byte, m map[string]any, depth int) []byte {
+	var room [16]string
+	keys := slices.AppendSeq(room[:0], maps.Keys(m))
+	if !slices.ContainsFunc(keys, func(k string) bool { return !isUnescaped(k) }) {
+		slices.Sort(keys)
+		b = append(b, '{')
+		for i, k := range keys {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(append(append(b, '"'), k...), '"', ':')
+			b = appendCanonical(b, m[k], depth+1)
+		}
+		return append(b, '}')
+	}
+	return append(b, canonicalized(m)...)
+}
+
+// isUnescaped reports whether a string needs nothing but quotes in JSON.
+func isUnescaped(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// isInteger reports whether s is an integer as JSON has it.
+func isInteger(s string) bool {
+	digits := strings.TrimPrefix(s, "-")
+	if digits == "" || digits[0] == '0' {
+		return s == "0"
+	}
+	return strings.Trim(digits, "0123456789") == ""
+}
+
+// canonicalized is Canonical of anything.
+func canonicalized(v any) []byte {
 	c := canonicalizer{in: encode(v)}
 	c.out = make([]byte, 0, len(c.in))
 	c.value(0)

@@ -43,7 +43,7 @@ func anyValue(depth int) *rapid.Generator[any] {
 		rapid.Map(text, func(s string) any { return s }),
 		rapid.Map(rapid.Int64(), func(n int64) any { return n }),
 		rapid.Map(rapid.Float64Range(-1e30, 1e30), func(f float64) any { return f }),
-		rapid.SampledFrom([]any{nil, true, false, json.Number("1e400"), json.Number("-0"), uint64(math.MaxUint64), []byte("bytes")}),
+		rapid.SampledFrom([]any{nil, true, false, json.Number("1e400"), json.Number("-0"), json.Number("0"), json.Number("-12345678901234567890"), uint64(math.MaxUint64), []byte("bytes")}),
 		rapid.SampledFrom([]any{
 			json.RawMessage(`{"b": 1, "a": [ 1.50, {"d":"\u0041","c":"\/"} ], "b": {"y":1,"x":2}}`),
 			json.RawMessage("\"\u2028\xff\""), json.RawMessage(` [] `), json.RawMessage(`{"\u0061":1,"a":2,"A":3}`),
@@ -80,10 +80,29 @@ func TestCanonical(t *testing.T) {
 	})
 }
 
+// TestCanonicalDeep: what is nested deeply is written as anything else.
+func TestCanonicalDeep(t *testing.T) {
+	t.Parallel()
+	v := any(map[string]any{"b": "ä", "a": []any{}})
+	for range 300 {
+		v = map[string]any{"b": []any{v, nil, []any(nil)}, "a": map[string]any(nil)}
+	}
+	if want, got := slowly(t, v), schema.Canonical(v); !bytes.Equal(want, got) {
+		t.Fatalf("want %s\n got %s", want, got)
+	}
+}
+
+// cycle is a value that holds itself.
+func cycle() any {
+	m := map[string]any{}
+	m["m"] = []any{m}
+	return m
+}
+
 // TestCanonicalPanics gives values that no document of ours has.
 func TestCanonicalPanics(t *testing.T) {
 	t.Parallel()
-	for _, v := range []any{make(chan int), math.NaN(), json.Number("no number")} {
+	for _, v := range []any{make(chan int), math.NaN(), json.Number("no number"), json.Number("007"), json.Number("-"), cycle()} {
 		func() {
 			defer func() {
 				if recover() == nil {

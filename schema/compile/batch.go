@@ -24,16 +24,20 @@ type batch struct {
 	owners owners
 	turns  map[string][]*unit // of all units of the commit, by owner
 
-	mu     sync.Mutex       // guards what follows, and c.cache and c.crashed
-	deaths map[string]int   // of children, by owner
-	used   map[string]usage // by owner
-	held   int              // bytes of data of the tree's packages in memory
-	later  map[*unit]bool   // what takes long, or may
-	put    map[string]int   // how many of these are new, by owner
+	mu     sync.Mutex               // guards what follows, and c.cache and c.crashed
+	deaths map[string]int           // of children, by owner
+	used   map[string]usage         // by owner
+	held   int                      // bytes of data of the tree's packages in memory
+	later  map[*unit]bool           // what takes long, or may
+	put    map[string]int           // how many of these are new, by owner
+	took   map[string]time.Duration // processor time of children, by owner
+	others bool                     // several owners have something to evaluate
 }
 
-// quickShare is the part of the processor time of a package that it has in Quick.
-const quickShare = 20
+// quickShare is the part of the processor time of a package that it has in Quick, and
+// ownerQuick how many times as much all packages of an owner have together, where others wait
+// for them.
+const quickShare, ownerQuick = 20, 2
 
 // maxPasses bounds how often evaluate looks for what is still to be evaluated: once for
 // what is new, once for what was skipped for a package that is less by now, and for what
@@ -78,6 +82,7 @@ func (b *batch) evaluate(ctx context.Context, units []*unit) (map[*unit]schema.D
 // order returns units in turns over their owners; those that a child died of before come
 // last.
 func (b *batch) order(todo []*unit) []*unit {
+	b.others = slices.ContainsFunc(todo, func(u *unit) bool { return u.owner != todo[0].owner })
 	todo = interleave(b.turns, todo)
 	slices.SortStableFunc(todo, func(x, y *unit) int { return cmp.Compare(rank(b.c.crashed[x.dir]), rank(b.c.crashed[y.dir])) })
 	return todo
@@ -165,7 +170,7 @@ func (b *batch) work(ctx context.Context) error {
 	}()
 	for u := range b.queue {
 		b.mu.Lock()
-		leave := b.spent(u) != nil || b.put[u.owner] >= maxTooMuch && b.putOff(u)
+		leave := b.spent(u) != nil || b.put[u.owner] >= maxTooMuch && b.putOff(u) || b.overdrawn(u)
 		b.mu.Unlock()
 		if leave {
 			continue
@@ -196,6 +201,7 @@ func (b *batch) work(ctx context.Context) error {
 			b.done(u, &entry{pkg: failed(u, withHint(firstOf(u.first, died.rule, died.why), died.hint)), again: !certain, tooMuch: died.rule == schema.RuleLimit}, true)
 		default:
 			b.done(u, accept(u, resp), false)
+			b.charge(u, resp.Used)
 			if resp.Heap > recycleHeap {
 				w.close()
 				w = nil
@@ -224,6 +230,24 @@ func (b *batch) putOff(u *unit) bool {
 	}
 	b.later[u], b.c.slow[u.key] = true, true
 	b.put[u.owner]++
+	return true
+}
+
+// charge counts the processor time of a package for its owner.
+func (b *batch) charge(u *unit, used time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.took[u.owner] += used
+}
+
+// overdrawn leaves a unit for later whose owner's packages, small as each may be, have taken
+// their time, and reports whether it has. The next tree tries it as if it were new. The caller
+// holds b.mu.
+func (b *batch) overdrawn(u *unit) bool {
+	if !b.hurried(u) || !b.others || b.took[u.owner] < ownerQuick*b.c.cfg.Limits.CPU/quickShare {
+		return false
+	}
+	b.later[u] = true
 	return true
 }
 

@@ -106,7 +106,9 @@ func bounded(req request, base uint64) (response, error) {
 	resp := evaluate(req)
 	close(stop)
 	<-ended
-	return resp, nil
+	end, err := cpuTime()
+	resp.Used = end - start
+	return resp, err
 }
 
 // collected collects garbage if there is much, now that nothing is evaluated, and returns how

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -100,8 +101,8 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 }
 
 // Quick compiles of a tree what takes little, so that this need not wait for the rest: each
-// package is given a twentieth of its processor time, 1 s by default, and what needs more has one
-// diagnostic that says so, as has what was too much for its child before and may have been
+// package is given a twentieth of its processor time, 1 s by default, and where there are others
+// the packages of one owner together twice that, and what needs more has one diagnostic that says so, as has what was too much for its child before and may have been
 // bad luck. Whole is false if there is anything of the kind: Compile then gives the tree's
 // outcome, and does not evaluate again what is known by now. It errs as Compile does.
 func (c *Compiler) Quick(ctx context.Context, tree schema.Tree) (out schema.Compiled, whole bool, err error) {
@@ -114,7 +115,7 @@ func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (o
 	p, units, diags := plan(tree, c.known, c.cfg.Limits)
 	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(p.tree.Diagnostics), isError), diags)
 	recall(c, units)
-	b := &batch{c: c, p: p, quick: quick, deaths: map[string]int{}, later: map[*unit]bool{}, put: map[string]int{}}
+	b := &batch{c: c, p: p, quick: quick, deaths: map[string]int{}, later: map[*unit]bool{}, put: map[string]int{}, took: map[string]time.Duration{}}
 	refused, err := b.evaluate(ctx, units)
 	if err != nil {
 		return schema.Compiled{}, false, err
@@ -142,7 +143,7 @@ func (b *batch) outcome(u *unit, refused map[*unit]schema.Diagnostic, units []*u
 	case u.node == nil:
 		return schema.CompiledPackage{Dir: u.dir, Below: u.below, Diagnostics: u.diags, Awaits: u.awaits}
 	case e.lacking() && b.later[u]:
-		d := firstOf(u.first, schema.RuleLimit, "the package takes long to compile, and is compiled after the rest of the commit")
+		d := firstOf(u.first, schema.RuleLimit, fmt.Sprintf("what %s has takes long, so this package is compiled after the rest of the commit", u.owner))
 		return failed(u, withHint(d, "wait; until then its last version is kept"))
 	case e.lacking():
 		d := firstOf(u.first, schema.RuleInternal, "the package was not compiled together with the rest of the commit")

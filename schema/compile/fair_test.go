@@ -88,7 +88,7 @@ func TestQuick(t *testing.T) {
 	if err := os.Symlink(self(t), exe); err != nil {
 		t.Fatal(err)
 	}
-	c := compile.New(compile.Config{Exe: exe, Args: []string{childArg}, Limits: compile.Limits{CPU: 4 * time.Second}})
+	c := compile.New(compile.Config{Exe: exe, Args: []string{childArg}, Limits: compile.Limits{CPU: 2 * time.Second}})
 	quick := func(later int) {
 		t.Helper()
 		out, whole, err := c.Quick(t.Context(), files)
@@ -125,6 +125,36 @@ func TestQuick(t *testing.T) {
 		t.Fatal(err)
 	}
 	quick(0)
+}
+
+// TestQuickOfMany: of many small packages of a tenant, not all are compiled before the line of
+// another one, and each commit gets further.
+func TestQuickOfMany(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	more := map[string]string{}
+	for i := range n {
+		busy := "import \"list\"\n\n_busy: [for a in list.Range(0, 3000, 1) if a > 7 {a}]\n\njob"
+		more[fmt.Sprintf("teams/a/p%d/p.cue", i)] = strings.Replace(sized("a", fmt.Sprintf("p%d", i), i), "job", busy, 1)
+	}
+	files := shared(more)
+	c := compiler(t, compile.Config{Limits: compile.Limits{CPU: 2 * time.Second}})
+	known := 0
+	for whole := false; !whole; {
+		files["teams/b/b.cue"] += "// a line\n"
+		out, all, err := c.Quick(t.Context(), tree(files))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs := taken(t, out)
+		if len(dirs) <= known || all != (len(dirs) == n+1) || !slices.Contains(dirs, "teams/b") {
+			t.Fatalf("%d packages after %d, whole: %v", len(dirs), known, all)
+		}
+		if known == 0 && all {
+			t.Error("all are compiled at once")
+		}
+		known, whole = len(dirs), all
+	}
 }
 
 // TestMuchDataOfOne: a tenant's data is bounded, and the smallest packages of it are taken.

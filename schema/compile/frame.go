@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -49,6 +50,8 @@ type response struct {
 	// Heap is what was alive in the child before this package, in bytes, 0 if that is
 	// little.
 	Heap uint64 `json:"heap"`
+	// Used is the processor time that the package took.
+	Used time.Duration `json:"used"`
 }
 
 // object is one declared object, checked, with its defaults.

@@ -189,10 +189,15 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 	out := make(map[string]any, len(r.Fields))
 	misplaced := c.misplaced(path, r, m)
 	meant := maps.Clone(misplaced)
-	for _, name := range slices.Sorted(maps.Keys(m)) {
+	var unknown []string // which are few, so that only these are put in order
+	for name := range m {
 		if !r.Has(name) {
-			meant[c.unknown(append(path, name), r)] = true
+			unknown = append(unknown, name)
 		}
+	}
+	slices.Sort(unknown)
+	for _, name := range unknown {
+		meant[c.unknown(append(path, name), r)] = true
 	}
 	for i := range r.Fields {
 		f := &r.Fields[i]

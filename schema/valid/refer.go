@@ -37,6 +37,9 @@ func References(kind schema.Kind, data map[string]any) []Reference {
 				walk(append(path, strconv.Itoa(i)), r.Elem, e)
 			}
 		case map[string]any:
+			if r.Type == Map && r.KeyRefers == "" && r.Elem.Refers == "" && r.Elem.Fields == nil && r.Elem.Elem == nil {
+				return // such as env, which has many
+			}
 			for _, k := range slices.Sorted(maps.Keys(v)) {
 				if f := r.Field(k); f != nil {
 					walk(append(path, k), f.Rule, v[k])
