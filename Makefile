@@ -27,7 +27,7 @@ PROFILES     ?=
 LOADS        ?=
 LATER        ?=
 
-.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs leaks services user vm vm-systemd generate generated check nightly clean
+.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs hostile leaks services user vm vm-systemd vm-power generate generated check nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -91,7 +91,7 @@ bench-cell: ## measure a master with MACHINES hollow machines and TASKS tasks fo
 	go test -count=1 -v -timeout 60m -run '^TestCell$$' ./cmd/internal/bench -cell.machines $(MACHINES) -cell.tasks $(TASKS) -cell.json '$(abspath $(RESULTS))' -cell.profiles '$(abspath $(PROFILES))' -cell.loads '$(LOADS)'
 
 FRESH := $(shell date +%s)000
-SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^Test(Random|Rough)$$' -sim.steps $(STEPS)
+SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^Test(Random|Rough|Tight)$$' -sim.steps $(STEPS)
 sim: ## play SEEDS histories of STEPS steps in the simulated cell: from seed FROM on, or half of them fresh ones
 ifneq ($(FROM),)
 	$(SIM) -sim.first $(FROM) -sim.seeds $(SEEDS)
@@ -126,8 +126,16 @@ vm: ## run the node agent's tests as root in a virtual machine with cgroup v2 on
 vm-systemd: ## run the systemd units in a virtual machine: start, upgrade, watchdog, stop, reboot
 	.ci/vm-systemd || [ $$? = 77 ]
 
+CUTS ?= 8
+SEED ?= 1
+vm-power: ## cut the power of CUTS virtual machines that pull images, by SEED
+	.ci/vm-power -image.cuts $(CUTS) -image.seed $(SEED) || [ $$? = 77 ]
+
 hogs: ## measure requests beside hogs of CPU, memory and processes, disk, and logs, and syncs beside writers, in ROUNDS pairs
 	go test -count=1 -v -run '^TestHogs$$' ./nodeagent/loop -hogs.rounds $(ROUNDS)
+
+hostile: ## compile hostile packages of full size beside another tenant's line, and measure how long that waits, and memory
+	go test -count=1 -v -timeout 2h -run '^TestBeside$$' ./schema/compile -compile.beside
 
 leaks: ## make and remove 1,000 networks of tasks, after which nothing may be left, as root
 	go test -count=1 -v -run '^TestLeavesNothing$$' ./nodeagent/network -rounds 1000
@@ -135,10 +143,13 @@ leaks: ## make and remove 1,000 networks of tasks, after which nothing may be le
 UPDATES = 100
 REQUESTS ?= 0
 CLIENTS ?= 1
+SERVICEKILLS ?= 20
 MACHINES = 50
-services: ## count failed requests, REQUESTS or more by CLIENTS on each of two machines, in UPDATES rolling updates of 10 tasks, and measure how long MACHINES take to send to a new one
-	go test -count=1 -v -timeout 4h -run '^TestServiceUpdates$$' ./cmd/internal/e2e -services.updates $(UPDATES) -services.tasks 10 -services.requests $(REQUESTS) -services.clients $(CLIENTS)
-	go test -count=1 -v -run '^TestServiceDelay$$' ./cmd/internal/e2e -services.updates 8 -services.machines $(MACHINES)
+SERVICE = go test -count=1 -v -timeout 4h -run '^TestService$$' ./cmd/internal/e2e -services.clients $(CLIENTS)
+services: ## count failed requests, REQUESTS or more by CLIENTS on each of two machines, in UPDATES rolling updates of 10 tasks; in drains, preemptions, moves, other changes, and while agents and masters are killed SERVICEKILLS times, in ROUNDS rounds; and measure how long MACHINES take to send to a new one
+	$(SERVICE) -services.only '^rolling updates$$' -services.updates $(UPDATES) -services.tasks 10 -services.requests $(REQUESTS)
+	$(SERVICE) -services.whole -services.rounds $(ROUNDS) -services.kills $(SERVICEKILLS) -services.seed $$(date +%s)
+	go test -count=1 -v -run '^TestServiceDelay$$' ./cmd/internal/e2e -services.versions 8 -services.machines $(MACHINES)
 
 generate: ## write what is generated: protobuf code, references, golden lists
 	go generate ./...
@@ -156,7 +167,7 @@ check: ## everything that CI checks, one after the other
 	done
 
 nightly: ## everything that takes long, in full: more than CI runs, some hours
-	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'mutants HUNTS=3' chaos e2e hogs leaks services vm vm-systemd bench; do \
+	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'mutants HUNTS=3' chaos e2e hogs leaks services vm vm-systemd vm-power bench; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done

@@ -15,8 +15,8 @@ type alloc struct {
 // allocNamed returns the alloc of that name on a machine, or -1. A task whose
 // alloc is not there is charged to the machine, which is the safe side.
 func (s *Snapshot) allocNamed(key allocKey, slot int32) int32 {
-	for t := s.nodes.at(slot).first; t >= 0; t = s.tasks.at(t).nextHere {
-		if h := s.tasks.at(t); h.isAlloc && key == (allocKey{h.job + 1, h.index}) {
+	for t := s.nodes.At(slot).first; t >= 0; t = s.tasks.At(t).nextHere {
+		if h := s.tasks.At(t); h.isAlloc && key == (allocKey{h.job + 1, h.index}) {
 			return t
 		}
 	}
@@ -26,11 +26,11 @@ func (s *Snapshot) allocNamed(key allocKey, slot int32) int32 {
 // open makes room in an alloc that has come, and moves what already runs inside
 // from the machine to it.
 func (s *Snapshot) open(id int32) {
-	h := s.tasks.edit(id)
+	h := s.tasks.Edit(id)
 	key := allocKey{h.job + 1, h.index}
 	h.alloc = &alloc{free: h.limit}
-	for t := s.nodes.at(h.slot).first; t >= 0; t = s.tasks.at(t).nextHere {
-		if s.tasks.at(t).wants == key && s.tasks.at(t).inAlloc < 0 {
+	for t := s.nodes.At(h.slot).first; t >= 0; t = s.tasks.At(t).nextHere {
+		if s.tasks.At(t).wants == key && s.tasks.At(t).inAlloc < 0 {
 			s.move(t, id)
 		}
 	}
@@ -38,28 +38,28 @@ func (s *Snapshot) open(id int32) {
 
 // orphan moves the tasks of an alloc that is going to the machine itself.
 func (s *Snapshot) orphan(id int32) {
-	for t := s.nodes.at(s.tasks.at(id).slot).first; t >= 0; t = s.tasks.at(t).nextHere {
-		if s.tasks.at(t).inAlloc == id {
+	for t := s.nodes.At(s.tasks.At(id).slot).first; t >= 0; t = s.tasks.At(t).nextHere {
+		if s.tasks.At(t).inAlloc == id {
 			s.move(t, -1)
 		}
 	}
-	s.tasks.edit(id).alloc = nil
+	s.tasks.Edit(id).alloc = nil
 }
 
 // move charges a task that a machine holds to an alloc there, or to the machine
 // itself for -1.
 func (s *Snapshot) move(id, to int32) {
 	s.charge(id, -1)
-	s.tasks.edit(id).inAlloc = to
+	s.tasks.Edit(id).inAlloc = to
 	s.charge(id, 1)
 }
 
 // refill computes what is left in an alloc whose limit changed.
 func (s *Snapshot) refill(id int32) {
-	host := s.tasks.edit(id)
+	host := s.tasks.Edit(id)
 	left := alloc{free: host.limit}
-	for t := s.nodes.at(host.slot).first; t >= 0; t = s.tasks.at(t).nextHere {
-		if h := s.tasks.at(t); h.inAlloc == id {
+	for t := s.nodes.At(host.slot).first; t >= 0; t = s.tasks.At(t).nextHere {
+		if h := s.tasks.At(t); h.inAlloc == id {
 			for d := range dims {
 				left.free[d] -= h.limit[d]
 			}
@@ -77,7 +77,7 @@ func (p *pass) decideInSet(c *class, a *Ask, job int32, d *Decision) {
 		p.explainInSet(c, a, &d.Why)
 		return
 	}
-	host := *s.tasks.at(best)
+	host := *s.tasks.At(best)
 	d.Why.Feasible = 1
 	d.Alloc = schema.TaskName{JobName: a.AllocSet, Index: int(host.index)}
 	p.commit(c, a, job, host.slot, d)
@@ -86,8 +86,8 @@ func (p *pass) decideInSet(c *class, a *Ask, job int32, d *Decision) {
 
 // enter charges the task that was put on a machine last to an alloc there.
 func (s *Snapshot) enter(slot, host int32) {
-	id, h := s.nodes.at(slot).first, s.tasks.at(host)
-	s.tasks.edit(id).wants = allocKey{h.job + 1, h.index}
+	id, h := s.nodes.At(slot).first, s.tasks.At(host)
+	s.tasks.Edit(id).wants = allocKey{h.job + 1, h.index}
 	s.move(id, host)
 	s.touch(slot)
 }
@@ -103,17 +103,17 @@ type suits [3]int
 // room later.
 func (s *Snapshot) bestInSet(c *class, a *Ask, job int32) int32 {
 	best, fewest := int32(-1), suits{}
-	set, ok := s.jobIDs.get(a.AllocSet)
+	set, ok := s.jobIDs.Get(a.AllocSet)
 	if !ok {
 		return best
 	}
-	for t := s.jobs.at(set).first; t >= 0; t = s.tasks.at(t).nextOfJob {
-		if s.takes(c, a, job, t) != fine || a.On != "" && a.On != s.nodes.at(s.tasks.at(t).slot).Name {
+	for t := s.jobs.At(set).first; t >= 0; t = s.tasks.At(t).nextOfJob {
+		if s.takes(c, a, job, t) != fine || a.On != "" && a.On != s.nodes.At(s.tasks.At(t).slot).Name {
 			continue
 		}
 		own, all := s.countInAlloc(t, job)
 		n := suits{own, all, 1}
-		if int(s.tasks.at(t).index) == a.Name.Index {
+		if int(s.tasks.At(t).index) == a.Name.Index {
 			n[2] = 0
 		}
 		if order := slices.Compare(n[:], fewest[:]); best < 0 || order < 0 || order == 0 && s.tighter(t, best) {
@@ -125,7 +125,7 @@ func (s *Snapshot) bestInSet(c *class, a *Ask, job int32) int32 {
 
 // takes says why an alloc of its set cannot take an ask.
 func (s *Snapshot) takes(c *class, a *Ask, job, id int32) answer {
-	if a.Alloc != (schema.TaskName{}) && a.Alloc.Index != int(s.tasks.at(id).index) {
+	if a.Alloc != (schema.TaskName{}) && a.Alloc.Index != int(s.tasks.At(id).index) {
 		return hasNoAlloc
 	}
 	r := s.checkAlloc(c, id)
@@ -139,8 +139,8 @@ func (s *Snapshot) takes(c *class, a *Ask, job, id int32) answer {
 
 // countInAlloc returns how many tasks of a job run in an alloc, and how many of all.
 func (s *Snapshot) countInAlloc(id, job int32) (own, all int) {
-	for t := s.nodes.at(s.tasks.at(id).slot).first; t >= 0; t = s.tasks.at(t).nextHere {
-		if h := s.tasks.at(t); h.inAlloc == id {
+	for t := s.nodes.At(s.tasks.At(id).slot).first; t >= 0; t = s.tasks.At(t).nextHere {
+		if h := s.tasks.At(t); h.inAlloc == id {
 			if all++; h.job == job {
 				own++
 			}
@@ -151,23 +151,23 @@ func (s *Snapshot) countInAlloc(id, job int32) (own, all int) {
 
 // tighter reports whether alloc t has less room than u.
 func (s *Snapshot) tighter(t, u int32) bool {
-	a, b := s.tasks.at(t).alloc.free, s.tasks.at(u).alloc.free
+	a, b := s.tasks.At(t).alloc.free, s.tasks.At(u).alloc.free
 	for _, d := range []int{1, 0, 2} { // RAM first: it is what runs out for good
 		if a[d] != b[d] {
 			return a[d] < b[d]
 		}
 	}
-	return s.tasks.at(t).index < s.tasks.at(u).index
+	return s.tasks.At(t).index < s.tasks.At(u).index
 }
 
 // checkAlloc says why an alloc cannot take an ask.
 func (s *Snapshot) checkAlloc(c *class, id int32) answer {
-	t := s.tasks.at(id)
+	t := s.tasks.At(id)
 	a := t.alloc
 	if a == nil || t.stopping {
 		return hasNoAlloc
 	}
-	if r := s.admits(c, t.slot, s.rows.at(t.slot)); r != fine {
+	if r := s.admits(c, t.slot, s.rows.At(t.slot)); r != fine {
 		return r
 	}
 	switch {
@@ -177,9 +177,9 @@ func (s *Snapshot) checkAlloc(c *class, id int32) answer {
 		return lacksRAM
 	case c.limit[2] > a.free[2]:
 		return lacksDisk
-	case c.numbers != nil && !s.hasNumbers(c, t.slot) || !s.hasShared(c, id):
+	case c.numbers != nil && s.nodes.At(t.slot).ports.HasAny(c.numbers) || !s.hasShared(c, id):
 		return lacksNumber
-	case s.portsOf(c, t.slot) > s.rows.at(t.slot).ports:
+	case c.portsOn(s.nodes.At(t.slot)) > s.rows.At(t.slot).ports:
 		return lacksPorts
 	case c.needs != nil && !s.hasDevices(c, t.slot):
 		return lacksDevices
@@ -187,16 +187,30 @@ func (s *Snapshot) checkAlloc(c *class, id int32) answer {
 	return fine
 }
 
+// hasShared reports whether none of the tasks in an alloc has a port in the network that they
+// share whose number the class asks for.
+func (s *Snapshot) hasShared(c *class, id int32) bool {
+	if len(c.shared) == 0 {
+		return true
+	}
+	for t := s.nodes.At(s.tasks.At(id).slot).first; t >= 0; t = s.tasks.At(t).nextHere {
+		if h := s.tasks.At(t); h.inAlloc == id && slices.ContainsFunc(c.shared, func(n uint16) bool { return slices.Contains(h.shared, n) }) {
+			return false
+		}
+	}
+	return true
+}
+
 // checkSet says why no alloc of a set on a machine can take an ask: by the one
 // that says it last in the order of the reasons.
 func (s *Snapshot) checkSet(c *class, a *Ask, slot int32) answer {
-	set, ok := s.jobIDs.get(a.AllocSet)
+	set, ok := s.jobIDs.Get(a.AllocSet)
 	if !ok {
 		return hasNoAlloc
 	}
 	worst := fine
-	for t := s.nodes.at(slot).first; t >= 0; t = s.tasks.at(t).nextHere {
-		if s.tasks.at(t).job != set || a.Alloc != (schema.TaskName{}) && a.Alloc.Index != int(s.tasks.at(t).index) {
+	for t := s.nodes.At(slot).first; t >= 0; t = s.tasks.At(t).nextHere {
+		if s.tasks.At(t).job != set || a.Alloc != (schema.TaskName{}) && a.Alloc.Index != int(s.tasks.At(t).index) {
 			continue
 		}
 		r := s.takes(c, a, s.jobID(a.Name.JobName), t)
@@ -217,9 +231,9 @@ func (s *Snapshot) checkSet(c *class, a *Ask, slot int32) answer {
 func (p *pass) explainInSet(c *class, a *Ask, w *Why) {
 	s := p.snapshot
 	by := map[int32]answer{}
-	if set, ok := s.jobIDs.get(a.AllocSet); ok {
-		for t := s.jobs.at(set).first; t >= 0; t = s.tasks.at(t).nextOfJob {
-			slot := s.tasks.at(t).slot
+	if set, ok := s.jobIDs.Get(a.AllocSet); ok {
+		for t := s.jobs.At(set).first; t >= 0; t = s.tasks.At(t).nextOfJob {
+			slot := s.tasks.At(t).slot
 			by[slot] = max(by[slot], s.takes(c, a, s.jobID(a.Name.JobName), t))
 		}
 	}
@@ -227,14 +241,14 @@ func (p *pass) explainInSet(c *class, a *Ask, w *Why) {
 	for _, r := range by {
 		counts[r]++
 	}
-	counts[hasNoAlloc] += s.slots.len() - len(by)
-	w.Machines, w.Examined, w.Refused = s.slots.len(), s.slots.len(), countReasons(&counts, nil)
+	counts[hasNoAlloc] += s.slots.Len() - len(by)
+	w.Machines, w.Examined, w.Refused = s.slots.Len(), s.slots.Len(), countReasons(&counts, nil)
 }
 
 // decideOn decides an ask that wants one certain machine.
 func (p *pass) decideOn(c *class, a *Ask, job int32, d *Decision) {
 	s := p.snapshot
-	slot, ok := s.slots.get(a.On)
+	slot, ok := s.slots.Get(a.On)
 	if ok && s.check(c, slot) == fine {
 		d.Why.Examined, d.Why.Feasible = 1, 1
 		d.Why.Score = s.scoreOf(c, slot)

@@ -4,42 +4,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/placement/layout"
 )
 
-// column returns the column of an attribute, made when first asked for.
-func (s *Snapshot) column(name string) *column {
-	c := s.attributes[name]
-	if c == nil {
-		c = &column{values: []string{""}, ids: map[string]int32{"": 0}}
-		s.attributes[name] = c
-		c.at = make([]int32, s.nodes.len())
-		for slot := range s.nodes.len() {
-			if s.rows.at(slot).state != stateGone {
-				c.set(slot, attributeOf(&s.nodes.at(slot).Machine, name))
-			}
-		}
-	}
-	return c
-}
-
-// setAttribute takes over the value that a machine has of an attribute for which
-// there is a column.
-func (s *Snapshot) setAttribute(name string, slot int32, value string) {
-	c := s.attributes[name]
-	if int(slot) < len(c.at) && c.values[c.at[slot]] == value {
-		return
-	}
-	if c.shared { // layouts and classes were made of it
-		c = c.copied()
-		s.attributes[name] = c
-		s.kindred.columns = nil
-		clear(s.layouts)
-		s.forget()
-		s.reshapes++
-	}
-	c.set(slot, value)
-}
-
+// attributeOf returns what a machine has of an attribute, "" for nothing.
 func attributeOf(m *Machine, name string) string {
 	if name == MachineAttribute {
 		return m.Name
@@ -50,15 +19,14 @@ func attributeOf(m *Machine, name string) string {
 // rule is a constraint made ready to be asked of many machines.
 type rule struct {
 	Constraint
-	column *column
+	column *layout.Column
 	ok     []bool // by value
 }
 
-func (s *Snapshot) rule(c Constraint) rule { return rule{Constraint: c, column: s.column(c.Attribute)} }
-
-func (s *Snapshot) rulesOf(list []Constraint) (out []rule) {
+// rulesOf makes constraints ready, by the columns of attributes.
+func rulesOf(list []Constraint, column func(attribute string) *layout.Column) (out []rule) {
 	for _, c := range list {
-		out = append(out, s.rule(c))
+		out = append(out, rule{Constraint: c, column: column(c.Attribute)})
 	}
 	return out
 }
@@ -71,6 +39,16 @@ func failed(all []rule, slot int32) *rule {
 		}
 	}
 	return nil
+}
+
+// allFailed returns the constraints that do not hold of the machine.
+func allFailed(all []rule, slot int32) (out []string) {
+	for i := range all {
+		if !all[i].holds(slot) {
+			out = append(out, all[i].String())
+		}
+	}
+	return out
 }
 
 // anyHolds reports whether all constraints of one of several lists hold of the machine, or
@@ -86,12 +64,12 @@ func anyHolds(lists [][]rule, slot int32) bool {
 
 // holds reports whether the constraint holds of the machine.
 func (r *rule) holds(slot int32) bool {
-	v := r.column.at[slot]
+	v := r.column.At[slot]
 	if v == 0 {
 		return r.Op == OpNotIn || r.Op == OpAbsent
 	}
 	for int(v) >= len(r.ok) {
-		r.ok = append(r.ok, r.Constraint.holds(r.column.values[len(r.ok)]))
+		r.ok = append(r.ok, r.Constraint.holds(r.column.Values[len(r.ok)]))
 	}
 	return r.ok[v]
 }
@@ -147,136 +125,4 @@ func compareVersions(a, b string) int {
 		}
 	}
 	return 0
-}
-
-// holders are the machines that hold a package.
-type holders struct {
-	n     int32
-	slots []int32 // nil while there are more than mostHolders; never written in place
-}
-
-// mostHolders is how many machines may hold a package so that they are listed. Of what
-// half as many hold, a sample of DefaultEnough has some in a cell of any usual size.
-const mostHolders = 512
-
-// setPackages numbers the packages of a machine.
-func (s *Snapshot) setPackages(slot int32, packages []string) {
-	n := s.nodes.edit(slot)
-	was := n.holds
-	n.holds = s.packageIDs(packages)
-	for _, p := range was {
-		if _, stays := slices.BinarySearch(n.holds, p); !stays {
-			s.unhold(p, slot)
-		}
-	}
-	for _, p := range n.holds {
-		if _, had := slices.BinarySearch(was, p); had {
-			continue
-		}
-		h, _ := s.holders.get(p)
-		if h.n++; int(h.n) == len(h.slots)+1 && h.n <= mostHolders {
-			h.slots = append(slices.Clip(h.slots), slot)
-		} else {
-			h.slots = nil
-		}
-		s.holders.set(p, h)
-	}
-}
-
-// unhold takes a machine, which does not hold a package any more, from its holders.
-func (s *Snapshot) unhold(p, slot int32) {
-	h, _ := s.holders.get(p)
-	h.n--
-	switch {
-	case h.n == 0:
-		s.holders.remove(p)
-		return
-	case h.slots != nil:
-		h.slots = slices.DeleteFunc(slices.Clone(h.slots), func(x int32) bool { return x == slot })
-	case h.n == mostHolders/2: // few again
-		for i := range s.nodes.len() {
-			if _, found := slices.BinarySearch(s.nodes.at(i).holds, p); found {
-				h.slots = append(h.slots, i)
-			}
-		}
-	}
-	s.holders.set(p, h)
-}
-
-// favoured returns machines of which few others have something that a class wishes for:
-// they hold a package, meet a preference, or have tasks near which it prefers to be. A sample of all machines could have none.
-func (s *Snapshot) favoured(c *class) (slots []int32) {
-	for _, p := range c.packages {
-		if h, _ := s.holders.get(p); h.n <= mostHolders/2 { // below which they are listed always
-			slots = append(slots, h.slots...)
-		}
-	}
-	for i := range c.wishes {
-		w := &c.wishes[i]
-		before := len(slots)
-		for at := range w.column.at {
-			slot := int32(at)
-			if s.rows.at(slot).state != stateUp || w.holds(slot) != (w.weight > 0) {
-				continue
-			}
-			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(w.column.at) {
-				slots = slots[:before] // a sample has enough of them
-				break
-			}
-		}
-	}
-	if c.kin != nil {
-		slots = s.likely(c.kin, slots)
-	}
-	return slots
-}
-
-// rareShare: what one in so many machines has is rare.
-const rareShare = 16
-
-func (s *Snapshot) packageIDs(names []string) []int32 {
-	var ids []int32
-	for _, name := range names {
-		id, ok := s.packages.get(name)
-		if !ok {
-			id = int32(s.packages.len())
-			s.packages.set(name, id)
-		}
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}
-
-// lacking returns the share of the packages that the machine has to fetch.
-func (n *node) lacking(packages []int32) float32 {
-	missing := 0
-	for _, p := range packages {
-		if _, found := slices.BinarySearch(n.holds, p); !found {
-			missing++
-		}
-	}
-	return float32(missing) / float32(len(packages))
-}
-
-// likely appends machines of which few others are where a class prefers to be.
-func (s *Snapshot) likely(k *kin, slots []int32) []int32 {
-	for i := range k.prefers {
-		t := &k.prefers[i]
-		if t.apart {
-			continue
-		}
-		before := len(slots)
-		for at, v := range t.column.at {
-			slot := int32(at)
-			if v == 0 || s.rows.at(slot).state != stateUp || s.kindred.pickedIn(t, v, nil) == 0 {
-				continue
-			}
-			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(t.column.at) {
-				slots = slots[:before]
-				break
-			}
-		}
-	}
-	return slots
 }

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"maps"
 	"math"
 
 	"github.com/musterhq/muster/schema"
@@ -8,6 +9,29 @@ import (
 
 // unbounded is the budget of a job that has none.
 const unbounded = math.MaxInt
+
+// disruption is what evictions of a pass disrupt, and may.
+type disruption struct {
+	budgets map[int32]int // by job, as far as they were asked for
+	// budgetOf returns the budget of a job; nil for none. See SetBudgets.
+	budgetOf func(schema.JobName) (int, bool)
+	bounded  bool          // any job has one, as far as they were asked for
+	hit      map[int32]int // victims of this pass, by party
+	// ganged is true once a task has gone in this pass with which others go: these
+	// cost nothing any more.
+	ganged bool
+}
+
+// fork returns what a fork begins with: no task has gone yet.
+func (d *disruption) fork() disruption {
+	return disruption{budgets: maps.Clone(d.budgets), budgetOf: d.budgetOf, bounded: d.bounded, hit: map[int32]int{}}
+}
+
+// begin begins a pass.
+func (d *disruption) begin() {
+	clear(d.hit)
+	d.ganged = false
+}
 
 // SetBudgets says how many tasks of a job may still be disrupted, and whether
 // there is a bound at all. Tasks beyond it are evicted only where no others make
@@ -26,7 +50,7 @@ func (s *Snapshot) budget(job int32) int {
 	n, known := s.budgets[job]
 	if !known {
 		n = unbounded
-		if left, bound := s.budgetOf(s.jobs.at(job).name); bound {
+		if left, bound := s.budgetOf(s.jobs.At(job).name); bound {
 			n, s.bounded = left, true
 		}
 		s.budgets[job] = n
@@ -34,74 +58,117 @@ func (s *Snapshot) budget(job int32) int {
 	return n
 }
 
-// victim describes a task that is evicted, and takes it off its job's budget.
-func (s *Snapshot) victim(t *task) Victim {
-	gone := 1
-	if t.together {
-		gone, s.ganged = gangs{}.size(s, t.job), true
+// party is what goes when a task is evicted: its gang, as a number below 0, or its job.
+func (t *task) party() int32 {
+	if t.gang != 0 {
+		return -t.gang
 	}
-	s.hit[t.job]++
-	v := Victim{Name: s.jobs.at(t.job).name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
-	if left := s.budget(t.job); left != unbounded && !t.claim {
-		s.budgets[t.job] = left - gone
-	}
-	return v
+	return t.job
 }
 
-// gangs is how many tasks go when one does of a job whose tasks go together, as far as it was
-// found out. It holds as long as no task changes.
-type gangs map[int32]int
+// takesOthers reports whether others go when a task is evicted.
+func (t *task) takesOthers() bool { return t.together || t.gang != 0 }
 
-// size returns how many tasks of a job run. When one has gone in this pass the others go
-// anyway: then it is 0.
-func (g gangs) size(s *Snapshot, job int32) int {
-	if s.hit[job] > 0 {
-		return 0
+// victim describes a task that is evicted, and takes it off its job's budget: with those that
+// go with it.
+func (s *Snapshot) victim(t *task) Victim {
+	gone := []share{{t.job, 1}}
+	if t.takesOthers() {
+		gone, s.ganged = parties{}.of(s, t), true
 	}
-	n, known := g[job]
+	s.hit[t.party()]++
+	for _, x := range gone {
+		if left := s.budget(x.job); left != unbounded && !t.claim {
+			s.budgets[x.job] = left - x.tasks
+		}
+	}
+	return Victim{Name: s.jobs.At(t.job).name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
+}
+
+// share is how many tasks of a job go with others.
+type share struct {
+	job   int32
+	tasks int
+}
+
+// parties is how many tasks go, of which jobs, when one does whose job or gang goes together, as
+// far as it was found out. It holds as long as no task changes.
+type parties map[int32][]share
+
+// of returns how many tasks run that go with one, itself included. When one has gone in this
+// pass the others go anyway: then it is none.
+func (g parties) of(s *Snapshot, t *task) []share {
+	party := t.party()
+	if s.hit[party] > 0 {
+		return nil
+	}
+	list, known := g[party]
 	if !known {
-		for id := s.jobs.at(job).first; id >= 0; id = s.tasks.at(id).nextOfJob {
-			if t := s.tasks.at(id); !t.stopping && !t.claim {
-				n++
+		jobs := []int32{t.job}
+		if t.gang != 0 {
+			jobs = *s.gangs.jobs.At(t.gang - 1)
+		}
+		for _, job := range jobs {
+			if n := s.runningOf(job, t.gang); n > 0 {
+				list = append(list, share{job, n})
 			}
 		}
-		g[job] = n
+		g[party] = list
+	}
+	return list
+}
+
+// runningOf returns how many tasks of a job run, in a gang or, with 0, in any or none.
+func (s *Snapshot) runningOf(job, gang int32) (n int) {
+	for id := s.jobs.At(job).first; id >= 0; id = s.tasks.At(id).nextOfJob {
+		if t := s.tasks.At(id); !t.stopping && !t.claim && (gang == 0 || t.gang == gang) {
+			n++
+		}
+	}
+	return n
+}
+
+// size returns how many tasks go with one in all.
+func (g parties) size(s *Snapshot, t *task) (n int) {
+	for _, x := range g.of(s, t) {
+		n += x.tasks
 	}
 	return n
 }
 
 // overruns counts the tasks that go with an eviction beyond the budgets of their
 // jobs. A claim disrupts nobody.
-func (s *Snapshot) overruns(victims []int32, g gangs) (n int16) {
+func (s *Snapshot) overruns(victims []int32, g parties) int16 {
 	if s.budgetOf == nil {
 		return 0
 	}
-	var taken map[int32]int // of jobs that have a budget
+	n := 0
+	var taken map[int32]int // by party, of those of which a job has a budget
 	take := func(t *task) {
-		left := s.budget(t.job)
-		if t.claim || left == unbounded {
+		if t.claim {
 			return
 		}
 		if taken == nil {
 			taken = map[int32]int{}
 		}
-		first := taken[t.job] == 0
-		switch taken[t.job]++; {
-		case t.together && first:
-			size := g.size(s, t.job)
-			n += int16(min(size-min(max(left, 0), size), math.MaxInt16))
-		case !t.together && taken[t.job] > left:
+		taken[t.party()]++
+		switch {
+		case t.takesOthers() && taken[t.party()] == 1:
+			for _, x := range g.of(s, t) {
+				n += x.tasks - min(max(s.budget(x.job), 0), x.tasks)
+			}
+		case !t.takesOthers() && taken[t.job] > s.budget(t.job):
 			n++
 		}
 	}
 	for _, id := range victims {
-		t := s.tasks.at(id)
+		t := s.tasks.At(id)
 		take(t)
-		for i := s.nodes.at(t.slot).first; t.isAlloc && i >= 0; i = s.tasks.at(i).nextHere {
-			if s.tasks.at(i).inAlloc == id {
-				take(s.tasks.at(i))
+		for i := s.nodes.At(t.slot).first; t.isAlloc && i >= 0; i = s.tasks.At(i).nextHere {
+			if s.tasks.At(i).inAlloc == id {
+				take(s.tasks.At(i))
 			}
 		}
 	}
-	return n
+	return int16(min(n, math.MaxInt16))
 }

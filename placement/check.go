@@ -1,5 +1,11 @@
 package placement
 
+import (
+	"slices"
+
+	"github.com/musterhq/muster/placement/device"
+)
+
 // free returns what the ask may count on of a machine: for prod what the limits of
 // all tasks leave, for others what their reservations do (Borg §5.5).
 func (c *wants) free(r *row) *vector {
@@ -11,7 +17,7 @@ func (c *wants) free(r *row) *vector {
 
 // check returns why a machine cannot take the asks of a class.
 func (s *Snapshot) check(c *class, slot int32) answer {
-	r := s.rows.at(slot)
+	r := s.rows.At(slot)
 	if a := s.admits(c, slot, r); a != fine {
 		return a
 	}
@@ -25,9 +31,9 @@ func (s *Snapshot) check(c *class, slot int32) answer {
 		return lacksRAM
 	case c.limit[2] > free[2]:
 		return lacksDisk
-	case c.numbers != nil && !s.hasNumbers(c, slot):
+	case c.numbers != nil && s.nodes.At(slot).ports.HasAny(c.numbers):
 		return lacksNumber
-	case s.portsOf(c, slot) > r.ports:
+	case c.ports > r.ports || c.numbers != nil && c.portsOn(s.nodes.At(slot)) > r.ports:
 		return lacksPorts
 	case c.needs != nil && !s.hasDevices(c, slot):
 		return lacksDevices
@@ -55,17 +61,17 @@ func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 		return isCordoned
 	}
 	if c.priority < r.minPriority {
-		if a := conditionOf(s.nodes.at(slot).Conditions, c.priority); a != fine {
+		if a := conditionOf(s.nodes.At(slot).Conditions, c.priority); a != fine {
 			return a
 		}
 	}
-	if c.ask.On != "" && c.ask.On != s.nodes.at(slot).Name {
+	if c.ask.On != "" && c.ask.On != s.nodes.At(slot).Name {
 		return isOther
 	}
-	if c.avoid != nil && c.avoid[s.nodes.at(slot).Name] {
+	if c.avoid != nil && c.avoid[s.nodes.At(slot).Name] {
 		return isAvoided
 	}
-	if len(s.nodes.at(slot).Taints) > 0 && s.taintOf(c, slot) != nil {
+	if len(s.nodes.At(slot).Taints) > 0 && s.taintOf(c, slot) != nil {
 		return isTainted
 	}
 	if failed(c.rules, slot) != nil {
@@ -74,7 +80,7 @@ func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 	if c.anyOf != nil && !anyHolds(c.anyOf, slot) {
 		return hasNoneOf
 	}
-	if c.needs != nil && !s.nodes.at(slot).exist(c.needs) {
+	if c.needs != nil && !device.Exist(s.nodes.At(slot).devices, c.needs) {
 		return hasNoDevice
 	}
 	if c.bounds != nil && !s.withinBounds(c, slot) {
@@ -86,17 +92,48 @@ func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 	return fine
 }
 
+// portsOn returns how many ports of a machine's range the class takes.
+func (c *wants) portsOn(n *node) int32 {
+	k := c.ports
+	for _, p := range c.numbers {
+		if int(p) >= n.Ports.First && int(p) <= n.Ports.Last {
+			k++
+		}
+	}
+	return k
+}
+
+// numbersWithout reports whether nobody on a machine has a port whose number the class asks for when some
+// of its tasks have gone.
+func (s *Snapshot) numbersWithout(c *class, slot int32, gone []int32) bool {
+	if len(c.numbers) == 0 || !s.nodes.At(slot).ports.HasAny(c.numbers) {
+		return true
+	}
+	n := s.nodes.At(slot)
+	for _, p := range c.numbers {
+		if slices.Contains(n.BusyPorts, int(p)) {
+			return false
+		}
+		for id := n.first; id >= 0; id = s.tasks.At(id).nextHere {
+			if slices.Contains(s.tasks.At(id).ports, p) && !slices.Contains(gone, id) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // taintOf returns the taint of a machine that a class does not tolerate; nil for none.
 func (s *Snapshot) taintOf(c *class, slot int32) *Taint {
 	if c.tolerant {
 		return nil
 	}
-	return intolerable(s.nodes.at(slot).Taints, c.ask.Tolerations, c.user)
+	return intolerable(s.nodes.At(slot).Taints, c.ask.Tolerations, c.user)
 }
 
 func (s *Snapshot) withinBounds(c *class, slot int32) bool {
 	for _, b := range c.bounds {
-		domain := b.column.at[slot]
+		domain := b.column.At[slot]
 		if domain == 0 || b.most < 1 {
 			return false
 		}
@@ -107,7 +144,7 @@ func (s *Snapshot) withinBounds(c *class, slot int32) bool {
 			if s.onMachine(c.job, slot) >= b.most {
 				return false
 			}
-		} else if s.tallyOf(c.job, b.column).n[domain] >= b.most {
+		} else if s.tallyOf(c.job, b.column).N[domain] >= b.most {
 			return false
 		}
 	}
@@ -115,15 +152,15 @@ func (s *Snapshot) withinBounds(c *class, slot int32) bool {
 }
 
 func (s *Snapshot) hasDevices(c *class, slot int32) bool {
-	var room [16]deviceUse
-	_, ok := pick(s.nodes.at(slot).devices, c.needs, room[:0])
+	var room [16]device.Use
+	_, ok := device.Pick(s.nodes.At(slot).devices, c.needs, room[:0])
 	return ok
 }
 
 // profilesOf returns the relations of tasks.
 func (s *Snapshot) profilesOf(tasks []int32) (profiles []int32) {
 	for _, id := range tasks {
-		if p := s.tasks.at(id).profile; p > 0 {
+		if p := s.tasks.At(id).profile; p > 0 {
 			profiles = append(profiles, p)
 		}
 	}
@@ -157,8 +194,8 @@ func (s *Snapshot) isNeeded(profile, id, from, to int32) bool {
 		gone = []int32{profile}
 	}
 	for _, n := range s.kindred.needers(profile, from, to, gone) {
-		for t := s.jobs.at(s.kindred.profiles.at(n.profile).job).first; t >= 0; t = s.tasks.at(t).nextOfJob {
-			if h := s.tasks.at(t); t != id && h.profile == n.profile && !h.stopping && n.column.at[h.slot] == n.value {
+		for t := s.jobs.At(s.kindred.profiles.At(n.profile).job).first; t >= 0; t = s.tasks.At(t).nextOfJob {
+			if h := s.tasks.At(t); t != id && h.profile == n.profile && !h.stopping && n.column.At[h.slot] == n.value {
 				return true
 			}
 		}

@@ -1,6 +1,10 @@
 package placement
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/musterhq/muster/placement/device"
+)
 
 // Claim holds the room on a machine that tasks on their way out will leave for
 // an ask: what it needs beyond what these still have, so that no other ask of
@@ -11,7 +15,7 @@ import "slices"
 // if the ask does not fit where they have gone.
 func (s *Snapshot) Claim(a Ask, machine string, leaving []Victim, again bool) bool {
 	s.merge()
-	slot, ok := s.slots.get(machine)
+	slot, ok := s.slots.Get(machine)
 	if !ok {
 		return false
 	}
@@ -37,13 +41,13 @@ func (s *Snapshot) Claim(a Ask, machine string, leaving []Victim, again bool) bo
 // ClearClaims gives up all claims.
 func (s *Snapshot) ClearClaims() {
 	s.merge()
-	ids := make([]int32, 0, s.claims.len())
-	for _, id := range s.claims.all() {
+	ids := make([]int32, 0, s.claims.Len())
+	for _, id := range s.claims.All() {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
 	for _, id := range ids {
-		slot := s.tasks.at(id).slot
+		slot := s.tasks.At(id).slot
 		s.drop(id)
 		s.touch(slot)
 	}
@@ -51,12 +55,12 @@ func (s *Snapshot) ClearClaims() {
 
 // fitsWithout reports whether the class fits where the given tasks have gone.
 func (s *Snapshot) fitsWithout(c *class, slot int32, leaving []int32) bool {
-	if s.allows(c, slot, s.rows.at(slot)) != fine || !s.near(c, slot, leaving) || !s.unrepelled(c, slot, leaving) {
+	if s.allows(c, slot, s.rows.At(slot)) != fine || !s.near(c, slot, leaving) || !s.unrepelled(c, slot, leaving) {
 		return false
 	}
 	lack, ports := s.deficit(c, slot)
 	for _, id := range leaving {
-		t := s.tasks.at(id)
+		t := s.tasks.At(id)
 		gain := s.gain(c, t)
 		for d := range dims {
 			if t.inAlloc < 0 { // else its alloc has it
@@ -70,12 +74,12 @@ func (s *Snapshot) fitsWithout(c *class, slot int32, leaving []int32) bool {
 }
 
 // devicesWithout picks the class's devices where the given tasks have gone.
-func (s *Snapshot) devicesWithout(c *class, slot int32, leaving []int32) ([]deviceUse, bool) {
-	after := slices.Clone(s.nodes.at(slot).devices)
+func (s *Snapshot) devicesWithout(c *class, slot int32, leaving []int32) ([]device.Use, bool) {
+	after := slices.Clone(s.nodes.At(slot).devices)
 	for _, id := range leaving {
-		giveDevices(after, s.tasks.at(id).devices)
+		device.Give(after, s.tasks.At(id).devices)
 	}
-	return pick(after, c.needs, nil)
+	return device.Pick(after, c.needs, nil)
 }
 
 // claim holds what a class needs beyond what the leaving tasks still have. Whose claim it
@@ -84,7 +88,7 @@ func (s *Snapshot) claim(c *class, h task, leaving []int32) {
 	h.priority, h.limit, h.reserv, h.inAlloc, h.claim = c.priority, c.limit, c.limit, -1, true
 	h.devices, _ = s.devicesWithout(c, h.slot, leaving)
 	for _, id := range leaving {
-		t := s.tasks.at(id)
+		t := s.tasks.At(id)
 		for d := range dims {
 			if t.inAlloc < 0 {
 				h.limit[d] -= t.limit[d]
@@ -93,8 +97,8 @@ func (s *Snapshot) claim(c *class, h task, leaving []int32) {
 		}
 		for _, has := range t.devices {
 			for i := range h.devices {
-				if u := &h.devices[i]; u.index == has.index {
-					u.milli = max(0, u.milli-has.milli)
+				if u := &h.devices[i]; u.Index == has.Index {
+					u.Milli = max(0, u.Milli-has.Milli)
 				}
 			}
 		}
@@ -103,14 +107,14 @@ func (s *Snapshot) claim(c *class, h task, leaving []int32) {
 		h.limit[d], h.reserv[d] = max(0, h.limit[d]), max(0, h.reserv[d])
 	}
 	s.hold(h)
-	s.claims.set(together(h.job, h.index), s.nodes.at(h.slot).first) // what hold put there
+	s.claims.Set(together(h.job, h.index), s.nodes.At(h.slot).first) // what hold put there
 	s.touch(h.slot)
 }
 
 // release gives up the claim of a task that is about to be decided.
 func (s *Snapshot) release(job int32, index int) {
-	if id, ok := s.claims.get(together(job, int32(index))); ok {
-		slot := s.tasks.at(id).slot
+	if id, ok := s.claims.Get(together(job, int32(index))); ok {
+		slot := s.tasks.At(id).slot
 		s.drop(id)
 		s.touch(slot)
 	}
@@ -119,7 +123,7 @@ func (s *Snapshot) release(job int32, index int) {
 // stop marks tasks of a machine as stopping.
 func (s *Snapshot) stop(slot int32, tasks []int32) {
 	for _, id := range tasks {
-		t := s.tasks.edit(id)
+		t := s.tasks.Edit(id)
 		t.stopping = true
 		s.countStopping(t.job, t.slot, true)
 	}
@@ -132,19 +136,19 @@ func (p *pass) evictLater(c *class, a *Ask, job int32, plan eviction, d *Decisio
 	s := p.snapshot
 	var leaving []int32
 	for _, id := range plan.victims {
-		if s.tasks.at(id).claim { // there is nobody to wait for
+		if s.tasks.At(id).claim { // there is nobody to wait for
 			p.remove(id, d)
 			continue
 		}
-		for t := s.nodes.at(plan.slot).first; s.tasks.at(id).isAlloc && t >= 0; t = s.tasks.at(t).nextHere {
-			if s.tasks.at(t).inAlloc == id {
+		for t := s.nodes.At(plan.slot).first; s.tasks.At(id).isAlloc && t >= 0; t = s.tasks.At(t).nextHere {
+			if s.tasks.At(t).inAlloc == id {
 				leaving = append(leaving, t)
 			}
 		}
 		leaving = append(leaving, id)
 	}
 	for _, id := range leaving {
-		d.Victims = append(d.Victims, s.victim(s.tasks.at(id)))
+		d.Victims = append(d.Victims, s.victim(s.tasks.At(id)))
 	}
 	s.stop(plan.slot, leaving)
 	d.Why.Score = s.scoreOf(c, plan.slot)
@@ -152,7 +156,7 @@ func (p *pass) evictLater(c *class, a *Ask, job int32, plan eviction, d *Decisio
 		p.commit(c, a, job, plan.slot, d)
 		return
 	}
-	d.Machine, d.Later = s.nodes.at(plan.slot).Name, true
+	d.Machine, d.Later = s.nodes.At(plan.slot).Name, true
 	s.claim(c, task{taskKey: taskKey{job, int32(a.Name.Index), plan.slot, a.Generation}, profile: s.profileOf(job, a.Relations)}, leaving)
 }
 
@@ -170,12 +174,12 @@ func (s *Snapshot) victimsOf(d *Decision, slot int32) (ids []int32) {
 // machine.
 func (s *Snapshot) carryOut(a *Ask, d *Decision) {
 	s.merge()
-	slot, _ := s.slots.get(d.Machine)
+	slot, _ := s.slots.Get(d.Machine)
 	c := s.single(a)
 	s.release(c.job, a.Name.Index)
 	var leaving []int32
 	for _, id := range s.victimsOf(d, slot) {
-		if d.Later && !s.tasks.at(id).claim {
+		if d.Later && !s.tasks.At(id).claim {
 			leaving = append(leaving, id)
 		} else {
 			s.drop(id)

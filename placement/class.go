@@ -6,6 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/placement/device"
+	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/tournament"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -36,7 +39,7 @@ type wants struct {
 	ports    int32    // that may have any number
 	numbers  []uint16 // of ports that ask for one; nil if none does
 	shared   []uint16 // Ask.AllocNumbers
-	needs    []need
+	needs    []device.Need
 	rules    []rule
 	anyOf    [][]rule
 	wishes   []wish
@@ -53,17 +56,13 @@ type wants struct {
 // scores is what is known of the machines for a class, as of an epoch and a position in
 // the snapshot's log.
 type scores struct {
-	layout *layout
+	tournament.Standing
+	removals int // of the snapshot, for which that holds
+	layout   *layout.Layout
 	// slots are the candidates, in the layout's order: all machines, or those
 	// that were found to have room.
-	slots    []int32
-	score    []float32 // by candidate; infeasible when there is no room
-	seen     []uint32  // version of the machine that was scored, by candidate
-	blocks   []block
-	tally    *tally  // of the job, over the attribute it is spread over, or nil
-	order    []rank  // a heap of the blocks that have room, best first
-	queued   []int32 // place in order by block, or -1
-	removals int     // of the snapshot, for which order holds
+	slots []int32
+	seen  []uint32 // version of the machine that was scored, by candidate
 
 	epoch    int // of the snapshot, for which all this holds
 	position int // in the log, up to which it holds
@@ -99,7 +98,7 @@ type wish struct {
 
 // bound is a DomainLimit made ready to be asked of many machines.
 type bound struct {
-	column     *column
+	column     *layout.Column
 	most       int32
 	perMachine bool
 }
@@ -107,12 +106,12 @@ type bound struct {
 // classOf returns the class of an ask.
 func (p *pass) classOf(a *Ask, job int32) *class {
 	s := p.snapshot
-	j := s.jobs.at(job)
+	j := s.jobs.At(job)
 	if c := j.recent; c != nil && (c.pass == s.passes || c.foresight.pass == s.passes && p.social(job) == (c.job >= 0)) && alike(a, j.recentAsk) && !s.options.NoClasses && s.options.Policy != Random {
 		return c
 	}
 	c := p.find(a, job)
-	j = s.jobs.edit(job)
+	j = s.jobs.Edit(job)
 	j.recent, j.recentAsk = c, a
 	return c
 }
@@ -158,7 +157,7 @@ func (p *pass) find(a *Ask, job int32) *class {
 // social reports whether the job has other tasks, held or asked for, so that
 // it matters where these are.
 func (p *pass) social(job int32) bool {
-	return p.asked[job] > 1 || p.snapshot.jobs.at(job).held > 0
+	return p.asked[job] > 1 || p.snapshot.jobs.At(job).held > 0
 }
 
 // appendKey appends all that makes machines treat an ask in its own way.
@@ -194,7 +193,7 @@ func (s *Snapshot) restOf(a *Ask) *Ask {
 	r := *a
 	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Last = schema.TaskName{}, 0, 0, schema.Resources{}, "", ""
 	r.Waiting = Waiting{}
-	r.Alloc, r.AllocMax, r.Together, r.Relations = schema.TaskName{}, 0, 0, nil
+	r.Alloc, r.AllocMax, r.Together, r.Gang, r.Relations = schema.TaskName{}, 0, 0, nil, nil
 	s.rests[string(key)] = &r
 	return &r
 }
@@ -265,29 +264,29 @@ func avoidedBy(a *Ask) map[string]bool {
 func (s *Snapshot) newClass(a *Ask, key string) *class {
 	numbers := numbersOf(a)
 	c := &class{
-		key: key, id: hash(key), scores: scores{epoch: -1},
+		key: key, id: layout.Hash(key), scores: scores{epoch: -1},
 		wants: wants{
 			ask: s.restOf(a), prod: a.Priority.Prod(), lasts: lastsOf(a), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
-			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
-			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), shared: narrow(a.AllocNumbers),
+			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.kinds.needs(a.Devices),
+			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packages.NumbersOf(a.Packages), shared: narrow(a.AllocNumbers),
 		},
 	}
-	c.rules = s.rulesOf(a.Constraints)
+	c.rules = rulesOf(a.Constraints, s.column)
 	for _, all := range a.AnyOf {
-		c.anyOf = append(c.anyOf, s.rulesOf(all))
+		c.anyOf = append(c.anyOf, rulesOf(all, s.column))
 	}
 	for _, w := range a.Preferences {
-		c.wishes = append(c.wishes, wish{s.rule(w.Constraint), float32(min(max(w.Weight, -100), 100)) / 100})
+		c.wishes = append(c.wishes, wish{rulesOf([]Constraint{w.Constraint}, s.column)[0], float32(min(max(w.Weight, -100), 100)) / 100})
 	}
 	for _, l := range a.PerDomain {
 		c.bounds = append(c.bounds, bound{s.column(l.Attribute), int32(l.Max), l.Attribute == MachineAttribute})
 	}
 	c.skews = s.skewsOf(a.MaxSkew)
 	for d := range dims {
-		c.shape[d] = float32(c.limit[d]) * s.typical.scale[d]
+		c.shape[d] = float32(c.limit[d]) * s.typical.Scale[d]
 	}
 	for _, n := range c.needs {
-		c.shape[dims] += float32(int(n.milli)*n.count) * s.typical.scale[dims]
+		c.shape[dims] += float32(int(n.Milli)*n.Count) * s.typical.Scale[dims]
 	}
 	normalise(&c.shape)
 	return c
@@ -296,7 +295,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 // stale reports whether what is known of the class is void.
 func (s *Snapshot) stale(c *class, epoch, position int) bool {
 	return epoch != s.epoch || position < s.trimmed ||
-		c.job >= 0 && c.bounds != nil && s.jobs.at(c.job).changes != c.changes
+		c.job >= 0 && c.bounds != nil && s.jobs.At(c.job).changes != c.changes
 }
 
 // update brings the scores of a class up to date with what changed.
@@ -308,38 +307,39 @@ func (s *Snapshot) update(c *class) {
 	case c.position == s.now():
 	case c.whole() && s.now()-c.position < len(c.slots):
 		for _, slot := range s.log[c.position-s.trimmed:] {
-			s.rescore(c, c.layout.at[slot])
+			s.rescore(c, c.layout.At[slot])
 		}
 	default:
 		for i, slot := range c.slots {
-			if c.seen[i] != s.rows.at(slot).version {
+			if c.seen[i] != s.rows.At(slot).version {
 				s.rescore(c, int32(i))
 			}
 		}
 	}
 	c.position = s.now()
 	if c.removals != s.removals {
-		s.rankAll(c)
+		c.removals = s.removals
+		c.RankAll()
 	}
 }
 
 // whole reports whether all machines are candidates.
-func (c *class) whole() bool { return len(c.slots) == len(c.layout.slots) }
+func (c *class) whole() bool { return len(c.slots) == len(c.layout.Slots) }
 
 // examine scores machines afresh: all of them, or, relaxed, as many as it
 // takes to find enough with room, going on where the last search ended.
 func (s *Snapshot) examine(c *class) {
 	c.layout = s.layoutFor(s.spreadOf(c.ask))
 	c.epoch, c.position, c.flips = s.epoch, s.now(), s.kindred.flipNow()
-	c.tally = nil
+	c.Tally = nil
 	if c.job >= 0 {
-		c.changes = s.jobs.at(c.job).changes
-		if len(c.layout.column.values) > 1 {
-			c.tally = s.tallyOf(c.job, c.layout.column)
+		c.changes = s.jobs.At(c.job).changes
+		if len(c.layout.Column.Values) > 1 {
+			c.Tally = s.tallyOf(c.job, c.layout.Column)
 		}
 	}
 	s.rankSkew(c)
-	total := len(c.layout.slots)
+	total := len(c.layout.Slots)
 	enough := s.enough() + max(c.waiting, 1)
 	c.examined, c.feasible, c.all = 0, 0, true
 	if s.options.NoRelaxed || s.small || enough >= total {
@@ -354,7 +354,7 @@ func (s *Snapshot) examine(c *class) {
 	c.slots = c.slots[:0]
 	for _, slot := range s.favoured(c) {
 		if s.isCandidate(c, slot) {
-			c.slots = append(c.slots, c.layout.at[slot])
+			c.slots = append(c.slots, c.layout.At[slot])
 		}
 	}
 	s.sample(c, enough)
@@ -363,16 +363,17 @@ func (s *Snapshot) examine(c *class) {
 	c.slots = slices.Compact(c.slots)
 	c.feasible = len(c.slots)
 	c.examined = max(c.examined, c.feasible)
-	c.score, c.seen = slices.Grow(c.score[:0], c.feasible)[:c.feasible], slices.Grow(c.seen[:0], c.feasible)[:c.feasible]
+	c.Score, c.seen = slices.Grow(c.Score[:0], c.feasible)[:c.feasible], slices.Grow(c.seen[:0], c.feasible)[:c.feasible]
 	for i, at := range c.slots {
-		slot := c.layout.slots[at]
-		c.slots[i], c.score[i], c.seen[i] = slot, s.worth(c, slot), s.rows.at(slot).version
+		slot := c.layout.Slots[at]
+		c.slots[i], c.Score[i], c.seen[i] = slot, s.worth(c, slot), s.rows.At(slot).version
 	}
-	c.blocks = c.layout.cut(c.slots, c.blocks)
-	for b := range c.blocks {
-		c.findBest(&c.blocks[b])
+	c.Blocks = c.layout.Cut(c.slots, c.Blocks)
+	for b := range c.Blocks {
+		c.FindBest(&c.Blocks[b])
 	}
-	s.rankAll(c)
+	c.removals = s.removals
+	c.RankAll()
 	s.scoredSkew(c)
 }
 
@@ -385,89 +386,66 @@ func (s *Snapshot) enough() int {
 }
 
 func (s *Snapshot) examineAll(c *class) {
-	c.slots = c.layout.slots // shared: candidates are never written in place
+	c.slots = c.layout.Slots // shared: candidates are never written in place
 	n := len(c.slots)
 	c.examined = n
-	c.score, c.seen = slices.Grow(c.score[:0], n)[:n], slices.Grow(c.seen[:0], n)[:n]
+	c.Score, c.seen = slices.Grow(c.Score[:0], n)[:n], slices.Grow(c.seen[:0], n)[:n]
 	for i, slot := range c.slots {
-		c.seen[i] = s.rows.at(slot).version
-		c.score[i] = infeasible
+		c.seen[i] = s.rows.At(slot).version
+		c.Score[i] = tournament.Infeasible
 		if s.isCandidate(c, slot) {
-			c.score[i] = s.worth(c, slot)
+			c.Score[i] = s.worth(c, slot)
 			c.feasible++
 		}
 	}
-	c.blocks = append(c.blocks[:0], c.layout.blocks...)
-	for b := range c.blocks {
-		c.findBest(&c.blocks[b])
+	c.Blocks = append(c.Blocks[:0], c.layout.Blocks...)
+	for b := range c.Blocks {
+		c.FindBest(&c.Blocks[b])
 	}
-	s.rankAll(c)
+	c.removals = s.removals
+	c.RankAll()
 	s.scoredSkew(c)
 }
 
 // rescore scores one candidate again and updates the best of its block.
 func (s *Snapshot) rescore(c *class, i int32) {
 	slot := c.slots[i]
-	if c.seen[i] == s.rows.at(slot).version {
+	if c.seen[i] == s.rows.At(slot).version {
 		return
 	}
-	c.seen[i] = s.rows.at(slot).version
-	was, now := c.score[i], infeasible
+	c.seen[i] = s.rows.At(slot).version
+	was, now := c.Score[i], tournament.Infeasible
 	if s.isCandidate(c, slot) {
 		now = s.worth(c, slot)
 	}
-	c.score[i] = now
+	c.Score[i] = now
 	switch {
 	case was == now:
 		return
-	case was == infeasible:
+	case was == tournament.Infeasible:
 		c.countCandidate(i, 1)
-	case now == infeasible:
+	case now == tournament.Infeasible:
 		c.countCandidate(i, -1)
 	}
-	k := c.blockOf(i)
-	b := &c.blocks[k]
+	k := c.BlockOf(i)
+	b := &c.Blocks[k]
 	switch {
-	case b.best == i && now < was:
-		c.findBest(b)
-	case b.best == i:
-	case now > infeasible && (b.best < 0 || now > c.score[b.best] || now == c.score[b.best] && i < b.best):
-		b.best = i
+	case b.Best == i && now < was:
+		c.FindBest(b)
+	case b.Best == i:
+	case now > tournament.Infeasible && (b.Best < 0 || now > c.Score[b.Best] || now == c.Score[b.Best] && i < b.Best):
+		b.Best = i
 	default:
 		return
 	}
-	s.rank(c, int32(k))
+	c.Rank(int32(k))
 }
 
 // countCandidate counts a candidate that has room now, or none any more.
 func (c *class) countCandidate(i int32, by int) {
 	c.feasible += by
 	if c.ranked != nil {
-		c.byDomain[c.ranked.column.at[c.slots[i]]] += int32(by)
-	}
-}
-
-// blockOf returns the block of a candidate.
-func (c *scores) blockOf(i int32) int {
-	lo, hi := 0, len(c.blocks)
-	for hi-lo > 1 {
-		if mid := (lo + hi) / 2; c.blocks[mid].from <= i {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	return lo
-}
-
-// findBest finds the best candidate of a block; of equal ones the first.
-func (c *scores) findBest(b *block) {
-	b.best = -1
-	best := infeasible
-	for i, v := range c.score[b.from:b.to] {
-		if v > best {
-			best, b.best = v, b.from+int32(i)
-		}
+		c.byDomain[c.ranked.column.At[c.slots[i]]] += int32(by)
 	}
 }
 
@@ -497,7 +475,7 @@ func (s *Snapshot) follow(c *class) bool {
 			return false
 		}
 		for i, slot := range c.slots {
-			if w.column.at[slot] == w.value {
+			if w.column.At[slot] == w.value {
 				c.seen[i]-- // whatever it was, it is out of date
 				s.rescore(c, int32(i))
 			}

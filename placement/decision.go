@@ -135,6 +135,10 @@ type Why struct {
 	// have to, see Ask.Together. Refused is then about the first that would get none.
 	Places   int `json:"places,omitempty"`
 	Together int `json:"together,omitempty"`
+	// Gang is the gang of the job, "" for none: Places and Together are then of all its jobs,
+	// and Lacks those that would have too few.
+	Gang  string     `json:"gang,omitempty"`
+	Lacks []GangLack `json:"lacks,omitempty"`
 	// Score says why Machine was the best, and RunnerUp the second best.
 	Score    *Score `json:"score,omitempty"`
 	RunnerUp *Score `json:"runnerUp,omitempty"`
@@ -147,9 +151,12 @@ func (w Why) String() string {
 		return w.Waits
 	}
 	if w.Together > 0 {
-		gang := fmt.Sprintf("gang: %d of %d places", w.Places, w.Together)
+		gang, of := fmt.Sprintf("gang: %d of %d places", w.Places, w.Together), "job"
+		if w.Gang != "" {
+			gang, of = w.ofGang(), "gang"
+		}
 		if w.Places, w.Together = 0, 0; len(w.Refused) == 0 {
-			return gang + "; the other tasks of the job do not ask for one yet"
+			return gang + "; the other tasks of the " + of + " do not ask for one yet"
 		}
 		return gang + "; for the next " + w.String()
 	}
@@ -168,6 +175,26 @@ func (w Why) String() string {
 		s += "; " + w.holding()
 	}
 	return s
+}
+
+// ofGang says what of a gang would get no place: "gang train: 6 of 10 places, waits for 3 of job
+// b and 1 of job a".
+func (w Why) ofGang() string {
+	s := fmt.Sprintf("gang %s: %d of %d places", w.Gang, w.Places, w.Together)
+	for i, l := range w.Lacks {
+		word := ", waits for"
+		if i > 0 {
+			word = " and"
+		}
+		s += fmt.Sprintf("%s %d of job %s", word, l.Tasks, l.Job)
+	}
+	return s
+}
+
+// GangLack is a job of a gang, and how many places it would have too few.
+type GangLack struct {
+	Job   string `json:"job"`
+	Tasks int    `json:"tasks"`
 }
 
 // holding says which machine is held, since when, and when room is expected there: "holds
@@ -250,5 +277,8 @@ type Terms struct {
 type Verdict struct {
 	Machine string `json:"machine"`
 	Reason  Reason `json:"reason,omitempty"`
-	Score   *Score `json:"score,omitempty"`
+	// Fails are the constraints that do not hold of the machine, as String of each has them,
+	// in the order of the ask; nil unless they are the Reason.
+	Fails []string `json:"fails,omitempty"`
+	Score *Score   `json:"score,omitempty"`
 }

@@ -2,47 +2,48 @@ package placement
 
 import (
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/placement/device"
+	"github.com/musterhq/muster/placement/layers"
 )
 
-// need is a DeviceAsk made ready to be asked of many machines.
-type need struct {
-	kind   int16
-	models []int16 // nil for any
-	count  int
-	milli  int16
+// deviceKinds numbers the kinds and models of devices.
+type deviceKinds struct {
+	layers.Index[string, int16]
 }
 
-// number returns the number of a device kind or model.
-func (s *Snapshot) number(name string) int16 {
-	id, ok := s.kinds.get(name)
+// number returns the number of a kind or model.
+func (k *deviceKinds) number(name string) int16 {
+	id, ok := k.Get(name)
 	if !ok {
-		id = int16(s.kinds.len())
-		s.kinds.set(name, id)
+		id = int16(k.Len())
+		k.Set(name, id)
 	}
 	return id
 }
 
-// setDevices lists the devices of a machine one by one.
-func (s *Snapshot) setDevices(slot int32) {
-	n := s.nodes.edit(slot)
-	n.devices = n.devices[:0]
-	for _, g := range n.Devices {
+// list appends groups of devices one by one, all of which are free.
+func (k *deviceKinds) list(out []device.Device, groups []Device) []device.Device {
+	for _, g := range groups {
 		for range g.Count {
-			n.devices = append(n.devices, device{s.number(g.Kind), s.number("model " + g.Model), DeviceMilli})
+			out = append(out, device.Device{Kind: k.number(g.Kind), Model: k.number("model " + g.Model), Free: DeviceMilli})
 		}
 	}
+	return out
 }
 
-func (s *Snapshot) needs(asks []DeviceAsk) []need {
-	var out []need
+// needs makes asks for devices ready to be asked of many machines.
+func (k *deviceKinds) needs(asks []DeviceAsk) []device.Need {
+	var out []device.Need
 	for _, a := range asks {
-		n := need{kind: s.number(a.Kind), count: max(a.Count, 1), milli: a.milli()}
+		n := device.Need{Kind: k.number(a.Kind), Count: max(a.Count, 1), Milli: a.milli()}
 		for _, m := range a.Models {
-			n.models = append(n.models, s.number("model "+m))
+			n.Models = append(n.Models, k.number("model "+m))
 		}
-		slices.Sort(n.models)
-		n.models = slices.Compact(n.models)
+		slices.Sort(n.Models)
+		n.Models = slices.Compact(n.Models)
 		out = append(out, n)
 	}
 	return out
@@ -56,106 +57,28 @@ func (d DeviceAsk) milli() int16 {
 	return int16(d.Milli)
 }
 
-func (n *need) matches(d device) bool {
-	return d.kind == n.kind && (n.models == nil || slices.Contains(n.models, d.model))
-}
-
-// exist reports whether the machine has such devices, free or not.
-func (n *node) exist(needs []need) bool {
-	for i := range needs {
-		have := 0
-		for _, d := range n.devices {
-			if needs[i].matches(d) {
-				have++
-			}
-		}
-		if have < needs[i].count {
-			return false
-		}
-	}
-	return true
-}
-
-// pick chooses devices for the needs and appends them to out: of those that
-// have room the ones with the least, then the first. It reports false when
-// there are not enough.
-func pick(devices []device, needs []need, out []deviceUse) ([]deviceUse, bool) {
-	for i := range needs {
-		n := &needs[i]
-		had := len(out)
-		if n.milli == DeviceMilli {
-			out = n.pickWhole(devices, out)
-		} else if best := n.pickShare(devices, out); best >= 0 {
-			out = append(out, deviceUse{int16(best), n.milli})
-		}
-		if len(out)-had < n.count {
-			return out, false
-		}
-	}
-	return out, true
-}
-
-// pickWhole appends the first devices that are free and not chosen before.
-func (n *need) pickWhole(devices []device, out []deviceUse) []deviceUse {
-	before := out
-	for k, d := range devices {
-		if len(out)-len(before) == n.count {
-			break
-		}
-		if d.free == DeviceMilli && n.matches(d) && chosenOf(before, k) == 0 {
-			out = append(out, deviceUse{int16(k), DeviceMilli})
-		}
-	}
-	return out
-}
-
-// pickShare returns the device with the least room that suffices, or -1.
-func (n *need) pickShare(devices []device, chosen []deviceUse) int {
-	best := -1
-	var least int16
-	for k, d := range devices {
-		if !n.matches(d) {
-			continue
-		}
-		if free := d.free - chosenOf(chosen, k); free >= n.milli && (best < 0 || free < least) {
-			best, least = k, free
-		}
-	}
-	return best
-}
-
-// chosenOf returns how much of a device was chosen before.
-func chosenOf(chosen []deviceUse, device int) (milli int16) {
-	for _, u := range chosen {
-		if int(u.index) == device {
-			milli += u.milli
-		}
-	}
-	return milli
-}
-
-// uses returns the devices that a task gets.
-func (n *node) uses(chosen []deviceUse) []DeviceUse {
+// usesOf returns the devices that a task gets of groups of them.
+func usesOf(groups []Device, chosen []device.Use) []DeviceUse {
 	var out []DeviceUse
 	for _, u := range chosen {
-		kind, at := "", int(u.index)
-		for _, g := range n.Devices {
+		kind, at := "", int(u.Index)
+		for _, g := range groups {
 			if at < g.Count {
 				kind = g.Kind
 				break
 			}
 			at -= g.Count
 		}
-		out = append(out, DeviceUse{Kind: kind, Index: int(u.index), Milli: int(u.milli)})
+		out = append(out, DeviceUse{Kind: kind, Index: int(u.Index), Milli: int(u.Milli)})
 	}
 	return out
 }
 
 // String returns the device ask in words: "2 gpu of T4|A10", "300 gpu milli".
 func (d DeviceAsk) String() string {
-	s := itoa(max(d.Count, 1)) + " " + d.Kind
+	s := strconv.Itoa(max(d.Count, 1)) + " " + d.Kind
 	if d.Milli > 0 && d.Milli < DeviceMilli {
-		s = itoa(d.Milli) + " " + d.Kind + " milli"
+		s = strconv.Itoa(d.Milli) + " " + d.Kind + " milli"
 	}
 	if len(d.Models) > 0 {
 		s += " of " + strings.Join(d.Models, "|")

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -30,13 +32,13 @@ const within answer = 0x80
 // refuse brings the refusals of a class up to date and returns the number of
 // machines that have room after all.
 func (s *Snapshot) refuse(c *class) int {
-	r, n := &c.refusal, int(s.nodes.len())
+	r, n := &c.refusal, int(s.nodes.Len())
 	switch {
 	case len(r.by) != n || s.stale(c, r.epoch, r.position) || r.skews != s.skewVersion(c) || !s.followRefusal(c):
 		r.by = slices.Grow(r.by[:0], n)[:n]
 		r.counts = [answers]int{}
-		for slot := range s.nodes.len() {
-			if s.rows.at(slot).state != stateGone {
+		for slot := range s.nodes.Len() {
+			if s.rows.At(slot).state != stateGone {
 				r.by[slot] = s.check(c, slot)
 				r.counts[r.by[slot]]++
 			}
@@ -49,7 +51,7 @@ func (s *Snapshot) refuse(c *class) int {
 	}
 	r.epoch, r.position, r.flips, r.skews = s.epoch, s.now(), s.kindred.flipNow(), s.skewVersion(c)
 	if c.job >= 0 {
-		c.changes = s.jobs.at(c.job).changes
+		c.changes = s.jobs.At(c.job).changes
 	}
 	return r.counts[fine]
 }
@@ -92,7 +94,7 @@ func (s *Snapshot) explain(c *class, w *Why) {
 	if r.stale {
 		r.change, r.stale = s.smallestChange(c), false
 	}
-	w.Machines, w.Examined, w.Feasible = s.slots.len(), s.slots.len(), r.counts[fine]
+	w.Machines, w.Examined, w.Feasible = s.slots.Len(), s.slots.Len(), r.counts[fine]
 	counts := r.counts
 	w.Refused, w.Change = countReasons(&counts, slices.Concat(s.countTaints(c, &counts), s.countAlternatives(c, &counts), s.countSkews(c, &counts), s.countRelations(c, &counts))), r.change
 }
@@ -139,7 +141,7 @@ func (s *Snapshot) smallestChange(c *class) *Change {
 			continue
 		}
 		// Most machines lack more than the best so far, as a rough sum shows.
-		free := c.free(s.rows.at(int32(slot)))
+		free := c.free(s.rows.At(int32(slot)))
 		cpu, ram, disk := c.limit[0]-free[0], c.limit[1]-free[1], c.limit[2]-free[2]
 		rough := float32(max(cpu, 0))*share[0] + float32(max(ram, 0))*share[1] + float32(max(disk, 0))*share[2]
 		if r.best.weight > 0 && rough > 1.0001*r.best.weight {
@@ -165,10 +167,10 @@ func (s *Snapshot) smallestChange(c *class) *Change {
 
 // lacks returns what a machine is short of, if that is all that is in the way.
 func (s *Snapshot) lacks(c *class, slot int32) (l lack, ok bool) {
-	if by := c.refusal.by[slot] &^ within; by < lacksCPU || by > lacksDisk || s.rows.at(slot).state == stateGone {
+	if by := c.refusal.by[slot] &^ within; by < lacksCPU || by > lacksDisk || s.rows.At(slot).state == stateGone {
 		return l, false
 	}
-	free := c.free(s.rows.at(slot))
+	free := c.free(s.rows.At(slot))
 	for d := range dims {
 		if short := c.limit[d] - free[d]; short > 0 {
 			if free[d] <= 0 {
@@ -178,7 +180,7 @@ func (s *Snapshot) lacks(c *class, slot int32) (l lack, ok bool) {
 			l.weight += float32(short) / float32(c.limit[d])
 		}
 	}
-	return l, s.portsOf(c, slot) <= s.rows.at(slot).ports && s.hasNumbers(c, slot) && (c.needs == nil || s.hasDevices(c, slot))
+	return l, c.portsOn(s.nodes.At(slot)) <= s.rows.At(slot).ports && !s.nodes.At(slot).ports.HasAny(c.numbers) && (c.needs == nil || s.hasDevices(c, slot))
 }
 
 // withoutOne looks for the requirement without which most machines have room.
@@ -187,8 +189,8 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 	try := func(what string, without class) {
 		n := 0
 		without.skews = s.skewsOf(without.skewLimits()) // other domains may get its tasks
-		for slot := range s.nodes.len() {
-			if s.rows.at(slot).state != stateGone && s.check(&without, slot) == fine {
+		for slot := range s.nodes.Len() {
+			if s.rows.At(slot).state != stateGone && s.check(&without, slot) == fine {
 				n++
 			}
 		}
@@ -205,7 +207,7 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 	for i, b := range c.ask.PerDomain {
 		w := *c
 		w.bounds = slices.Delete(slices.Clone(c.bounds), i, i+1)
-		try("at most "+itoa(b.Max)+" per "+b.Attribute, w)
+		try("at most "+strconv.Itoa(b.Max)+" per "+b.Attribute, w)
 	}
 	for i, k := range c.skews {
 		w := *c
@@ -251,7 +253,7 @@ func (s *Snapshot) withoutAlternative(c *class, try func(what string, without cl
 			w := *c
 			w.anyOf = slices.Clone(c.anyOf)
 			if w.anyOf[i] = slices.Delete(slices.Clone(all), k, k+1); len(all) > 1 {
-				try(all[k].String()+" in anyOf["+itoa(i)+"]", w)
+				try(all[k].String()+" in anyOf["+strconv.Itoa(i)+"]", w)
 			}
 		}
 	}
@@ -279,7 +281,7 @@ func (s *Snapshot) Explain(a Ask) Why {
 // Verdict says how one machine answers an ask; false if there is no such
 // machine.
 func (s *Snapshot) Verdict(a Ask, machine string) (Verdict, bool) {
-	slot, ok := s.slots.get(machine)
+	slot, ok := s.slots.Get(machine)
 	if !ok {
 		return Verdict{}, false
 	}
@@ -289,8 +291,11 @@ func (s *Snapshot) Verdict(a Ask, machine string) (Verdict, bool) {
 		v.Reason = s.reasonOf(c, slot, s.checkSet(c, &a, slot))
 		return v, true
 	}
-	if v.Reason == "" {
+	switch v.Reason {
+	case "":
 		v.Score = s.scoreOf(c, slot)
+	case ReasonConstraint:
+		v.Fails = allFailed(c.rules, slot)
 	}
 	return v, true
 }
@@ -309,15 +314,15 @@ func (s *Snapshot) MayStay(a Ask) []string {
 }
 
 func (s *Snapshot) eligibleFor(c *class) (names []string) {
-	for slot := range s.nodes.len() {
-		if s.rows.at(slot).state == stateGone {
+	for slot := range s.nodes.Len() {
+		if s.rows.At(slot).state == stateGone {
 			continue
 		}
-		switch s.admits(c, slot, s.rows.at(slot)) {
+		switch s.admits(c, slot, s.rows.At(slot)) {
 		case fine, isDown, isDraining, isCordoned, isFullDomain, isSkewed, lacksKin, isApart, isShunned,
 			hasReadOnlyFS, hasBrokenRuntime, hasDiskPressure, hasMemoryPressure, hasClockSkew, hasCondition:
 			if s.eligible(c, slot) {
-				names = append(names, s.nodes.at(slot).Name)
+				names = append(names, s.nodes.At(slot).Name)
 			}
 		}
 	}
@@ -328,7 +333,7 @@ func (s *Snapshot) eligibleFor(c *class) (names []string) {
 // eligible checks what a machine is, whatever its state.
 func (s *Snapshot) eligible(c *class, slot int32) bool {
 	limit := schema.Resources{CPUMilli: c.limit[0], RAMBytes: c.limit[1], DiskBytes: c.limit[2]}
-	return s.suits(c, slot) && limit.Fits(s.nodes.at(slot).Capacity)
+	return s.suits(c, slot) && limit.Fits(s.nodes.At(slot).Capacity)
 }
 
 // suits is eligible whatever the size of the machine.
@@ -339,7 +344,7 @@ func (s *Snapshot) suits(c *class, slot int32) bool {
 	if s.taintOf(c, slot) != nil {
 		return false
 	}
-	return c.needs == nil || s.nodes.at(slot).exist(c.needs)
+	return c.needs == nil || device.Exist(s.nodes.At(slot).devices, c.needs)
 }
 
 // followRefusal takes over what relations have become otherwise for what machines have
@@ -354,8 +359,8 @@ func (s *Snapshot) followRefusal(c *class) bool {
 		if w.all {
 			return false
 		}
-		for slot := range s.nodes.len() {
-			if w.column.at[slot] == w.value && s.rows.at(slot).state != stateGone {
+		for slot := range s.nodes.Len() {
+			if w.column.At[slot] == w.value && s.rows.At(slot).state != stateGone {
 				s.refuseAgain(c, slot)
 			}
 		}
@@ -440,7 +445,7 @@ func (s *Snapshot) countBy(c *class, counts *[answers]int, of answer, detail fun
 	}
 	by := map[Reason]int{}
 	for slot, a := range c.refusal.by {
-		if a&^within != of || s.rows.at(int32(slot)).state == stateGone {
+		if a&^within != of || s.rows.At(int32(slot)).state == stateGone {
 			continue
 		}
 		if r, ok := detail(int32(slot)); ok {
@@ -458,12 +463,12 @@ func (s *Snapshot) countBy(c *class, counts *[answers]int, of answer, detail fun
 // a term picks.
 func (s *Snapshot) repeller(term int32) string {
 	var first schema.JobName
-	for p := range s.kindred.profiles.len() {
-		x := s.kindred.profiles.at(p)
-		if !slices.Contains(x.repels, term) || s.jobs.at(x.job).held == 0 {
+	for p := range s.kindred.profiles.Len() {
+		x := s.kindred.profiles.At(p)
+		if !slices.Contains(x.repels, term) || s.jobs.At(x.job).held == 0 {
 			continue
 		}
-		if name := s.jobs.at(x.job).name; first == (schema.JobName{}) || name.Compare(first) < 0 {
+		if name := s.jobs.At(x.job).name; first == (schema.JobName{}) || name.Compare(first) < 0 {
 			first = name
 		}
 	}
@@ -483,7 +488,7 @@ func (s *Snapshot) countRelations(c *class, counts *[answers]int) (out []ReasonC
 	index := map[key]int{}
 	for slot, by := range c.refusal.by {
 		a := by &^ within
-		if !a.related() || s.rows.at(int32(slot)).state == stateGone {
+		if !a.related() || s.rows.At(int32(slot)).state == stateGone {
 			continue
 		}
 		t, now := s.kindred.related(c.kin, int32(slot))
@@ -515,7 +520,7 @@ func (s *Snapshot) withoutRelation(c *class, try func(what string, without class
 		if t.apart {
 			what = "anti-affinity to "
 		}
-		try(what+s.kindred.terms.at(t.term).Text(), w)
+		try(what+s.kindred.terms.At(t.term).Text(), w)
 	}
 	if len(c.kin.shy) > 0 {
 		w, k := *c, *c.kin

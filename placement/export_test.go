@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/tournament"
 )
 
 // Difference compares all that two snapshots are made of, what they have remembered
@@ -22,10 +24,10 @@ func Difference(a, b *Snapshot) string {
 		cmp.Comparer(func(x, y []uint16) bool {
 			return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
 		}),
-		cmp.Transformer("byValues", func(m map[*column]*tally) map[string]*tally {
-			out := map[string]*tally{}
+		cmp.Transformer("byValues", func(m map[*layout.Column]*tournament.Tally) map[string]*tournament.Tally {
+			out := map[string]*tournament.Tally{}
 			for c, t := range m {
-				out[strings.Join(c.values, ",")] = t
+				out[strings.Join(c.Values, ",")] = t
 			}
 			return out
 		}),
@@ -44,8 +46,8 @@ func (s *Snapshot) Depth() (n int) {
 // say.
 func (s *Snapshot) CountsFill() bool {
 	var want fill
-	for slot := range s.nodes.len() {
-		n, r := s.nodes.at(slot), s.rows.at(slot)
+	for slot := range s.nodes.Len() {
+		n, r := s.nodes.At(slot), s.rows.At(slot)
 		if r.state != stateUp {
 			continue
 		}

@@ -3,6 +3,8 @@ package placement
 import (
 	"maps"
 	"slices"
+
+	"github.com/musterhq/muster/placement/layers"
 )
 
 // sharing is the content that some snapshots share, all of which have what they
@@ -30,23 +32,21 @@ const mostShared = 8
 func (s *Snapshot) Fork() *Snapshot {
 	s.merge()
 	for _, c := range s.attributes {
-		if !c.shared { // else other forks may be reading it
-			c.shared = true
-		}
+		c.Share()
 	}
 	s.sharing = &sharing{users: 2, below: s.sharing}
 	f := &Snapshot{
 		options: s.options, weights: s.weights,
 		content: content{
-			slots: s.slots.fork(), nodes: s.nodes.fork(), rows: s.rows.fork(), jobIDs: s.jobIDs.fork(), jobs: s.jobs.fork(), tasks: s.tasks.fork(),
-			here: s.here.fork(), stopping: s.stopping.fork(), claims: s.claims.fork(), packages: s.packages.fork(), holders: s.holders.fork(), kinds: s.kinds.fork(),
+			slots: s.slots.Fork(), nodes: s.nodes.Fork(), rows: s.rows.Fork(), jobIDs: s.jobIDs.Fork(), jobs: s.jobs.Fork(), tasks: s.tasks.Fork(),
+			here: s.here.Fork(), stopping: s.stopping.Fork(), claims: s.claims.Fork(), packages: s.packages.Fork(), gangs: s.gangs.fork(), kinds: deviceKinds{s.kinds.Fork()},
 			sharing: s.sharing,
 		},
 		learnt: learnt{
 			attributes: maps.Clone(s.attributes), layouts: maps.Clone(s.layouts), typical: s.typical,
 			classes: map[string]*class{}, rests: map[string]*Ask{},
 		},
-		spare: slices.Clone(s.spare), holding: holding{slices.Clone(s.holds), s.time, s.ends}, budgets: maps.Clone(s.budgets), hit: map[int32]int{}, budgetOf: s.budgetOf, parallel: s.parallel, bounded: s.bounded, largest: s.largest,
+		spare: slices.Clone(s.spare), holding: holding{slices.Clone(s.holds), s.time, s.ends}, disruption: s.disruption.fork(), parallel: s.parallel, largest: s.largest,
 		forked: true, trimmed: s.now(), epoch: s.epoch, ofPriority: s.ofPriority, removals: s.removals, passes: s.passes, fill: s.fill,
 	}
 	f.kindred = s.kindred.fork(f.column)
@@ -80,7 +80,7 @@ func (s *Snapshot) merge() {
 	for s.sharing != nil && s.sharing.users == 1 {
 		s.sharing = s.sharing.below
 		for _, t := range s.tables() {
-			t.merge()
+			t.Merge()
 		}
 	}
 }
@@ -97,15 +97,16 @@ func (s *Snapshot) flatten() {
 	}
 	s.sharing = nil
 	for _, t := range s.tables() {
-		t.flatten()
+		t.Flatten()
 	}
 }
 
-func (c *content) tables() []shared {
-	return append(c.kindred.tables(), &c.slots, &c.nodes, &c.rows, &c.jobIDs, &c.jobs, &c.tasks, &c.here, &c.stopping, &c.claims, &c.packages, &c.holders, &c.kinds)
+func (c *content) tables() []layers.Part {
+	return append(slices.Concat(c.kindred.tables(), c.packages.Parts(), c.gangs.parts()), &c.slots, &c.nodes, &c.rows, &c.jobIDs, &c.jobs, &c.tasks, &c.here, &c.stopping, &c.claims, &c.kinds)
 }
 
 // detach gives a copy of a node lists of its own, which are written to in place.
 func (n *node) detach() {
-	n.taken, n.again, n.devices = slices.Clone(n.taken), slices.Clone(n.again), slices.Clone(n.devices)
+	n.ports.Detach()
+	n.devices = slices.Clone(n.devices)
 }

@@ -4,6 +4,10 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/musterhq/muster/placement/device"
+	"github.com/musterhq/muster/placement/layers"
+	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/tournament"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -13,13 +17,14 @@ type task struct {
 	priority  int16
 	stopping  bool
 	together  bool     // see Task.Together
+	gang      int32    // see gangs, 0 for none
 	inAlloc   int32    // the task that is its alloc, or -1
 	wants     allocKey // of the alloc that it runs in
 	limit     vector
 	reserv    vector
 	ports     []uint16
 	shared    []uint16 // ports in the network that the tasks of its alloc share
-	devices   []deviceUse
+	devices   []device.Use
 	ask       *Ask
 	alloc     *alloc // of an alloc, what is left in it; else nil
 	nextHere  int32  // of its machine
@@ -47,8 +52,6 @@ func (s *Snapshot) allocKeyOf(name schema.TaskName) allocKey {
 	return allocKey{s.jobID(name.JobName) + 1, int32(name.Index)}
 }
 
-type deviceUse struct{ index, milli int16 }
-
 // job is the state of a job in the snapshot.
 type job struct {
 	name  schema.JobName
@@ -74,33 +77,15 @@ type job struct {
 type domains struct {
 	of       *Snapshot
 	reshapes int // of the snapshot, for which it holds
-	tallies  map[*column]*tally
-}
-
-// tally counts the tasks of a job by value of an attribute.
-type tally struct {
-	n    []int32
-	stay []int32 // of them, that are not stopping
-}
-
-func (t *tally) add(value, n, stay int32) {
-	t.grow(int(value) + 1)
-	t.n[value] += n
-	t.stay[value] += stay
-}
-
-func (t *tally) grow(to int) {
-	if k := to - len(t.n); k > 0 {
-		t.n, t.stay = append(t.n, make([]int32, k)...), append(t.stay, make([]int32, k)...)
-	}
+	tallies  map[*layout.Column]*tournament.Tally
 }
 
 func (s *Snapshot) jobID(name schema.JobName) int32 {
-	if id, ok := s.jobIDs.get(name); ok {
+	if id, ok := s.jobIDs.Get(name); ok {
 		return id
 	}
-	id := s.jobs.add(job{name: name, first: -1})
-	s.jobIDs.set(name, id)
+	id := s.jobs.Add(job{name: name, first: -1})
+	s.jobIDs.Set(name, id)
 	return id
 }
 
@@ -108,14 +93,14 @@ func (s *Snapshot) jobID(name schema.JobName) int32 {
 // of it. It is left out when the machine is not known.
 func (s *Snapshot) SetTask(t Task) {
 	s.merge()
-	slot, ok := s.slots.get(t.Machine)
+	slot, ok := s.slots.Get(t.Machine)
 	if !ok {
 		return
 	}
 	h := s.taskOf(t, slot)
 	if old := s.find(h.taskKey); old >= 0 {
 		if h.ask == nil {
-			h.ask, h.placed, h.profile = s.tasks.at(old).ask, s.tasks.at(old).placed, s.tasks.at(old).profile
+			h.ask, h.placed, h.profile = s.tasks.At(old).ask, s.tasks.At(old).placed, s.tasks.At(old).profile
 		}
 		s.exchange(old, h)
 	} else {
@@ -129,6 +114,9 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 		taskKey:  taskKey{s.jobID(t.Name.JobName), int32(t.Name.Index), slot, t.Generation},
 		priority: int16(t.Priority), stopping: t.Stopping, together: t.Together, isAlloc: t.IsAlloc,
 		limit: vectorOf(t.Limit), reserv: vectorOf(t.Reservation), inAlloc: -1, ask: t.Ask,
+	}
+	if t.Gang != "" {
+		h.gang = s.gangs.join(t.Name.JobName, t.Gang, h.job)
 	}
 	if t.Ask != nil {
 		h.profile = s.profileOf(h.job, t.Ask.Relations)
@@ -153,15 +141,15 @@ func (t *task) take(ports schema.Ports, devices []DeviceUse) {
 		t.ports = append(t.ports, uint16(p.Port))
 	}
 	for _, d := range devices {
-		t.devices = append(t.devices, deviceUse{int16(d.Index), int16(d.Milli)})
+		t.devices = append(t.devices, device.Use{Index: int16(d.Index), Milli: int16(d.Milli)})
 	}
 }
 
 // RemoveTask forgets a task. Unknown ones are none of its business.
 func (s *Snapshot) RemoveTask(name schema.TaskName, machine string, generation uint64) {
 	s.merge()
-	slot, ok := s.slots.get(machine)
-	id, known := s.jobIDs.get(name.JobName)
+	slot, ok := s.slots.Get(machine)
+	id, known := s.jobIDs.Get(name.JobName)
 	if !ok || !known {
 		return
 	}
@@ -175,15 +163,15 @@ func (s *Snapshot) RemoveTask(name schema.TaskName, machine string, generation u
 // looking through them costs less than a map of all.
 func (s *Snapshot) find(key taskKey) int32 {
 	// Either list has it, and one of them may be very long.
-	here, ofJob := s.nodes.at(key.slot).first, s.jobs.at(key.job).first
+	here, ofJob := s.nodes.At(key.slot).first, s.jobs.At(key.job).first
 	for here >= 0 && ofJob >= 0 {
-		if s.tasks.at(here).taskKey == key {
+		if s.tasks.At(here).taskKey == key {
 			return here
 		}
-		if s.tasks.at(ofJob).taskKey == key {
+		if s.tasks.At(ofJob).taskKey == key {
 			return ofJob
 		}
-		here, ofJob = s.tasks.at(here).nextHere, s.tasks.at(ofJob).nextOfJob
+		here, ofJob = s.tasks.At(here).nextHere, s.tasks.At(ofJob).nextOfJob
 	}
 	return -1
 }
@@ -192,7 +180,7 @@ func (s *Snapshot) find(key taskKey) int32 {
 // keeps its tasks.
 func (s *Snapshot) exchange(id int32, h task) {
 	s.charge(id, -1)
-	old := s.tasks.edit(id)
+	old := s.tasks.Edit(id)
 	s.ofPriority[bounded(old.priority)]--
 	s.ofPriority[bounded(h.priority)]++
 	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = old.nextHere, old.prevHere, old.nextOfJob, old.prevOfJob
@@ -205,7 +193,7 @@ func (s *Snapshot) exchange(id int32, h task) {
 		s.kindred.relate(h.profile, h.slot, 1)
 	}
 	*old = h
-	s.typical.stale++
+	s.typical.Changed()
 	s.charge(id, 1)
 	switch {
 	case h.alloc != nil && h.isAlloc:
@@ -219,24 +207,24 @@ func (s *Snapshot) exchange(id int32, h task) {
 
 // hold links a task to its machine and job and charges the machine.
 func (s *Snapshot) hold(h task) {
-	n, j := s.nodes.edit(h.slot), s.jobs.edit(h.job)
+	n, j := s.nodes.Edit(h.slot), s.jobs.Edit(h.job)
 	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = n.first, -1, j.first, -1
 	var id int32
 	if k := len(s.unused); k > 0 {
 		id = s.unused[k-1]
 		s.unused = s.unused[:k-1]
-		*s.tasks.edit(id) = h
+		*s.tasks.Edit(id) = h
 	} else {
-		id = s.tasks.add(h)
+		id = s.tasks.Add(h)
 	}
 	if n.first >= 0 {
-		s.tasks.edit(n.first).prevHere = id
+		s.tasks.Edit(n.first).prevHere = id
 	}
 	if j.first >= 0 {
-		s.tasks.edit(j.first).prevOfJob = id
+		s.tasks.Edit(j.first).prevOfJob = id
 	}
 	n.first, j.first = id, id
-	s.typical.stale++
+	s.typical.Changed()
 	s.ofPriority[bounded(h.priority)]++
 	s.countDomain(h.job, h.slot, 1)
 	s.kindred.relate(h.profile, h.slot, 1)
@@ -251,15 +239,15 @@ func (s *Snapshot) hold(h task) {
 
 // drop forgets a task; the caller touches its machine.
 func (s *Snapshot) drop(id int32) {
-	t := s.tasks.edit(id)
+	t := s.tasks.Edit(id)
 	if t.alloc != nil {
 		s.orphan(id)
 	}
 	s.charge(id, -1)
 	if t.claim {
-		s.claims.remove(together(t.job, t.index))
+		s.claims.Remove(together(t.job, t.index))
 	}
-	s.typical.stale++
+	s.typical.Changed()
 	s.ofPriority[bounded(t.priority)]--
 	if t.stopping {
 		s.countStopping(t.job, t.slot, false)
@@ -267,20 +255,20 @@ func (s *Snapshot) drop(id int32) {
 	s.countDomain(t.job, t.slot, -1)
 	s.kindred.relate(t.profile, t.slot, -1)
 	if t.prevHere >= 0 {
-		s.tasks.edit(t.prevHere).nextHere = t.nextHere
+		s.tasks.Edit(t.prevHere).nextHere = t.nextHere
 	} else {
-		s.nodes.edit(t.slot).first = t.nextHere
+		s.nodes.Edit(t.slot).first = t.nextHere
 	}
 	if t.nextHere >= 0 {
-		s.tasks.edit(t.nextHere).prevHere = t.prevHere
+		s.tasks.Edit(t.nextHere).prevHere = t.prevHere
 	}
 	if t.prevOfJob >= 0 {
-		s.tasks.edit(t.prevOfJob).nextOfJob = t.nextOfJob
+		s.tasks.Edit(t.prevOfJob).nextOfJob = t.nextOfJob
 	} else {
-		s.jobs.edit(t.job).first = t.nextOfJob
+		s.jobs.Edit(t.job).first = t.nextOfJob
 	}
 	if t.nextOfJob >= 0 {
-		s.tasks.edit(t.nextOfJob).prevOfJob = t.prevOfJob
+		s.tasks.Edit(t.nextOfJob).prevOfJob = t.prevOfJob
 	}
 	*t = task{taskKey: taskKey{job: -1}}
 	s.unused = append(s.unused, id)
@@ -292,16 +280,16 @@ func bounded(p int16) int { return min(max(int(p), 0), schema.MaxPriority) }
 // charge takes what a task holds from its machine or alloc (sign 1), or gives
 // it back (sign -1).
 func (s *Snapshot) charge(id int32, sign int64) {
-	t := s.tasks.at(id)
+	t := s.tasks.At(id)
 	if t.inAlloc >= 0 {
-		host := s.tasks.edit(t.inAlloc)
+		host := s.tasks.Edit(t.inAlloc)
 		left := *host.alloc
 		for d := range dims {
 			left.free[d] -= sign * t.limit[d]
 		}
 		host.alloc = &left
 	} else {
-		r := s.rows.edit(t.slot)
+		r := s.rows.Edit(t.slot)
 		for d := range dims {
 			r.byLimit[d] -= sign * t.limit[d]
 			r.byReserv[d] -= sign * t.reserv[d]
@@ -313,24 +301,24 @@ func (s *Snapshot) charge(id int32, sign int64) {
 	if len(t.ports)+len(t.devices) == 0 {
 		return
 	}
-	n := s.nodes.edit(t.slot)
+	n := s.nodes.Edit(t.slot)
 	for _, p := range t.ports {
 		if sign > 0 {
-			n.takePort(int(p))
+			n.ports.Take(int(p))
 		} else {
-			n.givePort(int(p))
+			n.ports.Give(int(p))
 		}
 	}
 	for _, u := range t.devices {
-		if int(u.index) < len(n.devices) {
-			n.devices[u.index].free -= int16(sign) * u.milli
+		if int(u.Index) < len(n.devices) {
+			n.devices[u.Index].Free -= int16(sign) * u.Milli
 		}
 	}
 }
 
 // countDomain keeps the counts of a job's tasks by domain.
 func (s *Snapshot) countDomain(id, slot int32, by int32) {
-	j := s.jobs.edit(id)
+	j := s.jobs.Edit(id)
 	j.held += by
 	j.changes++
 	if by < 0 {
@@ -342,9 +330,9 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 		j.maybe = [4]uint64{}
 	}
 	key := together(id, slot)
-	count(&s.here, key, by)
+	layers.Count(&s.here, key, by)
 	for c, counts := range s.tallies(j) {
-		counts.add(c.at[slot], by, by)
+		counts.Add(c.At[slot], by, by)
 	}
 }
 
@@ -356,54 +344,54 @@ func (s *Snapshot) countStopping(id, slot int32, stopping bool) {
 		by = -1
 		s.removals++
 	}
-	s.jobs.edit(id).changes++
+	s.jobs.Edit(id).changes++
 	key := together(id, slot)
-	count(&s.stopping, key, -by)
-	for c, counts := range s.tallies(s.jobs.at(id)) {
-		counts.add(c.at[slot], 0, by)
+	layers.Count(&s.stopping, key, -by)
+	for c, counts := range s.tallies(s.jobs.At(id)) {
+		counts.Add(c.At[slot], 0, by)
 	}
 }
 
 // tallyOf returns how many tasks of the job are in each domain, which is kept
 // up to date from then on.
-func (s *Snapshot) tallyOf(id int32, c *column) *tally {
-	j := s.jobs.at(id)
+func (s *Snapshot) tallyOf(id int32, c *layout.Column) *tournament.Tally {
+	j := s.jobs.At(id)
 	counts, ok := s.tallies(j)[c]
 	if !ok {
 		if s.tallies(j) == nil {
-			j = s.jobs.edit(id)
-			j.domains = &domains{s, s.reshapes, map[*column]*tally{}}
+			j = s.jobs.Edit(id)
+			j.domains = &domains{s, s.reshapes, map[*layout.Column]*tournament.Tally{}}
 		}
-		counts = &tally{}
-		for t := j.first; t >= 0; t = s.tasks.at(t).nextOfJob {
+		counts = &tournament.Tally{}
+		for t := j.first; t >= 0; t = s.tasks.At(t).nextOfJob {
 			stay := int32(1)
-			if s.tasks.at(t).stopping {
+			if s.tasks.At(t).stopping {
 				stay = 0
 			}
-			counts.add(c.at[s.tasks.at(t).slot], 1, stay)
+			counts.Add(c.At[s.tasks.At(t).slot], 1, stay)
 		}
 		j.domains.tallies[c] = counts
 	}
-	counts.grow(len(c.values))
+	counts.Grow(len(c.Values))
 	return counts
 }
 
 // onMachine returns how many tasks of a job a machine holds.
 func (s *Snapshot) onMachine(job, slot int32) int32 {
-	if word, bit := maybeBit(slot); s.jobs.at(job).maybe[word]&bit == 0 {
+	if word, bit := maybeBit(slot); s.jobs.At(job).maybe[word]&bit == 0 {
 		return 0
 	}
-	n, _ := s.here.get(together(job, slot))
+	n, _ := s.here.Get(together(job, slot))
 	return n
 }
 
 // staysOnMachine returns how many of them are not stopping.
 func (s *Snapshot) staysOnMachine(job, slot int32) int32 {
 	n := s.onMachine(job, slot)
-	if n == 0 || s.stopping.len() == 0 {
+	if n == 0 || s.stopping.Len() == 0 {
 		return n
 	}
-	stopping, _ := s.stopping.get(together(job, slot))
+	stopping, _ := s.stopping.Get(together(job, slot))
 	return n - stopping
 }
 
@@ -414,7 +402,7 @@ func maybeBit(slot int32) (word int, bit uint64) {
 }
 
 // tallies returns the counts of a job's tasks by domain that the snapshot keeps.
-func (s *Snapshot) tallies(j *job) map[*column]*tally {
+func (s *Snapshot) tallies(j *job) map[*layout.Column]*tournament.Tally {
 	if d := j.domains; d != nil && d.of == s && d.reshapes == s.reshapes {
 		return d.tallies
 	}
@@ -426,14 +414,14 @@ func (s *Snapshot) profileOf(id int32, r *Relations) int32 {
 	if r == nil {
 		return 0
 	}
-	j := s.jobs.at(id)
+	j := s.jobs.At(id)
 	if j.relations == r {
 		return j.profile
 	}
 	k := &s.kindred
 	key := r.append(binary.AppendVarint(s.scratch[:0], int64(id)))
 	s.scratch = key
-	p, known := k.profileIDs.get(string(key))
+	p, known := k.profileIDs.Get(string(key))
 	if !known {
 		var fresh []int32
 		p, fresh = k.newProfile(string(key), profile{job: id, user: j.name.User, relations: r})
@@ -441,20 +429,20 @@ func (s *Snapshot) profileOf(id int32, r *Relations) int32 {
 			s.countFor(t)
 		}
 	}
-	j = s.jobs.edit(id)
+	j = s.jobs.Edit(id)
 	j.relations, j.profile = r, p
 	return p
 }
 
 // countFor counts the tasks that machines hold for a term that is new.
 func (s *Snapshot) countFor(term int32) {
-	for p := range s.kindred.profiles.len() {
-		x := s.kindred.profiles.at(p)
+	for p := range s.kindred.profiles.Len() {
+		x := s.kindred.profiles.At(p)
 		if !slices.Contains(x.matches, term) {
 			continue
 		}
-		for t := s.jobs.at(x.job).first; t >= 0; t = s.tasks.at(t).nextOfJob {
-			if h := s.tasks.at(t); h.profile == p {
+		for t := s.jobs.At(x.job).first; t >= 0; t = s.tasks.At(t).nextOfJob {
+			if h := s.tasks.At(t); h.profile == p {
 				s.kindred.countPicked(term, h.slot, 1)
 			}
 		}
@@ -463,10 +451,10 @@ func (s *Snapshot) countFor(term int32) {
 
 // relateAll counts the tasks of a machine, which is about to have other attributes, or has.
 func (s *Snapshot) relateAll(slot, by int32) {
-	if s.kindred.terms.len() == 0 {
+	if s.kindred.terms.Len() == 0 {
 		return
 	}
-	for t := s.nodes.at(slot).first; t >= 0; t = s.tasks.at(t).nextHere {
-		s.kindred.relate(s.tasks.at(t).profile, slot, by)
+	for t := s.nodes.At(slot).first; t >= 0; t = s.tasks.At(t).nextHere {
+		s.kindred.relate(s.tasks.At(t).profile, slot, by)
 	}
 }

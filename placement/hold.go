@@ -76,12 +76,12 @@ func (p *pass) hold(c *class, a *Ask, d *Decision) {
 	if !ok || best.room.IsZero() && !s.reserves(a.Waited) {
 		return
 	}
-	name := s.nodes.at(best.slot).Name
+	name := s.nodes.At(best.slot).Name
 	s.holds = append(s.holds, hold{
 		slot: best.slot, c: c, room: best.room, spare: best.spare,
 		strict: name == a.Held && !a.HeldUntil.IsZero() && s.time.After(a.HeldUntil),
 	})
-	s.rows.edit(best.slot).heldAt = c.priority
+	s.rows.Edit(best.slot).heldAt = c.priority
 	s.touch(best.slot)
 	d.Why.Held, d.Why.Room, d.RoomUntil = name, best.room, best.next
 }
@@ -96,7 +96,7 @@ func Holds(s *Snapshot, asks []*Ask) []Decision {
 	p := &pass{snapshot: s, asked: map[int32]int32{}}
 	waiters := make([]entry, 0, len(asks))
 	for _, a := range asks {
-		if a.On != "" || a.Together > 0 || a.AllocSet != (schema.JobName{}) {
+		if a.On != "" || a.gathers() || a.AllocSet != (schema.JobName{}) {
 			continue
 		}
 		job := s.jobID(a.Name.JobName)
@@ -123,13 +123,13 @@ func Holds(s *Snapshot, asks []*Ask) []Decision {
 // holdsMore reports whether one machine more may be held for an ask that has waited so long.
 func (s *Snapshot) holdsMore(waited time.Duration) bool {
 	after := s.reserveAfter()
-	return after >= 0 && waited >= after && len(s.holds) < 1+s.slots.len()/holdShare
+	return after >= 0 && waited >= after && len(s.holds) < 1+s.slots.Len()/holdShare
 }
 
 // endHolds gives up what was held in a pass.
 func (s *Snapshot) endHolds() {
 	for _, h := range s.holds {
-		s.rows.edit(h.slot).heldAt = -1
+		s.rows.Edit(h.slot).heldAt = -1
 		s.touch(h.slot)
 	}
 	s.holds = s.holds[:0]
@@ -147,7 +147,7 @@ type chance struct {
 // findHold finds the machine that is to be held for an ask.
 func (s *Snapshot) findHold(c *class, a *Ask) (best chance, ok bool) {
 	looks := holdSearch
-	was, held := s.slots.get(a.Held)
+	was, held := s.slots.Get(a.Held)
 	if held = held && s.mayHold(c, was); held {
 		looks = holdLooks
 	}
@@ -201,14 +201,14 @@ func (s *Snapshot) compareShort(a, b chance) int {
 // mayHold reports whether a machine would take the ask if it were empty, and is held for
 // nobody else.
 func (s *Snapshot) mayHold(c *class, slot int32) bool {
-	r := s.rows.at(slot)
+	r := s.rows.At(slot)
 	return r.state == stateUp && r.heldAt < c.priority && s.admits(c, slot, r) == fine && s.fitsEmpty(c, slot)
 }
 
 // nearest returns the machines that lack the least for an ask, the least first.
 func (s *Snapshot) nearest(c *class, most int) []chance {
 	var list []chance
-	for i := range s.nodes.len() {
+	for i := range s.nodes.Len() {
 		if !s.mayHold(c, i) {
 			continue
 		}
@@ -234,7 +234,7 @@ func (s *Snapshot) expect(c *class, x *chance) {
 	lack, ports := s.deficit(c, x.slot)
 	var gone []int32
 	for i, l := range endings {
-		t := s.tasks.at(l.id)
+		t := s.tasks.At(l.id)
 		gain := s.gain(c, t)
 		for d := range dims {
 			lack[d] -= gain[d]
@@ -257,14 +257,14 @@ func (s *Snapshot) expect(c *class, x *chance) {
 // endings returns the tasks of a machine of which it is known when they will have gone, the
 // first first.
 func (s *Snapshot) endings(c *class, slot int32) (list []ending) {
-	for id := s.nodes.at(slot).first; id >= 0; id = s.tasks.at(id).nextHere {
-		t := s.tasks.at(id)
+	for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
+		t := s.tasks.At(id)
 		switch {
 		case t.claim || t.inAlloc >= 0:
 		case s.options.Preempt && s.mayEvict(c, t) && s.insidersMayGo(c, id):
 			list = append(list, ending{id, s.time})
 		case s.ends != nil:
-			if at := s.ends(s.jobs.at(t.job).name.Task(int(t.index))); at.After(s.time) {
+			if at := s.ends(s.jobs.At(t.job).name.Task(int(t.index))); at.After(s.time) {
 				list = append(list, ending{id, at})
 			} else if !at.IsZero() {
 				list = append(list, ending{id, s.time})
@@ -278,7 +278,7 @@ func (s *Snapshot) endings(c *class, slot int32) (list []ending) {
 // keptFrom reports whether a machine is held for another ask, and a task of the class would
 // be in its way.
 func (s *Snapshot) keptFrom(c *class, slot int32) bool {
-	if s.rows.at(slot).heldAt < c.priority {
+	if s.rows.At(slot).heldAt < c.priority {
 		return false
 	}
 	h := s.holdOn(slot)
@@ -322,7 +322,7 @@ func (s *Snapshot) holdOn(slot int32) *hold {
 // goBehind takes what a task of a class gets on a machine that is held off what others may
 // have there.
 func (s *Snapshot) goBehind(c *class, slot int32) {
-	if s.rows.at(slot).heldAt < 0 {
+	if s.rows.At(slot).heldAt < 0 {
 		return
 	}
 	if h := s.holdOn(slot); h != nil && !s.clears(c, h) {
@@ -334,7 +334,7 @@ func (s *Snapshot) goBehind(c *class, slot int32) {
 
 // fitsEmpty reports whether the ask would fit if the machine were empty.
 func (s *Snapshot) fitsEmpty(c *class, slot int32) bool {
-	n := s.nodes.at(slot)
+	n := s.nodes.At(slot)
 	capacity := vectorOf(n.Capacity)
 	for d := range dims {
 		if c.limit[d] > capacity[d] {
@@ -346,13 +346,13 @@ func (s *Snapshot) fitsEmpty(c *class, slot int32) bool {
 			return false
 		}
 	}
-	ports := s.portsOf(c, slot)
+	ports := c.portsOn(s.nodes.At(slot))
 	return ports == 0 || n.Ports.First > 0 && int(ports) <= n.Ports.Last-n.Ports.First+1-len(n.BusyPorts)
 }
 
 // shortOf returns what the machine lacks for the ask, as a share of it.
 func (s *Snapshot) shortOf(c *class, slot int32) (short float32) {
-	r := s.rows.at(slot)
+	r := s.rows.At(slot)
 	free := c.free(r)
 	for d := range dims {
 		if lack := c.limit[d] - free[d]; lack > 0 {
@@ -362,7 +362,7 @@ func (s *Snapshot) shortOf(c *class, slot int32) (short float32) {
 	if c.needs != nil && !s.hasDevices(c, slot) {
 		short++
 	}
-	if s.portsOf(c, slot) > r.ports || !s.hasNumbers(c, slot) {
+	if c.portsOn(s.nodes.At(slot)) > r.ports || s.nodes.At(slot).ports.HasAny(c.numbers) {
 		short++
 	}
 	return short

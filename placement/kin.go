@@ -1,6 +1,10 @@
 package placement
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/musterhq/muster/placement/layout"
+)
 
 // kin is what the relations of tasks mean to a class, made ready to be asked of many
 // machines.
@@ -15,7 +19,7 @@ func (k *kindred) kinOf(id int32) *kin {
 	if id == 0 {
 		return nil
 	}
-	p := k.profiles.at(id)
+	p := k.profiles.At(id)
 	var x kin
 	for _, t := range p.ties {
 		if t.column = k.columnOf(t.term); t.weight == 0 {
@@ -36,9 +40,9 @@ func (k *kindred) kinOf(id int32) *kin {
 // pickedIn returns how many tasks a term picks in a domain when some have gone, whose
 // profiles are given.
 func (k *kindred) pickedIn(t *tie, value int32, gone []int32) int32 {
-	n, _ := k.picked.get(together(t.term, value))
+	n, _ := k.picked.Get(together(t.term, value))
 	for _, p := range gone {
-		if slices.Contains(k.profiles.at(p).matches, t.term) {
+		if slices.Contains(k.profiles.At(p).matches, t.term) {
 			n--
 		}
 	}
@@ -47,9 +51,9 @@ func (k *kindred) pickedIn(t *tie, value int32, gone []int32) int32 {
 
 // repelledIn returns how many tasks that have a term are in a domain when some have gone.
 func (k *kindred) repelledIn(t *tie, value int32, gone []int32) int32 {
-	n, _ := k.repelling.get(together(t.term, value))
+	n, _ := k.repelling.Get(together(t.term, value))
 	for _, p := range gone {
-		if slices.Contains(k.profiles.at(p).repels, t.term) {
+		if slices.Contains(k.profiles.At(p).repels, t.term) {
 			n--
 		}
 	}
@@ -59,12 +63,12 @@ func (k *kindred) repelledIn(t *tie, value int32, gone []int32) int32 {
 // isNear reports whether affinity that must hold does on a machine when some of its tasks
 // have gone.
 func (k *kindred) isNear(t *tie, slot int32, gone []int32) bool {
-	v := t.column.at[slot]
+	v := t.column.At[slot]
 	if v == 0 || k.pickedIn(t, v, gone) > 0 {
 		return v != 0
 	}
-	all, _ := k.picked.get(together(t.term, v)) // of those here nobody is left
-	return t.self && k.terms.at(t.term).total == all
+	all, _ := k.picked.Get(together(t.term, v)) // of those here nobody is left
+	return t.self && k.terms.At(t.term).total == all
 }
 
 // farFrom returns which affinity that must hold does not on a machine when some of its
@@ -83,14 +87,14 @@ func (k *kindred) farFrom(x *kin, slot int32, gone []int32) *tie {
 func (k *kindred) repelledBy(x *kin, slot int32, gone []int32) (*tie, answer) {
 	for i := range x.must {
 		if t := &x.must[i]; t.apart {
-			if v := t.column.at[slot]; v != 0 && k.pickedIn(t, v, gone) > 0 {
+			if v := t.column.At[slot]; v != 0 && k.pickedIn(t, v, gone) > 0 {
 				return t, isApart
 			}
 		}
 	}
 	for i := range x.shy {
 		t := &x.shy[i]
-		if v := t.column.at[slot]; v != 0 && k.repelledIn(t, v, gone) > 0 {
+		if v := t.column.At[slot]; v != 0 && k.repelledIn(t, v, gone) > 0 {
 			return t, isShunned
 		}
 	}
@@ -108,14 +112,14 @@ func (k *kindred) related(x *kin, slot int32) (*tie, answer) {
 // needers returns which profiles must be near what a task of some profile is, and where no
 // other is that does as well once it has left a machine for another, and some have gone.
 func (k *kindred) needers(profile, from, to int32, gone []int32) (out []needer) {
-	for _, term := range k.profiles.at(profile).matches {
+	for _, term := range k.profiles.At(profile).matches {
 		t := tie{term: term, column: k.columnOf(term)}
-		v := t.column.at[from]
-		if v == 0 || t.column.at[to] == v || k.pickedIn(&t, v, gone) > 0 {
+		v := t.column.At[from]
+		if v == 0 || t.column.At[to] == v || k.pickedIn(&t, v, gone) > 0 {
 			continue
 		}
-		for p := range k.profiles.len() {
-			if slices.ContainsFunc(k.profiles.at(p).ties, func(o tie) bool { return o.term == term && o.weight == 0 && !o.apart }) {
+		for p := range k.profiles.Len() {
+			if slices.ContainsFunc(k.profiles.At(p).ties, func(o tie) bool { return o.term == term && o.weight == 0 && !o.apart }) {
 				out = append(out, needer{p, t.column, v})
 			}
 		}
@@ -126,7 +130,7 @@ func (k *kindred) needers(profile, from, to int32, gone []int32) (out []needer) 
 // needer is a profile whose tasks in a domain need something there.
 type needer struct {
 	profile int32
-	column  *column
+	column  *layout.Column
 	value   int32
 }
 
@@ -134,7 +138,7 @@ type needer struct {
 func (k *kindred) estranged(x *kin, slot int32) (sum float32) {
 	for i := range x.prefers {
 		t := &x.prefers[i]
-		v := t.column.at[slot]
+		v := t.column.At[slot]
 		if near := v != 0 && k.pickedIn(t, v, nil) > 0; near == t.apart {
 			sum += t.weight
 		}
@@ -144,7 +148,7 @@ func (k *kindred) estranged(x *kin, slot int32) (sum float32) {
 
 // concern is what a flip means to a class.
 type concern struct {
-	column *column // of the domain that it is about
+	column *layout.Column // of the domain that it is about
 	value  int32
 	all    bool // any machine may answer otherwise
 	more   bool // machines may have become better that are no candidates
@@ -191,7 +195,7 @@ func (x *kin) withoutTie(i int) *kin {
 // reason says which relation keeps a class away, and how. others is a job that has a task
 // there.
 func (k *kindred) reason(t *tie, a answer, others func(term int32) string) Reason {
-	text := k.terms.at(t.term).Text()
+	text := k.terms.At(t.term).Text()
 	switch a {
 	case lacksKin:
 		return Reason("lack a task of " + text + ", which affinity requires")

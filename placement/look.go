@@ -1,6 +1,10 @@
 package placement
 
-import "github.com/musterhq/muster/schema"
+import (
+	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/tournament"
+	"github.com/musterhq/muster/schema"
+)
 
 // Asks are decided one after the other, but what they need of the machines is looked up for
 // several of them at a time, by workers, as in Omega: each works on the snapshot as it is
@@ -25,7 +29,7 @@ type look struct {
 // order.
 type foresight struct {
 	pass  int // of which it is
-	ring  *layout
+	ring  *layout.Layout
 	flips int
 	looks []look
 }
@@ -33,7 +37,7 @@ type foresight struct {
 // outlook is a class to be looked up, and what is to be found out.
 type outlook struct {
 	class  *class
-	layout *layout
+	layout *layout.Layout
 	lone   bool
 	tight  bool // there may be no room: ask each machine for the reason
 }
@@ -83,7 +87,7 @@ func (p *pass) forget() {
 // that the workers read and that is made when it is first asked for is made here.
 func (p *pass) outlookOf(e entry) (outlook, bool) {
 	s, a := p.snapshot, e.ask
-	if a.Together > 0 && !e.evicted || a.On != "" || a.Prefer != "" || a.Last != "" || a.AllocSet != (schema.JobName{}) {
+	if a.gathers() && !e.evicted || a.On != "" || a.Prefer != "" || a.Last != "" || a.AllocSet != (schema.JobName{}) {
 		return outlook{}, false
 	}
 	c := p.classOf(a, e.job)
@@ -92,10 +96,10 @@ func (p *pass) outlookOf(e entry) (outlook, bool) {
 	}
 	o := outlook{
 		class: c, layout: s.layoutFor(s.spreadOf(c.ask)), tight: p.tight || c.refusal.by != nil,
-		lone: c.score == nil && c.job < 0 && !s.options.NoRelaxed,
+		lone: c.Score == nil && c.job < 0 && !s.options.NoRelaxed,
 	}
-	if c.job >= 0 && len(o.layout.column.values) > 1 {
-		s.tallyOf(c.job, o.layout.column)
+	if c.job >= 0 && len(o.layout.Column.Values) > 1 {
+		s.tallyOf(c.job, o.layout.Column)
 	}
 	relaxed := !s.options.NoRelaxed && !s.small
 	if !o.lone && relaxed && !o.tight {
@@ -133,16 +137,16 @@ func (o *outlook) foreseeChange(s *Snapshot) {
 func (o *outlook) lookAlongRing(s *Snapshot) (room bool) {
 	c, enough := o.class, s.enough()+1
 	if s.small {
-		enough = len(o.layout.ring)
+		enough = len(o.layout.Ring)
 	}
 	p := s.peaksFor(o.layout)
-	for at := 0; at < len(o.layout.ring) && enough > 0; at++ {
-		if n := p.full(at, c.limit); n > 0 {
+	for at := 0; at < len(o.layout.Ring) && enough > 0; at++ {
+		if n := p.Full(at, c.limit); n > 0 {
 			at += n - 1
 			continue
 		}
-		slot := o.layout.ring[at]
-		seen := look{int32(at), s.rows.at(slot).version, infeasible}
+		slot := o.layout.Ring[at]
+		seen := look{int32(at), s.rows.At(slot).version, tournament.Infeasible}
 		if s.check(c, slot) == fine {
 			seen.score = s.worth(c, slot)
 			room = true
@@ -170,8 +174,8 @@ const manyExamined = 1024
 type walk struct {
 	s     *Snapshot
 	c     *class
-	l     *layout
-	peaks *peaks
+	l     *layout.Layout
+	peaks *layout.Peaks
 	looks []look // that were made ahead, as far as they are still to come
 }
 
@@ -182,7 +186,7 @@ func (s *Snapshot) walk(c *class) walk {
 // skip returns how many machines need not be looked at from a place in the ring on, of so many
 // that are left to be, since they are full.
 func (w *walk) skip(at, left int) int {
-	n := min(w.peaks.full(at, w.c.limit), left)
+	n := min(w.peaks.Full(at, w.c.limit), left)
 	w.c.examined += n
 	return n
 }
@@ -196,19 +200,19 @@ func (w *walk) look(at int) (score float32, ahead, room bool) {
 	}
 	lacks := true
 	if len(w.looks) > 0 && int(w.looks[0].at) == at {
-		if ahead = w.looks[0].version == s.rows.at(w.l.ring[at]).version; !ahead {
+		if ahead = w.looks[0].version == s.rows.At(w.l.Ring[at]).version; !ahead {
 			s.lookedAgain++
 		}
 	}
 	if ahead {
 		score = w.looks[0].score
-		room = score > infeasible
+		room = score > tournament.Infeasible
 	} else {
-		a := s.check(c, w.l.ring[at])
+		a := s.check(c, w.l.Ring[at])
 		room, lacks = a == fine, a.lacksRoom()
 	}
-	if w.peaks.saw(at, room, lacks) {
-		s.lower(w.peaks, at/stretch)
+	if w.peaks.Saw(at, room, lacks) {
+		w.peaks.Lower(at, func(slot int32) [3]int64 { return s.rows.At(slot).mostFree() })
 	}
 	if c.examined++; c.examined == manyExamined && w.peaks == nil {
 		w.peaks = s.makePeaks(w.l)
@@ -221,15 +225,15 @@ func (w *walk) look(at int) (score float32, ahead, room bool) {
 func (s *Snapshot) sample(c *class, enough int) {
 	w := s.walk(c)
 	c.lenient = true // see isCandidate
-	for total := len(w.l.ring); c.examined < total && enough > 0; {
+	for total := len(w.l.Ring); c.examined < total && enough > 0; {
 		if n := w.skip(c.cursor, total-c.examined); n > 0 {
 			c.cursor = (c.cursor + n) % total
 			continue
 		}
-		slot := w.l.ring[c.cursor]
+		slot := w.l.Ring[c.cursor]
 		if _, _, room := w.look(c.cursor); room {
-			c.slots = append(c.slots, w.l.at[slot])
-			if c.ranked == nil || c.ranked.open[c.ranked.column.at[slot]] {
+			c.slots = append(c.slots, w.l.At[slot])
+			if c.ranked == nil || c.ranked.open[c.ranked.column.At[slot]] {
 				enough--
 			}
 		}
@@ -238,16 +242,67 @@ func (s *Snapshot) sample(c *class, enough int) {
 	c.lenient = false
 }
 
+// favoured returns machines of which few others have something that a class wishes for:
+// they hold a package, meet a preference, or have tasks near which it prefers to be. A sample of all machines could have none.
+func (s *Snapshot) favoured(c *class) (slots []int32) {
+	for _, p := range c.packages {
+		slots = s.packages.Rare(p, slots)
+	}
+	for i := range c.wishes {
+		w := &c.wishes[i]
+		before := len(slots)
+		for at := range w.column.At {
+			slot := int32(at)
+			if s.rows.At(slot).state != stateUp || w.holds(slot) != (w.weight > 0) {
+				continue
+			}
+			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(w.column.At) {
+				slots = slots[:before] // a sample has enough of them
+				break
+			}
+		}
+	}
+	if c.kin != nil {
+		slots = s.likely(c.kin, slots)
+	}
+	return slots
+}
+
+// rareShare: what one in so many machines has is rare.
+const rareShare = 16
+
+// likely appends machines of which few others are where a class prefers to be.
+func (s *Snapshot) likely(k *kin, slots []int32) []int32 {
+	for i := range k.prefers {
+		t := &k.prefers[i]
+		if t.apart {
+			continue
+		}
+		before := len(slots)
+		for at, v := range t.column.At {
+			slot := int32(at)
+			if v == 0 || s.rows.At(slot).state != stateUp || s.kindred.pickedIn(t, v, nil) == 0 {
+				continue
+			}
+			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(t.column.At) {
+				slots = slots[:before]
+				break
+			}
+		}
+	}
+	return slots
+}
+
 // bestOf is the two best of the machines that were looked at.
 type bestOf struct {
-	layout        *layout
+	layout        *layout.Layout
 	first, second int32 // slots, or -1
 	best, next    float32
 }
 
 // take takes a machine into account that has room.
 func (b *bestOf) take(slot int32, w float32) {
-	at := b.layout.at
+	at := b.layout.At
 	switch {
 	case b.first < 0 || w > b.best || w == b.best && at[slot] < at[b.first]:
 		b.first, b.second, b.best, b.next = slot, b.first, w, b.best
@@ -262,11 +317,11 @@ func (s *Snapshot) bestForLone(c *class) (first, second int32) {
 	c.layout = s.layoutFor(s.spreadOf(c.ask))
 	w, enough := s.walk(c), s.enough()+1
 	if s.small {
-		enough = len(w.l.ring)
+		enough = len(w.l.Ring)
 	}
 	b := bestOf{layout: w.l, first: -1, second: -1}
 	c.examined, c.feasible = 0, 0
-	if enough < len(w.l.ring) {
+	if enough < len(w.l.Ring) {
 		for _, slot := range s.favoured(c) {
 			if slot != b.first && slot != b.second && s.check(c, slot) == fine {
 				c.feasible++
@@ -276,13 +331,13 @@ func (s *Snapshot) bestForLone(c *class) (first, second int32) {
 		enough += c.feasible
 	}
 	w.looks = s.foreseen(c)
-	for at := 0; at < len(w.l.ring) && c.feasible < enough; at++ {
-		if n := w.skip(at, len(w.l.ring)-at); n > 0 {
+	for at := 0; at < len(w.l.Ring) && c.feasible < enough; at++ {
+		if n := w.skip(at, len(w.l.Ring)-at); n > 0 {
 			at += n - 1
 			continue
 		}
 		score, ahead, room := w.look(at)
-		slot := w.l.ring[at]
+		slot := w.l.Ring[at]
 		if !room || slot == b.first || slot == b.second {
 			continue
 		}
@@ -297,9 +352,9 @@ func (s *Snapshot) bestForLone(c *class) (first, second int32) {
 }
 
 // peaksFor returns the bounds of what is free along a ring; nil if there are none.
-func (s *Snapshot) peaksFor(l *layout) *peaks {
+func (s *Snapshot) peaksFor(l *layout.Layout) *layout.Peaks {
 	for _, p := range s.peaks {
-		if p.layout == l {
+		if p.Layout == l {
 			return p
 		}
 	}
@@ -308,23 +363,12 @@ func (s *Snapshot) peaksFor(l *layout) *peaks {
 
 // makePeaks has bounds kept along a ring from now on. Forks have none: they are gone before
 // that is worth it.
-func (s *Snapshot) makePeaks(l *layout) *peaks {
-	if s.forked || len(l.ring) < 2*manyExamined {
+func (s *Snapshot) makePeaks(l *layout.Layout) *layout.Peaks {
+	if s.forked || len(l.Ring) < 2*manyExamined {
 		return nil
 	}
-	s.peaks = append(s.peaks, newPeaks(l))
+	s.peaks = append(s.peaks, layout.NewPeaks(l))
 	return s.peaks[len(s.peaks)-1]
-}
-
-// lower finds out what is free at most on the machines of a stretch.
-func (s *Snapshot) lower(p *peaks, i int) {
-	var top vector
-	for _, slot := range p.layout.ring[i*stretch : min((i+1)*stretch, len(p.layout.ring))] {
-		for d, v := range s.rows.at(slot).mostFree() {
-			top[d] = max(top[d], v)
-		}
-	}
-	p.top[i] = top
 }
 
 // mostFree returns what is free on a machine for an ask of any priority.

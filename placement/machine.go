@@ -1,6 +1,9 @@
 package placement
 
-import "github.com/musterhq/muster/schema"
+import (
+	"github.com/musterhq/muster/placement/device"
+	"github.com/musterhq/muster/schema"
+)
 
 // Machine describes a machine of the cell.
 type Machine struct {
@@ -46,7 +49,7 @@ type Device struct {
 }
 
 // DeviceMilli is one whole device.
-const DeviceMilli = 1000
+const DeviceMilli = device.Whole
 
 // DeviceAsk is a number of whole devices of one kind, or a share of one.
 type DeviceAsk struct {

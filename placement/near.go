@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -41,11 +42,11 @@ func Nearest(s *Snapshot, a Ask, from string, most int) []Near {
 	c := s.single(&a)
 	stays, bound := company{}, false
 	at := int32(-1)
-	if slot, ok := s.slots.get(from); ok {
+	if slot, ok := s.slots.Get(from); ok {
 		at, stays, bound = slot, s.companyOf(c, slot), true
 	}
-	for slot := range s.nodes.len() {
-		if slot == at || s.rows.at(slot).state == stateGone {
+	for slot := range s.nodes.Len() {
+		if slot == at || s.rows.At(slot).state == stateGone {
 			continue
 		}
 		n, ok := nearOf(s, c, slot)
@@ -65,7 +66,7 @@ func Nearest(s *Snapshot, a Ask, from string, most int) []Near {
 
 // NearOn is Nearest of one machine; false if it does not admit the ask, or would have no room.
 func NearOn(s *Snapshot, a Ask, machine string) (Near, bool) {
-	slot, ok := s.slots.get(machine)
+	slot, ok := s.slots.Get(machine)
 	if !ok {
 		return Near{}, false
 	}
@@ -73,12 +74,12 @@ func NearOn(s *Snapshot, a Ask, machine string) (Near, bool) {
 }
 
 func nearOf(s *Snapshot, c *class, slot int32) (Near, bool) {
-	n := Near{Machine: s.nodes.at(slot).Name, company: s.companyOf(c, slot)}
+	n := Near{Machine: s.nodes.At(slot).Name, company: s.companyOf(c, slot)}
 	if s.check(c, slot) == fine {
 		n.Room, n.worth = true, s.worth(c, slot)
 		return n, true
 	}
-	r := s.rows.at(slot)
+	r := s.rows.At(slot)
 	if s.keptFrom(c, slot) || s.admits(c, slot, r) != fine || !s.fitsEmpty(c, slot) {
 		return Near{}, false
 	}
@@ -94,27 +95,27 @@ func nearOf(s *Snapshot, c *class, slot int32) (Near, bool) {
 // TasksOn returns the tasks that a machine holds and that have an Ask, which is their own;
 // claims are none. They are in an order that is always the same.
 func TasksOn(s *Snapshot, machine string) []Task {
-	slot, ok := s.slots.get(machine)
+	slot, ok := s.slots.Get(machine)
 	if !ok {
 		return nil
 	}
 	var ids []int32
-	for id := s.nodes.at(slot).first; id >= 0; id = s.tasks.at(id).nextHere {
-		if t := s.tasks.at(id); !t.claim && t.ask != nil {
+	for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
+		if t := s.tasks.At(id); !t.claim && t.ask != nil {
 			ids = append(ids, id)
 		}
 	}
 	slices.SortFunc(ids, s.compareVictims)
 	out := make([]Task, 0, len(ids))
 	for _, id := range ids {
-		t := s.tasks.at(id)
+		t := s.tasks.At(id)
 		a := t.again(s)
 		h := Task{
 			Name: a.Name, Generation: t.generation, Machine: machine, Priority: a.Priority, Limit: t.limit.resources(), Reservation: t.reserv.resources(),
-			Stopping: t.stopping, Together: t.together, IsAlloc: t.isAlloc, Ask: &a,
+			Stopping: t.stopping, Together: t.together, Gang: s.gangs.name(t.gang), IsAlloc: t.isAlloc, Ask: &a,
 		}
 		if host := t.inAlloc; host >= 0 {
-			h.Alloc = s.jobs.at(s.tasks.at(host).job).name.Task(int(s.tasks.at(host).index))
+			h.Alloc = s.jobs.At(s.tasks.At(host).job).name.Task(int(s.tasks.At(host).index))
 		}
 		out = append(out, h)
 	}
@@ -127,24 +128,24 @@ func TasksOn(s *Snapshot, machine string) []Task {
 // The ask is the task's.
 func Move(s *Snapshot, a Ask, from, to string) bool {
 	s.merge()
-	was, ok := s.slots.get(from)
-	slot, known := s.slots.get(to)
+	was, ok := s.slots.Get(from)
+	slot, known := s.slots.Get(to)
 	if !ok || !known {
 		return false
 	}
 	c := s.single(&a)
 	id := s.find(taskKey{c.job, int32(a.Name.Index), was, a.Generation})
-	if id < 0 || s.check(c, slot) != fine || !s.leavesEven(c, was, slot, 1) || s.isNeeded(s.tasks.at(id).profile, id, was, slot) {
+	if id < 0 || s.check(c, slot) != fine || !s.leavesEven(c, was, slot, 1) || s.isNeeded(s.tasks.At(id).profile, id, was, slot) {
 		return false
 	}
-	n := s.nodes.at(slot)
+	n := s.nodes.At(slot)
 	d := Decision{Name: a.Name, Machine: to}
 	if len(a.Ports) > 0 {
-		d.Ports = n.choosePorts(&a, 0)
+		d.Ports = a.choosePorts(&n.ports, n.Ports, 0)
 	}
 	if c.needs != nil {
-		devices, _ := pick(n.devices, c.needs, nil)
-		d.Devices = n.uses(devices)
+		devices, _ := device.Pick(n.devices, c.needs, nil)
+		d.Devices = usesOf(n.Devices, devices)
 	}
 	s.drop(id)
 	s.touch(was)

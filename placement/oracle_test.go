@@ -16,8 +16,8 @@ type oracle struct {
 	machines map[string]placement.Machine
 	tasks    map[string]placement.Task // by name, machine and generation
 	asks     map[schema.TaskName]placement.Ask
-	hit      map[schema.JobName]int // victims of this pass
-	tolerant bool                   // asks do not mind taints
+	hit      map[string]int // victims of this pass
+	tolerant bool           // asks do not mind taints
 	// forgives says of which anti-affinity the tasks that have it do not mind; nil for none.
 	forgives func(*placement.Affinity) bool
 }
@@ -27,7 +27,7 @@ func key(t placement.Task) string {
 }
 
 func newOracle(ms []placement.Machine, ts []placement.Task) *oracle {
-	o := &oracle{machines: map[string]placement.Machine{}, tasks: map[string]placement.Task{}, asks: map[schema.TaskName]placement.Ask{}, hit: map[schema.JobName]int{}}
+	o := &oracle{machines: map[string]placement.Machine{}, tasks: map[string]placement.Task{}, asks: map[schema.TaskName]placement.Ask{}, hit: map[string]int{}}
 	for _, m := range ms {
 		o.machines[m.Name] = m
 	}
@@ -333,41 +333,51 @@ func (o *oracle) company(m placement.Machine, a placement.Ask) (inDomain, onMach
 func (o *oracle) cost(m placement.Machine, set, left []placement.Task, a placement.Ask, budgets map[schema.JobName]int) victims {
 	v := victims{count: len(set), excess: excess(m, set, left, a)}
 	v.inDomain, v.onMachine = o.company(m, a)
-	hit := map[schema.JobName]int{}
+	hit := map[string]int{}
+	jobs := map[schema.JobName]int{}
 	for _, t := range set {
-		if t.Together {
-			if hit[t.Name.JobName] == 0 && o.hit[t.Name.JobName] == 0 {
-				n := o.gang(t.Name.JobName, set)
-				for _, other := range set {
-					if other.Name.JobName == t.Name.JobName {
-						v.count--
-					}
+		who, gathers := party(t)
+		if gathers && hit[who]+o.hit[who] == 0 {
+			for _, other := range set {
+				if name, _ := party(other); name == who {
+					v.count--
 				}
+			}
+			for job, n := range o.gang(who, set) {
 				v.count += n
-				if left, ok := budgets[t.Name.JobName]; ok {
+				if left, ok := budgets[job]; ok {
 					v.overruns += max(0, n-max(left, 0))
 				}
 			}
 		}
 		v.highest = max(v.highest, int(t.Priority))
 		v.sum += int(t.Priority)
-		if hit[t.Name.JobName]++; hit[t.Name.JobName]+o.hit[t.Name.JobName] > 1 {
+		if hit[who]++; hit[who]+o.hit[who] > 1 {
 			v.again++
 		}
-		if left, ok := budgets[t.Name.JobName]; ok && !t.Together && hit[t.Name.JobName] > left {
+		jobs[t.Name.JobName]++
+		if left, ok := budgets[t.Name.JobName]; ok && !gathers && jobs[t.Name.JobName] > left {
 			v.overruns++
 		}
 	}
 	return v
 }
 
-// gang counts the tasks of a job that run, some of which may have been taken away.
-func (o *oracle) gang(job schema.JobName, gone []placement.Task) (n int) {
-	seen := map[string]bool{}
+// party says who goes with a task, if others do.
+func party(t placement.Task) (who string, gathers bool) {
+	if t.Gang != "" {
+		return "gang " + t.Gang + " of " + t.Name.User, true
+	}
+	return t.Name.JobName.String(), t.Together
+}
+
+// gang counts the tasks of a party that run, by job, some of which may have been taken away.
+func (o *oracle) gang(who string, gone []placement.Task) map[schema.JobName]int {
+	n, seen := map[schema.JobName]int{}, map[string]bool{}
 	for _, t := range append(slices.Collect(maps.Values(o.tasks)), gone...) {
-		if t.Name.JobName == job && !t.Stopping && !seen[key(t)] {
+		if name, _ := party(t); name == who && !t.Stopping && !seen[key(t)] {
 			seen[key(t)] = true
-			n++
+			n[t.Name.JobName]++
 		}
 	}
 	return n

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/musterhq/muster/placement/device"
+	"github.com/musterhq/muster/placement/mix"
+	"github.com/musterhq/muster/placement/tournament"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -14,8 +17,8 @@ type pass struct {
 	asked    map[int32]int32 // asks by job
 	// returning is where asks ran last that are still to be decided, by job.
 	returning map[int32][]int32
-	// gangs are the asks, by job, that are placed together and still to be decided.
-	gangs   map[int32][]Ask
+	// gangs are the asks that are placed together and still to be decided.
+	gangs   map[crowd][]Ask
 	levels  map[schema.Priority][]entry
 	last    *class
 	tight   bool              // the last lone ask found no room: ask each machine once, for the reason
@@ -49,16 +52,15 @@ type entry struct {
 // are among them.
 func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	p := &pass{
-		snapshot: s, seed: seed, asked: map[int32]int32{}, returning: map[int32][]int32{}, gangs: map[int32][]Ask{}, levels: map[schema.Priority][]entry{},
+		snapshot: s, seed: seed, asked: map[int32]int32{}, returning: map[int32][]int32{}, gangs: map[crowd][]Ask{}, levels: map[schema.Priority][]entry{},
 		out: make([]Decision, 0, len(asks)),
 	}
 	s.merge()
 	s.passes++
-	clear(s.hit)
-	s.ganged = false
-	s.small = s.slots.len() <= smallCell && len(asks)*s.slots.len() <= smallPass
-	s.tasks.reserve(len(asks) - len(s.unused))
-	s.here.reserve(len(asks))
+	s.disruption.begin()
+	s.small = s.slots.Len() <= smallCell && len(asks)*s.slots.Len() <= smallPass
+	s.tasks.Reserve(len(asks) - len(s.unused))
+	s.here.Reserve(len(asks))
 	s.sense()
 	p.enter(asks)
 	for len(p.levels) > 0 {
@@ -79,7 +81,7 @@ func (p *pass) end() {
 	s := p.snapshot
 	s.endHolds()
 	for job := range p.asked { // the asks are the caller's again
-		j := s.jobs.edit(job)
+		j := s.jobs.Edit(job)
 		j.recent, j.recentAsk = nil, nil
 	}
 	p.prune()
@@ -88,7 +90,7 @@ func (p *pass) end() {
 // enter sorts the asks into levels and learns what is typical of them.
 func (p *pass) enter(asks []Ask) {
 	s := p.snapshot
-	shapes := map[shape]int{}
+	shapes := map[mix.Shape]int{}
 	var last schema.JobName
 	var job int32 = -1
 	var same int // asks like the one before
@@ -99,12 +101,12 @@ func (p *pass) enter(asks []Ask) {
 		}
 		p.asked[job]++
 		s.profileOf(job, a.Relations) // so that all terms are known before the first decision
-		if slot, ok := s.slots.get(a.Last); ok {
+		if slot, ok := s.slots.Get(a.Last); ok {
 			p.returning[job] = append(p.returning[job], slot)
 		}
 		p.levels[a.Priority] = append(p.levels[a.Priority], entry{ask: a, job: job})
-		if a.Together > 0 {
-			p.gangs[job] = append(p.gangs[job], *a)
+		if a.gathers() {
+			p.gangs[crowdOf(a)] = append(p.gangs[crowdOf(a)], *a)
 		}
 		if i > 0 && a.Limit == asks[i-1].Limit && len(a.Devices)+len(asks[i-1].Devices) == 0 {
 			same++
@@ -181,9 +183,9 @@ func (p *pass) largestFirst(users []queue) {
 		return
 	}
 	for _, u := range users {
-		sortLargest(u.jobs, func(j []entry) float32 { return p.snapshot.typical.size(j[0].ask) })
+		sortLargest(u.jobs, func(j []entry) float32 { return p.snapshot.sizeOf(j[0].ask) })
 	}
-	sortLargest(users, func(u queue) float32 { return p.snapshot.typical.size(u.jobs[0][0].ask) })
+	sortLargest(users, func(u queue) float32 { return p.snapshot.sizeOf(u.jobs[0][0].ask) })
 }
 
 // sortLargest sorts a list by size, the largest first; what is of one size stays in order.
@@ -224,8 +226,8 @@ func (p *pass) ample(level []entry) bool {
 		}
 	}
 	prod := level[0].ask.Priority.Prod()
-	for slot := range s.rows.len() {
-		r := s.rows.at(slot)
+	for slot := range s.rows.Len() {
+		r := s.rows.At(slot)
 		left := &r.byReserv
 		if prod {
 			left = &r.byLimit
@@ -286,7 +288,7 @@ func (p *pass) sort(level []entry) {
 		}
 	}
 	jobs := &p.snapshot.jobs
-	slices.SortFunc(ids, func(a, b int32) int { return jobs.at(a).name.Compare(jobs.at(b).name) })
+	slices.SortFunc(ids, func(a, b int32) int { return jobs.At(a).name.Compare(jobs.At(b).name) })
 	for i, id := range ids {
 		rank[id] = i
 	}
@@ -301,18 +303,18 @@ func (p *pass) sort(level []entry) {
 // decide decides one ask.
 func (p *pass) decide(e entry) {
 	s, a := p.snapshot, e.ask
-	if a.Together > 0 && !e.evicted {
+	if a.gathers() && !e.evicted {
 		p.decideTogether(e)
 		return
 	}
 	s.release(e.job, a.Name.Index)
-	if slot, ok := s.slots.get(a.Last); ok {
+	if slot, ok := s.slots.Get(a.Last); ok {
 		at := slices.Index(p.returning[e.job], slot)
 		p.returning[e.job] = slices.Delete(p.returning[e.job], at, at+1)
 	}
 	p.out = append(p.out, Decision{Name: a.Name, Evicted: e.evicted})
 	d := &p.out[len(p.out)-1]
-	d.Why.Machines = s.slots.len()
+	d.Why.Machines = s.slots.Len()
 	c := p.ready(a, e.job)
 	c.waiting--
 	switch {
@@ -325,48 +327,67 @@ func (p *pass) decide(e entry) {
 	}
 }
 
-// decideTogether decides all asks of a job, at the turn of the first: all get places, or
-// none. What becomes of them is seen on a fork first.
+// decideTogether decides all asks of a job or of a gang, at the turn of the first: all get
+// places, or none. What becomes of them is seen on a fork first.
 func (p *pass) decideTogether(e entry) {
-	s, asks := p.snapshot, p.gangs[e.job]
+	s, who := p.snapshot, crowdOf(e.ask)
+	asks := p.gangs[who]
 	if len(asks) == 0 { // decided already
 		return
 	}
-	delete(p.gangs, e.job)
-	delete(p.returning, e.job)
+	delete(p.gangs, who)
 	asked := make(map[schema.TaskName]*Ask, len(asks))
-	places := int(s.jobs.at(e.job).held)
+	roll := s.rollOf(e.ask.musts(), asks)
 	for i := range asks {
-		asks[i].Together = 0
+		asks[i].Together, asks[i].Gang = 0, nil
 		asked[asks[i].Name] = &asks[i]
-		if _, claims := s.claims.get(together(e.job, int32(asks[i].Name.Index))); claims {
-			places--
-		}
+		delete(p.returning, s.jobID(asks[i].Name.JobName))
 	}
 	fork := s.Fork()
 	decisions := Place(fork, asks, p.seed)
 	fork.Release()
 	s.merge()
 	missing := false
-	why := Why{Machines: s.slots.len()}
+	why := Why{Machines: s.slots.Len()}
 	for i := range decisions {
 		switch d := &decisions[i]; {
 		case d.Evicted || asked[d.Name] == nil:
 		case d.Machine != "":
-			places++
+			roll.add(d.Name.JobName, 1)
 		case !missing:
 			why, missing = d.Why, true
 		}
 	}
-	if !missing && places >= e.ask.Together {
+	lacks := roll.lacks()
+	if !missing && len(lacks) == 0 {
 		p.takeOver(decisions, asked)
 		return
 	}
-	why.Places, why.Together, why.Held = places, e.ask.Together, ""
+	why.Places, why.Together = roll.places()
+	why.Held = ""
+	if e.ask.Gang != nil {
+		why.Gang, why.Lacks = e.ask.Gang.Name, lacks
+	}
 	for i := range asks {
-		s.release(e.job, asks[i].Name.Index)
+		s.release(s.jobID(asks[i].Name.JobName), asks[i].Name.Index)
 		p.out = append(p.out, Decision{Name: asks[i].Name, Why: why})
 	}
+}
+
+// rollOf counts those that have a place whatever is decided about some asks.
+func (s *Snapshot) rollOf(must []GangJob, asks []Ask) *roll {
+	r := &roll{must: must, has: make([]int, len(must))}
+	for i := range must {
+		if id, ok := s.jobIDs.Get(must[i].Job); ok {
+			r.has[i] = int(s.jobs.At(id).held)
+		}
+	}
+	for i := range asks {
+		if _, claims := s.claims.Get(together(s.jobID(asks[i].Name.JobName), int32(asks[i].Name.Index))); claims {
+			r.add(asks[i].Name.JobName, -1)
+		}
+	}
+	return r
 }
 
 // takeOver does what was decided on a fork. Victims that have asked again there are among
@@ -376,12 +397,12 @@ func (p *pass) takeOver(decisions []Decision, asked map[schema.TaskName]*Ask) {
 	for i := range decisions {
 		d := &decisions[i]
 		p.out = append(p.out, *d)
-		slot, ok := s.slots.get(d.Machine)
+		slot, ok := s.slots.Get(d.Machine)
 		if !ok {
 			continue
 		}
 		for _, id := range s.victimsOf(d, slot) {
-			t := s.tasks.at(id)
+			t := s.tasks.At(id)
 			if s.victim(t); t.ask != nil {
 				again := t.again(s)
 				asked[again.Name] = &again
@@ -417,7 +438,7 @@ func (p *pass) ready(a *Ask, job int32) *class {
 	if c.pass != s.passes {
 		c.pass = s.passes
 		c.waiting = int(p.asked[job])
-		c.lone = c.score == nil && c.job < 0 && !s.options.NoRelaxed
+		c.lone = c.Score == nil && c.job < 0 && !s.options.NoRelaxed
 		if !c.lone {
 			s.update(c)
 		}
@@ -507,10 +528,10 @@ const enoughTried = 4
 // of others are left until the next pass.
 func (s *Snapshot) top(c *class) (first, second int32) {
 	tried := int32(-1)
-	var best rank
+	var best tournament.Rank
 	for n := 0; ; n++ {
-		first, second = s.best(c)
-		if first < 0 || c.seen[first] == s.rows.at(c.slots[first]).version {
+		first, second = c.Best(s.openDomains(c))
+		if first < 0 || c.seen[first] == s.rows.At(c.slots[first]).version {
 			break
 		}
 		if n >= enoughTried && tried >= 0 {
@@ -518,13 +539,13 @@ func (s *Snapshot) top(c *class) (first, second int32) {
 			break
 		}
 		s.rescore(c, first)
-		if c.score[first] > infeasible {
-			if r := c.rankAs(first); tried < 0 || r.before(best) {
+		if c.Score[first] > tournament.Infeasible {
+			if r := c.RankAs(first); tried < 0 || r.Before(best) {
 				tried, best = first, r
 			}
 		}
 	}
-	if second >= 0 && c.seen[second] != s.rows.at(c.slots[second]).version && s.check(c, c.slots[second]) != fine {
+	if second >= 0 && c.seen[second] != s.rows.At(c.slots[second]).version && s.check(c, c.slots[second]) != fine {
 		second = -1
 	}
 	return first, second
@@ -533,19 +554,19 @@ func (s *Snapshot) top(c *class) (first, second int32) {
 // commit puts a task on a machine that has room.
 func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 	s := p.snapshot
-	n := s.nodes.at(slot)
+	n := s.nodes.At(slot)
 	d.Machine = n.Name
 	if len(a.Ports) > 0 {
-		d.Ports = n.choosePorts(a, p.seed)
+		d.Ports = a.choosePorts(&n.ports, n.Ports, p.seed)
 	}
 	if c.needs != nil {
-		devices, _ := pick(n.devices, c.needs, nil)
-		d.Devices = n.uses(devices)
+		devices, _ := device.Pick(n.devices, c.needs, nil)
+		d.Devices = usesOf(n.Devices, devices)
 	}
 	stale := c.bounds != nil && s.stale(c, c.epoch, c.position)
 	s.put(c, a, job, slot, d)
 	if c.job >= 0 && !stale && !s.filled(c, slot) {
-		c.changes = s.jobs.at(job).changes
+		c.changes = s.jobs.At(job).changes
 	}
 }
 
@@ -565,7 +586,7 @@ func (s *Snapshot) put(c *class, a *Ask, job, slot int32, d *Decision) {
 // tasks as it may, so that its other machines must be asked again.
 func (s *Snapshot) filled(c *class, slot int32) bool {
 	for _, b := range c.bounds {
-		if !b.perMachine && s.tallyOf(c.job, b.column).n[b.column.at[slot]] >= b.most {
+		if !b.perMachine && s.tallyOf(c.job, b.column).N[b.column.At[slot]] >= b.most {
 			return true
 		}
 	}
@@ -585,7 +606,7 @@ func (p *pass) prune() {
 			s.remembered -= c.remembered
 			continue
 		}
-		now := len(c.score) + len(c.refusal.by)/4 + 256
+		now := len(c.Score) + len(c.refusal.by)/4 + 256
 		s.remembered += now - c.remembered
 		c.remembered = now
 	}

@@ -3,6 +3,7 @@ package placement
 import (
 	"slices"
 
+	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -59,12 +60,12 @@ func NewPlan(s *Snapshot, asks []Ask, groups map[schema.TaskName]string, seed ui
 			pending[step.Group] = true
 			continue
 		}
-		slot, _ := fork.slots.get(d.Machine)
+		slot, _ := fork.slots.Get(d.Machine)
 		with := fork.companyOf(fork.single(&step.Ask), slot)
 		step.InDomain, step.OnMachine = int(with.inDomain), int(with.onMachine)
 		for _, id := range fork.victimsOf(&step.Decision, slot) {
-			if t := fork.tasks.at(id); t.ask != nil { // it has asked again
-				asked[fork.jobs.at(t.job).name.Task(int(t.index))] = Planned{Ask: t.again(fork), From: d.Machine}
+			if t := fork.tasks.At(id); t.ask != nil { // it has asked again
+				asked[fork.jobs.At(t.job).name.Task(int(t.index))] = Planned{Ask: t.again(fork), From: d.Machine}
 			}
 		}
 		step.apply(fork)
@@ -125,10 +126,10 @@ func Commit(s *Snapshot, p Plan) (done Plan, conflicts []Conflict) {
 
 // holds returns why a step does not hold, "" if it does.
 func (x *Planned) holds(s *Snapshot) Reason {
-	if from, ok := s.slots.get(x.From); ok && s.find(taskKey{s.jobID(x.Ask.Name.JobName), int32(x.Ask.Name.Index), from, x.Ask.Generation}) >= 0 {
+	if from, ok := s.slots.Get(x.From); ok && s.find(taskKey{s.jobID(x.Ask.Name.JobName), int32(x.Ask.Name.Index), from, x.Ask.Generation}) >= 0 {
 		return ReasonStays
 	}
-	slot, ok := s.slots.get(x.Decision.Machine)
+	slot, ok := s.slots.Get(x.Decision.Machine)
 	if !ok {
 		return ReasonGone
 	}
@@ -138,7 +139,7 @@ func (x *Planned) holds(s *Snapshot) Reason {
 		return ReasonVictims
 	}
 	leaving := victims
-	if id, ok := s.claims.get(together(c.job, int32(x.Ask.Name.Index))); ok && s.tasks.at(id).slot == slot {
+	if id, ok := s.claims.Get(together(c.job, int32(x.Ask.Name.Index))); ok && s.tasks.At(id).slot == slot {
 		leaving = append(slices.Clone(victims), id) // its own
 	}
 	if r := x.room(s, c, slot, leaving); r != "" {
@@ -156,7 +157,7 @@ func (x *Planned) holds(s *Snapshot) Reason {
 // mayEvict reports whether a step may evict a task, alone or with the alloc that it
 // runs in.
 func (x *Planned) mayEvict(s *Snapshot, c *class, id int32, victims []int32) bool {
-	t := s.tasks.at(id)
+	t := s.tasks.At(id)
 	if t.inAlloc >= 0 {
 		return slices.Contains(victims, t.inAlloc)
 	}
@@ -166,7 +167,7 @@ func (x *Planned) mayEvict(s *Snapshot, c *class, id int32, victims []int32) boo
 // room returns why a machine, or an alloc on it, has no room for a step where some
 // tasks have gone; "" if it has.
 func (x *Planned) room(s *Snapshot, c *class, slot int32, leaving []int32) Reason {
-	n := s.nodes.at(slot)
+	n := s.nodes.At(slot)
 	switch {
 	case c.inSet:
 		host := s.allocNamed(s.allocKeyOf(x.Decision.Alloc), slot)
@@ -183,24 +184,24 @@ func (x *Planned) room(s *Snapshot, c *class, slot int32, leaving []int32) Reaso
 		return ReasonVictims
 	}
 	for _, p := range x.Decision.Ports {
-		if _, taken := slices.BinarySearch(n.taken, uint16(p.Port)); !taken {
+		if !n.ports.Has(uint16(p.Port)) {
 			continue
 		}
 		if slices.Contains(n.BusyPorts, p.Port) {
 			return ReasonPortTaken
 		}
-		for id := n.first; id >= 0; id = s.tasks.at(id).nextHere {
-			if slices.Contains(s.tasks.at(id).ports, uint16(p.Port)) && !slices.Contains(leaving, id) {
+		for id := n.first; id >= 0; id = s.tasks.At(id).nextHere {
+			if slices.Contains(s.tasks.At(id).ports, uint16(p.Port)) && !slices.Contains(leaving, id) {
 				return ReasonPortTaken
 			}
 		}
 	}
 	after := slices.Clone(n.devices)
 	for _, id := range leaving {
-		giveDevices(after, s.tasks.at(id).devices)
+		device.Give(after, s.tasks.At(id).devices)
 	}
 	for _, u := range x.Decision.Devices {
-		if u.Index >= len(after) || int(after[u.Index].free) < u.Milli {
+		if u.Index >= len(after) || int(after[u.Index].Free) < u.Milli {
 			return ReasonDevices
 		}
 	}

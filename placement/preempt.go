@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -81,7 +82,7 @@ func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
 	e := &c.evict
 	changes, skews := 0, s.skewVersion(c)
 	if c.job >= 0 && c.bounds != nil {
-		changes = s.jobs.at(c.job).changes
+		changes = s.jobs.At(c.job).changes
 	}
 	if e.epoch != s.epoch || e.passes != s.passes || c.kin != nil && e.flips != s.kindred.flipNow() || e.changes != changes || e.skews != skews {
 		*e = evictions{epoch: s.epoch, passes: s.passes, flips: s.kindred.flipNow(), changes: changes, skews: skews, cursor: -1, pool: e.pool[:0]}
@@ -109,7 +110,7 @@ func (s *Snapshot) sparing(c *class) (eviction, bool) {
 	}
 	plan, ok := s.cheapest(c, true)
 	if !ok && s.bounded && !c.evict.circled {
-		s.extend(c, int(s.nodes.len())+1)
+		s.extend(c, int(s.nodes.Len())+1)
 		plan, ok = s.cheapest(c, true)
 	}
 	return plan, ok
@@ -138,7 +139,7 @@ func (s *Snapshot) extend(c *class, enough int) {
 		return
 	}
 	l := s.layoutFor(s.spreadOf(c.ask))
-	total := len(l.ring)
+	total := len(l.Ring)
 	if total == 0 {
 		return
 	}
@@ -148,10 +149,10 @@ func (s *Snapshot) extend(c *class, enough int) {
 	e.pool = e.pool[:0]
 	e.circled, e.position = true, s.now()
 	for range total {
-		slot := l.ring[e.cursor]
+		slot := l.Ring[e.cursor]
 		e.cursor = (e.cursor + 1) % total
 		if level := s.level(c, slot); level != impossible {
-			e.pool = append(e.pool, candidate{slot: slot, version: s.rows.at(slot).version, level: level})
+			e.pool = append(e.pool, candidate{slot: slot, version: s.rows.At(slot).version, level: level})
 		}
 		if len(e.pool) >= enough && !s.options.NoRelaxed {
 			e.circled = false
@@ -169,7 +170,7 @@ func (s *Snapshot) reconsider(c *class) {
 			continue
 		}
 		if level := s.level(c, slot); level != impossible {
-			e.pool = append(e.pool, candidate{slot: slot, version: s.rows.at(slot).version, level: level})
+			e.pool = append(e.pool, candidate{slot: slot, version: s.rows.At(slot).version, level: level})
 		}
 	}
 	e.position = s.now()
@@ -221,8 +222,8 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 
 // refresh finds the level of a candidate again if its machine has changed.
 func (s *Snapshot) refresh(c *class, k *candidate) {
-	if k.version != s.rows.at(k.slot).version {
-		*k = candidate{slot: k.slot, version: s.rows.at(k.slot).version, level: s.level(c, k.slot)}
+	if k.version != s.rows.At(k.slot).version {
+		*k = candidate{slot: k.slot, version: s.rows.At(k.slot).version, level: s.level(c, k.slot)}
 	}
 }
 
@@ -259,25 +260,25 @@ func (s *Snapshot) mayEvict(c *class, t *task) bool {
 
 // level returns the lowest priority up to which tasks must be evicted.
 func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one loop with its exits; parts of it would need all of its state
-	if r := s.rows.at(slot); r.state != stateUp || s.keptFrom(c, slot) || s.allows(c, slot, r) != fine || !s.near(c, slot, nil) {
+	if r := s.rows.At(slot); r.state != stateUp || s.keptFrom(c, slot) || s.allows(c, slot, r) != fine || !s.near(c, slot, nil) {
 		return impossible
 	}
-	var after []device
+	var after []device.Device
 	if c.needs != nil {
-		after = slices.Clone(s.nodes.at(slot).devices)
+		after = slices.Clone(s.nodes.At(slot).devices)
 	}
 	lack, ports := s.deficit(c, slot)
 	var gone []int32
 	for level := int16(-1); ; {
 		if lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && s.numbersWithout(c, slot, gone) && s.unrepelled(c, slot, gone) {
-			if _, ok := pick(after, c.needs, nil); ok {
+			if _, ok := device.Pick(after, c.needs, nil); ok {
 				return max(level, 0)
 			}
 		}
 		// The next priority up, and all that goes with it.
 		next := int16(schema.MaxPriority + 1)
-		for id := s.nodes.at(slot).first; id >= 0; id = s.tasks.at(id).nextHere {
-			if t := s.tasks.at(id); t.priority > level && t.priority < next && s.mayEvict(c, t) && s.insidersMayGo(c, id) {
+		for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
+			if t := s.tasks.At(id); t.priority > level && t.priority < next && s.mayEvict(c, t) && s.insidersMayGo(c, id) {
 				next = t.priority
 			}
 		}
@@ -285,8 +286,8 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 			return impossible
 		}
 		level = next
-		for id := s.nodes.at(slot).first; id >= 0; id = s.tasks.at(id).nextHere {
-			t := s.tasks.at(id)
+		for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
+			t := s.tasks.At(id)
 			if t.priority != level || !s.mayEvict(c, t) || !s.insidersMayGo(c, id) {
 				continue
 			}
@@ -295,7 +296,7 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 				lack[d] -= gain[d]
 			}
 			ports -= s.portGain(t)
-			giveDevices(after, t.devices)
+			device.Give(after, t.devices)
 			if c.numbers != nil || c.kin != nil {
 				gone = append(gone, id)
 			}
@@ -305,8 +306,8 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 
 // evictable appends the tasks that the class may evict, lowest priority first.
 func (s *Snapshot) evictable(c *class, slot int32, list []int32) []int32 {
-	for id := s.nodes.at(slot).first; id >= 0; id = s.tasks.at(id).nextHere {
-		if s.mayEvict(c, s.tasks.at(id)) && s.insidersMayGo(c, id) {
+	for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
+		if s.mayEvict(c, s.tasks.At(id)) && s.insidersMayGo(c, id) {
 			list = append(list, id)
 		}
 	}
@@ -317,11 +318,11 @@ func (s *Snapshot) evictable(c *class, slot int32, list []int32) []int32 {
 // insidersMayGo reports whether all tasks inside an alloc could be evicted
 // with it.
 func (s *Snapshot) insidersMayGo(c *class, id int32) bool {
-	if !s.tasks.at(id).isAlloc {
+	if !s.tasks.At(id).isAlloc {
 		return true
 	}
-	for t := s.nodes.at(s.tasks.at(id).slot).first; t >= 0; t = s.tasks.at(t).nextHere {
-		h := s.tasks.at(t)
+	for t := s.nodes.At(s.tasks.At(id).slot).first; t >= 0; t = s.tasks.At(t).nextHere {
+		h := s.tasks.At(t)
 		if h.inAlloc == id && (h.priority >= c.priority || c.prod && schema.Priority(h.priority).Prod()) {
 			return false
 		}
@@ -332,12 +333,12 @@ func (s *Snapshot) insidersMayGo(c *class, id int32) bool {
 // compareVictims orders tasks by priority, and then in any order that is
 // always the same.
 func (s *Snapshot) compareVictims(a, b int32) int {
-	t, u := s.tasks.at(a), s.tasks.at(b)
+	t, u := s.tasks.At(a), s.tasks.At(b)
 	if r := cmp.Compare(t.priority, u.priority); r != 0 {
 		return r
 	}
 	if t.job != u.job {
-		return s.jobs.at(t.job).name.Compare(s.jobs.at(u.job).name)
+		return s.jobs.At(t.job).name.Compare(s.jobs.At(u.job).name)
 	}
 	return cmp.Or(cmp.Compare(t.index, u.index), cmp.Compare(t.generation, u.generation))
 }
@@ -352,7 +353,7 @@ func (s *Snapshot) gain(c *class, t *task) vector {
 
 // portGain returns how many ports that the cell may give t has.
 func (s *Snapshot) portGain(t *task) int {
-	r := s.nodes.at(t.slot).Ports
+	r := s.nodes.At(t.slot).Ports
 	n := 0
 	for _, p := range t.ports {
 		if int(p) >= r.First && int(p) <= r.Last {
@@ -364,20 +365,12 @@ func (s *Snapshot) portGain(t *task) int {
 
 // deficit returns what the machine lacks for the class.
 func (s *Snapshot) deficit(c *class, slot int32) (lack vector, ports int) {
-	r := s.rows.at(slot)
+	r := s.rows.At(slot)
 	free := c.free(r)
 	for d := range dims {
 		lack[d] = c.limit[d] - free[d]
 	}
-	return lack, int(s.portsOf(c, slot) - r.ports)
-}
-
-func giveDevices(devices []device, uses []deviceUse) {
-	for _, u := range uses {
-		if int(u.index) < len(devices) {
-			devices[u.index].free += u.milli
-		}
-	}
+	return lack, int(c.portsOn(s.nodes.At(slot)) - r.ports)
 }
 
 // evict carries out an eviction: the victims go, the task takes their place,
@@ -389,9 +382,9 @@ func (p *pass) evict(c *class, a *Ask, job int32, plan eviction, d *Decision) {
 		return
 	}
 	for _, id := range plan.victims {
-		for t := s.nodes.at(plan.slot).first; s.tasks.at(id).isAlloc && t >= 0; {
-			next := s.tasks.at(t).nextHere
-			if s.tasks.at(t).inAlloc == id {
+		for t := s.nodes.At(plan.slot).first; s.tasks.At(id).isAlloc && t >= 0; {
+			next := s.tasks.At(t).nextHere
+			if s.tasks.At(t).inAlloc == id {
 				p.remove(t, d)
 			}
 			t = next
@@ -406,7 +399,7 @@ func (p *pass) evict(c *class, a *Ask, job int32, plan eviction, d *Decision) {
 // remove takes a victim off its machine and puts its ask in the queue.
 func (p *pass) remove(id int32, d *Decision) {
 	s := p.snapshot
-	t := *s.tasks.at(id)
+	t := *s.tasks.At(id)
 	v := s.victim(&t)
 	d.Victims = append(d.Victims, v)
 	s.drop(id)
@@ -421,7 +414,7 @@ func (p *pass) remove(id int32, d *Decision) {
 // again returns the ask of a task that asks again, since it is evicted.
 func (t *task) again(s *Snapshot) Ask {
 	out := *t.ask
-	out.Name, out.Generation, out.Priority = s.jobs.at(t.job).name.Task(int(t.index)), t.generation, schema.Priority(t.priority)
+	out.Name, out.Generation, out.Priority = s.jobs.At(t.job).name.Task(int(t.index)), t.generation, schema.Priority(t.priority)
 	if out.Prefer, out.Last = "", ""; t.placed {
 		out.Limit = t.limit.resources()
 	}

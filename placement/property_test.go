@@ -73,10 +73,10 @@ func (c *cell) drawHeld(t *rapid.T) {
 		a.Name.Index = i
 		asks = append(asks, a)
 	}
-	gangs := map[schema.JobName]bool{}
+	gangs := map[schema.JobName]string{}
 	if rapid.Bool().Draw(t, "gangs") {
 		for _, name := range []string{"i", "j", "k"} {
-			gangs[schema.JobName{Cell: "c", User: "u", Job: name}] = rapid.Bool().Draw(t, "together")
+			gangs[schema.JobName{Cell: "c", User: "u", Job: name}] = rapid.SampledFrom(ways).Draw(t, "together")
 		}
 	}
 	s := placement.NewSnapshot(c.machines, nil)
@@ -93,7 +93,7 @@ func (c *cell) drawHeld(t *rapid.T) {
 			h.Reservation = a.Limit
 			h.Reservation.RAMBytes--
 		}
-		h.Together = gangs[h.Name.JobName]
+		gather(&h, gangs[h.Name.JobName])
 		h.Stopping = rapid.IntRange(0, 9).Draw(t, "stopping") == 0
 		c.tasks = append(c.tasks, h)
 	}
@@ -267,15 +267,18 @@ func (f *follower) follow(t *rapid.T, decisions []placement.Decision) {
 			if f.fits(m, append(f.on(d.Machine), v), a) {
 				t.Fatalf("%v evicts %v, of which %v is of no use", d.Name, d.Victims, v.Name)
 			}
-			n := 1
-			if v.Together {
-				if n = 0; f.hit[v.Name.JobName] == 0 {
-					n = f.gang(v.Name.JobName, gone)
+			who, gathers := party(v)
+			less := map[schema.JobName]int{v.Name.JobName: 1}
+			if gathers {
+				if less = nil; f.hit[who] == 0 {
+					less = f.gang(who, gone)
 				}
 			}
-			f.hit[v.Name.JobName]++
-			if _, ok := f.budgets[v.Name.JobName]; ok {
-				f.budgets[v.Name.JobName] -= n
+			f.hit[who]++
+			for job, n := range less {
+				if _, ok := f.budgets[job]; ok {
+					f.budgets[job] -= n
+				}
 			}
 		}
 		h := placement.Task{Name: d.Name, Machine: d.Machine, Priority: a.Priority, Limit: a.Limit, Ports: d.Ports, Devices: d.Devices, Ask: &a}

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/musterhq/muster/placement/layers"
+	"github.com/musterhq/muster/placement/layout"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -66,47 +68,47 @@ type profile struct {
 // tie is a term that a profile has.
 type tie struct {
 	term   int32
-	weight float32 // 0 if it must hold, else up to 1
-	apart  bool    // it is anti-affinity
-	self   bool    // it picks the profile's own tasks
-	column *column // of a class only
+	weight float32        // 0 if it must hold, else up to 1
+	apart  bool           // it is anti-affinity
+	self   bool           // it picks the profile's own tasks
+	column *layout.Column // of a class only
 }
 
 // kindred counts tasks for the relations that any have. It knows tasks by their profiles
 // only.
 type kindred struct {
-	terms      table[term]
-	termIDs    index[string, int32]
-	profiles   table[profile]
-	profileIDs index[string, int32]
+	terms      layers.Table[term]
+	termIDs    layers.Index[string, int32]
+	profiles   layers.Table[profile]
+	profileIDs layers.Index[string, int32]
 	// picked and repelling are how many tasks terms pick and have, by term and domain.
-	picked    index[uint64, int32]
-	repelling index[uint64, int32]
+	picked    layers.Index[uint64, int32]
+	repelling layers.Index[uint64, int32]
 	// flips are the domains that became others, oldest first; entry i has the absolute
 	// position trimmed+i.
 	flips   []flip
 	trimmed int
-	columns []*column // of terms, as far as they were asked for
-	column  func(attribute string) *column
+	columns []*layout.Column // of terms, as far as they were asked for
+	column  func(attribute string) *layout.Column
 }
 
 func newKindred() kindred {
 	return kindred{
-		termIDs: newIndex[string, int32](0), profileIDs: newIndex[string, int32](0),
-		picked: newIndex[uint64, int32](0), repelling: newIndex[uint64, int32](0),
+		termIDs: layers.NewIndex[string, int32](0), profileIDs: layers.NewIndex[string, int32](0),
+		picked: layers.NewIndex[uint64, int32](0), repelling: layers.NewIndex[uint64, int32](0),
 	}
 }
 
 // fork returns the same of a fork, whose columns are its own.
-func (k *kindred) fork(column func(string) *column) kindred {
+func (k *kindred) fork(column func(string) *layout.Column) kindred {
 	return kindred{
-		terms: k.terms.fork(), termIDs: k.termIDs.fork(), profiles: k.profiles.fork(), profileIDs: k.profileIDs.fork(),
-		picked: k.picked.fork(), repelling: k.repelling.fork(), trimmed: k.flipNow(), column: column,
+		terms: k.terms.Fork(), termIDs: k.termIDs.Fork(), profiles: k.profiles.Fork(), profileIDs: k.profileIDs.Fork(),
+		picked: k.picked.Fork(), repelling: k.repelling.Fork(), trimmed: k.flipNow(), column: column,
 	}
 }
 
-func (k *kindred) tables() []shared {
-	return []shared{&k.terms, &k.termIDs, &k.profiles, &k.profileIDs, &k.picked, &k.repelling}
+func (k *kindred) tables() []layers.Part {
+	return []layers.Part{&k.terms, &k.termIDs, &k.profiles, &k.profileIDs, &k.picked, &k.repelling}
 }
 
 // flip is a domain in which the first task has come, or from which the last has gone,
@@ -144,16 +146,16 @@ func (r *Relations) append(b []byte) []byte {
 // newProfile adds the profile of tasks of a job of a user, and returns which terms are new:
 // nothing is counted for these yet.
 func (k *kindred) newProfile(key string, p profile) (id int32, fresh []int32) {
-	if k.profiles.len() == 0 {
-		k.profiles.add(profile{job: -1}) // that of tasks without relations
+	if k.profiles.Len() == 0 {
+		k.profiles.Add(profile{job: -1}) // that of tasks without relations
 	}
-	for t := range k.terms.len() {
-		if p.isPicked(k.terms.at(t)) {
+	for t := range k.terms.Len() {
+		if p.isPicked(k.terms.At(t)) {
 			p.matches = append(p.matches, t)
 		}
 	}
-	id = k.profiles.add(p)
-	k.profileIDs.set(key, id)
+	id = k.profiles.Add(p)
+	k.profileIDs.Set(key, id)
 	var ties []tie
 	for i, list := range [][]Affinity{p.relations.Affinity, p.relations.AntiAffinity} {
 		for n := range list {
@@ -164,13 +166,13 @@ func (k *kindred) newProfile(key string, p profile) (id int32, fresh []int32) {
 			ties = append(ties, tie{term: t, weight: float32(min(max(list[n].Weight, 0), 100)) / 100, apart: i == 1})
 		}
 	}
-	edited := k.profiles.edit(id)
+	edited := k.profiles.Edit(id)
 	for i := range ties {
 		x := &ties[i]
 		x.self = slices.Contains(edited.matches, x.term)
 		if x.apart && x.weight == 0 && !slices.Contains(edited.repels, x.term) {
 			edited.repels = append(edited.repels, x.term)
-			k.terms.edit(x.term).repels = true
+			k.terms.Edit(x.term).repels = true
 		}
 	}
 	edited.ties = ties
@@ -189,14 +191,14 @@ func (k *kindred) termOf(a *Affinity) (id int32, known bool) {
 		by = MachineAttribute
 	}
 	key := string(appendStrings(nil, a.Selector.String(), a.User, by))
-	if id, known = k.termIDs.get(key); known {
+	if id, known = k.termIDs.Get(key); known {
 		return id, true
 	}
-	id = k.terms.add(term{Affinity: Affinity{Selector: a.Selector, User: a.User, By: by}, hash: hash(key)})
-	k.termIDs.set(key, id)
-	for p := range k.profiles.len() {
-		if x := k.profiles.at(p); x.isPicked(k.terms.at(id)) {
-			edited := k.profiles.edit(p)
+	id = k.terms.Add(term{Affinity: Affinity{Selector: a.Selector, User: a.User, By: by}, hash: layout.Hash(key)})
+	k.termIDs.Set(key, id)
+	for p := range k.profiles.Len() {
+		if x := k.profiles.At(p); x.isPicked(k.terms.At(id)) {
+			edited := k.profiles.Edit(p)
 			edited.matches = append(slices.Clip(edited.matches), id)
 		}
 	}
@@ -208,16 +210,16 @@ func (k *kindred) relationsOf(id int32) *Relations {
 	if id == 0 {
 		return nil
 	}
-	return k.profiles.at(id).relations
+	return k.profiles.At(id).relations
 }
 
 // columnOf returns the domains of a term.
-func (k *kindred) columnOf(id int32) *column {
+func (k *kindred) columnOf(id int32) *layout.Column {
 	for int(id) >= len(k.columns) {
 		k.columns = append(k.columns, nil)
 	}
 	if k.columns[id] == nil {
-		k.columns[id] = k.column(k.terms.at(id).By)
+		k.columns[id] = k.column(k.terms.At(id).By)
 	}
 	return k.columns[id]
 }
@@ -227,7 +229,7 @@ func (k *kindred) relate(id, slot, by int32) {
 	if id == 0 {
 		return
 	}
-	p := k.profiles.at(id)
+	p := k.profiles.At(id)
 	for _, t := range p.matches {
 		k.countPicked(t, slot, by)
 	}
@@ -238,26 +240,26 @@ func (k *kindred) relate(id, slot, by int32) {
 
 func (k *kindred) countPicked(t, slot, by int32) {
 	k.countIn(&k.picked, t, slot, by)
-	if k.columnOf(t).at[slot] == 0 {
+	if k.columnOf(t).At[slot] == 0 {
 		return
 	}
-	x := k.terms.edit(t)
+	x := k.terms.Edit(t)
 	if x.total += by; x.total == 0 || x.total == by {
 		k.flip(t, 0)
 	}
 }
 
 // countIn counts tasks by the domain of a machine.
-func (k *kindred) countIn(x *index[uint64, int32], t, slot, by int32) {
-	v := k.columnOf(t).at[slot]
+func (k *kindred) countIn(x *layers.Index[uint64, int32], t, slot, by int32) {
+	v := k.columnOf(t).At[slot]
 	if v == 0 {
 		return
 	}
-	count(x, together(t, v), by)
-	if k.terms.at(t).By == MachineAttribute {
+	layers.Count(x, together(t, v), by)
+	if k.terms.At(t).By == MachineAttribute {
 		return
 	}
-	if n, _ := x.get(together(t, v)); n == 0 || n == by {
+	if n, _ := x.Get(together(t, v)); n == 0 || n == by {
 		k.flip(t, v)
 	}
 }
@@ -267,13 +269,13 @@ func (k *kindred) appendTies(b []byte, id int32) []byte {
 	if id == 0 {
 		return b
 	}
-	p := k.profiles.at(id)
+	p := k.profiles.At(id)
 	for _, t := range p.ties {
-		b = binary.LittleEndian.AppendUint64(append(b, 'r', boolByte(t.apart), boolByte(t.self)), k.terms.at(t.term).hash)
+		b = binary.LittleEndian.AppendUint64(append(b, 'r', boolByte(t.apart), boolByte(t.self)), k.terms.At(t.term).hash)
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(t.weight))
 	}
 	for _, t := range k.shyOf(p) {
-		b = binary.LittleEndian.AppendUint64(append(b, 'y'), k.terms.at(t).hash)
+		b = binary.LittleEndian.AppendUint64(append(b, 'y'), k.terms.At(t).hash)
 	}
 	return b
 }
@@ -282,11 +284,11 @@ func (k *kindred) appendTies(b []byte, id int32) []byte {
 // in an order that is always the same.
 func (k *kindred) shyOf(p *profile) (out []int32) {
 	for _, t := range p.matches {
-		if k.terms.at(t).repels {
+		if k.terms.At(t).repels {
 			out = append(out, t)
 		}
 	}
-	slices.SortFunc(out, func(a, b int32) int { return cmp.Compare(k.terms.at(a).hash, k.terms.at(b).hash) })
+	slices.SortFunc(out, func(a, b int32) int { return cmp.Compare(k.terms.At(a).hash, k.terms.At(b).hash) })
 	return out
 }
 
@@ -296,6 +298,6 @@ func (k *kindred) binds(id int32) bool {
 	if id == 0 {
 		return false
 	}
-	p := k.profiles.at(id)
+	p := k.profiles.At(id)
 	return slices.ContainsFunc(p.ties, func(t tie) bool { return t.weight == 0 }) || len(k.shyOf(p)) > 0
 }

@@ -1,12 +1,14 @@
 package placement
 
-import "github.com/musterhq/muster/schema"
+import (
+	"github.com/musterhq/muster/schema"
+)
 
 // HasRoom reports whether a task could stay on the machine that holds it if its
 // limit were to. What the machine, or the task's alloc, has free for the task is
 // counted as for an ask of its priority.
 func (s *Snapshot) HasRoom(task schema.TaskName, machine string, to schema.Resources) bool {
-	slot, ok := s.slots.get(machine)
+	slot, ok := s.slots.Get(machine)
 	if !ok {
 		return false
 	}
@@ -14,15 +16,15 @@ func (s *Snapshot) HasRoom(task schema.TaskName, machine string, to schema.Resou
 	if id < 0 {
 		return false
 	}
-	t := s.tasks.at(id)
+	t := s.tasks.At(id)
 	want := vectorOf(to)
 	for d := range dims {
-		free := s.rows.at(slot).byReserv[d]
+		free := s.rows.At(slot).byReserv[d]
 		switch {
 		case t.inAlloc >= 0:
-			free = s.tasks.at(t.inAlloc).alloc.free[d]
+			free = s.tasks.At(t.inAlloc).alloc.free[d]
 		case schema.Priority(t.priority).Prod():
-			free = s.rows.at(slot).byLimit[d]
+			free = s.rows.At(slot).byLimit[d]
 		}
 		if more := want[d] - t.limit[d]; more > max(0, free) {
 			return false
@@ -38,9 +40,9 @@ func (s *Snapshot) Fits(a Ask, evict bool) bool {
 	if a.On == "" && !c.inSet && s.refuse(c) > 0 {
 		return true
 	}
-	for i := range s.nodes.len() {
+	for i := range s.nodes.Len() {
 		slot := i
-		if s.rows.at(slot).state == stateGone || a.On != "" && s.nodes.at(slot).Name != a.On {
+		if s.rows.At(slot).state == stateGone || a.On != "" && s.nodes.At(slot).Name != a.On {
 			continue
 		}
 		switch {

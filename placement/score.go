@@ -1,9 +1,12 @@
 package placement
 
-import "math"
+import (
+	"math"
 
-// infeasible is the score of a machine that has no room.
-var infeasible = float32(math.Inf(-1))
+	"github.com/musterhq/muster/placement/device"
+	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/packages"
+)
 
 // worth returns the score of a machine that has room for the class.
 func (s *Snapshot) worth(c *class, slot int32) float32 { return s.rate(c, slot, nil) }
@@ -20,7 +23,7 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 	}
 	w := &s.weights
 	total = s.packing(c, slot, t)
-	if c.job >= 0 && s.jobs.at(c.job).held > 0 {
+	if c.job >= 0 && s.jobs.At(c.job).held > 0 {
 		if n := s.staysOnMachine(c.job, slot); n > 0 {
 			company := -w.Machine * float32(n) / float32(n+1)
 			if total += company; t != nil {
@@ -29,7 +32,7 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 		}
 	}
 	if len(c.packages) > 0 {
-		packages := -w.Packages * s.nodes.at(slot).lacking(c.packages)
+		packages := -w.Packages * packages.Lacking(s.nodes.At(slot).holds, c.packages)
 		if total += packages; t != nil {
 			t.Packages = packages
 		}
@@ -53,7 +56,7 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 func (s *Snapshot) fit(c *class, slot int32) float32 {
 	switch s.options.Policy {
 	case Random:
-		return float32(mix(s.nodes.at(slot).hash^c.id)>>40) / (1 << 24)
+		return float32(layout.Mix(s.nodes.At(slot).hash^c.id)>>40) / (1 << 24)
 	case BestFit:
 		return -s.leftover(c, slot)
 	case WorstFit:
@@ -78,14 +81,14 @@ func abs(x float32) float32 { return max(x, -x) }
 // less than what stands above packing: their sum, brought between -Packing/2 and
 // Packing/2.
 func (s *Snapshot) packing(c *class, slot int32, t *Terms) float32 {
-	w, r, n := &s.weights, s.rows.at(slot), s.nodes.at(slot)
+	w, r, n := &s.weights, s.rows.At(slot), s.nodes.At(slot)
 	less := s.lessWorth(c, n, r)
 	var room, stranded, shape, open, headroom, mix float32
 	var tight float32
-	if s.typical.steady {
-		room, tight = -w.Room*less, -w.SteadyTight*max(s.left(c, r, &s.typical.tight), 0)
+	if s.typical.Steady {
+		room, tight = -w.Room*less, -w.SteadyTight*max(s.left(c, r, &s.typical.Tight), 0)
 	} else {
-		tight = -w.Tight * s.left(c, r, &s.typical.scale)
+		tight = -w.Tight * s.left(c, r, &s.typical.Scale)
 		u := &r.unit
 		stranded = w.Stranded * less
 		shape = w.Shape * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
@@ -117,24 +120,19 @@ const packingScale = 8
 // lessWorth returns how much less worth what is free on a machine is after a placement:
 // of what is stranded, how much more it is, with the sign turned.
 func (s *Snapshot) lessWorth(c *class, n *node, r *row) float32 {
-	free := vector{max(r.byReserv[0]-c.limit[0], 0), max(r.byReserv[1]-c.limit[1], 0), max(r.byReserv[2]-c.limit[2], 0)}
+	free := [dims]int64{max(r.byReserv[0]-c.limit[0], 0), max(r.byReserv[1]-c.limit[1], 0), max(r.byReserv[2]-c.limit[2], 0)}
 	devices, whole := n.devices, r.devices
-	var after [16]device
+	var after [16]device.Device
 	if c.needs != nil && len(devices) <= len(after) {
-		var room [16]deviceUse
-		chosen, _ := pick(devices, c.needs, room[:0])
+		var room [16]device.Use
+		chosen, _ := device.Pick(devices, c.needs, room[:0])
 		devices = after[:copy(after[:], devices)]
 		for _, u := range chosen {
-			devices[u.index].free -= u.milli
-			whole -= int32(u.milli)
+			devices[u.Index].Free -= u.Milli
+			whole -= int32(u.Milli)
 		}
 	}
-	var worth float32
-	if s.typical.steady {
-		worth, _ = s.typical.room(&free, devices, r.fits)
-	} else {
-		worth, _ = s.typical.strand(&free, devices, whole, r.fits)
-	}
+	worth, _ := s.typical.Value(&free, devices, whole, r.fits)
 	return r.worth - worth
 }
 
@@ -152,13 +150,13 @@ func (s *Snapshot) leftover(c *class, slot int32) float32 {
 	var left float32
 	for d := range dims {
 		if s.largest[d] > 0 && (d != 1 || s.largest[dims] == 0) {
-			left += float32(s.rows.at(slot).byReserv[d]-c.limit[d]) / float32(s.largest[d])
+			left += float32(s.rows.At(slot).byReserv[d]-c.limit[d]) / float32(s.largest[d])
 		}
 	}
 	if s.largest[dims] > 0 {
-		whole := s.rows.at(slot).devices
+		whole := s.rows.At(slot).devices
 		for _, n := range c.needs {
-			whole -= int32(n.milli) * int32(n.count)
+			whole -= int32(n.Milli) * int32(n.Count)
 		}
 		left += float32(whole) / float32(s.largest[dims])
 	}
@@ -168,7 +166,7 @@ func (s *Snapshot) leftover(c *class, slot int32) float32 {
 // alignment returns how much what is asked and what is free point into the same
 // direction: their cosine, or, of DotProduct, their product with the sign turned.
 func (s *Snapshot) alignment(c *class, slot int32) float32 {
-	r := s.rows.at(slot)
+	r := s.rows.At(slot)
 	var product, asked, free float64
 	add := func(d int, ask, has float64) {
 		if most := float64(s.largest[d]); most > 0 {
@@ -181,7 +179,7 @@ func (s *Snapshot) alignment(c *class, slot int32) float32 {
 	}
 	var devices int
 	for _, n := range c.needs {
-		devices += int(n.milli) * n.count
+		devices += int(n.Milli) * n.Count
 	}
 	add(dims, float64(devices), float64(r.devices))
 	if s.options.Policy == DotProduct {
@@ -196,7 +194,7 @@ func (s *Snapshot) alignment(c *class, slot int32) float32 {
 // marginalCost returns what a placement adds to the machine's cost, where the
 // cost of a dimension grows tenfold from empty to full (E-PVM, Amir et al.).
 func (s *Snapshot) marginalCost(c *class, slot int32) float32 {
-	capacity := vectorOf(s.nodes.at(slot).Capacity)
+	capacity := vectorOf(s.nodes.At(slot).Capacity)
 	var cost float64
 	add := func(free, ask, capacity float64) {
 		if capacity > 0 && ask > 0 {
@@ -205,13 +203,13 @@ func (s *Snapshot) marginalCost(c *class, slot int32) float32 {
 		}
 	}
 	for d := range dims {
-		add(float64(s.rows.at(slot).byReserv[d]), float64(c.limit[d]), float64(capacity[d]))
+		add(float64(s.rows.At(slot).byReserv[d]), float64(c.limit[d]), float64(capacity[d]))
 	}
 	var ask int
 	for _, n := range c.needs {
-		ask += int(n.milli) * n.count
+		ask += int(n.Milli) * n.Count
 	}
-	add(float64(s.rows.at(slot).devices), float64(ask), float64(DeviceMilli*len(s.nodes.at(slot).devices)))
+	add(float64(s.rows.At(slot).devices), float64(ask), float64(DeviceMilli*len(s.nodes.At(slot).devices)))
 	return float32(cost)
 }
 
@@ -237,7 +235,7 @@ func (s *Snapshot) scoreOf(c *class, slot int32) *Score {
 	}
 	out := &s.scored[0]
 	s.scored = s.scored[1:]
-	*out = Score{Machine: s.nodes.at(slot).Name}
+	*out = Score{Machine: s.nodes.At(slot).Name}
 	out.Total = s.rate(c, slot, &out.Terms)
 	return out
 }

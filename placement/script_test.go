@@ -81,7 +81,11 @@ func (s *story) run(d *datadriven.TestData) (string, error) {
 			if v.Reason == "" {
 				v.Reason = "has room"
 			}
-			fmt.Fprintf(&b, "%s: %s\n", name, v.Reason)
+			fmt.Fprintf(&b, "%s: %s", name, v.Reason)
+			if v.Fails != nil {
+				fmt.Fprintf(&b, ": %s", strings.Join(v.Fails, ", "))
+			}
+			fmt.Fprintln(&b)
 		}
 		return b.String(), nil
 	case "claim":
@@ -325,6 +329,15 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		a.Devices = append(a.Devices, g)
 	case "together":
 		a.Together = number(v)
+	case "gang": // of a task its name, of an ask train:a=2,b=3, of its user
+		name, jobs, _ := strings.Cut(v, ":")
+		if h.Gang = name; jobs != "" {
+			a.Gang = &placement.Gang{Name: name}
+			for _, job := range strings.Split(jobs, ",") {
+				job, n, _ := strings.Cut(job, "=")
+				a.Gang.Jobs = append(a.Gang.Jobs, placement.GangJob{Job: schema.JobName{Cell: "c", User: "u", Job: job}, Tasks: number(n)})
+			}
+		}
 	case "tolerates": // KEY:VALUE
 		key, value, _ := strings.Cut(v, ":")
 		a.Tolerations = append(a.Tolerations, placement.Toleration{Key: key, Value: value})

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/musterhq/muster/placement/layout"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -12,7 +13,7 @@ import (
 // of certain counts in the snapshot.
 type skew struct {
 	SkewLimit
-	column   *column
+	column   *layout.Column
 	shapes   int // Snapshot.shapes, for which eligible holds
 	changes  int // of the job, for which open holds
 	version  int // counts how often open has become another
@@ -28,7 +29,7 @@ type skew struct {
 func (k *skew) weigh(stay []int32) {
 	k.fewest, k.at = math.MaxInt32, 0
 	for v, ok := range k.eligible {
-		if n := tasksIn(stay, int32(v)); ok && (n < k.fewest || n == k.fewest && k.column.values[v] < k.column.values[k.at]) {
+		if n := tasksIn(stay, int32(v)); ok && (n < k.fewest || n == k.fewest && k.column.Values[v] < k.column.Values[k.at]) {
 			k.fewest, k.at = n, int32(v)
 		}
 	}
@@ -36,7 +37,7 @@ func (k *skew) weigh(stay []int32) {
 		k.fewest, k.at = 0, 0
 	}
 	was := len(k.open)
-	k.open = slices.Grow(k.open, max(0, len(k.column.values)-was))[:len(k.column.values)]
+	k.open = slices.Grow(k.open, max(0, len(k.column.Values)-was))[:len(k.column.Values)]
 	clear(k.open[min(was, len(k.open)):])
 	turned := was != len(k.open)
 	for v := 1; v < len(k.open); v++ {
@@ -78,10 +79,10 @@ func tasksIn(counts []int32, value int32) int32 {
 // reason says why a machine gets no task.
 func (k *skew) reason(slot int32) Reason {
 	switch {
-	case k.column.at[slot] == 0:
+	case k.column.At[slot] == 0:
 		return Reason(fmt.Sprintf("lack the attribute %s, which spread.maxSkew is about", k.Attribute))
 	case k.domains < k.MinDomains:
 		return Reason(fmt.Sprintf("are at spread.maxSkew %d over %s: of minDomains %d only %d can get a task", k.Max, k.Attribute, k.MinDomains, k.domains))
 	}
-	return Reason(fmt.Sprintf("are at spread.maxSkew %d over %s: %s has %s of the job", k.Max, k.Attribute, k.column.values[k.at], schema.Count(int(k.fewest), "task")))
+	return Reason(fmt.Sprintf("are at spread.maxSkew %d over %s: %s has %s of the job", k.Max, k.Attribute, k.column.Values[k.at], schema.Count(int(k.fewest), "task")))
 }

@@ -4,12 +4,17 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/musterhq/muster/placement/device"
+	"github.com/musterhq/muster/placement/layers"
+	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/mix"
+	"github.com/musterhq/muster/placement/packages"
+	"github.com/musterhq/muster/placement/ports"
 	"github.com/musterhq/muster/schema"
 )
 
-// dims is the number of scalar dimensions: CPU, RAM and disk, in the order of
-// schema.Dimensions.
-const dims = 3
+// dims is the number of scalar dimensions, see mix.Dims.
+const dims = mix.Dims
 
 type vector [dims]int64
 
@@ -27,21 +32,13 @@ type Snapshot struct {
 	content
 	learnt
 
-	spare   []int32       // slots of removed machines
-	unused  []int32       // of tasks
-	budgets map[int32]int // by job, as far as they were asked for
-	// budgetOf returns the budget of a job; nil for none. See SetBudgets.
-	budgetOf func(schema.JobName) (int, bool)
+	spare    []int32                     // slots of removed machines
+	unused   []int32                     // of tasks
 	parallel func(n int, do func(i int)) // nil for none, see SetParallel
 	// looked counts the machines that lone asks looked at ahead of their turn, and
 	// lookedAgain those at which they did so again, since they had changed: the conflicts.
 	looked, lookedAgain int
-	hit                 map[int32]int // victims of this pass, by job
-	bounded             bool          // any job has one, as far as they were asked for
-	// ganged is true once a task has gone in this pass whose job goes together: the rest of
-	// that costs nothing any more.
-	ganged  bool
-	largest [dims + 1]int64 // of any machine there was, devices last
+	largest             [dims + 1]int64 // of any machine there was, devices last
 
 	// log lists the slots that changed, oldest first; entry i has the
 	// absolute position trimmed+i. Scores are brought up to date from it.
@@ -54,6 +51,7 @@ type Snapshot struct {
 	passes     int
 	forked     bool // it began as a fork
 	small      bool // the pass is so small that it examines all machines for each ask
+	disruption
 	holding
 	fill
 }
@@ -97,33 +95,33 @@ func (f *fill) use(n *node, r *row, was int32) {
 
 // content is what a snapshot holds. It shares it with its forks, see Fork.
 type content struct {
-	slots  index[string, int32] // machine name → slot
-	nodes  table[node]          // by slot
-	rows   table[row]           // by slot
-	jobIDs index[schema.JobName, int32]
-	jobs   table[job]
-	tasks  table[task]
-	here   index[uint64, int32] // tasks of a job on a machine, see together
+	slots  layers.Index[string, int32] // machine name → slot
+	nodes  layers.Table[node]          // by slot
+	rows   layers.Table[row]           // by slot
+	jobIDs layers.Index[schema.JobName, int32]
+	jobs   layers.Table[job]
+	tasks  layers.Table[task]
+	here   layers.Index[uint64, int32] // tasks of a job on a machine, see together
 	// stopping is how many of them are.
-	stopping index[uint64, int32]
-	claims   index[uint64, int32] // tasks by job and index, see Claim
-	packages index[string, int32]
-	holders  index[int32, holders] // by package
-	kinds    index[string, int16]  // device kinds and models
-	kindred  kindred               // what relations say
-	sharing  *sharing              // nil if there is no fork
-	copied   *sharing              // what it shared before it took a copy
+	stopping layers.Index[uint64, int32]
+	claims   layers.Index[uint64, int32] // tasks by job and index, see Claim
+	packages packages.Held
+	gangs    gangs
+	kinds    deviceKinds // device kinds and models
+	kindred  kindred     // what relations say
+	sharing  *sharing    // nil if there is no fork
+	copied   *sharing    // what it shared before it took a copy
 }
 
 // learnt is what a snapshot has found out of its content, to be found out again
 // when it is lost. Nothing of it is shared that is written to.
 type learnt struct {
-	attributes map[string]*column
+	attributes map[string]*layout.Column
 	// reshapes counts what makes all tallies void.
 	reshapes int
-	layouts  map[string]*layout
-	peaks    []*peaks // of some of the layouts, see peaksFor
-	typical  typical
+	layouts  map[string]*layout.Layout
+	peaks    []*layout.Peaks // of some of the layouts, see peaksFor
+	typical  mix.Typical
 	classes  map[string]*class
 	rests    map[string]*Ask // see restOf
 	// remembered is what the classes keep, in candidates; see classBudget.
@@ -148,7 +146,7 @@ type row struct {
 
 	prodCPU int64             // limits of prod tasks
 	unit    [dims + 1]float32 // direction of what is free, length 1; devices last
-	worth   float32           // of what is free: typical.room in a steady cell, else typical.strand
+	worth   float32           // of what is free, see typical.value
 	fits    uint32            // typical asks that fit, as bits
 	devices int32             // free thousandths of all devices
 	counted vector            // what of the machine is counted in Snapshot.used
@@ -167,18 +165,11 @@ const (
 // node is what a scan rarely reads of a machine.
 type node struct {
 	Machine
-	hash    uint64   // of its name
-	first   int32    // of its tasks, or -1
-	taken   []uint16 // ports, sorted
-	again   []uint16 // those of taken that have more than one holder, once for each more; sorted
-	devices []device
+	hash    uint64 // of its name
+	first   int32  // of its tasks, or -1
+	ports   ports.Book
+	devices []device.Device
 	holds   []int32 // packages, sorted
-}
-
-// device is one device of a node.
-type device struct {
-	kind, model int16
-	free        int16 // thousandths
 }
 
 // NewSnapshot returns the snapshot of the given machines and tasks. A task on
@@ -187,15 +178,15 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 	s := &Snapshot{
 		weights: DefaultWeights(),
 		content: content{
-			slots: newIndex[string, int32](len(machines)), nodes: table[node]{detach: (*node).detach},
-			jobIDs: newIndex[schema.JobName, int32](0), here: newIndex[uint64, int32](len(tasks)), stopping: newIndex[uint64, int32](0),
-			claims: newIndex[uint64, int32](0), packages: newIndex[string, int32](0), holders: newIndex[int32, holders](0), kinds: newIndex[string, int16](0),
-			kindred: newKindred(),
+			slots: layers.NewIndex[string, int32](len(machines)), nodes: layers.Table[node]{Detach: (*node).detach},
+			jobIDs: layers.NewIndex[schema.JobName, int32](0), here: layers.NewIndex[uint64, int32](len(tasks)), stopping: layers.NewIndex[uint64, int32](0),
+			claims: layers.NewIndex[uint64, int32](0), packages: packages.NewHeld(), kinds: deviceKinds{layers.NewIndex[string, int16](0)},
+			kindred: newKindred(), gangs: newGangs(),
 		},
 		learnt: learnt{
-			attributes: map[string]*column{}, layouts: map[string]*layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
+			attributes: map[string]*layout.Column{}, layouts: map[string]*layout.Layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
 		},
-		budgets: map[int32]int{}, hit: map[int32]int{},
+		disruption: disruption{budgets: map[int32]int{}, hit: map[int32]int{}},
 	}
 	s.kindred.column = s.column
 	// Slots follow the layout of the usual class, so that a scan reads memory
@@ -209,12 +200,12 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 	}
 	for _, allocs := range []bool{true, false} { // a task needs its alloc to be there
 		for _, t := range tasks {
-			if slot, ok := s.slots.get(t.Machine); ok && t.IsAlloc == allocs {
+			if slot, ok := s.slots.Get(t.Machine); ok && t.IsAlloc == allocs {
 				s.hold(s.taskOf(t, slot))
 			}
 		}
 	}
-	for slot := range s.nodes.len() {
+	for slot := range s.nodes.Len() {
 		s.touch(slot)
 	}
 	return s
@@ -246,22 +237,22 @@ func (s *Snapshot) forget() {
 }
 
 // Len returns the number of machines.
-func (s *Snapshot) Len() int { return s.slots.len() }
+func (s *Snapshot) Len() int { return s.slots.Len() }
 
 // SetMachine adds a machine or takes over what changed of it. What the
 // machine holds stays.
 func (s *Snapshot) SetMachine(m Machine) {
 	s.merge()
-	slot, known := s.slots.get(m.Name)
+	slot, known := s.slots.Get(m.Name)
 	layouts := s.layouts
 	if !known {
 		slot = s.newSlot()
-		s.slots.set(m.Name, slot)
-		s.nodes.edit(slot).hash = hash(m.Name)
-		s.layouts = map[string]*layout{} // which setAttribute would clear
+		s.slots.Set(m.Name, slot)
+		s.nodes.Edit(slot).hash = layout.Hash(m.Name)
+		s.layouts = map[string]*layout.Layout{} // which setAttribute would clear
 		s.forget()
 	}
-	n, r := s.nodes.edit(slot), s.rows.edit(slot)
+	n, r := s.nodes.Edit(slot), s.rows.Edit(slot)
 	reshaped := known && !sameAttributes(n.Machine, m)
 	if !known || reshaped || !sameShape(&n.Machine, &m) {
 		s.shapes++
@@ -269,10 +260,10 @@ func (s *Snapshot) SetMachine(m Machine) {
 	s.count(n, r, -1)
 	n.Machine = m
 	r.state, r.minPriority = stateOf(m), minPriority(m.Conditions)
-	s.setDevices(slot)
+	n.devices = s.kinds.list(n.devices[:0], n.Devices)
 	r.devices = 0
 	s.count(n, r, 1)
-	s.setPackages(slot, m.Packages)
+	n.holds = s.packages.Set(slot, n.holds, m.Packages, s.holdsOf)
 	for d, v := range vectorOf(m.Capacity) {
 		s.largest[d] = max(s.largest[d], v)
 	}
@@ -285,7 +276,7 @@ func (s *Snapshot) SetMachine(m Machine) {
 	}
 	if !known {
 		for name, l := range layouts {
-			s.layouts[name] = l.with(slot, s.column(name), s.nodes.len(), s.seat)
+			s.layouts[name] = l.With(slot, s.column(name), s.nodes.Len(), s.seat)
 		}
 	}
 	if reshaped {
@@ -330,16 +321,16 @@ func sameAttributes(a, b Machine) bool {
 // RemoveMachine forgets a machine and what it holds.
 func (s *Snapshot) RemoveMachine(name string) {
 	s.merge()
-	slot, ok := s.slots.get(name)
+	slot, ok := s.slots.Get(name)
 	if !ok {
 		return
 	}
-	for s.nodes.at(slot).first >= 0 {
-		s.drop(s.nodes.at(slot).first)
+	for s.nodes.At(slot).first >= 0 {
+		s.drop(s.nodes.At(slot).first)
 	}
-	s.slots.remove(name)
-	s.setPackages(slot, nil)
-	n, r := s.nodes.edit(slot), s.rows.edit(slot)
+	s.slots.Remove(name)
+	s.packages.Set(slot, s.nodes.At(slot).holds, nil, s.holdsOf)
+	n, r := s.nodes.Edit(slot), s.rows.Edit(slot)
 	s.count(n, r, -1)
 	*n, *r = node{first: -1}, row{state: stateGone, heldAt: -1}
 	for attribute := range s.attributes {
@@ -357,34 +348,76 @@ func (s *Snapshot) newSlot() int32 {
 		s.spare = s.spare[:k-1]
 		return slot
 	}
-	s.rows.add(row{state: stateGone, heldAt: -1})
-	return s.nodes.add(node{first: -1})
+	s.rows.Add(row{state: stateGone, heldAt: -1})
+	return s.nodes.Add(node{first: -1})
+}
+
+// column returns the column of an attribute, made when first asked for.
+func (s *Snapshot) column(name string) *layout.Column {
+	c := s.attributes[name]
+	if c == nil {
+		c = layout.NewColumn(s.nodes.Len())
+		s.attributes[name] = c
+		for slot := range s.nodes.Len() {
+			if s.rows.At(slot).state != stateGone {
+				c.Set(slot, attributeOf(&s.nodes.At(slot).Machine, name))
+			}
+		}
+	}
+	return c
+}
+
+// setAttribute takes over the value that a machine has of an attribute for which
+// there is a column.
+func (s *Snapshot) setAttribute(name string, slot int32, value string) {
+	c := s.attributes[name]
+	if int(slot) < len(c.At) && c.Values[c.At[slot]] == value {
+		return
+	}
+	if c.IsShared() { // layouts and classes were made of it
+		c = c.Copied()
+		s.attributes[name] = c
+		s.kindred.columns = nil
+		clear(s.layouts)
+		s.forget()
+		s.reshapes++
+	}
+	c.Set(slot, value)
 }
 
 // layoutFor returns the layout for jobs that spread over an attribute.
-func (s *Snapshot) layoutFor(attribute string) *layout {
+func (s *Snapshot) layoutFor(attribute string) *layout.Layout {
 	l := s.layouts[attribute]
 	if l == nil {
-		slots := make([]int32, 0, s.slots.len())
-		for slot := range s.nodes.len() {
-			if s.rows.at(slot).state != stateGone {
+		slots := make([]int32, 0, s.slots.Len())
+		for slot := range s.nodes.Len() {
+			if s.rows.At(slot).state != stateGone {
 				slots = append(slots, slot)
 			}
 		}
-		l = newLayout(s.column(attribute), slots, s.nodes.len(), s.seat)
+		l = layout.New(s.column(attribute), slots, s.nodes.Len(), s.seat)
 		s.layouts[attribute] = l
 	}
 	return l
 }
 
+// holdsOf returns the packages of each machine, in the order of the slots.
+func (s *Snapshot) holdsOf(yield func(slot int32, holds []int32) bool) {
+	for slot := range s.nodes.Len() {
+		if !yield(slot, s.nodes.At(slot).holds) {
+			return
+		}
+	}
+}
+
 // seat says which machine is in a slot.
 func (s *Snapshot) seat(slot int32) (name string, hash uint64) {
-	n := s.nodes.at(slot)
+	n := s.nodes.At(slot)
 	return n.Name, n.hash
 }
 
 func (s *Snapshot) compareSlots(a, b int32) int {
-	return cmp.Compare(s.nodes.at(a).Name, s.nodes.at(b).Name)
+	return cmp.Compare(s.nodes.At(a).Name, s.nodes.At(b).Name)
 }
 
 // SetParallel has the passes that follow do some of their work with run, which calls do with
@@ -395,27 +428,27 @@ func (s *Snapshot) SetParallel(run func(n int, do func(i int))) { s.parallel = r
 
 // recharge computes what is free on a machine from its capacity and tasks.
 func (s *Snapshot) recharge(slot int32) {
-	n, r := s.nodes.edit(slot), s.rows.edit(slot)
+	n, r := s.nodes.Edit(slot), s.rows.Edit(slot)
 	r.byLimit = vectorOf(n.Capacity)
 	r.byReserv, r.prodCPU = r.byLimit, 0
-	n.taken, n.again = n.taken[:0], n.again[:0]
+	n.ports.Reset()
 	for _, p := range n.BusyPorts {
-		n.takePort(p)
+		n.ports.Take(p)
 	}
 	for i := range n.devices {
-		n.devices[i].free = DeviceMilli
+		n.devices[i].Free = DeviceMilli
 	}
 	for _, u := range n.BusyDevices {
 		if u.Index < len(n.devices) {
-			n.devices[u.Index].free -= int16(u.Milli)
+			n.devices[u.Index].Free -= int16(u.Milli)
 		}
 	}
-	for t := n.first; t >= 0; t = s.tasks.at(t).nextHere {
-		if h := s.tasks.at(t); h.alloc != nil {
-			s.tasks.edit(t).alloc = &alloc{free: h.limit}
+	for t := n.first; t >= 0; t = s.tasks.At(t).nextHere {
+		if h := s.tasks.At(t); h.alloc != nil {
+			s.tasks.Edit(t).alloc = &alloc{free: h.limit}
 		}
 	}
-	for t := n.first; t >= 0; t = s.tasks.at(t).nextHere {
+	for t := n.first; t >= 0; t = s.tasks.At(t).nextHere {
 		s.charge(t, 1)
 	}
 	s.touch(slot)
@@ -424,18 +457,18 @@ func (s *Snapshot) recharge(slot int32) {
 // touch notes that a machine changed and brings up to date what depends on
 // what is free.
 func (s *Snapshot) touch(slot int32) {
-	n, r := s.nodes.at(slot), s.rows.edit(slot)
-	r.ports = n.freePorts()
+	n, r := s.nodes.At(slot), s.rows.Edit(slot)
+	r.ports = n.ports.Free(n.Ports.First, n.Ports.Last)
 	r.version++
 	s.log = append(s.log, slot)
 	was := r.devices
-	s.typical.derive(n, r)
+	s.derive(n, r)
 	s.use(n, r, was)
 	for _, p := range s.peaks {
-		p.raise(slot, r.mostFree())
+		p.Raise(slot, r.mostFree())
 	}
-	if len(s.log) > 8*int(s.nodes.len())+1024 {
-		cut := len(s.log) - 4*int(s.nodes.len())
+	if len(s.log) > 8*int(s.nodes.Len())+1024 {
+		cut := len(s.log) - 4*int(s.nodes.Len())
 		s.trimmed += cut
 		s.log = append(s.log[:0], s.log[cut:]...)
 	}
@@ -443,35 +476,3 @@ func (s *Snapshot) touch(slot int32) {
 
 // now returns the position in the log up to which everything has happened.
 func (s *Snapshot) now() int { return s.trimmed + len(s.log) }
-
-func (n *node) freePorts() int32 {
-	if n.Ports.First == 0 {
-		return 0
-	}
-	from, _ := slices.BinarySearch(n.taken, uint16(n.Ports.First))
-	to, last := slices.BinarySearch(n.taken, uint16(n.Ports.Last))
-	if last {
-		to++
-	}
-	return int32(n.Ports.Last - n.Ports.First + 1 - (to - from))
-}
-
-// takePort gives a port one holder more: a task, or another program.
-func (n *node) takePort(p int) {
-	at, held := slices.BinarySearch(n.taken, uint16(p))
-	if !held {
-		n.taken = slices.Insert(n.taken, at, uint16(p))
-		return
-	}
-	at, _ = slices.BinarySearch(n.again, uint16(p))
-	n.again = slices.Insert(n.again, at, uint16(p))
-}
-
-// givePort takes one holder from a port.
-func (n *node) givePort(p int) {
-	if at, more := slices.BinarySearch(n.again, uint16(p)); more {
-		n.again = slices.Delete(n.again, at, at+1)
-	} else if at, held := slices.BinarySearch(n.taken, uint16(p)); held {
-		n.taken = slices.Delete(n.taken, at, at+1)
-	}
-}

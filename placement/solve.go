@@ -3,6 +3,8 @@ package placement
 import (
 	"math"
 	"slices"
+
+	"github.com/musterhq/muster/placement/device"
 )
 
 // searchSteps bounds the search for the least eviction on one machine. Cells
@@ -22,9 +24,9 @@ type search struct {
 	best    []int32
 	cost    evictionCost
 	steps   int
-	devices []device
+	devices []device.Device
 	most    int16 // disruptions beyond budgets
-	gangs   gangs
+	parties parties
 }
 
 // solve returns the least eviction on a machine by evictionCost, sparing of those
@@ -35,13 +37,13 @@ func (s *Snapshot) solve(c *class, slot int32, sparing bool) (eviction, bool) {
 		return eviction{}, false
 	}
 	list := s.evictable(c, slot, nil)
-	g := gangs{}
+	g := parties{}
 	if sparing {
 		list = slices.DeleteFunc(list, func(id int32) bool { return s.overruns([]int32{id}, g) > 0 })
 	}
 	best := &search{}
 	found := func(most int16) bool {
-		f := &search{s: s, c: c, slot: slot, most: most, gangs: g}
+		f := &search{s: s, c: c, slot: slot, most: most, parties: g}
 		ok := f.solve(list, level)
 		if ok {
 			best = f
@@ -68,8 +70,8 @@ func (s *Snapshot) solve(c *class, slot int32, sparing bool) (eviction, bool) {
 // solve looks for the least set of victims, priority by priority from a level up.
 func (f *search) solve(list []int32, level int16) bool {
 	for n, id := range list { // each is the last of those up to its priority, or is not
-		p := f.s.tasks.at(id).priority
-		if p < level || n+1 < len(list) && f.s.tasks.at(list[n+1]).priority == p {
+		p := f.s.tasks.At(id).priority
+		if p < level || n+1 < len(list) && f.s.tasks.At(list[n+1]).priority == p {
 			continue
 		}
 		if f.find(list[:n+1]) {
@@ -86,7 +88,7 @@ func (f *search) find(list []int32) bool {
 	}
 	f.gains = f.gains[:0]
 	for _, id := range list {
-		f.gains = append(f.gains, f.s.gain(f.c, f.s.tasks.at(id)))
+		f.gains = append(f.gains, f.s.gain(f.c, f.s.tasks.At(id)))
 	}
 	lack, ports := f.s.deficit(f.c, f.slot)
 	// Of a set with a gang more may go than of a larger one.
@@ -128,7 +130,7 @@ func (f *search) canReach(size int, lack vector, ports int) bool {
 			return false
 		}
 	}
-	return reach(int64(ports), func(i int) int64 { return int64(f.s.portGain(f.s.tasks.at(f.list[i]))) })
+	return reach(int64(ports), func(i int) int64 { return int64(f.s.portGain(f.s.tasks.At(f.list[i]))) })
 }
 
 // try extends the chosen victims by size more from the list, from an index on.
@@ -160,14 +162,14 @@ func (f *search) try(from, size int, lack vector, ports int) {
 			less[d] -= f.gains[i][d]
 		}
 		f.chosen = append(f.chosen, f.list[i])
-		f.try(i+1, size-1, less, ports-f.s.portGain(f.s.tasks.at(f.list[i])))
+		f.try(i+1, size-1, less, ports-f.s.portGain(f.s.tasks.At(f.list[i])))
 		f.chosen = f.chosen[:len(f.chosen)-1]
 	}
 }
 
 // alike reports whether it is no matter which of two tasks goes.
 func (f *search) alike(i, k int) bool {
-	t, u := f.s.tasks.at(f.list[i]), f.s.tasks.at(f.list[k])
+	t, u := f.s.tasks.At(f.list[i]), f.s.tasks.At(f.list[k])
 	return t.priority == u.priority && f.gains[i] == f.gains[k] && len(t.ports)+len(u.ports) == 0 &&
 		len(t.devices)+len(u.devices) == 0 && t.job == u.job && t.profile == u.profile
 }
@@ -176,11 +178,11 @@ func (f *search) devicesFit(without []int32) bool {
 	if f.c.needs == nil {
 		return true
 	}
-	f.devices = append(f.devices[:0], f.s.nodes.at(f.slot).devices...)
+	f.devices = append(f.devices[:0], f.s.nodes.At(f.slot).devices...)
 	for _, id := range without {
-		giveDevices(f.devices, f.s.tasks.at(id).devices)
+		device.Give(f.devices, f.s.tasks.At(id).devices)
 	}
-	_, ok := pick(f.devices, f.c.needs, nil)
+	_, ok := device.Pick(f.devices, f.c.needs, nil)
 	return ok
 }
 
@@ -190,7 +192,7 @@ func (f *search) devicesFit(without []int32) bool {
 func (f *search) greedy() []int32 {
 	var victims []int32
 	for _, id := range f.list {
-		if victims = append(victims, id); f.s.overruns(victims, f.gangs) > f.most {
+		if victims = append(victims, id); f.s.overruns(victims, f.parties) > f.most {
 			victims = victims[:len(victims)-1]
 		}
 	}
@@ -209,19 +211,19 @@ func (f *search) greedy() []int32 {
 func (f *search) enough(victims []int32) bool {
 	lack, ports := f.s.deficit(f.c, f.slot)
 	for _, id := range victims {
-		gain := f.s.gain(f.c, f.s.tasks.at(id))
+		gain := f.s.gain(f.c, f.s.tasks.At(id))
 		for d := range dims {
 			lack[d] -= gain[d]
 		}
-		ports -= f.s.portGain(f.s.tasks.at(id))
+		ports -= f.s.portGain(f.s.tasks.At(id))
 	}
 	return lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && f.devicesFit(victims) && f.s.numbersWithout(f.c, f.slot, victims) && f.s.unrepelled(f.c, f.slot, victims)
 }
 
-// among returns how many of the victims are of a job.
-func (f *search) among(victims []int32, job int32) (n int) {
+// among returns how many of the victims are of a party.
+func (f *search) among(victims []int32, party int32) (n int) {
 	for _, id := range victims {
-		if f.s.tasks.at(id).job == job {
+		if f.s.tasks.At(id).party() == party {
 			n++
 		}
 	}
@@ -231,17 +233,17 @@ func (f *search) among(victims []int32, job int32) (n int) {
 // costOf returns the cost of a set of victims.
 func (f *search) costOf(victims []int32) evictionCost {
 	s := f.s
-	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims, f.gangs)}
+	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims, f.parties)}
 	lack, _ := s.deficit(f.c, f.slot)
 	var given vector
 	for i, id := range victims {
-		t := s.tasks.at(id)
+		t := s.tasks.At(id)
 		cost.highest = max(cost.highest, t.priority)
 		cost.sum += int32(t.priority)
-		if s.hit[t.job] > 0 || slices.ContainsFunc(victims[:i], func(o int32) bool { return s.tasks.at(o).job == t.job }) {
+		if s.hit[t.party()] > 0 || slices.ContainsFunc(victims[:i], func(o int32) bool { return s.tasks.At(o).party() == t.party() }) {
 			cost.again++
-		} else if t.together { // with those of it among the victims
-			cost.victims = int16(min(int(cost.victims)+f.gangs.size(s, t.job)-f.among(victims, t.job), math.MaxInt16))
+		} else if t.takesOthers() { // with those of them among the victims
+			cost.victims = int16(min(int(cost.victims)+f.parties.size(s, t)-f.among(victims, t.party()), math.MaxInt16))
 		}
 		gain := s.gain(f.c, t)
 		for d := range dims {

@@ -1,6 +1,11 @@
 package placement
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/tournament"
+)
 
 // company is how many tasks of an ask's job stay, that is, are not stopping, where
 // a machine is: the fewer, the better the job is spread.
@@ -21,12 +26,12 @@ func (a company) less(b company) bool {
 // companyOf returns what a task of a class would find on a machine. A job that
 // does not mind how it is spread finds the same on all.
 func (s *Snapshot) companyOf(c *class, slot int32) (out company) {
-	if c.job < 0 || s.jobs.at(c.job).held == 0 || s.spreadOf(c.ask) == NoSpread {
+	if c.job < 0 || s.jobs.At(c.job).held == 0 || s.spreadOf(c.ask) == NoSpread {
 		return company{}
 	}
 	l := s.layoutFor(s.spreadOf(c.ask))
-	if len(l.column.values) > 1 {
-		out.inDomain = s.tallyOf(c.job, l.column).stay[l.column.at[slot]]
+	if len(l.Column.Values) > 1 {
+		out.inDomain = s.tallyOf(c.job, l.Column).Stay[l.Column.At[slot]]
 	}
 	out.onMachine = s.staysOnMachine(c.job, slot)
 	return out
@@ -36,10 +41,10 @@ func (s *Snapshot) companyOf(c *class, slot int32) (out company) {
 // or where it ran last, unless the best there is would be better for its spread.
 func (p *pass) keeps(c *class, a *Ask) (slot int32, ok bool) {
 	s := p.snapshot
-	if slot, ok = s.slots.get(a.Prefer); ok && s.check(c, slot) == fine {
+	if slot, ok = s.slots.Get(a.Prefer); ok && s.check(c, slot) == fine {
 		return slot, true
 	}
-	if slot, ok = s.slots.get(a.Last); !ok || s.check(c, slot) != fine {
+	if slot, ok = s.slots.Get(a.Last); !ok || s.check(c, slot) != fine {
 		return 0, false
 	}
 	if c.lone || c.job < 0 {
@@ -58,12 +63,12 @@ func (p *pass) companyLater(c *class, slot int32) company {
 	if s.spreadOf(c.ask) == NoSpread {
 		return out
 	}
-	column := s.layoutFor(s.spreadOf(c.ask)).column
-	if domain := column.at[slot]; len(column.values) > 1 {
+	column := s.layoutFor(s.spreadOf(c.ask)).Column
+	if domain := column.At[slot]; len(column.Values) > 1 {
 		t := s.tallyOf(c.job, column)
-		out.inDomain = t.n[domain]
+		out.inDomain = t.N[domain]
 		for _, last := range p.returning[c.job] {
-			if column.at[last] == domain {
+			if column.At[last] == domain {
 				out.inDomain++
 			}
 		}
@@ -95,14 +100,14 @@ type Uneven struct {
 // whom the caller has removed from the snapshot. Nobody is evicted for that, and nobody
 // loses what it must be near.
 func (s *Snapshot) Uneven(a Ask, machine string) (Uneven, bool) {
-	from, ok := s.slots.get(machine)
+	from, ok := s.slots.Get(machine)
 	if !ok {
 		return Uneven{}, false
 	}
 	c := s.single(&a)
 	c.epoch, c.cursor = s.epoch, -1
 	s.examine(c)
-	first, _ := s.best(c)
+	first, _ := c.Best(s.openDomains(c))
 	if first < 0 {
 		return Uneven{}, false
 	}
@@ -112,12 +117,12 @@ func (s *Snapshot) Uneven(a Ask, machine string) (Uneven, bool) {
 		return Uneven{}, false
 	}
 	out := Uneven{
-		Attribute: MachineAttribute, From: machine, To: s.nodes.at(to).Name, Machine: s.nodes.at(to).Name,
+		Attribute: MachineAttribute, From: machine, To: s.nodes.At(to).Name, Machine: s.nodes.At(to).Name,
 		FromTasks: int(was.onMachine) + 1, ToTasks: int(is.onMachine),
 	}
 	if is.inDomain < was.inDomain {
-		column := c.layout.column
-		out.Attribute, out.From, out.To = s.spreadOf(&a), column.values[column.at[from]], column.values[column.at[to]]
+		column := c.layout.Column
+		out.Attribute, out.From, out.To = s.spreadOf(&a), column.Values[column.At[from]], column.Values[column.At[to]]
 		out.FromTasks, out.ToTasks = int(was.inDomain)+1, int(is.inDomain)
 	}
 	return out, true
@@ -140,18 +145,18 @@ func (s *Snapshot) skewsOf(limits []SkewLimit) (out []*skew) {
 
 // countsOf returns how many tasks of a class's job stay, by value of an attribute; nil if it
 // is no matter, since there are no others.
-func (s *Snapshot) countsOf(c *class, x *column) []int32 {
+func (s *Snapshot) countsOf(c *class, x *layout.Column) []int32 {
 	if c.job < 0 {
 		return nil
 	}
-	return s.tallyOf(c.job, x).stay
+	return s.tallyOf(c.job, x).Stay
 }
 
 // weigh brings up to date which domains may get one task more of a class.
 func (s *Snapshot) weigh(c *class, k *skew) {
 	changes := 0
 	if c.job >= 0 {
-		changes = s.jobs.at(c.job).changes
+		changes = s.jobs.At(c.job).changes
 	}
 	if k.shapes == s.shapes && k.changes == changes {
 		return
@@ -165,11 +170,11 @@ func (s *Snapshot) weigh(c *class, k *skew) {
 
 // findDomains finds the domains that may get tasks of a class.
 func (s *Snapshot) findDomains(c *class, k *skew) {
-	k.eligible = make([]bool, len(k.column.values))
+	k.eligible = make([]bool, len(k.column.Values))
 	k.domains = 0
-	for slot := range s.nodes.len() {
-		v := k.column.at[slot]
-		if v == 0 || k.eligible[v] || s.rows.at(slot).state != stateUp || conditionOf(s.nodes.at(slot).Conditions, c.priority) != fine || !s.suits(c, slot) {
+	for slot := range s.nodes.Len() {
+		v := k.column.At[slot]
+		if v == 0 || k.eligible[v] || s.rows.At(slot).state != stateUp || conditionOf(s.nodes.At(slot).Conditions, c.priority) != fine || !s.suits(c, slot) {
 			continue
 		}
 		k.eligible[v] = true
@@ -180,7 +185,7 @@ func (s *Snapshot) findDomains(c *class, k *skew) {
 // skewed returns the limit that keeps a class from a machine; nil for none.
 func (s *Snapshot) skewed(c *class, slot int32) *skew {
 	for _, k := range c.skews {
-		v := k.column.at[slot]
+		v := k.column.At[slot]
 		if c.lenient && k == c.ranked && v != 0 {
 			continue
 		}
@@ -195,9 +200,9 @@ func (s *Snapshot) skewed(c *class, slot int32) *skew {
 func (s *Snapshot) rankSkew(c *class) {
 	c.ranked, c.byDomain = nil, nil
 	for _, k := range c.skews {
-		if k.column == c.layout.column && c.tally != nil && c.ranked == nil {
+		if k.column == c.layout.Column && c.Tally != nil && c.ranked == nil {
 			s.weigh(c, k)
-			c.ranked, c.byDomain = k, make([]int32, len(k.column.values))
+			c.ranked, c.byDomain = k, make([]int32, len(k.column.Values))
 		}
 	}
 }
@@ -211,13 +216,14 @@ func (s *Snapshot) isCandidate(c *class, slot int32) bool {
 	return ok
 }
 
-// mayRank reports whether the domain of a block may get one task more.
-func (s *Snapshot) mayRank(c *class, block int32) bool {
+// openDomains returns which domains may get one task more, of those by which candidates are
+// ranked; nil for all.
+func (s *Snapshot) openDomains(c *class) []bool {
 	if c.ranked == nil {
-		return true
+		return nil
 	}
 	s.weigh(c, c.ranked)
-	return c.ranked.open[c.blocks[block].domain]
+	return c.ranked.open
 }
 
 // feasibleNow returns how many of the machines that were examined have room.
@@ -261,7 +267,7 @@ func (s *Snapshot) followSkew(c *class) bool {
 			}
 		}
 		for i, slot := range c.slots {
-			if v := k.column.at[slot]; k.open[v] != k.scored[v] {
+			if v := k.column.At[slot]; k.open[v] != k.scored[v] {
 				c.seen[i]-- // whatever it was, it is out of date
 				s.rescore(c, int32(i))
 			}
@@ -279,8 +285,8 @@ func (s *Snapshot) scoredSkew(c *class) {
 	}
 	if c.ranked != nil {
 		for i, slot := range c.slots {
-			if c.score[i] > infeasible {
-				c.byDomain[c.ranked.column.at[slot]]++
+			if c.Score[i] > tournament.Infeasible {
+				c.byDomain[c.ranked.column.At[slot]]++
 			}
 		}
 	}
@@ -292,8 +298,8 @@ func (s *Snapshot) leavesEven(c *class, from, to, held int32) bool {
 	for _, k := range c.skews {
 		s.weigh(c, k)
 		stay := s.countsOf(c, k.column)
-		f := k.column.at[from]
-		if !k.mayLeave(f, k.column.at[to], tasksIn(stay, f)-held, stay) {
+		f := k.column.At[from]
+		if !k.mayLeave(f, k.column.At[to], tasksIn(stay, f)-held, stay) {
 			return false
 		}
 	}

@@ -30,6 +30,9 @@ type Task struct {
 	// Together is true when all tasks of its job that run stop once this one is evicted:
 	// so many an eviction disrupts.
 	Together bool
+	// Gang is the gang of its job, whose jobs are all of one user: like Together, but all tasks
+	// of the gang stop that run, whichever job they are of. "" for none.
+	Gang string
 	// IsAlloc marks an alloc: a task that only holds resources for others.
 	IsAlloc bool
 	// Alloc is the alloc inside which the task runs, on the same machine; the
@@ -96,8 +99,26 @@ type Ask struct {
 	// those that ask to get one: a machine, or a claim on the room of those that leave.
 	// What the job's tasks hold that do not ask counts.
 	Together int
+	// Gang is for several jobs what Together, which then is 0, is for one; nil for none.
+	Gang *Gang
 	Waiting
 }
+
+// Gang is jobs of one user and priority whose tasks get places together, or none.
+type Gang struct {
+	Name string
+	Jobs []GangJob // the job of the ask is among them
+}
+
+// GangJob is a job of a gang, and how many tasks of it have to have places for any task of the
+// gang that asks to get one.
+type GangJob struct {
+	Job   schema.JobName
+	Tasks int
+}
+
+// gathers reports whether the ask is decided with others, of its job or of its gang.
+func (a *Ask) gathers() bool { return a.Together > 0 || a.Gang != nil }
 
 // Waiting is what matters of an ask when there is no room.
 type Waiting struct {

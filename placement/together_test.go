@@ -36,15 +36,28 @@ func wholeJob(machines []placement.Machine, free []schema.Resources, a *placemen
 	}
 }
 
+// ways are how the tasks of a job go with others: not, all of the job, or all of a gang.
+var ways = []string{"", "job", "gang"}
+
+// gather has a task go with others.
+func gather(h *placement.Task, way string) {
+	switch way {
+	case "job":
+		h.Together = true
+	case "gang":
+		h.Gang = "train"
+	}
+}
+
 // TestEvictTogether compares who makes room, of small full cells in which many go together,
 // with a search through all that is possible.
 func TestEvictTogether(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := cell{budgets: map[schema.JobName]int{}}
-		gangs := map[string]bool{}
+		gangs := map[string]string{}
 		for _, job := range []string{"i", "j", "k"} {
-			gangs[job] = rapid.Bool().Draw(t, job)
+			gangs[job] = rapid.SampledFrom(ways).Draw(t, job)
 			if rapid.Bool().Draw(t, job+" bound") {
 				c.budgets[schema.JobName{Cell: "c", User: "u", Job: job}] = rapid.IntRange(0, 3).Draw(t, job+" left")
 			}
@@ -56,10 +69,12 @@ func TestEvictTogether(t *testing.T) {
 				job := rapid.SampledFrom([]string{"i", "j", "k"}).Draw(t, "job")
 				cpu := rapid.Int64Range(1, min(2, room)).Draw(t, "cpu")
 				room -= cpu
-				c.tasks = append(c.tasks, placement.Task{
+				h := placement.Task{
 					Name: schema.JobName{Cell: "c", User: "u", Job: job}.Task(len(c.tasks)), Machine: m.Name, Priority: 25, Limit: schema.Resources{CPUMilli: cpu},
-					Together: gangs[job], Stopping: rapid.IntRange(0, 9).Draw(t, "stopping") == 0,
-				})
+					Stopping: rapid.IntRange(0, 9).Draw(t, "stopping") == 0,
+				}
+				gather(&h, gangs[job])
+				c.tasks = append(c.tasks, h)
 			}
 		}
 		c.asks = []placement.Ask{{

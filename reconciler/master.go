@@ -333,6 +333,9 @@ func (m *Master) input(now time.Time) control.Input {
 // has room.
 func (m *Master) NoPreempt() { m.inputs(func(in *control.Input) { in.NoPreempt = true }) }
 
+// NoMoves has no task be moved by choice from now on: see control.Input.
+func (m *Master) NoMoves() { m.inputs(func(in *control.Input) { in.NoMoves = true }) }
+
 // Policy has tasks be placed by another policy than the default from now on, as for a question
 // of what it is worth: see placement.Policy.
 func (m *Master) Policy(name string) {

@@ -36,6 +36,10 @@ func NetworkCapabilities() []string { return []string{"NET_RAW", "NET_ADMIN"} }
 // capabilities, and give some.
 const HasCapabilityChoice = "capabilities"
 
+// HasKernelCapabilities is the attribute that is "true" of a machine whose agent has runsc give
+// capabilities to a container's user 0.
+const HasKernelCapabilities = "capabilities.runsc"
+
 // CapabilityAttribute returns the attribute that is "true" of a machine that offers a
 // capability.
 func CapabilityAttribute(name string) string { return "capability." + name }
@@ -73,6 +77,9 @@ func capabilitiesOf(s *TaskSpec) []string {
 		return nil
 	}
 	need := []string{HasCapabilityChoice}
+	if s.Runsc() && len(s.Capabilities.Add) > 0 {
+		need = append(need, HasKernelCapabilities)
+	}
 	for _, name := range GrantedCapabilities(s) {
 		need = append(need, CapabilityAttribute(name))
 	}

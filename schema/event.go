@@ -62,6 +62,48 @@ type Event struct {
 	// Declared says that a commit asks for what happens to the machine.
 	Declared bool   `json:"declared,omitempty"`
 	Message  string `json:"message"`
+	// Input is what the event has come from, where that is not the cell's own doing; nil
+	// where the other fields say all of it.
+	Input *EventInput `json:"input,omitempty"`
+}
+
+// EventInput is what came to a cell from outside, as far as it takes that to have the same
+// happen again: one field is set.
+type EventInput struct {
+	Join      *EventJoin      `json:"join,omitempty"`
+	Lost      *EventLoss      `json:"lost,omitempty"`
+	Returned  bool            `json:"returned,omitempty"` // a machine that was lost speaks again
+	Condition *EventCondition `json:"condition,omitempty"`
+	Suspend   *Suspension     `json:"suspend,omitempty"`
+	Resume    *EventEnded     `json:"resume,omitempty"`
+	Restart   *RestartRequest `json:"restart,omitempty"`
+	Cancel    *EventEnded     `json:"cancel,omitempty"` // of a restart
+	Forget    *Forgotten      `json:"forget,omitempty"` // of the machine
+}
+
+// EventJoin is how a machine joins.
+type EventJoin struct {
+	// Offers is what it offers, if that is not what it did when it joined last.
+	Offers *MachineInfo `json:"offers,omitempty"`
+	Reboot bool         `json:"reboot,omitempty"` // it was started again since then
+}
+
+// EventLoss is for how long a machine was silent that is given up for that; 0 for another
+// reason.
+type EventLoss struct {
+	SilentSeconds float64 `json:"silentSeconds,omitempty"`
+}
+
+// EventCondition is a condition of a machine that begins or is over.
+type EventCondition struct {
+	Condition
+	Over bool `json:"over,omitempty"`
+}
+
+// EventEnded is what somebody has ended: the suspension or the restart of that name.
+type EventEnded struct {
+	Name string `json:"name"`
+	By   string `json:"by"`
 }
 
 // of reports whether e is about a job or one of its tasks.

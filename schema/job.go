@@ -61,6 +61,9 @@ type Job struct {
 	// Together says that all tasks get places, or none, and that when one is preempted
 	// all are.
 	Together bool `json:"together,omitempty"`
+	// Gang says the same of all tasks of all jobs of the user in the cell that name the same
+	// gang; "" for none. Together is then false.
+	Gang string `json:"gang,omitempty"`
 	// Rebalance false keeps running tasks from being moved to make the cell better; nil is
 	// true.
 	Rebalance *bool        `json:"rebalance,omitempty"`
@@ -112,6 +115,9 @@ func (j *Job) Class() AppClass {
 func (j *Job) Runnable() bool {
 	return j.Kind == Allocs || j.Task.Container != nil || len(j.Task.Process.Command) > 0
 }
+
+// Gathers reports whether its tasks get places together or not at all.
+func (j *Job) Gathers() bool { return j.Together || j.Gang != "" }
 
 // Kept reports whether the job says prune: false.
 func (j *Job) Kept() bool { return j.Prune != nil && !*j.Prune }

@@ -14,7 +14,7 @@ import (
 func newDev(std stdio) *cobra.Command {
 	var f masterFlags
 	var dataDir, ports, name string
-	var labels, devices, nodes, writable, volumes []string
+	var labels, devices, nodes, writable, volumes, capabilities []string
 	var worktree bool
 	var machines int
 	c := &cobra.Command{
@@ -45,7 +45,7 @@ whose tasks are not processes. See muster hollow.`,
 				cfg.Repo = args[0]
 			}
 			cfg.DataDir, cfg.Worktree = dataDir, worktree
-			agent, err := agentArgs(ports, name, map[string][]string{"label": labels, "device": devices, "device-node": nodes, "volume": volumes}, writable)
+			agent, err := agentArgs(ports, name, map[string][]string{"label": labels, "device": devices, "device-node": nodes, "volume": volumes, "capability": capabilities}, writable)
 			if err != nil {
 				return err
 			}
@@ -66,6 +66,7 @@ whose tasks are not processes. See muster hollow.`,
 	c.Flags().StringArrayVar(&nodes, "device-node", nil, "device file of this machine for tasks with devices of a kind, KIND=PATH; may be repeated")
 	c.Flags().StringArrayVar(&writable, "writable", nil, "directory of this machine that tasks may write to, subject to file permissions; all others are read-only for them; may be repeated")
 	c.Flags().StringArrayVar(&volumes, "volume", nil, "directory of this machine that jobs may ask for by a name, NAME=PATH or NAME=PATH:ro; may be repeated")
+	c.Flags().StringArrayVar(&capabilities, "capability", nil, "capability of Linux that tasks of this machine may have if their tenant may (default: NET_BIND_SERVICE), or none; may be repeated")
 	c.Flags().IntVar(&machines, "hollow", 0, "number of hollow machines to run instead of this one (default: none)")
 	c.Flags().StringVar(&dataDir, "data-dir", "", "data directory of the cell (default: one for this repository, removed when the cell is stopped by an interrupt)")
 	return c
@@ -77,7 +78,7 @@ func checkHollow(cmd *cobra.Command, machines int) error {
 	if !cmd.Flags().Changed("hollow") {
 		return nil
 	}
-	for _, flag := range []string{"ports", "name", "label", "device", "device-node", "writable", "volume"} {
+	for _, flag := range []string{"ports", "name", "label", "device", "device-node", "writable", "volume", "capability"} {
 		if cmd.Flags().Changed(flag) {
 			return invalid("leave one of the two out", "--%s is of this machine, and with --hollow that is not in the cell", flag)
 		}

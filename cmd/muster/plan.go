@@ -82,15 +82,20 @@ Exits 1 when something differs, 2 when HEAD has errors.`,
 			return nil
 		},
 	}
+	f.add(c, "plan", "text", "markdown", "json")
+	c.Flags().StringSliceVar(&f.fail, "fail", nil, "have the version of a job (USER/JOB) that HEAD brings not work")
+	return c
+}
+
+// add adds the flags that say on what something is done, which verb names, and how it is printed.
+func (f *planFlags) add(c *cobra.Command, verb string, formats ...string) {
 	f.master.add(c)
 	f.size.add(c)
-	f.out = addOutput(c, "text", "markdown", "json")
-	c.Flags().StringVar(&f.against, "against", "", "plan on the cell in a `file` that muster checkpoint save wrote")
-	c.Flags().StringVar(&f.cell, "cell", "", "cell to plan for without --against and --master, if the repository declares several")
+	f.out = addOutput(c, formats...)
+	c.Flags().StringVar(&f.against, "against", "", verb+" on the cell in a `file` that muster checkpoint save wrote")
+	c.Flags().StringVar(&f.cell, "cell", "", "cell to "+verb+" on without --against and --master, if the repository declares several")
 	c.Flags().StringVar(&f.repo, "repo", ".", "directory of the config repository")
-	c.Flags().StringSliceVar(&f.fail, "fail", nil, "have the version of a job (USER/JOB) that HEAD brings not work")
 	c.Flags().BoolVar(&f.all, "all", false, "show all tasks, however many lines that takes")
-	return c
 }
 
 // sizeFlags are the size of each machine of a cell that is not there.

@@ -31,8 +31,8 @@ type replayFlags struct {
 func newSimulateReplay(std stdio) *cobra.Command {
 	var f replayFlags
 	c := &cobra.Command{
-		Use:   "replay BASE..HEAD | BASE...HEAD",
-		Short: "print what a cell would do with each commit of a range, until something happens",
+		Use:   "replay BASE..HEAD | BASE...HEAD | EVENTS",
+		Short: "print what a cell would do with commits, or with what its event log says, until something happens",
 		Long: `Print what a cell would do with each commit of a range, one after the other: each is taken
 when nothing happens any more after the one before. The commits are those that were the
 head of the branch: of a merge, itself and nothing of what it merges. The cell is that of
@@ -54,37 +54,49 @@ all is so that the condition is of, as muster why does. The conditions are
 
 The first of several stops. What holds in the beginning has to end before it stops.
 
-Exits 0 when a condition came true, or none is given; 1 when none did; 2 when the input
-is invalid.`,
+EVENTS is a file with an event log, as muster events --limit 0 -o json prints it. What came
+from outside happens again when the log says that it did, on the cell of --against, which was
+saved before: commits, machines that join or are lost, tasks that start, fail or end, and what
+operators ask for. What the master decides is compared with what it decided then; what differs
+is named, with the reason. Decisions are the same up to 30 s apart.
+
+Exits 0 when a condition came true, or none is given; 1 when none did, or a decision differs;
+2 when the input is invalid.`,
 		Example: `  muster simulate replay v1..main --against local.checkpoint --until 'job search/web pending'
-  muster simulate replay HEAD~20..HEAD --until preempted --until 'machine m1 empty' -o json`,
+  muster simulate replay HEAD~20..HEAD --until preempted --until 'machine m1 empty' -o json
+  muster simulate replay events.json --against before.checkpoint`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.size.note(cmd)
-			out, err := f.replay(cmd.Context(), args)
-			if err != nil {
-				return err
-			}
-			if f.out.value == "json" {
-				err = printJSON(std.out, out)
-			} else {
-				err = f.printReplay(std, out)
-			}
-			if err == nil && len(f.conditions) > 0 && out.Reached == nil {
-				return &failure{code: exitDiffers}
-			}
-			return err
+			return f.run(cmd.Context(), std, args)
 		},
 	}
-	f.master.add(c)
-	f.size.add(c)
-	f.out = addOutput(c, "text", "json")
-	c.Flags().StringVar(&f.against, "against", "", "replay on the cell in a `file` that muster checkpoint save wrote")
-	c.Flags().StringVar(&f.cell, "cell", "", "cell to replay on without --against and --master, if the repository declares several")
-	c.Flags().StringVar(&f.repo, "repo", ".", "directory of the config repository")
+	f.add(c, "replay", "text", "json")
 	c.Flags().StringArrayVar(&f.until, "until", nil, "stop when this `condition` comes true; may be repeated")
-	c.Flags().BoolVar(&f.all, "all", false, "show all tasks, however many lines that takes")
 	return c
+}
+
+// run replays a range of commits, or an event log, and prints what comes of it.
+func (f *replayFlags) run(ctx context.Context, std stdio, args []string) error {
+	if err := f.parse(); err != nil {
+		return err
+	}
+	if info, err := os.Stat(args[0]); err == nil && info.Mode().IsRegular() {
+		return f.replayLog(ctx, std, args[0])
+	}
+	out, err := f.replay(ctx, args)
+	if err != nil {
+		return err
+	}
+	if f.out.value == "json" {
+		err = printJSON(std.out, out)
+	} else {
+		err = f.printReplay(std, out)
+	}
+	if err == nil && len(f.conditions) > 0 && out.Reached == nil {
+		return &failure{code: exitDiffers}
+	}
+	return err
 }
 
 // replayed is what `muster simulate replay -o json` prints. Field names are stable; version is
@@ -102,8 +114,6 @@ type replayed struct {
 	// Reached is where it has stopped; left out if no condition came true.
 	Reached *reachedCondition `json:"reached,omitempty"`
 	Notes   []string          `json:"notes"` // on what is assumed
-
-	known map[string]bool // names of jobs (user/job) and machines
 }
 
 // replayedCommit is one commit and what followed. Field names are stable.
@@ -128,24 +138,26 @@ type reachedCondition struct {
 // have the same reason.
 const maxExplained = 3
 
+// parse reads the conditions.
+func (f *replayFlags) parse() error {
+	for _, text := range f.until {
+		condition, err := plan.ParseCondition(text)
+		if err != nil {
+			message, hint := schema.HintOf(err)
+			return invalid(hint, "--until: %s", message)
+		}
+		f.conditions = append(f.conditions, condition)
+	}
+	return nil
+}
+
 func (f *replayFlags) replay(ctx context.Context, args []string) (*replayed, error) {
 	revs, err := parseRevs(args)
 	if err != nil {
 		return nil, err
 	}
-	if info, err := os.Stat(args[0]); err == nil && info.Mode().IsRegular() {
-		return nil, invalid("give a range of commits, such as main~5..main", "%s is a file: an event log is not supported, since it does not have what machines offered when they joined", args[0])
-	}
 	if revs.head == "" {
 		return nil, invalid("such as main~5..main; muster plan takes the work tree", "%q: want a range of commits", args[0])
-	}
-	for _, text := range f.until {
-		condition, err := plan.ParseCondition(text)
-		if err != nil {
-			message, hint := schema.HintOf(err)
-			return nil, invalid(hint, "--until: %s", message)
-		}
-		f.conditions = append(f.conditions, condition)
 	}
 	saved, err := f.onCell(ctx)
 	if err != nil {
@@ -155,7 +167,7 @@ func (f *replayFlags) replay(ctx context.Context, args []string) (*replayed, err
 	if err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
 	}
-	out := &replayed{Version: plan.Version, Commits: []replayedCommit{}, Notes: []string{}, known: map[string]bool{}}
+	out := &replayed{Version: plan.Version, Commits: []replayedCommit{}, Notes: []string{}}
 	if out.Base, out.Head, err = revs.resolve(ctx, repo); err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
 	}
@@ -169,20 +181,26 @@ func (f *replayFlags) replay(ctx context.Context, args []string) (*replayed, err
 	if err != nil {
 		return nil, err
 	}
-	r := replay{out: out, repo: repo, compiler: compiler, last: out.Base}
+	r := replayOf{out: out, repo: repo, compiler: compiler, last: out.Base, known: seenNames{}}
 	if err := f.begin(ctx, &r, saved); err != nil {
 		return nil, err
 	}
 	out.Notes = append(out.Notes, silent(r.cell)...)
-	for _, text := range r.cell.Until(f.conditions) {
-		out.Notes = append(out.Notes, fmt.Sprintf("--until '%s' holds in the beginning: it does not stop before that has ended", text))
-	}
+	out.Notes = append(out.Notes, held(r.cell.Until(f.conditions))...)
 	for i := range commits {
 		if reached, err := r.take(ctx, &commits[i]); err != nil || reached {
 			return out, err
 		}
 	}
-	return out, f.unknown(&r)
+	return out, f.unknown(r.known, r.cell)
+}
+
+// held notes which conditions hold in the beginning.
+func held(texts []string) (notes []string) {
+	for _, text := range texts {
+		notes = append(notes, fmt.Sprintf("--until '%s' holds in the beginning: it does not stop before that has ended", text))
+	}
+	return notes
 }
 
 // onCell returns the cell to replay on, nil if none is named.
@@ -195,30 +213,44 @@ func (f *replayFlags) onCell(ctx context.Context) (*checkpoint.Cell, error) {
 }
 
 // unknown errs if a condition that did not come true is of what there never was.
-func (f *replayFlags) unknown(r *replay) error {
-	r.learn()
+func (f *replayFlags) unknown(known seenNames, cell *plan.Cell) error {
+	known.learn(cell)
 	for i := range f.conditions {
 		c := &f.conditions[i]
-		if name := c.Job() + c.Machine(); name != "" && !r.out.known[name] {
-			return invalid("muster render --rev COMMIT prints what a commit has", "--until '%s': cell %s never has %q", c, r.out.Cell, name)
+		if name := c.Job() + c.Machine(); name != "" && !known[name] {
+			return invalid("muster render --rev COMMIT prints what a commit has", "--until '%s': cell %s never has %q", c, cell.State().Cell, name)
 		}
 	}
 	return nil
 }
 
-// replay is a replay in progress.
-type replay struct {
+// seenNames are those of jobs (user/job) and machines that a cell has had.
+type seenNames map[string]bool
+
+// learn adds what the cell has.
+func (n seenNames) learn(cell *plan.Cell) {
+	for name := range cell.State().Jobs {
+		n[name.Short()] = true
+	}
+	for name := range cell.State().Machines {
+		n[name] = true
+	}
+}
+
+// replayOf is a replay of commits in progress.
+type replayOf struct {
 	out      *replayed
 	repo     *git.Repo
 	compiler *compile.Compiler
 	redactor *checkpoint.Redactor
 	cell     *plan.Cell
 	last     string // commit that the cell has
+	known    seenNames
 }
 
 // begin makes the cell that is replayed on: of a checkpoint, or that which the repository declares
 // if saved is nil.
-func (f *replayFlags) begin(ctx context.Context, r *replay, saved *checkpoint.Cell) (err error) {
+func (f *replayFlags) begin(ctx context.Context, r *replayOf, saved *checkpoint.Cell) (err error) {
 	if saved != nil {
 		r.out.Cell, r.out.At, r.out.Applied = saved.Cell, saved.At, saved.State.Head.Commit
 		if r.out.Applied != r.out.Base {
@@ -241,7 +273,7 @@ func (f *replayFlags) begin(ctx context.Context, r *replay, saved *checkpoint.Ce
 	return err
 }
 
-func (r *replay) compile(ctx context.Context, commit string) (*compiledRepo, error) {
+func (r *replayOf) compile(ctx context.Context, commit string) (*compiledRepo, error) {
 	tree, err := r.repo.Tree(ctx, commit)
 	if err != nil {
 		return nil, err
@@ -251,18 +283,12 @@ func (r *replay) compile(ctx context.Context, commit string) (*compiledRepo, err
 
 // take has the cell take a commit, and follows it until nothing happens any more or a condition
 // comes true.
-func (r *replay) take(ctx context.Context, c *git.Logged) (reached bool, err error) {
-	compiled, err := r.compile(ctx, c.Commit)
+func (r *replayOf) take(ctx context.Context, c *git.Logged) (reached bool, err error) {
+	compiled, next, err := r.declares(ctx, c.Commit)
 	if err != nil {
-		return false, fmt.Errorf("commit %s: %w", short(c.Commit), err)
-	}
-	next := r.redactor.Commit(compiled.compiled)
-	next.Commit = c.Commit
-	if next.Trailers, err = r.repo.Trailers(ctx, r.last, c.Commit); err != nil {
 		return false, err
 	}
-	r.learn()
-	r.last = c.Commit
+	r.known.learn(r.cell)
 	mark := r.cell.Mark()
 	if err := r.cell.Commit(next); err != nil {
 		return false, err
@@ -277,24 +303,33 @@ func (r *replay) take(ctx context.Context, c *git.Logged) (reached bool, err err
 	if ending != plan.Reached {
 		return false, nil
 	}
-	stop := r.cell.Breakpoint()
-	r.out.Reached = &reachedCondition{Condition: stop.Condition, Commit: c.Commit, Seconds: o.Seconds, Names: stop.Names, Why: []status.Explanation{}}
-	for _, name := range stop.Names[:min(len(stop.Names), maxExplained)] {
-		if why, known := r.cell.Why(name); known {
-			r.out.Reached.Why = append(r.out.Reached.Why, why)
-		}
-	}
+	r.out.Reached = reachedBy(r.cell, c.Commit, o.Seconds)
 	return true, nil
 }
 
-// learn notes which jobs and machines the cell has.
-func (r *replay) learn() {
-	for name := range r.cell.State().Jobs {
-		r.out.known[name.Short()] = true
+// declares returns what a commit declares, as the cell takes it that has the one before.
+func (r *replayOf) declares(ctx context.Context, commit string) (*compiledRepo, schema.Compiled, error) {
+	compiled, err := r.compile(ctx, commit)
+	if err != nil {
+		return nil, schema.Compiled{}, fmt.Errorf("commit %s: %w", short(commit), err)
 	}
-	for name := range r.cell.State().Machines {
-		r.out.known[name] = true
+	next := r.redactor.Commit(compiled.compiled)
+	next.Commit = commit
+	next.Trailers, err = r.repo.Trailers(ctx, r.last, commit)
+	r.last = commit
+	return compiled, next, err
+}
+
+// reachedBy returns where a cell has stopped, so long after a commit.
+func reachedBy(cell *plan.Cell, commit string, after float64) *reachedCondition {
+	stop := cell.Breakpoint()
+	out := &reachedCondition{Condition: stop.Condition, Commit: commit, Seconds: after, Names: stop.Names, Why: []status.Explanation{}}
+	for _, name := range stop.Names[:min(len(stop.Names), maxExplained)] {
+		if why, known := cell.Why(name); known {
+			out.Why = append(out.Why, why)
+		}
 	}
+	return out
 }
 
 func (f *replayFlags) printReplay(std stdio, r *replayed) error {
@@ -323,22 +358,32 @@ func (f *replayFlags) printReplay(std stdio, r *replayed) error {
 		line("%s", screen.PlanHead(c.Outcome))
 	}
 	b.WriteString("\n")
-	switch at := r.Reached; {
+	if len(f.conditions) == 0 {
+		line("%s replayed", schema.Count(len(r.Commits), "commit"))
+	}
+	return f.printReached(std, &b, r.Reached)
+}
+
+// printReached writes what is in b, and where a replay with conditions has stopped.
+func (f *replayFlags) printReached(std stdio, b *strings.Builder, at *reachedCondition) error {
+	text := ""
+	switch {
 	case at != nil:
-		line("reached: %s, after %s of commit %s: %s", at.Condition, seconds(at.Seconds), short(at.Commit), screen.Names(at.Names, maxExplained))
+		text = fmt.Sprintf("reached: %s, after %s of commit %s: %s", at.Condition, seconds(at.Seconds), short(at.Commit), screen.Names(at.Names, maxExplained))
 	case len(f.conditions) > 0:
 		texts := make([]string, 0, len(f.conditions))
 		for i := range f.conditions {
 			texts = append(texts, f.conditions[i].String())
 		}
-		line("not reached: %s", strings.Join(texts, "; "))
-	default:
-		line("%s replayed", schema.Count(len(r.Commits), "commit"))
+		text = "not reached: " + strings.Join(texts, "; ")
+	}
+	if text != "" {
+		b.WriteString(screen.Wrap("", "  ", screen.Printable(text), columns(std.out, false)))
 	}
 	_, err := std.out.Write([]byte(b.String()))
-	if r.Reached != nil {
-		for i := range r.Reached.Why {
-			err = errors.Join(err, printWhy(explainTo{std.out, f.out.value}, &r.Reached.Why[i]))
+	if at != nil {
+		for i := range at.Why {
+			err = errors.Join(err, printWhy(explainTo{std.out, f.out.value}, &at.Why[i]))
 		}
 	}
 	return err

@@ -40,7 +40,8 @@ That takes at most 5 s and never changes the verdict; --offline leaves it out. R
 that want a user get what docker login has stored, as from muster image pin.
 
 What a package was compiled to is remembered in the directory of git, for as long as
-nothing changes that it depends on: the next time only what changed is compiled.
+nothing changes that it depends on: the next time only what changed is compiled. Where
+nothing has changed, and no quota has begun or ended, so is what the check found.
 
 Formats: text is for people, json has stable field names, github prints annotations for
 a GitHub workflow, and sarif (2.1.0) is for code scanning. All but text have the rule of
@@ -85,11 +86,32 @@ func (v *validation) run(ctx context.Context, dir string, when time.Time) (*comp
 	if err != nil {
 		return nil, err
 	}
-	compiler, done, err := validator(dir, v.noCache)
+	var cache *fileCache
+	if !v.noCache {
+		cache = openCache(dir)
+	}
+	c, err := v.check(ctx, cache, dir, tree, when)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	tagHints{v.offline, tagPatience}.fill(ctx, c.diagnostics)
+	return c, nil
+}
+
+// check returns what is wrong with a tree, if it can as an earlier check has found it;
+// cache may be nil.
+func (v *validation) check(ctx context.Context, cache *fileCache, dir string, tree schema.Tree, when time.Time) (*compiledRepo, error) {
+	key := v.key(dir, tree)
+	if cache != nil {
+		if f := remembered(cache, key, when); f != nil {
+			return &compiledRepo{dir: dir, tree: tree, diagnostics: f.Diagnostics, sums: f.Sums}, nil
+		}
+		defer cache.prune(cacheBytes)
+	}
+	compiler, err := newCompiler(cache)
+	if err != nil {
+		return nil, err
+	}
 	c, err := compileTree(ctx, compiler, tree, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 		return reconciler.Check(c, when)
 	})
@@ -100,7 +122,10 @@ func (v *validation) run(ctx context.Context, dir string, when time.Time) (*comp
 	if err := c.beside(ctx, v.rev, compiler, v.tests); err != nil {
 		return nil, err
 	}
-	tagHints{v.offline, tagPatience}.fill(ctx, c.diagnostics)
+	c.sums = c.sum()
+	if f := foundAt(c, when); f != nil && cache != nil {
+		remember(cache, key, f)
+	}
 	return c, nil
 }
 
@@ -157,21 +182,7 @@ func printVerdict(std stdio, format string, p screen.Painter, c *compiledRepo) e
 			fmt.Fprintln(std.out)
 		}
 		if errs == 0 {
-			jobs := schema.Count(len(c.objects.Jobs), "job")
-			if n := len(c.objects.AllocSets); n > 0 {
-				jobs += ", " + schema.Count(n, "alloc set")
-			}
-			tenants := schema.Count(len(c.objects.Tenants), "tenant")
-			if n := policies(c.compiled); n == 1 {
-				tenants += ", 1 policy"
-			} else if n > 1 {
-				tenants += fmt.Sprintf(", %d policies", n)
-			}
-			if c.tests > 0 {
-				tenants += ", " + schema.Count(c.tests, "test")
-			}
-			_, err = fmt.Fprintf(std.out, "%s %s, %s, %s, %s\n", p.Paint(screen.Green, "valid:"), jobs,
-				schema.Count(len(c.objects.Quotas), "quota"), tenants, schema.Count(warnings, "warning"))
+			_, err = fmt.Fprintf(std.out, "%s %s, %s\n", p.Paint(screen.Green, "valid:"), c.sums.text(), schema.Count(warnings, "warning"))
 		} else {
 			_, err = fmt.Fprintf(std.out, "%s %s in %s, %s\n", p.Paint(screen.Red, "invalid:"), schema.Count(errs, "error"),
 				schema.Count(filesWithErrors(c.diagnostics), "file"), schema.Count(warnings, "warning"))
@@ -217,6 +228,7 @@ type compiledRepo struct {
 	objects     schema.Objects
 	diagnostics []schema.Diagnostic
 	tests       int // that were run
+	sums        sums
 }
 
 // beside adds what is found beside the data: tests that fail, and warnings of what is not
@@ -262,15 +274,6 @@ func newCompiler(cache *fileCache) (*compile.Compiler, error) {
 		cfg.Store = cache
 	}
 	return compile.New(cfg), nil
-}
-
-// validator returns a compiler with the cache of a repository, or without.
-func validator(dir string, noCache bool) (*compile.Compiler, func(), error) {
-	if noCache {
-		c, err := newCompiler(nil)
-		return c, func() {}, err
-	}
-	return withCache(dir)
 }
 
 // withCache returns a compiler that knows what earlier commands have compiled of the

@@ -221,7 +221,11 @@ simulated machines.`,
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.simulate(cmd.Context(), std, args, func(c *plan.Cell, names []string) error {
-				if unknown := c.Lose(names); len(unknown) > 0 {
+				unknown, err := c.Lose(names)
+				if err != nil {
+					return err
+				}
+				if len(unknown) > 0 {
 					return fmt.Errorf("cell %s has no machine that is up and called %s", c.Status().Cell, strings.Join(unknown, ", "))
 				}
 				return nil

@@ -81,9 +81,10 @@ func (c *Container) mountLayers(users *os.File) error {
 // the users of a disk's files does so for those in memory.
 func (c *Container) makeBase() error {
 	uid, gid := c.Users.Of(0), c.Groups.Of(0)
+	defer unix.Umask(unix.Umask(0)) // of this thread alone, as its mount namespace
 	for _, dir := range append([]Directory{{Mode: 0o755}}, c.Base...) {
 		name := filepath.Join(baseLayer, dir.Path)
-		if err := errors.Join(os.Mkdir(name, 0o755), os.Chmod(name, dir.Mode), os.Chown(name, c.Users.Of(dir.UID), c.Groups.Of(dir.GID))); err != nil {
+		if err := errors.Join(os.Mkdir(name, dir.Mode), os.Chown(name, c.Users.Of(dir.UID), c.Groups.Of(dir.GID))); err != nil {
 			return err
 		}
 	}

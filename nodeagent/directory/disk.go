@@ -14,16 +14,22 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// DefaultSaveEvery is how long a change waits until it is on disk, at the most: as long as a
-// restarted agent may be behind while it finds no master. During a rollout of a large cell all shards
-// change all the time, and each has 200 KB at 100,000 tasks.
-const DefaultSaveEvery = 15 * time.Second
+const (
+	// DefaultSaveEvery is how long a change waits until it is on disk, at the most: as long as a
+	// restarted agent may be behind while it finds no master. During a rollout of a large cell all shards
+	// change all the time, and each has 200 KB at 100,000 tasks.
+	DefaultSaveEvery = 15 * time.Second
+	// saveShare is which part of the time may pass with writing, so that a change of a small cell is on disk
+	// in a moment. saveSoon is what a change waits at least: others come with it.
+	saveShare = 50
+	saveSoon  = 100 * time.Millisecond
+)
 
 // Config is where a directory is on disk.
 type Config struct {
 	Cell string
 	Dir  string // of the files; made when there is something to write
-	// SaveEvery is the time between writes; 0 is DefaultSaveEvery.
+	// SaveEvery is how long a change waits until it is written, at the most; 0 is DefaultSaveEvery.
 	SaveEvery time.Duration
 	// Damaged, if set, is called for files that were damaged.
 	Damaged func(durable.Damage)
@@ -76,11 +82,12 @@ func (k *disk) id(shard int) string {
 // Run writes what changes to the disk of a directory that was opened until ctx ends, and then what is left to write. It returns nil: a disk that
 // refuses is tried again, and what is not on it comes from the next master.
 func (d *Directory) Run(ctx context.Context) error {
+	took := time.Duration(0) // the last time
 	for ended := false; !ended; {
 		select {
 		case <-ctx.Done():
 		case <-d.changed:
-			wait := time.NewTimer(d.disk.SaveEvery)
+			wait := time.NewTimer(pause(took, d.disk.SaveEvery))
 			select {
 			case <-ctx.Done():
 			case <-wait.C:
@@ -88,19 +95,26 @@ func (d *Directory) Run(ctx context.Context) error {
 			wait.Stop()
 		}
 		ended = ctx.Err() != nil
-		d.trySave()
+		began := time.Now()
+		failed := !d.trySave()
+		if took = time.Since(began); failed {
+			took = d.disk.SaveEvery
+		}
 	}
 	return nil
 }
 
-// trySave is save, which is tried again later if it fails.
-func (d *Directory) trySave() {
+// pause returns how long a change waits that comes after the last write, which took so long.
+func pause(took, most time.Duration) time.Duration { return min(most, max(saveSoon, saveShare*took)) }
+
+// trySave is save, which is tried again later if it fails. It reports whether it did not.
+func (d *Directory) trySave() bool {
 	err := d.save()
-	if err == nil {
-		return
+	if err != nil {
+		d.disk.Log.Warn("what is known of the cell is not on disk", "error", err)
+		d.wake()
 	}
-	d.disk.Log.Warn("what is known of the cell is not on disk", "error", err)
-	d.wake()
+	return err == nil
 }
 
 // save writes the shards that have changed.

@@ -124,37 +124,55 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestSaveEvery counts when which files are written.
-func TestSaveEvery(t *testing.T) {
+// TestSavedSoon counts when which files are written.
+func TestSavedSoon(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, directory.Config{Dir: dir, SaveEvery: 5 * time.Second})
+		s := open(t, directory.Config{Dir: dir})
 		stop := run(t, s)
-		s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", true), job("b", true)}}, func() {})
-		time.Sleep(4900 * time.Millisecond)
-		if n := len(files(t, dir)); n != 0 {
-			t.Errorf("%d files before their time", n)
-		}
-		time.Sleep(200 * time.Millisecond)
-		synctest.Wait()
-		before := files(t, dir)
-		if len(before) != 2 {
-			t.Errorf("%d files, want 2", len(before))
-		}
-		s.Apply(schema.DirectoryChange{Set: []schema.DirectoryEntry{job("a", false), job("b", true)}}, func() {})
-		time.Sleep(5100 * time.Millisecond)
-		synctest.Wait()
-		differ := 0
-		for name, b := range files(t, dir) {
-			if before[name] != b {
-				differ++
+		before := map[string]string{}
+		for i, step := range []struct {
+			set  []schema.DirectoryEntry
+			want int
+		}{
+			{[]schema.DirectoryEntry{job("a", true), job("b", true)}, 2},
+			{[]schema.DirectoryEntry{job("a", false), job("b", true)}, 1},
+		} {
+			s.Apply(schema.DirectoryChange{Set: step.set}, func() {})
+			time.Sleep(90 * time.Millisecond)
+			if diff := cmp.Diff(before, files(t, dir)); diff != "" {
+				t.Errorf("step %d: written before its time (-before +after)\n%s", i, diff)
 			}
-		}
-		if differ != 1 {
-			t.Errorf("%d files were written, want that of a", differ)
+			time.Sleep(20 * time.Millisecond) // the clock of the test stands still while files are written
+			synctest.Wait()
+			differ, is := 0, files(t, dir)
+			for name, b := range is {
+				if before[name] != b {
+					differ++
+				}
+			}
+			if differ != step.want {
+				t.Errorf("step %d: %d files were written, want %d", i, differ, step.want)
+			}
+			before = is
 		}
 		stop()
 	})
+}
+
+// TestPause: what takes long to write waits longer, and never longer than it may.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ took, most, want time.Duration }{
+		{0, directory.DefaultSaveEvery, 100 * time.Millisecond},
+		{10 * time.Millisecond, directory.DefaultSaveEvery, 500 * time.Millisecond},
+		{time.Second, directory.DefaultSaveEvery, directory.DefaultSaveEvery},
+		{0, time.Millisecond, time.Millisecond},
+	} {
+		if is := directory.Pause(tt.took, tt.most); is != tt.want {
+			t.Errorf("after %v a change waits for %v, want %v", tt.took, is, tt.want)
+		}
+	}
 }
 
 // TestFollowersWait: what is on disk is followed with the first change of a master, though it says nothing new.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 )
@@ -27,6 +29,8 @@ type Cgroups struct {
 	cores  cores
 	disk   string // the numbers of the state directory's disk, "" for none
 	closed []int  // ports
+	// noPorts are the rules for those of tasks that have no ports: the kernel checks them once.
+	noPorts []*ebpf.Program
 
 	mu   sync.Mutex      // guards what follows
 	held map[string]bool // directories that have held tasks' cgroups
@@ -199,6 +203,9 @@ func (c *Cgroups) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := removeGroups(slices.Collect(maps.Keys(c.held)))
+	for _, p := range c.noPorts {
+		err = errors.Join(err, p.Close())
+	}
 	if c.groups != nil {
 		err = errors.Join(err, c.groups.close())
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -23,6 +22,7 @@ type legacy struct {
 	subsystems []cgroup1.Subsystem
 	parents    []string // the group's directory in each of their hierarchies
 	unified    string   // directory of the group in the v2 tree, "" without
+	swap       bool     // the kernel counts what is swapped out
 	has        map[string]bool
 }
 
@@ -58,6 +58,8 @@ func newLegacy(parent, name string, hybrid bool) (*legacy, error) {
 	if d := g.memoryDir(); d != "" {
 		_, err := os.Stat(filepath.Join(filepath.Dir(d), socketLimit))
 		g.has[socketController] = err == nil
+		_, err = os.Stat(filepath.Join(d, swapLimit))
+		g.swap = err == nil
 	}
 	if hybrid {
 		if err := g.findUnified(parent); err != nil && refused == nil {
@@ -132,44 +134,44 @@ func (g *legacy) dirs(name string) []string {
 
 func (g *legacy) make(name string, limits *specs.LinuxResources) error {
 	limits = g.only(limits)
-	if d := g.memoryDir(); d != "" {
-		if _, err := os.Stat(filepath.Join(d, "memory.memsw.limit_in_bytes")); err == nil {
-			limits = withoutSwap(limits)
+	if g.swap {
+		limits = withoutSwap(limits)
+	}
+	for i, s := range g.subsystems {
+		dir := filepath.Join(g.parents[i], name)
+		if s.Name() == cgroup1.Cpuset {
+			if err := g.inherit(name, s, limits); err != nil {
+				return err
+			}
+		} else if err := makeIn(dir, s.Name(), limits); err != nil {
+			return err
 		}
-	}
-	made, err := g.inherit(name, limits.CPU)
-	if err != nil {
-		return err
-	}
-	path := func(n cgroup1.Name) (string, error) { return g.path(n, name) }
-	rest := func() ([]cgroup1.Subsystem, error) {
-		return slices.DeleteFunc(slices.Clone(g.subsystems), func(s cgroup1.Subsystem) bool { return made && s.Name() == cgroup1.Cpuset }), nil
-	}
-	if _, err := cgroup1.New(path, limits, cgroup1.WithHierarchy(rest)); err != nil {
-		return err
 	}
 	if g.unified == "" {
 		return nil
 	}
-	return os.MkdirAll(filepath.Join(g.unified, name), 0o755)
+	return makeIn(filepath.Join(g.unified, name), "", limits)
 }
 
 // inheritFile says of a group that those made in it begin with its cores, and with its memory nodes.
 const inheritFile = "cgroup.clone_children"
 
-// inherit makes the group name in the hierarchy of cpusets, with the cores of the one around it unless
-// limits name others, and reports whether it has. The kernel copies them where it was asked to; else that is left to
+// inherit makes the group name in the hierarchy of cpusets, which s is, with the cores of the one around it unless
+// limits name others. The kernel copies them where it was asked to; else that is left to
 // the library, which reads and writes those of each group above, twenty files in all, and
 // the next one will be copied.
-func (g *legacy) inherit(name string, limits *specs.LinuxCPU) (bool, error) {
-	i := slices.IndexFunc(g.subsystems, func(s cgroup1.Subsystem) bool { return s.Name() == cgroup1.Cpuset })
-	if i < 0 || !inherits(filepath.Join(g.parents[i], name)) {
-		return false, nil
+func (g *legacy) inherit(name string, s cgroup1.Subsystem, limits *specs.LinuxResources) error {
+	dir := filepath.Join(g.parentOf(cgroup1.Cpuset), name)
+	switch {
+	case !inherits(dir):
+		path := func(n cgroup1.Name) (string, error) { return g.path(n, name) }
+		one := func() ([]cgroup1.Subsystem, error) { return []cgroup1.Subsystem{s}, nil }
+		_, err := cgroup1.New(path, limits, cgroup1.WithHierarchy(one))
+		return err
+	case limits.CPU == nil || limits.CPU.Cpus == "":
+		return nil
 	}
-	if limits == nil || limits.Cpus == "" {
-		return true, nil
-	}
-	return true, os.WriteFile(filepath.Join(g.parents[i], name, cpusetFile), []byte(limits.Cpus), 0)
+	return os.WriteFile(filepath.Join(dir, cpusetFile), []byte(limits.CPU.Cpus), 0)
 }
 
 // inherits makes the group dir, and reports whether the kernel has copied what the one around it has; it
@@ -199,8 +201,8 @@ func (g *legacy) update(name string, limits *specs.LinuxResources) error {
 	}
 	dir := filepath.Join(g.memoryDir(), name)
 	swap := &specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: limits.Memory.Limit}}
-	if _, err := os.Stat(filepath.Join(dir, "memory.memsw.limit_in_bytes")); err != nil {
-		return c.Update(limits) // the kernel does not count what is swapped out
+	if !g.swap {
+		return c.Update(limits)
 	}
 	// The limit on memory is never above that on memory and swap.
 	b, err := os.ReadFile(filepath.Join(dir, "memory.limit_in_bytes"))
@@ -234,6 +236,9 @@ func (g *legacy) only(limits *specs.LinuxResources) *specs.LinuxResources {
 // the kernel has a bound for at all (tcp_mem, udp_mem), whatever its name. As long
 // as nothing is written to it, nothing is counted.
 const socketLimit = "memory.kmem.tcp.limit_in_bytes"
+
+// swapLimit bounds memory and swap together, where the kernel counts what is swapped out.
+const swapLimit = "memory.memsw.limit_in_bytes"
 
 // memoryDir returns the group's directory in the memory controller's hierarchy,
 // "" without one.

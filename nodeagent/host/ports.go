@@ -64,18 +64,42 @@ func bindRule(ports schema.Ports) asm.Instructions {
 // attachRule has the kernel run a rule for what sockets that are made in the cgroup
 // of dir do. It stays for as long as the cgroup does, whoever has attached it.
 func attachRule(dir string, rule asm.Instructions, on ...ebpf.AttachType) error {
+	programs, err := loadRule(rule, on...)
+	if err != nil {
+		return err
+	}
+	err = attach(dir, programs, on...)
+	for _, p := range programs {
+		err = errors.Join(err, p.Close())
+	}
+	return err
+}
+
+// loadRule has the kernel check a rule, for each of on.
+func loadRule(rule asm.Instructions, on ...ebpf.AttachType) ([]*ebpf.Program, error) {
+	var programs []*ebpf.Program
+	for _, at := range on {
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "muster", Type: ebpf.CGroupSockAddr, AttachType: at, Instructions: rule, License: "MIT"})
+		if err != nil {
+			for _, p := range programs {
+				err = errors.Join(err, p.Close())
+			}
+			return nil, fmt.Errorf("rule for sockets: %w", err)
+		}
+		programs = append(programs, p)
+	}
+	return programs, nil
+}
+
+// attach is attachRule of what is loaded.
+func attach(dir string, programs []*ebpf.Program, on ...ebpf.AttachType) error {
 	group, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	defer group.Close()
-	for _, at := range on {
-		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "muster", Type: ebpf.CGroupSockAddr, AttachType: at, Instructions: rule, License: "MIT"})
-		if err != nil {
-			return fmt.Errorf("rule for sockets: %w", err)
-		}
-		err = link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(group.Fd()), Program: p, Attach: at, Flags: allowMulti})
-		if err := errors.Join(err, p.Close()); err != nil {
+	for i, at := range on {
+		if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(group.Fd()), Program: programs[i], Attach: at, Flags: allowMulti}); err != nil {
 			return fmt.Errorf("rule for sockets: %w", err)
 		}
 	}
@@ -91,7 +115,12 @@ func (c *Cgroups) GuardPorts(name string, a *schema.Assignment) error {
 	if !c.Has(portRules) || a.OwnNetwork || i != nil && i.Network == schema.NoNetwork {
 		return nil // all ports of a network of its own are its own
 	}
-	err := attachRule(dir, bindRule(a.Ports), binds...)
+	var err error
+	if len(a.Ports) == 0 {
+		err = attach(dir, c.noPorts, binds...)
+	} else {
+		err = attachRule(dir, bindRule(a.Ports), binds...)
+	}
 	if err == nil && i != nil && i.Require && len(c.closed) > 0 {
 		err = attachRule(dir, connectRule(c.closed), connects...)
 	}
@@ -125,5 +154,12 @@ func (c *Cgroups) tryPortRules() error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	return errors.Join(attachRule(dir, bindRule(nil), binds...), attachRule(dir, connectRule([]int{1}), connects...), os.Remove(dir))
+	noPorts, err := loadRule(bindRule(nil), binds...)
+	if err == nil {
+		err = attach(dir, noPorts, binds...)
+	}
+	if err = errors.Join(err, attachRule(dir, connectRule([]int{1}), connects...), os.Remove(dir)); err == nil {
+		c.noPorts = noPorts
+	}
+	return err
 }

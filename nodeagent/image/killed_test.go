@@ -26,14 +26,15 @@ type interrupted struct {
 	at   string                       // of the store
 }
 
-func newInterrupted(t *testing.T, at string) *interrupted {
+func newInterrupted(t *testing.T, at string, more ...[]byte) *interrupted {
 	t.Helper()
 	g := newRegistry(t)
 	var many []file
 	for i := range 200 {
 		many = append(many, reg(fmt.Sprintf("d/%d", i), strings.Repeat(fmt.Sprint(i), 1000)))
 	}
-	b := g.image(t, gzipped, tarOf(t, append(many, dir("d"))...), tarOf(t, reg("d/x", "implicit"), reg(".wh.y", "")), tarOf(t, many[:50]...))
+	layers := append([][]byte{tarOf(t, append(many, dir("d"))...), tarOf(t, reg("d/x", "implicit"), reg(".wh.y", "")), tarOf(t, many[:50]...)}, more...)
+	b := g.image(t, gzipped, layers...)
 	p := &interrupted{t: t, g: g, b: b, want: map[string]map[string]string{}, at: at}
 	img, err := newStore(t, g, nil).Ensure(t.Context(), b.ref)
 	if err != nil {
@@ -85,21 +86,49 @@ func (p *interrupted) check() (layers int) {
 		}
 	}
 	for d, k := range s.images {
-		if d != p.b.sum() || len(k.record.Layers) != 3 {
+		if d != p.b.sum() || len(k.record.Layers) != len(p.want) {
 			p.t.Errorf("image %+v", k.record)
 		}
 	}
 	return layers
 }
 
-// finish pulls the image.
-func (p *interrupted) finish(layers int) {
+// finish pulls the image, of which layers that are there are not asked for.
+func (p *interrupted) finish() Image {
+	p.t.Helper()
+	s := p.open()
+	lacking, before := len(p.want)-len(s.layers), p.asked()
+	if _, ok := s.Find(p.b.ref); ok {
+		lacking = 0
+	}
+	img, err := s.Ensure(p.t.Context(), p.b.ref)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if n := p.asked() - before; n != lacking {
+		p.t.Errorf("%d layers were asked for, want the %d that were not there", n, lacking)
+	}
+	for _, l := range img.Layers {
+		if d := cmp.Diff(p.want[filepath.Base(filepath.Dir(l))], look(p.t, l)); d != "" {
+			p.t.Fatalf("layer %s is not whole (-want +got):\n%s", l, d)
+		}
+	}
+	return img
+}
+
+// asked counts how often layers were asked for.
+func (p *interrupted) asked() (n int) {
+	for _, l := range p.b.layers {
+		n += p.g.asked(l.String())
+	}
+	return n
+}
+
+// some errs if there never was a layer.
+func (p *interrupted) some(layers int) {
 	p.t.Helper()
 	if layers == 0 {
 		p.t.Error("no process had come as far as one layer: nothing was tested")
-	}
-	if _, err := p.open().Ensure(p.t.Context(), p.b.ref); err != nil {
-		p.t.Error(err)
 	}
 }
 
@@ -114,7 +143,8 @@ func TestKilled(t *testing.T) {
 		p.pull(time.Duration(i*i*3)*time.Millisecond, func(child *os.Process) { _ = child.Kill() })
 		found += p.check()
 	}
-	p.finish(found)
+	p.some(found)
+	p.finish()
 }
 
 // ext4Shutdown is EXT4_IOC_SHUTDOWN of the kernel, and noFlush says that what has not been written
@@ -139,15 +169,23 @@ func TestPowerLost(t *testing.T) {
 		losePower(t)
 		return
 	}
-	// A disk that others have mounted, too, is not started again.
-	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPowerLost$", "-test.v")
-	c.Env, c.SysProcAttr = append(os.Environ(), aloneEnv+"=1"), &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	alone(t, aloneEnv)
+}
+
+// alone runs a test again in a process that has its mounts for itself, with a variable set that says
+// so: a disk that others have mounted, too, is not started again.
+func alone(t *testing.T, env string, flags ...string) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), os.Args[0], append([]string{"-test.run=^" + t.Name() + "$", "-test.v"}, flags...)...)
+	c.Env, c.SysProcAttr = append(os.Environ(), env+"=1"), &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	out, err := c.CombinedOutput()
 	switch {
 	case err != nil:
 		t.Errorf("%v\n%s", err, out)
 	case strings.Contains(string(out), "--- SKIP"):
 		t.Skipf("NOT TESTED: %s", out)
+	default:
+		t.Logf("%s", out)
 	}
 }
 
@@ -184,7 +222,8 @@ func losePower(t *testing.T) {
 		found += p.check()
 	}
 	t.Logf("%d layers were found", found)
-	p.finish(found)
+	p.some(found)
+	p.finish()
 }
 
 // stopDisk has nothing more written to a disk.

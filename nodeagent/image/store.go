@@ -283,10 +283,13 @@ func (s *Store) loadImages() error {
 		hex, ok := strings.CutSuffix(e.Name(), recordSuffix)
 		sum := digest.NewDigestFromEncoded(digest.SHA256, hex)
 		var r imageRecord
-		if ok {
-			err = s.docs.Read(name, imageDocument(sum), &r)
+		if !ok { // one that was being written
+			if err := s.bin.Put(name); err != nil {
+				return err
+			}
+			continue
 		}
-		if !ok || err != nil || !s.whole(r) {
+		if err := s.docs.Read(name, imageDocument(sum), &r); err != nil || !s.whole(r) {
 			s.cfg.Log.Warn("the record of an image is damaged, or one of its layers; it is pulled again when it is needed", "file", name)
 			if err := s.bin.Put(name); err != nil {
 				return err

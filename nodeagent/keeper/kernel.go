@@ -122,7 +122,7 @@ func (h *holder) networked(start func() error) error {
 		return fmt.Errorf("network: %w", err)
 	}
 	defer second.Close()
-	if h.relay, err = relay.Open(first, second); err != nil {
+	if h.relay, err = relay.Open(first, second, func(err error) { fmt.Fprintln(os.Stderr, "muster-keeper:", err) }); err != nil {
 		return err
 	}
 	return relay.In(second, start)

@@ -189,7 +189,6 @@ func (h *holder) keep(dir string, err error) int {
 		return status
 	}
 	h.reply(answer{State: state})
-	releaseProgramPages()
 	h.watch()
 	h.sweep()
 	if h.main != 0 && h.mainEnds != nil { // it was killed before it had ended
@@ -327,14 +326,22 @@ func (h *holder) repair() {
 	}
 }
 
+// restsAfter is how long a task has run when its keeper gives back what its start has touched: many
+// tasks may be starting, and what this one needs next are the same pages.
+const restsAfter = time.Second
+
 // watch obeys signals until the task's main process has ended.
 func (h *holder) watch() {
 	signal.Notify(h.ended, unix.SIGCHLD) // not before: of what ends in a start this one waits itself
 	if h.reap(); h.main == 0 {
 		return
 	}
+	rest := time.NewTimer(restsAfter)
+	defer rest.Stop()
 	for {
 		select {
+		case <-rest.C:
+			releaseProgramPages()
 		case <-h.ended:
 			h.reap()
 			if h.main == 0 {

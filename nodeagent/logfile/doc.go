@@ -6,7 +6,7 @@
 // the log's name, a later one that and the number of bytes before it: stdout,
 // stdout.4194304. So a place in a log is a number that means the same for ever,
 // whatever was removed since, and a reader that comes back to it misses nothing
-// and sees nothing twice. Beside each segment lies its index of times.
+// and sees nothing twice. Beside each segment that is written to lies its index of times.
 //
 // A Writer never errs: what the disk does not take it drops and counts, and it
 // says so in the log as soon as there is room. It allocates nothing while all

@@ -45,7 +45,11 @@ func WriteStatus(f *os.File, log int, s Status) error {
 	if len(s.Reason) > statusSize/4 {
 		s.Reason = s.Reason[:statusSize/4]
 	}
-	b, err := json.Marshal(s)
+	b := []byte("{}") // as package json has it, which first finds out what the type looks like
+	var err error
+	if s != (Status{}) {
+		b, err = json.Marshal(s)
+	}
 	if err != nil {
 		return err
 	}

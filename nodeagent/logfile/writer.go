@@ -30,6 +30,7 @@ type Writer struct {
 	starts    []int64 // of the segments there are; the last is written to
 
 	fd, times int   // of the last segment; -1: none
+	indexes   bool  // times is made, or could not be
 	size      int64 // of the last segment
 	indexed   int64 // bytes of its index
 	stamped   time.Time
@@ -189,8 +190,16 @@ func (w *Writer) fit(p []byte) int {
 // the disk does not take.
 func (w *Writer) note() {
 	now := time.Now()
-	if now.Sub(w.stamped) < stampEvery || w.times < 0 {
+	if now.Sub(w.stamped) < stampEvery || w.times < 0 && w.indexes {
 		return
+	}
+	if !w.indexes { // only now: most tasks write nothing to one of their outputs
+		w.indexes = true
+		var err error
+		if w.times, err = create(segmentPath(w.dir, w.name, w.starts[len(w.starts)-1]) + timesSuffix); err != nil {
+			w.times = -1
+			return
+		}
 	}
 	stamp{now, w.starts[len(w.starts)-1] + w.size}.encode(&w.stamp)
 	if n, err := unix.Write(w.times, w.stamp[:]); err == nil && n == stampSize {
@@ -222,10 +231,7 @@ func (w *Writer) open(start int64) error {
 		return err
 	}
 	w.release()
-	w.fd, w.size, w.indexed, w.stamped = fd, 0, 0, time.Time{}
-	if w.times, err = create(path + timesSuffix); err != nil {
-		w.times = -1
-	}
+	w.fd, w.size, w.indexed, w.stamped, w.indexes = fd, 0, 0, time.Time{}, false
 	w.starts = append(w.starts, start)
 	return nil
 }

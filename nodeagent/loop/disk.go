@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/nodeagent/spread"
 	"github.com/musterhq/muster/nodeagent/trash"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
@@ -144,7 +145,11 @@ func (d *disk) writeAssignment(a *schema.Assignment) error {
 	dir := d.dir(a.Task, a.Generation)
 	var err error
 	for range 3 { // remove may take an empty parent away in between
-		if err = d.makeDir(dir); !errors.Is(err, fs.ErrNotExist) {
+		if err = d.makeDir(filepath.Dir(dir)); err == nil {
+			spread.Apart(filepath.Dir(dir))
+			err = d.makeDir(dir)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}

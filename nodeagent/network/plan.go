@@ -127,22 +127,27 @@ func host(subnet netip.Prefix, number int) netip.Addr {
 }
 
 // pick returns addresses that nobody has, one of each subnet, and where to look next: who has
-// just left has its own for as long as there are others. It errs when there are none.
+// just left has its own for as long as there are others. The first one is given last: it is the gateway of plugins of
+// CNI, of which the cell may come to have some while tasks run. It errs when there are none.
 func pick(subnets []netip.Prefix, used func(netip.Addr) bool, from int) (addresses []netip.Addr, next int, err error) {
 	count := maxHosts
 	for _, s := range subnets {
 		count = min(count, hosts(s))
 	}
 	for i := range count {
-		at := (from + i) % count
+		number, after := firstHost, from
+		if others := count - 1; i < others {
+			at := (from + i) % others
+			number, after = firstHost+1+at, at+1
+		}
 		addresses = addresses[:0]
 		for _, s := range subnets {
-			if a := host(s, firstHost+at); !used(a) {
+			if a := host(s, number); !used(a) {
 				addresses = append(addresses, a)
 			}
 		}
 		if len(addresses) == len(subnets) && len(subnets) > 0 {
-			return addresses, at + 1, nil
+			return addresses, after, nil
 		}
 	}
 	return nil, from, fmt.Errorf("all %d addresses of this machine's subnet (%s) are in use", count, join(subnets))

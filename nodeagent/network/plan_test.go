@@ -39,7 +39,7 @@ func TestNames(t *testing.T) {
 }
 
 // TestPick: no address is given twice, none is the subnet's or the machine's, and each is
-// given before there is none.
+// given before there is none, the one for plugins last.
 func TestPick(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -68,6 +68,9 @@ func TestPick(t *testing.T) {
 			for i, a := range got {
 				if used[a] || !subnets[i].Contains(a) || a == subnets[i].Addr() || a == Gateway(subnets[i]) || subnets[i].Addr().Is4() && !subnets[i].Contains(a.Next()) {
 					t.Fatalf("%s of %s", a, subnets[i])
+				}
+				if plugins := Gateway(subnets[i]).Next(); a == plugins && len(held) != hosts(subnets[0])-1 {
+					t.Fatalf("%s, which plugins may need as their gateway, with %d in use", a, len(held))
 				}
 				used[a] = true
 			}

@@ -20,34 +20,61 @@ const (
 )
 
 // Relay is one, for as long as it is not closed and its process lives.
-type Relay struct{ rules socket }
+type Relay struct {
+	rules, first, second socket   // the first two are of the first namespace
+	watch                *os.File // likewise
+	done                 chan struct{}
+
+	// Of the goroutine that follows what changes.
+	is      link   // the interface that is stood for, as it was seen last; zero: it is gone
+	pair    link   // its end in the first namespace
+	inner   int32  // the number of the other end
+	started uint32 // the MTU that the second namespace was made with
+}
 
 // Open makes a relay between two network namespaces, which are files that hold them. The second has only lo, which it
-// brings up; the first has an interface eth0. A pair that an earlier one has left is replaced.
-func Open(first, second *os.File) (*Relay, error) {
-	var of [3]socket
+// brings up; the first has an interface eth0, which may be made anew, and have another MTU, later. A pair that an
+// earlier one has left is replaced. report is called, by another goroutine, with what cannot be followed.
+func Open(first, second *os.File, report func(error)) (*Relay, error) {
+	none := socket{-1}
+	r := &Relay{rules: none, first: none, second: none, done: make(chan struct{})}
 	err := In(first, func() (err error) {
-		var errs [2]error
-		of[0], errs[0] = open(unix.NETLINK_ROUTE)
-		of[1], errs[1] = open(unix.NETLINK_NETFILTER)
+		var errs [3]error
+		r.first, errs[0] = open(unix.NETLINK_ROUTE)
+		r.rules, errs[1] = open(unix.NETLINK_NETFILTER)
+		r.watch, errs[2] = watchLinks()
 		return errors.Join(errs[:]...)
 	})
 	err = errors.Join(err, In(second, func() (err error) {
-		of[2], err = open(unix.NETLINK_ROUTE)
+		r.second, err = open(unix.NETLINK_ROUTE)
 		return err
 	}))
 	if err == nil {
-		err = join(of[0], of[1], of[2], second)
+		err = r.join(second)
 	}
-	_, _ = of[0].close(), of[2].close() // nothing is written by it any more
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("relay of a task's network: %w", err), of[1].close())
+		return nil, errors.Join(fmt.Errorf("relay of a task's network: %w", err), r.release())
 	}
-	return &Relay{of[1]}, nil
+	go r.follow(report)
+	return r, nil
 }
 
 // Close ends it. The pair stays for as long as the second namespace.
-func (r *Relay) Close() error { return r.rules.close() }
+func (r *Relay) Close() error {
+	err := r.watch.Close()
+	<-r.done
+	r.watch = nil
+	return errors.Join(err, r.release())
+}
+
+// release closes what it has.
+func (r *Relay) release() error {
+	err := errors.Join(r.rules.close(), r.first.close(), r.second.close())
+	if r.watch != nil {
+		err = errors.Join(err, r.watch.Close())
+	}
+	return err
+}
 
 // In calls do in a network namespace, in which the children of do are.
 func In(namespace *os.File, do func() error) error {
@@ -81,6 +108,9 @@ func linkHead(index int32, flags uint32) []byte {
 	return b
 }
 
+// errNoInterface is the error of link for one that is not there.
+var errNoInterface = errors.New("there is no such interface")
+
 // link finds an interface.
 func (s socket) link(name string) (l link, err error) {
 	err = s.dump(request{name: "list interfaces", kind: unix.RTM_GETLINK, head: linkHead(0, 0)}, func(body []byte) {
@@ -92,7 +122,7 @@ func (s socket) link(name string) (l link, err error) {
 		}
 	})
 	if err == nil && l.index == 0 {
-		err = fmt.Errorf("there is no interface %s", name)
+		err = fmt.Errorf("%s: %w", name, errNoInterface)
 	}
 	return l, err
 }
@@ -117,7 +147,8 @@ func up(name string, index int32) request {
 const loIndex = 1
 
 // join makes the pair, has its inner end be as the outer interface is, and has packets go over it.
-func join(first, rules, second socket, namespace *os.File) error {
+func (r *Relay) join(namespace *os.File) error {
+	first, second := r.first, r.second
 	is, err := first.link(outer)
 	if err != nil {
 		return err
@@ -153,7 +184,8 @@ func join(first, rules, second socket, namespace *os.File) error {
 	if err := first.do(noAddress(middle.index), up(between, middle.index)); err != nil {
 		return err
 	}
-	return redirect(rules, is.index, middle.index)
+	r.is, r.pair, r.inner, r.started = is, middle, its.index, is.mtu
+	return redirect(r.rules, is.index, middle.index, 0)
 }
 
 // pick returns those attributes that there are.
@@ -247,7 +279,7 @@ func Try() error {
 		return err
 	}
 	defer second.Close()
-	r, err := Open(first, second)
+	r, err := Open(first, second, func(error) {})
 	if err != nil {
 		return err
 	}

@@ -236,7 +236,11 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 	files := slices.Clone(k.Empty)
 	k.Empty = append(k.Empty, own.empty...)
 	if x.runtime.kernel {
-		return k, plan{dir: x.dir, program: c.cfg.Keeper, mounts: c.mounts(x, files), own: own.mounts, limits: x.limits, kept: capability.Linux(capability.Root(&x.task))}.complete(k)
+		kept, err := x.keptByKernel()
+		if err != nil {
+			return nil, nodeagent.TaskError(err)
+		}
+		return k, plan{dir: x.dir, program: c.cfg.Keeper, mounts: c.mounts(x, files), own: own.mounts, limits: x.limits, kept: kept}.complete(k)
 	}
 	env := []string{"HOME=/"} // else the runtime looks it up in the image, and waits there for who writes to a fifo
 	config := &specs.Spec{
@@ -357,6 +361,7 @@ func (c *containers) contain(x *container, a *schema.Assignment, spec *keeper.Sp
 			return nodeagent.TaskError(err)
 		}
 		x.limits, spec.Rlimits, spec.Filter, spec.Scoped = spec.Rlimits, &keeper.Rlimits{}, nil, false // no core file of the kernel, either
+		spec.Capabilities = 0                                                                          // they are of its kernel
 	}
 	if !t.Container.ReadOnly {
 		x.writable = x.places.Layer

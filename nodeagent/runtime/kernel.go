@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/bundle"
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/runtime/capability"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -27,11 +29,37 @@ func kernelRuns(a *schema.Assignment, given []host.Device) error {
 		return errors.New("runsc hands no devices of the machine on: name another runtime")
 	case a.Job.AllocSet != "":
 		return errors.New("runsc shares no memory with the other tasks of an alloc: name another runtime")
-	case a.Job.Task.Capabilities != nil && len(a.Job.Task.Capabilities.Add) > 0:
-		return errors.New("runsc gives no further capabilities: name another runtime")
 	}
 	return nil
 }
+
+// keptByKernel returns the capabilities that a container with a kernel of its own has: they are over
+// that kernel and its network alone, and it hands none on to what another user executes.
+func (x *container) keptByKernel() ([]string, error) {
+	kept := capability.Root(&x.task)
+	if x.task.Capabilities == nil || len(x.task.Capabilities.Add) == 0 {
+		return kept, nil
+	}
+	if x.inside.user != 0 {
+		return nil, errors.New("by runsc, user 0 of the container alone can have capabilities that are added: name that, or another runtime")
+	}
+	network := x.places.network != nil || x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork
+	for _, name := range x.task.Capabilities.Add {
+		switch ofNetwork := slices.Contains(schema.NetworkCapabilities(), name); {
+		case slices.Contains(kept, name):
+			continue
+		case ofNetwork && !network:
+			return nil, fmt.Errorf("by runsc, %s is over a network of the task's own, and this one has its machine's", name)
+		case !ofNetwork && !slices.Contains(schema.ContainerCapabilities(), name):
+			return nil, fmt.Errorf("a container cannot have the capability %s", name)
+		}
+		kept = append(slices.Clip(kept), name)
+	}
+	return kept, nil
+}
+
+// rawSockets is the capability without which runsc, whatever a container has, makes no raw sockets.
+const rawSockets = "NET_RAW"
 
 // plan is what a container with a kernel of its own has.
 type plan struct {
@@ -39,7 +67,7 @@ type plan struct {
 	mounts       []specs.Mount   // those of other runtimes
 	own          []specs.Mount   // what the task has at paths of its own
 	limits       *keeper.Rlimits // of each process
-	kept         []string        // capabilities of user 0
+	kept         []string        // capabilities of user 0, as jobs have them
 }
 
 // complete completes k for a runtime that gives the container a kernel of its own. The
@@ -56,6 +84,10 @@ func (p plan) complete(k *keeper.Container) error {
 		network = string(schema.NoNetwork)
 	}
 	k.Options = append(k.Options, "--network="+network)
+	if slices.Contains(p.kept, rawSockets) {
+		k.Options = append(k.Options, "--net-raw")
+	}
+	kept := capability.Linux(p.kept)
 	mounts := slices.DeleteFunc(p.mounts, func(m specs.Mount) bool {
 		return m.Type != "bind" || strings.HasPrefix(m.Destination, devDir+"/") || m.Destination == sysDir || // it has its own
 			slices.ContainsFunc(p.own, func(o specs.Mount) bool { return o.Destination == m.Destination }) // which one of two it takes is not said
@@ -70,7 +102,7 @@ func (p plan) complete(k *keeper.Container) error {
 		User: specs.User{UID: uint32(k.Users.Inside), GID: uint32(k.Groups.Inside)},
 	}
 	if k.Users.Inside == 0 {
-		process.Capabilities = &specs.LinuxCapabilities{Bounding: p.kept, Effective: p.kept, Permitted: p.kept}
+		process.Capabilities = &specs.LinuxCapabilities{Bounding: kept, Effective: kept, Permitted: kept}
 	}
 	if l := p.limits; l != nil && l.Files > 0 {
 		process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: l.Files, Soft: l.Files}}

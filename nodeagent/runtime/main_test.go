@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/runtime"
+	"github.com/musterhq/muster/nodeagent/spread"
 	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/schema"
 )
@@ -270,6 +271,10 @@ func shell(index int, script string) *schema.Assignment {
 func place(t testing.TB, root string, a *schema.Assignment, n int) string {
 	t.Helper()
 	gen := filepath.Join(root, "tasks", a.Task.Cell, a.Task.User, a.Task.Job, strconv.Itoa(a.Task.Index), strconv.FormatUint(a.Generation, 10))
+	if err := os.MkdirAll(filepath.Dir(gen), 0o711); err != nil {
+		t.Fatal(err)
+	}
+	spread.Apart(filepath.Dir(gen)) // as the loop does
 	if err := os.MkdirAll(gen, 0o711); err != nil {
 		t.Fatal(err)
 	}

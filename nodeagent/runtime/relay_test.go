@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,16 +20,24 @@ type linked struct {
 func newLinked(t *testing.T) *linked {
 	t.Helper()
 	l := &linked{t, newNamespace(t), newNamespace(t)}
-	l.in(l.machine, "ip link add task0 type veth peer name eth0 netns "+filepath.Base(l.task)+`
-		ip link set lo up; ip link set task0 up; ip addr add 10.64.0.1/32 dev task0; ip -6 addr add fd64::1/128 dev task0 nodad`)
-	mac := strings.TrimSpace(l.in(l.machine, "cat /sys/class/net/task0/address"))
-	l.in(l.task, `ip link set lo up; ip link set eth0 mtu 1400 up; ip addr add 10.64.0.2/32 dev eth0; ip -6 addr add fd64::2/128 dev eth0 nodad
-		ip neigh add 169.254.1.1 lladdr `+mac+` dev eth0 nud permanent; ip neigh add fe80::1 lladdr `+mac+` dev eth0 nud permanent
-		ip route add default via 169.254.1.1 dev eth0 onlink src 10.64.0.2; ip -6 route add default via fe80::1 dev eth0 onlink src fd64::2`)
-	mac = strings.TrimSpace(l.in(l.task, "ip -o link show eth0 | sed 's/.*ether \\([^ ]*\\).*/\\1/'"))
-	l.in(l.machine, `ip neigh add 10.64.0.2 lladdr `+mac+` dev task0 nud permanent; ip neigh add fd64::2 lladdr `+mac+` dev task0 nud permanent
-		ip route add 10.64.0.2/32 dev task0; ip -6 route add fd64::2/128 dev task0`)
+	l.in(l.machine, "ip link set lo up")
+	l.in(l.task, "ip link set lo up")
+	l.link(1400)
 	return l
+}
+
+// link makes the link, of an MTU.
+func (l *linked) link(mtu int) {
+	l.t.Helper()
+	const machine, task = "0a:58:0a:40:00:01", "0a:58:0a:40:00:02"
+	size := strconv.Itoa(mtu)
+	l.in(l.machine, "ip link add task0 address "+machine+" mtu "+size+" type veth peer name eth0 address "+task+" mtu "+size+" netns "+filepath.Base(l.task)+`
+		ip link set task0 up; ip addr add 10.64.0.1/32 dev task0; ip -6 addr add fd64::1/128 dev task0 nodad
+		ip neigh add 10.64.0.2 lladdr `+task+` dev task0 nud permanent; ip neigh add fd64::2 lladdr `+task+` dev task0 nud permanent
+		ip route add 10.64.0.2/32 dev task0 advmss 1360; ip -6 route add fd64::2/128 dev task0 advmss 1340`)
+	l.in(l.task, `ip link set eth0 up; ip addr add 10.64.0.2/32 dev eth0; ip -6 addr add fd64::2/128 dev eth0 nodad
+		ip neigh add 169.254.1.1 lladdr `+machine+` dev eth0 nud permanent; ip neigh add fe80::1 lladdr `+machine+` dev eth0 nud permanent
+		ip route add default via 169.254.1.1 dev eth0 onlink src 10.64.0.2; ip -6 route add default via fe80::1 dev eth0 onlink src fd64::2`)
 }
 
 // in runs a script in one of them, which must succeed.
@@ -60,9 +69,48 @@ func (l *linked) serve() {
 	})
 }
 
+// fetch has the machine get a file from the task, by both families.
+func (l *linked) fetch() {
+	l.t.Helper()
+	for _, at := range []string{"10.64.0.2", "fd64::2"} {
+		eventually(l.t, "the file from "+at, func() bool {
+			out, err := l.try(l.machine, `printf 'GET /large HTTP/1.0\r\n\r\n' | busybox nc -w 60 `+at+` 8080 | tr -dc '\0' | wc -c`)
+			return err == nil && out == "3000000\n"
+		})
+	}
+}
+
+// testFollows: the link's MTU becomes less, and the link is lost and made anew with a larger one, as an agent does
+// it. New connections have segments that fit, although the kernel goes by what it has found at its start.
+func (l *linked) testFollows() {
+	l.t.Helper()
+	l.in(l.machine, "ip link set task0 mtu 1300")
+	l.in(l.task, "ip link set eth0 mtu 1300")
+	eventually(l.t, "a limit of 1300 bytes", func() bool {
+		rules := l.in(l.task, "nft list ruleset")
+		return strings.Count(rules, "size set 1260") == 2 && strings.Count(rules, "size set 1240") == 2
+	})
+	l.in(l.machine, `nft "add table inet seen; add chain inet seen in { type filter hook input priority 0; }
+		add rule inet seen in tcp sport 8080 tcp flags syn tcp option maxseg size > 1260 counter
+		add rule inet seen in tcp sport 8080 tcp flags syn tcp option maxseg size <= 1260 counter"`)
+	l.fetch()
+	if out := l.in(l.machine, "nft list table inet seen; nft delete table inet seen"); strings.Count(out, "packets 0 ") != 1 || !strings.Contains(out, "> 1260 counter packets 0 ") {
+		l.t.Errorf("segments that the task takes: %s", out)
+	}
+	l.in(l.machine, "ip link del task0")
+	l.link(1500)
+	eventually(l.t, "a pair of 1500 bytes, without a limit", func() bool {
+		rules := l.in(l.task, "nft list ruleset")
+		return strings.Count(rules, "fwd to") == 2 && !strings.Contains(rules, "maxseg") && strings.Contains(l.in(l.task, "ip -o link show kernel0"), "mtu 1500 ")
+	})
+	l.fetch()
+	l.in(l.machine, "ip link set task0 mtu 1400")
+	l.in(l.task, "ip link set eth0 mtu 1400")
+}
+
 // seen is what a namespace of a task has, for whoever joins it.
 func (l *linked) seen() string {
-	return l.in(l.task, "ip -o addr show eth0 scope global; ip route; ip -6 route show default; ip neigh show nud permanent")
+	return l.in(l.task, "ip -o addr show eth0 scope global | sed 's,^[0-9]*,,'; ip route; ip -6 route show default; ip neigh show nud permanent")
 }
 
 // testRunscNetwork: a kernel takes what comes to its task's network, of IPv4 and IPv6, and sends from there, with the hardware
@@ -86,12 +134,7 @@ func testRunscNetwork(t *testing.T, m *machine) {
 		if want, got := "inet 10.64.0.2/32\ninet6 fd64::2/128\nmtu 1400\nnameserver 10.64.0.1\noptions ndots:0\nup\n", said(t, dir); got != want {
 			t.Errorf("it has %q, want %q", got, want)
 		}
-		for _, at := range []string{"10.64.0.2", "fd64::2"} {
-			eventually(t, "the file from "+at, func() bool {
-				out, err := l.try(l.machine, `printf 'GET /large HTTP/1.0\r\n\r\n' | busybox nc -w 60 `+at+` 8080 | tr -dc '\0' | wc -c`)
-				return err == nil && out == "3000000\n"
-			})
-		}
+		l.fetch()
 		for _, at := range []string{"10.64.0.1", "fd64::1"} {
 			if out, err := p.Run(t.Context(), []string{"busybox", "nc", "-w", "60", at, "81"}, patience); err != nil || out != "hello\n" {
 				t.Errorf("the machine answers at %s: %q, %v", at, out, err)
@@ -110,6 +153,7 @@ func testRunscNetwork(t *testing.T, m *machine) {
 			}
 			wait(t, p)
 		} else {
+			l.testFollows()
 			end(t, p)
 		}
 		eventually(t, "the network as it was", func() bool { return l.seen() == before && l.in(l.task, "nft list ruleset") == "" })

@@ -27,10 +27,11 @@ func TestRunsc(t *testing.T) {
 		"Isolated": testRunscIsolated,
 		"Killed":   testRunscKilled,
 		"Network":  testRunscNetwork,
+		"Capable":  testRunscCapable,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, newRunscMachine(t))
+			test(t, newRunscMachine(t, withCapabilities(schema.NetworkCapabilities()...)))
 		})
 	}
 }
@@ -40,6 +41,49 @@ func TestRunscSecrets(t *testing.T) {
 	var kept *secrets.Machine
 	m := newRunscMachine(t, withSecrets(t, &kept))
 	testSecrets(t, m, kept, nil)
+}
+
+// testRunscCapable: user 0 of a container has what is added, over its own kernel and network, and no other user has;
+// over the machine's network nobody has anything.
+func testRunscCapable(t *testing.T, m *machine) {
+	t.Helper()
+	const tries = `grep CapEff /proc/self/status; ping -c 1 -W 60 10.64.0.1 >/dev/null 2>&1 && echo sends || echo sends nothing
+		ip addr add 10.9.9.9/32 dev lo 2>/dev/null && echo changes || echo changes nothing; echo said; exec sleep 1000`
+	for i, c := range []struct {
+		asks *schema.Capabilities
+		want string
+	}{
+		{nil, "CapEff:\t00000000000005fb\nsends nothing\nchanges nothing\nsaid\n"},
+		{&schema.Capabilities{Add: []string{"NET_RAW", "NET_ADMIN"}}, "CapEff:\t00000000000035fb\nsends\nchanges\nsaid\n"},
+		{&schema.Capabilities{Drop: []string{"ALL"}, Add: []string{"NET_RAW", "CHOWN"}}, "CapEff:\t0000000000002001\nsends\nchanges nothing\nsaid\n"},
+	} {
+		l := newLinked(t)
+		a := joining(contained(shell(i, tries)), l.task, "")
+		a.Job.Task.Container.Runtime, a.Job.Task.Container.User, a.Job.Task.Capabilities = schema.Runsc, "0", c.asks
+		dir := place(t, m.dir, a, 1)
+		p, err := m.Start(t.Context(), dir, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { end(t, p) })
+		says(t, dir, "said")
+		if got := said(t, dir); got != c.want {
+			t.Errorf("with %+v it has %q, want %q", c.asks, got, c.want)
+		}
+		if c.asks == nil {
+			continue
+		}
+		if out, err := p.Run(t.Context(), []string{"grep", "CapEff", "/proc/self/status"}, patience); err != nil || !strings.HasPrefix(c.want, out) {
+			t.Errorf("a command beside it has %q, %v", out, err)
+		}
+	}
+	for i, c := range []struct{ user, want string }{{"1000", "user 0 of the container alone"}, {"0", "this one has its machine's"}} {
+		a := contained(shell(8+i, "exec sleep 1000"))
+		a.Job.Task.Container.Runtime, a.Job.Task.Container.User, a.Job.Task.Capabilities = schema.Runsc, c.user, &schema.Capabilities{Add: []string{"NET_RAW"}}
+		if _, err := m.Start(t.Context(), place(t, m.dir, a, 1), a); !errors.Is(err, nodeagent.ErrTask) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
 }
 
 // testRunscEnds: a signal that ends it is its exit code, unless muster has sent it; and a

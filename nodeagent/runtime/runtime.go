@@ -134,6 +134,7 @@ func (r *Runtime) describe() map[string]string {
 	}
 	if _, ok := r.containers.runtimes[schema.Runsc]; ok {
 		a[schema.HasKernelNetwork] = strconv.FormatBool(r.containers.noRelay == nil)
+		a[schema.HasKernelCapabilities] = "true"
 	}
 	if can.scoped {
 		a["isolation.scope"] = "true"

@@ -11,8 +11,8 @@ import (
 )
 
 // spares hold one keeper ready for the next start, where that is wanted. A start does not wait for
-// it: where there is none yet, as of many starts at once, it has a keeper started as ever. Its methods
-// may be called from any goroutine.
+// it: where there is none yet, as of many starts at once, it has a keeper started as ever. None is made while
+// tasks start: it would take the processors from these. Its methods may be called from any goroutine.
 type spares struct {
 	wanted bool
 	keeper string // the program
@@ -24,6 +24,7 @@ type spares struct {
 
 	mu     sync.Mutex // guards what follows
 	closed bool
+	starts int                // that go on
 	stop   context.CancelFunc // of what is being made; nil: nothing is
 	spare  *keeper.Spare      // nil: there is none
 }
@@ -53,11 +54,19 @@ func (s *spares) launch(dir string, program *os.File, executes bool) (*keeper.St
 	return keeper.Launch(s.keeper, dir, program)
 }
 
-// refill has the next one made, if there is none.
-func (s *spares) refill() {
+// begin begins a start.
+func (s *spares) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.wanted || s.closed || s.stop != nil || s.spare != nil {
+	s.starts++
+}
+
+// end ends a start, and has the next one made, if there is none and no other start goes on.
+func (s *spares) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starts--
+	if !s.wanted || s.closed || s.starts > 0 || s.stop != nil || s.spare != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), spareFor)

@@ -48,7 +48,8 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 		}
 		return p, nil
 	}
-	defer r.spares.refill()
+	r.spares.begin()
+	defer r.spares.end()
 	s, err := r.launch(dir, a)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", a.Task, err)

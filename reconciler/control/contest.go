@@ -147,7 +147,7 @@ func Forget(s *model.State, name string, x schema.Forgotten, linked bool) (Forge
 	}
 	next := *r
 	next.Forgotten = &x
-	e := schema.Event{At: x.At, Kind: schema.EventMachine, Machine: name, Message: fmt.Sprintf("%s; it was %s; %s given up", &x, answer.Place, schema.Count(len(answer.Tasks), "task"))}
+	e := schema.Event{At: x.At, Kind: schema.EventMachine, Machine: name, Message: fmt.Sprintf("%s; it was %s; %s given up", &x, answer.Place, schema.Count(len(answer.Tasks), "task")), Input: &schema.EventInput{Forget: &x}}
 	return ForgetChange{answer, []model.Write{s.Document(model.KeyMachine+name, &next)}, []schema.Event{e}}, nil
 }
 

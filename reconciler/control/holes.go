@@ -84,7 +84,7 @@ func (s *holes) open() {
 
 // mayOpen reports whether tasks are moved for one that waits: as p asks.
 func mayOpen(a *snapshot.Ask, p *placement.Ask) bool {
-	return a.Job.Kind != schema.System && a.Job.AllocSet == "" && p.On == "" && p.Together == 0 && p.Waited >= holeAfter
+	return a.Job.Kind != schema.System && a.Job.AllocSet == "" && p.On == "" && p.Together == 0 && p.Gang == nil && p.Waited >= holeAfter
 }
 
 // openFor moves what a hole takes, as far as that can be at once.

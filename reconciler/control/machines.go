@@ -34,20 +34,31 @@ func Behind(s *model.State, info *schema.MachineInfo) error {
 // stored before the machine is welcomed.
 func Join(s *model.State, desired *intent.Desired, info schema.MachineInfo, now time.Time) (epoch uint64, writes []model.Write, events []schema.Event) {
 	r := &schema.MachineRecord{MachineInfo: info, Epoch: max(s.Gone.Epoch, s.Floor()) + 1, Joined: now, From: info.Link.From}
-	message := "joined"
-	if was := s.Machines[info.Name]; was != nil {
+	e := schema.Event{At: now, Kind: schema.EventMachine, Machine: info.Name, Message: "joined", Input: &schema.EventInput{Join: &schema.EventJoin{}}}
+	was := s.Machines[info.Name]
+	if was != nil {
 		r.Epoch = max(was.Epoch, s.Floor()) + 1
 		r.LostSince = was.LostSince // until its first report, see returned
 		r.Subnets, r.Leaving = was.Subnets, was.Leaving
-		message = "joined again"
+		e.Message = "joined again"
 		if was.Boot != info.Boot {
-			message = "joined again after a reboot"
+			e.Message, e.Input.Join.Reboot = "joined again after a reboot", true
 		}
+	}
+	if was == nil || !sameOffer(was.MachineInfo, info) {
+		offers := info
+		e.Input.Join.Offers = &offers
 	}
 	d := desired.DeclaredOf(&info)
 	r.Spoke = d.Gone != nil
-	e := schema.Event{At: now, Kind: schema.EventMachine, Machine: info.Name, Message: message}
 	return r.Epoch, []model.Write{s.Document(model.KeyMachine+info.Name, r)}, []schema.Event{e}
+}
+
+// sameOffer reports whether a machine offers what it did, in whichever boot. The documents
+// are compared: two that are stored alike are alike.
+func sameOffer(was, is schema.MachineInfo) bool {
+	was.Boot, is.Boot = "", ""
+	return schema.DigestOf(was) == schema.DigestOf(is)
 }
 
 // machines takes down what becomes of machines.
@@ -74,7 +85,11 @@ func (s machines) giveUp(q *facts.Silent) {
 	if r.Forgotten != nil {
 		return // which has its event
 	}
-	s.Event(schema.Event{Kind: schema.EventMachine, Machine: q.Name, Message: "lost: " + s.WhyLost(q)})
+	loss := schema.EventLoss{}
+	if q.Gone == nil {
+		loss.SilentSeconds = s.Observed.LostAfter.Seconds()
+	}
+	s.Event(schema.Event{Kind: schema.EventMachine, Machine: q.Name, Message: "lost: " + s.WhyLost(q), Input: &schema.EventInput{Lost: &loss}})
 }
 
 // returned takes note of a machine that was given up and speaks again, and of one
@@ -87,7 +102,7 @@ func (s machines) returned(name string) {
 	r := *was
 	changed := !r.LostSince.IsZero()
 	if changed {
-		s.Event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "returned"})
+		s.Event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "returned", Input: &schema.EventInput{Returned: true}})
 		r.LostSince = time.Time{}
 	}
 	seen := !r.GoneSince.IsZero() && !r.GoneSince.After(s.Now) // else for the first time, or the clock was set

@@ -27,6 +27,9 @@ func (s pass) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause) 
 	cause.Machine, cause.Generation = t.Machine, t.Generation
 	t.Stop = &cause
 	s.Set(job, t)
+	if want := s.Admitted(job); want != nil && want.Spread != nil && len(want.Spread.MaxSkew) > 0 {
+		s.another() // its domain may have another task from now on, and one may have been refused that
+	}
 	kind := schema.EventKill
 	switch cause.Kind {
 	case schema.CauseUpdate, schema.CausePreempted, schema.CauseMaintenance, schema.CauseOutOfResources, schema.CauseAllocGone, schema.CauseRebalance:

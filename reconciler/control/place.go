@@ -47,7 +47,17 @@ func (s *scheduler) place(inside bool) {
 	}
 	list := make([]placement.Ask, 0, len(asks))
 	for _, a := range asks {
+		if a.Job.Gang != "" {
+			if why := s.cell.Gang(a.Job).Waits; why != "" {
+				s.why[a.Task] = placement.Why{Waits: why}
+				continue
+			}
+		}
 		list = append(list, s.placement(a))
+	}
+	if len(list) == 0 {
+		s.keepPlaces()
+		return
 	}
 	s.decide(list)
 }

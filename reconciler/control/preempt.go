@@ -130,7 +130,7 @@ func (s *scheduler) retake(a *placement.Ask, machine string) bool {
 	fork := s.cell.Without(out...)
 	defer fork.Release()
 	on := *a
-	on.On, on.Together = machine, 0 // the others have their places, or claims as this one
+	on.On, on.Together, on.Gang = machine, 0, nil // the others have their places, or claims as this one
 	d := placement.Place(fork, []placement.Ask{on}, s.seed)[0]
 	if d.Machine == "" {
 		return false
@@ -175,26 +175,41 @@ func (s *scheduler) evict(by schema.TaskName, priority schema.Priority, d placem
 	}
 	s.preempted[by.Short()] = heirs
 	for _, v := range d.Victims {
-		s.stopTogether(v.Name, by)
+		s.stopTogether(v.Name, by, priority)
 	}
 }
 
-// stopTogether stops the other tasks of a job whose tasks have places together or not at
-// all, when one of them is preempted.
-func (s *scheduler) stopTogether(victim, by schema.TaskName) {
+// stopTogether stops the other tasks of a job, or of its gang, whose tasks have places together
+// or not at all, when one of them is preempted by one of a priority.
+func (s *scheduler) stopTogether(victim, by schema.TaskName, priority schema.Priority) {
 	r := s.Task(victim)
-	if job := s.Admitted(victim.JobName); r == nil || r.Stop == nil || job == nil || !job.Together {
+	job := s.Admitted(victim.JobName)
+	if r == nil || r.Stop == nil || job == nil || !job.Gathers() {
 		return
 	}
-	for _, t := range s.Tasks(victim.JobName) {
+	if job.Gang == "" {
+		s.stopOthers(victim.JobName, victim, by)
+		return
+	}
+	for _, member := range s.cell.Gang(job).Jobs {
+		// A gang has one priority: of a job that is about to have another one nothing goes.
+		if j := s.Admitted(member.Name); j != nil && j.Priority < priority {
+			s.stopOthers(member.Name, victim, by)
+		}
+	}
+}
+
+// stopOthers stops the tasks of a job that go together with a victim.
+func (s *scheduler) stopOthers(job schema.JobName, victim, by schema.TaskName) {
+	for _, t := range s.Tasks(job) {
 		if t.Machine == "" || t.Stop != nil || t.Done != nil {
 			continue
 		}
 		message := fmt.Sprintf("goes together with %s, which makes room for %s", victim.Short(), by.Short())
-		if over := s.budget.overspend(victim.JobName, &t); over != "" {
+		if over := s.budget.overspend(job, &t); over != "" {
 			message += ": " + over
 		}
-		s.stop(victim.JobName, t, schema.Cause{Kind: schema.CausePreempted, By: by.Short(), At: s.Now, Message: message})
+		s.stop(job, t, schema.Cause{Kind: schema.CausePreempted, By: by.Short(), At: s.Now, Message: message})
 	}
 }
 

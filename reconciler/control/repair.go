@@ -106,7 +106,7 @@ func neverMoved(want *schema.Job) string {
 		return "they are sticky"
 	case want.NeverTwice():
 		return "they must never run twice"
-	case want.Together:
+	case want.Gathers():
 		return "they have places together"
 	}
 	return ""

@@ -65,7 +65,9 @@ func AskRestart(s *model.State, desired *intent.Desired, x schema.RestartRequest
 	if n := len(answer.Was); n > 0 {
 		message += fmt.Sprintf("; it replaces the %s", answer.Was[0].String())
 	}
-	return RestartChange{answer, writes, []schema.Event{restartEvent(x.Name, isTask, now, message)}}, nil
+	e := restartEvent(x.Name, isTask, now, message)
+	e.Input = &schema.EventInput{Restart: &x}
+	return RestartChange{answer, writes, []schema.Event{e}}, nil
 }
 
 // CancelRestart returns what ends a restart where it is, of a job also those of its
@@ -82,7 +84,9 @@ func CancelRestart(s *model.State, name, by string, now time.Time) (RestartChang
 	for i := range answer.Was {
 		x := &answer.Was[i]
 		writes = append(writes, model.Write{Key: model.KeyRestart + x.Name})
-		events = append(events, restartEvent(x.Name, isTask, now, fmt.Sprintf("cancelled by %s: tasks that are not restarted yet are left alone; it was a %s", by, x)))
+		e := restartEvent(x.Name, isTask, now, fmt.Sprintf("cancelled by %s: tasks that are not restarted yet are left alone; it was a %s", by, x))
+		e.Input = &schema.EventInput{Cancel: &schema.EventEnded{Name: x.Name, By: by}}
+		events = append(events, e)
 	}
 	return RestartChange{answer, writes, events}, nil
 }

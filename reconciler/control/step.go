@@ -26,6 +26,9 @@ type Input struct {
 	Memo *Memo
 	// NoPreempt has no task make room for another one, as for a question of what has room.
 	NoPreempt bool
+	// NoMoves has no task be moved by choice, to make room for others or to stand better: where
+	// no job lets its tasks be moved, the search for moves is for nothing.
+	NoMoves bool
 	// Policy chooses between machines in the place of the default, as for a question of what it
 	// is worth; "" is the default, see placement.Policy.
 	Policy string
@@ -129,6 +132,7 @@ type step struct {
 	lost      *rescheduler
 	restore   *restore
 	follower  *follower
+	noMoves   bool // no task is moved by choice
 	restarts  *restarts
 	judge     *judge
 	admission *admission
@@ -161,6 +165,7 @@ func newStep(p pass, in *Input) *step {
 		overload: &overload{p, cell, budget},
 		drains:   &drains{pass: p, cell: cell, budget: budget},
 	}
+	s.noMoves = in.NoMoves
 	s.restore = &restore{p, s.lost, memo.combed}
 	s.follower = &follower{pass: p, released: s.lost.released, stops: stops{preempted: map[string][]snapshot.On{}}}
 	wanted := &asks{pass: p, cell: cell, activity: activity, of: map[schema.TaskName]snapshot.Ask{}}
@@ -255,6 +260,9 @@ func (s *step) rollOut(inside bool) {
 func (s *step) move() {
 	s.moves.bounds.holding, s.moves.bounds.draining = s.lost.holding, s.drains.drained
 	s.moves.setRight()
+	if s.noMoves {
+		return
+	}
 	s.holes.open()
 	s.repair.all(s.active)
 }

@@ -38,7 +38,7 @@ func Suspend(s *model.State, desired *intent.Desired, x schema.Suspension, now t
 	if !x.Until.IsZero() {
 		said += " until " + x.Until.UTC().Format(time.RFC3339)
 	}
-	e := schema.Event{At: now, Kind: schema.EventSuspend, Job: jobOfSuspension(x.Name), Message: fmt.Sprintf("%s%s by %s: %s", theCell(x.Name), said, x.By, x.Reason)}
+	e := schema.Event{At: now, Kind: schema.EventSuspend, Job: jobOfSuspension(x.Name), Message: fmt.Sprintf("%s%s by %s: %s", theCell(x.Name), said, x.By, x.Reason), Input: &schema.EventInput{Suspend: &x}}
 	return []model.Write{s.Document(model.KeySuspend+x.Name, x)}, []schema.Event{e}, nil
 }
 
@@ -50,7 +50,7 @@ func Resume(s *model.State, desired *intent.Desired, name, by string, now time.T
 	if was == nil {
 		return nil, nil, suspendable(s, desired, name)
 	}
-	e := schema.Event{At: now, Kind: schema.EventResume, Job: jobOfSuspension(name), Message: fmt.Sprintf("%sresumed by %s after %s; it was %s", theCell(name), by, now.Sub(was.Since).Round(time.Second), was)}
+	e := schema.Event{At: now, Kind: schema.EventResume, Job: jobOfSuspension(name), Message: fmt.Sprintf("%sresumed by %s after %s; it was %s", theCell(name), by, now.Sub(was.Since).Round(time.Second), was), Input: &schema.EventInput{Resume: &schema.EventEnded{Name: name, By: by}}}
 	return []model.Write{{Key: model.KeySuspend + name}}, []schema.Event{e}, nil
 }
 

@@ -60,7 +60,7 @@ func (l *Log) Settle(err error) {
 // doubts reports whether the same events were doubted last, whenever that was.
 func (l *Log) doubts(events []schema.Event) bool {
 	return slices.EqualFunc(l.doubted, events, func(a, b schema.Event) bool {
-		a.At = b.At
+		a.At, a.Input = b.At, b.Input
 		return a == b
 	})
 }
@@ -121,8 +121,7 @@ func (l *Log) logIntended() error {
 	appended := map[schema.Event]bool{}
 	for _, r := range l.recent() {
 		if r.ID > in.After {
-			r.At = r.At.UTC()
-			appended[r.Event] = true
+			appended[alike(r.Event)] = true
 		}
 	}
 	var lost []schema.Event
@@ -131,11 +130,16 @@ func (l *Log) logIntended() error {
 		if !bytes.HasSuffix(line, []byte{'\n'}) || json.Unmarshal(line, &e) != nil {
 			continue
 		}
-		e.At = e.At.UTC()
-		if !appended[e] {
+		if !appended[alike(e)] {
 			lost = append(lost, e)
 		}
 	}
 	l.Append(doubtful(lost))
 	return nil
+}
+
+// alike returns what two events that were read have in common when they are the same one.
+func alike(e schema.Event) schema.Event {
+	e.At, e.Input = e.At.UTC(), nil
+	return e
 }

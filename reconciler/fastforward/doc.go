@@ -8,10 +8,10 @@
 // What is decided is decided by reconciler.Master, on the simulated machines of reconciler/plan.
 // Jobs come in commits, a minute's arrivals in each, and are removed once they have ended. What
 // is assumed is this: images are there; a task that is evicted begins anew; a machine that
-// comes back is empty; machines report every 5 s what has changed; there is no quota. What
-// tasks do not use is not reclaimed, since the master does not do that. All jobs say
-// "rebalance: false": where tasks wait, the search for moves that make room would take most of
-// the time.
+// comes back is empty; machines report every 5 s what has changed, and less often where hundreds
+// of tasks wait; there is no quota. What tasks do not use is not reclaimed, since the master does
+// not do that. All jobs say "rebalance: false", and no moves are searched for: where tasks wait,
+// that would take most of the time.
 //
 // It is pure: no I/O, no clock, no global randomness, no goroutine.
 package fastforward

@@ -40,8 +40,10 @@ const (
 	// commitEvery is how often there may be a commit.
 	commitEvery = time.Minute
 	// grain is within what time things that happen are reported together: so a day takes a
-	// fourth of the time.
-	grain = 5 * time.Second
+	// fourth of the time. It is longer the more tasks wait, by itself for each patient of them:
+	// a decision costs what waits, and in a cell with more work than room that grows for ever.
+	grain   = 5 * time.Second
+	patient = 200
 	// samples is how many Samples a Result has.
 	samples = 144
 )
@@ -95,7 +97,7 @@ func Play(c Config) (*Result, error) {
 		books: newBooks(),
 	}
 	var err error
-	p.cell, err = plan.New(plan.Config{State: model.NewState(c.Work.Jobs[0].Name.Cell), Now: begin, Lasts: p.lasts, Policy: c.Policy})
+	p.cell, err = plan.New(plan.Config{State: model.NewState(c.Work.Jobs[0].Name.Cell), Now: begin, Lasts: p.lasts, Policy: c.Policy, NoMoves: true})
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +110,7 @@ func Play(c Config) (*Result, error) {
 	for len(p.agenda) > 0 {
 		e := p.agenda[0]
 		p.agenda = p.agenda[1:]
-		if err := p.cell.Follow(begin.Add(e.at), grain); err != nil {
+		if err := p.cell.Follow(begin.Add(e.at), grain+grain*time.Duration(p.waiting())/patient); err != nil {
 			return nil, err
 		}
 		p.look()
@@ -119,6 +121,9 @@ func Play(c Config) (*Result, error) {
 	p.finish()
 	return &p.out, nil
 }
+
+// waiting is how many tasks have arrived, and neither run nor have ended.
+func (p *player) waiting() int { return max(0, p.out.Tasks-p.out.Finished-len(p.running)) }
 
 // lasts is how long tasks of a job run.
 func (p *player) lasts(job *schema.Job) time.Duration { return p.jobs[job.ID()].job.Lasts }
@@ -151,8 +156,8 @@ func (p *player) plan() {
 func (p *player) fail(name string) error {
 	p.down[name] = true
 	p.out.Failures++
-	p.cell.Lose([]string{name})
-	return nil
+	_, err := p.cell.Lose([]string{name})
+	return err
 }
 
 // back has it join again.

@@ -27,6 +27,17 @@ func play(t *testing.T, load float64, c fastforward.Config) *fastforward.Result 
 	return r
 }
 
+// TestPlayTooMuch plays a cell with more work than room, whose machines fail all the time: it adds
+// up, also where what happens is reported less often.
+func TestPlayTooMuch(t *testing.T) {
+	t.Parallel()
+	r := play(t, 1.3, fastforward.Config{Span: 15 * time.Minute, Failures: fastforward.MaxFailures, Down: 20 * time.Second})
+	last := r.Samples[len(r.Samples)-1]
+	if last.Pending < 100 || r.Failures == 0 || last.Running+last.Pending != r.Tasks-r.Finished {
+		t.Errorf("%d failures, %d of %d tasks finished, in the end %+v", r.Failures, r.Finished, r.Tasks, last)
+	}
+}
+
 // TestPlay plays hours in which machines fail.
 func TestPlay(t *testing.T) {
 	t.Parallel()

@@ -78,6 +78,7 @@ func (d *differences) job(old, next *schema.Job) {
 	d.field(Differ(old.AntiAffinity, next.AntiAffinity), "antiAffinity", InPlace)
 	d.field(Differ(old.Spread, next.Spread), "spread", InPlace)
 	d.field(old.Together != next.Together, "together", InPlace)
+	d.field(old.Gang != next.Gang, "gang", InPlace)
 	d.field(old.Moved() != next.Moved(), "rebalance", InPlace)
 	d.field(Differ(old.Constraints, next.Constraints), "constraints", Move)
 	d.field(Differ(old.AnyOf, next.AnyOf), "anyOf", Move)

@@ -30,6 +30,8 @@ type Source interface {
 
 // Compiler makes data of a tree; its error is never the user's mistake.
 type Compiler interface {
+	// Quick leaves out what takes long, and reports whether there is nothing of the kind.
+	Quick(ctx context.Context, tree schema.Tree) (c schema.Compiled, whole bool, err error)
 	Compile(ctx context.Context, tree schema.Tree) (schema.Compiled, error)
 }
 
@@ -142,22 +144,39 @@ func (f Follower) compileUnlessNewer(ctx context.Context, commit string, heads <
 	}
 }
 
+// compile hands a commit to the loop: what takes long to compile after the rest of it, so
+// that nobody waits for the packages of others.
 func (f Follower) compile(ctx context.Context, commit string) error {
 	tree, err := f.Source.Tree(ctx, commit)
 	if err != nil {
 		return fmt.Errorf("read commit %s: %w", commit, err)
 	}
-	c, err := f.Compiler.Compile(ctx, tree)
+	c, whole, err := f.Compiler.Quick(ctx, tree)
 	if err != nil {
 		return fmt.Errorf("compile commit %s: %w", commit, err)
 	}
-	if c.Trailers, err = f.trailers(ctx, commit); err != nil {
+	// Before it is applied for the first time: what they allow, they allow for all of it.
+	trailers, err := f.trailers(ctx, commit)
+	if err != nil {
 		return fmt.Errorf("the trailers up to commit %s: %w", commit, err)
 	}
+	c.Trailers = trailers
+	if err := f.adopt(ctx, c); err != nil || whole {
+		return err
+	}
+	if c, err = f.Compiler.Compile(ctx, tree); err != nil {
+		return fmt.Errorf("compile the rest of commit %s: %w", commit, err)
+	}
+	c.Trailers = trailers
+	return f.adopt(ctx, c)
+}
+
+// adopt hands a compiled commit to the loop.
+func (f Follower) adopt(ctx context.Context, c schema.Compiled) error {
 	if f.Secrets != nil {
 		key, err := f.Loop.versionKey(ctx)
 		if err != nil {
-			return fmt.Errorf("the secrets of commit %s: %w", commit, err)
+			return fmt.Errorf("the secrets of commit %s: %w", c.Commit, err)
 		}
 		f.Secrets.Take(&c, key)
 	}

@@ -24,6 +24,8 @@ type repo struct {
 	heads chan head
 	// compile says what becomes of a commit; it may wait.
 	compile func(ctx context.Context, commit string) error
+	// slow are commits of which only a part is compiled quickly.
+	slow []string
 }
 
 type head struct {
@@ -58,6 +60,14 @@ func (r *repo) Compile(ctx context.Context, t schema.Tree) (schema.Compiled, err
 		return schema.Compiled{}, err
 	}
 	return compiledOf(t.Commit), nil
+}
+
+func (r *repo) Quick(ctx context.Context, t schema.Tree) (schema.Compiled, bool, error) {
+	if slices.Contains(r.slow, t.Commit) {
+		return compiledOf(t.Commit), false, nil
+	}
+	c, err := r.Compile(ctx, t)
+	return c, true, err
 }
 
 // follow runs a master that follows a repository until the test ends.
@@ -99,6 +109,37 @@ func TestNewerHeadEndsTheOlder(t *testing.T) {
 		synctest.Wait()
 		if s := r.status(); ended != "slow" || s.Applied != "new" || s.Source != "" {
 			t.Errorf("ended %q, applied %q, trouble %q", ended, s.Applied, s.Source)
+		}
+	})
+}
+
+// What is compiled quickly is applied before the rest, once, and a newer head ends the rest.
+func TestQuickBeforeTheRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release, rest := make(chan struct{}), []string{}
+		r, source := follow(t, func(ctx context.Context, commit string) error {
+			select {
+			case <-release:
+				rest = append(rest, commit)
+				return nil
+			case <-ctx.Done():
+				rest = append(rest, "ended "+commit)
+				return ctx.Err()
+			}
+		})
+		source.slow = []string{"a", "b"}
+		for _, commit := range source.slow {
+			source.heads <- head{commit: commit}
+			synctest.Wait()
+			if s := r.status(); s.Applied != commit || s.Source != "" {
+				t.Errorf("applied %q, trouble %q, want what is quick of %q", s.Applied, s.Source, commit)
+			}
+		}
+		close(release)
+		synctest.Wait()
+		if want := []string{"ended a", "b"}; !slices.Equal(rest, want) || r.status().Applied != "b" {
+			t.Errorf("the rest: %q, want %q; applied %q", rest, want, r.status().Applied)
 		}
 	})
 }

@@ -254,8 +254,8 @@ func started(was ReportedTask, t *schema.TaskStatus, machine string, now time.Ti
 // conditionEvents returns the events of conditions that began and that are over.
 func conditionEvents(was, is []schema.Condition, machine string, now time.Time) []schema.Event {
 	var events []schema.Event
-	event := func(format string, args ...any) {
-		events = append(events, schema.Event{At: now, Kind: schema.EventMachine, Machine: machine, Message: fmt.Sprintf(format, args...)})
+	event := func(c schema.EventCondition, message string) {
+		events = append(events, schema.Event{At: now, Kind: schema.EventMachine, Machine: machine, Message: "condition " + message, Input: &schema.EventInput{Condition: &c}})
 	}
 	has := func(list []schema.Condition, kind schema.ConditionKind) bool {
 		return slices.ContainsFunc(list, func(c schema.Condition) bool { return c.Kind == kind })
@@ -264,12 +264,12 @@ func conditionEvents(was, is []schema.Condition, machine string, now time.Time) 
 		// More of the same kind is reported too: each has a message of its own.
 		more := c.Kind == schema.DamagedState && !slices.Contains(was, c)
 		if !has(was, c.Kind) || more {
-			event("condition %s", c)
+			event(schema.EventCondition{Condition: c}, c.String())
 		}
 	}
 	for _, c := range was {
 		if !has(is, c.Kind) {
-			event("condition %s is over", c.Kind)
+			event(schema.EventCondition{Condition: c, Over: true}, string(c.Kind)+" is over")
 		}
 	}
 	return events

@@ -21,9 +21,9 @@ const (
 	// wait for more than mostPause: on a machine with much else to do a look takes long, too.
 	takeShare = 5
 	mostPause = 250 * time.Millisecond
-	// ackWithin is how long agents are waited for that do not acknowledge a version. It is less
-	// than an agent that stops a task waits at most, see nodeagent.
-	ackWithin = 2 * time.Second
+	// ackWithin is how long agents are waited for that do not acknowledge a version: on a machine with much else to
+	// do, one may need seconds. It is less than an agent that stops a task waits at most, see nodeagent.
+	ackWithin = 4 * time.Second
 	// backWithin is how long it is kept that a machine's reader has gone, and what the next one
 	// has to learn: those that were waited for with it know, or are given up, by then. What is sent
 	// later could be taken for a later stop of the same task.

@@ -37,8 +37,15 @@ type Config struct {
 	// Lasts says after how long the tasks of a job end by themselves that are started here;
 	// 0 is never, and so is nil.
 	Lasts func(*schema.Job) time.Duration
+	// Life says what becomes of a generation of a task, where that is known; nil is nowhere.
+	// The generations that run when the cell begins are asked for, too.
+	Life func(task schema.TaskName, generation uint64) *Life
+	// Happens gets each event of the cell, in order; nil is nobody.
+	Happens func(schema.Event)
 	// Policy is how tasks are placed, see placement.Policy; "" is the master's own.
 	Policy string
+	// NoMoves has no task be moved by choice: see control.Input.
+	NoMoves bool
 	// Limit is the most virtual time for which the cell is followed; 0 is DefaultLimit.
 	Limit time.Duration
 }
@@ -72,10 +79,19 @@ func New(cfg Config) (*Cell, error) {
 	if cfg.Lasts == nil {
 		cfg.Lasts = func(*schema.Job) time.Duration { return 0 }
 	}
+	if cfg.Life == nil {
+		cfg.Life = func(schema.TaskName, uint64) *Life { return nil }
+	}
+	if cfg.Happens == nil {
+		cfg.Happens = func(schema.Event) {}
+	}
 	now := cfg.Now.UTC().Round(0) // a virtual clock has no other reading
 	c := &Cell{
 		cfg: cfg, now: now, wrote: now, repeated: now, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
 		master: reconciler.NewMasterOf(reconciler.MasterConfig{Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now))}, cfg.State, now),
+	}
+	if cfg.NoMoves {
+		c.master.NoMoves()
 	}
 	if cfg.Policy != "" {
 		c.master.Policy(cfg.Policy)
@@ -99,6 +115,8 @@ func (c *Cell) connect(saved *model.SavedMachine) error {
 		return nil
 	}
 	m := newMachine(saved, record.Epoch)
+	m.live(c.cfg.Life, c.now)
+	c.active[saved.Name] = struct{}{}
 	if c.state().Restored == nil {
 		m.version = 0 // this master counts anew
 	}
@@ -125,13 +143,19 @@ func (c *Cell) State() *model.State { return c.state() }
 // their sessions cannot go on: these would join again.
 func (c *Cell) Silent() []string { return c.silent }
 
-// Add has a machine join that the cell did not have.
-func (c *Cell) Add(info schema.MachineInfo) error {
+// Add has a machine join on which nothing runs.
+func (c *Cell) Add(info schema.MachineInfo) error { return c.join(info, nil) }
+
+// join has a machine join on which tasks run.
+func (c *Cell) join(info schema.MachineInfo, tasks map[uint64]*task) error {
 	epoch, err := c.master.Join(info, c.now)
 	if err != nil {
 		return err
 	}
 	m := newMachine(&model.SavedMachine{Name: info.Name, Report: &schema.Report{Machine: info}}, epoch)
+	if tasks != nil {
+		m.tasks, c.active[info.Name] = tasks, struct{}{}
+	}
 	c.machines[info.Name] = m
 	if i, has := slices.BinarySearch(c.names, info.Name); !has {
 		c.names = slices.Insert(c.names, i, info.Name)
@@ -144,7 +168,7 @@ func (c *Cell) Add(info schema.MachineInfo) error {
 
 // Lose has machines send nothing from now on; it returns those that the cell does not have,
 // or that are silent anyway.
-func (c *Cell) Lose(names []string) (unknown []string) {
+func (c *Cell) Lose(names []string) (unknown []string, err error) {
 	for _, name := range names {
 		m := c.machines[name]
 		if m == nil || m.silent {
@@ -152,9 +176,13 @@ func (c *Cell) Lose(names []string) (unknown []string) {
 			continue
 		}
 		m.silent = true
+		if err := c.master.Report(name, m.epoch, m.says(), c.now); err != nil {
+			return unknown, err
+		}
 		c.master.Leave(name, m.epoch)
+		c.wrote = c.now
 	}
-	return unknown
+	return unknown, nil
 }
 
 // Commit has a commit become the repository's head. It is the cell's from then on.
@@ -191,6 +219,7 @@ func (c *Cell) Status() *status.Status {
 
 // round has the master decide by what it knows.
 func (c *Cell) round() error {
+	c.watch.decided = true
 	c.master.Decide()
 	return c.carryOut()
 }
@@ -214,9 +243,12 @@ func (c *Cell) carryOut() error {
 			c.wrote = c.now
 		}
 		c.master.Advance(c.now)
+		for i := range ready.Events {
+			c.cfg.Happens(ready.Events[i])
+		}
 		for i := range ready.Views {
 			if m := c.machines[ready.Views[i].Machine]; m != nil && m.epoch == ready.Views[i].Epoch {
-				m.take(&ready.Views[i].View, c.now, behaviour{c.fails, c.cfg.Lasts})
+				m.take(&ready.Views[i].View, c.now, behaviour{c.fails, c.cfg.Lasts, c.cfg.Life})
 				m.advance(c.now)
 				c.active[ready.Views[i].Machine] = struct{}{}
 				c.wrote = c.now
@@ -289,9 +321,9 @@ func (c *Cell) Run() (Ending, time.Time, error) {
 		}
 		if c.wrote.Equal(c.now) {
 			c.trace.count(c)
-			if c.comesTrue() {
-				return Reached, c.wrote, nil
-			}
+		}
+		if c.comesTrue() {
+			return Reached, c.now, nil
 		}
 		next := c.next()
 		if !next.After(c.now) { // views that were just taken

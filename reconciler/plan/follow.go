@@ -3,19 +3,26 @@ package plan
 import (
 	"time"
 
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/status"
+	"github.com/musterhq/muster/schema"
 )
 
 // Follow follows the cell until a time, whatever happens meanwhile. What happens within grain is
-// reported together: machines and master then know it that much later, at most.
+// reported together: machines and master then know it that much later, at most. It ends before
+// that where a condition comes true of those that Until was given: then there is a Breakpoint.
 func (c *Cell) Follow(until time.Time, grain time.Duration) error {
 	for {
 		if err := c.turn(); err != nil {
 			return err
 		}
+		if c.comesTrue() {
+			return nil
+		}
 		next := c.next()
-		if later := c.now.Add(grain); next.After(c.now) && next.Before(later) {
-			next = later
+		if late := c.now.Add(grain); next.After(c.now) && next.Before(late) {
+			next = late
 		}
 		switch {
 		case !next.After(c.now): // views that were just taken
@@ -53,6 +60,49 @@ func (c *Cell) Return(name, boot string) error {
 	return c.Add(info)
 }
 
+// Rejoin has a machine join, again or for the first time: what runs on it goes on, or ends as is
+// known of it.
+func (c *Cell) Rejoin(info schema.MachineInfo) error {
+	if had := c.machines[info.Name]; had != nil {
+		return c.join(info, had.tasks)
+	}
+	return c.join(info, nil)
+}
+
+// Resume has a machine speak again that was lost, in the session that it had.
+func (c *Cell) Resume(name string) error {
+	m := c.machines[name]
+	if m == nil || !m.silent {
+		return nil
+	}
+	m.silent, m.news = false, true
+	r := m.says()
+	if err := c.master.UpdateSession(&model.SessionUpdate{Machine: name, Epoch: m.epoch, Resume: &schema.Connection{}, Report: &r}, c.now); err != nil {
+		return err
+	}
+	return c.carryOut()
+}
+
+// Report changes what a machine reports, but for its tasks; it returns false if the cell has none
+// of that name.
+func (c *Cell) Report(name string, change func(*schema.Report)) bool {
+	m := c.machines[name]
+	if m == nil {
+		return false
+	}
+	change(&m.report)
+	m.news, c.active[name] = true, struct{}{}
+	return true
+}
+
+// Ask asks the master for something, as an operator would.
+func (c *Cell) Ask(ask func(*reconciler.Master, time.Time) error) error {
+	if err := ask(c.master, c.now); err != nil {
+		return err
+	}
+	return c.carryOut()
+}
+
 // Until has Run end with Reached after the decision with which one of the conditions comes true.
 // What holds for somebody now has to end first for that one. It returns the conditions that hold.
 func (c *Cell) Until(conditions []Condition) (hold []string) {
@@ -69,8 +119,13 @@ func (c *Cell) Until(conditions []Condition) (hold []string) {
 // Breakpoint returns what Run ended at with Reached, nil if it did not.
 func (c *Cell) Breakpoint() *Breakpoint { return c.watch.stop }
 
-// comesTrue looks whether a condition has come true since the last look.
+// comesTrue looks whether a condition has come true since the last look, if anything was decided,
+// or has happened, since then. A machine can be lost without anything being written.
 func (c *Cell) comesTrue() bool {
+	if !c.watch.decided && !c.wrote.Equal(c.now) {
+		return false
+	}
+	c.watch.decided = false
 	c.watch.stop = c.look()
 	return c.watch.stop != nil
 }

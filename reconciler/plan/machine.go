@@ -37,6 +37,8 @@ type task struct {
 	fails bool
 	lasts time.Duration
 	job   *schema.Job // nil of what ran before and was not assigned since
+	life  *Life       // nil if it is not known
+	turns int         // of life that are over
 }
 
 // newMachine returns a machine that goes on from what it said last.
@@ -53,6 +55,7 @@ func newMachine(saved *model.SavedMachine, epoch uint64) *machine {
 type behaviour struct {
 	fails func(*schema.Assignment) bool   // they do not work
 	lasts func(*schema.Job) time.Duration // they end after so long; 0 is never
+	life  func(schema.TaskName, uint64) *Life
 }
 
 // take has a machine act on a view at now.
@@ -66,8 +69,13 @@ func (m *machine) take(v *schema.View, now time.Time, is behaviour) {
 		if t == nil {
 			t = &task{fails: is.fails(a), lasts: is.lasts(a.Job), TaskStatus: schema.TaskStatus{Task: a.Task, Generation: a.Generation, State: schema.Starting, Ports: a.Ports, Devices: a.Devices, Alloc: a.Alloc}}
 			m.tasks[a.Generation] = t
-			t.then(now.Add(startsWithin), func(s *schema.TaskStatus) { t.run(s, t.next) })
-		} else if t.State == schema.Starting && t.next.IsZero() { // it was about to when this began
+			t.job = a.Job
+			if t.life = is.life(a.Task, a.Generation); t.life != nil {
+				t.live(now)
+			} else {
+				t.then(now.Add(startsWithin), func(s *schema.TaskStatus) { t.run(s, t.next) })
+			}
+		} else if t.State == schema.Starting && t.next.IsZero() && t.life == nil { // it was about to when this began
 			t.then(now.Add(startsWithin), func(s *schema.TaskStatus) { t.run(s, t.next) })
 		}
 		t.job, t.Data, t.Brought = a.Job, a.Data, a.Bring
@@ -141,6 +149,9 @@ func (t *task) stop(cause *schema.Cause, now time.Time) {
 		t.State = schema.Stopping
 	}
 	ends := schema.Cause{Kind: cause.Kind, Message: cause.Message, By: cause.By, At: now.Add(stopsWithin)}
+	if is := t.life.stopped(); is != nil {
+		ends.Kind, ends.At = is.End, later(is.At, now)
+	}
 	t.then(ends.At, func(s *schema.TaskStatus) { t.die(s, ends) })
 }
 

@@ -216,6 +216,7 @@ type watch struct {
 	conditions []Condition
 	held       []map[string]bool // for whom, at the last look, by condition
 	stop       *Breakpoint
+	decided    bool // since the last look
 }
 
 // look returns the first condition that has come true since the last look, nil if none has.

@@ -118,3 +118,62 @@ func TestUntilAgain(t *testing.T) {
 		t.Errorf("why: %v, %+v", known, why)
 	}
 }
+
+// TestUntilStates: a cell stops where a machine is lost, a job is rejected, and a person has to
+// act: on a rollout that has failed, and on a removal that is held.
+func TestUntilStates(t *testing.T) {
+	t.Parallel()
+	limited := func(n int, jobs ...schema.Job) schema.Compiled {
+		c := commit(n, jobs...)
+		c.Packages[0].Package.Objects.Cells[0].Quota = ""
+		c.Packages[0].Digest = schema.DigestOf(c.Packages[0].Package)
+		return c
+	}
+	held := func(n int, jobs ...schema.Job) schema.Compiled {
+		c := commit(n, jobs...)
+		c.Trailers = schema.Trailers{}
+		return c
+	}
+	next := func(c *plan.Cell, commit schema.Compiled) error { return c.Commit(commit) }
+	web, api := job("web", 0, 12, "1"), job("api", 0, 2, "1")
+	for _, tc := range []struct {
+		until string
+		do    func(*plan.Cell) error
+		want  string // names; "" if it does not come true
+	}{
+		{"machine m2 lost", func(c *plan.Cell) error { _, err := c.Lose([]string{"m2"}); return err }, "m2"},
+		{"machine m1 lost", func(c *plan.Cell) error { _, err := c.Lose([]string{"m2"}); return err }, ""},
+		{"rejected", func(c *plan.Cell) error { return next(c, limited(2, web, api, job("big", 200, 1, "1"))) }, "search/big"},
+		{"job search/big rejected", func(c *plan.Cell) error { return next(c, limited(2, web, api, job("big", 200, 1, "1"))) }, "search/big"},
+		{"job search/web rejected", func(c *plan.Cell) error { return next(c, limited(2, web, api, job("big", 200, 1, "1"))) }, ""},
+		{"blocked", func(c *plan.Cell) error { return next(c, commit(2, web, job("api", 0, 2, "2"))) }, "search/api"},
+		{"job search/api blocked", func(c *plan.Cell) error { return next(c, commit(2, web, job("api", 0, 2, "2"))) }, "search/api"},
+		{"job search/web blocked", func(c *plan.Cell) error { return next(c, commit(2, web, job("api", 0, 2, "2"))) }, ""},
+		{"blocked", func(c *plan.Cell) error { return next(c, held(2, api)) }, "cell"},
+		{"job search/web blocked", func(c *plan.Cell) error { return next(c, held(2, api)) }, "search/web"},
+		{"job search/api blocked", func(c *plan.Cell) error { return next(c, held(2, api)) }, ""},
+	} {
+		c := newCell(t, machine("m1", 20, 64), machine("m2", 20, 64), machine("m3", 20, 64))
+		does(t, c, commit(1, web, api))
+		condition, err := plan.ParseCondition(tc.until)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Until([]plan.Condition{condition})
+		c.Fail(func(j *schema.Job) bool { return j.Name == "api" && j.Task.Env["VERSION"] == "2" })
+		if err := tc.do(c); err != nil {
+			t.Fatal(err)
+		}
+		ending, _, err := c.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if stop := c.Breakpoint(); stop != nil {
+			got = strings.Join(stop.Names, " ")
+		}
+		if got != tc.want || (ending == plan.Reached) != (tc.want != "") {
+			t.Errorf("%s: %s, stopped for %q, want %q", tc.until, ending, got, tc.want)
+		}
+	}
+}

@@ -168,7 +168,7 @@ func (g *growth) of(in *schema.Package, tasks int) *schema.Package {
 		is, held := g.instead[j.ID()]
 		switch {
 		case j.ID() == g.name:
-			j.Tasks, j.Together = tasks, false
+			j.Tasks, j.Together, j.Gang = tasks, false, ""
 		case held && is != nil:
 			j = *is
 		case held && j.Kind == schema.System: // it has no number of tasks

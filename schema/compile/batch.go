@@ -18,6 +18,7 @@ type batch struct {
 	c     *Compiler
 	p     *planner
 	dir   string // where children run: empty, and stays so
+	quick bool   // what takes long is left for later
 	queue chan *unit
 
 	owners owners
@@ -27,7 +28,12 @@ type batch struct {
 	deaths map[string]int   // of children, by owner
 	used   map[string]usage // by owner
 	held   int              // bytes of data of the tree's packages in memory
+	later  map[*unit]bool   // what takes long, or may
+	put    map[string]int   // how many of these are new, by owner
 }
+
+// quickShare is the part of the processor time of a package that it has in Quick.
+const quickShare = 20
 
 // maxPasses bounds how often evaluate looks for what is still to be evaluated: once for
 // what is new, once for what was skipped for a package that is less by now, and for what
@@ -37,8 +43,8 @@ const maxPasses = 6
 // evaluate fills the cache with the outcomes of units: first of those that say who owns
 // what, then of the others. It returns which are not to be taken, and why. Each of the
 // others has an entry that is not lacking, unless children give another answer each time.
-func (c *Compiler) evaluate(ctx context.Context, p *planner, units []*unit) (map[*unit]schema.Diagnostic, error) {
-	b := &batch{c: c, p: p, deaths: map[string]int{}}
+func (b *batch) evaluate(ctx context.Context, units []*unit) (map[*unit]schema.Diagnostic, error) {
+	c := b.c
 	todo := b.todo(units)
 	policy := slices.DeleteFunc(slices.Clone(todo), func(u *unit) bool { return !first(u.dir) })
 	if err := b.run(ctx, policy); err != nil {
@@ -53,7 +59,7 @@ func (c *Compiler) evaluate(ctx context.Context, p *planner, units []*unit) (map
 		refused = b.refusals()
 		b.drop(refused)
 		for _, u := range units {
-			if _, no := refused[u]; !no && u.node != nil && c.cache[u.key].lacking() {
+			if _, no := refused[u]; !no && u.node != nil && c.cache[u.key].lacking() && !b.later[u] {
 				todo = append(todo, u)
 			}
 		}
@@ -122,9 +128,14 @@ func (b *batch) todo(units []*unit) (todo []*unit) {
 		}
 		e, ok := c.cache[u.key]
 		switch {
+		case !ok && b.quick && c.slow[u.key]:
+			b.later[u] = true
+			continue
 		case !ok:
 			todo = append(todo, u)
 			continue
+		case e.again && b.quick && !first(u.dir):
+			b.later[u] = true
 		case e.again:
 			doubtful = append(doubtful, u)
 		}
@@ -154,9 +165,9 @@ func (b *batch) work(ctx context.Context) error {
 	}()
 	for u := range b.queue {
 		b.mu.Lock()
-		spent := b.spent(u)
+		leave := b.spent(u) != nil || b.put[u.owner] >= maxTooMuch && b.putOff(u)
 		b.mu.Unlock()
-		if spent != nil {
+		if leave {
 			continue
 		}
 		req, trouble := b.request(u)
@@ -177,6 +188,9 @@ func (b *batch) work(ctx context.Context) error {
 			return err
 		case died != nil:
 			w = nil
+			if b.leave(u) {
+				continue
+			}
 			b.c.cfg.Log.Warn("compile child ended", "package", u.dir, "why", died.why)
 			certain := died.certain && req.Limits == b.c.cfg.Limits
 			b.done(u, &entry{pkg: failed(u, withHint(firstOf(u.first, died.rule, died.why), died.hint)), again: !certain, tooMuch: died.rule == schema.RuleLimit}, true)
@@ -189,6 +203,28 @@ func (b *batch) work(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// hurried reports whether a unit has no more time than Quick gives it. What says who owns
+// what, everything else depends on.
+func (b *batch) hurried(u *unit) bool { return b.quick && !first(u.dir) }
+
+// leave puts off a unit whose child has ended, if it can, and reports whether it has.
+func (b *batch) leave(u *unit) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.putOff(u)
+}
+
+// putOff leaves a unit for later, if it can, and reports whether it has. After some of an
+// owner the others of it are not even tried, which are larger. The caller holds b.mu.
+func (b *batch) putOff(u *unit) bool {
+	if !b.hurried(u) {
+		return false
+	}
+	b.later[u], b.c.slow[u.key] = true, true
+	b.put[u.owner]++
+	return true
 }
 
 // failed is a package with an error.
@@ -209,6 +245,9 @@ func (b *batch) request(u *unit) (request, *schema.Diagnostic) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	limits.CPU = patience(limits.CPU, b.deaths[b.patient(u)])
+	if b.hurried(u) {
+		limits.CPU = min(limits.CPU, b.c.cfg.Limits.CPU/quickShare)
+	}
 	req := request{Dir: u.dir, Parent: u.parent(), Limits: limits, Files: files}
 	for _, n := range b.p.policies {
 		req.Policies = append(req.Policies, n.dir)
@@ -232,7 +271,7 @@ func (b *batch) patient(u *unit) string {
 // thousands, for which nobody's commit shall wait.
 func patience(limit time.Duration, deaths int) time.Duration {
 	const free = 4 // deaths that change nothing
-	return max(limit/10, (limit * free / time.Duration(max(free, deaths))).Round(limit/100))
+	return max(limit/20, (limit * free / time.Duration(max(free, deaths))).Round(limit/100))
 }
 
 // done puts an outcome into the cache, without its data if the package is refused as far

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -18,12 +18,16 @@ const (
 	exitCPU
 	exitWall
 	exitOrphan
+	exitAllocs
 )
 
 const (
-	// heapFloor is the heap below which a child collects no garbage: most
-	// packages never reach it, and collection is a third of their cost.
-	heapFloor  = 48 << 20
+	// heapFloor is the memory below which a child collects no garbage while it has a
+	// package: most packages never reach it, collection is a third of their cost, and
+	// once the answer is sent nearly nothing is alive.
+	heapFloor = 96 << 20
+	// heapRest is the heap above which it then collects.
+	heapRest   = heapFloor / 2
 	watchEvery = 5 * time.Millisecond
 )
 
@@ -61,6 +65,7 @@ func Child(in io.Reader, out io.Writer) error {
 			requests <- req
 		}
 	}()
+	alive := uint64(0)
 	for {
 		select {
 		case err := <-failed:
@@ -73,10 +78,12 @@ func Child(in io.Reader, out io.Writer) error {
 			if err != nil {
 				return err
 			}
+			resp.Heap = alive
 			if err := writeResponse(out, resp); err != nil {
 				return fmt.Errorf("answer: %w", err)
 			}
 			<-busy
+			alive = collected()
 		}
 	}
 }
@@ -92,20 +99,24 @@ func bounded(req request, base uint64) (response, error) {
 	}
 	stop := make(chan struct{})
 	ended := make(chan struct{})
-	var more atomic.Int64 // processor time that it has by now besides
 	go func() {
 		defer close(ended)
-		watch(req.Limits, start, &more, stop)
+		watch(req.Limits, start, allocated(), stop)
 	}()
-	resp := evaluate(req, func() {
-		l := req.Limits
-		l.CPU += time.Duration(more.Add(int64(req.Limits.CPU / partShare)))
-		_ = setLimits(l, start, base) // else the one before holds
-	})
+	resp := evaluate(req)
 	close(stop)
 	<-ended
-	resp.Heap = liveHeap()
 	return resp, nil
+}
+
+// collected collects garbage if there is much, now that nothing is evaluated, and returns how
+// many bytes are alive, 0 if it did not look.
+func collected() uint64 {
+	if heap() <= heapRest {
+		return 0
+	}
+	runtime.GC()
+	return liveHeap()
 }
 
 // setLimits sets limits in the kernel: the last defence, behind watch.
@@ -148,13 +159,13 @@ func addressSpace() (uint64, error) {
 }
 
 // watch ends the process when a limit is passed. It lets the heap grow with
-// what is alive, so that garbage collection stays a small part of the work. More is
-// processor time beyond the limit, and may grow.
-func watch(l Limits, start time.Duration, more *atomic.Int64, stop <-chan struct{}) {
+// what is alive, so that garbage collection stays a small part of the work. Start and
+// first are the processor time and the bytes that were used and allocated before.
+func watch(l Limits, start time.Duration, first uint64, stop <-chan struct{}) {
 	began := time.Now()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	limit := int64(heapFloor)
+	limit := int64(min(heapFloor, l.HeapBytes))
 	debug.SetMemoryLimit(limit)
 	for {
 		select {
@@ -170,7 +181,10 @@ func watch(l Limits, start time.Duration, more *atomic.Int64, stop <-chan struct
 		if time.Since(began) > l.Wall {
 			die(exitWall)
 		}
-		if used, err := cpuTime(); err == nil && used-start > l.CPU+time.Duration(more.Load()) {
+		if allocated()-first > uint64(l.AllocBytes) {
+			die(exitAllocs)
+		}
+		if used, err := cpuTime(); err == nil && used-start > l.CPU {
 			die(exitCPU)
 		}
 		if live := int64(liveHeap()); live > limit/2 {
@@ -195,6 +209,9 @@ func cpuTime() (time.Duration, error) {
 
 // heap returns the bytes of objects in the heap, dead ones included.
 func heap() uint64 { return metric("/memory/classes/heap/objects:bytes") }
+
+// allocated returns the bytes that the process has ever allocated.
+func allocated() uint64 { return metric("/gc/heap/allocs:bytes") }
 
 // liveHeap returns the bytes that the last collection found alive.
 func liveHeap() uint64 { return metric("/gc/heap/live:bytes") }

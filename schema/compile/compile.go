@@ -32,6 +32,7 @@ type Compiler struct {
 	known   *known            // of files
 	cache   map[string]*entry // by unit key
 	crashed map[string]bool   // directories whose compilation a child did not survive: compiled last
+	slow    map[string]bool   // units, by key, that Quick has left to Compile
 	round   int               // counts the calls of Compile
 }
 
@@ -87,41 +88,69 @@ func New(cfg Config) *Compiler {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
-	return &Compiler{cfg: cfg, known: newKnown(), cache: map[string]*entry{}, crashed: map[string]bool{}}
+	return &Compiler{cfg: cfg, known: newKnown(), cache: map[string]*entry{}, crashed: map[string]bool{}, slow: map[string]bool{}}
 }
 
 // Compile compiles a tree: each package to its data or to what is wrong with
 // it. It errs when ctx is done or a child cannot be started, never because of
 // what the tree holds.
 func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compiled, error) {
+	out, _, err := c.compile(ctx, tree, false)
+	return out, err
+}
+
+// Quick compiles of a tree what takes little, so that this need not wait for the rest: each
+// package is given a twentieth of its processor time, 1 s by default, and what needs more has one
+// diagnostic that says so, as has what was too much for its child before and may have been
+// bad luck. Whole is false if there is anything of the kind: Compile then gives the tree's
+// outcome, and does not evaluate again what is known by now. It errs as Compile does.
+func (c *Compiler) Quick(ctx context.Context, tree schema.Tree) (out schema.Compiled, whole bool, err error) {
+	return c.compile(ctx, tree, true)
+}
+
+func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (out schema.Compiled, whole bool, err error) {
 	c.round++
-	out := schema.Compiled{Commit: tree.Commit, By: tree.By, Empty: isEmpty(tree)}
+	out = schema.Compiled{Commit: tree.Commit, By: tree.By, Empty: isEmpty(tree)}
 	p, units, diags := plan(tree, c.known, c.cfg.Limits)
 	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(p.tree.Diagnostics), isError), diags)
 	recall(c, units)
-	refused, err := c.evaluate(ctx, p, units)
+	b := &batch{c: c, p: p, quick: quick, deaths: map[string]int{}, later: map[*unit]bool{}, put: map[string]int{}}
+	refused, err := b.evaluate(ctx, units)
 	if err != nil {
-		return schema.Compiled{}, err
+		return schema.Compiled{}, false, err
 	}
 	keep(c, units)
 	for _, u := range units {
-		if d, ok := refused[u]; ok {
-			out.Packages = append(out.Packages, failed(u, d))
-		} else if u.node == nil {
-			out.Packages = append(out.Packages, schema.CompiledPackage{Dir: u.dir, Below: u.below, Diagnostics: u.diags, Awaits: u.awaits})
-		} else if e := c.cache[u.key]; e.lacking() {
-			d := firstOf(u.first, schema.RuleInternal, "the package was not compiled together with the rest of the commit")
-			out.Packages = append(out.Packages, failed(u, withHint(d, "the next commit tries again; report this as a bug")))
-		} else {
-			pkg := e.pkg
-			pkg.Diagnostics = slices.Concat(u.diags, pkg.Diagnostics, nowhere(e.policyPaths, units)) // the first and the last are warnings
-			out.Packages = append(out.Packages, pkg)
-		}
+		out.Packages = append(out.Packages, b.outcome(u, refused, units))
 	}
 	blameOnce(out.Packages)
 	warnOnce(out.Packages)
-	c.forget(tree)
-	return out, nil
+	if !quick {
+		c.forget(tree)
+		clear(c.slow)
+	}
+	return out, len(b.later) == 0, nil
+}
+
+// outcome returns what became of a unit; refused are those that are not to be taken.
+func (b *batch) outcome(u *unit, refused map[*unit]schema.Diagnostic, units []*unit) schema.CompiledPackage {
+	e := b.c.cache[u.key]
+	if d, ok := refused[u]; ok {
+		return failed(u, d)
+	}
+	switch {
+	case u.node == nil:
+		return schema.CompiledPackage{Dir: u.dir, Below: u.below, Diagnostics: u.diags, Awaits: u.awaits}
+	case e.lacking() && b.later[u]:
+		d := firstOf(u.first, schema.RuleLimit, "the package takes long to compile, and is compiled after the rest of the commit")
+		return failed(u, withHint(d, "wait; until then its last version is kept"))
+	case e.lacking():
+		d := firstOf(u.first, schema.RuleInternal, "the package was not compiled together with the rest of the commit")
+		return failed(u, withHint(d, "the next commit tries again; report this as a bug"))
+	}
+	pkg := e.pkg
+	pkg.Diagnostics = slices.Concat(u.diags, pkg.Diagnostics, nowhere(e.policyPaths, units)) // the first and the last are warnings
+	return pkg
 }
 
 // nowhere warns of the paths that policies name, and that no package lies below.

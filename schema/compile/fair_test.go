@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,58 @@ func TestTooMuchOfOne(t *testing.T) {
 	if !strings.Contains(first, `3 packages of tenant \"a\" exceed`) && !strings.Contains(first, `3 packages of tenant "a" exceed`) {
 		t.Errorf("not said: %s", first)
 	}
+}
+
+// TestQuick: what takes long is left out, with a word, and the rest is there. What is known to
+// take long is not tried again, and neither is anything once it was compiled.
+func TestQuick(t *testing.T) {
+	t.Parallel()
+	more := map[string]string{"teams/a/good/p.cue": sized("a", "good", 1)}
+	for i := range 6 {
+		more[fmt.Sprintf("teams/a/p%d/p.cue", i)] = endless + strings.Repeat("//\n", i)
+	}
+	files := tree(shared(more))
+	exe := filepath.Join(t.TempDir(), "exe")
+	if err := os.Symlink(self(t), exe); err != nil {
+		t.Fatal(err)
+	}
+	c := compile.New(compile.Config{Exe: exe, Args: []string{childArg}, Limits: compile.Limits{CPU: 4 * time.Second}})
+	quick := func(later int) {
+		t.Helper()
+		out, whole, err := c.Quick(t.Context(), files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, d := range compile.Diagnostics(out) {
+			if strings.Contains(d.Message, "compiled after the rest") {
+				n++
+			}
+		}
+		if dirs := taken(t, out); n != later || whole != (later == 0) || !slices.Equal(dirs, []string{"teams/a/good", "teams/b"}) {
+			t.Errorf("taken %v, whole %v, %d for later, want %d", dirs, whole, n, later)
+		}
+	}
+	quick(6)
+	away := exe + "-away"
+	if err := os.Rename(exe, away); err != nil {
+		t.Fatal(err)
+	}
+	quick(6) // or there is no child
+	if err := os.Rename(away, exe); err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.Compile(t.Context(), files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(compile.Diagnostics(out)); n != 3+1 {
+		t.Errorf("%d mistakes, want 3 and one of what was not tried: %v", n, compile.Diagnostics(out))
+	}
+	if err := os.Remove(exe); err != nil {
+		t.Fatal(err)
+	}
+	quick(0)
 }
 
 // TestMuchDataOfOne: a tenant's data is bounded, and the smallest packages of it are taken.

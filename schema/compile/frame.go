@@ -46,8 +46,8 @@ type response struct {
 	// they name.
 	Policies    int          `json:"policies,omitempty"`
 	PolicyPaths []policyPath `json:"policyPaths,omitempty"`
-	// Heap is what the last garbage collection in the child found alive, in
-	// bytes.
+	// Heap is what was alive in the child before this package, in bytes, 0 if that is
+	// little.
 	Heap uint64 `json:"heap"`
 }
 

@@ -5,7 +5,8 @@ import "time"
 // Limits bound what one package may use, and the last three a commit. The zero value of a field means its
 // default. They are part of a package's cache key.
 type Limits struct {
-	CPU          time.Duration `json:"cpu"`          // processor time, default 10 s; a package in parts has a hundredth more for each that is done
+	AllocBytes   int           `json:"allocBytes"`   // that are allocated all in all, and collected again or not: default 8 GiB
+	CPU          time.Duration `json:"cpu"`          // processor time, default 20 s, for what allocates little
 	Wall         time.Duration `json:"wall"`         // elapsed time, default 5 min: a loaded machine is no fault of a package
 	HeapBytes    int           `json:"heapBytes"`    // default 1 GiB
 	AddressBytes int           `json:"addressBytes"` // beyond what a child has at its start, default 2 GiB: Go maps more than it uses
@@ -28,11 +29,12 @@ func (l Limits) withDefaults() Limits {
 		}
 	}
 	if l.CPU == 0 {
-		l.CPU = 10 * time.Second
+		l.CPU = 20 * time.Second
 	}
 	if l.Wall == 0 {
 		l.Wall = 5 * time.Minute
 	}
+	set(&l.AllocBytes, 8<<30)
 	set(&l.HeapBytes, 1<<30)
 	set(&l.AddressBytes, 2<<30)
 	set(&l.StackBytes, 128<<20)

@@ -33,26 +33,20 @@ const (
 	maxBadParts = 4
 )
 
-// partShare is the part of the processor time of a package that is added to it for each part
-// that is done, so that what it may take grows with what it has to say, at most to twice.
-const partShare = 100
-
 // jobsField is the field of jobs.
 const jobsField = "job"
 
-// evaluate compiles one package, in parts if it can: then it calls done after each. It
-// uses nothing but the request, and cannot be interrupted: whoever calls it must be able to
-// die.
-func evaluate(req request, done func()) response {
-	if resp, ok := inParts(req, done); ok {
+// evaluate compiles one package, in parts if it can. It uses nothing but the request, and
+// cannot be interrupted: whoever calls it must be able to die.
+func evaluate(req request) response {
+	if resp, ok := inParts(req); ok {
 		return resp
 	}
 	return whole(req)
 }
 
 // inParts evaluates a package in parts if it has more than one, and reports whether it does.
-// It calls done after each.
-func inParts(req request, done func()) (out response, ok bool) {
+func inParts(req request) (out response, ok bool) {
 	s := split(req)
 	if s == nil {
 		return response{}, false
@@ -67,7 +61,6 @@ func inParts(req request, done func()) (out response, ok bool) {
 	m := merger{req: req, seen: map[schema.ObjectKey]bool{}}
 	for n := 0; n*partJobs < len(s.names) && !m.full(); n++ {
 		m.add(whole(s.part(n)))
-		done()
 	}
 	return m.response(), true
 }

@@ -104,6 +104,30 @@ func TestPartsMemory(t *testing.T) {
 	}
 }
 
+// TestAllocated: what a package allocates is bounded alike in parts and at once, and is not
+// tried again.
+func TestAllocated(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]string{"in parts": "package t0\n", "at once": together} {
+		files := synthetic.Library(1, 500)
+		files["teams/t0/together.cue"] = more
+		for limit, good := range map[int]bool{64 << 20: false, 1 << 30: true} {
+			c := compiler(t, compile.Config{Limits: compile.Limits{AllocBytes: limit}})
+			out, err := c.Compile(t.Context(), tree(files))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := show(out)
+			if taken := !strings.Contains(got, ": error "); taken != good || !good && !strings.Contains(got, "allocated more than 64 MiB") {
+				t.Errorf("%s, %d MiB: %s", name, limit>>20, clipped(got))
+			}
+			if order := c.Order(tree(files)); len(order) > 0 {
+				t.Errorf("%s, %d MiB: evaluated again: %v", name, limit>>20, order)
+			}
+		}
+	}
+}
+
 // BenchmarkLibrary compiles one package of 10,000 jobs that are made through three levels of
 // libraries.
 func BenchmarkLibrary(b *testing.B) {

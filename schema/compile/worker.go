@@ -120,6 +120,11 @@ func (w *worker) autopsy(l Limits) *death {
 		return &death{rule: schema.RuleLimit, why: fmt.Sprintf("evaluation took longer than %v", l.Wall), hint: slow}
 	case code == exitCPU, signal == syscall.SIGXCPU, strings.Contains(stderr, "SIGXCPU"):
 		return &death{rule: schema.RuleLimit, why: fmt.Sprintf("evaluation took more than %v of processor time", l.CPU), hint: slow, certain: true}
+	case code == exitAllocs:
+		return &death{
+			rule: schema.RuleLimit, hint: slow, certain: true,
+			why: fmt.Sprintf("evaluation allocated more than %d MiB of memory one after the other", l.AllocBytes>>20),
+		}
 	case code == exitMemory, strings.Contains(stderr, "out of memory"), strings.Contains(stderr, "cannot allocate"):
 		return &death{
 			rule: schema.RuleLimit,

@@ -28,6 +28,7 @@ func addedOf(task map[string]any) (add, drop []any) {
 type capable struct {
 	process, container bool // it runs such, at last or before
 	user               bool // with a user namespace
+	kernel             bool // by runsc
 	network            string
 	drop               []any
 }
@@ -39,6 +40,7 @@ func capabilityProblems(task map[string]any) (found problems) {
 	of := capable{drop: drop}
 	of.user, _ = isolation["user"].(bool)
 	of.network, _ = isolation["network"].(string)
+	_, of.kernel = kernelOf(task)
 	list, _ := task["before"].([]any)
 	for _, x := range append(list[:len(list):len(list)], any(task)) {
 		runs, _ := x.(map[string]any)
@@ -76,6 +78,10 @@ func (t *capable) problem(name string) Problem {
 		p.Message = fmt.Sprintf("a container cannot have %s, which the kernel gives over the machine alone", name)
 		p.Expected = "one of " + strings.Join(append(schema.ContainerCapabilities(), schema.NetworkCapabilities()...), ", ")
 		p.Hint = "a process can have it"
+	case t.container && networks && t.kernel && !t.process && t.network == string(schema.OwnNetwork): // what its kernel sends is checked by the machine
+	case t.container && networks && t.kernel && !t.process && t.network != string(schema.NoNetwork):
+		p.Message = fmt.Sprintf("a container by runsc can have %s over a network of its own alone", name)
+		p.Expected = fmt.Sprintf("isolation.network: %q, or %q", schema.OwnNetwork, schema.NoNetwork)
 	case t.container && networks && t.network != string(schema.NoNetwork):
 		p.Message = fmt.Sprintf("a container can have %s over a network of its own making alone", name)
 		p.Expected = fmt.Sprintf("isolation.network: %q, or a process", schema.NoNetwork)

@@ -166,18 +166,31 @@ func (c *check) system(given, job map[string]any) {
 	delete(job, "tasks")
 }
 
-// together checks that places are looked for for the tasks of a job that gets all or none.
+// together checks that places are looked for for the tasks of a job that gets all or none, alone
+// or with its gang.
 func (c *check) together(job map[string]any) {
+	field := "together"
+	gang, ganged := job["gang"].(string)
+	if ganged {
+		field = "gang"
+	} else if job["together"] != any(true) {
+		return
+	}
 	why := ""
 	switch _, inside := job["allocset"].(string); {
-	case job["together"] != any(true):
 	case inside:
 		why = "the tasks of a job with an allocset run where its allocs are"
 	case job["kind"] == string(schema.System):
 		why = `a job of kind "system" has one task on each machine`
 	}
 	if why != "" {
-		c.add(Problem{Rule: schema.RuleNoEffect, Path: []string{"together"}, Key: true, Message: why + `: "together" has no effect`, Hint: "remove together"})
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: []string{field}, Key: true, Message: fmt.Sprintf("%s: %q has no effect", why, field), Hint: "remove " + field})
+	}
+	if ganged && job["together"] != nil {
+		c.add(Problem{
+			Rule: schema.RuleNoEffect, Path: []string{"together"}, Key: true, Message: fmt.Sprintf(`the tasks of gang %q get places together: "together" has no effect`, short(gang)),
+			Hint: "remove together",
+		})
 	}
 }
 

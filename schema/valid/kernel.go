@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -28,8 +29,8 @@ func kernelProblems(job, task map[string]any, devices []string) (found problems)
 	for _, kind := range devices {
 		unsupported([]string{"task", "resources", "devices", kind}, true, "has no devices of the machine", "no devices")
 	}
-	if list, _ := addedOf(task); len(list) > 0 {
-		unsupported([]string{"task", "capabilities", "add"}, false, "has the capabilities of its own kernel, and no others yet", "none")
+	if list, _ := addedOf(task); len(list) > 0 && !rootOfKernel(task) {
+		unsupported([]string{"task", "capabilities", "add"}, false, "has capabilities added for its user 0 alone", `container.user: "0"`)
 	}
 	limits, _ := task["limits"].(map[string]any)
 	if n, ok := wholeNumber(limits["coreBytes"]); ok && n > 0 {
@@ -42,6 +43,19 @@ func kernelProblems(job, task map[string]any, devices []string) (found problems)
 		})
 	}
 	return found
+}
+
+// rootOfKernel reports whether each container by runsc may run as its user 0: it says so, or leaves it to
+// its image.
+func rootOfKernel(task map[string]any) bool {
+	list, _ := task["before"].([]any)
+	return !slices.ContainsFunc(append(list[:len(list):len(list)], any(task)), func(x any) bool {
+		runs, _ := x.(map[string]any)
+		container, _ := runs["container"].(map[string]any)
+		user, said := container["user"].(string)
+		name, _, _ := strings.Cut(user, ":")
+		return container["runtime"] == string(schema.Runsc) && said && name != "0" && name != "root"
+	})
 }
 
 // kernelOf returns where a task, or what runs before it, names runsc.

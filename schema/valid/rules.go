@@ -319,6 +319,7 @@ var jobRule = &Rule{
 		{Name: "antiAffinity", Rule: affinityRule},
 		{Name: "spread", Rule: spreadRule},
 		{Name: "together", Rule: &Rule{Type: Bool}},
+		{Name: "gang", Rule: nameRule},
 		{Name: "rebalance", Rule: &Rule{Type: Bool}},
 		{Name: "task", Rule: taskRule, Required: true},
 		{Name: "update", Rule: updateRule, Default: map[string]any{}},

@@ -56,6 +56,7 @@ const (
 // cell is a master and an agent as processes, on a repository of their own.
 type cell struct {
 	t    *testing.T
+	name string // of the cell
 	dir  string // everything of it, and in the command line or environment of all its processes
 	bin  string
 	repo string
@@ -96,7 +97,7 @@ func prepare(t *testing.T) *cell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cell{t: t, dir: dir, bin: bin, repo: filepath.Join(dir, "config"), state: filepath.Join(dir, "agent")}
+	c := &cell{t: t, name: cellName, dir: dir, bin: bin, repo: filepath.Join(dir, "config"), state: filepath.Join(dir, "agent")}
 	c.follows = []string{"--repo", c.repo}
 	t.Cleanup(c.close)
 	c.must(os.Chmod(dir, 0o711))
@@ -155,7 +156,7 @@ func (c *cell) must(err error) {
 // initRepo writes what `muster init` writes, without its example.
 func (c *cell) initRepo() {
 	c.t.Helper()
-	files, err := scaffold.Files(module, cellName)
+	files, err := scaffold.Files(module, c.name)
 	c.must(err)
 	maps.DeleteFunc(files, func(path string, _ []byte) bool {
 		return strings.HasPrefix(path, "teams/") || path == "tenants.cue"
@@ -183,7 +184,7 @@ func (c *cell) startMaster() {
 	c.t.Helper()
 	line := append(slices.Clone(c.wrap), filepath.Join(c.bin, "muster"), "master")
 	line = append(append(line,
-		"--cell", cellName, "--data-dir", c.path("master"), "--link", c.path("link", "agent.sock"),
+		"--cell", c.name, "--data-dir", c.path("master"), "--link", c.path("link", "agent.sock"),
 	), c.follows...)
 	m, err := launch(c.path("master.log"), line[0], line[1:]...)
 	c.must(err)

@@ -1,16 +1,19 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -70,14 +73,36 @@ type grid struct {
 	*cell
 	net    *network
 	agents map[string]*daemon
-	hosts  map[string]int // by machine
-	flags  []string       // of agents
+	hosts  map[string]int    // by machine
+	dns    map[string]string // by machine, where its agent answers names
+	flags  []string          // of agents
+}
+
+// place is where a grid is, and what its network has.
+type place struct {
+	machines int
+	flags    []string // of agents
+	network  string   // the fields of the cell's network, as CUE; "" is virtual addresses alone
+	// beside is a grid on the same machines; nil for one with machines of its own.
+	beside *grid
+	name   string // of the cell; "" is cellName
 }
 
 // newGrid starts a master, and agents on so many machines: m1, m2 and so on. They have no default route.
 func newGrid(t *testing.T, machines int, flags ...string) *grid {
 	t.Helper()
-	g := &grid{cell: prepare(t), net: newNetwork(t), agents: map[string]*daemon{}, hosts: map[string]int{}, flags: flags}
+	return newGridAt(t, place{machines: machines, flags: flags})
+}
+
+func newGridAt(t *testing.T, at place) *grid {
+	t.Helper()
+	g := &grid{cell: prepare(t), agents: map[string]*daemon{}, hosts: map[string]int{}, dns: map[string]string{}, flags: at.flags}
+	g.name = cmp.Or(at.name, cellName)
+	if at.beside != nil {
+		g.net, g.hosts = at.beside.net, at.beside.hosts
+	} else {
+		g.net = newNetwork(t)
+	}
 	t.Cleanup(g.stop)
 	exe, err := os.Executable()
 	g.must(err)
@@ -85,19 +110,25 @@ func newGrid(t *testing.T, machines int, flags ...string) *grid {
 	g.must(err)
 	g.must(strike.Program(t.Context(), g.path("server"), program))
 	g.initRepo()
-	g.commit("virtual addresses", map[string][]byte{"cells/" + cellName + "/cell.cue": fmt.Appendf(nil, `package cells
+	g.commit("a network", map[string][]byte{"cells/" + g.name + "/cell.cue": fmt.Appendf(nil, `package cells
 
 import "%s/muster"
 
 cell: %q: muster.#Cell & {
 	quota: "off"
-	network: services: "10.80.0.0/24"
+	network: {%s}
 }
-`, module, cellName)})
+`, module, g.name, cmp.Or(at.network, `services: "10.80.0.0/24"`))})
 	g.startMaster()
-	for i := range machines {
+	for i := range at.machines {
 		name := fmt.Sprint("m", i+1)
-		g.hosts[name] = g.net.attach()
+		if at.beside == nil {
+			g.hosts[name] = g.net.attach()
+			g.dns[name] = address0(g.hosts[name])
+		} else {
+			g.dns[name] = fmt.Sprint("10.99.0.", 101+i)
+			g.net.inside(g.hosts[name], "addr", "add", g.dns[name]+"/24", "dev", "eth0")
+		}
 		g.start(name)
 	}
 	g.allUp()
@@ -108,8 +139,8 @@ cell: %q: muster.#Cell & {
 func (g *grid) start(machine string) {
 	g.t.Helper()
 	host := g.hosts[machine]
-	line := g.net.on(host, filepath.Join(g.bin, "muster-agent"), "--cell", cellName, "--master", "unix:"+g.path("link", "agent.sock"), "--name", machine,
-		"--address", address0(host), "--dns-listen", address0(host), "--dns-upstream", "127.0.0.1:1", "--dns-allow", "10.99.0.0/24", "--state-dir", g.path("state-"+machine), "--writable", g.path("journals"))
+	line := g.net.on(host, filepath.Join(g.bin, "muster-agent"), "--cell", g.name, "--master", "unix:"+g.path("link", "agent.sock"), "--name", machine,
+		"--address", address0(host), "--dns-listen", g.dns[machine], "--dns-upstream", "127.0.0.1:1", "--dns-allow", "10.99.0.0/24", "--label", "is="+machine, "--state-dir", g.path("state-"+machine), "--writable", g.path("journals"))
 	a, err := launch(g.path(machine+".log"), line[0], append(line[1:], g.flags...)...)
 	g.must(err)
 	g.agents[machine] = a
@@ -134,16 +165,7 @@ func (g *grid) allUp() {
 
 // stop ends the agents with their tasks, and looks whether services are left in the kernel.
 func (g *grid) stop() {
-	var ending sync.WaitGroup
-	for name, a := range g.agents {
-		if g.t.Failed() {
-			b, _ := os.ReadFile(g.path(name + ".log"))
-			g.t.Logf("the end of %s.log:\n%s", name, b[max(0, len(b)-4000):])
-		}
-		ending.Go(func() { g.check(a.end(syscall.SIGINT, bound)) })
-	}
-	ending.Wait()
-	for name := range g.agents {
+	for _, name := range g.end() {
 		if rules := g.rules(name); strings.Contains(rules, "muster") {
 			g.t.Errorf("left in the kernel of %s:\n%.500s", name, rules)
 		}
@@ -152,6 +174,22 @@ func (g *grid) stop() {
 			g.t.Errorf("left on %s: %s", name, links)
 		}
 	}
+}
+
+// end ends the agents with their tasks, and returns the machines of those that there were.
+func (g *grid) end() []string {
+	var ending sync.WaitGroup
+	names := slices.Sorted(maps.Keys(g.agents))
+	for name, a := range g.agents {
+		if g.t.Failed() {
+			b, _ := os.ReadFile(g.path(name + ".log"))
+			g.t.Logf("the end of %s.log:\n%s", name, b[max(0, len(b)-4000):])
+		}
+		ending.Go(func() { g.check(a.end(syscall.SIGINT, bound)) })
+	}
+	ending.Wait()
+	clear(g.agents)
+	return names
 }
 
 // rules returns what nftables have on a machine.
@@ -191,7 +229,7 @@ func (g *grid) lookup(ctx context.Context, name string, machines ...string) (net
 		if i == len(machines)-1 {
 			c.Timeout = requestWithin
 		}
-		r, _, err := c.ExchangeContext(ctx, q, net.JoinHostPort(address0(g.hosts[m]), "53"))
+		r, _, err := c.ExchangeContext(ctx, q, net.JoinHostPort(g.dns[m], "53"))
 		if err != nil {
 			if i < len(machines)-1 {
 				err = errors.New(err.Error()) // that it was too late says nothing of the next

@@ -2,17 +2,33 @@ package e2e_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"net"
+	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/musterhq/muster/reconciler/status"
+)
+
+var (
+	serviceRounds = flag.Int("services.rounds", 1, "how often TestService does all that it does")
+	serviceOnly   = flag.String("services.only", ".", "what TestService does: scenarios whose names this regular expression matches")
+	serviceWhole  = flag.Bool("services.whole", false, "TestService also does what waits for minutes")
+	serviceSeed   = flag.Uint64("services.seed", 1, "decides at which moments TestService kills, and whom")
+	updates       = flag.Int("services.updates", 1, "rolling updates of TestService in a round")
+	updateTasks   = flag.Int("services.tasks", 3, "tasks of the job in these rolling updates")
+	requests      = flag.Int("services.requests", 0, "requests that TestService has sent at least when it has done its rolling updates: it updates until then")
+	clients       = flag.Int("services.clients", 1, "who sends requests in TestService, on each of two machines")
+	serviceKills  = flag.Int("services.kills", 2, "how often TestService kills an agent in a round, and how often the master")
 )
 
 // execOutput runs a command, and returns what it prints.
@@ -46,16 +62,18 @@ job: %q: muster.#Job & {
 	update: {maxParallel: 1}
 	%[7]s
 }
-`, a.name, cellName, a.tasks, g.path("server"), answerWord, a.version, a.more, cmp.Or(a.sick, "/nowhere"))
+`, a.name, g.name, a.tasks, g.path("server"), answerWord, a.version, a.more, cmp.Or(a.sick, "/nowhere"))
 }
 
-const frontService = `
-service: front: muster.#Service & {
-	user: "crew", cell: "` + cellName + `"
-	selector: "tier=%s"
-	ports: http: {port: %d}
+// service is one of the crew's over the jobs of a tier.
+func (g *grid) service(name, tier, ports string) string {
+	return fmt.Sprintf("\nservice: %q: muster.#Service & {user: \"crew\", cell: %q, selector: \"tier=%s\", ports: {%s}}\n", name, g.name, tier, ports)
 }
-`
+
+// known is what a service of the crew is called in DNS.
+func (g *grid) known(service string) string {
+	return service + ".crew.svc." + g.name + ".muster.internal"
+}
 
 // declare commits what the crew wants.
 func (g *grid) declare(message string, parts ...string) string {
@@ -63,206 +81,268 @@ func (g *grid) declare(message string, parts ...string) string {
 	return g.commit(message, map[string][]byte{teamFile: fmt.Appendf(nil, "package crew\n\nimport \"%s/muster\"\n%s", module, strings.Join(parts, ""))})
 }
 
-// shopper sends requests to a service from a machine, each to what DNS answers at that moment, and counts.
-type shopper struct {
-	machine, other string // who is asked for the name
-
-	mu     sync.Mutex // guards what follows
-	asked  int
-	since  int            // the last count
-	by     map[string]int // who answered
-	failed []string       // refused, reset, cut off or answered in another way
-	late   int            // not answered in time, of which a slow machine may be the cause
+// load is a cell whose services are asked all the time while things happen to it.
+type load struct {
+	*sending
+	random     *rand.Rand
+	web        answering // behind the service front
+	next, stay answering // behind front at times, and one that nothing happens to
+	tier       string    // of front
+	spare      string    // the ports of front beside 80
+	side       string    // another service over web, by its name
+	large      bool      // what takes the place of others is wanted
 }
 
-// every is the time between the requests of a shopper, if the machine keeps up.
-const every = 2 * time.Millisecond
-
-// sendAll has shoppers send requests, once their machines send to services, until stop is
-// called, which returns when the last has ended, and may be called again.
-func (g *grid) sendAll(shoppers []*shopper) (stop func()) {
-	g.t.Helper()
-	for _, c := range shoppers {
-		g.sends(c.machine)
+// newLoad returns a cell of three machines, of which two send requests.
+func newLoad(t *testing.T) *load {
+	t.Helper()
+	l := &load{
+		web:    answering{name: "web", version: "0", tasks: 3},
+		next:   answering{name: "next", version: "0", tasks: 1},
+		stay:   answering{name: "stay", version: "0", tasks: 1, more: `priority: "production", constraints: [{attribute: "is", value: "m3"}]`},
+		tier:   "web",
+		spare:  "spare: {port: 8080, target: \"http\"}",
+		side:   "side",
+		random: rand.New(rand.NewPCG(*serviceSeed, 17)),
 	}
-	ctx, cancel := context.WithCancel(g.t.Context())
-	var running sync.WaitGroup
-	for _, c := range shoppers {
-		running.Go(func() { g.check(g.inside(c.machine, func() { g.shop(ctx, c) })) })
+	g := newGrid(t, 3, "--cpu-milli", "1200")
+	l.sending = g.sendAll()
+	t.Cleanup(l.stop)
+	g.converge(l.commit("services"))
+	for range *clients {
+		l.shop("m1", g.known("front"), 80)
+		l.shop("m3", g.known("front"), 80)
 	}
-	return func() {
-		cancel()
-		running.Wait()
+	for _, machine := range []string{"m1", "m2"} {
+		l.hold(machine, "stay", g.virtual("stay"))
 	}
+	return l
 }
 
-// shop sends requests until ctx ends.
-func (g *grid) shop(ctx context.Context, c *shopper) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		began := time.Now()
-		at, err := g.lookup(ctx, frontName, c.machine, c.other)
-		who := ""
-		if err == nil {
-			who, err = request(ctx, netip.AddrPortFrom(at, 80))
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		c.mu.Lock()
-		c.asked++
-		c.since++
-		c.by[who]++
-		if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-			c.late++
-		} else if err != nil {
-			c.failed = append(c.failed, fmt.Sprintf("%s: %s: after %s: %v", time.Now().Format("15:04:05.000"), c.machine, time.Since(began).Round(time.Millisecond), err))
-		}
-		c.mu.Unlock()
+// commit commits what is wanted now.
+func (l *load) commit(message string) string {
+	l.t.Helper()
+	web := l.web
+	web.more += "\ndisruption: maxDown: 1"
+	parts := []string{l.job(web), l.job(l.next), l.job(l.stay), l.service("front", l.tier, "http: port: 80, "+l.spare), l.service(l.side, "web", "http: port: 80"), l.service("stay", "stay", "http: port: 80")}
+	if l.large {
+		parts = append(parts, large(l.name))
 	}
+	return l.declare(message, parts...)
 }
 
-// seen errs while it has hardly sent requests since the last count.
-func (c *shopper) seen() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.since < 20 {
-		return fmt.Errorf("only %d requests from %s", c.since, c.machine)
-	}
-	return nil
+// becomes commits what is wanted now, and waits until it is so.
+func (l *load) becomes(message string) *status.Status {
+	l.t.Helper()
+	return l.converge(l.commit(message))
 }
 
-// count returns what came of the requests since the last count, and how many there were in all, and not in time.
-func (c *shopper) count() (asked, late int, by map[string]int, failed []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	asked, late, by, failed = c.asked, c.late, c.by, c.failed
-	c.since, c.by, c.failed = 0, map[string]int{}, nil
-	return asked, late, by, failed
-}
-
-const frontName = "front.crew.svc." + cellName + ".muster.internal"
-
-// phase is what happens while shoppers send requests.
-type phase struct {
-	name string
-	do   func()
-}
-
-// TestService: clients on two machines find a service by name and send it requests, while its
-// tasks are updated, moved, preempted and fewer, an agent is killed, and it picks others: none fails.
-func TestService(t *testing.T) {
-	t.Parallel()
-	g := newGrid(t, 3, "--cpu-milli", "450")
-	const three = 3
-	web := answering{name: "web", version: "1", tasks: three, more: "disruption: maxDown: 1"}
-	next := answering{name: "next", version: "1", tasks: 1}
-	front := fmt.Sprintf(frontService, "web", 80)
-	g.converge(g.declare("a service", g.job(web), g.job(next), front))
-	shoppers := []*shopper{{machine: "m1", other: "m2", by: map[string]int{}}, {machine: "m2", other: "m3", by: map[string]int{}}}
-	stop := g.sendAll(shoppers)
-	defer stop()
-	drain := func(spec string) func() {
-		return func() {
-			g.converge(g.commit("drain", map[string][]byte{"cells/" + cellName + "/machines.cue": []byte(spec)}))
-		}
-	}
-	for _, p := range []phase{
-		{"a rolling update, while an agent is killed", func() {
-			web.version = "2"
-			commit := g.declare("update", g.job(web), g.job(next), front)
-			g.must(g.agents["m1"].end(syscall.SIGKILL, bound))
-			g.start("m1")
-			g.converge(commit)
-		}},
-		{"a drain", drain(fmt.Sprintf("package cells\n\nimport \"%s/muster\"\n\nmachine: m2: muster.#Machine & {cell: %q, drain: {}}\n", module, cellName))},
-		{"a preemption", func() {
-			g.converge(g.commit("no drain", map[string][]byte{"cells/" + cellName + "/machines.cue": nil}))
-			g.converge(g.declare("others come first", g.job(web), g.job(next), front, g.large()))
-		}},
-		{"another scale", func() {
-			web.tasks = 1
-			g.converge(g.declare("fewer", g.job(web), g.job(next), front))
-		}},
-		{"another selector", func() {
-			front = fmt.Sprintf(frontService, "next", 80)
-			g.converge(g.declare("the next ones", g.job(web), g.job(next), front))
-			g.answers("next")
-		}},
-	} {
-		for _, c := range shoppers {
-			c.count()
-		}
-		began := time.Now()
-		p.do()
-		for _, c := range shoppers {
-			g.must(within(bound, c.seen))
-			asked, late, by, failed := c.count()
-			t.Logf("%s, %s: %d requests from %s so far, %d not answered in time, answered by %v, %d failed", p.name, time.Since(began).Round(time.Millisecond), asked, c.machine, late, by, len(failed))
-			if len(failed) > 0 {
-				t.Errorf("%s: %d requests failed, the first: %s", p.name, len(failed), failed[0])
-			}
-		}
-	}
-	stop()
-	g.declare("another port", g.job(web), g.job(next), fmt.Sprintf(frontService, "next", 81))
-	g.from("m1", "the new port is served", 81, func(who string, err error) bool { return err == nil && strings.HasPrefix(who, "next/") })
-	g.from("m1", "the old port is refused", 80, func(_ string, err error) bool { return errors.Is(err, syscall.ECONNREFUSED) })
+// update commits another version of web.
+func (l *load) update() string {
+	l.t.Helper()
+	l.web.version = fmt.Sprint(l.random.Uint64())
+	return l.commit("an update")
 }
 
 // large is a job that has to take the place of others on two of three machines.
-func (g *grid) large() string {
+func large(cell string) string {
 	return fmt.Sprintf(`
 job: large: muster.#Job & {
 	user: "crew", cell: %q, tasks: 2, priority: "production"
 	task: {
 		process: command: ["/bin/sleep", "1000000"]
-		resources: {cpuMilli: 400, ramBytes: 16Mi, diskBytes: 1Mi}
+		resources: {cpuMilli: 1150, ramBytes: 16Mi, diskBytes: 1Mi}
 		graceSeconds: 1
 	}
 }
-`, cellName)
+`, cell)
 }
 
-// from asks the service at a port from a machine until ok says that the answer is right.
-func (g *grid) from(machine, what string, port uint16, ok func(who string, err error) bool) {
-	g.t.Helper()
-	g.must(within(bound, func() error {
-		var who string
-		var err error
-		if failed := g.inside(machine, func() {
-			var at netip.Addr
-			if at, err = g.lookup(g.t.Context(), frontName, machine); err == nil {
-				who, err = request(g.t.Context(), netip.AddrPortFrom(at, port))
+// scenario is what happens while requests are sent, after which all is as it was.
+type scenario struct {
+	name string
+	long bool // it waits for minutes
+	do   func(*load)
+}
+
+// scenarios, of which no request to a service may fail, and no open connection to a task that goes on.
+var scenarios = []scenario{
+	{name: "rolling updates", do: (*load).updates},
+	{name: "agents killed while they program", do: (*load).agentsKilled},
+	{name: "the master killed in updates", do: (*load).masterKilled},
+	{name: "a drain", do: (*load).drain},
+	{name: "a preemption", do: (*load).preempt},
+	{name: "fewer tasks, and more", do: (*load).scale},
+	{name: "other machines", do: (*load).move},
+	{name: "a move for the spread", long: true, do: (*load).rebalance},
+	{name: "a service renamed", do: (*load).rename},
+	{name: "another selector", do: (*load).reselect},
+	{name: "another port", do: (*load).renumber},
+}
+
+// TestService: clients on two machines find a service by name and send it requests while its tasks, machines, agents
+// and master, and it itself, have to endure each of the scenarios: none fails. `make services` is the long one.
+func TestService(t *testing.T) {
+	t.Parallel()
+	only, err := regexp.Compile(*serviceOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLoad(t)
+	for range *serviceRounds {
+		for _, s := range scenarios {
+			if only.MatchString(s.name) && (!s.long || *serviceWhole) {
+				l.account(s.name, func() { s.do(l) })
+				l.whole()
 			}
-		}); failed != nil {
-			return failed
 		}
-		if !ok(who, err) {
-			return fmt.Errorf("%s on %s: answered by %q, %w", what, machine, who, err)
+	}
+	l.stop()
+}
+
+func (l *load) updates() {
+	l.web.tasks = *updateTasks
+	done := 0
+	for ; done < *updates || l.all() < *requests; done++ {
+		l.converge(l.update())
+	}
+	if l.web.tasks = 3; *updateTasks != l.web.tasks {
+		l.becomes("as many as before")
+	}
+	l.t.Logf("%d rolling updates of %d tasks, and %d requests so far", done, *updateTasks, l.all())
+}
+
+// agentsKilled kills agents in the moment in which the kernel has taken a change of theirs, of which they do not know yet.
+func (l *load) agentsKilled() {
+	machines := slices.Sorted(maps.Keys(l.hosts))
+	commit := ""
+	for range *serviceKills {
+		machine := machines[l.random.IntN(len(machines))]
+		changed := l.changes(machine)
+		commit = l.update()
+		l.must(changed(1 + l.random.IntN(4)))
+		l.killAgent(machine)
+	}
+	l.converge(commit)
+	l.allUp()
+}
+
+// killAgent kills the agent of a machine, and starts another one, which knows the names of before: nobody else has to be there.
+func (l *load) killAgent(machine string) {
+	l.t.Helper()
+	l.must(l.agents[machine].end(syscall.SIGKILL, bound))
+	l.slotsWhole(machine)
+	l.start(machine)
+	l.from(machine, "the agent is back", l.known("front"), 80, func(_ string, err error) bool { return err == nil })
+}
+
+// masterKilled kills the master in the middle of updates, and an agent while there is none.
+func (l *load) masterKilled() {
+	commit := ""
+	for range *serviceKills {
+		changed := l.changes("m2")
+		commit = l.update()
+		l.must(changed(1 + l.random.IntN(4)))
+		l.must(l.master.end(syscall.SIGKILL, bound))
+		l.killAgent("m2")
+		l.restartMaster()
+	}
+	l.converge(commit)
+	l.allUp()
+}
+
+func (l *load) drain() {
+	file := "cells/" + l.name + "/machines.cue"
+	spec := fmt.Appendf(nil, "package cells\n\nimport \"%s/muster\"\n\nmachine: m1: muster.#Machine & {cell: %q, drain: {}}\n", module, l.name)
+	l.converge(l.grid.commit("drain", map[string][]byte{file: spec}))
+	l.converge(l.grid.commit("no drain", map[string][]byte{file: nil}))
+}
+
+func (l *load) preempt() {
+	l.large = true
+	s := l.becomes("others come first")
+	if at := onMachines(s, "web"); len(at) != 1 {
+		l.t.Errorf("tasks of web are still on %v", at)
+	}
+	l.large = false
+	l.becomes("they have gone")
+}
+
+func (l *load) scale() {
+	for _, n := range []int{1, 6, 3} {
+		l.web.tasks = n
+		l.becomes(fmt.Sprintf("%d tasks", n))
+	}
+}
+
+// move has the tasks of web leave a machine, since they must not be there any more.
+func (l *load) move() {
+	l.elsewhere()
+	l.web.more = ""
+	l.becomes("anywhere")
+}
+
+func (l *load) elsewhere() {
+	l.t.Helper()
+	l.web.more = `constraints: [{attribute: "is", operator: "!=", value: "m1"}]`
+	if at := onMachines(l.becomes("elsewhere"), "web"); at["m1"] != "" {
+		l.t.Errorf("tasks of web are still on %v", at)
+	}
+}
+
+// rebalance waits until a task is moved because the others' machines have more of them. It is moved after five minutes.
+func (l *load) rebalance() {
+	l.web.tasks = 4
+	l.elsewhere()
+	l.web.more = ""
+	s := l.becomes("anywhere")
+	l.must(within(10*time.Minute, func() error {
+		s = l.until("look", func(*status.Status) string { return "" })
+		if at := onMachines(s, "web"); at["m1"] == "" || !s.Converged {
+			return fmt.Errorf("tasks of web are on %v", at)
 		}
 		return nil
 	}))
+	if !slices.ContainsFunc(s.Tasks, func(t status.TaskStatus) bool { return strings.Contains(strings.Join(t.History, " "), "rebalance") }) {
+		l.t.Error("no task has been moved for its spread")
+	}
+	l.web.tasks = 3
+	l.becomes("three")
 }
 
-// sends waits until a machine sends requests to the service on.
-func (g *grid) sends(machine string) {
-	g.t.Helper()
-	g.from(machine, "the service answers", 80, func(_ string, err error) bool { return err == nil })
+// rename gives another service a new name: those who are connected by the old one stay so, and it has gone for others.
+func (l *load) rename() {
+	for _, name := range []string{"aside", "side"} {
+		l.hold("m1", l.side, l.virtual(l.side))
+		l.hold("m2", l.side, l.virtual(l.side))
+		was := l.side
+		l.side = name
+		l.becomes("renamed")
+		l.each("the new name answers", l.known(name), 80, func(_ string, err error) bool { return err == nil })
+		l.each("the old name is gone", l.known(was), 80, func(_ string, err error) bool { return err != nil && strings.Contains(err.Error(), "NXDOMAIN") })
+	}
 }
 
-// answers waits until a job answers the requests of all machines.
-func (g *grid) answers(job string) {
-	g.t.Helper()
-	for machine := range g.hosts {
-		g.from(machine, "the service is answered by "+job, 80, func(who string, err error) bool {
-			return err == nil && strings.HasPrefix(who, job+"/")
+// reselect has the service pick the tasks of another job: those who are connected to the first one stay so.
+func (l *load) reselect() {
+	l.hold("m2", "front", l.virtual("front"))
+	for _, tier := range []string{"next", "web"} {
+		l.tier = tier
+		l.becomes("another selector")
+		l.each("the service is answered by "+tier, l.known("front"), 80, func(who string, err error) bool {
+			return err == nil && strings.HasPrefix(who, tier+"/")
 		})
+	}
+}
+
+// renumber gives a service another port beside the one that is asked: those who are connected at the old one stay so.
+func (l *load) renumber() {
+	for _, change := range [][2]uint16{{8080, 8081}, {8081, 8080}} {
+		was, is := change[0], change[1]
+		l.hold("m1", "front's other port", netip.AddrPortFrom(l.virtual("front").Addr(), was))
+		l.spare = strings.ReplaceAll(l.spare, fmt.Sprint(was), fmt.Sprint(is))
+		l.becomes("another port")
+		l.each("the new port is served", l.known("front"), is, func(who string, err error) bool { return err == nil && strings.HasPrefix(who, "web/") })
+		l.each("the old port is refused", l.known("front"), was, func(_ string, err error) bool { return errors.Is(err, syscall.ECONNREFUSED) })
 	}
 }

@@ -1,9 +1,11 @@
 package linktest
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -29,12 +31,20 @@ import (
 	"github.com/musterhq/muster/schema/identity"
 )
 
-// newImage adds an image of so many layers to the registry.
-func newImage(t *testing.T, g *imagetest.Registry, layers uint64, size int) schema.ImageRef {
+// The machines of TestPeers, their image, and where they have their stores.
+var (
+	peersMachines = flag.Int("peers.machines", 50, "machines of TestPeers")
+	peersLayers   = flag.Uint64("peers.layers", 10, "layers of the image of TestPeers")
+	peersBytes    = flag.Int("peers.bytes", 64<<10, "bytes of each of them, which repeat each KiB")
+	peersDir      = flag.String("peers.dir", "", "directory for the stores of its machines, each of which keeps the image twice (default: in memory)")
+)
+
+// newImage adds an image of layers with content that layer makes to the registry.
+func newImage(t *testing.T, g *imagetest.Registry, layers uint64, layer func(t testing.TB, seed uint64, size int) imagetest.Layer, size int) schema.ImageRef {
 	t.Helper()
 	var all []imagetest.Layer
 	for i := range layers {
-		all = append(all, imagetest.Random(t, i, size))
+		all = append(all, layer(t, i, size))
 	}
 	ref, err := image.ParseReference(g.Add("app", imagetest.OfLayers(t, imagetest.Settings{}, all...)))
 	if err != nil {
@@ -54,10 +64,11 @@ type sharer struct {
 	gone    func() // its session
 }
 
-// memory returns a directory in memory where there is one, since what is measured is no disk.
+// memory returns a directory in memory where there is one, since what is measured is no disk, if no
+// other was named.
 func memory(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "muster-test-")
+	dir, err := os.MkdirTemp(cmp.Or(*peersDir, "/dev/shm"), "muster-test-")
 	if err != nil {
 		return t.TempDir()
 	}
@@ -89,6 +100,10 @@ func (c *secure) sharer(name string) *sharer {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	others := peer.NewClient(asks(func(ctx context.Context, q schema.SourceQuestion) (schema.SourceAnswer, error) {
+		if q.Stalled {
+			c.stalled.Add(1)
+		}
+		c.without.Add(int64(len(q.Without)))
 		return client.Sources(ctx, q)
 	}), s.id)
 	t.Cleanup(others.Close)
@@ -152,11 +167,11 @@ func bring(t *testing.T, ref schema.ImageRef, all ...*sharer) {
 // other, of which none has more than three uploads at once. The tests that run in parallel come
 // after this one, which leaves them too little of the processor.
 func TestPeers(t *testing.T) {
-	const machines, layers, size = 50, 10, 64 << 10
+	machines := *peersMachines
 	c, g := newSecure(t, time.Hour), imagetest.NewRegistry(t)
 	g.Delay(20 * time.Millisecond)
 	c.serve()
-	ref := newImage(t, g, layers, size)
+	ref := newImage(t, g, *peersLayers, imagetest.Repeated, *peersBytes)
 	all := c.sharers(machines)
 	began := time.Now()
 	bring(t, ref, all...)
@@ -164,17 +179,19 @@ func TestPeers(t *testing.T) {
 	if n := g.Most(); n > 2 {
 		t.Errorf("the registry was asked %d times for the same: want at most 2", n)
 	}
-	var fromPeers, fromHosts, sent int64
+	var fromPeers, fromHosts, sent, uploads int64
 	for _, s := range all {
 		traffic := s.store.Traffic()
 		fromPeers, fromHosts = fromPeers+traffic.Peers, fromHosts+traffic.Hosts
 		bytes, most := s.server.Sent()
+		uploads = max(uploads, most)
 		if sent += bytes; most > peer.Most {
 			t.Errorf("machine %s had %d uploads at once: want at most %d", s.name, most, peer.Most)
 		}
 	}
-	t.Logf("%d machines in %v: %d KiB from the registry, %d KiB from machines", machines, took, fromHosts>>10, fromPeers>>10)
-	if least := int64((machines - 2) * layers * size); fromPeers < least || sent < least {
+	t.Logf("%d machines in %v: %d KiB from the registry, which was asked at most %d times for a blob, %d KiB from machines, of which none had more than %d uploads at once; %d questions of who got nothing, and %d times a machine that was not asked any more",
+		machines, took, fromHosts>>10, g.Most(), fromPeers>>10, uploads, c.stalled.Load(), c.without.Load())
+	if least := int64(machines-2) * int64(*peersLayers) * int64(*peersBytes); fromPeers < least || sent < least {
 		t.Errorf("%d bytes came from machines, which have sent %d: want at least %d", fromPeers, sent, least)
 	}
 
@@ -248,7 +265,7 @@ func TestBadPeers(t *testing.T) {
 			c, g := newSecure(t, time.Hour), imagetest.NewRegistry(t)
 			c.stall = time.Second
 			c.serve()
-			ref := newImage(t, g, 3, 64<<10)
+			ref := newImage(t, g, 3, imagetest.Random, 64<<10)
 			all := c.sharers(3)
 			bring(t, ref, all[0])
 			eventually(t, "what one holds", func() bool { return len(c.m.said()) > 0 })
@@ -335,7 +352,7 @@ func TestPeersKnowEachOther(t *testing.T) {
 	c, other, g := newSecure(t, time.Hour), newSecure(t, time.Hour), imagetest.NewRegistry(t)
 	c.serve()
 	other.serve()
-	ref := newImage(t, g, 1, 1<<10)
+	ref := newImage(t, g, 1, imagetest.Random, 1<<10)
 	s := c.sharers(2)
 	stranger := other.sharers(1)[0]
 	bring(t, ref, s[0])

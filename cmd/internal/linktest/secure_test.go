@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,8 @@ type secure struct {
 	m      *master
 	said   journal
 	stall  time.Duration // of stores; 0: as they have it
+
+	stalled, without atomic.Int64 // questions of machines to which nothing came, and machines that were left out
 }
 
 func newSecure(t *testing.T, life time.Duration) *secure {

@@ -2,6 +2,7 @@ package readme
 
 import (
 	"flag"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -36,6 +37,12 @@ var containerPrograms = []string{"crun", "runsc", "busybox", "umoci", "skopeo", 
 
 // frontDoor is the example that needs HAProxy and nginx.
 const frontDoor = "front-door"
+
+// ownNetwork is the example that makes links of its machine, so that it has a machine's network for itself.
+const ownNetwork = "network"
+
+// rights is the example whose tasks get a capability, which others than root cannot give.
+const rights = "rights"
 
 // examples returns the names of the examples.
 func examples(t *testing.T) []string {
@@ -94,6 +101,9 @@ func testExample(t *testing.T, bin, name string) {
 		need(t, "haproxy")
 		need(t, "nginx")
 	}
+	if name == rights && os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: needs root")
+	}
 	other := strings.NewReplacer(fixedPort, freePort(t), fixedRegistry, "127.0.0.1:"+freePort(t), fixedFiles, freePort(t))
 	replacePorts(t, copied, other)
 	commits := 0
@@ -111,6 +121,9 @@ func testExample(t *testing.T, bin, name string) {
 		t.Error("README.md: the example is not changed by a commit")
 	}
 	tour := &tour{dir: dir, home: home, bin: bin + ":" + standIns(t)}
+	if name == ownNetwork {
+		tour.network = newNetwork(t)
+	}
 	if err := tour.run(t.Context(), blocks); err != nil {
 		t.Errorf("%s/%s/README.md: %v", examplesDir, name, err)
 	}
@@ -174,6 +187,31 @@ func needContainers(t *testing.T) {
 			t.Skipf("NOT TESTED: needs %s: %v", name, err)
 		}
 	}
+}
+
+// newNetwork makes a network namespace for a cell whose tasks have networks of their own, made by plugins, too.
+func newNetwork(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: needs root")
+	}
+	need(t, "busybox")
+	need(t, "nsenter")
+	if _, err := os.Stat("/usr/lib/cni/bridge"); err != nil {
+		t.Skipf("NOT TESTED: needs containernetworking-plugins: %v", err)
+	}
+	name := fmt.Sprint("muster-readme-", os.Getpid())
+	for _, args := range [][]string{{"netns", "add", name}, {"-n", name, "link", "set", "lo", "up"}} {
+		if out, err := exec.CommandContext(t.Context(), "ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v\n%s", args, err, out)
+		}
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("ip", "netns", "delete", name).CombinedOutput(); err != nil {
+			t.Errorf("ip netns delete %s: %v\n%s", name, err, out)
+		}
+	})
+	return filepath.Join("/run/netns", name)
 }
 
 // standIns returns a directory of programs for the PATH of a tour that stand in

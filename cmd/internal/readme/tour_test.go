@@ -27,6 +27,7 @@ type tour struct {
 	dir       string // where the first block starts
 	home      string
 	bin       string // in the PATH before the system's; "" for none
+	network   string // file of the network namespace in which all is run; "" is that of the test
 	address   string // of the newest terminal
 	terminals []*terminal
 }
@@ -90,7 +91,11 @@ func (t *tour) blocks(ctx context.Context, blocks []block) error {
 
 // command returns a shell that runs text with the tour's environment.
 func (t *tour) command(ctx context.Context, text string) *exec.Cmd {
-	c := exec.CommandContext(ctx, "/bin/sh", "-eu", "-c", text)
+	line := []string{"/bin/sh", "-eu", "-c", text}
+	if t.network != "" {
+		line = append([]string{"nsenter", "--net=" + t.network, "--"}, line...)
+	}
+	c := exec.CommandContext(ctx, line[0], line[1:]...)
 	c.Dir = t.dir
 	c.Env = []string{
 		"HOME=" + t.home, "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8",

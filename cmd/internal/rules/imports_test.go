@@ -1,9 +1,6 @@
 package rules
 
-import (
-	"go/ast"
-	"strings"
-)
+import "strings"
 
 // layer says what of ours a package may import. A package belongs to the first
 // row that matches it, and every package has a row.
@@ -88,8 +85,39 @@ var layers = []layer{
 		"forms of the schema (CUE, protobuf) are as low as the schema itself",
 	},
 	{
+		"placement/layers", nil,
+		"lists and maps know nothing of what they hold",
+	},
+	{
+		"placement/layout", nil,
+		"an order of machines knows their names and one attribute, and nothing else",
+	},
+	{
+		"placement/ports", nil,
+		"which ports are taken is a question to one machine",
+	},
+	{
+		"placement/device", nil,
+		"which devices are chosen is a question to one machine",
+	},
+	{
+		"placement/tournament",
+		[]string{"placement/layout"},
+		"which candidate is the best is found out of scores and domains alone",
+	},
+	{
+		"placement/packages",
+		[]string{"placement/layers"},
+		"which machines hold what is asked for by its number",
+	},
+	{
+		"placement/mix",
+		[]string{"placement/device"},
+		"what asks are typical is found out of amounts and devices alone",
+	},
+	{
 		"placement",
-		[]string{"schema"},
+		[]string{"placement/device", "placement/layers", "placement/layout", "placement/mix", "placement/packages", "placement/ports", "placement/tournament", "schema"},
 		"placement decides from a snapshot; who took it and who acts on it is not its business",
 	},
 	{
@@ -176,6 +204,11 @@ var layers = []layer{
 		"reconciler/fastforward",
 		[]string{"reconciler/model", "reconciler/plan", "placement", "placement/workload", "schema"},
 		"what happens in a cell that is played is decided by the master, and by nothing that plays",
+	},
+	{
+		"reconciler/replay",
+		[]string{"reconciler", "reconciler/model", "reconciler/plan", "schema"},
+		"what a log is compared with is decided by the master, and by nothing that plays",
 	},
 	{
 		"reconciler/history",
@@ -286,6 +319,10 @@ var layers = []layer{
 	{
 		"nodeagent/trash", nil,
 		"it removes trees and knows nothing of tasks",
+	},
+	{
+		"nodeagent/spread", nil,
+		"it says how directories lie on a disk, and not what they are for",
 	},
 	{
 		"nodeagent/image/peer",
@@ -403,7 +440,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/loop",
-		[]string{"nodeagent", "nodeagent/dial", "nodeagent/durable", "nodeagent/logfile", "nodeagent/trash", "schema", "schema/atomicfile", "schema/filelock"},
+		[]string{"nodeagent", "nodeagent/dial", "nodeagent/durable", "nodeagent/logfile", "nodeagent/spread", "nodeagent/trash", "schema", "schema/atomicfile", "schema/filelock"},
 		"the loop owns the state directory, and meets its adapters through interfaces that it declares",
 	},
 	{
@@ -494,45 +531,6 @@ func checkKeeper(t *tree) []fault {
 	return out
 }
 
-// call is a method or function, by its name, that few packages may call, since the
-// order of the calls around it is easily got wrong, and no test sees it.
-type call struct {
-	name   string
-	may    []string
-	reason string
-}
-
-var calls = []call{
-	{"Sync", []string{"schema/atomicfile", "reconciler/events"}, "schema/atomicfile writes what must outlive a crash; the event log is only ever appended to"},
-	{"Flock", []string{"schema/filelock", "reconciler/local", "nodeagent/network/cni"}, "schema/filelock holds directories; the other locks are waited for, and held for a moment: one of them by programs that inherit it"},
-}
-
-func checkCalls(t *tree) []fault {
-	var out []fault
-	for _, f := range t.files {
-		if f.test {
-			continue
-		}
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			made, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			e, ok := made.Fun.(*ast.SelectorExpr)
-			if !ok {
-				return true
-			}
-			for _, c := range calls {
-				if e.Sel.Name == c.name && !matches(f.dir, c.may) {
-					out = append(out, t.fault(made, "%s calls %s: %s", f.dir, c.name, c.reason))
-				}
-			}
-			return true
-		})
-	}
-	return out
-}
-
 // checkDotImports finds imports that the rules on selectors cannot see through.
 func checkDotImports(t *tree) []fault {
 	var out []fault
@@ -544,29 +542,4 @@ func checkDotImports(t *tree) []fault {
 		}
 	}
 	return out
-}
-
-// selectors calls visit for each selector in f whose operand is an imported
-// package, with that package's path.
-func selectors(f *file, visit func(e *ast.SelectorExpr, pkg string)) {
-	names := map[string]string{}
-	for _, s := range f.ast.Imports {
-		p := imported(s)
-		name := p[strings.LastIndex(p, "/")+1:]
-		if name == "v2" {
-			name = "rand" // math/rand/v2 is the only one of the standard library
-		}
-		if s.Name != nil {
-			name = s.Name.Name
-		}
-		names[name] = p
-	}
-	ast.Inspect(f.ast, func(n ast.Node) bool {
-		if e, ok := n.(*ast.SelectorExpr); ok {
-			if x, ok := e.X.(*ast.Ident); ok && names[x.Name] != "" {
-				visit(e, names[x.Name])
-			}
-		}
-		return true
-	})
 }

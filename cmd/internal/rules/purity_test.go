@@ -11,7 +11,7 @@ import (
 // run the same functions. Their other subpackages are adapters and not bound by this.
 var cores = []string{
 	"schema", "schema/valid", "placement", "placement/omega", "placement/rebalance", "placement/workload", "reconciler", "reconciler/control", "reconciler/control/draft",
-	"reconciler/control/facts", "reconciler/control/snapshot", "reconciler/fastforward", "reconciler/intent", "reconciler/model", "reconciler/plan", "reconciler/quota", "reconciler/shard", "reconciler/sources", "reconciler/status", "nodeagent", "nodeagent/naming", "nodeagent/network/policy", "nodeagent/network/services",
+	"reconciler/control/facts", "reconciler/control/snapshot", "reconciler/fastforward", "reconciler/intent", "reconciler/model", "reconciler/plan", "reconciler/quota", "reconciler/replay", "reconciler/shard", "reconciler/sources", "reconciler/status", "nodeagent", "nodeagent/naming", "nodeagent/network/policy", "nodeagent/network/services",
 }
 
 func isCore(dir string) bool { return slices.Contains(cores, dir) }

@@ -46,7 +46,7 @@ type largeRoom struct {
 var largeRooms = []largeRoom{
 	{
 		"placement",
-		room{circle: 21, spread: 23},
+		room{circle: 17, spread: 19},
 		"one object for speed: a decision reads and changes the snapshot's caches of scores and classes with each step",
 	},
 	{

@@ -260,23 +260,48 @@ const maxComment = 60_000
 
 // Comment returns a plan as Markdown for a comment of a forge: a few lines first, and the
 // sections folded. What is in it is shown as it is: nothing of it is markup, or names anybody.
-// Sections that do not fit are left out, and that is said.
+// What does not fit is cut, of each section its end, and that is said.
 func Comment(head string, sections []Section) string {
 	var b strings.Builder
-	b.WriteString("**Plan of the cell**\n\n" + fenced(head+"\n"))
-	left := 0
-	for _, s := range sections {
-		text := fmt.Sprintf("\n<details><summary>%s</summary>\n\n%s\n</details>\n", inHTML(s.Title), fenced(s.Text))
-		if b.Len()+len(text) > maxComment {
-			left++
-			continue
+	head, _ = fit(head+"\n", maxComment/4)
+	b.WriteString("**Plan of the cell**\n\n" + fenced(head))
+	cut := 0
+	for i, s := range sections {
+		begin, end := fmt.Sprintf("\n<details><summary>%s</summary>\n\n", inHTML(s.Title)), "\n</details>\n"
+		room := (maxComment-b.Len())/(len(sections)-i) - len(begin) - len(end)
+		text, whole := fit(s.Text, room)
+		if !whole {
+			cut++
 		}
-		b.WriteString(text)
+		b.WriteString(begin + fenced(text) + end)
 	}
-	if left > 0 {
-		fmt.Fprintf(&b, "\n%s left out for length: `muster plan --all` prints all.\n", schema.Part(left, len(sections), "section", "is", "are"))
+	if cut > 0 {
+		fmt.Fprintf(&b, "\n%s cut for length: `muster plan --all` prints all.\n", schema.Part(cut, len(sections), "section", "is", "are"))
 	}
 	return b.String()
+}
+
+// maxCommentLine is how long a line of a comment may be, in bytes: a value may have a megabyte.
+const maxCommentLine = 500
+
+// fit returns the lines of text of which a block of at most room bytes can be made, long ones cut;
+// it returns whether these are all, as they were.
+func fit(text string, room int) (out string, whole bool) {
+	var b strings.Builder
+	whole = true
+	room -= 2*fenceFor(text) + len("text\n\n") + len("… and 1000000 more lines\n")
+	lines := slices.Collect(strings.Lines(PrintableLines(text)))
+	for i, line := range lines {
+		if len(line) > maxCommentLine {
+			line, whole = strings.ToValidUTF8(line[:maxCommentLine], "")+"…\n", false
+		}
+		if b.Len()+len(line) > room {
+			fmt.Fprintf(&b, "… and %s\n", schema.Count(len(lines)-i, "more line"))
+			return b.String(), false
+		}
+		b.WriteString(line)
+	}
+	return b.String(), whole
 }
 
 // inHTML returns text as it is shown between tags.
@@ -286,6 +311,12 @@ func inHTML(s string) string {
 
 // fenced returns text in a block of code that nothing in it ends.
 func fenced(text string) string {
+	fence := strings.Repeat("`", fenceFor(text))
+	return fence + "text\n" + PrintableLines(text) + fence + "\n"
+}
+
+// fenceFor returns how many signs the fence of a block of text has.
+func fenceFor(text string) int {
 	run, longest := 0, 2
 	for _, r := range text {
 		if r == '`' {
@@ -295,8 +326,7 @@ func fenced(text string) string {
 			run = 0
 		}
 	}
-	fence := strings.Repeat("`", longest+1)
-	return fence + "text\n" + PrintableLines(text) + fence + "\n"
+	return longest + 1
 }
 
 // PrintableLines is Printable for lines.

@@ -51,8 +51,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestComment: nothing in a plan ends the block that it stands in, and what is too long is left
-// out whole.
+// TestComment: nothing in a plan ends the block that it stands in, and what is too long is cut:
+// lines, sections and the head.
 func TestComment(t *testing.T) {
 	t.Parallel()
 	evil := "```\n</details><img src=x>\n@everyone **bold** \x1b[2J\n"
@@ -60,10 +60,52 @@ func TestComment(t *testing.T) {
 	if !strings.Contains(got, "\n````text\n```\n") || !strings.Contains(got, "\n````\n\n</details>\n") {
 		t.Errorf("what is in a section ends its block:\n%s", got)
 	}
-	if strings.Contains(got, "<b>") || strings.Contains(got, "<summary>@") || strings.Contains(got, "\x1b") || strings.Contains(got, "xxxxx") {
+	if strings.Contains(got, "<b>") || strings.Contains(got, "<summary>@") || strings.Contains(got, "\x1b") {
 		t.Errorf("it is not shown as it is:\n%s", got)
 	}
-	if !strings.Contains(got, fmt.Sprintf("%d of %d sections is left out", 1, 2)) {
-		t.Errorf("it is not said that a section is left out:\n%s", got)
+	if !strings.Contains(got, "xxx…\n") || !strings.Contains(got, fmt.Sprintf("%d of %d sections is cut", 1, 2)) {
+		t.Errorf("it is not said that a section is cut:\n%s", got)
+	}
+}
+
+// TestCommentLength: whatever a plan has, each of its sections is there, its blocks are closed,
+// and a forge takes it.
+func TestCommentLength(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"many lines":     strings.Repeat("search/web/1 restarts\n", 20_000),
+		"a long value":   "env " + strings.Repeat("ä", 1<<20),
+		"a long fence":   strings.Repeat("`", 100_000),
+		"fences":         strings.Repeat("````````````\n", 20_000),
+		"no line at all": "",
+		"not for people": strings.Repeat("\x00\xff\u202e", 50_000),
+	} {
+		var sections []screen.Section
+		for i := range 11 {
+			sections = append(sections, screen.Section{Title: fmt.Sprintf("title %d", i), Text: text})
+		}
+		sections = append(sections, screen.Section{Title: "the last", Text: "a warning\n"})
+		got := screen.Comment("plan\n"+text, sections)
+		if len(got) > 60_500 {
+			t.Errorf("%s: %d bytes", name, len(got))
+		}
+		if n := strings.Count(got, "\n<details><summary>"); n != 12 || strings.Count(got, "\n</details>\n") != n || !strings.Contains(got, "\na warning\n") {
+			t.Errorf("%s: %d sections are begun, %d closed", name, n, strings.Count(got, "\n</details>\n"))
+		}
+		fence := ""
+		for line := range strings.Lines(got) {
+			line = strings.TrimSuffix(line, "\n")
+			switch {
+			case fence == "" && strings.HasSuffix(line, "```text"):
+				fence = strings.TrimSuffix(line, "text")
+			case line == fence:
+				fence = ""
+			case fence == "" && strings.Contains(line, "``") && line != "":
+				t.Errorf("%s: %.60q is outside of a block", name, line)
+			}
+		}
+		if fence != "" {
+			t.Errorf("%s: a block is not closed", name)
+		}
 	}
 }

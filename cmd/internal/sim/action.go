@@ -174,7 +174,7 @@ func (w *World) rewind(a Action) bool {
 // the cell converges to that and then writes nothing more.
 func (w *World) Calm() error {
 	w.heal()
-	w.repo = newRepository(w.cfg.Jobs, w.cfg.MovesPerHour)
+	w.repo = newRepository(&w.cfg)
 	if m := w.spared(); m != nil {
 		w.repo.machines[m.name] = schema.Machine{Drain: &schema.Drain{AtOnce: 1, AtDeadline: schema.DeadlineBudget}}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -190,7 +191,7 @@ func (w *World) begin(m *machine, r *run) {
 	case strings.Contains(argument, "crash"):
 		r.due, r.ends = w.now.Add(crashTime), schema.Exit{Code: 3}
 	case a.Job.Kind == schema.Batch:
-		r.due, r.ends = w.now.Add(batchTime), schema.Exit{Code: 0}
+		r.due, r.ends = w.now.Add(lastsFor(argument)), schema.Exit{Code: 0}
 		if w.cfg.Mixed && r.pid%4 == 3 {
 			r.due = w.now.Add(10 * batchTime)
 		}
@@ -202,6 +203,19 @@ func (w *World) begin(m *machine, r *run) {
 	w.checkTwin(m, r)
 	w.checkBegin(m, r)
 	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, r.number, r.pid)
+}
+
+// secondsWord is what an argument of a batch task begins with that says for how many
+// seconds it runs.
+const secondsWord = "seconds="
+
+// lastsFor returns for how long a batch task runs.
+func lastsFor(command string) time.Duration {
+	_, said, ok := strings.Cut(command, secondsWord)
+	if seconds, err := strconv.Atoi(said); ok && err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	return batchTime
 }
 
 // term is a process's SIGTERM: some take their time, some do not care, and in a mixed

@@ -336,6 +336,9 @@ func (w *World) decides(ready *reconciler.Ready) error {
 	w.checkSets(before)
 	w.checkInside(before)
 	w.checkConstraints(before)
+	w.checkSkew(before)
+	w.checkHolds(before, in.Now)
+	w.oracle.remember(m.last)
 	w.checkOnce(before)
 	w.oracle.halfway = nil
 	w.checkRollouts(before, suspended)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -47,7 +48,9 @@ type oracle struct {
 	unknown  map[uint64]bool          // generations that ran then, which the store may know nothing of
 	later    map[string][]byte        // documents with what a later release wrote, as they were stored last
 	packages map[schema.Digest]bool
-	data     map[schema.Digest]*schema.Job // of jobs, as they were ever committed
+	data     map[schema.Digest]*schema.Job     // of jobs, as they were ever committed
+	waits    map[schema.TaskName]placement.Why // what the last step has said of tasks that wait
+	claimed  map[schema.TaskName]string        // and for which machines some of them do
 }
 
 // failure is the newest failed generation of a task.
@@ -90,7 +93,7 @@ func (o *oracle) committed(c schema.Compiled) {
 // store has given up already does not count.
 func (o *oracle) finish(task schema.TaskName, generation uint64) {
 	o.ended[generation] = true
-	if r := o.record(task); r != nil && r.Generation == generation {
+	if r := o.record(task); r != nil && r.Generation == generation && r.Machine != "" {
 		o.finished[task] = generation
 	}
 }

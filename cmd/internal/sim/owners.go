@@ -2,6 +2,7 @@ package sim
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -29,7 +30,7 @@ func (w *World) transfer(a Action) bool {
 	return w.change(user, func() {
 		jobs := w.repo.jobs[user]
 		jobs[from].there, jobs[from].tasks = true, modulo(a.N/2, 3)
-		jobs[to].there, jobs[to].tasks = true, templates[to].most
+		jobs[to].there, jobs[to].tasks = true, w.repo.catalogue[to].most
 	})
 }
 
@@ -49,8 +50,8 @@ func (w *World) relabel(a Action) bool {
 func (w *World) removesSet(a Action) bool {
 	user, _, _ := w.repo.job(a.Job)
 	return w.change(user, func() {
-		for i := range templates {
-			if templates[i].name == "pair" {
+		for i := range w.repo.catalogue {
+			if w.repo.catalogue[i].name == "pair" {
 				w.repo.jobs[user][i].there, w.repo.jobs[user][i].without = true, modulo(a.N, 3)
 			}
 		}
@@ -145,16 +146,29 @@ func (w *World) checkConstraints(before snap) {
 			if was := before.record(task); t.Machine == "" || t.Stop != nil || was != nil && was.Generation == t.Generation || w.oracle.unknown[t.Generation] {
 				continue
 			}
-			for _, demand := range s.Data[t.Data].Constraints {
-				if objects == nil {
-					objects = w.inForce()
-				}
-				if has := w.attribute(objects, t.Machine, demand.Attribute); demand.Operator == schema.Equal && has != demand.Value {
-					w.violate("task %s is placed on %s, whose %s is %q: its job demands %q", task, t.Machine, demand.Attribute, has, demand.Value)
-				}
+			if objects == nil {
+				objects = w.inForce()
 			}
+			w.checkWhere(task, s.Data[t.Data], objects, t.Machine)
 		}
 	}
+}
+
+// checkWhere: a task may be on a machine by what its job demands of machines.
+func (w *World) checkWhere(task schema.TaskName, want *schema.Job, objects []schema.Machine, machine string) {
+	for _, demand := range want.Constraints {
+		if has := w.attribute(objects, machine, demand.Attribute); demand.Operator == schema.Equal && has != demand.Value {
+			w.violate("task %s is placed on %s, whose %s is %q: its job demands %q", task, machine, demand.Attribute, has, demand.Value)
+		}
+	}
+	if len(want.AnyOf) > 0 && !slices.ContainsFunc(want.AnyOf, func(x schema.Alternative) bool { return w.holdsOf(objects, machine, x.Constraints) }) {
+		w.violate("task %s is placed on %s, of which none of the alternatives of its job holds", task, machine)
+	}
+}
+
+// holdsOf reports whether all constraints hold of a machine, which are equalities.
+func (w *World) holdsOf(objects []schema.Machine, machine string, all []schema.Constraint) bool {
+	return !slices.ContainsFunc(all, func(c schema.Constraint) bool { return w.attribute(objects, machine, c.Attribute) != c.Value })
 }
 
 // attribute returns an attribute of a machine: as it is declared, or else as its agent

@@ -75,7 +75,7 @@ func draw(rng *rand.Rand, of int) []int {
 
 // numbered returns the numbers of jobs by their names.
 func numbered(names []string) []int {
-	all := allJobs()
+	all := Config{}.allJobs()
 	var out []int
 	for _, name := range names {
 		i := slices.Index(all, name)

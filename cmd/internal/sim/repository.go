@@ -41,7 +41,7 @@ func (d declared) priority(floor schema.Priority) schema.Priority {
 	return floor + schema.Priority(d.shift%3*30)
 }
 
-// templates is the catalogue: a random cell has at most one job of each for each
+// templates is the catalogue of most worlds: a random cell has at most one job of each for each
 // user. Together they ask for about a hundred tasks at first.
 var templates = []template{
 	{"web", 5, 14, func(p *schema.Package, d declared) {
@@ -123,27 +123,28 @@ func careful(j schema.Job, seconds int) schema.Job {
 
 // repository is what the cell's git repository holds at its head, and held.
 type repository struct {
-	jobs     map[string][]declared      // of each user, by template
-	broken   map[string]bool            // users whose package does not compile
-	gone     map[string]bool            // users whose directory is not there
-	quotas   map[string]int             // of each user, in percent of what it is at first
-	machines map[string]schema.Machine  // what is declared of them, by the names of the objects
-	packages map[string]*schema.Package // as committed last; nil: does not compile
+	catalogue []template
+	jobs      map[string][]declared      // of each user, by template
+	broken    map[string]bool            // users whose package does not compile
+	gone      map[string]bool            // users whose directory is not there
+	quotas    map[string]int             // of each user, in percent of what it is at first
+	machines  map[string]schema.Machine  // what is declared of them, by the names of the objects
+	packages  map[string]*schema.Package // as committed last; nil: does not compile
 	// movesPerHour is what the cell bounds moves to; 0: it says nothing.
 	movesPerHour int
 }
 
-// newRepository returns one that holds the given jobs, as user/job with commas
-// between them, or all of the catalogue for each user.
-func newRepository(jobs string, movesPerHour int) *repository {
+// newRepository returns one that holds the jobs of a world, or all of the catalogue for
+// each user.
+func newRepository(of *Config) *repository {
 	r := &repository{
-		jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, quotas: map[string]int{}, machines: map[string]schema.Machine{},
-		packages: map[string]*schema.Package{}, movesPerHour: movesPerHour,
+		catalogue: of.catalogue(), jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, quotas: map[string]int{}, machines: map[string]schema.Machine{},
+		packages: map[string]*schema.Package{}, movesPerHour: of.MovesPerHour,
 	}
 	r.packages["."] = r.root()
 	for _, u := range users {
-		for _, t := range templates {
-			there := jobs == "" || slices.Contains(strings.Split(jobs, ","), u+"/"+t.name)
+		for _, t := range r.catalogue {
+			there := of.Jobs == "" || slices.Contains(strings.Split(of.Jobs, ","), u+"/"+t.name)
 			r.jobs[u] = append(r.jobs[u], declared{there: there, tasks: t.tasks})
 		}
 		r.write(u)
@@ -182,11 +183,19 @@ func randomRoot(percent map[string]int) *schema.Package {
 	return p
 }
 
+// catalogue returns what jobs each user of a world may have.
+func (c Config) catalogue() []template {
+	if c.Tight {
+		return tightJobs
+	}
+	return templates
+}
+
 // allJobs returns the names of the jobs of all users' catalogues, as user/job.
-func allJobs() []string {
+func (c Config) allJobs() []string {
 	var out []string
 	for _, u := range users {
-		for _, t := range templates {
+		for _, t := range c.catalogue() {
 			out = append(out, u+"/"+t.name)
 		}
 	}
@@ -195,9 +204,9 @@ func allJobs() []string {
 
 // job returns how the n-th job of all users' catalogues stands, and whose it is.
 func (r *repository) job(n int) (user string, d *declared, t template) {
-	n = modulo(n, len(users)*len(templates))
+	n = modulo(n, len(users)*len(r.catalogue))
 	user = users[n%len(users)]
-	return user, &r.jobs[user][n/len(users)], templates[n/len(users)]
+	return user, &r.jobs[user][n/len(users)], r.catalogue[n/len(users)]
 }
 
 // write makes the package of a user's directory anew.
@@ -212,7 +221,7 @@ func (r *repository) write(user string) {
 		p := Team(user)
 		for i, d := range r.jobs[user] {
 			if d.there {
-				templates[i].add(p, d)
+				r.catalogue[i].add(p, d)
 			}
 		}
 		if i := slices.Index(users, user); i < 2 {

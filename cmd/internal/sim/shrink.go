@@ -159,7 +159,7 @@ func (x *Shrinking) least(i int, of func(*Action) *int) {
 		}
 	}
 	low, high := 3, now
-	for _, m := range []int{len(allJobs()), x.best.World.Machines} {
+	for _, m := range []int{len(x.best.World.allJobs()), x.best.World.Machines} {
 		if n := now % m; n > low && n < high && set(n) {
 			high = n
 		}
@@ -177,7 +177,7 @@ func (x *Shrinking) least(i int, of func(*Action) *int) {
 func (x *Shrinking) fewer() {
 	jobs := strings.Split(x.best.World.Jobs, ",")
 	if x.best.World.Jobs == "" {
-		jobs = allJobs()
+		jobs = x.best.World.allJobs()
 	}
 	for size := max(1, len(jobs)/2); ; size /= 2 {
 		for at := 0; at < len(jobs) && !x.over(); {

@@ -106,7 +106,7 @@ func (w *World) converges() error {
 func (w *World) updateSome() []schema.JobName {
 	var out []schema.JobName
 	for i, user := range users {
-		for j, t := range templates {
+		for j, t := range w.repo.catalogue {
 			d := &w.repo.jobs[user][j]
 			if !d.there || t.name != "api" || modulo(i+int(w.cfg.Seed), 2) == 0 { //nolint:gosec // seeds are small
 				continue

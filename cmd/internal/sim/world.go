@@ -46,6 +46,8 @@ type Config struct {
 	// DrainHalf has half of the racks drained and return after the calm: see
 	// World.DrainHalf.
 	DrainHalf bool
+	// Tight has a cell of other jobs, for which it has too little room: see tightJobs.
+	Tight bool
 	// MovesPerHour is the cell's bound for moves of running tasks, 0: what it has by itself.
 	MovesPerHour int
 	// Mutant plants a bug, nil: none.
@@ -110,7 +112,7 @@ func New(cfg Config) *World {
 		cfg.Mutant = &Mutant{}
 	}
 	w := &World{
-		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs, cfg.MovesPerHour), changes: changes(), byName: map[string]*machine{}, doFault: faults(), txns: map[int]store.Fate{}, effects: map[ActionKind]int{}, versions: map[string]bool{},
+		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(&cfg), changes: changes(), byName: map[string]*machine{}, doFault: faults(), txns: map[int]store.Fate{}, effects: map[ActionKind]int{}, versions: map[string]bool{},
 	}
 	w.memory.Hook(w.transaction)
 	for i := range cfg.Machines {

@@ -106,9 +106,27 @@ func Random(t testing.TB, seed uint64, size int) Layer {
 	for i := range content {
 		content[i] = byte(random.Uint32())
 	}
+	return ofFile(t, fmt.Sprint("file", seed), content)
+}
+
+// Repeated is Random for bytes that repeat each KiB, of which a file system that compresses keeps
+// little; the layer itself is not compressed.
+func Repeated(t testing.TB, seed uint64, size int) Layer {
+	t.Helper()
+	block := make([]byte, 1<<10)
+	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // not a secret
+	for i := range block {
+		block[i] = byte(random.Uint32())
+	}
+	return ofFile(t, fmt.Sprint("file", seed), bytes.Repeat(block, size/len(block)))
+}
+
+// ofFile makes a layer of one file.
+func ofFile(t testing.TB, name string, content []byte) Layer {
+	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	err := w.WriteHeader(&tar.Header{Name: fmt.Sprint("file", seed), Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(size)})
+	err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content))})
 	if err == nil {
 		_, err = w.Write(content)
 	}

@@ -379,8 +379,12 @@ func TestTaken(t *testing.T) {
 	}
 	m.must(os.RemoveAll(m.leases)) // which somebody has lost
 	m.must(os.Mkdir(m.leases, 0o755))
-	if _, err := m.Join(subnets[:1], m.of("ptp", ""), "k2", "crew/web/1"); err == nil || !strings.Contains(err.Error(), "10.64.1.3, which another task on this machine has") {
-		t.Errorf("with the same address: %v", err)
+	if next, err := m.Join(subnets[:1], m.of("ptp", ""), "k2", "crew/web/1"); err != nil || next.Addresses[0] != netip.MustParseAddr("10.64.1.4") {
+		t.Errorf("where the plugin gives the same address first: %v, %v", next, err)
+	}
+	m.plugin("forgets", "rm -rf "+m.leases+"/*; exec "+debian+"/ptp")
+	if _, err := m.Join(subnets[:1], m.of("forgets", ""), "k4", "crew/web/3"); err == nil || !strings.Contains(err.Error(), "10.64.1.3, which another task on this machine has") {
+		t.Errorf("where the plugin gives no other address: %v", err)
 	}
 	if _, err := m.Join([]netip.Prefix{netip.MustParsePrefix("10.64.9.7/29").Masked()}, m.of("ptp", ""), "k3", "crew/web/2"); err != nil {
 		t.Error(err)

@@ -160,7 +160,7 @@ func (n *Networks) has(a netip.Addr, but string) bool {
 }
 
 // Join returns the network of a task, which plugins make of a machine's subnets unless it is there: key is the same for all
-// that are to share it, and task says in words whose it is. It takes as long as they do, twice Config.Within at most.
+// that are to share it, and task says in words whose it is. It takes as long as they do, three times Config.Within at most.
 func (n *Networks) Join(subnets []netip.Prefix, plugins *schema.CNI, key, task string) (Task, error) {
 	id := n.id(key)
 	r := &record{Key: key, Task: task, Config: listOf("muster-"+n.tag, plugins)}
@@ -185,7 +185,7 @@ func (n *Networks) Join(subnets []netip.Prefix, plugins *schema.CNI, key, task s
 			return Task{}, fmt.Errorf("network of %s: what there was before cannot be taken back: %w", task, err)
 		}
 	}
-	addresses, err := n.add(ctx, x, r)
+	addresses, err := n.addFree(ctx, x, r)
 	if err != nil {
 		return Task{}, fmt.Errorf("network of %s: %w", task, err)
 	}
@@ -202,6 +202,33 @@ func (n *Networks) attach(id string) *attachment {
 		n.all[id] = x
 	}
 	return x
+}
+
+// addFree is add, again and again while plugins give addresses that tasks have which were started before the cell had
+// plugins: host-local gives the next one when it has got one back. The caller has x.busy.
+func (n *Networks) addFree(ctx context.Context, x *attachment, r *record) ([]netip.Addr, error) {
+	tried := map[netip.Addr]bool{}
+	for began := time.Now(); ; {
+		addresses, err := n.add(ctx, x, r)
+		taken := takenError{}
+		n.mu.Lock()
+		again := errors.As(err, &taken) && x.record == nil && !tried[taken.at] && time.Since(began) < n.cfg.Within
+		if again {
+			n.all[x.id] = x // it was taken back
+		}
+		n.mu.Unlock()
+		if !again {
+			return addresses, err
+		}
+		tried[taken.at] = true
+	}
+}
+
+// takenError is that an address is another task's.
+type takenError struct{ at netip.Addr }
+
+func (e takenError) Error() string {
+	return fmt.Sprintf("the plugins gave %s, which another task on this machine has", e.at)
 }
 
 // add makes a network, or nothing, and returns its addresses. The caller has x.busy.
@@ -244,14 +271,14 @@ func (n *Networks) free(r *record) error {
 	return nil
 }
 
-// apart errs if another task has one of the addresses.
+// apart errs with a takenError if another task has one of the addresses.
 func (n *Networks) apart(addresses []netip.Addr, but string) error {
 	for _, a := range addresses {
 		n.mu.Lock()
 		taken := n.has(a, but)
 		n.mu.Unlock()
 		if taken || n.cfg.Taken(a) {
-			return fmt.Errorf("the plugins gave %s, which another task on this machine has", a)
+			return takenError{a}
 		}
 	}
 	return nil

@@ -19,10 +19,10 @@ func (z *Zone) Pointer(s *naming.Snapshot, name string) (Answer, bool) {
 		return Answer{}, false
 	}
 	if job, index, ok := s.TaskAt(ip); ok {
-		return Answer{Answer: []dns.RR{&dns.PTR{
-			Hdr: header(name, dns.TypePTR, positiveTTL),
-			Ptr: strconv.Itoa(index) + "." + job.Name + "." + job.User + "." + z.apex,
-		}}}, true
+		task := strconv.Itoa(index) + "." + job.Name + "." + job.User + "." + z.apex
+		if len(task) <= longest {
+			return Answer{Answer: []dns.RR{&dns.PTR{Hdr: header(name, dns.TypePTR, positiveTTL), Ptr: task}}}, true
+		}
 	}
 	for _, p := range rangesOf(s) {
 		if !p.Contains(ip) {

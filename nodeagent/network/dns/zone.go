@@ -28,6 +28,9 @@ const (
 	// that such an answer says that it is truncated.
 	mostInPacket = 16
 	mostInStream = 512
+	// longest is how long a name can be in DNS, with the dot at its end (RFC 1035, 2.3.4, has 255 octets in
+	// packets). One of long parts in a long domain is longer: an answer with it would be none to any client.
+	longest = 254
 )
 
 // Labels of the zone that no user, job or service is found at.
@@ -356,6 +359,9 @@ func (a *answering) serviceName(t target) string {
 }
 
 func (a *answering) srv(name string, port, weight int, ips iter.Seq[netip.Addr]) {
+	if len(name) > longest {
+		return
+	}
 	a.Answer.Answer = append(a.Answer.Answer, &dns.SRV{
 		Hdr:  header(a.question.Name, dns.TypeSRV, positiveTTL),
 		Port: uint16(port), Weight: uint16(weight), Target: name,

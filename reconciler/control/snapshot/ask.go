@@ -69,7 +69,9 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 	t := c.facts.Task(a.Task)
 	waited, until := c.waited(a, t)
 	p.Waited = waited
-	p.Together = c.together(a)
+	if p.Together = c.together(a); a.Job.Gang != "" {
+		p.Gang = c.gangOf(a.Job)
+	}
 	if t == nil {
 		return p, until
 	}
@@ -134,6 +136,24 @@ func (c *Cell) together(a Ask) int {
 		}
 	}
 	return n
+}
+
+// Gang returns the gang of a job that names one.
+func (c *Cell) Gang(job *schema.Job) *facts.Gang {
+	key := [2]string{job.User, job.Gang}
+	if c.gangs[key] == nil {
+		c.gangs[key] = facts.GangOf(c.facts, job)
+	}
+	return c.gangs[key]
+}
+
+// gangOf returns the gang of a job as placement is asked for it.
+func (c *Cell) gangOf(job *schema.Job) *placement.Gang {
+	out := &placement.Gang{Name: job.Gang}
+	for _, j := range c.Gang(job).Jobs {
+		out.Jobs = append(out.Jobs, placement.GangJob{Job: j.Name, Tasks: j.Tasks})
+	}
+	return out
 }
 
 // mayHold returns the machines that are up and, for a task that runs in an

@@ -29,7 +29,9 @@ type Kept struct {
 	written  int                              // see model.State.WrittenSince
 	drafted  []model.ChunkName                // as the step before has left them, which need not be stored
 	asks     map[schema.Digest]*placement.Ask // of tasks by their data, which those of a job share
-	ranges   [2]netip.Prefix                  // of addresses for tasks that the cell had when all this was made
+	runs     keptRuns
+	names    int             // that the snapshot knew after the first step that it was there for, see worn
+	ranges   [2]netip.Prefix // of addresses for tasks that the cell had when all this was made
 }
 
 // Cell is a cell as placement sees it. Its snapshot follows what a draft changes.
@@ -41,7 +43,8 @@ type Cell struct {
 	mayRun  map[*schema.Job][]string // see Eligible
 	mayStay map[*schema.Job][]string // see MayStay
 	runs    runs
-	changes int // of tasks' records
+	gangs   map[[2]string]*facts.Gang // by user and name
+	changes int                       // of tasks' records
 	// vacated are machines to be looked at again, see left.
 	vacated []string
 }
@@ -51,7 +54,7 @@ func New(f *facts.Facts, kept *Kept) *Cell {
 	if kept == nil {
 		kept = &Kept{}
 	}
-	c := &Cell{facts: f, kept: kept, runs: runs{facts: f}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}}
+	c := &Cell{facts: f, kept: kept, runs: runs{facts: f, kept: kept}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}, gangs: map[[2]string]*facts.Gang{}}
 	c.exchangeDrafted()
 	return c
 }
@@ -95,13 +98,13 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 		return c.kept.snapshot
 	}
 	if ranges := c.ranges(); ranges != c.kept.ranges {
-		*c.kept = Kept{ranges: ranges} // tasks ask for other machines now, and machines have not what they had
+		*c.kept = Kept{ranges: ranges, runs: c.kept.runs} // tasks ask for other machines now, and machines have not what they had
 	}
 	changed, changes, known := c.facts.MachinesChangedSince(c.kept.changes)
 	if !known {
 		changed = c.facts.Machines()
 	}
-	if changed = slices.Compact(slices.Sorted(slices.Values(changed))); !c.mayFollow(changed) {
+	if changed = slices.Compact(slices.Sorted(slices.Values(changed))); !c.mayFollow(changed) || c.kept.worn() {
 		c.build()
 	} else {
 		for _, name := range changed {
@@ -132,6 +135,15 @@ func (c *Cell) lookAgain() {
 		c.updateMachine(name)
 	}
 	c.vacated = c.vacated[:0]
+}
+
+// wornNames is how many names a snapshot may know in any case.
+const wornNames = 1024
+
+// worn reports whether most names that the snapshot knows may be of what has gone: of jobs,
+// their selectors, images, machines. A cell that runs for years has them come and go.
+func (m *Kept) worn() bool {
+	return m.names > 0 && m.snapshot.Names() > 2*m.names+wornNames
 }
 
 // Until returns until when the machines of the snapshot are as they are.
@@ -198,7 +210,7 @@ func (c *Cell) build() {
 	}
 	m.snapshot = placement.NewSnapshot(machines, tasks)
 	m.snapshot.Configure(placement.Options{Preempt: true, Graceful: true})
-	m.asks, m.ranges = c.kept.asks, c.kept.ranges
+	m.asks, m.ranges, m.runs = c.kept.asks, c.kept.ranges, c.kept.runs
 	*c.kept = m
 }
 
@@ -286,6 +298,9 @@ func (c *Cell) Leave() {
 	c.kept.snapshot.SetBudgets(nil)
 	c.kept.snapshot.SetTimes(time.Time{}, nil)
 	c.kept.snapshot.SetParallel(nil)
+	if c.kept.names == 0 { // with those of tasks that wait
+		c.kept.names = c.kept.snapshot.Names()
+	}
 	c.kept.drafted = c.facts.ChangedChunks()
 	for _, name := range c.kept.drafted {
 		c.kept.keepChunk(name, c.facts.Chunk(name))
@@ -351,7 +366,7 @@ func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
 	a := c.askOf(t.Data)
 	p := placement.Task{
 		Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
-		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc, Together: data.Together,
+		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc, Together: data.Together, Gang: data.Gang,
 	}
 	if t.OwnNetwork {
 		p.Ports = nil

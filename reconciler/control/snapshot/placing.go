@@ -46,7 +46,7 @@ func PlacingOf(f *facts.Facts, task schema.TaskName, machine string, seed uint64
 		return nil
 	}
 	a, _ := c.Placement(Ask{task, want, c.facts.Job(task.JobName).Admitted})
-	a.Prefer, a.Last, a.Together = "", "", 0
+	a.Prefer, a.Last, a.Together, a.Gang = "", "", 0, nil
 	snapshot := c.Snapshot()
 	snapshot.Configure(placement.Options{})
 	if t != nil && t.Machine != "" {
@@ -116,6 +116,9 @@ func (p *Placing) Lines() []string {
 		s := fmt.Sprintf("machine %s %s", v.Machine, v.Reason.One())
 		if v.Reason == "" {
 			s = "machine " + scoreText(v.Score) + " has room"
+		}
+		if len(v.Fails) > 0 {
+			s += ": " + strings.Join(v.Fails, ", ")
 		}
 		if len(v.Victims) > 0 {
 			s += "; it could take the place of " + strings.Join(v.Victims, ", ")

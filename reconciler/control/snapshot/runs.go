@@ -1,17 +1,40 @@
 package snapshot
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/schema"
 )
 
-// runs is how long tasks have run that finished, as far as it was asked for.
+// runs is how long tasks have run that finished.
 type runs struct {
-	facts   *facts.Facts
-	ofJob   map[schema.JobName]time.Duration
-	ofClass map[runClass]time.Duration // of all batch jobs; nil before it is asked for
+	facts *facts.Facts
+	kept  *Kept
+	ready bool // what is kept is as the facts are
+}
+
+// keptRuns are those that one step leaves to the next one.
+type keptRuns struct {
+	written int              // see model.State.WrittenSince
+	drafted []schema.JobName // as they were when it was looked at them, which need not be stored
+	jobs    map[schema.JobName]jobRuns
+	classes map[runClass]*classRuns
+	looks   int // at jobs, for tests
+}
+
+// jobRuns is the longest run of the tasks of a job that have finished.
+type jobRuns struct {
+	longest time.Duration
+	class   *runClass // of a batch job, nil of another one
+}
+
+// classRuns are the longest runs of the jobs of a class that have any.
+type classRuns struct {
+	jobs    map[schema.JobName]time.Duration
+	longest time.Duration
 }
 
 // runClass is the jobs from which it is guessed how long a task runs of a job none of
@@ -50,21 +73,66 @@ func (r *runs) lasts(name schema.JobName, job *schema.Job) time.Duration {
 	if job.Kind != schema.Batch {
 		return 0
 	}
-	longest, known := r.ofJob[name]
-	if !known {
-		longest = r.longestRun(name)
-		if r.ofJob == nil {
-			r.ofJob = map[schema.JobName]time.Duration{}
-		}
-		r.ofJob[name] = longest
-	}
-	if longest > 0 {
+	k := r.update()
+	if longest := k.jobs[name].longest; longest > 0 {
 		return longest
 	}
-	if r.ofClass == nil {
-		r.ofClass = r.longestRuns()
+	if class := k.classes[runClass{name.User, job.Priority.Band()}]; class != nil {
+		return class.longest
 	}
-	return r.ofClass[runClass{name.User, job.Priority.Band()}]
+	return 0
+}
+
+// update takes over what has become of jobs since the step before, when it is asked first.
+func (r *runs) update() *keptRuns {
+	k := &r.kept.runs
+	if r.ready {
+		return k
+	}
+	r.ready = true
+	jobs, next, ok := r.facts.Base.WrittenSince(k.written)
+	if !ok || k.jobs == nil {
+		*k = keptRuns{jobs: map[schema.JobName]jobRuns{}, classes: map[runClass]*classRuns{}, looks: k.looks}
+		jobs = r.facts.Base.JobsWithChunks()
+	}
+	changed := r.facts.ChangedJobs()
+	for _, chunk := range r.facts.ChangedChunks() {
+		changed = append(changed, chunk.Job)
+	}
+	names := slices.SortedFunc(slices.Values(slices.Concat(k.drafted, changed, jobs)), schema.JobName.Compare)
+	for _, name := range slices.Compact(names) {
+		k.looks++
+		k.set(name, r.longestRun(name), r.facts.Admitted(name))
+	}
+	k.written, k.drafted = next, changed
+	return k
+}
+
+// set takes down the longest run of a job of some data, nil if it is not admitted; 0 for none.
+func (k *keptRuns) set(name schema.JobName, longest time.Duration, job *schema.Job) {
+	if was := k.jobs[name]; was.class != nil {
+		c := k.classes[*was.class]
+		if delete(c.jobs, name); len(c.jobs) == 0 {
+			delete(k.classes, *was.class)
+		} else if was.longest == c.longest {
+			c.longest = slices.Max(slices.Collect(maps.Values(c.jobs)))
+		}
+	}
+	delete(k.jobs, name)
+	if longest == 0 {
+		return
+	}
+	runs := jobRuns{longest: longest}
+	if job != nil && job.Kind == schema.Batch {
+		runs.class = &runClass{name.User, job.Priority.Band()}
+		c := k.classes[*runs.class]
+		if c == nil {
+			c = &classRuns{jobs: map[schema.JobName]time.Duration{}}
+			k.classes[*runs.class] = c
+		}
+		c.jobs[name], c.longest = longest, max(c.longest, longest)
+	}
+	k.jobs[name] = runs
 }
 
 // longestRun returns the longest run of the tasks of a job that have finished; 0 if none has.
@@ -75,16 +143,4 @@ func (r *runs) longestRun(name schema.JobName) (longest time.Duration) {
 		}
 	}
 	return longest
-}
-
-// longestRuns returns the longest runs of all classes.
-func (r *runs) longestRuns() map[runClass]time.Duration {
-	out := map[runClass]time.Duration{}
-	for name := range r.facts.Base.Jobs {
-		if job := r.facts.Admitted(name); job != nil && job.Kind == schema.Batch {
-			class := runClass{name.User, job.Priority.Band()}
-			out[class] = max(out[class], r.longestRun(name))
-		}
-	}
-	return out
 }

@@ -72,7 +72,9 @@ func Library(packages, jobs int) map[string]string {
 			for n := f; n < jobs; n += filesEach {
 				b.WriteString(service(p, n))
 			}
-			files[File(p, f)] = b.String()
+			if jobs > f {
+				files[File(p, f)] = b.String()
+			}
 		}
 	}
 	return files

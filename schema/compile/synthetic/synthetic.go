@@ -43,7 +43,7 @@ func File(p, file int) string { return fmt.Sprintf("teams/t%d/f%d.cue", p, file)
 
 // Edit returns a file with one value changed, to another one for each n.
 func Edit(text string, n int) string {
-	return strings.Replace(text, "hello from", fmt.Sprintf("hello %d from", n), 1)
+	return strings.Replace(text, "some words", fmt.Sprintf("some %d words", n), 1)
 }
 
 func job(team, n int) string {

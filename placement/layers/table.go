@@ -1,20 +1,20 @@
-package placement
+package layers
 
 import (
 	"maps"
 	"slices"
 )
 
-// table is a list that a snapshot shares with its forks until one of them changes
+// Table is a list that a snapshot shares with its forks until one of them changes
 // it. Of a snapshot that shares with none it is flat. While it is shared, nobody
 // writes to what is: what a snapshot changes goes to a layer of its own on top.
-type table[T any] struct {
+type Table[T any] struct {
 	flat []T
 	top  *layer[T] // nil if the table is not shared
 	n    int32     // length, layers included
-	// detach gives a copy what it must not share with its original; nil if
+	// Detach gives a copy what it must not share with its original; nil if
 	// there is no such thing.
-	detach func(*T)
+	Detach func(*T)
 }
 
 // layer is what changed of a table since it was shared, over what lies below.
@@ -24,22 +24,23 @@ type layer[T any] struct {
 	below *layer[T]
 }
 
-func (t *table[T]) len() int32 { return t.n }
+// Len returns the number of elements.
+func (t *Table[T]) Len() int32 { return t.n }
 
-// at returns an element to be read. What it returns is out of date when the
+// At returns an element to be read. What it returns is out of date when the
 // element has been edited since.
-func (t *table[T]) at(i int32) *T {
+func (t *Table[T]) At(i int32) *T {
 	if t.top != nil {
 		return t.find(i)
 	}
 	return &t.flat[i]
 }
 
-// find looks for an element of a table that is shared. It is kept out of at, which
+// find looks for an element of a table that is shared. It is kept out of At, which
 // could not be inlined with it.
 //
 //go:noinline
-func (t *table[T]) find(i int32) *T {
+func (t *Table[T]) find(i int32) *T {
 	for l := t.top; l != nil; l = l.below {
 		if l.has(i) {
 			if row := l.rows[i]; row != nil {
@@ -50,29 +51,29 @@ func (t *table[T]) find(i int32) *T {
 	return &t.flat[i]
 }
 
-// edit returns an element to be read and written.
-func (t *table[T]) edit(i int32) *T {
+// Edit returns an element to be read and written.
+func (t *Table[T]) Edit(i int32) *T {
 	if t.top != nil {
 		return t.own(i)
 	}
 	return &t.flat[i]
 }
 
-func (t *table[T]) own(i int32) *T {
+func (t *Table[T]) own(i int32) *T {
 	if row := t.top.rows[i]; row != nil {
 		return row
 	}
 	row := new(T)
 	*row = *t.find(i)
-	if t.detach != nil {
-		t.detach(row)
+	if t.Detach != nil {
+		t.Detach(row)
 	}
 	t.top.put(i, row)
 	return row
 }
 
-// add appends an element and returns its index.
-func (t *table[T]) add(v T) int32 {
+// Add appends an element and returns its index.
+func (t *Table[T]) Add(v T) int32 {
 	i := t.n
 	t.n++
 	if t.top == nil {
@@ -83,22 +84,22 @@ func (t *table[T]) add(v T) int32 {
 	return i
 }
 
-// reserve makes room for n more, which come soon.
-func (t *table[T]) reserve(n int) {
+// Reserve makes room for n more, which come soon.
+func (t *Table[T]) Reserve(n int) {
 	if t.top == nil {
 		t.flat = slices.Grow(t.flat, max(n, 0))
 	}
 }
 
-// fork returns a table of the same content; from then on they share it.
-func (t *table[T]) fork() table[T] {
+// Fork returns a table of the same content; from then on they share it.
+func (t *Table[T]) Fork() Table[T] {
 	f := *t
 	t.top, f.top = &layer[T]{below: t.top}, &layer[T]{below: t.top}
 	return f
 }
 
-// merge moves the top layer, since nobody else shares what is below, into that.
-func (t *table[T]) merge() {
+// Merge moves the top layer, since nobody else shares what is below, into that.
+func (t *Table[T]) Merge() {
 	was := t.top
 	t.top = was.below
 	if t.top == nil && len(was.rows) > 0 && int(t.n) > len(t.flat) {
@@ -113,13 +114,13 @@ func (t *table[T]) merge() {
 	}
 }
 
-// flatten makes a copy of all, which is shared with nobody.
-func (t *table[T]) flatten() {
+// Flatten makes a copy of all, which is shared with nobody.
+func (t *Table[T]) Flatten() {
 	flat := make([]T, t.n)
 	for i := range flat {
 		flat[i] = *t.find(int32(i))
-		if t.detach != nil {
-			t.detach(&flat[i])
+		if t.Detach != nil {
+			t.Detach(&flat[i])
 		}
 	}
 	t.flat, t.top = flat, nil
@@ -147,8 +148,8 @@ func (l *layer[T]) put(i int32, row *T) {
 
 func (l *layer[T]) mark(i int32) { l.bits[int(i>>6)&(len(l.bits)-1)] |= 1 << (i & 63) }
 
-// index is a map that a snapshot shares with its forks in the same way.
-type index[K comparable, V any] struct {
+// Index is a map that a snapshot shares with its forks in the same way.
+type Index[K comparable, V any] struct {
 	flat map[K]V
 	top  *patch[K, V] // nil if the index is not shared
 	n    int          // length, while it is shared
@@ -165,26 +166,28 @@ type patched[V any] struct {
 	there bool // false where the key is no more
 }
 
-func newIndex[K comparable, V any](size int) index[K, V] {
-	return index[K, V]{flat: make(map[K]V, size)}
+// NewIndex returns an empty index with room for so many keys.
+func NewIndex[K comparable, V any](size int) Index[K, V] {
+	return Index[K, V]{flat: make(map[K]V, size)}
 }
 
-// reserve makes room for n keys in an empty index.
-func (x *index[K, V]) reserve(n int) {
+// Reserve makes room for n keys in an empty index.
+func (x *Index[K, V]) Reserve(n int) {
 	if x.top == nil && len(x.flat) == 0 {
 		x.flat = make(map[K]V, n)
 	}
 }
 
-func (x *index[K, V]) len() int {
+// Len returns the number of keys.
+func (x *Index[K, V]) Len() int {
 	if x.top == nil {
 		return len(x.flat)
 	}
 	return x.n
 }
 
-// get returns the value of a key, the zero value and false if there is none.
-func (x *index[K, V]) get(k K) (V, bool) {
+// Get returns the value of a key, the zero value and false if there is none.
+func (x *Index[K, V]) Get(k K) (V, bool) {
 	if x.top != nil {
 		return x.find(k)
 	}
@@ -192,7 +195,7 @@ func (x *index[K, V]) get(k K) (V, bool) {
 	return v, ok
 }
 
-func (x *index[K, V]) find(k K) (V, bool) {
+func (x *Index[K, V]) find(k K) (V, bool) {
 	for p := x.top; p != nil; p = p.below {
 		if e, ok := p.at[k]; ok {
 			return e.value, e.there
@@ -202,23 +205,25 @@ func (x *index[K, V]) find(k K) (V, bool) {
 	return v, ok
 }
 
-func (x *index[K, V]) set(k K, v V) {
+// Set gives a key a value, in place of the one that it has.
+func (x *Index[K, V]) Set(k K, v V) {
 	if x.top == nil {
 		x.flat[k] = v
 		return
 	}
-	if _, ok := x.get(k); !ok {
+	if _, ok := x.Get(k); !ok {
 		x.n++
 	}
 	x.top.put(k, patched[V]{v, true})
 }
 
-func (x *index[K, V]) remove(k K) {
+// Remove forgets a key, if it is there.
+func (x *Index[K, V]) Remove(k K) {
 	if x.top == nil {
 		delete(x.flat, k)
 		return
 	}
-	if _, ok := x.get(k); ok {
+	if _, ok := x.Get(k); ok {
 		x.n--
 		x.top.put(k, patched[V]{})
 	}
@@ -231,18 +236,18 @@ func (p *patch[K, V]) put(k K, e patched[V]) {
 	p.at[k] = e
 }
 
-// count adds to the number that a key has; one that has none left is no more.
-func count[K comparable](x *index[K, int32], k K, by int32) {
-	was, _ := x.get(k)
+// Count adds to the number that a key has; one that has none left is no more.
+func Count[K comparable](x *Index[K, int32], k K, by int32) {
+	was, _ := x.Get(k)
 	if n := was + by; n > 0 {
-		x.set(k, n)
+		x.Set(k, n)
 	} else if was != 0 {
-		x.remove(k)
+		x.Remove(k)
 	}
 }
 
-// all returns the index as a map, which is not to be written to.
-func (x *index[K, V]) all() map[K]V {
+// All returns the index as a map, which is not to be written to.
+func (x *Index[K, V]) All() map[K]V {
 	if x.top == nil {
 		return x.flat
 	}
@@ -264,14 +269,16 @@ func (p *patch[K, V]) apply(to map[K]V) {
 	}
 }
 
-func (x *index[K, V]) fork() index[K, V] {
-	x.n = x.len()
+// Fork returns an index of the same content; from then on they share it.
+func (x *Index[K, V]) Fork() Index[K, V] {
+	x.n = x.Len()
 	f := *x
 	x.top, f.top = &patch[K, V]{below: x.top}, &patch[K, V]{below: x.top}
 	return f
 }
 
-func (x *index[K, V]) merge() {
+// Merge moves what changed, since nobody else shares what is below, into that.
+func (x *Index[K, V]) Merge() {
 	was := x.top
 	if x.top = was.below; x.top == nil {
 		was.below, x.n = nil, 0
@@ -283,10 +290,11 @@ func (x *index[K, V]) merge() {
 	}
 }
 
-func (x *index[K, V]) flatten() { x.flat, x.top, x.n = x.all(), nil, 0 }
+// Flatten makes a copy of all, which is shared with nobody.
+func (x *Index[K, V]) Flatten() { x.flat, x.top, x.n = x.All(), nil, 0 }
 
-// shared is what a snapshot may share with its forks.
-type shared interface {
-	merge()
-	flatten()
+// Part is what a snapshot may share with its forks.
+type Part interface {
+	Merge()
+	Flatten()
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,56 +16,9 @@ import (
 )
 
 var (
-	updates       = flag.Int("services.updates", 1, "rolling updates in TestServiceUpdates, and versions in TestServiceDelay")
-	updateTasks   = flag.Int("services.tasks", 3, "tasks of the job in TestServiceUpdates")
-	requests      = flag.Int("services.requests", 0, "requests that TestServiceUpdates sends at least: it updates until then")
-	clients       = flag.Int("services.clients", 1, "who sends requests in TestServiceUpdates, on each of two machines")
+	delayVersions = flag.Int("services.versions", 1, "versions that TestServiceDelay measures, beside two")
 	delayMachines = flag.Int("services.machines", 3, "machines in TestServiceDelay")
 )
-
-// TestServiceUpdates: not one request fails while a job whose tasks end at once on SIGTERM is
-// updated again and again. `make services UPDATES=100` is the long one.
-func TestServiceUpdates(t *testing.T) {
-	t.Parallel()
-	g := newGrid(t, 3)
-	web := answering{name: "web", version: "0", tasks: *updateTasks}
-	front := fmt.Sprintf(frontService, "web", 80)
-	g.converge(g.declare("a service", g.job(web), front))
-	var shoppers []*shopper
-	for range *clients {
-		shoppers = append(shoppers, &shopper{machine: "m1", other: "m2", by: map[string]int{}}, &shopper{machine: "m3", other: "m2", by: map[string]int{}})
-	}
-	sent := func() (n int) {
-		for _, c := range shoppers {
-			c.mu.Lock()
-			n += c.asked
-			c.mu.Unlock()
-		}
-		return n
-	}
-	stop := g.sendAll(shoppers)
-	defer stop()
-	done := 0
-	for ; done < *updates || sent() < *requests; done++ {
-		web.version = fmt.Sprint(done + 1)
-		g.converge(g.declare("update", g.job(web), front))
-	}
-	for _, c := range shoppers {
-		g.must(within(bound, c.seen))
-	}
-	stop()
-	asked, late := 0, 0
-	var failed []string
-	for _, c := range shoppers {
-		n, l, _, f := c.count()
-		asked, late = asked+n, late+l
-		failed = append(failed, f...)
-	}
-	t.Logf("%d rolling updates of %d tasks: %d of %d requests failed, %d were not answered in time", done, *updateTasks, len(failed), asked, late)
-	if len(failed) > 0 {
-		t.Errorf("%d requests failed, such as:\n%s", len(failed), strings.Join(failed[:min(len(failed), 20)], "\n"))
-	}
-}
 
 // poller asks for who is behind a service from one machine, and notes when each version has first answered.
 type poller struct {
@@ -133,7 +85,7 @@ func TestServiceDelay(t *testing.T) {
 	g := newGrid(t, *delayMachines)
 	web := answering{name: "web", version: "0", tasks: 1}
 	// Or it would send to the task before that is ready.
-	front := fmt.Sprintf(frontService, "web", 80) + `service: front: whenNoneReady: "refuse"` + "\n"
+	front := g.service("front", "web", "http: port: 80") + `service: front: whenNoneReady: "refuse"` + "\n"
 	g.converge(g.declare("a service", g.job(web), front))
 	to := g.virtual("front")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -146,7 +98,7 @@ func TestServiceDelay(t *testing.T) {
 		running.Go(func() { g.check(g.inside(machine, func() { p.poll(ctx, to) })) })
 	}
 	var each, last []time.Duration
-	for i := range 2 + *updates {
+	for i := range 2 + *delayVersions {
 		web.version = fmt.Sprint(i + 1)
 		s := g.converge(g.declare("the next version", g.job(web), front))
 		var ready time.Time

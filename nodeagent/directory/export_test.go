@@ -1,0 +1,4 @@
+package directory
+
+// Pause is for tests.
+var Pause = pause

@@ -1,0 +1,54 @@
+package layout
+
+import (
+	"maps"
+	"slices"
+)
+
+// Column is one attribute of all machines, its values numbered.
+type Column struct {
+	Values []string // the first is "", which stands for none
+	ids    map[string]int32
+	At     []int32 // value by slot
+	shared bool    // with a fork, once: nobody writes to it
+	// borrowed says that ids is that of a column which is shared.
+	borrowed bool
+}
+
+// NewColumn returns the column of an attribute that none of so many machines has.
+func NewColumn(machines int32) *Column {
+	return &Column{Values: []string{""}, ids: map[string]int32{"": 0}, At: make([]int32, machines)}
+}
+
+// Share says that a fork has the column, too. It may be read already by other forks.
+func (c *Column) Share() {
+	if !c.shared {
+		c.shared = true
+	}
+}
+
+// IsShared reports whether a fork has, or had, the column, too: then it is not to be written to.
+func (c *Column) IsShared() bool { return c.shared }
+
+// Set gives a machine a value of the attribute.
+func (c *Column) Set(slot int32, value string) {
+	for int(slot) >= len(c.At) {
+		c.At = append(c.At, 0)
+	}
+	id, ok := c.ids[value]
+	if !ok {
+		if c.borrowed {
+			c.ids, c.borrowed = maps.Clone(c.ids), false
+		}
+		id = int32(len(c.Values))
+		c.ids[value] = id
+		c.Values = append(c.Values, value)
+	}
+	c.At[slot] = id
+}
+
+// Copied returns a copy of a column that is shared. The names of values are not copied before
+// there is a new one.
+func (c *Column) Copied() *Column {
+	return &Column{Values: slices.Clip(c.Values), ids: c.ids, At: slices.Clone(c.At), borrowed: true}
+}

@@ -1,0 +1,127 @@
+package placement
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/placement/device"
+	"github.com/musterhq/muster/placement/mix"
+)
+
+// sense finds out whether the cell is filled by half at least, in any dimension: what
+// is placed then comes for room that others left, and what counts is that what is left
+// stays of use. Below, it counts how evenly the dimensions are used up.
+func (s *Snapshot) sense() {
+	steady := 2*s.devicesFree <= s.devices && s.devices > 0
+	for d := range dims {
+		steady = steady || 2*s.used[d] >= s.capacity[d] && s.capacity[d] > 0
+	}
+	if s.typical.SetSteady(steady) {
+		s.deriveAll()
+	}
+}
+
+// learn finds out again what is typical, once a quarter of all asks is new.
+func (s *Snapshot) learn(asks map[mix.Shape]int, n int) {
+	if !s.typical.IsDue(n) {
+		return
+	}
+	counts, total := asks, n
+	for id := range s.tasks.Len() {
+		if h := s.tasks.At(id); h.job >= 0 && !h.claim {
+			counts[s.shapeOf(h)]++
+			total++
+		}
+	}
+	if s.typical.Learn(counts, total, mix.Stock{Machines: s.machines, Capacity: s.capacity, Devices: s.devices}, s.kinds.typicalNeed) {
+		s.deriveAll()
+	}
+}
+
+// shapeOf returns the shape of a held task.
+func (s *Snapshot) shapeOf(t *task) mix.Shape {
+	if t.ask != nil {
+		sh := shapeOfAsk(t.ask)
+		if t.placed {
+			sh.Limit = t.limit
+		}
+		return sh
+	}
+	sh := mix.Shape{Limit: t.limit}
+	for _, u := range usesOf(s.nodes.At(t.slot).Devices, t.devices) {
+		sh.Kind, sh.Milli, sh.Count = u.Kind, int16(u.Milli), sh.Count+1
+	}
+	return sh
+}
+
+func shapeOfAsk(a *Ask) mix.Shape {
+	sh := mix.Shape{Limit: vectorOf(a.Limit)}
+	if len(a.Devices) == 0 {
+		return sh
+	}
+	d := &a.Devices[0]
+	sh.Kind, sh.Milli, sh.Count = d.Kind, d.milli(), int16(min(max(d.Count, 1), math.MaxInt16))
+	if len(d.Models) > 0 {
+		sorted := slices.Sorted(slices.Values(d.Models))
+		sh.Models = strings.Join(slices.Compact(sorted), "|")
+	}
+	return sh
+}
+
+// sizeOf is how much an ask wants of what machines have, most of what is scarce.
+func (s *Snapshot) sizeOf(a *Ask) float32 {
+	limit := [dims]int64(vectorOf(a.Limit))
+	milli := make([]int, 0, 4)
+	for i := range a.Devices {
+		milli = append(milli, int(a.Devices[i].milli())*max(a.Devices[i].Count, 1))
+	}
+	return s.typical.Size(&limit, milli)
+}
+
+// deriveAll derives all machines afresh.
+func (s *Snapshot) deriveAll() {
+	s.flatten() // each machine changes
+	for slot := range s.nodes.Len() {
+		s.derive(s.nodes.At(slot), s.rows.Edit(slot))
+	}
+	s.forget()
+}
+
+// derive brings up to date what the score reads of a machine.
+func (s *Snapshot) derive(n *node, r *row) {
+	var free [dims]int64
+	for d := range dims {
+		free[d] = max(r.byReserv[d], 0)
+	}
+	var whole int32
+	for _, d := range n.devices {
+		whole += int32(max(d.Free, 0))
+	}
+	r.devices = whole
+	r.idle = n.isIdle(&free, whole)
+	r.unit = s.typical.Unit(&free, whole)
+	r.worth, r.fits = s.typical.Value(&free, n.devices, whole, s.typical.All())
+}
+
+// typicalNeed makes a typical ask for devices ready to be asked of many machines.
+func (k *deviceKinds) typicalNeed(kind, models string, count, milli int) device.Need {
+	d := DeviceAsk{Kind: kind, Count: count, Milli: milli}
+	if models != "" {
+		d.Models = strings.Split(models, "|")
+	}
+	return k.needs([]DeviceAsk{d})[0]
+}
+
+// idleShare is how much of a machine, as a part of it, may be used of one that
+// counts as idle: what a cell runs on each of its machines.
+const idleShare = 16
+
+func (n *node) isIdle(free *[dims]int64, devices int32) bool {
+	for d, v := range vectorOf(n.Capacity) {
+		if v-free[d] > v/idleShare {
+			return false
+		}
+	}
+	return int(devices) == DeviceMilli*len(n.devices)
+}
