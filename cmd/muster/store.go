@@ -9,10 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/schema/compile"
 )
 
@@ -44,11 +44,11 @@ func openCache(dir string) *fileCache {
 	if err != nil {
 		return nil
 	}
-	git := gitDir(dir)
-	if git == "" {
+	in := git.Above(dir)
+	if in == "" {
 		return nil
 	}
-	c := &fileCache{dir: filepath.Join(git, cacheName), program: fmt.Sprintf("%s %d %d", version, info.Size(), info.ModTime().UnixNano())}
+	c := &fileCache{dir: filepath.Join(in, cacheName), program: fmt.Sprintf("%s %d %d", version, info.Size(), info.ModTime().UnixNano())}
 	if err := os.Mkdir(c.dir, 0o700); err != nil && !isDirectory(c.dir) {
 		return nil
 	}
@@ -59,38 +59,6 @@ func openCache(dir string) *fileCache {
 func isDirectory(name string) bool {
 	info, err := os.Lstat(name)
 	return err == nil && info.IsDir()
-}
-
-// gitDir returns the directory of git for the work tree, or the bare repository, that dir
-// lies in; "" for none.
-func gitDir(dir string) string {
-	at, err := filepath.Abs(dir)
-	if err != nil {
-		return ""
-	}
-	for ; ; at = filepath.Dir(at) {
-		name := filepath.Join(at, ".git")
-		if isDirectory(name) {
-			return name
-		}
-		// Of a further work tree it is a file that names the directory.
-		if b, err := os.ReadFile(name); err == nil {
-			to, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "gitdir: ")
-			if !ok {
-				return ""
-			}
-			if !filepath.IsAbs(to) {
-				to = filepath.Join(at, to)
-			}
-			return to
-		}
-		if isFile(filepath.Join(at, "HEAD")) && isDirectory(filepath.Join(at, "objects")) {
-			return at
-		}
-		if at == filepath.Dir(at) {
-			return ""
-		}
-	}
 }
 
 func (c *fileCache) name(key string) string {

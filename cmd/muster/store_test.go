@@ -8,20 +8,31 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/musterhq/muster/reconciler/git"
 )
 
 // cacheIn returns a cache in a new work tree.
 func cacheIn(t *testing.T) (*fileCache, string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, ".git"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	gitIn(t, filepath.Join(dir, ".git"))
 	c := openCache(dir)
 	if c == nil {
 		t.Fatal("no cache")
 	}
 	return c, dir
+}
+
+// gitIn makes a directory of git, as far as that is looked at.
+func gitIn(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, "objects"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "HEAD"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestFileCache(t *testing.T) {
@@ -131,14 +142,12 @@ func files(t *testing.T, c *fileCache) int {
 func TestNoCache(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if gitDir(dir) == "" { // the temporary directory is in no work tree
+	if git.Above(dir) == "" { // the temporary directory is in no work tree
 		if c := openCache(dir); c != nil {
 			t.Errorf("a cache in %s", c.dir)
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "real"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	gitIn(t, filepath.Join(dir, "real"))
 	if err := os.WriteFile(filepath.Join(dir, ".git"), []byte("gitdir: real\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -61,6 +61,23 @@ func discover(path string) (*layout, error) {
 	return l, nil
 }
 
+// Above returns the directory of git of the repository, with or without a work tree, that
+// dir lies in; "" for none.
+func Above(dir string) string {
+	at, err := filepath.Abs(dir)
+	if err != nil {
+		return ""
+	}
+	for ; ; at = filepath.Dir(at) {
+		if l, err := discover(at); err == nil {
+			return l.gitDir
+		}
+		if at == filepath.Dir(at) {
+			return ""
+		}
+	}
+}
+
 // pointer reads a file that names a directory.
 func pointer(file, prefix string) (string, error) {
 	data, err := os.ReadFile(file)
