@@ -236,7 +236,8 @@ func (c *containers) make(x *container) (*keeper.Container, error) {
 	files := slices.Clone(k.Empty)
 	k.Empty = append(k.Empty, own.empty...)
 	if x.runtime.kernel {
-		kept, err := x.keptByKernel()
+		apart := x.places.network != nil || x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork
+		kept, err := keptByKernel(&x.task, x.inside.user, apart)
 		if err != nil {
 			return nil, nodeagent.TaskError(err)
 		}

@@ -34,17 +34,17 @@ func kernelRuns(a *schema.Assignment, given []host.Device) error {
 }
 
 // keptByKernel returns the capabilities that a container with a kernel of its own has: they are over
-// that kernel and its network alone, and it hands none on to what another user executes.
-func (x *container) keptByKernel() ([]string, error) {
-	kept := capability.Root(&x.task)
-	if x.task.Capabilities == nil || len(x.task.Capabilities.Add) == 0 {
+// that kernel and its network alone, and it hands none on to what another user executes. User is who
+// it executes as, within; network says that it has none of the machine's network.
+func keptByKernel(t *schema.TaskSpec, user int, network bool) ([]string, error) {
+	kept := capability.Root(t)
+	if t.Capabilities == nil || len(t.Capabilities.Add) == 0 {
 		return kept, nil
 	}
-	if x.inside.user != 0 {
+	if user != 0 {
 		return nil, errors.New("by runsc, user 0 of the container alone can have capabilities that are added: name that, or another runtime")
 	}
-	network := x.places.network != nil || x.task.Isolation != nil && x.task.Isolation.Network == schema.NoNetwork
-	for _, name := range x.task.Capabilities.Add {
+	for _, name := range t.Capabilities.Add {
 		switch ofNetwork := slices.Contains(schema.NetworkCapabilities(), name); {
 		case slices.Contains(kept, name):
 			continue
