@@ -71,8 +71,8 @@ type search struct {
 	mu      sync.Mutex // guards what follows
 	answer  schema.SourceAnswer
 	asked   time.Time       // when that came, or did not; zero: never
-	told    time.Time       // when a master last said something
-	stalls  bool            // it has been told that nothing comes
+	led     time.Time       // when a master last answered
+	stalls  bool            // the last question said that nothing comes
 	changed bool            // there is something new to say to the master
 	without map[string]bool // machines that do not give it
 	gave    map[digest.Digest][]string
@@ -88,7 +88,7 @@ func (s *search) begin() *search {
 	s.without, s.gave, s.came = map[string]bool{}, map[digest.Digest][]string{}, map[string]int64{}
 	s.slow = min(s.slow, slowTime)
 	s.moved = s.now()
-	s.fed, s.told = s.moved, s.moved
+	s.fed, s.led = s.moved, s.moved
 	return s
 }
 
@@ -242,7 +242,7 @@ func (s *search) overdue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	unled := now.Sub(s.told) > stalledFor
+	unled := now.Sub(s.led) > stalledFor
 	return unled && (now.Sub(s.moved) > 2*stalledFor || now.Sub(s.fed) > patience+stalledFor) || now.Sub(s.fed) > longest
 }
 
@@ -303,7 +303,7 @@ func (s *search) sources(ctx context.Context) (schema.SourceAnswer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		s.answer, s.told = a, s.now()
+		s.answer, s.led = a, s.now()
 	} else if s.asked.IsZero() { // nobody knows who has it; else those may go on who were named
 		s.alone = true
 	}

@@ -21,7 +21,7 @@ func watchLinks() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "links"), nil
 }
 
-// follow has the relay be as the interface that it stands for is, until it is closed, or it cannot hear of
+// follow has the relay be as the interface that it stands for is, until it is closed, or it cannot see
 // changes any more. report is called with what could not be followed.
 func (r *Relay) follow(report func(error)) {
 	defer close(r.done)

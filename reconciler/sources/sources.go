@@ -77,7 +77,7 @@ func (d *Desk) Answer(q *schema.SourceQuestion, cell Cell, now time.Time) schema
 		c.all = append(c.all, q.Machine)
 	}
 	c.asked[q.Machine] = now
-	c.hear(q, cell, now)
+	c.note(q, cell, now)
 	out := peers{q: q, cell: cell}
 	out.add(cell.Holders(q.Content), true)
 	a := schema.SourceAnswer{}
@@ -95,8 +95,8 @@ func (d *Desk) Answer(q *schema.SourceQuestion, cell Cell, now time.Time) schema
 	return a
 }
 
-// hear takes what a question says of who asks, and forgets who does not ask any more.
-func (c *content) hear(q *schema.SourceQuestion, cell Cell, now time.Time) {
+// note takes what a question says of who asks, and forgets who does not ask any more.
+func (c *content) note(q *schema.SourceQuestion, cell Cell, now time.Time) {
 	c.first = slices.DeleteFunc(c.first, func(p place) bool {
 		return c.gone(p.machine, now) || p.shares && cell.Address(p.machine) == ""
 	})
