@@ -160,6 +160,10 @@ func (c *Cgroups) tryPortRules() error {
 	}
 	if err = errors.Join(err, attachRule(dir, connectRule([]int{1}), connects...), os.Remove(dir)); err == nil {
 		c.noPorts = noPorts
+		return nil
+	}
+	for _, p := range noPorts {
+		err = errors.Join(err, p.Close())
 	}
 	return err
 }

@@ -49,6 +49,7 @@ const (
 	keepEvery   = 5 * time.Second  // the same, while nothing is asked for
 	stalledFor  = 30 * time.Second // nothing has come, and nothing comes to those who are to give it
 	patience    = 15 * time.Minute // likewise, whatever they say of what comes to them
+	longest     = time.Hour        // likewise, whatever the master says
 	slowBytes   = 1 << 20
 	slowTime    = 10 * time.Second // or Config.Stall, if that is less
 	mostLiars   = 3
@@ -69,7 +70,9 @@ type search struct {
 
 	mu      sync.Mutex // guards what follows
 	answer  schema.SourceAnswer
-	asked   time.Time       // when that came; zero: never
+	asked   time.Time       // when that came, or did not; zero: never
+	led     time.Time       // when a master last answered
+	stalls  bool            // the last question said that nothing comes
 	changed bool            // there is something new to say to the master
 	without map[string]bool // machines that do not give it
 	gave    map[digest.Digest][]string
@@ -85,7 +88,7 @@ func (s *search) begin() *search {
 	s.without, s.gave, s.came = map[string]bool{}, map[digest.Digest][]string{}, map[string]int64{}
 	s.slow = min(s.slow, slowTime)
 	s.moved = s.now()
-	s.fed = s.moved
+	s.fed, s.led = s.moved, s.moved
 	return s
 }
 
@@ -233,12 +236,14 @@ func (s *search) progress(n int) {
 	s.fed = s.moved
 }
 
-// overdue reports whether the master had the time to send the machine to the registry.
+// overdue reports whether the machine goes to the registry by itself: when no master has said for a
+// while whose turn it is, or none has come to its turn for very long.
 func (s *search) overdue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	return now.Sub(s.moved) > 2*stalledFor || now.Sub(s.fed) > patience+stalledFor
+	unled := now.Sub(s.led) > stalledFor
+	return unled && (now.Sub(s.moved) > 2*stalledFor || now.Sub(s.fed) > patience+stalledFor) || now.Sub(s.fed) > longest
 }
 
 // trust notes that a blob is what its digest says; s may be nil.
@@ -278,7 +283,7 @@ func (s *search) sources(ctx context.Context) (schema.SourceAnswer, error) {
 	s.mu.Lock()
 	now := s.now()
 	stalled := now.Sub(s.moved) > stalledFor || now.Sub(s.fed) > patience
-	fresh := !s.asked.IsZero() && now.Sub(s.asked) < askSources && !s.changed && (!stalled || s.answer.Registry)
+	fresh := !s.asked.IsZero() && now.Sub(s.asked) < askSources && !s.changed && (!stalled || s.answer.Registry || s.stalls)
 	if fresh || s.alone {
 		defer s.mu.Unlock()
 		return s.answer, nil
@@ -289,7 +294,7 @@ func (s *search) sources(ctx context.Context) (schema.SourceAnswer, error) {
 			q.Without = append(q.Without, machine)
 		}
 	}
-	s.changed = false
+	s.changed, s.stalls = false, stalled
 	s.mu.Unlock()
 	a, err := s.peers.Sources(ctx, q)
 	if cause := context.Cause(ctx); cause != nil {
@@ -298,7 +303,7 @@ func (s *search) sources(ctx context.Context) (schema.SourceAnswer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		s.answer = a
+		s.answer, s.led = a, s.now()
 	} else if s.asked.IsZero() { // nobody knows who has it; else those may go on who were named
 		s.alone = true
 	}

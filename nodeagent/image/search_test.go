@@ -17,6 +17,7 @@ type answers struct {
 	get    PeerAnswer
 	grows  bool          // Moved, with each answer
 	leaves time.Duration // after which no master answers; 0: none does
+	turn   time.Duration // after which one that is stalled may ask the registry
 
 	mu    sync.Mutex // guards what follows
 	began time.Time
@@ -34,7 +35,9 @@ func (a *answers) Sources(_ context.Context, q schema.SourceQuestion) (schema.So
 	if time.Since(a.began) >= a.leaves {
 		return schema.SourceAnswer{}, errors.New("no master is there")
 	}
-	return a.answer, nil
+	out := a.answer
+	out.Registry = q.Stalled && time.Since(a.began) >= a.turn
+	return out, nil
 }
 
 // Get implements Peers.
@@ -66,20 +69,24 @@ func TestSearchKeeps(t *testing.T) {
 	})
 }
 
-// Who is sent to machines that give nothing goes to the registry in the end, whatever they and the
-// master say.
+// Who is sent to machines that give nothing goes to the registry when the master lets it, and in the
+// end whatever they and the master say.
 func TestSearchEnds(t *testing.T) {
 	t.Parallel()
 	peers := schema.SourceAnswer{Peers: []schema.SourcePeer{{Machine: "m"}}}
+	later, never := PeerAnswer{Later: true}, 100*time.Hour
 	for name, c := range map[string]struct {
 		*answers
 		least, most time.Duration
 	}{
-		"nothing":              {&answers{leaves: time.Hour}, stalledFor, 3 * stalledFor},
-		"later":                {&answers{get: PeerAnswer{Later: true}, leaves: time.Hour}, stalledFor, 3 * stalledFor},
-		"others first":         {&answers{get: PeerAnswer{Later: true}, grows: true, leaves: time.Hour}, patience, patience + 3*stalledFor},
+		"nothing":              {&answers{leaves: never}, stalledFor, 2 * stalledFor},
+		"later":                {&answers{get: later, leaves: never}, stalledFor, 2 * stalledFor},
+		"others' turns":        {&answers{get: later, leaves: never, turn: 20 * time.Minute}, 20 * time.Minute, 20*time.Minute + 10*time.Second},
+		"never":                {&answers{get: later, leaves: never, turn: never}, longest, longest + 10*time.Second},
+		"others first":         {&answers{get: later, grows: true, leaves: never}, patience, patience + 2*stalledFor},
 		"no master":            {&answers{}, 0, 0},
-		"no master in the end": {&answers{get: PeerAnswer{Later: true}, leaves: time.Second}, stalledFor, 3 * stalledFor},
+		"no master in the end": {&answers{get: later, leaves: time.Second}, stalledFor, 3 * stalledFor},
+		"no master at turns":   {&answers{get: later, leaves: 2 * stalledFor, turn: never}, 3 * stalledFor, 4 * stalledFor},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -21,13 +21,17 @@ func watchLinks() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "links"), nil
 }
 
-// follow has the relay be as the interface that it stands for is, until it is closed. report is called
-// with what could not be followed.
+// follow has the relay be as the interface that it stands for is, until it is closed, or it cannot see
+// changes any more. report is called with what could not be followed.
 func (r *Relay) follow(report func(error)) {
 	defer close(r.done)
 	var b [1]byte // that something has changed is all that is wanted of a message
 	for {
-		if _, err := r.watch.Read(b[:]); err != nil && !errors.Is(err, unix.ENOBUFS) {
+		switch _, err := r.watch.Read(b[:]); {
+		case errors.Is(err, os.ErrClosed):
+			return
+		case err != nil && !errors.Is(err, unix.ENOBUFS):
+			report(fmt.Errorf("relay of a task's network: changes of the interface are not seen any more: %w", err))
 			return
 		}
 		if err := r.renew(); err != nil {

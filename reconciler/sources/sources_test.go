@@ -2,6 +2,8 @@ package sources
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -113,5 +115,101 @@ func TestNobodyShares(t *testing.T) {
 	}
 	if a := d.Answer(asks("m8"), cell, noon); a.Registry || len(a.Peers) != 1 {
 		t.Errorf("one that shares is fetching it: %+v", a)
+	}
+}
+
+// stalled asks as one to which nothing comes.
+func stalled(d *Desk, cell Cell, machine string, now time.Time) bool {
+	q := asks(machine)
+	q.Stalled = true
+	return d.Answer(q, cell, now).Registry
+}
+
+// Of machines to which nothing comes two at a time are sent to the registry, and the others after those, in order.
+func TestStalled(t *testing.T) {
+	t.Parallel()
+	for name, cell := range map[string]*machines{"all share": of(50), "nobody shares": {address: map[string]string{"holder": "10.0.0.1:1"}}} {
+		cell.holders, cell.address["holder"] = []string{"holder"}, "10.0.0.1:1"
+		d := &Desk{}
+		round := func(now time.Time) (out []string) {
+			for i := range 50 {
+				if machine := fmt.Sprint("m", i); stalled(d, cell, machine, now) {
+					out = append(out, machine)
+				}
+			}
+			return out
+		}
+		// Nothing comes to anybody from the registry, either.
+		for i := range 100 {
+			at := time.Duration(i) * 5 * time.Second
+			if got := round(noon.Add(at)); len(got) > Most {
+				t.Fatalf("%s: after %v the registry is asked by %v", name, at, got)
+			}
+		}
+		// It comes to those whose turn it is, and they keep their places.
+		now := noon.Add(500 * time.Second)
+		first := slices.Clone(d.wanted["sha256:c"].first)
+		for range 100 {
+			now = now.Add(5 * time.Second)
+			for _, p := range first {
+				d.Answer(asks(p.machine), cell, now)
+			}
+			for i := range 50 {
+				machine := fmt.Sprint("m", i)
+				if !slices.ContainsFunc(first, func(p place) bool { return p.machine == machine }) && stalled(d, cell, machine, now) {
+					t.Fatalf("%s: %s is sent to the registry while %v fetch", name, machine, first)
+				}
+			}
+		}
+		// They are dead: others follow.
+		if now = now.Add(forget + time.Second); len(round(now)) != Most {
+			t.Errorf("%s: nobody follows those that are dead", name)
+		}
+	}
+}
+
+// Of machines to which nothing comes, some of which die, at most two are at the registry at once, and whoever goes on
+// asking gets it.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		d, cell := &Desk{}, of(12)
+		cell.holders, cell.address["holder"] = []string{"holder"}, "10.0.0.1:1"
+		granted := map[string]time.Time{} // who may ask, and since when
+		done, dead := map[string]bool{}, map[string]bool{}
+		for step := 0; len(done)+len(dead) < 12; step++ {
+			now := noon.Add(time.Duration(step) * time.Second)
+			if step > 12*60 {
+				t.Fatalf("seed %d: after %d s %v have it, and %v are dead", seed, step, done, dead)
+			}
+			for i := range 12 {
+				machine := fmt.Sprint("m", i)
+				if done[machine] || dead[machine] || r.IntN(3) == 0 { // some are late with a question
+					continue
+				}
+				if !stalled(d, cell, machine, now) {
+					delete(granted, machine)
+					continue
+				}
+				if _, ok := granted[machine]; !ok {
+					granted[machine] = now
+				}
+				// Who has got nothing for so long asks the registry no more, whether it knows that others may or not.
+				maps.DeleteFunc(granted, func(_ string, since time.Time) bool { return now.Sub(since) > turn })
+				if len(granted) > Most {
+					t.Fatalf("seed %d: after %d s these ask the registry: %v", seed, step, granted)
+				}
+				switch r.IntN(40) { // else nothing comes
+				case 0, 1:
+					done[machine] = true
+				case 2:
+					dead[machine] = true
+				}
+				if done[machine] || dead[machine] {
+					delete(granted, machine)
+				}
+			}
+		}
 	}
 }
