@@ -51,7 +51,7 @@ func (g *Gangs) Of(name schema.JobName) *Gang {
 		if g.jobs == nil {
 			g.find()
 		}
-		g.known[key] = g.facts.gang(key.gang, g.jobs[key])
+		g.known[key] = gangOf(g.facts, key.gang, g.jobs[key])
 	}
 	return g.known[key]
 }
@@ -77,13 +77,13 @@ func (g *Gangs) find() {
 	}
 }
 
-// gang returns a gang by its jobs, of which one at least is admitted.
-func (f *Facts) gang(name string, jobs gangJobs) *Gang {
+// gangOf returns a gang by its jobs, of which one at least is admitted.
+func gangOf(f *Facts, name string, jobs gangJobs) *Gang {
 	g := &Gang{Name: name}
 	first := f.Admitted(jobs.admitted[0])
 	var other *schema.Job
 	for _, job := range jobs.admitted {
-		g.Jobs = append(g.Jobs, GangJob{job, f.Together(job)})
+		g.Jobs = append(g.Jobs, GangJob{job, Together(f, job)})
 		if j := f.Admitted(job); other == nil && j.Priority != first.Priority {
 			other = j
 		}
@@ -100,7 +100,7 @@ func (f *Facts) gang(name string, jobs gangJobs) *Gang {
 
 // Together returns how many tasks of a job that is admitted have to have places for any to get
 // one, where all get places or none: all but those that are done.
-func (f *Facts) Together(name schema.JobName) int {
+func Together(f *Facts, name schema.JobName) int {
 	want := f.Admitted(name).Tasks
 	n := want
 	for _, t := range f.Tasks(name) {

@@ -129,7 +129,7 @@ func (c *Cell) together(a Ask) int {
 	if !a.Job.Together {
 		return 0
 	}
-	return c.facts.Together(a.Task.JobName)
+	return facts.Together(c.facts, a.Task.JobName)
 }
 
 // Gang returns the gang of a job, nil if it is in none.
