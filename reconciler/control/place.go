@@ -47,11 +47,9 @@ func (s *scheduler) place(inside bool) {
 	}
 	list := make([]placement.Ask, 0, len(asks))
 	for _, a := range asks {
-		if a.Job.Gang != "" {
-			if why := s.cell.Gang(a.Job).Waits; why != "" {
-				s.why[a.Task] = placement.Why{Waits: why}
-				continue
-			}
+		if gang := s.cell.Gang(a.Task.JobName); gang != nil && gang.Waits != "" {
+			s.why[a.Task] = placement.Why{Waits: gang.Waits}
+			continue
 		}
 		list = append(list, s.placement(a))
 	}

@@ -187,11 +187,12 @@ func (s *scheduler) stopTogether(victim, by schema.TaskName, priority schema.Pri
 	if r == nil || r.Stop == nil || job == nil || !job.Gathers() {
 		return
 	}
-	if job.Gang == "" {
+	gang := s.cell.Gang(victim.JobName)
+	if gang == nil {
 		s.stopOthers(victim.JobName, victim, by)
 		return
 	}
-	for _, member := range s.cell.Gang(job).Jobs {
+	for _, member := range gang.Jobs {
 		// A gang has one priority: of a job that is about to have another one nothing goes.
 		if j := s.Admitted(member.Name); j != nil && j.Priority < priority {
 			s.stopOthers(member.Name, victim, by)

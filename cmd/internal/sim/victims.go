@@ -10,8 +10,8 @@ func (w *World) checkVictims(victim, by schema.TaskName, before snap) {
 	s := w.master.state
 	j := s.Jobs[by.JobName]
 	want := s.Data[j.Admitted]
-	if want.AllocSet != "" || want.Spread != nil && len(want.Spread.MaxSkew) > 0 {
-		return // it needs room in an alloc, or a domain that may be too far ahead by now
+	if want.AllocSet != "" {
+		return // it needs room in an alloc
 	}
 	now := w.oracle.record(victim).Machine
 	for name, c := range before {
@@ -24,7 +24,7 @@ func (w *World) checkVictims(victim, by schema.TaskName, before snap) {
 			if waits := w.oracle.record(by); waits != nil && !waits.Avoid[r.Machine].IsZero() {
 				continue // it made room there while every other machine was to be avoided, too
 			}
-			if w.inOrder(r.Machine) && w.roomLeft(r.Machine, by, want) {
+			if w.inOrder(r.Machine) && w.roomLeft(r.Machine, by, want) && w.evenWith(r.Machine, by.JobName, want, before) {
 				w.violate("task %s makes room on %s for %s, which waits for %s to leave %s", victim, now, by, name.Job.Task(r.Index), r.Machine)
 			}
 		}
@@ -42,6 +42,68 @@ func (w *World) inOrder(machine string) bool {
 	r := w.master.reported[machine]
 	_, cordoned := w.oracle.cordoned[machine]
 	return r != nil && !cordoned && w.drains()[machine] == nil && !w.isGone(machine) && len(r.Conditions)+len(r.BusyPorts) == 0 && w.now.Sub(w.master.reportedAt[machine]) < silentAfter
+}
+
+// evenWith reports whether the bounds of a job on how unevenly it is spread surely allow
+// one more task on a machine, at whichever moment of the last step they were looked at.
+func (w *World) evenWith(machine string, job schema.JobName, want *schema.Job, before snap) bool {
+	if want.Spread == nil {
+		return true
+	}
+	objects := w.inForce()
+	for attribute, most := range want.Spread.MaxSkew {
+		domain := w.attribute(objects, machine, attribute)
+		sure, possible := w.domains(objects, attribute)
+		if domain == "" || len(sure) < want.Spread.MinDomains[attribute] {
+			return false
+		}
+		there, stay := w.boundsOf(job, attribute, objects, before)
+		if !withinSkew(domain, most, there, stay, possible) {
+			return false
+		}
+	}
+	return true
+}
+
+// boundsOf returns, of the domains of an attribute, how many tasks of a job each had at
+// most during the last step, claims and those that are to stop included, and how many it
+// had from the beginning to the end, none of them to stop.
+func (w *World) boundsOf(job schema.JobName, attribute string, objects []schema.Machine, before snap) (there, stay map[string]int) {
+	there, stay = map[string]int{}, map[string]int{}
+	w.each(job, func(t *schema.TaskRecord) {
+		is, was := "", ""
+		old := before.record(job.Task(t.Index))
+		if t.Machine != "" {
+			is = w.attribute(objects, t.Machine, attribute)
+			there[is]++
+		}
+		if old != nil && old.Machine != "" {
+			was = w.attribute(objects, old.Machine, attribute)
+		}
+		switch {
+		case was != is:
+			there[was]++
+		case t.Stop == nil && old != nil && old.Stop == nil:
+			stay[is]++
+		}
+	})
+	for task, claim := range w.master.last.Claims {
+		if task.JobName == job {
+			there[w.attribute(objects, claim.Machine, attribute)]++
+		}
+	}
+	return there, stay
+}
+
+// withinSkew reports whether a domain may have one more task than there are at most, and
+// is then ahead of no other that counts, by the tasks that stay there, by more than most.
+func withinSkew(domain string, most int, there, stay map[string]int, domains map[string]bool) bool {
+	for other := range domains {
+		if other != domain && there[domain]+1-stay[other] > most {
+			return false
+		}
+	}
+	return true
 }
 
 // roomLeft reports whether a machine has room for a task once those have gone

@@ -69,8 +69,8 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 	t := c.facts.Task(a.Task)
 	waited, until := c.waited(a, t)
 	p.Waited = waited
-	if p.Together = c.together(a); a.Job.Gang != "" {
-		p.Gang = c.gangOf(a.Job)
+	if p.Gang = c.gangOf(a.Task.JobName); p.Gang == nil {
+		p.Together = c.together(a)
 	}
 	if t == nil {
 		return p, until
@@ -124,33 +124,25 @@ func (c *Cell) Expect(asks []placement.Ask) {
 }
 
 // together returns how many tasks of a job have to have places for any that asks to get
-// one: all but those that are done, 0 if each is placed for itself.
+// one, 0 if each is placed for itself.
 func (c *Cell) together(a Ask) int {
 	if !a.Job.Together {
 		return 0
 	}
-	n := a.Job.Tasks
-	for _, t := range c.facts.Tasks(a.Task.JobName) {
-		if t.Done != nil && t.Index < a.Job.Tasks {
-			n--
-		}
-	}
-	return n
+	return facts.Together(c.facts, a.Task.JobName)
 }
 
-// Gang returns the gang of a job that names one.
-func (c *Cell) Gang(job *schema.Job) *facts.Gang {
-	key := [2]string{job.User, job.Gang}
-	if c.gangs[key] == nil {
-		c.gangs[key] = facts.GangOf(c.facts, job)
-	}
-	return c.gangs[key]
-}
+// Gang returns the gang of a job, nil if it is in none.
+func (c *Cell) Gang(job schema.JobName) *facts.Gang { return c.gangs.Of(job) }
 
-// gangOf returns the gang of a job as placement is asked for it.
-func (c *Cell) gangOf(job *schema.Job) *placement.Gang {
-	out := &placement.Gang{Name: job.Gang}
-	for _, j := range c.Gang(job).Jobs {
+// gangOf returns the gang of a job as placement is asked for it, nil if it is in none.
+func (c *Cell) gangOf(job schema.JobName) *placement.Gang {
+	g := c.Gang(job)
+	if g == nil {
+		return nil
+	}
+	out := &placement.Gang{Name: g.Name}
+	for _, j := range g.Jobs {
 		out.Jobs = append(out.Jobs, placement.GangJob{Job: j.Name, Tasks: j.Tasks})
 	}
 	return out

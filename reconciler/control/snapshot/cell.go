@@ -43,8 +43,8 @@ type Cell struct {
 	mayRun  map[*schema.Job][]string // see Eligible
 	mayStay map[*schema.Job][]string // see MayStay
 	runs    runs
-	gangs   map[[2]string]*facts.Gang // by user and name
-	changes int                       // of tasks' records
+	gangs   *facts.Gangs
+	changes int // of tasks' records
 	// vacated are machines to be looked at again, see left.
 	vacated []string
 }
@@ -54,7 +54,7 @@ func New(f *facts.Facts, kept *Kept) *Cell {
 	if kept == nil {
 		kept = &Kept{}
 	}
-	c := &Cell{facts: f, kept: kept, runs: runs{facts: f, kept: kept}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}, gangs: map[[2]string]*facts.Gang{}}
+	c := &Cell{facts: f, kept: kept, runs: runs{facts: f, kept: kept}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}, gangs: facts.GangsOf(f)}
 	c.exchangeDrafted()
 	return c
 }
