@@ -1,5 +1,7 @@
 package schema
 
+import "slices"
+
 // Rule is a kind of mistake: a stable id by which tools count, filter and
 // suppress diagnostics. Whoever makes a diagnostic sets it; nothing derives it from
 // the message. It is "" only in documents that a release without rules has stored.
@@ -39,6 +41,7 @@ const (
 	RuleTest         Rule = "test"          // a test of the repository fails, or is not valid itself
 	RuleVendored     Rule = "vendored"      // a module in cue.mod/pkg is not what cue.mod/vendor.json says
 	RuleDeprecated   Rule = "deprecated"    // a field under a name that it had formerly
+	RulePending      Rule = "pending"       // a package that is compiled after the rest of its commit
 )
 
 // RuleText is a rule with what it stands for.
@@ -83,5 +86,12 @@ func Rules() []RuleText {
 		{RuleTest, "a test of the repository fails, or is not valid itself"},
 		{RuleVendored, "a module in cue.mod/pkg is not what cue.mod/vendor.json says"},
 		{RuleDeprecated, "a field under a name that it had formerly"},
+		{RulePending, "a package that is compiled after the rest of its commit, since it takes long"},
 	}
+}
+
+// Pending reports whether diagnostics of a package say that it is still being compiled, which
+// is no mistake in it.
+func Pending(ds []Diagnostic) bool {
+	return slices.ContainsFunc(ds, func(d Diagnostic) bool { return d.Rule == RulePending })
 }

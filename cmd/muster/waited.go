@@ -149,6 +149,8 @@ func (w *waited) blockers(s *status.Status) []status.Blocker {
 		return nil // that commit may change it
 	case s.Applied != s.Commit && !slices.ContainsFunc(s.Suspended, func(x status.SuspensionStatus) bool { return x.All() }):
 		return nil // so may the newest
+	case pending(s):
+		return nil // so may the rest of it
 	}
 	var out []status.Blocker
 	for _, b := range s.Blocked {

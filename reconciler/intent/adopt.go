@@ -478,6 +478,9 @@ func (a *adoption) events(s *model.State, head schema.Head, next *Desired, now t
 		}
 	}
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
+		if head.Commit == s.Head.Commit && slices.Equal(withoutRules(head.Stale[dir]), withoutRules(s.Head.Stale[dir])) {
+			continue // it was said when the rest of the commit was applied
+		}
 		add(schema.Event{Kind: schema.EventStale, Message: dir + ": " + ReasonOf(a.stale[dir])})
 	}
 	if next != nil {

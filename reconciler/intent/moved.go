@@ -26,7 +26,7 @@ func (a *adoption) hides(s *model.State, stale map[string][]schema.Diagnostic) p
 	h := pendingMoves{refused: a.refused, newlyBroken: map[string]bool{}, before: map[schema.JobName]string{}, tenants: TenantsOf(a.packages)}
 	for dir := range a.refused {
 		was, too := s.Head.Stale[dir]
-		h.newlyBroken[dir] = !too || !slices.Equal(withoutRules(was), withoutRules(stale[dir]))
+		h.newlyBroken[dir] = !too || schema.Pending(stale[dir]) || !slices.Equal(withoutRules(was), withoutRules(stale[dir]))
 	}
 	if held := s.Head.Held; held != nil {
 		for _, j := range held.Jobs {
@@ -40,7 +40,8 @@ func (a *adoption) hides(s *model.State, stale map[string][]schema.Diagnostic) p
 
 // of returns the directory that may declare a job, or alloc set; "" if none may.
 // Of one that did not compile nothing is known but who may have jobs there. A
-// mistake that has been there for a while says nothing of what goes now.
+// mistake that has been there for a while says nothing of what goes now; that one
+// is still being compiled is said alike of each commit, and is news with each.
 func (h pendingMoves) of(name schema.JobName) string {
 	for _, dir := range slices.Sorted(maps.Keys(h.refused)) {
 		p := h.refused[dir]

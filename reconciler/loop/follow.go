@@ -151,24 +151,35 @@ func (f Follower) compile(ctx context.Context, commit string) error {
 	if err != nil {
 		return fmt.Errorf("read commit %s: %w", commit, err)
 	}
-	c, whole, err := f.Compiler.Quick(ctx, tree)
-	if err != nil {
-		return fmt.Errorf("compile commit %s: %w", commit, err)
-	}
-	// Before it is applied for the first time: what they allow, they allow for all of it.
+	// Before it is applied for the first time: then there are none to it any more.
 	trailers, err := f.trailers(ctx, commit)
 	if err != nil {
 		return fmt.Errorf("the trailers up to commit %s: %w", commit, err)
 	}
-	c.Trailers = trailers
-	if err := f.adopt(ctx, c); err != nil || whole {
-		return err
+	if !inOne(&trailers) {
+		c, whole, err := f.Compiler.Quick(ctx, tree)
+		if err != nil {
+			return fmt.Errorf("compile commit %s: %w", commit, err)
+		}
+		c.Trailers = trailers
+		if err := f.adopt(ctx, c); err != nil || whole {
+			return err
+		}
 	}
-	if c, err = f.Compiler.Compile(ctx, tree); err != nil {
-		return fmt.Errorf("compile the rest of commit %s: %w", commit, err)
+	c, err := f.Compiler.Compile(ctx, tree)
+	if err != nil {
+		return fmt.Errorf("compile commit %s: %w", commit, err)
 	}
 	c.Trailers = trailers
 	return f.adopt(ctx, c)
+}
+
+// inOne reports whether a commit is to be applied in one: what trailers allow, they allow
+// once, for all of it. Of a commit in two parts, as many tasks could go with each, a rollout
+// could be promoted whose job the second part changes, and a master that begins between the
+// two would not read them any more.
+func inOne(t *schema.Trailers) bool {
+	return t.AllowPrune > 0 || len(t.Promote)+len(t.Ignored) > 0
 }
 
 // adopt hands a compiled commit to the loop.

@@ -26,6 +26,8 @@ type repo struct {
 	compile func(ctx context.Context, commit string) error
 	// slow are commits of which only a part is compiled quickly.
 	slow []string
+	// trailers are those of commits.
+	trailers map[string]schema.Trailers
 }
 
 type head struct {
@@ -51,8 +53,11 @@ func (*repo) Tree(_ context.Context, commit string) (schema.Tree, error) {
 	return schema.Tree{Commit: commit}, nil
 }
 
-func (r *repo) Trailers(context.Context, string, string) (schema.Trailers, error) {
-	return schema.Trailers{}, nil
+func (r *repo) Trailers(_ context.Context, applied, commit string) (schema.Trailers, error) {
+	if applied == commit {
+		return schema.Trailers{}, nil
+	}
+	return r.trailers[commit], nil
 }
 
 func (r *repo) Compile(ctx context.Context, t schema.Tree) (schema.Compiled, error) {
@@ -140,6 +145,38 @@ func TestQuickBeforeTheRest(t *testing.T) {
 		synctest.Wait()
 		if want := []string{"ended a", "b"}; !slices.Equal(rest, want) || r.status().Applied != "b" {
 			t.Errorf("the rest: %q, want %q; applied %q", rest, want, r.status().Applied)
+		}
+	})
+}
+
+// A commit whose trailers allow something is applied in one, when all of it is compiled.
+func TestTrailersAreForTheWhole(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		r, source := follow(t, func(ctx context.Context, _ string) error {
+			select {
+			case <-release:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		source.trailers = map[string]schema.Trailers{"a": {AllowPrune: 3}, "b": {Promote: []string{"u/web"}}, "c": {Ignored: []string{"no number"}}}
+		source.slow = []string{"a", "b", "c"}
+		last := ""
+		for _, commit := range source.slow {
+			source.heads <- head{commit: commit}
+			synctest.Wait()
+			if s := r.status(); s.Applied != last || s.Source != "" {
+				t.Errorf("commit %q: applied %q before it is whole, want %q; trouble %q", commit, s.Applied, last, s.Source)
+			}
+			release <- struct{}{}
+			synctest.Wait()
+			if s := r.status(); s.Applied != commit {
+				t.Errorf("applied %q, want %q", s.Applied, commit)
+			}
+			last = commit
 		}
 	})
 }

@@ -68,7 +68,7 @@ func (s *Status) blockers(counts func(dir string) bool) []Blocker {
 		out = append(out, Blocker{Kind: BlockedUnread, Message: s.Unread.waiting(), Next: s.Unread.Next})
 	}
 	for i := range s.Stale {
-		if p := &s.Stale[i]; counts(p.Dir) {
+		if p := &s.Stale[i]; counts(p.Dir) && !schema.Pending(p.Diagnostics) {
 			out = append(out, Blocker{Kind: BlockedStale, Name: p.Dir, Message: p.waiting(), Next: p.Next})
 		}
 	}

@@ -106,6 +106,9 @@ func (d *describer) repository() {
 			Dir: dir, Reason: intent.ReasonOf(ds), Diagnostics: ds,
 			Next: fmt.Sprintf("correct it, check with `muster validate`, and commit; %s runs its last good version until then", dir),
 		}
+		if schema.Pending(ds) {
+			p.Next = fmt.Sprintf("wait; %s runs its last good version until it is compiled", dir)
+		}
 		d.status.Stale = append(d.status.Stale, p)
 	}
 	for i := range d.status.Held {

@@ -143,7 +143,7 @@ func (b *batch) outcome(u *unit, refused map[*unit]schema.Diagnostic, units []*u
 	case u.node == nil:
 		return schema.CompiledPackage{Dir: u.dir, Below: u.below, Diagnostics: u.diags, Awaits: u.awaits}
 	case e.lacking() && b.later[u]:
-		d := firstOf(u.first, schema.RuleLimit, fmt.Sprintf("what %s has takes long, so this package is compiled after the rest of the commit", u.owner))
+		d := firstOf(u.first, schema.RulePending, fmt.Sprintf("what %s has takes long, so this package is compiled after the rest of the commit", u.owner))
 		return failed(u, withHint(d, "wait; until then its last version is kept"))
 	case e.lacking():
 		d := firstOf(u.first, schema.RuleInternal, "the package was not compiled together with the rest of the commit")
