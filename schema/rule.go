@@ -41,7 +41,7 @@ const (
 	RuleTest         Rule = "test"          // a test of the repository fails, or is not valid itself
 	RuleVendored     Rule = "vendored"      // a module in cue.mod/pkg is not what cue.mod/vendor.json says
 	RuleDeprecated   Rule = "deprecated"    // a field under a name that it had formerly
-	RulePending      Rule = "pending"       // a package that is compiled after the rest of its commit
+	RulePending      Rule = "pending"       // a package that is compiled after the rest of its commit, since it takes long
 )
 
 // RuleText is a rule with what it stands for.
