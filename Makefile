@@ -27,7 +27,7 @@ PROFILES     ?=
 LOADS        ?=
 LATER        ?=
 
-.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs hostile leaks services user vm vm-systemd vm-power generate generated check nightly clean
+.PHONY: help build demo test race lint fuzz bench bench-cell sim tight mutants chaos chaos-cell chaos-agent e2e hogs hostile leaks services user vm vm-systemd vm-power generate generated check nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -91,7 +91,7 @@ bench-cell: ## measure a master with MACHINES hollow machines and TASKS tasks fo
 	go test -count=1 -v -timeout 60m -run '^TestCell$$' ./cmd/internal/bench -cell.machines $(MACHINES) -cell.tasks $(TASKS) -cell.json '$(abspath $(RESULTS))' -cell.profiles '$(abspath $(PROFILES))' -cell.loads '$(LOADS)'
 
 FRESH := $(shell date +%s)000
-SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^Test(Random|Rough|Tight)$$' -sim.steps $(STEPS)
+SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^Test(Random|Rough)$$' -sim.steps $(STEPS)
 sim: ## play SEEDS histories of STEPS steps in the simulated cell: from seed FROM on, or half of them fresh ones
 ifneq ($(FROM),)
 	$(SIM) -sim.first $(FROM) -sim.seeds $(SEEDS)
@@ -100,6 +100,9 @@ else
 	@echo "fresh seeds; again with: make sim FROM=$(FRESH) SEEDS=$$(( $(SEEDS) / 2 )) STEPS=$(STEPS)"
 	$(SIM) -sim.first $(FRESH) -sim.seeds $$(( $(SEEDS) / 2 ))
 endif
+
+tight: ## simulate SEEDS/5 histories of STEPS/50 actions in which room is scarce, from FROM on
+	go test -count=1 -timeout 80m ./cmd/internal/sim -run '^TestTight$$' -sim.steps $(STEPS) -sim.first $(or $(FROM),1) -sim.seeds $(SEEDS)
 
 mutants: ## plant each of the BUGS into the source, and find it with seeds of STEPS steps, HUNTS times
 	go test -count=1 -v -timeout 80m ./cmd/internal/sim -run '^TestSource$$' -sim.steps $(STEPS) -sim.hunts $(HUNTS) -sim.only '$(BUGS)'
@@ -167,7 +170,7 @@ check: ## everything that CI checks, one after the other
 	done
 
 nightly: ## everything that takes long, in full: more than CI runs, some hours
-	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'mutants HUNTS=3' chaos e2e hogs leaks services vm vm-systemd vm-power bench; do \
+	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'tight SEEDS=100' 'mutants HUNTS=3' chaos e2e hogs leaks services vm vm-systemd vm-power bench; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done
