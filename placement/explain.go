@@ -378,7 +378,7 @@ func (s *Snapshot) reasonOf(c *class, slot int32, a answer) Reason {
 	}
 	if a == isSkewed {
 		if k := s.skewed(c, slot); k != nil {
-			return k.reason(slot)
+			return k.reason(slot, s.countsOf(c, k.column))
 		}
 	}
 	if a.related() && c.kin != nil {
@@ -433,7 +433,7 @@ func (s *Snapshot) countSkews(c *class, counts *[answers]int) []ReasonCount {
 		if k == nil {
 			return "", false
 		}
-		return k.reason(slot), true
+		return k.reason(slot, s.countsOf(c, k.column)), true
 	})
 }
 

@@ -204,6 +204,7 @@ func (x *Planned) room(s *Snapshot, c *class, slot int32, leaving []int32) Reaso
 		if u.Index >= len(after) || int(after[u.Index].Free) < u.Milli {
 			return ReasonDevices
 		}
+		after[u.Index].Free -= int16(u.Milli) // it may use a device for two things
 	}
 	return ""
 }

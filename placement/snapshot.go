@@ -121,6 +121,7 @@ type learnt struct {
 	reshapes int
 	layouts  map[string]*layout.Layout
 	peaks    []*layout.Peaks // of some of the layouts, see peaksFor
+	members  map[*layout.Column]*layout.Members
 	typical  mix.Typical
 	classes  map[string]*class
 	rests    map[string]*Ask // see restOf
@@ -234,6 +235,7 @@ func (s *Snapshot) forget() {
 	s.epoch++
 	s.peaks, s.remembered = nil, 0
 	clear(s.classes)
+	clear(s.members)
 }
 
 // Len returns the number of machines.

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/musterhq/muster/placement/layout"
@@ -154,18 +155,23 @@ func (s *Snapshot) countsOf(c *class, x *layout.Column) []int32 {
 
 // weigh brings up to date which domains may get one task more of a class.
 func (s *Snapshot) weigh(c *class, k *skew) {
-	changes := 0
+	changes, came := 0, int32(-1)
 	if c.job >= 0 {
-		changes = s.jobs.At(c.job).changes
+		j := s.jobs.At(c.job)
+		changes, came = j.changes, j.came
 	}
-	if k.shapes == s.shapes && k.changes == changes {
+	same := k.shapes == s.shapes
+	if same && k.changes == changes {
 		return
 	}
-	if k.shapes != s.shapes {
+	if !same {
 		s.findDomains(c, k)
 	}
+	stay, one := s.countsOf(c, k.column), same && changes == k.changes+1 && came >= 0
 	k.shapes, k.changes = s.shapes, changes
-	k.weigh(s.countsOf(c, k.column))
+	if !one || !k.come(k.column.At[came], stay) {
+		k.weigh(stay)
+	}
 }
 
 // findDomains finds the domains that may get tasks of a class.
@@ -255,33 +261,60 @@ func (s *Snapshot) skewVersion(c *class) (sum int) {
 // reports false when machines have to be examined afresh.
 func (s *Snapshot) followSkew(c *class) bool {
 	for _, k := range c.skews {
-		if s.weigh(c, k); k == c.ranked || slices.Equal(k.open, k.scored) {
+		s.weigh(c, k)
+		turned, ok := k.follow()
+		if k == c.ranked {
 			continue
 		}
-		if len(k.open) != len(k.scored) {
+		if !ok {
 			return false
 		}
-		for v, open := range k.open {
-			if open && !k.scored[v] && !c.whole() { // its machines may be no candidates
+		for _, v := range turned {
+			if k.open[v] && !c.whole() { // its machines may be no candidates
 				return false
 			}
-		}
-		for i, slot := range c.slots {
-			if v := k.column.At[slot]; k.open[v] != k.scored[v] {
-				c.seen[i]-- // whatever it was, it is out of date
-				s.rescore(c, int32(i))
+			for _, slot := range s.machinesOf(k.column).Of(v) {
+				if i := c.candidate(slot); i >= 0 {
+					c.seen[i]-- // whatever it was, it is out of date
+					s.rescore(c, i)
+				}
 			}
 		}
-		copy(k.scored, k.open)
 	}
 	return true
+}
+
+// candidate returns which candidate of a class a machine is; -1 for none.
+func (c *class) candidate(slot int32) int32 {
+	at := c.layout.At
+	if c.whole() {
+		return at[slot]
+	}
+	i, ok := slices.BinarySearchFunc(c.slots, at[slot], func(x, place int32) int { return cmp.Compare(at[x], place) })
+	if !ok {
+		return -1
+	}
+	return int32(i)
+}
+
+// machinesOf returns the machines by their values of an attribute.
+func (s *Snapshot) machinesOf(x *layout.Column) *layout.Members {
+	m := s.members[x]
+	if m == nil {
+		if s.members == nil {
+			s.members = map[*layout.Column]*layout.Members{}
+		}
+		m = x.Members()
+		s.members[x] = m
+	}
+	return m
 }
 
 // scoredSkew notes that all scores of a class were made afresh.
 func (s *Snapshot) scoredSkew(c *class) {
 	for _, k := range c.skews {
 		s.weigh(c, k)
-		k.scored = append(k.scored[:0], k.open...)
+		k.scored, k.turned, k.many = append(k.scored[:0], k.open...), k.turned[:0], false
 	}
 	if c.ranked != nil {
 		for i, slot := range c.slots {
