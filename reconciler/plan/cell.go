@@ -56,7 +56,7 @@ type Cell struct {
 	master   *reconciler.Master
 	now      time.Time
 	machines map[string]*machine
-	names    []string // of machines, sorted
+	sorted   []*machine // all of machines, by name
 	// active are the machines on which something is due, or that have news.
 	active    map[string]struct{}
 	repeated  time.Time
@@ -104,7 +104,7 @@ func New(cfg Config) (*Cell, error) {
 			return nil, err
 		}
 	}
-	c.names = slices.Sorted(maps.Keys(c.machines))
+	c.sorted = slices.SortedFunc(maps.Values(c.machines), (*machine).compare)
 	return c, c.round()
 }
 
@@ -158,8 +158,10 @@ func (c *Cell) join(info schema.MachineInfo, tasks map[uint64]*task) error {
 		m.tasks, c.active[info.Name] = tasks, struct{}{}
 	}
 	c.machines[info.Name] = m
-	if i, has := slices.BinarySearch(c.names, info.Name); !has {
-		c.names = slices.Insert(c.names, i, info.Name)
+	if i, has := slices.BinarySearchFunc(c.sorted, m, (*machine).compare); has {
+		c.sorted[i] = m
+	} else {
+		c.sorted = slices.Insert(c.sorted, i, m)
 	}
 	if err := c.carryOut(); err != nil {
 		return err
@@ -213,10 +215,11 @@ func (c *Cell) Brings(job schema.JobName) bool {
 // state is what is stored.
 func (c *Cell) state() *model.State { return c.master.State() }
 
-// Status is the cell as its users see it now.
-func (c *Cell) Status() *status.Status {
-	return c.looked.Describe(c.master.Snapshot(c.now)).Whole()
-}
+// Status is the cell as its users see it now, without tasks. Nothing of it may be written to.
+func (c *Cell) Status() *status.Status { return c.describe().Brief() }
+
+// describe returns the cell as its users see it now.
+func (c *Cell) describe() *status.Snapshot { return c.looked.Describe(c.master.Snapshot(c.now)) }
 
 // round has the master decide by what it knows.
 func (c *Cell) round() error {
@@ -263,17 +266,16 @@ func (c *Cell) carryOut() error {
 
 // exchange has what is due on the machines happen, and sends the master their reports.
 func (c *Cell) exchange() error {
-	talk := c.names
+	talk := c.sorted
 	if c.now.Sub(c.repeated) >= reportsEvery {
 		c.repeated = c.now
 	} else {
 		talk = c.due()
 	}
-	for _, name := range talk {
-		m := c.machines[name]
+	for _, m := range talk {
 		m.advance(c.now)
-		if m.due.IsZero() {
-			delete(c.active, name)
+		if m.due.IsZero() && len(c.active) > 0 {
+			delete(c.active, m.name())
 		}
 		if m.silent {
 			m.news = false
@@ -282,7 +284,7 @@ func (c *Cell) exchange() error {
 		if m.news {
 			c.wrote = c.now
 		}
-		if err := c.master.Report(name, m.epoch, m.says(), c.now); err != nil {
+		if err := c.master.Report(m.name(), m.epoch, m.says(), c.now); err != nil {
 			return err
 		}
 	}
@@ -290,14 +292,14 @@ func (c *Cell) exchange() error {
 }
 
 // due returns the machines, by name, on which something is due now, or that have news.
-func (c *Cell) due() []string {
-	var out []string
+func (c *Cell) due() []*machine {
+	var out []*machine
 	for name := range c.active {
 		if m := c.machines[name]; m.news || !m.due.IsZero() && !m.due.After(c.now) {
-			out = append(out, name)
+			out = append(out, m)
 		}
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, (*machine).compare)
 	return out
 }
 

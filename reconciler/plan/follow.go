@@ -135,7 +135,7 @@ func (c *Cell) look() *Breakpoint {
 	if len(c.watch.conditions) == 0 {
 		return nil
 	}
-	return c.watch.look(&moment{c.looked.Describe(c.master.Snapshot(c.now)), c.trace.steps})
+	return c.watch.look(&moment{c.describe(), c.trace.steps})
 }
 
 // Why explains user/job or user/job/index as it is now; false if there is none.

@@ -36,6 +36,7 @@ const (
 // live has the tasks that a machine has go on as is known of them; it returns whether anything is
 // known of one.
 func (m *machine) live(life func(schema.TaskName, uint64) *Life, now time.Time) (known bool) {
+	m.counted = false
 	for _, t := range m.tasks {
 		if t.life = life(t.Task, t.Generation); t.life != nil && t.State != schema.Dead {
 			t.live(now)

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/model"
@@ -23,7 +24,10 @@ type machine struct {
 	news    bool             // report is older than tasks
 	silent  bool             // it sends no report
 	version uint64           // of the view that it acts on
-	due     time.Time        // when something happens next to one of its tasks; zero if never
+	// due is when something happens next to one of its tasks, zero if never: if counted says that
+	// it is of the tasks as they are.
+	due     time.Time
+	counted bool
 }
 
 // task is one generation on a machine.
@@ -43,13 +47,18 @@ type task struct {
 
 // newMachine returns a machine that goes on from what it said last.
 func newMachine(saved *model.SavedMachine, epoch uint64) *machine {
-	m := &machine{report: *saved.Report, epoch: epoch, tasks: map[uint64]*task{}, news: true}
-	for i := range saved.Report.Tasks {
-		s := saved.Report.Tasks[i]
-		m.tasks[s.Generation] = &task{TaskStatus: s}
+	m := &machine{report: *saved.Report, epoch: epoch, tasks: make(map[uint64]*task, len(saved.Report.Tasks)), news: true}
+	all := make([]task, len(saved.Report.Tasks))
+	for i := range all {
+		all[i].TaskStatus = saved.Report.Tasks[i]
+		m.tasks[all[i].Generation] = &all[i]
 	}
 	return m
 }
+
+func (m *machine) name() string { return m.report.Machine.Name }
+
+func (m *machine) compare(o *machine) int { return strings.Compare(m.name(), o.name()) }
 
 // behaviour says how tasks behave that are started.
 type behaviour struct {
@@ -60,7 +69,7 @@ type behaviour struct {
 
 // take has a machine act on a view at now.
 func (m *machine) take(v *schema.View, now time.Time, is behaviour) {
-	m.version, m.news = v.Version, true
+	m.version, m.news, m.counted = v.Version, true, false
 	assigned := make(map[uint64]bool, len(v.Assignments))
 	for i := range v.Assignments {
 		a := &v.Assignments[i]
@@ -162,7 +171,10 @@ func (t *task) die(s *schema.TaskStatus, cause schema.Cause) {
 
 // advance has what is due at now happen.
 func (m *machine) advance(now time.Time) {
-	m.due = time.Time{}
+	if m.counted && (m.due.IsZero() || m.due.After(now)) {
+		return
+	}
+	m.due, m.counted = time.Time{}, true
 	for _, t := range m.tasks {
 		for !t.next.IsZero() && !t.next.After(now) {
 			t.what(&t.TaskStatus)
