@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// reportsEvery is how often machines say that they are up.
-	reportsEvery = model.SilentAfter / 2
+	// reportsEvery is how often machines say that they are up, so that none is silent when the
+	// master decides.
+	reportsEvery = model.SilentAfter - time.Second
 	// settled is for how long nothing may happen in a cell that is as desired, and quiet
 	// how long in one that waits for something which may come by itself.
 	settled = 2 * time.Minute
@@ -60,9 +61,10 @@ type Cell struct {
 	// active are the machines on which something is due, or that have news.
 	active    map[string]struct{}
 	repeated  time.Time
+	reports   time.Duration // how often machines say that they are up
 	trace     trace
-	looked    status.Describer
-	wrote     time.Time // when something was last stored, or happened on a machine
+	looked    *status.Describer // the master's, too
+	wrote     time.Time         // when something was last stored, or happened on a machine
 	converged bool
 	known     map[schema.Digest]bool // data that was there before the commit
 	broken    func(*schema.Job) bool // of jobs that commits bring
@@ -87,9 +89,12 @@ func New(cfg Config) (*Cell, error) {
 	}
 	now := cfg.Now.UTC().Round(0) // a virtual clock has no other reading
 	c := &Cell{
-		cfg: cfg, now: now, wrote: now, repeated: now, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
-		master: reconciler.NewMasterOf(reconciler.MasterConfig{Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now))}, cfg.State, now),
+		cfg: cfg, now: now, wrote: now, repeated: now, reports: reportsEvery, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
+		looked: status.NewSharedDescriber(),
 	}
+	c.master = reconciler.NewMasterOf(reconciler.MasterConfig{
+		Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now)), Describer: c.looked,
+	}, cfg.State, now)
 	if cfg.NoMoves {
 		c.master.NoMoves()
 	}
@@ -155,7 +160,7 @@ func (c *Cell) join(info schema.MachineInfo, tasks map[uint64]*task) error {
 	}
 	m := newMachine(&model.SavedMachine{Name: info.Name, Report: &schema.Report{Machine: info}}, epoch)
 	if tasks != nil {
-		m.tasks, c.active[info.Name] = tasks, struct{}{}
+		m.tasks, m.changed, c.active[info.Name] = tasks, true, struct{}{}
 	}
 	c.machines[info.Name] = m
 	if i, has := slices.BinarySearchFunc(c.sorted, m, (*machine).compare); has {
@@ -267,7 +272,7 @@ func (c *Cell) carryOut() error {
 // exchange has what is due on the machines happen, and sends the master their reports.
 func (c *Cell) exchange() error {
 	talk := c.sorted
-	if c.now.Sub(c.repeated) >= reportsEvery {
+	if c.now.Sub(c.repeated) >= c.reports {
 		c.repeated = c.now
 	} else {
 		talk = c.due()
@@ -361,7 +366,7 @@ func (c *Cell) turn() error {
 
 // next is when something may happen next.
 func (c *Cell) next() time.Time {
-	next := c.repeated.Add(reportsEvery)
+	next := c.repeated.Add(c.reports)
 	if wake := c.master.Wake(); !wake.IsZero() && wake.Before(next) {
 		next = wake
 	}

@@ -13,6 +13,7 @@ import (
 // reported together: machines and master then know it that much later, at most. It ends before
 // that where a condition comes true of those that Until was given: then there is a Breakpoint.
 func (c *Cell) Follow(until time.Time, grain time.Duration) error {
+	c.reports = max(reportsEvery-grain, model.SilentAfter/2) // a turn comes that much later
 	for {
 		if err := c.turn(); err != nil {
 			return err

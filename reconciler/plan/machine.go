@@ -21,7 +21,8 @@ type machine struct {
 	report  schema.Report // the newest; its tasks are replaced as a whole, never written to
 	epoch   uint64
 	tasks   map[uint64]*task // by generation
-	news    bool             // report is older than tasks
+	news    bool             // report is older than view or tasks
+	changed bool             // report is older than tasks
 	silent  bool             // it sends no report
 	version uint64           // of the view that it acts on
 	// due is when something happens next to one of its tasks, zero if never: if counted says that
@@ -47,7 +48,7 @@ type task struct {
 
 // newMachine returns a machine that goes on from what it said last.
 func newMachine(saved *model.SavedMachine, epoch uint64) *machine {
-	m := &machine{report: *saved.Report, epoch: epoch, tasks: make(map[uint64]*task, len(saved.Report.Tasks)), news: true}
+	m := &machine{report: *saved.Report, epoch: epoch, tasks: make(map[uint64]*task, len(saved.Report.Tasks)), news: true, changed: !slices.IsSortedFunc(saved.Report.Tasks, inOrder)}
 	all := make([]task, len(saved.Report.Tasks))
 	for i := range all {
 		all[i].TaskStatus = saved.Report.Tasks[i]
@@ -76,6 +77,7 @@ func (m *machine) take(v *schema.View, now time.Time, is behaviour) {
 		assigned[a.Generation] = true
 		t := m.tasks[a.Generation]
 		if t == nil {
+			m.changed = true
 			t = &task{fails: is.fails(a), lasts: is.lasts(a.Job), TaskStatus: schema.TaskStatus{Task: a.Task, Generation: a.Generation, State: schema.Starting, Ports: a.Ports, Devices: a.Devices, Alloc: a.Alloc}}
 			m.tasks[a.Generation] = t
 			t.job = a.Job
@@ -87,8 +89,10 @@ func (m *machine) take(v *schema.View, now time.Time, is behaviour) {
 		} else if t.State == schema.Starting && t.next.IsZero() && t.life == nil { // it was about to when this began
 			t.then(now.Add(startsWithin), func(s *schema.TaskStatus) { t.run(s, t.next) })
 		}
+		m.changed = m.changed || t.Data != a.Data || !slices.Equal(t.Brought, a.Bring)
 		t.job, t.Data, t.Brought = a.Job, a.Data, a.Bring
 		if a.Stop != nil && !t.stops && t.State != schema.Dead {
+			m.changed = true
 			t.stop(a.Stop, now)
 		}
 	}
@@ -96,8 +100,10 @@ func (m *machine) take(v *schema.View, now time.Time, is behaviour) {
 		switch {
 		case assigned[g]:
 		case t.State == schema.Dead:
+			m.changed = true
 			delete(m.tasks, g)
 		case !t.stops:
+			m.changed = true
 			t.stop(&schema.Cause{Kind: schema.CauseSuperseded, At: now}, now)
 		}
 	}
@@ -178,7 +184,7 @@ func (m *machine) advance(now time.Time) {
 	for _, t := range m.tasks {
 		for !t.next.IsZero() && !t.next.After(now) {
 			t.what(&t.TaskStatus)
-			m.news = true
+			m.news, m.changed = true, true
 		}
 		if !t.next.IsZero() && (m.due.IsZero() || t.next.Before(m.due)) {
 			m.due = t.next
@@ -191,13 +197,19 @@ func (m *machine) says() schema.Report {
 	if m.news {
 		m.news = false
 		m.report.View = m.version
+	}
+	if m.changed {
+		m.changed = false
 		m.report.Tasks = make([]schema.TaskStatus, 0, len(m.tasks))
 		for _, t := range m.tasks {
 			m.report.Tasks = append(m.report.Tasks, t.TaskStatus)
 		}
-		slices.SortFunc(m.report.Tasks, func(a, b schema.TaskStatus) int {
-			return cmp.Or(a.Task.Compare(b.Task), cmp.Compare(a.Generation, b.Generation))
-		})
+		slices.SortFunc(m.report.Tasks, inOrder)
 	}
 	return m.report
+}
+
+// inOrder is the order of tasks in a report.
+func inOrder(a, b schema.TaskStatus) int {
+	return cmp.Or(a.Task.Compare(b.Task), cmp.Compare(a.Generation, b.Generation))
 }
