@@ -160,7 +160,7 @@ func (c *Cell) join(info schema.MachineInfo, tasks map[uint64]*task) error {
 	}
 	m := newMachine(&model.SavedMachine{Name: info.Name, Report: &schema.Report{Machine: info}}, epoch)
 	if tasks != nil {
-		m.tasks, m.changed, c.active[info.Name] = tasks, true, struct{}{}
+		m.begun, m.changed, c.active[info.Name] = tasks, true, struct{}{}
 	}
 	c.machines[info.Name] = m
 	if i, has := slices.BinarySearchFunc(c.sorted, m, (*machine).compare); has {

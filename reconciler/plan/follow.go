@@ -65,7 +65,7 @@ func (c *Cell) Return(name, boot string) error {
 // known of it.
 func (c *Cell) Rejoin(info schema.MachineInfo) error {
 	if had := c.machines[info.Name]; had != nil {
-		return c.join(info, had.tasks)
+		return c.join(info, had.tasks())
 	}
 	return c.join(info, nil)
 }

@@ -18,13 +18,15 @@ const (
 
 // machine is a simulated machine: it runs what its view says.
 type machine struct {
-	report  schema.Report // the newest; its tasks are replaced as a whole, never written to
-	epoch   uint64
-	tasks   map[uint64]*task // by generation
-	news    bool             // report is older than view or tasks
-	changed bool             // report is older than tasks
-	silent  bool             // it sends no report
-	version uint64           // of the view that it acts on
+	report schema.Report // the newest; its tasks are replaced as a whole, never written to
+	epoch  uint64
+	// begun are the tasks by generation, of a machine of which anything has become since it goes
+	// on: nil until it is asked for, most have only what report says. See tasks.
+	begun   map[uint64]*task
+	news    bool   // report is older than view or tasks
+	changed bool   // report is older than tasks
+	silent  bool   // it sends no report
+	version uint64 // of the view that it acts on
 	// due is when something happens next to one of its tasks, zero if never: if counted says that
 	// it is of the tasks as they are.
 	due     time.Time
@@ -48,13 +50,36 @@ type task struct {
 
 // newMachine returns a machine that goes on from what it said last.
 func newMachine(saved *model.SavedMachine, epoch uint64) *machine {
-	m := &machine{report: *saved.Report, epoch: epoch, tasks: make(map[uint64]*task, len(saved.Report.Tasks)), news: true, changed: !slices.IsSortedFunc(saved.Report.Tasks, inOrder)}
-	all := make([]task, len(saved.Report.Tasks))
-	for i := range all {
-		all[i].TaskStatus = saved.Report.Tasks[i]
-		m.tasks[all[i].Generation] = &all[i]
+	return &machine{report: *saved.Report, epoch: epoch, news: true, changed: !slices.IsSortedFunc(saved.Report.Tasks, inOrder)}
+}
+
+// tasks are those that the machine has, by generation.
+func (m *machine) tasks() map[uint64]*task {
+	if m.begun == nil {
+		all := make([]task, len(m.report.Tasks))
+		m.begun = make(map[uint64]*task, len(all))
+		for i := range all {
+			all[i].TaskStatus = m.report.Tasks[i]
+			m.begun[all[i].Generation] = &all[i]
+		}
 	}
-	return m
+	return m.begun
+}
+
+// asks reports whether a view asks for anything else than what goes on already, on a machine of
+// which nothing has become yet.
+func (m *machine) asks(v *schema.View) bool {
+	if len(v.Assignments) != len(m.report.Tasks) {
+		return true
+	}
+	has := make(map[uint64]*schema.TaskStatus, len(m.report.Tasks))
+	for i := range m.report.Tasks {
+		has[m.report.Tasks[i].Generation] = &m.report.Tasks[i]
+	}
+	return slices.ContainsFunc(v.Assignments, func(a schema.Assignment) bool {
+		s := has[a.Generation]
+		return s == nil || s.State != schema.Running || a.Stop != nil || s.Data != a.Data || !slices.Equal(s.Brought, a.Bring)
+	})
 }
 
 func (m *machine) name() string { return m.report.Machine.Name }
@@ -70,16 +95,21 @@ type behaviour struct {
 
 // take has a machine act on a view at now.
 func (m *machine) take(v *schema.View, now time.Time, is behaviour) {
-	m.version, m.news, m.counted = v.Version, true, false
+	m.version, m.news = v.Version, true
+	if m.begun == nil && !m.asks(v) {
+		return
+	}
+	m.counted = false
+	tasks := m.tasks()
 	assigned := make(map[uint64]bool, len(v.Assignments))
 	for i := range v.Assignments {
 		a := &v.Assignments[i]
 		assigned[a.Generation] = true
-		t := m.tasks[a.Generation]
+		t := tasks[a.Generation]
 		if t == nil {
 			m.changed = true
 			t = &task{fails: is.fails(a), lasts: is.lasts(a.Job), TaskStatus: schema.TaskStatus{Task: a.Task, Generation: a.Generation, State: schema.Starting, Ports: a.Ports, Devices: a.Devices, Alloc: a.Alloc}}
-			m.tasks[a.Generation] = t
+			tasks[a.Generation] = t
 			t.job = a.Job
 			if t.life = is.life(a.Task, a.Generation); t.life != nil {
 				t.live(now)
@@ -96,12 +126,12 @@ func (m *machine) take(v *schema.View, now time.Time, is behaviour) {
 			t.stop(a.Stop, now)
 		}
 	}
-	for g, t := range m.tasks {
+	for g, t := range tasks {
 		switch {
 		case assigned[g]:
 		case t.State == schema.Dead:
 			m.changed = true
-			delete(m.tasks, g)
+			delete(tasks, g)
 		case !t.stops:
 			m.changed = true
 			t.stop(&schema.Cause{Kind: schema.CauseSuperseded, At: now}, now)
@@ -181,7 +211,7 @@ func (m *machine) advance(now time.Time) {
 		return
 	}
 	m.due, m.counted = time.Time{}, true
-	for _, t := range m.tasks {
+	for _, t := range m.begun {
 		for !t.next.IsZero() && !t.next.After(now) {
 			t.what(&t.TaskStatus)
 			m.news, m.changed = true, true
@@ -200,8 +230,9 @@ func (m *machine) says() schema.Report {
 	}
 	if m.changed {
 		m.changed = false
-		m.report.Tasks = make([]schema.TaskStatus, 0, len(m.tasks))
-		for _, t := range m.tasks {
+		tasks := m.tasks()
+		m.report.Tasks = make([]schema.TaskStatus, 0, len(tasks))
+		for _, t := range tasks {
 			m.report.Tasks = append(m.report.Tasks, t.TaskStatus)
 		}
 		slices.SortFunc(m.report.Tasks, inOrder)

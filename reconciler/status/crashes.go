@@ -95,15 +95,6 @@ func crashes(since time.Time, records []reportedRecord, now time.Time) map[strin
 	return by
 }
 
-// hasFailed reports whether any generation of a task, or an incarnation of the one that it has, is
-// known to have failed: without one its job does not crash.
-func (r reportedRecord) hasFailed() bool {
-	return r.said.TaskStatus != nil && (len(r.said.Exits) > 0 || r.said.Failures > 0) ||
-		slices.ContainsFunc(r.Causes, func(c schema.Cause) bool {
-			return c.Kind == schema.CauseFailed || c.Kind == schema.CauseStartFailed
-		})
-}
-
 // crashNote describes a machine on which several jobs crash that run well on
 // others.
 func crashNote(jobs []string) []string {

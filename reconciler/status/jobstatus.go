@@ -181,12 +181,6 @@ func (d *describer) systemTasks(name schema.JobName, have []reportedRecord, r *s
 	return others
 }
 
-// reportedRecord is the record of a task, and what its machine has said of its generation.
-type reportedRecord struct {
-	*schema.TaskRecord
-	said model.ReportedTask // empty if it has none, or has said nothing
-}
-
 // records returns the records of a job's tasks, sorted by index.
 func (d *describer) records(name schema.JobName) (out []reportedRecord) {
 	for n := range d.in.State.Span(name) {

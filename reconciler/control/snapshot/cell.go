@@ -47,6 +47,8 @@ type Cell struct {
 	changes int // of tasks' records
 	// vacated are machines to be looked at again, see left.
 	vacated []string
+	// occupied is the memory of occupancyOf, which is asked for many jobs.
+	occupied occupancy
 }
 
 // New returns the cell of some facts. kept may be nil.
