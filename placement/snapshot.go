@@ -196,13 +196,18 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 	slices.SortFunc(sorted, func(a, b Machine) int {
 		return cmp.Or(cmp.Compare(a.Attributes[DefaultSpread], b.Attributes[DefaultSpread]), cmp.Compare(a.Name, b.Name))
 	})
+	s.nodes.Reserve(len(machines))
+	s.tasks.Reserve(len(tasks))
 	for _, m := range sorted {
 		s.SetMachine(m)
 	}
 	for _, allocs := range []bool{true, false} { // a task needs its alloc to be there
-		for _, t := range tasks {
-			if slot, ok := s.slots.Get(t.Machine); ok && t.IsAlloc == allocs {
-				s.hold(s.taskOf(t, slot))
+		for i := range tasks {
+			if tasks[i].IsAlloc != allocs {
+				continue
+			}
+			if slot, ok := s.slots.Get(tasks[i].Machine); ok {
+				s.hold(s.taskOf(tasks[i], slot))
 			}
 		}
 	}

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -46,19 +45,26 @@ type occupancy struct {
 	inDomain, onMachine map[string]int
 }
 
+// occupancyOf is of use until it is asked for again.
 func (c *Cell) occupancyOf(name schema.JobName, want *schema.Job) occupancy {
-	out := occupancy{inDomain: map[string]int{}, onMachine: map[string]int{}}
-	tasks := c.facts.Tasks(name)
+	out := &c.occupied
+	if out.inDomain == nil {
+		out.inDomain, out.onMachine = map[string]int{}, map[string]int{}
+	}
+	out.tasks = out.tasks[:0]
+	clear(out.inDomain)
+	clear(out.onMachine)
+	by, tasks := SpreadBy(want), c.facts.Tasks(name)
 	for i := range tasks {
 		t := &tasks[i]
 		if t.Machine == "" || t.Stop != nil || !c.facts.IsUp(t.Machine) {
 			continue
 		}
 		out.tasks = append(out.tasks, t)
-		out.inDomain[c.facts.DomainOf(t.Machine, SpreadBy(want))]++
+		out.inDomain[c.facts.DomainOf(t.Machine, by)]++
 		out.onMachine[t.Machine]++
 	}
-	return out
+	return *out
 }
 
 // SpreadBy returns the attribute over which a job is spread.
@@ -75,7 +81,10 @@ func (c *Cell) mayImprove(now *occupancy, want *schema.Job) bool {
 	for domain := range c.facts.Domains(SpreadBy(want)) {
 		most, fewest = max(most, now.inDomain[domain]), min(fewest, now.inDomain[domain])
 	}
-	onOne := slices.MaxFunc(append(slices.Collect(maps.Values(now.onMachine)), 0), cmp.Compare[int])
+	onOne := 0
+	for _, n := range now.onMachine {
+		onOne = max(onOne, n)
+	}
 	return most-fewest >= 2 || onOne >= 2
 }
 
