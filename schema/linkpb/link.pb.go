@@ -3001,6 +3001,7 @@ type DeviceGroup struct {
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	Count         uint32                 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	Attributes    map[string]string      `protobuf:"bytes,4,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3054,6 +3055,13 @@ func (x *DeviceGroup) GetCount() uint32 {
 		return x.Count
 	}
 	return 0
+}
+
+func (x *DeviceGroup) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
 }
 
 // DeviceUse is what a task holds of one device.
@@ -5468,11 +5476,17 @@ const file_link_proto_rawDesc = "" +
 	"\aaddress\x18\xaa\x01 \x01(\tR\aaddress\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd9\x01\n" +
 	"\vDeviceGroup\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\rR\x05count\"K\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\x12K\n" +
+	"\n" +
+	"attributes\x18\x04 \x03(\v2+.muster.link.v1.DeviceGroup.AttributesEntryR\n" +
+	"attributes\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
 	"\tDeviceUse\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x14\n" +
@@ -5667,7 +5681,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -5740,9 +5754,10 @@ var file_link_proto_goTypes = []any{
 	(*ForwardChunk)(nil),          // 68: muster.link.v1.ForwardChunk
 	nil,                           // 69: muster.link.v1.Assignment.PortsEntry
 	nil,                           // 70: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 71: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 72: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 73: google.protobuf.Duration
+	nil,                           // 71: muster.link.v1.DeviceGroup.AttributesEntry
+	nil,                           // 72: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 73: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 74: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	4,  // 0: muster.link.v1.SourcesResponse.peers:type_name -> muster.link.v1.SourcePeer
@@ -5768,24 +5783,24 @@ var file_link_proto_depIdxs = []int32{
 	40, // 20: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
 	17, // 21: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
 	19, // 22: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	72, // 23: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	73, // 24: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	72, // 25: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	73, // 23: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	74, // 24: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	73, // 25: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
 	22, // 26: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	72, // 27: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	73, // 27: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
 	21, // 28: muster.link.v1.Report.content:type_name -> muster.link.v1.ContentChange
-	72, // 29: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	73, // 29: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
 	23, // 30: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	72, // 31: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	72, // 32: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	72, // 33: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	73, // 31: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	73, // 32: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	73, // 33: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
 	25, // 34: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
 	38, // 35: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
 	43, // 36: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
 	24, // 37: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
 	27, // 38: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	72, // 39: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	72, // 40: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	73, // 39: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	73, // 40: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
 	31, // 41: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
 	33, // 42: muster.link.v1.OpenExec.copy:type_name -> muster.link.v1.ExecCopy
 	36, // 43: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
@@ -5794,71 +5809,72 @@ var file_link_proto_depIdxs = []int32{
 	70, // 46: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
 	39, // 47: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
 	41, // 48: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	72, // 49: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	71, // 50: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	44, // 51: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	45, // 52: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	40, // 53: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	72, // 54: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
-	17, // 55: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
-	72, // 56: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	44, // 57: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	72, // 58: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	48, // 59: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
-	50, // 60: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
-	53, // 61: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
-	60, // 62: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
-	49, // 63: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
-	52, // 64: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
-	55, // 65: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
-	57, // 66: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
-	59, // 67: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
-	61, // 68: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
-	62, // 69: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
-	38, // 70: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
-	51, // 71: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
-	72, // 72: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
-	54, // 73: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
-	51, // 74: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
-	20, // 75: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
-	22, // 76: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
-	21, // 77: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
-	56, // 78: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
-	13, // 79: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
-	58, // 80: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
-	15, // 81: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
-	30, // 82: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
-	32, // 83: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
-	36, // 84: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
-	5,  // 85: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	35, // 86: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	34, // 87: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
-	0,  // 88: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	2,  // 89: muster.link.v1.Link.Sources:input_type -> muster.link.v1.SourcesRequest
-	46, // 90: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
-	63, // 91: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
-	64, // 92: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
-	66, // 93: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
-	68, // 94: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
-	0,  // 95: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
-	2,  // 96: muster.link.v1.Replica.Sources:input_type -> muster.link.v1.SourcesRequest
-	6,  // 97: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	37, // 98: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	34, // 99: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 100: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	3,  // 101: muster.link.v1.Link.Sources:output_type -> muster.link.v1.SourcesResponse
-	47, // 102: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
-	63, // 103: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
-	65, // 104: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
-	67, // 105: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
-	68, // 106: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
-	1,  // 107: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
-	3,  // 108: muster.link.v1.Replica.Sources:output_type -> muster.link.v1.SourcesResponse
-	97, // [97:109] is the sub-list for method output_type
-	85, // [85:97] is the sub-list for method input_type
-	85, // [85:85] is the sub-list for extension type_name
-	85, // [85:85] is the sub-list for extension extendee
-	0,  // [0:85] is the sub-list for field type_name
+	71, // 49: muster.link.v1.DeviceGroup.attributes:type_name -> muster.link.v1.DeviceGroup.AttributesEntry
+	73, // 50: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	72, // 51: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	44, // 52: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	45, // 53: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	40, // 54: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	73, // 55: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	17, // 56: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
+	73, // 57: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	44, // 58: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	73, // 59: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	48, // 60: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
+	50, // 61: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
+	53, // 62: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
+	60, // 63: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
+	49, // 64: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
+	52, // 65: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
+	55, // 66: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
+	57, // 67: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
+	59, // 68: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
+	61, // 69: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
+	62, // 70: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
+	38, // 71: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
+	51, // 72: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
+	73, // 73: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
+	54, // 74: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
+	51, // 75: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
+	20, // 76: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
+	22, // 77: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
+	21, // 78: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
+	56, // 79: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
+	13, // 80: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
+	58, // 81: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
+	15, // 82: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
+	30, // 83: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
+	32, // 84: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
+	36, // 85: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
+	5,  // 86: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	35, // 87: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	34, // 88: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 89: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	2,  // 90: muster.link.v1.Link.Sources:input_type -> muster.link.v1.SourcesRequest
+	46, // 91: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
+	63, // 92: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
+	64, // 93: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
+	66, // 94: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
+	68, // 95: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
+	0,  // 96: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
+	2,  // 97: muster.link.v1.Replica.Sources:input_type -> muster.link.v1.SourcesRequest
+	6,  // 98: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	37, // 99: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	34, // 100: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 101: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	3,  // 102: muster.link.v1.Link.Sources:output_type -> muster.link.v1.SourcesResponse
+	47, // 103: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
+	63, // 104: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
+	65, // 105: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
+	67, // 106: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
+	68, // 107: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
+	1,  // 108: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
+	3,  // 109: muster.link.v1.Replica.Sources:output_type -> muster.link.v1.SourcesResponse
+	98, // [98:110] is the sub-list for method output_type
+	86, // [86:98] is the sub-list for method input_type
+	86, // [86:86] is the sub-list for extension type_name
+	86, // [86:86] is the sub-list for extension extendee
+	0,  // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -5913,7 +5929,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   72,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
