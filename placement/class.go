@@ -211,6 +211,8 @@ func appendRest(b []byte, a *Ask) []byte {
 	for _, d := range a.Devices {
 		b = appendStrings(append(b, 'd'), append([]string{d.Kind}, d.Models...)...)
 		b = binary.AppendVarint(binary.AppendVarint(b, int64(d.Count)), int64(d.Milli))
+		b = binary.AppendVarint(appendStrings(b, d.Same), int64(len(d.Constraints)))
+		b = appendConstraints(b, d.Constraints)
 	}
 	b = appendConstraints(b, a.Constraints)
 	for _, all := range a.AnyOf {

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,13 +110,39 @@ type DeviceAsk struct {
 	// less than all of it may be asked of one device only.
 	Milli  int      `json:"milli"`
 	Models []string `json:"models,omitempty"` // any of these; none means any
+	// Constraints must all hold of the attributes of each device.
+	Constraints []Constraint `json:"constraints,omitempty"`
+	// Same is an attribute of which all the devices must have the same value; "" for none.
+	Same string `json:"same,omitempty"`
 }
+
+// DeviceLink and DeviceNUMA are attributes of devices. Those of a machine with the same value
+// of the first are joined by links of their own, those with the same of the second belong to
+// one part of the machine. Several devices of a task are near each other as far as it is
+// possible.
+const (
+	DeviceLink = "link"
+	DeviceNUMA = "numa"
+)
+
+// DeviceMemory is the attribute of devices that says how much memory each has, as an amount.
+const DeviceMemory = "memory"
 
 // DeviceGroup is a number of equal devices of a machine.
 type DeviceGroup struct {
 	Kind  string `json:"kind"`            // such as gpu; a name
 	Model string `json:"model,omitempty"` // such as T4
 	Count int    `json:"count"`           // 1 to MaxDevices
+	// Attributes are facts about each of them, at most MaxDeviceAttributes.
+	Attributes map[string]string `json:"attributes,omitempty"`
+}
+
+// MaxDeviceAttributes is how many attributes a device may have.
+const MaxDeviceAttributes = 16
+
+// Equal reports whether two groups are of the same devices.
+func (d DeviceGroup) Equal(o DeviceGroup) bool {
+	return d.Kind == o.Kind && d.Model == o.Model && d.Count == o.Count && maps.Equal(d.Attributes, o.Attributes)
 }
 
 // MaxDeviceGroups is how many groups of devices a machine may have.
@@ -135,11 +162,33 @@ func CheckDevices(devices []DeviceGroup) error {
 		if len(d.Model) > MaxLabelValue {
 			return fmt.Errorf("model of a %s has %d bytes: want at most %d", d.Kind, len(d.Model), MaxLabelValue)
 		}
+		if err := d.checkAttributes(); err != nil {
+			return err
+		}
 		if d.Count < 1 || d.Count > MaxDevices {
 			return fmt.Errorf("%d devices of kind %s: want 1 to %d", d.Count, d.Kind, MaxDevices)
 		}
 		if count[d.Kind] += d.Count; count[d.Kind] > MaxDevices {
 			return fmt.Errorf("%d devices of kind %s: want at most %d", count[d.Kind], d.Kind, MaxDevices)
+		}
+	}
+	return nil
+}
+
+func (d DeviceGroup) checkAttributes() error {
+	if len(d.Attributes) > MaxDeviceAttributes {
+		return fmt.Errorf("a %s has %d attributes: want at most %d", d.Kind, len(d.Attributes), MaxDeviceAttributes)
+	}
+	for _, key := range slices.Sorted(maps.Keys(d.Attributes)) {
+		value := d.Attributes[key]
+		if err := CheckLabel(key, value); err != nil {
+			return fmt.Errorf("attribute of a %s: %w", d.Kind, err)
+		}
+		if value == "" {
+			return fmt.Errorf("the attribute %s of a %s has no value", key, d.Kind)
+		}
+		if _, _, ok := ParseAmount(value); key == DeviceMemory && !ok {
+			return fmt.Errorf("memory %q of a %s: want bytes, such as 80Gi", value, d.Kind)
 		}
 	}
 	return nil

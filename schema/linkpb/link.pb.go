@@ -3126,6 +3126,7 @@ type DeviceGroup struct {
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	Count         uint32                 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	Attributes    map[string]string      `protobuf:"bytes,4,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3179,6 +3180,13 @@ func (x *DeviceGroup) GetCount() uint32 {
 		return x.Count
 	}
 	return 0
+}
+
+func (x *DeviceGroup) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
 }
 
 // DeviceUse is what a task holds of one device.
@@ -5606,11 +5614,17 @@ const file_link_proto_rawDesc = "" +
 	"\aaddress\x18\xaa\x01 \x01(\tR\aaddress\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd9\x01\n" +
 	"\vDeviceGroup\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\rR\x05count\"K\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\x12K\n" +
+	"\n" +
+	"attributes\x18\x04 \x03(\v2+.muster.link.v1.DeviceGroup.AttributesEntryR\n" +
+	"attributes\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
 	"\tDeviceUse\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x14\n" +
@@ -5805,7 +5819,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -5879,9 +5893,10 @@ var file_link_proto_goTypes = []any{
 	(*ForwardChunk)(nil),          // 69: muster.link.v1.ForwardChunk
 	nil,                           // 70: muster.link.v1.Assignment.PortsEntry
 	nil,                           // 71: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 72: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 73: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 74: google.protobuf.Duration
+	nil,                           // 72: muster.link.v1.DeviceGroup.AttributesEntry
+	nil,                           // 73: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 74: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 75: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	3,  // 0: muster.link.v1.SourcesRequest.fetches:type_name -> muster.link.v1.SourceFetch
@@ -5908,24 +5923,24 @@ var file_link_proto_depIdxs = []int32{
 	41, // 21: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
 	18, // 22: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
 	20, // 23: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	73, // 24: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	74, // 25: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	73, // 26: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	74, // 24: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	75, // 25: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	74, // 26: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
 	23, // 27: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	73, // 28: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	74, // 28: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
 	22, // 29: muster.link.v1.Report.content:type_name -> muster.link.v1.ContentChange
-	73, // 30: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	74, // 30: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
 	24, // 31: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	73, // 32: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	73, // 33: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	73, // 34: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	74, // 32: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	74, // 33: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	74, // 34: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
 	26, // 35: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
 	39, // 36: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
 	44, // 37: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
 	25, // 38: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
 	28, // 39: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	73, // 40: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	73, // 41: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	74, // 40: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	74, // 41: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
 	32, // 42: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
 	34, // 43: muster.link.v1.OpenExec.copy:type_name -> muster.link.v1.ExecCopy
 	37, // 44: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
@@ -5934,71 +5949,72 @@ var file_link_proto_depIdxs = []int32{
 	71, // 47: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
 	40, // 48: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
 	42, // 49: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	73, // 50: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	72, // 51: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	45, // 52: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	46, // 53: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	41, // 54: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	73, // 55: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
-	18, // 56: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
-	73, // 57: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	45, // 58: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	73, // 59: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	49, // 60: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
-	51, // 61: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
-	54, // 62: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
-	61, // 63: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
-	50, // 64: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
-	53, // 65: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
-	56, // 66: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
-	58, // 67: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
-	60, // 68: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
-	62, // 69: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
-	63, // 70: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
-	39, // 71: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
-	52, // 72: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
-	73, // 73: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
-	55, // 74: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
-	52, // 75: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
-	21, // 76: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
-	23, // 77: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
-	22, // 78: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
-	57, // 79: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
-	14, // 80: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
-	59, // 81: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
-	16, // 82: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
-	31, // 83: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
-	33, // 84: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
-	37, // 85: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
-	6,  // 86: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	36, // 87: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	35, // 88: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
-	0,  // 89: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	2,  // 90: muster.link.v1.Link.Sources:input_type -> muster.link.v1.SourcesRequest
-	47, // 91: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
-	64, // 92: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
-	65, // 93: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
-	67, // 94: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
-	69, // 95: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
-	0,  // 96: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
-	2,  // 97: muster.link.v1.Replica.Sources:input_type -> muster.link.v1.SourcesRequest
-	7,  // 98: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	38, // 99: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	35, // 100: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 101: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	4,  // 102: muster.link.v1.Link.Sources:output_type -> muster.link.v1.SourcesResponse
-	48, // 103: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
-	64, // 104: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
-	66, // 105: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
-	68, // 106: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
-	69, // 107: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
-	1,  // 108: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
-	4,  // 109: muster.link.v1.Replica.Sources:output_type -> muster.link.v1.SourcesResponse
-	98, // [98:110] is the sub-list for method output_type
-	86, // [86:98] is the sub-list for method input_type
-	86, // [86:86] is the sub-list for extension type_name
-	86, // [86:86] is the sub-list for extension extendee
-	0,  // [0:86] is the sub-list for field type_name
+	72, // 50: muster.link.v1.DeviceGroup.attributes:type_name -> muster.link.v1.DeviceGroup.AttributesEntry
+	74, // 51: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	73, // 52: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	45, // 53: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	46, // 54: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	41, // 55: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	74, // 56: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	18, // 57: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
+	74, // 58: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	45, // 59: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	74, // 60: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	49, // 61: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
+	51, // 62: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
+	54, // 63: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
+	61, // 64: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
+	50, // 65: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
+	53, // 66: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
+	56, // 67: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
+	58, // 68: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
+	60, // 69: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
+	62, // 70: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
+	63, // 71: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
+	39, // 72: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
+	52, // 73: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
+	74, // 74: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
+	55, // 75: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
+	52, // 76: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
+	21, // 77: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
+	23, // 78: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
+	22, // 79: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
+	57, // 80: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
+	14, // 81: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
+	59, // 82: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
+	16, // 83: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
+	31, // 84: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
+	33, // 85: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
+	37, // 86: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
+	6,  // 87: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	36, // 88: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	35, // 89: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 90: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	2,  // 91: muster.link.v1.Link.Sources:input_type -> muster.link.v1.SourcesRequest
+	47, // 92: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
+	64, // 93: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
+	65, // 94: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
+	67, // 95: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
+	69, // 96: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
+	0,  // 97: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
+	2,  // 98: muster.link.v1.Replica.Sources:input_type -> muster.link.v1.SourcesRequest
+	7,  // 99: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	38, // 100: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	35, // 101: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 102: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	4,  // 103: muster.link.v1.Link.Sources:output_type -> muster.link.v1.SourcesResponse
+	48, // 104: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
+	64, // 105: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
+	66, // 106: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
+	68, // 107: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
+	69, // 108: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
+	1,  // 109: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
+	4,  // 110: muster.link.v1.Replica.Sources:output_type -> muster.link.v1.SourcesResponse
+	99, // [99:111] is the sub-list for method output_type
+	87, // [87:99] is the sub-list for method input_type
+	87, // [87:87] is the sub-list for extension type_name
+	87, // [87:87] is the sub-list for extension extendee
+	0,  // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -6053,7 +6069,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   73,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -134,8 +134,13 @@ var devicesRule = &Rule{Type: Map, Max: maxKinds, Key: matchName, Elem: &Rule{
 		{Name: "count", Rule: integer(Count, 1, maxAsked), Default: num(1)},
 		{Name: "milli", Rule: integer(Count, 1, schema.DeviceMilli), Default: num(schema.DeviceMilli)},
 		{Name: "models", Rule: &Rule{Type: List, Max: maxValues, Unique: true, Elem: valueRule}},
+		{Name: "constraints", Rule: constraintsRule},
+		{Name: "same", Rule: attributeRule},
 	},
-	Alias: map[string]string{"model": "models", "number": "count", "gpuMilli": "milli", "share": "milli"},
+	Alias: map[string]string{
+		"model": "models", "number": "count", "gpuMilli": "milli", "share": "milli", "constraint": "constraints", "where": "constraints",
+		"selectors": "constraints", "selector": "constraints", "affinity": "constraints", "matchAttribute": "same", "memory": "constraints", "numa": "same", "link": "same",
+	},
 }}
 
 // where checks what ties together the fields that say where tasks may run.
@@ -166,12 +171,34 @@ func (c *check) where(job map[string]any) {
 	devices, _ := resources["devices"].(map[string]any)
 	for _, kind := range slices.Sorted(maps.Keys(devices)) {
 		d, _ := devices[kind].(map[string]any)
+		path := []string{"task", "resources", "devices", kind}
+		c.deviceConstraints(append(path, "constraints"), d["constraints"])
 		count, milli := intOf(d["count"]), intOf(d["milli"])
+		if _, same := d["same"]; same && count == 1 {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: append(path, "same"), Key: true,
+				Message: "one device is near itself, so same would have no effect", Hint: "remove it, or ask for more: count: 2",
+			})
+		}
 		if count > 1 && milli > 0 && milli < schema.DeviceMilli {
 			c.add(Problem{
-				Rule: schema.RuleNoEffect, Path: []string{"task", "resources", "devices", kind, "milli"},
+				Rule: schema.RuleNoEffect, Path: append(path, "milli"),
 				Message: fmt.Sprintf("%d thousandths of each of %d devices", milli, count), Expected: "a share of one device, or whole devices",
 				Hint: "remove milli, or use count: 1",
+			})
+		}
+	}
+}
+
+// deviceConstraints checks the constraints of devices.
+func (c *check) deviceConstraints(path []string, v any) {
+	c.conditions(path, v)
+	list, _ := v.([]any)
+	for i := range list {
+		if m, _ := list[i].(map[string]any); m["attribute"] == "model" {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: append(slices.Clone(path), strconv.Itoa(i), "attribute"),
+				Message: "the model of a device is not one of its attributes", Hint: `list the accepted ones: models: ["A100", "H100"]`,
 			})
 		}
 	}
@@ -285,7 +312,12 @@ func (c *check) condition(path []string, m map[string]any) {
 		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("values"), Missing: !hasValues, Message: fmt.Sprintf("the operator %q wants values", operator), Expected: "a list of at least one string"})
 	}
 	if s, ok := m["value"].(string); ok && (operator == string(schema.AtLeast) || operator == string(schema.Below)) && !versionForm.MatchString(s) {
-		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("value"), Message: fmt.Sprintf("%q is not a version", short(s)), Expected: "numbers separated by dots, such as 5.10"})
+		if _, _, amount := schema.ParseAmount(s); !amount {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: at("value"), Message: fmt.Sprintf("%q is neither a version nor an amount", short(s)),
+				Expected: "numbers separated by dots, such as 5.10, or a number with a unit, such as 40Gi",
+			})
+		}
 	}
 	if n, ok := m["weight"].(json.Number); ok && n.String() == "0" {
 		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("weight"), Message: "a weight of 0 has no effect", Expected: "1 to 100, or -100 to -1 for machines to avoid"})

@@ -167,7 +167,7 @@ func (c *Cell) mayFollow(changed []string) bool {
 			gone++
 		case is != nil && !had:
 			come[name] = true
-		case had && !slices.Equal(seen.record.Devices, is.Devices):
+		case had && !slices.EqualFunc(seen.record.Devices, is.Devices, schema.DeviceGroup.Equal):
 			return false
 		}
 	}
@@ -355,7 +355,7 @@ func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
 		m.Taints = append(m.Taints, placement.Taint{Key: key, Value: t.Value, Users: t.Users})
 	}
 	for _, g := range info.Devices {
-		m.Devices = append(m.Devices, placement.Device{Kind: g.Kind, Model: g.Model, Count: g.Count})
+		m.Devices = append(m.Devices, placement.Device(g))
 	}
 	for _, condition := range c.facts.Observed.Conditions(name) {
 		m.Conditions = append(m.Conditions, condition.Kind)

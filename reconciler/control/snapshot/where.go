@@ -50,7 +50,11 @@ func where(a *placement.Ask, job *schema.Job) {
 	devices := job.Task.Resources.Devices
 	for _, kind := range slices.Sorted(maps.Keys(devices)) {
 		d := devices[kind]
-		a.Devices = append(a.Devices, placement.DeviceAsk{Kind: kind, Models: d.Models, Count: d.Count, Milli: d.Milli})
+		ask := placement.DeviceAsk{Kind: kind, Models: d.Models, Count: d.Count, Milli: d.Milli, Same: d.Same}
+		for i := range d.Constraints {
+			ask.Constraints = append(ask.Constraints, constraintOf(&d.Constraints[i]))
+		}
+		a.Devices = append(a.Devices, ask)
 	}
 }
 
