@@ -15,6 +15,12 @@ func attributeOf(m *Machine, name string) string {
 	if name == MachineAttribute {
 		return m.Name
 	}
+	if outer, inner, ok := Unnest(name); ok {
+		if a, b := attributeOf(m, outer), attributeOf(m, inner); a+b != "" {
+			return Nested(a, b)
+		}
+		return ""
+	}
 	return m.Attributes[name]
 }
 

@@ -372,6 +372,13 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		a.MaxSkew = append(a.MaxSkew, placement.SkewLimit{Attribute: parts[0], Max: number(parts[1]), MinDomains: number(parts[2])})
 	case "spread":
 		a.Spread = v
+	case "then": // spread=zone then=rack
+		a.Then = v
+	case "targets": // targets=z1:5,z2:3
+		for _, t := range strings.Split(v, ",") {
+			value, n, _ := strings.Cut(t, ":")
+			a.Targets = append(a.Targets, placement.Target{Value: value, Tasks: number(n)})
+		}
 	case "packages":
 		a.Packages = strings.Split(v, ",")
 	case "alloc":

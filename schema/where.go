@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -73,6 +74,12 @@ type Spread struct {
 	// By is the attribute over whose values the tasks are spread as evenly as
 	// what is free allows; NoSpread for not at all.
 	By string `json:"by"`
+	// Targets are the percent of the tasks that are wanted, by value of By, with a sum of 100;
+	// nil for as many in each.
+	Targets map[string]int `json:"targets,omitempty"`
+	// Then is the attribute over whose values the tasks of each value of By are spread among
+	// each other; "" for none.
+	Then string `json:"then,omitempty"`
 	// Max is the most tasks of the job, by attribute, on machines that have
 	// the same value of it. The attribute "machine" is the machine's name.
 	Max map[string]int `json:"max,omitempty"`
@@ -85,6 +92,37 @@ type Spread struct {
 	// Repair moves running tasks, within the disruption budget, where the job has
 	// come to be spread worse than it could be; nil is true.
 	Repair *bool `json:"repair,omitempty"`
+}
+
+// Share is how many tasks are wanted where machines have a value.
+type Share struct {
+	Value string
+	Tasks int
+}
+
+// Shares returns how many of so many tasks Targets want of each value, sorted by value: their
+// percent rounded up or down, with the largest remainders up, so that the sum is all. It is nil
+// without Targets.
+func (s *Spread) Shares(tasks int) []Share {
+	if s == nil || len(s.Targets) == 0 {
+		return nil
+	}
+	var out []Share
+	left := tasks
+	for _, value := range slices.Sorted(maps.Keys(s.Targets)) {
+		n := tasks * s.Targets[value] / 100
+		out = append(out, Share{value, n})
+		left -= n
+	}
+	order := make([]*Share, 0, len(out))
+	for i := range out {
+		order = append(order, &out[i])
+	}
+	slices.SortStableFunc(order, func(a, b *Share) int { return cmp.Compare(tasks*s.Targets[b.Value]%100, tasks*s.Targets[a.Value]%100) })
+	for _, x := range order[:min(max(left, 0), len(order))] {
+		x.Tasks++
+	}
+	return out
 }
 
 // AttributeMachine is the name of a machine, which every one has.

@@ -114,6 +114,8 @@ var spreadRule = &Rule{
 	Type: Struct,
 	Fields: []Field{
 		{Name: "by", Rule: attributeRule, Default: "rack"},
+		{Name: "targets", Rule: &Rule{Type: Map, Min: 1, Max: maxConditions, Key: matchTarget, Elem: integer(Count, 0, 100)}},
+		{Name: "then", Rule: attributeRule},
 		{Name: "max", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
 		{Name: "maxSkew", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
 		{Name: "minDomains", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
@@ -121,6 +123,7 @@ var spreadRule = &Rule{
 	},
 	Alias: map[string]string{
 		"attribute": "by", "topologyKey": "by", "over": "by", "distinct_hosts": "max.machine", "distinct_property": "max",
+		"target": "targets", "percent": "targets", "percentages": "targets", "weights": "targets", "within": "then", "nested": "then", "thenBy": "then",
 		"maxPerDomain": "max", "perMachine": "max.machine", "rebalance": "repair", "skew": "maxSkew",
 	},
 	Never: map[string]string{
@@ -162,6 +165,7 @@ func (c *check) where(job map[string]any) {
 		}
 	}
 	c.skew(job)
+	c.nested(job)
 	c.rebalance(job)
 	if job["kind"] == string(schema.Batch) {
 		c.noRepair(job, "tasks of a batch job are not moved, since they would start again")
@@ -216,6 +220,48 @@ func (c *check) skew(o map[string]any) {
 				Message: fmt.Sprintf("minDomains of %s has no effect without maxSkew of %[1]s", attribute), Hint: fmt.Sprintf("add maxSkew: {%q: 1}, or remove it", attribute),
 			})
 		}
+	}
+}
+
+// matchTarget says what a value of an attribute is.
+func matchTarget(s string) string {
+	if s == "" || len(s) > schema.MaxLabelValue || matchLine(s) != "" {
+		return fmt.Sprintf("a value of the attribute that spread.by names, of 1 to %d bytes in one line", schema.MaxLabelValue)
+	}
+	return ""
+}
+
+// nested checks that what goes with spread.by does.
+func (c *check) nested(o map[string]any) {
+	spread, _ := o["spread"].(map[string]any)
+	by, _ := spread["by"].(string)
+	for _, name := range []string{"targets", "then"} {
+		if _, ok := spread[name]; ok && by == schema.NoSpread {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: []string{"spread", name}, Key: true, Message: fmt.Sprintf("%s has no effect with by: %q", name, schema.NoSpread),
+				Hint: fmt.Sprintf("say over which attribute, as in by: \"zone\", or remove %s", name),
+			})
+		}
+	}
+	if then, ok := spread["then"].(string); ok && then == by {
+		c.add(Problem{
+			Rule: schema.RuleNoEffect, Path: []string{"spread", "then"}, Message: fmt.Sprintf("then is %q, as by is", then), Expected: "an attribute that divides the machines of one " + by,
+			Hint: "remove then, or write another attribute",
+		})
+	}
+	if then, ok := spread["then"].(string); ok && then == schema.NoSpread {
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: []string{"spread", "then"}, Message: fmt.Sprintf("then: %q has no effect", then), Expected: "an attribute of machines, such as rack", Hint: "remove it"})
+	}
+	targets, ok := spread["targets"].(map[string]any)
+	sum := 0
+	for _, v := range targets {
+		sum += intOf(v)
+	}
+	if ok && sum != 100 {
+		c.add(Problem{
+			Rule: schema.RuleInvalidValue, Path: []string{"spread", "targets"}, Message: fmt.Sprintf("the targets are %d %% together", sum), Expected: "100 %",
+			Hint: "list each " + by + " that is to get tasks; what is not listed gets some only where these have no room",
+		})
 	}
 }
 

@@ -34,6 +34,10 @@ func where(a *placement.Ask, job *schema.Job) {
 		if a.Spread = s.By; s.By == schema.NoSpread {
 			a.Spread = placement.NoSpread
 		}
+		a.Then = s.Then
+		for _, x := range s.Shares(job.Tasks) {
+			a.Targets = append(a.Targets, placement.Target{Value: x.Value, Tasks: x.Tasks})
+		}
 		for _, attribute := range slices.Sorted(maps.Keys(s.Max)) {
 			a.PerDomain = append(a.PerDomain, placement.DomainLimit{Attribute: attribute, Max: s.Max[attribute]})
 		}
