@@ -262,7 +262,7 @@ func between(path []string, v any) bool {
 		return s != ""
 	case "match", "selector": // it has a grammar
 		return s != ""
-	case "task.health": // it has exactly one check
+	case "task.health", "spread.targets": // it has exactly one check; they are 100 together
 		return isStruct
 	}
 	return at == "task.resources.portNumbers" // they are declared
