@@ -60,7 +60,7 @@ func (b *blob) has(machine string) {
 // shares reports whether others get something from the machine that asks.
 func (k *ask) shares() bool { return k.cell.Address(k.by.machine) != "" }
 
-// may reports whether a machine may fetch a blob, or does already; if not, whether it complains of those that have it.
+// may reports whether a machine may fetch a blob, or does already, and whether it complains of those that have it.
 func (k *ask) may(f schema.SourceFetch) (may, complains bool) {
 	b := k.blob(f.Blob)
 	busy, sharing := k.busy(b)
@@ -90,7 +90,7 @@ func (k *ask) may(f schema.SourceFetch) (may, complains bool) {
 		b.failed = nil
 	}
 	b.fetches = append(b.fetches, fetch{by: k.by, moved: k.now, shares: k.shares(), counts: true})
-	return true, false
+	return true, complains
 }
 
 // wait notes that a machine waits for its first turn.

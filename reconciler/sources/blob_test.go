@@ -132,6 +132,16 @@ func TestComplaint(t *testing.T) {
 		if allowed != c.wait {
 			t.Errorf("%s: it may fetch after %v: want %v", name, allowed, c.wait)
 		}
+		// It has waited once, and not again for each further blob.
+		fetches := wants("m0", 1, 1000)
+		c.complain(fetches)
+		d.Answer(fetches, cell, noon.Add(allowed))
+		next := wants("m0", 1, 1001)
+		next.Fetches = append(next.Fetches, schema.SourceFetch{Blob: "sha256:next"})
+		c.complain(next)
+		if got := may(d, cell, next, noon.Add(allowed)); got != (c.wait < time.Hour) {
+			t.Errorf("%s: it may fetch the next one: %v", name, got)
+		}
 	}
 }
 

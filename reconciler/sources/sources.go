@@ -79,16 +79,16 @@ func (d *Desk) Answer(q *schema.SourceQuestion, cell Cell, now time.Time) schema
 	out.add(holders, true)
 	out.add(k.whole, true)
 	k.holders = holders
-	complains := false
+	complains, waits := false, false
 	for _, f := range k.wants {
-		switch may, complaint := k.may(f); {
-		case f.Begun:
-		case may && f.Blob == all:
+		may, complaint := k.may(f)
+		complains, waits = complains || complaint, waits || !may && !complaint
+		switch {
+		case !may || f.Begun:
+		case f.Blob == all:
 			a.Registry = true
-		case may:
-			a.Fetch = append(a.Fetch, f.Blob)
 		default:
-			complains = complains || complaint
+			a.Fetch = append(a.Fetch, f.Blob)
 		}
 		b := k.blob(f.Blob)
 		out.some(b.have)
@@ -97,10 +97,10 @@ func (d *Desk) Answer(q *schema.SourceQuestion, cell Cell, now time.Time) schema
 		}
 	}
 	switch {
-	case !complains:
-		k.complains = time.Time{}
-	case k.complains.IsZero():
+	case complains && k.complains.IsZero():
 		k.complains = now
+	case !complains && waits: // while it fetches nothing has changed
+		k.complains = time.Time{}
 	}
 	out.add(k.content.all, false)
 	a.Peers = out.all
