@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -54,13 +55,18 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 			missing[c.Field] = c
 		}
 	}
-	for _, m := range missing {
+	known := slices.Clone(out)
+	for _, field := range slices.Sorted(maps.Keys(missing)) {
+		m := missing[field]
 		misspelled := func(u mistake) bool {
 			return u.about == m.about && m.about != "" || u.form == closedField && parent(u.Field) == parent(m.Field)
 		}
-		if !slices.ContainsFunc(out, misspelled) {
+		if !slices.ContainsFunc(known, misspelled) {
 			out = append(out, m)
 		}
+	}
+	if len(out) == 0 {
+		return found // each explains another: a package with mistakes is never without one
 	}
 	lacking := slices.Clone(out)
 	return folded(slices.DeleteFunc(out, func(d mistake) bool {
