@@ -32,6 +32,8 @@ type mistake struct {
 	// word is, of undefinedName, how many bytes of the line the text has that the name
 	// begins, where that is text without quotes; else 0.
 	word int
+	// undecided is set where CUE only says that something has no value yet.
+	undecided bool
 }
 
 // form is a form of mistake that explains others, or is explained by them.
@@ -42,6 +44,7 @@ const (
 	unusedImport         // an import that nothing uses
 	badImport            // an import that cannot be resolved
 	undefinedName        // a name that stands for nothing
+	unusedName           // a let clause that nothing uses
 	selfCycle            // a field that depends on itself
 	missingField         // a required field that is not there
 	closedField          // a field that a definition of the repository's own does not have
@@ -102,6 +105,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	}
 	text := errorText(e)
 	d.Diagnostic = schema.Diagnostic{Severity: schema.Error, Rule: ruleOf(text), Field: fieldPath(at), Message: text}
+	d.undecided = undecidedText.MatchString(text)
 	if target := unresolvable.FindStringSubmatch(text); target != nil {
 		d.form, d.about = badImport, target[1]
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/syntax"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -51,7 +52,7 @@ func objects(req request, strict *loaded) response {
 		return response{Diagnostics: tidy(mistakes(req, strict))}
 	}
 	c := collect(req, strict, nil)
-	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), unknownParameters(strict.parameters()))
+	c.diags = slices.Concat(with(intent(strict), append(c.diags, folded(c.missing)...)), undefinedNames(strict), unknownParameters(strict.parameters()))
 	if len(c.diags) == 0 && req.Parent != "" {
 		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil), nil))
 	}
@@ -99,7 +100,7 @@ func mistakes(req request, strict *loaded) []mistake {
 	c := collect(req, wide, strict)
 	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool { return m.blanks[d.Position] })
 	strictly := diagnose(strict, strict.errs)
-	theirs := slices.DeleteFunc(diagnose(wide, wide.errs), func(d mistake) bool {
+	theirs := slices.DeleteFunc(diagnose(wide, withoutUndecided(wide.errs, strict.errs)), func(d mistake) bool {
 		if d.Rule == schema.RuleNotSet && slices.ContainsFunc(strictly, func(s mistake) bool { return s.Field == d.Field }) {
 			return true // the strict definitions say what it may be
 		}
@@ -125,7 +126,7 @@ func mistakes(req request, strict *loaded) []mistake {
 			mine = append(mine, d)
 		}
 	}
-	return with(intent(strict), strict.withParameters(mine))
+	return with(intent(strict), causes(strict, wide, mine))
 }
 
 // notAllowedAt returns a function that reports whether CUE says of the data at a
@@ -151,7 +152,7 @@ func relaxed(req request, strict *loaded) (certain []mistake, wide *loaded, m *r
 			if strings.HasPrefix(errorText(e), "imported and not used") && used(req, position(e.Position())) {
 				continue // only since what used it is left out
 			}
-			if d, _ := wide.diagnostic(e); !m.explained(d, certain) {
+			if d, _ := wide.diagnostic(e); !m.explained(d, certain) && !m.follows(wide, d.Position) {
 				certain = append(certain, d)
 			}
 		}
@@ -218,7 +219,28 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 		l.errs = errors.Errors(err)
 		l.errs = l.errs[:min(len(l.errs), maxFound)]
 	}
+	if m == nil && slices.ContainsFunc(allFiles(l.inst), trace.HasArguments) {
+		l.errs = append(l.errs, l.arguments()...)
+	}
 	return l
+}
+
+// arguments returns what is wrong with the arguments of templates in the package's objects, and
+// is not among its errors.
+func (l *loaded) arguments() (out []errors.Error) {
+	known := map[string]bool{}
+	for _, e := range l.errs {
+		known[e.Error()] = true
+	}
+	top, err := l.value.Fields()
+	for err == nil && top.Next() {
+		for _, e := range trace.Arguments(top.Value()) {
+			if !known[e.Error()] {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
 }
 
 // patterns returns what to load for the package in dir: "." and then, since
@@ -431,6 +453,14 @@ func (c *collection) add(at []string, p valid.Problem) {
 			d.Position, other = other, d.Position // what is of a library is for others, too
 		}
 		d.Message += fmt.Sprintf(", at %s", other)
+	}
+	if !c.from.where.mine(d.Path) { // what is made of names in the package is its own
+		switch home := c.from.where.enclosing(full); {
+		case p.Rule == schema.RuleInvalidName:
+			d.Position = cmp.Or(c.from.where.labelNamed(full[len(full)-1]), d.Position)
+		case p.Rule == schema.RuleUnknownKind && c.from.where.mine(home.Path):
+			d.Position = home
+		}
 	}
 	if home := c.from.where.enclosing(full); p.Constrained && !c.from.where.mine(d.Path) && c.from.where.mine(home.Path) {
 		d.Message += ", at " + d.Position.String() // which may be as it should: the value belongs here

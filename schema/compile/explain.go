@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/syntax"
 	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -45,6 +46,7 @@ var (
 	noRange    = regexp.MustCompile(`^cannot range over ([^ (]+)[^ ]* \((?:found ([a-z]+), want list or struct|incomplete.*)\)$`)
 	unusedLet  = regexp.MustCompile(`^unreferenced alias or let clause (.*)$`)
 	shadowed   = regexp.MustCompile(`^cannot have both alias and field with name "(.*)" in same scope$`)
+	ambiguous  = regexp.MustCompile(`^(?:unresolved disjunction:?|invalid interpolation: [^ ]+ non-concrete value) (.*?)(?: \(type .*\))?$`)
 	cycle      = regexp.MustCompile(`^cycle with field: ([^ (]+)`)
 	qualifier  = regexp.MustCompile(`([#_a-zA-Z0-9.]+)\([^ ()]+@v[0-9]+\)`)
 )
@@ -117,6 +119,7 @@ var explanations = []explanation{
 	}},
 	{unusedLet, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		name := m[1]
+		d.form = unusedName
 		d.Rule, d.Message, d.Hint = schema.RuleSyntax, fmt.Sprintf("%s is defined and not used", name), "remove it"
 		l.wording(d.Path).UnusedLet(&d.Diagnostic)
 	}},
@@ -128,6 +131,9 @@ var explanations = []explanation{
 		if name, _ := l.wordAt(d.Position, ""); identifier.MatchString(name) && !strings.ContainsAny(name[:1], "#_") {
 			d.Message, d.Hint = fmt.Sprintf("%s is not text here: it stands for the field %s around it", terms.Clip(name), terms.Clip(name)), fmt.Sprintf("write text in quotes: %q", terms.Clip(name))
 		}
+	}},
+	{ambiguous, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message = schema.RuleNotSet, fmt.Sprintf("needs a value that is not set: %s", terms.Clip(m[1]))
 	}},
 	{cycle, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.form, d.about = selfCycle, m[1]
@@ -313,6 +319,16 @@ func (l *loaded) names(all bool) []string {
 func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := strings.Trim(m[1], `"`)
 	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name)
+	if top := l.topOf(d.Position); len(top) > 0 { // of that package nothing else can be meant
+		if near := valid.Nearest(name, top); near != "" {
+			d.Hint = fmt.Sprintf("did you mean %s?", near)
+			return
+		}
+		if strings.HasPrefix(name, "#") {
+			d.Expected = "one of " + strings.Join(top, ", ")
+			return
+		}
+	}
 	_, ours := lax.Definitions()["#"+name]
 	isKnown := func(n string) bool { return strings.HasPrefix(n, "#") }
 	if known := valid.Nearest(name, slices.DeleteFunc(slices.Sorted(maps.Keys(lax.Definitions())), func(n string) bool { return !isKnown(n) })); known != "" && isKnown(name) {
@@ -335,6 +351,37 @@ func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 			d.Hint = fmt.Sprintf("did you mean %s?", near)
 		}
 	}
+}
+
+// topOf returns the definitions of the package that a name is selected from, nil if that is not
+// one of the repository's own libraries.
+func (l *loaded) topOf(at schema.Position) (out []string) {
+	byPath := map[string]*build.Instance{}
+	for _, in := range l.inst.Imports {
+		byPath[in.ImportPath] = in
+	}
+	for _, f := range l.where.files {
+		ast.Walk(f, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok || position(s.Sel.Pos()) != at {
+				return true
+			}
+			in := importOf(s.X, byPath)
+			if in == nil || lax.IsDir(strings.TrimPrefix(in.Dir, "/")) {
+				return true
+			}
+			for _, f := range in.Files {
+				for _, d := range f.Decls {
+					if field, ok := d.(*ast.Field); ok && strings.HasPrefix(lax.Label(field), "#") && !slices.Contains(out, lax.Label(field)) {
+						out = append(out, lax.Label(field))
+					}
+				}
+			}
+			return false
+		}, nil)
+	}
+	slices.Sort(out)
+	return out
 }
 
 // isKind reports whether a definition is that of a kind.
@@ -376,6 +423,10 @@ func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 // typeOf returns CUE's type of a literal.
 func typeOf(literal string) string {
 	switch {
+	case literal == "null":
+		return "null"
+	case strings.HasPrefix(literal, "{"):
+		return "struct"
 	case literal == "true" || literal == "false":
 		return "bool"
 	case strings.HasPrefix(literal, `"`):
@@ -427,6 +478,9 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 	d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(terms.Clip(a), typeOf(a)), terms.Say(b)
 	if typeOf(a) == "int" {
 		d.Message = "is the number " + a
+	}
+	if strings.HasPrefix(b, "{") {
+		d.Expected = "a struct"
 	}
 	if len(others) > 0 {
 		d.Hint = "the type is declared at " + others[0].String()
@@ -480,7 +534,17 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	d.form, d.Rule = closedField, schema.RuleUnknownField
 	d.Message = fmt.Sprintf("field %q is not in the definition", strings.Trim(name, `"`))
 	d.Hint = "add it to the definition, or end the definition with ... to allow any field"
-	if near := valid.Nearest(name, slices.DeleteFunc(l.names(true), func(n string) bool { return n == name })); near != "" && len(name) > 2 {
+	allowed := allowedBeside(l, d.Field)
+	if len(allowed.Fields) > 0 {
+		d.Expected = "one of " + strings.Join(allowed.Fields, ", ")
+	}
+	if near := valid.Nearest(strings.Trim(name, `"`), allowed.Fields); near != "" {
+		d.about = near
+		d.Hint = fmt.Sprintf("did you mean %s?", near)
+	} else if len(allowed.Patterns) == 1 && len(allowed.Fields) == 0 {
+		d.Rule, d.Message = schema.RuleInvalidName, "invalid name "+strconv.Quote(strings.Trim(name, `"`))
+		d.Expected, d.Hint = terms.Say(fmt.Sprint(allowed.Patterns[0])), ""
+	} else if near := valid.Nearest(name, slices.DeleteFunc(l.names(true), func(n string) bool { return n == name })); near != "" && len(name) > 2 && len(allowed.Fields) == 0 {
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
 	} else if i := slices.IndexFunc(others, func(o schema.Position) bool { return o.Line != d.Line || o.Path != d.Path }); i >= 0 {
 		d.Hint = fmt.Sprintf("add it to the definition at %s, or end the definition with ... to allow any field", others[i])
@@ -488,4 +552,27 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	if f, ok := l.where.index()[d.Position]; ok {
 		d.Position = edge(f, true)
 	}
+}
+
+// allowedBeside returns what the definitions allow where the field at a data path is not
+// allowed, as far as that is known.
+func allowedBeside(l *loaded, field string) trace.Allowed {
+	sels := selectors(l, field)
+	if len(sels) < 2 || sels[len(sels)-1].LabelType() != cue.StringLabel {
+		return trace.Allowed{}
+	}
+	last := len(sels) - 1
+	return trace.Fields(l.value, sels[:last], sels[last].Unquoted())
+}
+
+// selectors returns a data path of a package as CUE has it, nil if it is none.
+func selectors(l *loaded, field string) (out []cue.Selector) {
+	if name, rest, ok := strings.Cut(field, "."); ok && strings.HasPrefix(field, "_") {
+		out, field = append(out, cue.Hid(name, l.inst.ID())), rest
+	}
+	path := cue.ParsePath(field)
+	if path.Err() != nil {
+		return nil
+	}
+	return append(out, path.Selectors()...)
 }

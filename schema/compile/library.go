@@ -25,13 +25,6 @@ import (
 
 // What a library says of its values, in words.
 
-const (
-	// maxFollowed bounds how many expressions are followed to find what a value is made of.
-	maxFollowed = 200
-	// maxParameters bounds how many names of parameters are looked for.
-	maxParameters = 200
-)
-
 // scope is a package in which expressions of its own are evaluated.
 type scope struct {
 	context *cue.Context
@@ -347,85 +340,6 @@ func unknownParameters(p *terms.Parameters) (out []mistake) {
 	return out
 }
 
-// withParameters adds to what is wrong with a package the parameters that are not given, or that
-// nobody has, and removes what only follows from a parameter.
-func (l *loaded) withParameters(found []mistake) []mistake {
-	p := l.parameters()
-	out := unknownParameters(p)
-	if len(p.Declared) == 0 || len(p.Declared) > maxParameters || !l.built {
-		return append(found, out...)
-	}
-	names := slices.Sorted(maps.Keys(p.Declared))
-	missing := map[string]mistake{}
-	found = slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
-		if d.form != plain || d.Rule == schema.RuleCheck {
-			return false
-		}
-		m, wrong := l.follows(d, names, found)
-		if m.Field != "" {
-			missing[m.Field] = m
-		}
-		return wrong
-	})
-	for _, field := range slices.Sorted(maps.Keys(missing)) {
-		m := missing[field]
-		if !slices.ContainsFunc(out, func(u mistake) bool { return u.about == m.about && m.about != "" }) {
-			out = append(out, m)
-		}
-	}
-	return append(found, out...)
-}
-
-// follows reports whether a mistake is only since a parameter is wrong or not given; if it
-// is not given, m says so.
-func (l *loaded) follows(d mistake, names []string, found []mistake) (m mistake, yes bool) {
-	path := cue.ParsePath(d.Field)
-	sels := path.Selectors()
-	if path.Err() != nil || len(sels) < 3 || valid.Of(schema.Kind(sels[0].String())) == nil || sels[len(sels)-1].IsDefinition() {
-		return mistake{}, false
-	}
-	v := l.value.LookupPath(path)
-	for n := 2; n < len(sels); n++ {
-		for _, name := range names {
-			at := cue.MakePath(append(slices.Clone(sels[:n]), cue.Def(name))...)
-			param := l.value.LookupPath(at)
-			if !param.Exists() && param.Source() == nil || !refersTo(v, name) {
-				continue
-			}
-			field := at.String()
-			if slices.ContainsFunc(found, func(o mistake) bool { return o.Field == field }) {
-				return mistake{}, true
-			}
-			if known, _ := param.Default(); known.Err() != nil || known.IncompleteKind() == cue.BottomKind || known.IsConcrete() {
-				continue
-			}
-			if slices.ContainsFunc(names, func(other string) bool { return other != name && refersTo(param, other) }) {
-				continue // it is made from another
-			}
-			return l.notGiven(at, param), true
-		}
-	}
-	return mistake{}, false
-}
-
-// notGiven says that a parameter is not set.
-func (l *loaded) notGiven(at cue.Path, param cue.Value) mistake {
-	labels := labelsOf(at)
-	name := labels[len(labels)-1]
-	d := schema.Diagnostic{
-		Severity: schema.Error, Rule: schema.RuleMissingField, Field: at.String(), Position: l.where.enclosing(labels),
-		Message: fmt.Sprintf("the parameter %s is not set", name),
-	}
-	pos := valueAt(param)
-	f := l.where.holder(name, pos)
-	if f == nil {
-		return mistake{Diagnostic: d, about: name}
-	}
-	d.Expected = terms.Say(terms.Text(f.Value))
-	d.Hint = fmt.Sprintf("it is declared at %s", position(f.Label.Pos()))
-	return mistake{Diagnostic: d, about: name}
-}
-
 // labelsOf returns the labels of a data path.
 func labelsOf(at cue.Path) (labels []string) {
 	for _, s := range at.Selectors() {
@@ -436,30 +350,4 @@ func labelsOf(at cue.Path) (labels []string) {
 		}
 	}
 	return labels
-}
-
-// refersTo reports whether a value is made from a definition of a name within what it is
-// a part of.
-func refersTo(v cue.Value, name string) bool {
-	left := maxFollowed
-	return madeOf(v, name, &left)
-}
-
-func madeOf(v cue.Value, name string, left *int) bool {
-	if *left--; *left < 0 {
-		return false
-	}
-	if _, p := v.ReferencePath(); p.Err() == nil {
-		if sels := p.Selectors(); len(sels) > 0 && sels[len(sels)-1].String() == name {
-			return true
-		}
-		if len(p.Selectors()) > 0 {
-			return madeOf(cue.Dereference(v), name, left)
-		}
-	}
-	op, args := v.Expr()
-	if op == cue.NoOp {
-		return false
-	}
-	return slices.ContainsFunc(args, func(a cue.Value) bool { return madeOf(a, name, left) })
 }

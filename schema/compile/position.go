@@ -124,6 +124,23 @@ func (p *positions) unnamed(kind string) schema.Position {
 	return p.of([]string{kind}, true)
 }
 
+// labelNamed returns where the package itself has a field of a name, if there is one such place.
+func (p *positions) labelNamed(name string) (at schema.Position) {
+	found := 0
+	for _, f := range p.files {
+		ast.Walk(f, func(n ast.Node) bool {
+			if field, ok := n.(*ast.Field); ok && lax.Label(field) == name && p.mine(position(field.Label.Pos()).Path) {
+				at, found = position(field.Label.Pos()), found+1
+			}
+			return true
+		}, nil)
+	}
+	if found != 1 {
+		return schema.Position{}
+	}
+	return at
+}
+
 // valueAt returns where a value is written: behind its label, also in a file of JSON or
 // YAML.
 func valueAt(v cue.Value) schema.Position {
@@ -400,6 +417,9 @@ func (p *positions) valueOf(label string, at schema.Position) bool {
 func (p *positions) written(at []string) *ast.Field {
 	var found []*ast.Field
 	for _, wild := range []bool{false, true} {
+		if wild && len(at) > 2 && p.written(at[:2]) != nil && !p.computedAt(at[:2]) {
+			break // it is written by its name
+		}
 		s := search{found: &found, wild: wild}
 		for _, f := range p.files {
 			s.decls(f.Decls, at, 0)
@@ -418,6 +438,15 @@ func (p *positions) written(at []string) *ast.Field {
 		return found[0]
 	}
 	return nil
+}
+
+// computedAt reports whether nothing is written at a path but by computed labels.
+func (p *positions) computedAt(at []string) bool {
+	var found []*ast.Field
+	for _, f := range p.files {
+		search{found: &found}.decls(f.Decls, at, 0)
+	}
+	return len(found) == 0
 }
 
 // search walks syntax along a path.
@@ -465,6 +494,10 @@ func (s search) expr(e ast.Expr, at []string, depth int) {
 		s.expr(e.Y, at, depth+1)
 	case *ast.ParenExpr:
 		s.expr(e.X, at, depth+1)
+	case *ast.SelectorExpr: // (#Make & {in: …}).out
+		if p, ok := e.X.(*ast.ParenExpr); ok {
+			s.expr(p.X, at, depth+1)
+		}
 	case *ast.ListLit:
 		i, err := strconv.Atoi(at[0])
 		if err != nil || i < 0 || i >= len(e.Elts) {

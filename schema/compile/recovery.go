@@ -84,6 +84,33 @@ func (m *recovery) explained(d mistake, certain []mistake) bool {
 	})
 }
 
+// follows reports whether what is selected at a position of a lax package is only not there
+// since something was left out of what it is selected from.
+func (m *recovery) follows(l *loaded, at schema.Position) (yes bool) {
+	broken := func(n ast.Node) (found bool) {
+		ast.Walk(n, func(n ast.Node) bool {
+			id, ok := n.(*ast.Ident)
+			found = found || ok && m.blanks[position(id.Pos())]
+			return !found
+		}, nil)
+		return found
+	}
+	for _, f := range l.where.files {
+		ast.Walk(f, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok || position(s.Sel.Pos()) != at {
+				return !yes
+			}
+			yes = broken(s.X)
+			if id, ok := s.X.(*ast.Ident); ok && id.Node != nil {
+				yes = yes || broken(id.Node)
+			}
+			return false
+		}, nil)
+	}
+	return yes
+}
+
 // unresolvable has the import path of what CUE says of an import that it cannot
 // resolve.
 var unresolvable = regexp.MustCompile(`^(?:cannot find package|builtin package|relative import|invalid import path)[^"]*"([^"]*)"`)

@@ -43,8 +43,7 @@ func (p *Parameters) Objects(f *ast.File, isKind func(string) bool) {
 			name = ""
 		}
 		if len(at) == 0 && !isKind(name) {
-			at = append(at, name)
-			return false
+			return false // and what is within is not left, either
 		}
 		at = append(at, name)
 		if strings.HasPrefix(name, "#") && len(at) > 2 && len(p.Given) < maxGiven {

@@ -1,0 +1,244 @@
+package trace
+
+import (
+	"slices"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/errors"
+)
+
+const (
+	// maxFollowed bounds how many expressions are followed from one value.
+	maxFollowed = 300
+	// maxDepth bounds how deep arguments are looked for: from a kind to a field of a task.
+	maxDepth = 6
+	// maxErrors bounds how many mistakes of arguments are returned.
+	maxErrors = 100
+)
+
+// Origin is a value that another refers to.
+type Origin struct {
+	// Path is its data path: in the package, or in what encloses it if that has no path.
+	Path cue.Path
+	// Value is what stands there.
+	Value cue.Value
+}
+
+// Origins returns what a value refers to, and what that refers to, the nearest first.
+func Origins(v cue.Value) (out []Origin) {
+	left := maxFollowed
+	origins(v, &left, &out)
+	return out
+}
+
+func origins(v cue.Value, left *int, out *[]Origin) {
+	if *left--; *left < 0 {
+		return
+	}
+	if to, ok := referred(v); ok {
+		*out = append(*out, to)
+		origins(to.Value, left, out)
+		return
+	}
+	if to := cue.Dereference(v); to.Pos().IsValid() && to.Pos() != v.Pos() && to.Path().Err() != nil {
+		origins(to, left, out) // of a let clause, which has no path
+		return
+	}
+	op, args := v.Expr()
+	if op != cue.NoOp {
+		for _, a := range args {
+			origins(a, left, out)
+		}
+		return
+	}
+	for _, e := range elements(v) {
+		origins(e, left, out)
+	}
+}
+
+// elements returns those of a list; none if CUE does not know them yet, which it says by a panic
+// where the value is a variable of a comprehension.
+func elements(v cue.Value) (out []cue.Value) {
+	defer func() {
+		if recover() != nil {
+			out = nil
+		}
+	}()
+	known, _ := v.Default()
+	it, err := known.List()
+	for err == nil && it.Next() {
+		out = append(out, it.Value())
+	}
+	return out
+}
+
+// referred returns what a value stands for, if it is a reference and that is known.
+func referred(v cue.Value) (Origin, bool) {
+	to := cue.Dereference(v)
+	_, p := v.ReferencePath()
+	if p.Err() != nil || len(p.Selectors()) == 0 {
+		p = selected(v, to) // there is a variable of a comprehension in it
+	}
+	if same := to.Path().String() == v.Path().String() && to.Pos() == v.Pos(); same || p.Err() != nil || len(p.Selectors()) == 0 {
+		return Origin{}, false
+	}
+	return Origin{p, to}, true
+}
+
+// selected returns the data path of what a value stands for: of x.y that of x, and y, since x
+// may be one with a definition, whose path is its own. There is none of what is computed.
+func selected(v, to cue.Value) cue.Path {
+	op, args := v.Expr()
+	switch op {
+	case cue.NoOp:
+		return to.Path()
+	case cue.SelectorOp:
+		label, err := args[1].String()
+		if base, ok := referred(args[0]); ok && err == nil {
+			return cue.MakePath(append(slices.Clip(base.Path.Selectors()), cue.Str(label))...)
+		}
+	}
+	return cue.Path{}
+}
+
+// Allowed is what the definitions that a struct is made of let it have.
+type Allowed struct {
+	// Fields are the labels, in the order in which they are declared.
+	Fields []string
+	// Patterns are what a label that is none of them must match.
+	Patterns []cue.Value
+}
+
+// Fields returns what the struct at a path in a value may have by the definitions that it is
+// made of. What has a field of the name but is left out: that is where it is not allowed.
+func Fields(v cue.Value, at []cue.Selector, but string) Allowed {
+	f := &finder{but: but, left: maxFollowed}
+	f.find(v, at)
+	return f.found
+}
+
+type finder struct {
+	but   string
+	left  int
+	found Allowed
+}
+
+func (f *finder) find(v cue.Value, at []cue.Selector) {
+	if f.left--; f.left < 0 {
+		return
+	}
+	if to, ok := referred(v); ok {
+		f.find(to.Value, at)
+		return
+	}
+	switch op, args := v.Expr(); {
+	case op == cue.AndOp || op == cue.OrOp:
+		for _, a := range args {
+			f.find(a, at)
+		}
+		return
+	case op == cue.SelectorOp && len(at) == 0 && f.given(args[0], maxDepth):
+		f.find(args[0], at)
+		return
+	case op == cue.SelectorOp && len(at) > 0:
+		f.find(args[0], at)
+	}
+	if len(at) == 0 {
+		f.note(v)
+		return
+	}
+	for _, sel := range []cue.Selector{at[0], at[0].Optional(), cue.AnyString} {
+		if sel == cue.AnyString && at[0].LabelType() != cue.StringLabel {
+			break
+		}
+		if next := v.LookupPath(cue.MakePath(sel)); next.Exists() {
+			f.find(next, at[1:])
+		}
+	}
+}
+
+// given reports whether one of the structs that a value is joined from has the field.
+func (f *finder) given(v cue.Value, depth int) bool {
+	op, args := v.Expr()
+	if op == cue.AndOp && depth > 0 {
+		return slices.ContainsFunc(args, func(a cue.Value) bool { return f.given(a, depth-1) })
+	}
+	return v.LookupPath(cue.MakePath(cue.Str(f.but))).Exists()
+}
+
+// note adds what one struct may have.
+func (f *finder) note(v cue.Value) {
+	it, err := v.Fields(cue.Optional(true), cue.Patterns(true))
+	if err != nil {
+		return
+	}
+	var have Allowed
+	for it.Next() {
+		switch s := it.Selector(); {
+		case s.ConstraintType() == cue.PatternConstraint:
+			have.Patterns = append(have.Patterns, s.Pattern())
+		case s.LabelType() == cue.StringLabel:
+			have.Fields = append(have.Fields, s.Unquoted())
+		}
+	}
+	if slices.Contains(have.Fields, f.but) {
+		return
+	}
+	for _, name := range have.Fields {
+		if !slices.Contains(f.found.Fields, name) {
+			f.found.Fields = append(f.found.Fields, name)
+		}
+	}
+	f.found.Patterns = append(f.found.Patterns, have.Patterns...)
+}
+
+// Arguments returns what is wrong with the arguments of templates that are written as
+// functions, (#Make & {in: …}).out, in a value and its fields: CUE evaluates no more of such
+// an argument than the result needs, and so accepts any that has a default, whatever is given.
+func Arguments(v cue.Value) (out []errors.Error) {
+	arguments(v, maxDepth, &out)
+	return out
+}
+
+func arguments(v cue.Value, depth int, out *[]errors.Error) {
+	if depth == 0 || len(*out) >= maxErrors {
+		return
+	}
+	if _, p := v.ReferencePath(); p.Err() == nil && len(p.Selectors()) > 0 {
+		return // what it refers to is looked at where it is
+	}
+	op, args := v.Expr()
+	switch op {
+	case cue.AndOp:
+		for _, a := range args {
+			arguments(a, depth-1, out)
+		}
+	case cue.SelectorOp:
+		result, _ := args[1].String()
+		for _, e := range errors.Errors(args[0].Validate()) {
+			at := e.Path()[min(len(e.Path()), len(v.Path().Selectors())):]
+			if len(at) > 0 && at[0] != result {
+				*out = append(*out, e)
+			}
+		}
+		return
+	}
+	it, err := v.Fields()
+	for err == nil && it.Next() {
+		arguments(it.Value(), depth-1, out)
+	}
+}
+
+// HasArguments reports whether a file has templates that are written as functions.
+func HasArguments(f *ast.File) (found bool) {
+	ast.Walk(f, func(n ast.Node) bool {
+		s, ok := n.(*ast.SelectorExpr)
+		if ok {
+			_, call := s.X.(*ast.ParenExpr)
+			found = found || call
+		}
+		return !found
+	}, nil)
+	return found
+}
