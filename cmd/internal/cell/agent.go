@@ -49,7 +49,8 @@ func checkAgent(ctx context.Context, exe string, args []string) error {
 	if !errors.As(err, &exit) || exit.ExitCode() != agentInvalid {
 		return fmt.Errorf("%s --check: %w: %s", exe, err, said)
 	}
-	message, hint, _ := strings.Cut(strings.TrimSpace(string(said)), "\nhint: ")
+	message, next, _ := strings.Cut(strings.TrimSpace(string(said)), "\n")
+	_, hint, _ := strings.Cut(next, ": ")
 	return inputError(strings.Replace(hint, "see muster-agent ", "see muster dev ", 1), "%s", strings.TrimPrefix(message, "muster-agent: "))
 }
 
