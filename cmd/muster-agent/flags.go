@@ -39,6 +39,7 @@ type flags struct {
 	dns                          dnsFlags
 	cni                          cniFlags
 	noExec                       bool
+	onlyCheck                    bool
 	logLevel                     string
 	level                        slog.Level
 	tokenFile                    string
@@ -84,6 +85,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	f.cni.register(set)
 	set.BoolVar(&f.noExec, "no-exec", false, "disable muster exec on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	set.BoolVar(&f.onlyCheck, "check", false, "check the other flags, and exit")
 }
 
 // check errs with a usageError for what cannot be.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -69,7 +70,7 @@ func (t *task) live(now time.Time) {
 	if turn.What == TurnStops {
 		return
 	}
-	t.then(later(turn.At, now), func(s *schema.TaskStatus) {
+	t.then(slices.MaxFunc([]time.Time{turn.At, now}, time.Time.Compare), func(s *schema.TaskStatus) {
 		at := t.next
 		t.turns++
 		t.turn(s, &turn, at)
@@ -106,12 +107,4 @@ func (t *task) turn(s *schema.TaskStatus, turn *Turn, at time.Time) {
 			t.live(healthy)
 		})
 	}
-}
-
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

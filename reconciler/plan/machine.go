@@ -195,7 +195,7 @@ func (t *task) stop(cause *schema.Cause, now time.Time) {
 	}
 	ends := schema.Cause{Kind: cause.Kind, Message: cause.Message, By: cause.By, At: now.Add(stopsWithin)}
 	if is := t.life.stopped(); is != nil {
-		ends.Kind, ends.At = is.End, later(is.At, now)
+		ends.Kind, ends.At = is.End, slices.MaxFunc([]time.Time{is.At, now}, time.Time.Compare)
 	}
 	t.then(ends.At, func(s *schema.TaskStatus) { t.die(s, ends) })
 }
