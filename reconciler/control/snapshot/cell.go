@@ -30,6 +30,7 @@ type Kept struct {
 	drafted  []model.ChunkName                // as the step before has left them, which need not be stored
 	asks     map[schema.Digest]*placement.Ask // of tasks by their data, which those of a job share
 	runs     keptRuns
+	gangs    facts.GangIndex
 	names    int             // that the snapshot knew after the first step that it was there for, see worn
 	ranges   [2]netip.Prefix // of addresses for tasks that the cell had when all this was made
 }
@@ -56,7 +57,7 @@ func New(f *facts.Facts, kept *Kept) *Cell {
 	if kept == nil {
 		kept = &Kept{}
 	}
-	c := &Cell{facts: f, kept: kept, runs: runs{facts: f, kept: kept}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}, gangs: facts.GangsOf(f)}
+	c := &Cell{facts: f, kept: kept, runs: runs{facts: f, kept: kept}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}, gangs: facts.GangsOf(f, &kept.gangs)}
 	c.exchangeDrafted()
 	return c
 }
@@ -100,7 +101,7 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 		return c.kept.snapshot
 	}
 	if ranges := c.ranges(); ranges != c.kept.ranges {
-		*c.kept = Kept{ranges: ranges, runs: c.kept.runs} // tasks ask for other machines now, and machines have not what they had
+		*c.kept = Kept{ranges: ranges, runs: c.kept.runs, gangs: c.kept.gangs} // tasks ask for other machines now, and machines have not what they had
 	}
 	changed, changes, known := c.facts.MachinesChangedSince(c.kept.changes)
 	if !known {
@@ -217,7 +218,7 @@ func (c *Cell) build() {
 	}
 	m.snapshot = placement.NewSnapshot(machines, tasks)
 	m.snapshot.Configure(placement.Options{Preempt: true, Graceful: true})
-	m.asks, m.ranges, m.runs = c.kept.asks, c.kept.ranges, c.kept.runs
+	m.asks, m.ranges, m.runs, m.gangs = c.kept.asks, c.kept.ranges, c.kept.runs, c.kept.gangs
 	*c.kept = m
 }
 
