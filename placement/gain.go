@@ -25,7 +25,8 @@ func BestMove(s *Snapshot, a Ask, from string) (best Gain, ok bool) {
 	if !known || !s.typical.Steady {
 		return Gain{}, false
 	}
-	m := mover{s: s, class: s.single(&a)}
+	m := mover{s: s, ask: a, class: s.single(&a)}
+	defer m.release()
 	if m.id = s.find(taskKey{m.class.job, int32(a.Name.Index), was, a.Generation}); m.id < 0 {
 		return Gain{}, false
 	}
@@ -46,8 +47,18 @@ func BestMove(s *Snapshot, a Ask, from string) (best Gain, ok bool) {
 // mover is a task that may move.
 type mover struct {
 	s     *Snapshot
+	ask   Ask
 	class *class
 	id    int32
+	// without is the cell without the task, and there its class; nil until asked for.
+	without *Snapshot
+	there   *class
+}
+
+func (m *mover) release() {
+	if m.without != nil {
+		m.without.Release()
+	}
 }
 
 // worthWithout returns what is free on the machine of the task is worth once that has gone.
@@ -73,15 +84,17 @@ func (m *mover) worthWithout() float32 {
 // suitsAsWell reports whether the task could as well be on another machine, as far as what
 // stands above packing is concerned.
 func (m *mover) suitsAsWell(to int32) bool {
-	s, c, t := m.s, m.class, m.s.tasks.At(m.id)
-	stays, is := s.companyOf(c, t.slot), s.companyOf(c, to)
-	is.onMachine++ // the task itself, which is among those that stay
-	if domains := s.layoutFor(s.spreadOf(c.ask)).Column.At; domains[to] != domains[t.slot] {
-		is.inDomain++
-	}
+	s, t := m.s, m.s.tasks.At(m.id)
 	var before, after Terms
-	s.rate(c, t.slot, &before)
-	s.rate(c, to, &after)
-	return !stays.less(is) && after.Packages+after.Wish+after.Affinity >= before.Packages+before.Wish+before.Affinity &&
-		s.leavesEven(c, t.slot, to, 1) && !s.isNeeded(t.profile, m.id, t.slot, to)
+	s.rate(m.class, t.slot, &before)
+	s.rate(m.class, to, &after)
+	if after.Packages+after.Wish+after.Affinity < before.Packages+before.Wish+before.Affinity || s.isNeeded(t.profile, m.id, t.slot, to) {
+		return false
+	}
+	if m.without == nil {
+		m.without = s.Fork()
+		m.without.RemoveTask(m.ask.Name, s.nodes.At(t.slot).Name, t.generation)
+		m.there = m.without.single(&m.ask)
+	}
+	return !m.without.companyOf(m.there, t.slot).less(m.without.companyOf(m.there, to)) && m.without.leavesEven(m.there, t.slot, to, 0)
 }

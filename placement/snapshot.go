@@ -181,7 +181,7 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 		content: content{
 			slots: layers.NewIndex[string, int32](len(machines)), nodes: layers.Table[node]{Detach: (*node).detach},
 			jobIDs: layers.NewIndex[schema.JobName, int32](0), here: layers.NewIndex[uint64, int32](len(tasks)), stopping: layers.NewIndex[uint64, int32](0),
-			claims: layers.NewIndex[uint64, int32](0), packages: packages.NewHeld(), kinds: deviceKinds{layers.NewIndex[string, int16](0)},
+			claims: layers.NewIndex[uint64, int32](0), packages: packages.NewHeld(), kinds: newDeviceKinds(),
 			kindred: newKindred(), gangs: newGangs(),
 		},
 		learnt: learnt{
@@ -196,13 +196,18 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 	slices.SortFunc(sorted, func(a, b Machine) int {
 		return cmp.Or(cmp.Compare(a.Attributes[DefaultSpread], b.Attributes[DefaultSpread]), cmp.Compare(a.Name, b.Name))
 	})
+	s.nodes.Reserve(len(machines))
+	s.tasks.Reserve(len(tasks))
 	for _, m := range sorted {
 		s.SetMachine(m)
 	}
 	for _, allocs := range []bool{true, false} { // a task needs its alloc to be there
-		for _, t := range tasks {
-			if slot, ok := s.slots.Get(t.Machine); ok && t.IsAlloc == allocs {
-				s.hold(s.taskOf(t, slot))
+		for i := range tasks {
+			if tasks[i].IsAlloc != allocs {
+				continue
+			}
+			if slot, ok := s.slots.Get(tasks[i].Machine); ok {
+				s.hold(s.taskOf(tasks[i], slot))
 			}
 		}
 	}
@@ -304,7 +309,7 @@ func stateOf(m Machine) uint8 {
 
 // sameShape reports whether a machine suits the same tasks as before, but for its attributes.
 func sameShape(a, b *Machine) bool {
-	return stateOf(*a) == stateOf(*b) && slices.Equal(a.Conditions, b.Conditions) && slices.Equal(a.Devices, b.Devices) &&
+	return stateOf(*a) == stateOf(*b) && slices.Equal(a.Conditions, b.Conditions) && slices.EqualFunc(a.Devices, b.Devices, Device.equal) &&
 		slices.EqualFunc(a.Taints, b.Taints, func(x, y Taint) bool { return x.Key == y.Key && x.Value == y.Value && slices.Equal(x.Users, y.Users) })
 }
 

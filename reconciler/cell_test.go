@@ -39,6 +39,7 @@ type cell struct {
 	rejected  map[string]bool                // jobs of which an event has said so
 	describer status.Describer               // of the master
 	looked    status.Describer               // the same, for whether it has converged
+	shared    *status.Describer              // the same, for both
 	pids      int
 	joinWait  time.Duration
 }
@@ -67,7 +68,7 @@ func (c *cell) restart() {
 		panic(err)
 	}
 	c.master, c.state, c.observed = m, m.State(), m.Observed()
-	c.describer, c.looked = status.Describer{}, status.Describer{}
+	c.describer, c.looked, c.shared = status.Describer{}, status.Describer{}, status.NewSharedDescriber()
 	c.reported, c.views = map[string][]schema.TaskStatus{}, map[string]schema.View{}
 	c.carryOut() // that it leads
 }
@@ -181,12 +182,17 @@ func (c *cell) status() status.Status { return *c.snapshot().Whole() }
 // snapshot describes the cell with what was found out when it was described before, and
 // holds that against what is found out again.
 func (c *cell) snapshot() *status.Snapshot {
-	s := c.describer.Describe(c.described())
 	fresh := status.Describe(c.described())
-	if !reflect.DeepEqual(&fresh, s.Whole()) {
-		want, _ := json.MarshalIndent(fresh, "", " ")
-		got, _ := json.MarshalIndent(s.Whole(), "", " ")
-		panic("what was described before has changed what is described:\n" + cmp.Diff(string(want), string(got)))
+	if yes, _ := c.shared.Converged(c.described(), schema.JobName{}); yes != fresh.Converged {
+		panic(fmt.Sprintf("converged is %t, and %t of who describes, too", fresh.Converged, yes))
+	}
+	s := c.describer.Describe(c.described())
+	for _, s := range []*status.Snapshot{s, c.shared.Describe(c.described())} {
+		if !reflect.DeepEqual(&fresh, s.Whole()) {
+			want, _ := json.MarshalIndent(fresh, "", " ")
+			got, _ := json.MarshalIndent(s.Whole(), "", " ")
+			panic("what was described before has changed what is described:\n" + cmp.Diff(string(want), string(got)))
+		}
 	}
 	holdPart(s)
 	return s

@@ -47,6 +47,12 @@ func (c *Column) Set(slot int32, value string) {
 	c.At[slot] = id
 }
 
+// ID returns the number of a value; false if no machine ever had it.
+func (c *Column) ID(value string) (int32, bool) {
+	id, ok := c.ids[value]
+	return id, ok
+}
+
 // Copied returns a copy of a column that is shared. The names of values are not copied before
 // there is a new one.
 func (c *Column) Copied() *Column {

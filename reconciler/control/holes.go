@@ -109,6 +109,7 @@ func (s *holes) openFor(a snapshot.Ask, h *rebalance.Hole, waited time.Duration)
 		s.moves.move(m.Task.JobName, *s.Task(m.Task), cause)
 		if by != "" && s.Task(m.Task).Stop != nil {
 			s.waiting.preempted[by] = append(s.waiting.preempted[by], snapshot.On{Task: m.Task, Machine: m.From})
+			s.another() // it has a claim from now on, which counts for the spread of its job
 		}
 	}
 }

@@ -36,10 +36,16 @@ const (
 // live has the tasks that a machine has go on as is known of them; it returns whether anything is
 // known of one.
 func (m *machine) live(life func(schema.TaskName, uint64) *Life, now time.Time) (known bool) {
-	for _, t := range m.tasks {
-		if t.life = life(t.Task, t.Generation); t.life != nil && t.State != schema.Dead {
+	for i := range m.report.Tasks {
+		s := &m.report.Tasks[i]
+		x := life(s.Task, s.Generation)
+		if x == nil {
+			continue
+		}
+		t := m.tasks()[s.Generation]
+		if t.life = x; t.State != schema.Dead {
 			t.live(now)
-			known = true
+			m.counted, known = false, true
 		}
 	}
 	return known

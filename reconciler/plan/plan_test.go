@@ -168,7 +168,11 @@ func TestPlan(t *testing.T) {
 	if !fresh.Brings(web) || fates(o) != "search/web/0 restarts" || o.Rollouts[0].Stops != 2 || o.Rollouts[0].MostDown != 1 || !strings.Contains(o.Rollouts[0].State, "returned") {
 		t.Errorf("%s: %s, %+v", o.Ending, fates(o), o.Rollouts)
 	}
-	for _, task := range fresh.Status().Tasks {
+	tasks := status.Describe(fresh.Moment()).Tasks
+	if len(tasks) != 3 {
+		t.Errorf("tasks %+v", tasks)
+	}
+	for _, task := range tasks {
 		if task.State != status.TaskRunning {
 			t.Errorf("task %+v", task)
 		}

@@ -34,11 +34,7 @@ func (f *Facts) Frozen(name schema.JobName) bool { return f.Suspended.Of(name) !
 
 // Said returns what is known of the generation of a task that has a machine.
 func (f *Facts) Said(job schema.JobName, t *schema.TaskRecord) model.ReportedTask {
-	s := f.known.saidOf(job, f.Span(job)*schema.ChunkSize)
-	if t.Index >= len(s.tasks) { // the job has grown in this step
-		return f.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)
-	}
-	said := &s.tasks[t.Index]
+	said := f.known.saidOf(job, t.Index, func() int { return f.highest(job) + 1 })
 	if said.generation != t.Generation || said.on.over || said.on.record.Name != t.Machine {
 		on := f.known.machines[t.Machine]
 		if on == nil {
@@ -47,6 +43,16 @@ func (f *Facts) Said(job schema.JobName, t *schema.TaskRecord) model.ReportedTas
 		*said = saidOfTask{t.Generation, on, f.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)}
 	}
 	return said.task
+}
+
+// highest returns the greatest index that a task of a job has, -1 if it has none.
+func (f *Facts) highest(job schema.JobName) int {
+	for n := f.Span(job) - 1; n >= 0; n-- {
+		if c := f.Chunk(model.ChunkName{Job: job, Number: n}); c != nil && len(c.Tasks) > 0 {
+			return c.Tasks[len(c.Tasks)-1].Index
+		}
+	}
+	return -1
 }
 
 // Healthy reports whether a task works, and has run long enough for the update

@@ -47,6 +47,8 @@ type Cell struct {
 	changes int // of tasks' records
 	// vacated are machines to be looked at again, see left.
 	vacated []string
+	// occupied is the memory of occupancyOf, which is asked for many jobs.
+	occupied occupancy
 }
 
 // New returns the cell of some facts. kept may be nil.
@@ -165,7 +167,7 @@ func (c *Cell) mayFollow(changed []string) bool {
 			gone++
 		case is != nil && !had:
 			come[name] = true
-		case had && !slices.Equal(seen.record.Devices, is.Devices):
+		case had && !slices.EqualFunc(seen.record.Devices, is.Devices, schema.DeviceGroup.Equal):
 			return false
 		}
 	}
@@ -198,10 +200,15 @@ func (c *Cell) build() {
 		m.keepMachine(name, seen)
 		machines = append(machines, seen.machine)
 	}
-	var tasks []placement.Task
-	for _, name := range c.facts.ChunkNames() {
+	chunks, most := c.facts.ChunkNames(), 0
+	for _, name := range chunks {
 		chunk := c.facts.Chunk(name)
 		m.keepChunk(name, chunk)
+		most += len(chunk.Tasks)
+	}
+	tasks := make([]placement.Task, 0, most)
+	for _, name := range chunks {
+		chunk := m.chunks[name]
 		for i := range chunk.Tasks {
 			if chunk.Tasks[i].Machine != "" {
 				tasks = append(tasks, c.taskOf(name.Job, &chunk.Tasks[i]))
@@ -348,7 +355,7 @@ func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
 		m.Taints = append(m.Taints, placement.Taint{Key: key, Value: t.Value, Users: t.Users})
 	}
 	for _, g := range info.Devices {
-		m.Devices = append(m.Devices, placement.Device{Kind: g.Kind, Model: g.Model, Count: g.Count})
+		m.Devices = append(m.Devices, placement.Device(g))
 	}
 	for _, condition := range c.facts.Observed.Conditions(name) {
 		m.Conditions = append(m.Conditions, condition.Kind)
