@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/musterhq/muster/placement/device"
-	"github.com/musterhq/muster/placement/mix"
 )
 
 // Gain is a move of a task that makes room, and how much.
@@ -14,15 +13,6 @@ type Gain struct {
 	// each as often as it does and by its share of all. Weights.Room weighs the same when a task
 	// is placed. The mean ask has about the number of dimensions that are asked for.
 	Worth float32
-}
-
-// IsSteady reports whether the cell is, see Weights: then BestMove can find moves. What is
-// typical of the cell is known after that, also before the first pass.
-func (s *Snapshot) IsSteady() bool {
-	s.merge()
-	s.sense()
-	s.learn(map[mix.Shape]int{}, 0)
-	return s.typical.Steady
 }
 
 // BestMove returns the machine to which a task would have to move for the cell to have the most
@@ -35,29 +25,45 @@ func BestMove(s *Snapshot, a Ask, from string) (best Gain, ok bool) {
 	if !known || !s.typical.Steady {
 		return Gain{}, false
 	}
-	c := s.single(&a)
-	id := s.find(taskKey{c.job, int32(a.Name.Index), was, a.Generation})
-	if id < 0 {
+	m := mover{s: s, ask: a, class: s.single(&a)}
+	defer m.release()
+	if m.id = s.find(taskKey{m.class.job, int32(a.Name.Index), was, a.Generation}); m.id < 0 {
 		return Gain{}, false
 	}
-	leaves := s.worthWithout(s.tasks.At(id)) - s.rows.At(was).worth
+	leaves := m.worthWithout() - s.rows.At(was).worth
 	for slot := range s.nodes.Len() {
-		if slot == was || leaves <= best.Worth || s.check(c, slot) != fine {
+		if slot == was || leaves <= best.Worth || s.check(m.class, slot) != fine {
 			continue
 		}
 		n := s.nodes.At(slot)
-		worth := leaves - s.lessWorth(c, n, s.rows.At(slot))
-		if worth > best.Worth || ok && worth == best.Worth && n.Name < best.To {
-			if s.suitsAsWell(c, id, slot) {
-				best, ok = Gain{n.Name, worth}, true
-			}
+		worth := leaves - s.lessWorth(m.class, n, s.rows.At(slot))
+		if (worth > best.Worth || ok && worth == best.Worth && n.Name < best.To) && m.suitsAsWell(slot) {
+			best, ok = Gain{n.Name, worth}, true
 		}
 	}
 	return best, ok
 }
 
-// worthWithout returns what is free on the machine of a task is worth once that has gone.
-func (s *Snapshot) worthWithout(t *task) float32 {
+// mover is a task that may move.
+type mover struct {
+	s     *Snapshot
+	ask   Ask
+	class *class
+	id    int32
+	// without is the cell without the task, and there its class; nil until asked for.
+	without *Snapshot
+	there   *class
+}
+
+func (m *mover) release() {
+	if m.without != nil {
+		m.without.Release()
+	}
+}
+
+// worthWithout returns what is free on the machine of the task is worth once that has gone.
+func (m *mover) worthWithout() float32 {
+	s, t := m.s, m.s.tasks.At(m.id)
 	n, r := s.nodes.At(t.slot), s.rows.At(t.slot)
 	var free [dims]int64
 	for d := range free {
@@ -75,18 +81,20 @@ func (s *Snapshot) worthWithout(t *task) float32 {
 	return worth
 }
 
-// suitsAsWell reports whether a task of a class could as well be on another machine, as far as
-// what stands above packing is concerned.
-func (s *Snapshot) suitsAsWell(c *class, id, to int32) bool {
-	t := s.tasks.At(id)
-	stays, is := s.companyOf(c, t.slot), s.companyOf(c, to)
-	is.onMachine++ // the task itself, which is among those that stay
-	if domains := s.layoutFor(s.spreadOf(c.ask)).Column.At; domains[to] != domains[t.slot] {
-		is.inDomain++
-	}
+// suitsAsWell reports whether the task could as well be on another machine, as far as what
+// stands above packing is concerned.
+func (m *mover) suitsAsWell(to int32) bool {
+	s, t := m.s, m.s.tasks.At(m.id)
 	var before, after Terms
-	s.rate(c, t.slot, &before)
-	s.rate(c, to, &after)
-	return !stays.less(is) && after.Packages+after.Wish+after.Affinity >= before.Packages+before.Wish+before.Affinity &&
-		s.leavesEven(c, t.slot, to, 1) && !s.isNeeded(t.profile, id, t.slot, to)
+	s.rate(m.class, t.slot, &before)
+	s.rate(m.class, to, &after)
+	if after.Packages+after.Wish+after.Affinity < before.Packages+before.Wish+before.Affinity || s.isNeeded(t.profile, m.id, t.slot, to) {
+		return false
+	}
+	if m.without == nil {
+		m.without = s.Fork()
+		m.without.RemoveTask(m.ask.Name, s.nodes.At(t.slot).Name, t.generation)
+		m.there = m.without.single(&m.ask)
+	}
+	return !m.without.companyOf(m.there, t.slot).less(m.without.companyOf(m.there, to)) && m.without.leavesEven(m.there, t.slot, to, 0)
 }

@@ -29,6 +29,9 @@ func worn(r *rand.Rand) (*placement.Snapshot, []placement.Machine) {
 		if r.IntN(4) == 0 {
 			a.Preferences = []placement.Preference{{Constraint: placement.Constraint{Attribute: "rack", Op: placement.OpIn, Values: []string{"r1"}}, Weight: 50}}
 		}
+		if r.IntN(4) == 0 {
+			a.Spread = placement.NoSpread
+		}
 		for i := range 1 + r.IntN(2) {
 			a.Name = schema.JobName{Cell: "c", User: "u", Job: fmt.Sprint("j", job)}.Task(i)
 			asks = append(asks, a)

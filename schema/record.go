@@ -64,7 +64,8 @@ type Disrupted struct {
 // MovesRecord is what the store keeps of the moves of a cell, so that a new master does not
 // forget what its predecessor has spent.
 type MovesRecord struct {
-	// Moves are those of the last hour, oldest first, by the minute; older ones may be left.
+	// Moves are those of the last day, oldest first: those of the last hour by the minute,
+	// others by the hour. Older ones may be left.
 	Moves []Disrupted `json:"moves,omitempty"`
 }
 

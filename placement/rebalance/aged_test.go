@@ -29,7 +29,8 @@ const (
 	agedMean    = 82 * time.Minute    // that a batch task runs
 	agedService = 20 * 24 * time.Hour // that a task of a service does
 	agedDay     = 24 * time.Hour
-	agedSearch  = 3 * time.Hour // between two searches
+	agedSearch  = 3 * time.Hour // between two searches for room that nobody waits for
+	agedChecks  = 1 << 15       // for each hole, fewer than a cell makes: they are most of the work
 	agedLeast   = 0.5           // and the others: as reconciler/control has them
 	agedShare   = 2
 )
@@ -152,7 +153,7 @@ func (x *aged) arrive(now time.Duration, there float64, mean time.Duration) {
 
 // search returns where moves are looked for, of services that have stayed for so long.
 func (x *aged) search(now, stays time.Duration) rebalance.Search {
-	return rebalance.Search{Snapshot: x.snapshot, Moves: 3, Machines: 16, Checks: 1 << 19, May: func(t *placement.Task, _ []rebalance.Move) (placement.Ask, bool) {
+	return rebalance.Search{Snapshot: x.snapshot, Moves: 3, Machines: 16, Checks: agedChecks, May: func(t *placement.Task, _ []rebalance.Move) (placement.Ask, bool) {
 		g := x.running[t.Name]
 		return g.ask, g.service && now-g.since >= stays
 	}}
@@ -165,7 +166,7 @@ func (x *aged) improve(now time.Duration) {
 		names[i] = m.Name
 	}
 	search := x.search(now, agedDay)
-	search.Moves = 1
+	search.Moves, search.Checks = 1, 0
 	for _, b := range search.Better(names, 0, agedLeast) {
 		if len(x.today) < len(x.running)*agedShare/100 {
 			x.move(b.Move, now)
