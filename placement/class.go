@@ -42,6 +42,7 @@ type wants struct {
 	numbers  []uint16 // of ports that ask for one; nil if none does
 	shared   []uint16 // Ask.AllocNumbers
 	needs    []device.Need
+	apart    []int32 // jobs, see Ask.Apart
 	rules    []rule
 	anyOf    [][]rule
 	wishes   []wish
@@ -125,7 +126,7 @@ func alike(a, b *Ask) bool {
 	return a.Limit == b.Limit && a.Priority == b.Priority && a.Lasts == b.Lasts && a.Spread == b.Spread && a.Then == b.Then && same(a.Targets, b.Targets) && a.IsAlloc == b.IsAlloc &&
 		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.AnyOf, b.AnyOf) && same(a.Tolerations, b.Tolerations) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.MaxSkew, b.MaxSkew) && same(a.Avoid, b.Avoid) &&
-		same(a.Packages, b.Packages) && a.Relations == b.Relations
+		same(a.Packages, b.Packages) && slices.Equal(a.Apart, b.Apart) && a.Relations == b.Relations
 }
 
 // same reports whether two slices are one, or both empty.
@@ -207,7 +208,7 @@ func appendRest(b []byte, a *Ask) []byte {
 	// asks again under those of its class when it is evicted.
 	b = appendStrings(b, a.Ports...)
 	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc))
-	if len(a.Devices)+len(a.Constraints)+len(a.AnyOf)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers)+len(a.Tolerations)+len(a.Then)+len(a.Targets) == 0 &&
+	if len(a.Devices)+len(a.Constraints)+len(a.AnyOf)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.Apart)+len(a.PortNumbers)+len(a.Tolerations)+len(a.Then)+len(a.Targets) == 0 &&
 		a.AllocSet == (schema.JobName{}) {
 		return b
 	}
@@ -246,6 +247,9 @@ func appendRest(b []byte, a *Ask) []byte {
 	}
 	b = appendStrings(append(b, 'a'), a.Avoid...)
 	b = appendStrings(append(b, 'p'), a.Packages...)
+	for _, name := range a.Apart {
+		b = appendStrings(append(b, 'q'), name.Cell, name.User, name.Job)
+	}
 	b = appendStrings(append(b, 's'), a.AllocSet.Cell, a.AllocSet.User, a.AllocSet.Job)
 	for _, n := range a.AllocNumbers {
 		b = binary.AppendVarint(append(b, 'm'), int64(n))
@@ -281,6 +285,9 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.kinds.needs(a.Devices),
 			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packages.NumbersOf(a.Packages), shared: narrow(a.AllocNumbers),
 		},
+	}
+	for _, name := range a.Apart {
+		c.apart = append(c.apart, s.jobID(name))
 	}
 	c.rules = rulesOf(a.Constraints, s.column)
 	for _, all := range a.AnyOf {

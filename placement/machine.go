@@ -30,6 +30,9 @@ type Machine struct {
 	// Conditions are what is wrong with the machine: it keeps what it holds,
 	// and gets nothing new that they do not let in.
 	Conditions []schema.ConditionKind
+	// Overloaded is true while tasks of the machine wait for its processors, as it was
+	// measured there: what can be elsewhere is placed elsewhere.
+	Overloaded bool
 	// Taints keep tasks away that do not tolerate all of them.
 	Taints []Taint
 	// Devices are countable things of which a task gets some for itself, or

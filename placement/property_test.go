@@ -42,6 +42,7 @@ func drawCell(t *rapid.T) cell {
 				"memory": rapid.SampledFrom([]string{"8Gi", "16Gi"}).Draw(t, "memory"), "link": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "link"),
 			}})
 		}
+		m.Overloaded = rapid.IntRange(0, 4).Draw(t, "overloaded") == 0
 		if rapid.IntRange(0, 3).Draw(t, "trouble") == 0 {
 			kinds := append(schema.ConditionKinds(), "of-a-later-version")
 			m.Conditions = rapid.SliceOfNDistinct(rapid.SampledFrom(kinds), 1, 2, rapid.ID[schema.ConditionKind]).Draw(t, "conditions")
@@ -123,6 +124,9 @@ func drawAsk(t *rapid.T) placement.Ask {
 	}
 	if rapid.IntRange(0, 2).Draw(t, "related") == 0 {
 		a.Relations = drawRelations(t)
+	}
+	if rapid.IntRange(0, 4).Draw(t, "noisy") == 0 {
+		a.Apart = []schema.JobName{{Cell: "c", User: "u", Job: rapid.SampledFrom([]string{"i", "j", "gone"}).Draw(t, "apart from")}}
 	}
 	return a
 }

@@ -227,6 +227,8 @@ func (s *story) machine(name string, f []string) error {
 				d.Attributes[key] = value
 			}
 			m.Devices = append(m.Devices, d)
+		case "overloaded":
+			m.Overloaded = true
 		case "taint": // KEY:VALUE:USER,…
 			parts := append(strings.Split(v, ":"), "", "")
 			x := placement.Taint{Key: parts[0], Value: parts[1]}
@@ -360,6 +362,11 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		a.Prefer = v
 	case "last":
 		a.Last = v
+	case "noisy": // noisy=u/x,u/y: jobs to be apart from
+		for _, text := range strings.Split(v, ",") {
+			user, job, _ := strings.Cut(text, "/")
+			a.Apart = append(a.Apart, schema.JobName{Cell: "c", User: user, Job: job})
+		}
 	case "avoid":
 		a.Avoid = strings.Split(v, ",")
 	case "on":

@@ -143,7 +143,8 @@ type row struct {
 	minPriority int16  // lowest priority that its conditions let in
 	state       uint8
 	idle        bool // next to nothing of it is used
-	_           [2]byte
+	overloaded  bool
+	_           [1]byte
 
 	prodCPU int64             // limits of prod tasks
 	unit    [dims + 1]float32 // direction of what is free, length 1; devices last
@@ -266,7 +267,7 @@ func (s *Snapshot) SetMachine(m Machine) {
 	}
 	s.count(n, r, -1)
 	n.Machine = m
-	r.state, r.minPriority = stateOf(m), minPriority(m.Conditions)
+	r.state, r.minPriority, r.overloaded = stateOf(m), minPriority(m.Conditions), m.Overloaded
 	n.devices = s.kinds.list(n.devices[:0], n.Devices)
 	r.devices = 0
 	s.count(n, r, 1)

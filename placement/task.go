@@ -67,6 +67,9 @@ type Ask struct {
 	Last string
 	// Avoid lists machines on which the task crashed of late: not taken.
 	Avoid []string
+	// Apart lists jobs, sorted, of which one task or more made a task of this job wait for
+	// processors of late, or the other way round: machines that hold tasks of them are worse.
+	Apart []schema.JobName
 	// On is the only machine that will do, or "": for the tasks of system
 	// jobs, see Eligible.
 	On string

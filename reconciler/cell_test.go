@@ -52,6 +52,7 @@ type agent struct {
 	busy       []int
 	conditions []schema.Condition
 	relief     []string                      // tasks that would relieve it; nil: it is not overloaded
+	suffers    schema.TaskName               // that waits there
 	tasks      map[uint64]*schema.TaskStatus // by generation
 }
 
@@ -316,7 +317,7 @@ func (a *agent) report() schema.Report {
 		r.Tasks = append(r.Tasks, *a.tasks[g])
 		if s := a.tasks[g]; slices.Contains(a.relief, s.Task.Short()) && s.State != schema.Dead {
 			if r.Overload == nil {
-				r.Overload = &schema.Overload{Since: epoch, Message: "its CPUs are 100% busy"}
+				r.Overload = &schema.Overload{Since: epoch, Suffers: a.suffers, Message: "its CPUs are 100% busy"}
 			}
 			r.Overload.Relief = append(r.Overload.Relief, schema.TaskRef{Task: s.Task, Generation: g})
 		}
@@ -325,6 +326,19 @@ func (a *agent) report() schema.Report {
 		r.Overload = nil // one has left: it is looked at again
 	}
 	return r
+}
+
+// overloads has the agent ask for relief, from now on: tasks that would relieve its machine,
+// and perhaps for:TASK, the one that suffers.
+func (a *agent) overloads(args []string) {
+	a.relief, a.suffers = nil, schema.TaskName{}
+	for _, arg := range args {
+		if name, suffers := strings.CutPrefix(arg, "for:"); suffers {
+			a.suffers, _ = schema.ParseTaskName("c/" + name)
+		} else {
+			a.relief = append(a.relief, arg)
+		}
+	}
 }
 
 // find returns what runs of a task, and where.

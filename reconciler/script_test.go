@@ -124,7 +124,7 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		c.happen(t, args[0], args[1])
 		return ""
 	case "overload":
-		c.agent(args[0]).relief = args[1:]
+		c.agent(args[0]).overloads(args[1:])
 		return ""
 	case "busy":
 		port, _ := strconv.Atoi(args[1])
@@ -551,6 +551,8 @@ func set(o any, fields []string) error {
 			doc = fmt.Sprintf(`{"task": {"resources": {"devices": {"gpu": {"count": 1, "milli": %s}}}}}`, value)
 		case "in":
 			doc = fmt.Sprintf(`{"allocset": %q}`, value)
+		case "class":
+			doc = fmt.Sprintf(`{"appclass": %q}`, value)
 		case "each":
 			doc = fmt.Sprintf(`{"resources": {"cpuMilli": %s}}`, value)
 		case "canary": // tasks:wait:promote

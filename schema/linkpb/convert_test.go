@@ -130,6 +130,9 @@ func drawReport(t *rapid.T) schema.Report {
 	}
 	if rapid.Bool().Draw(t, "overloaded") {
 		r.Overload = &schema.Overload{Since: drawTime(t), Message: drawText(t, "overload")}
+		if rapid.Bool().Draw(t, "suffers") {
+			r.Overload.Suffers = drawTask(t)
+		}
 		for range rapid.IntRange(0, 2).Draw(t, "relief") {
 			r.Overload.Relief = append(r.Overload.Relief, schema.TaskRef{Task: drawTask(t), Generation: rapid.Uint64().Draw(t, "generation")})
 		}

@@ -2073,6 +2073,7 @@ type Overload struct {
 	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	Relief        []*TaskRef             `protobuf:"bytes,3,rep,name=relief,proto3" json:"relief,omitempty"`
+	Suffers       string                 `protobuf:"bytes,4,opt,name=suffers,proto3" json:"suffers,omitempty"` // cell/user/job/index; empty: not said
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2126,6 +2127,13 @@ func (x *Overload) GetRelief() []*TaskRef {
 		return x.Relief
 	}
 	return nil
+}
+
+func (x *Overload) GetSuffers() string {
+	if x != nil {
+		return x.Suffers
+	}
+	return ""
 }
 
 // TaskRef is a generation of a task.
@@ -5520,11 +5528,12 @@ const file_link_proto_rawDesc = "" +
 	"\toom_kills\x18\x0e \x01(\x03R\boomKills\x12\x12\n" +
 	"\x04note\x18\x0f \x01(\tR\x04note\x12\x1f\n" +
 	"\vdisk_inodes\x18\x10 \x01(\x03R\n" +
-	"diskInodes\"\x87\x01\n" +
+	"diskInodes\"\xa1\x01\n" +
 	"\bOverload\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12/\n" +
-	"\x06relief\x18\x03 \x03(\v2\x17.muster.link.v1.TaskRefR\x06relief\"=\n" +
+	"\x06relief\x18\x03 \x03(\v2\x17.muster.link.v1.TaskRefR\x06relief\x12\x18\n" +
+	"\asuffers\x18\x04 \x01(\tR\asuffers\"=\n" +
 	"\aTaskRef\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
 	"\n" +

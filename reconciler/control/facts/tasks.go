@@ -22,6 +22,10 @@ const (
 	// AvoidFor is how long a machine is avoided on which the task failed: the
 	// pairing may be what is wrong (Borg §4).
 	AvoidFor = 10 * time.Minute
+	// ApartFor is how long two jobs are kept apart of which one made the other wait for
+	// processors: load comes and goes by the hour, and what is worse is only the machine that
+	// is chosen.
+	ApartFor = time.Hour
 )
 
 // Works reports whether a task runs and does its work.

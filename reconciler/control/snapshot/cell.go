@@ -347,6 +347,9 @@ func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
 		Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: declared.Attributes,
 		Up: c.facts.IsUp(name), Cordoned: declared.Closed(),
 	}
+	if h := c.facts.Observed.Last(name); h != nil {
+		m.Overloaded = h.Report.Overload != nil
+	}
 	if info.Attributes[schema.HasOwnNetwork] == "true" {
 		m.Attributes = maps.Clone(m.Attributes)
 		m.Attributes[schema.HasSubnet] = strconv.FormatBool(c.facts.Desired.Policy.Network.Gives(c.facts.Base.Machines[name].Subnets))
