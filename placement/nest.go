@@ -124,15 +124,15 @@ func (n *nest) quotaOf(o *tournament.Outer, l *layout.Layout, tasks int) *quota 
 
 // take takes a machine that has room for a candidate, and reports whether it is one: it is if
 // any is, or if its domain is short of some.
-func (q *quota) take(slot int32, any bool) bool {
+func (q *quota) take(slot int32, anywhere bool) bool {
 	if q == nil {
-		return any
+		return anywhere
 	}
 	v := q.of.outer.At[slot]
 	if short := q.left[v] > 0; short {
 		q.left[v]--
 		q.total--
-	} else if !any {
+	} else if !anywhere {
 		q.passed = true
 		return false
 	}

@@ -155,7 +155,7 @@ func nestedSpread(t *rapid.T, e *estate) {
 		for i := range e.tasks {
 			if name := job.Task(i); where[name] == "" {
 				asks = append(asks, placement.Ask{
-					Name: name, Priority: 200, Limit: schema.Resources{CPUMilli: 1000, RAMBytes: gib}, Spread: "zone", Then: "rack", Targets: e.wanted,
+					Name: name, Priority: 200, Limit: schema.Resources{CPUMilli: 1000, RAMBytes: gib}, Spread: "zone", Nesting: placement.Nesting{Then: "rack", Targets: e.wanted},
 				})
 			}
 		}
@@ -171,7 +171,7 @@ func nestedSpread(t *rapid.T, e *estate) {
 		e.check(t, where)
 		for i := range e.tasks {
 			name := job.Task(i)
-			a := placement.Ask{Name: name, Priority: 200, Limit: schema.Resources{CPUMilli: 1000, RAMBytes: gib}, Spread: "zone", Then: "rack", Targets: e.wanted}
+			a := placement.Ask{Name: name, Priority: 200, Limit: schema.Resources{CPUMilli: 1000, RAMBytes: gib}, Spread: "zone", Nesting: placement.Nesting{Then: "rack", Targets: e.wanted}}
 			if i == 0 { // it is as good as can be where it is
 				fork := s.Fork()
 				fork.RemoveTask(name, where[name], 0)
@@ -210,7 +210,7 @@ func TestNestedSpreadBesideAnother(t *testing.T) {
 	for _, job := range []string{"a", "b"} {
 		for i := range 70 {
 			asks = append(asks, placement.Ask{
-				Name: schema.JobName{Cell: "c", User: job, Job: job}.Task(i), Priority: 200, Limit: schema.Resources{CPUMilli: 1000, RAMBytes: gib}, Spread: "zone", Targets: wanted,
+				Name: schema.JobName{Cell: "c", User: job, Job: job}.Task(i), Priority: 200, Limit: schema.Resources{CPUMilli: 1000, RAMBytes: gib}, Spread: "zone", Nesting: placement.Nesting{Targets: wanted},
 			})
 		}
 	}

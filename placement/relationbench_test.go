@@ -65,7 +65,7 @@ func BenchmarkKubernetesShape(b *testing.B) {
 						asks = append(asks, placement.Ask{
 							Name: schema.JobName{Cell: "c", User: "u", Job: fmt.Sprintf("j%03d", j)}.Task(i), Priority: 200,
 							Limit: schema.Resources{CPUMilli: 100, RAMBytes: 500 << 20}, Spread: "zone", Where: placement.Where{MaxSkew: x.skew}, Relations: r,
-							Then: then, Targets: wanted,
+							Nesting: placement.Nesting{Then: then, Targets: wanted},
 						})
 					}
 				}

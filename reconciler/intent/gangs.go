@@ -23,12 +23,15 @@ func UnlikeGangs(packages []*schema.Package, objects *schema.Objects) []schema.D
 	}
 	slices.SortFunc(jobs, func(a, b *schema.Job) int { return cmp.Or(gang(a, b), cmp.Compare(a.Name, b.Name)) })
 	var out []schema.Diagnostic
-	for from, to := 0, 0; from < len(jobs); from = to {
-		for to = from + 1; to < len(jobs) && gang(jobs[from], jobs[to]) == 0; to++ {
+	for len(jobs) > 0 {
+		first, n := jobs[0], 1
+		for n < len(jobs) && gang(first, jobs[n]) == 0 {
+			n++
 		}
-		first := jobs[from]
-		if i := slices.IndexFunc(jobs[from:to], func(j *schema.Job) bool { return j.Priority != first.Priority }); i >= 0 {
-			other := jobs[from+i]
+		same := jobs[:n]
+		jobs = jobs[n:]
+		if i := slices.IndexFunc(same, func(j *schema.Job) bool { return j.Priority != first.Priority }); i >= 0 {
+			other := same[i]
 			out = append(out, schema.Diagnostic{
 				Severity: schema.Warning, Rule: schema.RuleNoEffect, Position: originOf(packages, KeyOf(other)), Field: KeyOf(other).Field() + ".priority",
 				Message:  fmt.Sprintf("gang %q gets no places: job %s has priority %d, and job %s has %d (%s)", first.Gang, other.Name, other.Priority, first.Name, first.Priority, originOf(packages, KeyOf(first))),
