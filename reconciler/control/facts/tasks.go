@@ -2,6 +2,7 @@ package facts
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/intent"
@@ -170,4 +171,19 @@ func (f *Facts) UpdateCause(job schema.JobName, t *schema.TaskRecord) schema.Cau
 		message = "its machine does not meet the job's new constraints"
 	}
 	return schema.Cause{Kind: schema.CauseUpdate, Message: message, At: f.Now}
+}
+
+// Apart returns the jobs from which those of a job are kept apart now, sorted.
+func (f *Facts) Apart(job schema.JobName) (out []schema.JobName) {
+	r := f.Job(job)
+	if r == nil {
+		return nil
+	}
+	for i := range r.Apart {
+		if Ahead(f.Now, r.Apart[i].Until, ApartFor) {
+			out = append(out, r.Apart[i].Job)
+		}
+	}
+	slices.SortFunc(out, schema.JobName.Compare)
+	return out
 }
