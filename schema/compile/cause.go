@@ -76,39 +76,29 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 	}))
 }
 
-// folded returns mistakes with those of one struct as one: fields that its definition has not,
-// and that are no misspelled ones, and required fields of which more are missing than are there
-// to be forgotten.
+// folded returns mistakes with the fields of one struct that its definition has not, and that are
+// no misspelled ones, as one.
 func folded(found []mistake) (out []mistake) {
 	first := map[string]bool{}
 	for _, d := range found {
-		most := 1
-		switch {
-		case d.form == closedField && d.about == "":
-		case d.form == missingField:
-			most = 2
-		default:
+		if d.form != closedField || d.about != "" {
 			out = append(out, d)
 			continue
 		}
 		var same []string
 		for _, o := range found {
-			if o.form == d.form && o.about == "" && parent(o.Field) == parent(d.Field) {
+			if o.form == closedField && o.about == "" && parent(o.Field) == parent(d.Field) {
 				same = append(same, strconv.Quote(lastOf(o.Field)))
 			}
 		}
-		key := fmt.Sprint(d.form, parent(d.Field))
-		if first[key] && len(same) > most {
+		in := parent(d.Field)
+		if first[in] && len(same) > 1 {
 			continue
 		}
-		first[key] = true
-		if len(same) > most {
+		first[in] = true
+		if len(same) > 1 {
 			slices.Sort(same)
-			what := "are not in the definition"
-			if d.form == missingField {
-				what, d.Expected = "are required, and missing", ""
-			}
-			d.Field, d.Message = parent(d.Field), fmt.Sprintf("the fields %s %s", strings.Join(same, ", "), what)
+			d.Field, d.Message = in, fmt.Sprintf("the fields %s are not in the definition", strings.Join(same, ", "))
 		}
 		out = append(out, d)
 	}
@@ -156,7 +146,7 @@ func (m mistake) explains(d mistake, at string, v cue.Value) bool {
 	switch {
 	case m.form == closedField:
 		return parent(m.Field) == parent(at) && unset(v)
-	case d.undecided && within(m.Field, parent(at)) && strings.Contains(parent(at), "."):
+	case d.undecided && within(m.Field, parent(at)) && strings.Count(parent(at), ".") > 1:
 		return true // CUE gives up all of a struct
 	}
 	return within(at, m.Field) || within(m.Field, at) || slices.Contains(placesOf(v), m.Position)

@@ -75,7 +75,8 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 			best[d.Field] = ranked{rank, d}
 		}
 	}
-	for field, d := range best {
+	for _, field := range slices.Sorted(maps.Keys(best)) {
+		d := best[field]
 		if name, ok := strings.CutPrefix(d.Message, "required field missing: "); ok && slices.ContainsFunc(slices.Collect(maps.Keys(best)), func(f string) bool {
 			return strings.HasSuffix(f, "."+name)
 		}) {
