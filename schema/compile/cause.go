@@ -163,7 +163,7 @@ func placesOf(v cue.Value) (out []schema.Position) {
 	return out
 }
 
-// onlySince reports whether there is nothing to do about a mistake once another one is mended: a
+// onlySince reports whether there is nothing to do about a mistake once another one is repaired: a
 // selection from what is not defined, a let clause that nothing uses since the name is misspelled,
 // the second time that an import is missed, or the same data under another name.
 func onlySince(d mistake, all []mistake) bool {
