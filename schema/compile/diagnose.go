@@ -7,12 +7,17 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
+	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/errors"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/syntax"
+	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/compile/trace"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 const (
@@ -75,7 +80,8 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 			best[d.Field] = ranked{rank, d}
 		}
 	}
-	for field, d := range best {
+	for _, field := range slices.Sorted(maps.Keys(best)) {
+		d := best[field]
 		if name, ok := strings.CutPrefix(d.Message, "required field missing: "); ok && slices.ContainsFunc(slices.Collect(maps.Keys(best)), func(f string) bool {
 			return strings.HasSuffix(f, "."+name)
 		}) {
@@ -216,4 +222,234 @@ func covers(a, b mistake) bool {
 		return a.Position == b.Position
 	}
 	return a.Position == b.Position || within(a.Field, b.Field) || within(b.Field, a.Field)
+}
+
+// A mistake in what a template is given shows wherever the template uses it, and CUE says so of
+// each. What a user wants to know is the one place where it was made.
+
+// undecidedText is what CUE says of an expression whose operands have no values.
+var undecidedText = regexp.MustCompile(`incomplete |non-concrete value|unresolved disjunction|errors in empty disjunction`)
+
+// withoutUndecided returns the errors of a lax evaluation without those that only say that
+// something has no value, which is so since what constrains it was taken out: the strict
+// evaluation has those that are of the user.
+func withoutUndecided(wide, strict []errors.Error) []errors.Error {
+	known := map[string]bool{}
+	for _, e := range strict {
+		known[fieldPath(e.Path())] = true
+	}
+	return slices.DeleteFunc(slices.Clone(wide), func(e errors.Error) bool {
+		return undecidedText.MatchString(errorText(e)) && !known[fieldPath(e.Path())]
+	})
+}
+
+// causes returns what is wrong with a package without what only follows from something else
+// that is wrong, and with the parameters that are not given, or that no template has.
+func causes(strict, wide *loaded, found []mistake) []mistake {
+	out := unknownParameters(strict.parameters())
+	all := slices.Concat(found, out)
+	missing := map[string]mistake{}
+	for _, d := range found {
+		if onlySince(d, all) {
+			continue
+		}
+		c, why := causeOf(strict, wide, d, all)
+		switch why {
+		case itself:
+			place(wide, &d)
+			out = append(out, d)
+		case notGiven:
+			missing[c.Field] = c
+		}
+	}
+	known := slices.Clone(out)
+	for _, field := range slices.Sorted(maps.Keys(missing)) {
+		m := missing[field]
+		misspelled := func(u mistake) bool {
+			return u.about == m.about && m.about != "" || u.form == closedField && parent(u.Field) == parent(m.Field)
+		}
+		if !slices.ContainsFunc(known, misspelled) {
+			out = append(out, m)
+		}
+	}
+	if len(out) == 0 {
+		return found // each explains another: a package with mistakes is never without one
+	}
+	lacking := slices.Clone(out)
+	return folded(slices.DeleteFunc(out, func(d mistake) bool {
+		return d.Rule == schema.RuleNotSet && !strict.where.mine(d.Path) && slices.ContainsFunc(lacking, func(m mistake) bool {
+			return m.form == plain && strings.HasPrefix(m.about, "#") && parent(m.Field) != "" && within(d.Field, parent(m.Field))
+		})
+	}))
+}
+
+// folded returns mistakes with the fields of one struct that its definition has not, and that are
+// no misspelled ones, as one.
+func folded(found []mistake) (out []mistake) {
+	first := map[string]bool{}
+	for _, d := range found {
+		if d.form != closedField || d.about != "" {
+			out = append(out, d)
+			continue
+		}
+		var same []string
+		for _, o := range found {
+			if o.form == closedField && o.about == "" && parent(o.Field) == parent(d.Field) {
+				same = append(same, strconv.Quote(lastOf(o.Field)))
+			}
+		}
+		in := parent(d.Field)
+		if first[in] && len(same) > 1 {
+			continue
+		}
+		first[in] = true
+		if len(same) > 1 {
+			slices.Sort(same)
+			d.Field, d.Message = in, fmt.Sprintf("the fields %s are not in the definition", strings.Join(same, ", "))
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// reason is what a mistake comes from.
+type reason int
+
+const (
+	itself   reason = iota // it is one of its own
+	another                // another mistake
+	notGiven               // a parameter that is not given
+)
+
+// causeOf finds what a mistake comes from, and says so if that is a parameter that is not given.
+func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
+	sels := selectors(strict, d.Field)
+	if d.form != plain || d.Rule == schema.RuleCheck || !wide.built || len(sels) < 3 || sels[len(sels)-1].IsDefinition() {
+		return mistake{}, itself
+	}
+	if valid.Of(schema.Kind(sels[0].String())) == nil {
+		return mistake{}, itself
+	}
+	object := cue.MakePath(sels[:2]...).String()
+	var c mistake
+	why := itself
+	for _, o := range trace.Origins(wide.value.LookupPath(cue.MakePath(sels...))) {
+		at := o.Path.String()
+		if slices.ContainsFunc(all, func(m mistake) bool {
+			return m.Field != "" && m.Field != d.Field && (m.explains(d, at, o.Value) || m.explains(d, object+"."+at, o.Value))
+		}) {
+			return mistake{}, another
+		}
+		declared := position(o.Value.Pos()).Path
+		if why == itself && unset(o.Value) && !wide.where.schema(declared) && !wide.where.mine(declared) && isParameter(o.Path) {
+			c, why = sayNotGiven(strict, object, o), notGiven
+		}
+	}
+	return c, why
+}
+
+// explains reports whether d follows from m, if what d is of refers to the value at a path.
+func (m mistake) explains(d mistake, at string, v cue.Value) bool {
+	switch {
+	case m.form == closedField:
+		return parent(m.Field) == parent(at) && unset(v)
+	case d.undecided && within(m.Field, parent(at)) && strings.Count(parent(at), ".") > 1:
+		return true // CUE gives up all of a struct
+	}
+	return within(at, m.Field) || within(m.Field, at) || slices.Contains(placesOf(v), m.Position)
+}
+
+// placesOf returns where what a value is joined from is written.
+func placesOf(v cue.Value) (out []schema.Position) {
+	out = append(out, valueAt(v))
+	if op, args := v.Expr(); op == cue.AndOp {
+		for _, a := range args {
+			out = append(out, valueAt(a))
+		}
+	}
+	return out
+}
+
+// onlySince reports whether there is nothing to do about a mistake once another one is repaired: a
+// selection from what is not defined, a let clause that nothing uses since the name is misspelled,
+// the second time that an import is missed, or the same data under another name.
+func onlySince(d mistake, all []mistake) bool {
+	return slices.ContainsFunc(all, func(m mistake) bool {
+		switch {
+		case m.Position == d.Position && m.Field == d.Field:
+			return false
+		case d.form == unusedName:
+			return m.form == undefinedName && m.Path == d.Path
+		case d.form == undefinedName && m.form == undefinedName && m.Path == d.Path && m.Compare(d.Diagnostic) < 0:
+			return m.about == d.about
+		}
+		return strings.HasPrefix(d.Field, "_") && m.Field != "" && strings.HasSuffix(d.Field, "."+m.Field)
+	})
+}
+
+// place moves a mistake that shows in a library to where the package gives the value, if it does.
+func place(l *loaded, d *mistake) {
+	sels := selectors(l, d.Field)
+	if d.form != plain || d.Rule == schema.RuleCheck || !l.built || l.where.mine(d.Path) || len(sels) < 3 {
+		return
+	}
+	for _, o := range trace.Origins(l.value.LookupPath(cue.MakePath(sels...))) {
+		at := valueAt(o.Value)
+		if !l.where.mine(at.Path) {
+			continue
+		}
+		if f, ok := l.where.index()[at]; ok {
+			at = edge(f, false)
+		}
+		d.Position = at
+		return
+	}
+}
+
+// parent returns the data path of what holds a field.
+func parent(field string) string { return field[:max(0, strings.LastIndexByte(field, '.'))] }
+
+// unset reports whether a value is none yet.
+func unset(v cue.Value) bool {
+	if v.Err() != nil {
+		return false
+	}
+	known, _ := v.Default()
+	return known.Err() == nil && !known.IsConcrete()
+}
+
+// isParameter reports whether a data path is not of an object's own data.
+func isParameter(path cue.Path) bool {
+	sels := path.Selectors()
+	if len(sels) > 0 && valid.Of(schema.Kind(sels[0].String())) == nil {
+		return true
+	}
+	return slices.ContainsFunc(sels, func(s cue.Selector) bool { return s.IsDefinition() })
+}
+
+// sayNotGiven says that a parameter is not given: the outermost of what it lies in that is not.
+func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
+	labels := labelsOf(o.Path)
+	if o.Value.Path().String() != "" && len(labels) > 0 && !strings.HasPrefix(labels[0], "_") && !strings.HasPrefix(labels[0], "#") && valid.Of(schema.Kind(labels[0])) == nil {
+		labels = slices.Concat(labelsOf(cue.ParsePath(object)), labels)
+	}
+	least := 2
+	if valid.Of(schema.Kind(labels[0])) != nil {
+		least = 3
+	}
+	for len(labels) > least && l.where.written(labels[:len(labels)-1]) == nil {
+		labels = labels[:len(labels)-1]
+	}
+	name := labels[len(labels)-1]
+	d := schema.Diagnostic{
+		Severity: schema.Error, Rule: schema.RuleMissingField, Field: fieldPath(labels), Position: l.where.enclosing(labels),
+		Message: fmt.Sprintf("the parameter %s is not set", name),
+	}
+	f := l.where.holder(name, valueAt(o.Value))
+	if f == nil {
+		return mistake{Diagnostic: d, about: name}
+	}
+	d.Expected = terms.Say(terms.Text(f.Value))
+	d.Hint = fmt.Sprintf("it is declared at %s", position(f.Label.Pos()))
+	return mistake{Diagnostic: d, about: name}
 }

@@ -52,7 +52,7 @@ func objects(req request, strict *loaded) response {
 		return response{Diagnostics: tidy(mistakes(req, strict))}
 	}
 	c := collect(req, strict, nil)
-	c.diags = slices.Concat(with(intent(strict), append(c.diags, folded(c.missing)...)), undefinedNames(strict), unknownParameters(strict.parameters()))
+	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), unknownParameters(strict.parameters()))
 	if len(c.diags) == 0 && req.Parent != "" {
 		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil), nil))
 	}

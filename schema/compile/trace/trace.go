@@ -27,6 +27,7 @@ type Origin struct {
 
 // Origins returns what a value refers to, and what that refers to, the nearest first.
 func Origins(v cue.Value) (out []Origin) {
+	defer func() { _ = recover() }() // as in elements: what is found so far is better than nothing
 	left := maxFollowed
 	origins(v, &left, &out)
 	return out
@@ -37,8 +38,10 @@ func origins(v cue.Value, left *int, out *[]Origin) {
 		return
 	}
 	if to, ok := referred(v); ok {
-		*out = append(*out, to)
-		origins(to.Value, left, out)
+		if usable(to.Value) {
+			*out = append(*out, to)
+			origins(to.Value, left, out)
+		}
 		return
 	}
 	if to := cue.Dereference(v); to.Pos().IsValid() && to.Pos() != v.Pos() && to.Path().Err() != nil {
@@ -55,6 +58,16 @@ func origins(v cue.Value, left *int, out *[]Origin) {
 	for _, e := range elements(v) {
 		origins(e, left, out)
 	}
+}
+
+// usable reports whether a value can be looked at: see elements.
+func usable(v cue.Value) (ok bool) {
+	defer func() { ok = recover() == nil }()
+	_ = v.Err()
+	known, _ := v.Default()
+	_, _ = known.IsConcrete(), known.Err()
+	_, _ = v.Expr()
+	return true
 }
 
 // elements returns those of a list; none if CUE does not know them yet, which it says by a panic
