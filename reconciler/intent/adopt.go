@@ -477,13 +477,13 @@ func applied(head schema.Head, now time.Time) schema.Event {
 	if len(head.Unread) > 0 {
 		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: Sentence("the commit could not be read: "+ReasonOf(head.Unread), head.Whose())}
 	}
+	late := lateDirs(&head)
 	message := "applied"
-	switch n := len(head.Stale); n {
-	case 0:
-	case 1:
-		message = "applied, 1 directory stale"
-	default:
-		message = fmt.Sprintf("applied, %d directories stale", n)
+	if n := len(head.Stale) - late; n > 0 {
+		message += fmt.Sprintf(", %d %s stale", n, schema.Verb(n, "directory", "directories"))
+	}
+	if late > 0 {
+		message += fmt.Sprintf(", %d %s to follow when all is compiled", late, schema.Verb(late, "directory", "directories"))
 	}
 	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: Sentence(message, head.Whose())}
 }
@@ -493,8 +493,11 @@ func applied(head schema.Head, now time.Time) schema.Event {
 // said with the commit that brought it.
 func (a *adoption) events(s *model.State, head schema.Head, next *Desired, now time.Time) []schema.Event {
 	var out []schema.Event
-	if head.Commit != s.Head.Commit {
+	switch late := lateDirs(&head); {
+	case head.Commit != s.Head.Commit:
 		out = append(out, applied(head, now))
+	case late == 0 && lateDirs(&s.Head) > 0:
+		out = append(out, schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: "what took long to compile is applied, too"})
 	}
 	add := func(events ...schema.Event) {
 		for _, e := range events {
@@ -505,6 +508,9 @@ func (a *adoption) events(s *model.State, head schema.Head, next *Desired, now t
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
 		if head.Commit == s.Head.Commit && slices.Equal(withoutRules(head.Stale[dir]), withoutRules(s.Head.Stale[dir])) {
 			continue // it was said when the rest of the commit was applied
+		}
+		if schema.Pending(a.stale[dir]) {
+			continue // the event of the commit says how many
 		}
 		add(schema.Event{Kind: schema.EventStale, Message: dir + ": " + ReasonOf(a.stale[dir])})
 	}

@@ -156,10 +156,7 @@ func ofCell(guards []schema.Guard) int {
 // staleBefore returns what says what was wrong with a directory before commit c came, whole
 // or in parts, and whether anything was.
 func staleBefore(s *model.State, c schema.Compiled) func(dir string) ([]schema.Diagnostic, bool) {
-	begun := false // the first part of c is applied
-	for _, ds := range s.Head.Stale {
-		begun = begun || c.Commit == s.Head.Commit && schema.Pending(ds)
-	}
+	begun := c.Commit == s.Head.Commit && lateDirs(&s.Head) > 0 // the first part of c is applied
 	return func(dir string) ([]schema.Diagnostic, bool) {
 		was, ok := s.Head.Stale[dir]
 		if begun || schema.Pending(was) {
@@ -167,6 +164,17 @@ func staleBefore(s *model.State, c schema.Compiled) func(dir string) ([]schema.D
 		}
 		return was, ok
 	}
+}
+
+// lateDirs returns how many directories of a head wait for what is still being compiled.
+func lateDirs(h *schema.Head) int {
+	n := 0
+	for _, ds := range h.Stale {
+		if schema.Pending(ds) {
+			n++
+		}
+	}
+	return n
 }
 
 // goneBefore returns what guards have let go with the first part of a commit.

@@ -255,6 +255,11 @@ func TestEndBetweenTheParts(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		runs("b", 0, "u/kept", "w/z")
+		if last := r.events[len(r.events)-1]; !slices.ContainsFunc(r.events, func(e schema.Event) bool {
+			return e.Kind == schema.EventApply && e.Commit == "b" && e.Message == "what took long to compile is applied, too"
+		}) {
+			t.Errorf("the history does not say that all is applied; it ends with %v", last)
+		}
 		if rest := r.stored().Head.Rest; !cmp.Equal(rest, schema.Rest{}) {
 			t.Errorf("there is a rest: %+v", rest)
 		}
