@@ -131,7 +131,7 @@ func (s MachinePressure) overload(run []Runner, limits Limits, now time.Time) (s
 		return s.Starving, s.Overload
 	}
 	return s.Starving, &schema.Overload{
-		Since: s.Starving, Relief: relief(run, lack),
+		Since: s.Starving, Suffers: suffers.Task, Relief: relief(run, lack),
 		Message: fmt.Sprintf("its CPUs are %d%% busy, and %s has waited for CPU for %d ms per second for more than %s",
 			s.Room.CPUMilli*100/limits.Processors, suffers.Task.Short(), suffers.Usage.DelayMilli, limits.OverloadAfter),
 	}

@@ -54,6 +54,9 @@ func TestOverload(t *testing.T) {
 				t.Fatalf("asks for help: %+v, want %t", s.Overload, tt.asks)
 			}
 			if s.Overload != nil {
+				if s.Overload.Suffers != prod.Task {
+					t.Errorf("%s is said to suffer, want %s", s.Overload.Suffers, prod.Task)
+				}
 				if diff := cmp.Diff(tt.want, s.Overload.Relief); diff != "" {
 					t.Errorf("relief (-want +got):\n%s", diff)
 				}

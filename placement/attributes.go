@@ -1,17 +1,25 @@
 package placement
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/schema"
 )
 
 // attributeOf returns what a machine has of an attribute, "" for nothing.
 func attributeOf(m *Machine, name string) string {
 	if name == MachineAttribute {
 		return m.Name
+	}
+	if outer, inner, ok := Unnest(name); ok {
+		if a, b := attributeOf(m, outer), attributeOf(m, inner); a+b != "" {
+			return Nested(a, b)
+		}
+		return ""
 	}
 	return m.Attributes[name]
 }
@@ -66,12 +74,20 @@ func anyHolds(lists [][]rule, slot int32) bool {
 func (r *rule) holds(slot int32) bool {
 	v := r.column.At[slot]
 	if v == 0 {
-		return r.Op == OpNotIn || r.Op == OpAbsent
+		return r.holdsOf("")
 	}
 	for int(v) >= len(r.ok) {
 		r.ok = append(r.ok, r.Constraint.holds(r.column.Values[len(r.ok)]))
 	}
 	return r.ok[v]
+}
+
+// holdsOf reports whether the constraint holds of a value, "" for none.
+func (c Constraint) holdsOf(value string) bool {
+	if value == "" {
+		return c.Op == OpNotIn || c.Op == OpAbsent
+	}
+	return c.holds(value)
 }
 
 // holds reports whether the constraint holds of a value that is there.
@@ -100,8 +116,14 @@ func (c Constraint) String() string {
 }
 
 // compareVersions compares dot-separated versions: numbers as numbers, all
-// else as text, and a number comes before text. A leading v is no part of it.
+// else as text, and a number comes before text. A leading v is no part of it. Amounts with a
+// unit, such as 40Gi, are compared as such.
 func compareVersions(a, b string) int {
+	n, unitN, okN := schema.ParseAmount(a)
+	m, unitM, okM := schema.ParseAmount(b)
+	if okN && okM && (unitN || unitM) {
+		return cmp.Compare(n, m)
+	}
 	as, bs := strings.Split(strings.TrimPrefix(a, "v"), "."), strings.Split(strings.TrimPrefix(b, "v"), ".")
 	for i := range max(len(as), len(bs)) {
 		x, y := "0", "0"

@@ -30,7 +30,9 @@ type class struct {
 // wants is what the asks of a class want of a machine, made ready to be asked of many.
 // It stays as it is.
 type wants struct {
-	ask      *Ask // see restOf
+	ask      *Ask   // see restOf
+	spread   string // see spreadOf
+	nest     *nest  // nil for none
 	prod     bool
 	lasts    time.Duration // 0 if that is not known
 	inSet    bool
@@ -40,6 +42,7 @@ type wants struct {
 	numbers  []uint16 // of ports that ask for one; nil if none does
 	shared   []uint16 // Ask.AllocNumbers
 	needs    []device.Need
+	apart    []int32 // jobs, see Ask.Apart
 	rules    []rule
 	anyOf    [][]rule
 	wishes   []wish
@@ -84,10 +87,11 @@ type progress struct {
 	pass     int  // the last for which the scores were brought up to date
 	lone     bool // one ask so far, for which nothing is kept
 	examined int
-	feasible int // of them
-	cursor   int // in the ring, where to go on
-	all      bool
-	waiting  int // asks of the class not yet decided in this pass
+	feasible int  // of them
+	cursor   int  // in the ring, where to go on
+	all      bool // the candidates are all that have room
+	sought   int  // the last pass in which all machines were asked whether they have
+	waiting  int  // asks of the class not yet decided in this pass
 }
 
 // wish is a preference made ready to be asked of many machines.
@@ -119,10 +123,10 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 // alike reports, quickly, whether two asks of one job surely are of one class.
 // Where they are but it says no, only time is lost.
 func alike(a, b *Ask) bool {
-	return a.Limit == b.Limit && a.Priority == b.Priority && a.Lasts == b.Lasts && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
+	return a.Limit == b.Limit && a.Priority == b.Priority && a.Lasts == b.Lasts && a.Spread == b.Spread && a.Then == b.Then && same(a.Targets, b.Targets) && a.IsAlloc == b.IsAlloc &&
 		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.AnyOf, b.AnyOf) && same(a.Tolerations, b.Tolerations) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.MaxSkew, b.MaxSkew) && same(a.Avoid, b.Avoid) &&
-		same(a.Packages, b.Packages) && a.Relations == b.Relations
+		same(a.Packages, b.Packages) && slices.Equal(a.Apart, b.Apart) && a.Relations == b.Relations
 }
 
 // same reports whether two slices are one, or both empty.
@@ -138,7 +142,7 @@ func (p *pass) find(a *Ask, job int32) *class {
 	if s.options.NoClasses || s.options.Policy == Random {
 		key = binary.AppendVarint(append(key, '#'), int64(a.Name.Index))
 		key = appendStrings(key, a.Name.Cell, a.Name.User, a.Name.Job)
-	} else if p.social(job) {
+	} else if p.social(job) || a.Targets != nil {
 		key = appendStrings(append(key, '/'), a.Name.Cell, a.Name.User, a.Name.Job)
 	}
 	s.scratch = key
@@ -147,7 +151,7 @@ func (p *pass) find(a *Ask, job int32) *class {
 	}
 	c := s.newClass(a, string(key))
 	c.job = -1
-	if p.social(job) {
+	if p.social(job) || a.Targets != nil {
 		c.job = job
 	}
 	s.classes[c.key] = c
@@ -204,13 +208,15 @@ func appendRest(b []byte, a *Ask) []byte {
 	// asks again under those of its class when it is evicted.
 	b = appendStrings(b, a.Ports...)
 	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc))
-	if len(a.Devices)+len(a.Constraints)+len(a.AnyOf)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers)+len(a.Tolerations) == 0 &&
+	if len(a.Devices)+len(a.Constraints)+len(a.AnyOf)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.Apart)+len(a.PortNumbers)+len(a.Tolerations)+len(a.Then)+len(a.Targets) == 0 &&
 		a.AllocSet == (schema.JobName{}) {
 		return b
 	}
 	for _, d := range a.Devices {
 		b = appendStrings(append(b, 'd'), append([]string{d.Kind}, d.Models...)...)
 		b = binary.AppendVarint(binary.AppendVarint(b, int64(d.Count)), int64(d.Milli))
+		b = binary.AppendVarint(appendStrings(b, d.Same), int64(len(d.Constraints)))
+		b = appendConstraints(b, d.Constraints)
 	}
 	b = appendConstraints(b, a.Constraints)
 	for _, all := range a.AnyOf {
@@ -230,11 +236,20 @@ func appendRest(b []byte, a *Ask) []byte {
 		b = binary.AppendVarint(appendStrings(append(b, 'k'), l.Attribute), int64(l.Max))
 		b = binary.AppendVarint(b, int64(l.MinDomains))
 	}
+	if a.Then != "" {
+		b = appendStrings(append(b, 'f'), a.Then)
+	}
+	for _, t := range a.Targets {
+		b = binary.AppendVarint(appendStrings(append(b, 'g'), t.Value), int64(t.Tasks))
+	}
 	for _, name := range slices.Sorted(maps.Keys(a.PortNumbers)) {
 		b = binary.AppendVarint(appendStrings(append(b, 'n'), name), int64(a.PortNumbers[name]))
 	}
 	b = appendStrings(append(b, 'a'), a.Avoid...)
 	b = appendStrings(append(b, 'p'), a.Packages...)
+	for _, name := range a.Apart {
+		b = appendStrings(append(b, 'q'), name.Cell, name.User, name.Job)
+	}
 	b = appendStrings(append(b, 's'), a.AllocSet.Cell, a.AllocSet.User, a.AllocSet.Job)
 	for _, n := range a.AllocNumbers {
 		b = binary.AppendVarint(append(b, 'm'), int64(n))
@@ -271,6 +286,9 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packages.NumbersOf(a.Packages), shared: narrow(a.AllocNumbers),
 		},
 	}
+	for _, name := range a.Apart {
+		c.apart = append(c.apart, s.jobID(name))
+	}
 	c.rules = rulesOf(a.Constraints, s.column)
 	for _, all := range a.AnyOf {
 		c.anyOf = append(c.anyOf, rulesOf(all, s.column))
@@ -282,6 +300,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 		c.bounds = append(c.bounds, bound{s.column(l.Attribute), int32(l.Max), l.Attribute == MachineAttribute})
 	}
 	c.skews = s.skewsOf(a.MaxSkew)
+	c.spread, c.nest = s.spreadOf(a), s.nestOf(a)
 	for d := range dims {
 		c.shape[d] = float32(c.limit[d]) * s.typical.Scale[d]
 	}
@@ -301,7 +320,7 @@ func (s *Snapshot) stale(c *class, epoch, position int) bool {
 // update brings the scores of a class up to date with what changed.
 func (s *Snapshot) update(c *class) {
 	switch {
-	case s.stale(c, c.epoch, c.position), s.small && !c.whole(), !s.follow(c), !s.followSkew(c):
+	case s.stale(c, c.epoch, c.position), s.small && !c.whole(), !s.follow(c), !s.followSkew(c), c.nest != nil && !c.whole() && c.removals != s.removals:
 		c.cursor = -1
 		s.examine(c)
 	case c.position == s.now():
@@ -329,13 +348,16 @@ func (c *class) whole() bool { return len(c.slots) == len(c.layout.Slots) }
 // examine scores machines afresh: all of them, or, relaxed, as many as it
 // takes to find enough with room, going on where the last search ended.
 func (s *Snapshot) examine(c *class) {
-	c.layout = s.layoutFor(s.spreadOf(c.ask))
+	c.layout = s.layoutFor(c.spread)
 	c.epoch, c.position, c.flips = s.epoch, s.now(), s.kindred.flipNow()
-	c.Tally = nil
+	c.Tally, c.Outer = nil, nil
 	if c.job >= 0 {
 		c.changes = s.jobs.At(c.job).changes
-		if len(c.layout.Column.Values) > 1 {
+		if len(c.layout.Column.Values) > 1 && !c.nest.isFlat() {
 			c.Tally = s.tallyOf(c.job, c.layout.Column)
+		}
+		if c.nest != nil {
+			c.Outer = c.nest.over(s.tallyOf(c.job, c.nest.outer))
 		}
 	}
 	s.rankSkew(c)
@@ -357,8 +379,10 @@ func (s *Snapshot) examine(c *class) {
 			c.slots = append(c.slots, c.layout.At[slot])
 		}
 	}
-	s.sample(c, enough)
-	c.all = c.examined == total
+	passed := s.sample(c, enough)
+	if c.all = c.examined == total && !passed; c.examined == total {
+		c.sought = s.passes
+	}
 	slices.Sort(c.slots)
 	c.slots = slices.Compact(c.slots)
 	c.feasible = len(c.slots)
@@ -449,8 +473,16 @@ func (c *class) countCandidate(i int32, by int) {
 	}
 }
 
-// spreadOf returns the attribute over which the job of an ask is spread.
+// spreadOf returns the attribute over whose values, one by one, the job of an ask is spread.
 func (s *Snapshot) spreadOf(a *Ask) string {
+	outer := s.outerOf(a)
+	if a.Then == "" || outer == NoSpread {
+		return outer
+	}
+	return Nested(outer, a.Then)
+}
+
+func (s *Snapshot) outerOf(a *Ask) string {
 	switch {
 	case a.Spread != "":
 		return a.Spread
@@ -458,6 +490,14 @@ func (s *Snapshot) spreadOf(a *Ask) string {
 		return s.options.Spread
 	}
 	return DefaultSpread
+}
+
+// nestOf returns the outer domains of an ask, nil for none.
+func (s *Snapshot) nestOf(a *Ask) *nest {
+	if s.outerOf(a) == NoSpread || a.Then == "" && a.Targets == nil {
+		return nil
+	}
+	return &nest{outer: s.column(s.outerOf(a)), inner: s.column(s.spreadOf(a)), targets: a.Targets}
 }
 
 // follow takes over what relations have become otherwise for a class. It reports false

@@ -267,6 +267,7 @@ type Terms struct {
 	Mix      float32 `json:"mix,omitzero"`
 	Machine  float32 `json:"machine,omitzero"`
 	Packages float32 `json:"packages,omitzero"`
+	Noise    float32 `json:"noise,omitzero"`
 	Wish     float32 `json:"wish,omitzero"`
 	Affinity float32 `json:"affinity,omitzero"`
 	// Fit is the only term of the policies other than Hybrid.

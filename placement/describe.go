@@ -32,9 +32,9 @@ func (s *Snapshot) Describe() []string {
 		for _, d := range n.devices {
 			free = append(free, d.Free)
 		}
-		out = append(out, fmt.Sprintf("machine %s: state %d, free by limits %d %d %d, by reservations %d %d %d, %d ports, taken %v, devices %v, prod %d, attributes %v",
+		out = append(out, fmt.Sprintf("machine %s: state %d, free by limits %d %d %d, by reservations %d %d %d, %d ports, taken %v, devices %v, prod %d, overloaded %t, attributes %v",
 			name, r.state, r.byLimit[0], r.byLimit[1], r.byLimit[2],
-			r.byReserv[0], r.byReserv[1], r.byReserv[2], r.ports, n.ports.Taken, free, r.prodCPU, n.Attributes))
+			r.byReserv[0], r.byReserv[1], r.byReserv[2], r.ports, n.ports.Taken, free, r.prodCPU, r.overloaded, n.Attributes))
 		var tasks []string
 		for id := n.first; id >= 0; id = s.tasks.At(id).nextHere {
 			t := s.tasks.At(id)

@@ -1,18 +1,34 @@
 package placement
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/placement/layers"
+	"github.com/musterhq/muster/schema"
 )
 
-// deviceKinds numbers the kinds and models of devices.
+// deviceKinds numbers the kinds and models of devices, and what attributes they have.
 type deviceKinds struct {
 	layers.Index[string, int16]
+	// sets are the attributes that some device has or had, numbered from 1, and setIDs their
+	// numbers.
+	sets   layers.Table[map[string]string]
+	setIDs layers.Index[string, int32]
 }
+
+func newDeviceKinds() deviceKinds {
+	return deviceKinds{Index: layers.NewIndex[string, int16](0), setIDs: layers.NewIndex[string, int32](0)}
+}
+
+func (k *deviceKinds) fork() deviceKinds {
+	return deviceKinds{k.Fork(), k.sets.Fork(), k.setIDs.Fork()}
+}
+
+func (k *deviceKinds) parts() []layers.Part { return []layers.Part{&k.Index, &k.sets, &k.setIDs} }
 
 // number returns the number of a kind or model.
 func (k *deviceKinds) number(name string) int16 {
@@ -24,17 +40,43 @@ func (k *deviceKinds) number(name string) int16 {
 	return id
 }
 
+// set returns the number of attributes, 0 for none.
+func (k *deviceKinds) set(attributes map[string]string) int32 {
+	if len(attributes) == 0 {
+		return 0
+	}
+	var key []byte
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		key = appendStrings(key, name, attributes[name])
+	}
+	id, ok := k.setIDs.Get(string(key))
+	if !ok {
+		id = k.sets.Add(attributes) + 1
+		k.setIDs.Set(string(key), id)
+	}
+	return id
+}
+
+// attribute returns the value of an attribute in a numbered set, "" without one.
+func (k *deviceKinds) attribute(set int32, name string) string {
+	if set == 0 {
+		return ""
+	}
+	return (*k.sets.At(set - 1))[name]
+}
+
 // list appends groups of devices one by one, all of which are free.
 func (k *deviceKinds) list(out []device.Device, groups []Device) []device.Device {
 	for _, g := range groups {
+		d := device.Device{Kind: k.number(g.Kind), Model: k.number("model " + g.Model), Free: DeviceMilli, Set: k.set(g.Attributes)}
 		for range g.Count {
-			out = append(out, device.Device{Kind: k.number(g.Kind), Model: k.number("model " + g.Model), Free: DeviceMilli})
+			out = append(out, d)
 		}
 	}
 	return out
 }
 
-// needs makes asks for devices ready to be asked of many machines.
+// needs makes asks for devices ready to be asked of many machines, by one goroutine at a time.
 func (k *deviceKinds) needs(asks []DeviceAsk) []device.Need {
 	var out []device.Need
 	for _, a := range asks {
@@ -44,9 +86,46 @@ func (k *deviceKinds) needs(asks []DeviceAsk) []device.Need {
 		}
 		slices.Sort(n.Models)
 		n.Models = slices.Compact(n.Models)
+		if len(a.Constraints) > 0 {
+			n.Suits = k.suits(a.Constraints)
+		}
+		switch n.Same = a.Same != ""; {
+		case n.Count == 1:
+		case n.Same:
+			n.Near = []func(set int32) int32{k.valuesOf(a.Same)}
+		default:
+			n.Near = []func(set int32) int32{k.valuesOf(schema.DeviceLink), k.valuesOf(schema.DeviceNUMA)}
+		}
 		out = append(out, n)
 	}
 	return out
+}
+
+// suits returns whether constraints hold of numbered attributes. It remembers what it found.
+func (k *deviceKinds) suits(all []Constraint) func(set int32) bool {
+	var ok []bool
+	return func(set int32) bool {
+		for next := int32(len(ok)); next <= set; next++ {
+			ok = append(ok, !slices.ContainsFunc(all, func(c Constraint) bool { return !c.holdsOf(k.attribute(next, c.Attribute)) }))
+		}
+		return ok[set]
+	}
+}
+
+// valuesOf returns the value of an attribute, as a number, of numbered attributes; 0 for none.
+// It remembers what it found.
+func (k *deviceKinds) valuesOf(attribute string) func(set int32) int32 {
+	known, numbers := []int32{0}, map[string]int32{"": 0}
+	return func(set int32) int32 {
+		for next := int32(len(known)); next <= set; next++ {
+			v := k.attribute(next, attribute)
+			if _, ok := numbers[v]; !ok {
+				numbers[v] = int32(len(numbers))
+			}
+			known = append(known, numbers[v])
+		}
+		return known[set]
+	}
 }
 
 // milli returns what is asked of each device.
@@ -83,5 +162,41 @@ func (d DeviceAsk) String() string {
 	if len(d.Models) > 0 {
 		s += " of " + strings.Join(d.Models, "|")
 	}
+	if len(d.Constraints) > 0 {
+		s += " with " + d.conditions()
+	}
+	if d.Same != "" {
+		s += " of one " + d.Same
+	}
 	return s
+}
+
+// conditions returns the constraints in words: "memory >= 40Gi and ecc=on".
+func (d DeviceAsk) conditions() string {
+	words := make([]string, len(d.Constraints))
+	for i, c := range d.Constraints {
+		words[i] = c.String()
+	}
+	return strings.Join(words, " and ")
+}
+
+// lackOf says what of the devices that are asked for a machine does not have, free or not: "" if it
+// is the kind or the model itself.
+func lackOf(devices []device.Device, needs []device.Need, asks []DeviceAsk) string {
+	for i := range needs {
+		n, d := &needs[i], &asks[i]
+		named, match, together := n.Tally(devices)
+		switch {
+		case together >= n.Count:
+			continue
+		case named < n.Count:
+			return ""
+		case match == 0:
+			return "have " + d.Kind + " but none with " + d.conditions()
+		case match < n.Count:
+			return "have " + d.Kind + " but fewer than " + strconv.Itoa(n.Count) + " with " + d.conditions()
+		}
+		return "have " + d.Kind + " but not " + d.String()
+	}
+	return ""
 }

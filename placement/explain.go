@@ -96,7 +96,7 @@ func (s *Snapshot) explain(c *class, w *Why) {
 	}
 	w.Machines, w.Examined, w.Feasible = s.slots.Len(), s.slots.Len(), r.counts[fine]
 	counts := r.counts
-	w.Refused, w.Change = countReasons(&counts, slices.Concat(s.countTaints(c, &counts), s.countAlternatives(c, &counts), s.countSkews(c, &counts), s.countRelations(c, &counts))), r.change
+	w.Refused, w.Change = countReasons(&counts, slices.Concat(s.countTaints(c, &counts), s.countDevices(c, &counts), s.countAlternatives(c, &counts), s.countSkews(c, &counts), s.countRelations(c, &counts))), r.change
 }
 
 // countReasons counts what machines answered, most frequent first, after the reasons that out has.
@@ -373,12 +373,15 @@ func (s *Snapshot) reasonOf(c *class, slot int32, a answer) Reason {
 	if t := s.taintOf(c, slot); a == isTainted && t != nil {
 		return taintReason(t, c.user)
 	}
+	if a == hasNoDevice {
+		return s.deviceReason(c, slot)
+	}
 	if a == hasNoneOf {
 		return noneOf(c.anyOf, slot)
 	}
 	if a == isSkewed {
 		if k := s.skewed(c, slot); k != nil {
-			return k.reason(slot)
+			return k.reason(slot, s.countsOf(c, k.column))
 		}
 	}
 	if a.related() && c.kin != nil {
@@ -394,6 +397,16 @@ func taintReason(t *Taint, user string) Reason {
 		return Reason("have the taint " + t.String() + ", which only tasks of " + strings.Join(t.Users, ", ") + " can tolerate")
 	}
 	return Reason("have the taint " + t.String() + ", which is not tolerated")
+}
+
+// deviceReason says what a class lacks of the devices of a machine, free or not.
+func (s *Snapshot) deviceReason(c *class, slot int32) Reason {
+	return cmp.Or(Reason(lackOf(s.nodes.At(slot).devices, c.needs, c.ask.Devices)), ReasonNoDevice)
+}
+
+// countDevices counts machines by what their devices lack, and takes them from the sum of all.
+func (s *Snapshot) countDevices(c *class, counts *[answers]int) []ReasonCount {
+	return s.countBy(c, counts, hasNoDevice, func(slot int32) (Reason, bool) { return s.deviceReason(c, slot), true })
 }
 
 // countTaints counts machines by the taints that they refuse a class for, and takes them
@@ -433,7 +446,7 @@ func (s *Snapshot) countSkews(c *class, counts *[answers]int) []ReasonCount {
 		if k == nil {
 			return "", false
 		}
-		return k.reason(slot), true
+		return k.reason(slot, s.countsOf(c, k.column)), true
 	})
 }
 

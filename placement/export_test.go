@@ -78,3 +78,18 @@ func (s *Snapshot) Skips() bool { return len(s.peaks) > 0 }
 // LookedAhead returns how many machines were looked at ahead of the turn of an ask, and how
 // many of these again, since they had changed.
 func (s *Snapshot) LookedAhead() (looked, again int) { return s.looked, s.lookedAgain }
+
+// Worth returns what is free on all machines is worth, see Gain.
+func (s *Snapshot) Worth() (sum float32) {
+	for slot := range s.rows.Len() {
+		sum += s.rows.At(slot).worth
+	}
+	return sum
+}
+
+// CompanyOf returns how many of the job of an ask stay where a machine is, and on it.
+func (s *Snapshot) CompanyOf(a Ask, machine string) [2]int32 {
+	slot, _ := s.slots.Get(machine)
+	c := s.companyOf(s.single(&a), slot)
+	return [2]int32{c.inDomain, c.onMachine}
+}

@@ -39,7 +39,7 @@ func (s *Snapshot) Fork() *Snapshot {
 		options: s.options, weights: s.weights,
 		content: content{
 			slots: s.slots.Fork(), nodes: s.nodes.Fork(), rows: s.rows.Fork(), jobIDs: s.jobIDs.Fork(), jobs: s.jobs.Fork(), tasks: s.tasks.Fork(),
-			here: s.here.Fork(), stopping: s.stopping.Fork(), claims: s.claims.Fork(), packages: s.packages.Fork(), gangs: s.gangs.fork(), kinds: deviceKinds{s.kinds.Fork()},
+			here: s.here.Fork(), stopping: s.stopping.Fork(), claims: s.claims.Fork(), packages: s.packages.Fork(), gangs: s.gangs.fork(), kinds: s.kinds.fork(),
 			sharing: s.sharing,
 		},
 		learnt: learnt{
@@ -102,7 +102,7 @@ func (s *Snapshot) flatten() {
 }
 
 func (c *content) tables() []layers.Part {
-	return append(slices.Concat(c.kindred.tables(), c.packages.Parts(), c.gangs.parts()), &c.slots, &c.nodes, &c.rows, &c.jobIDs, &c.jobs, &c.tasks, &c.here, &c.stopping, &c.claims, &c.kinds)
+	return append(slices.Concat(c.kindred.tables(), c.packages.Parts(), c.gangs.parts(), c.kinds.parts()), &c.slots, &c.nodes, &c.rows, &c.jobIDs, &c.jobs, &c.tasks, &c.here, &c.stopping, &c.claims)
 }
 
 // detach gives a copy of a node lists of its own, which are written to in place.

@@ -63,8 +63,10 @@ type job struct {
 	// recent is the class of recentAsk, the job's last in this pass.
 	recent    *class
 	recentAsk *Ask
-	// changes counts the changes of the job's tasks.
+	// changes counts the changes of the job's tasks. The last was that one came to the machine
+	// in the slot came, if that is not -1.
 	changes int
+	came    int32
 	domains *domains
 	// profile is that of relations, the last that were seen.
 	profile   int32
@@ -321,7 +323,9 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 	j := s.jobs.Edit(id)
 	j.held += by
 	j.changes++
+	j.came = slot
 	if by < 0 {
+		j.came = -1
 		s.removals++
 	}
 	if word, bit := maybeBit(slot); by > 0 {
@@ -344,7 +348,9 @@ func (s *Snapshot) countStopping(id, slot int32, stopping bool) {
 		by = -1
 		s.removals++
 	}
-	s.jobs.Edit(id).changes++
+	j := s.jobs.Edit(id)
+	j.changes++
+	j.came = -1
 	key := together(id, slot)
 	layers.Count(&s.stopping, key, -by)
 	for c, counts := range s.tallies(s.jobs.At(id)) {

@@ -91,11 +91,11 @@ func (p *pass) outlookOf(e entry) (outlook, bool) {
 		return outlook{}, false
 	}
 	c := p.classOf(a, e.job)
-	if c.pass == s.passes || c.foresight.pass == s.passes || c.job >= 0 && c.bounds != nil || c.skews != nil {
+	if c.pass == s.passes || c.foresight.pass == s.passes || c.job >= 0 && c.bounds != nil || c.skews != nil || c.nest != nil {
 		return outlook{}, false
 	}
 	o := outlook{
-		class: c, layout: s.layoutFor(s.spreadOf(c.ask)), tight: p.tight || c.refusal.by != nil,
+		class: c, layout: s.layoutFor(c.spread), tight: p.tight || c.refusal.by != nil,
 		lone: c.Score == nil && c.job < 0 && !s.options.NoRelaxed,
 	}
 	if c.job >= 0 && len(o.layout.Column.Values) > 1 {
@@ -221,17 +221,22 @@ func (w *walk) look(at int) (score float32, ahead, room bool) {
 }
 
 // sample appends to the candidates of a class what has room along the ring, from where the
-// last search ended, until enough of it may get a task.
-func (s *Snapshot) sample(c *class, enough int) {
+// last search ended, until enough of it may get a task, in each outer domain. It reports
+// whether it has passed over some that has room.
+func (s *Snapshot) sample(c *class, enough int) (passed bool) {
 	w := s.walk(c)
+	var q *quota
+	if c.Outer != nil {
+		q = c.nest.quotaOf(c.Outer, c.layout, max(c.waiting, 1))
+	}
 	c.lenient = true // see isCandidate
-	for total := len(w.l.Ring); c.examined < total && enough > 0; {
+	for total := len(w.l.Ring); c.examined < total && (enough > 0 || q.short()); {
 		if n := w.skip(c.cursor, total-c.examined); n > 0 {
 			c.cursor = (c.cursor + n) % total
 			continue
 		}
 		slot := w.l.Ring[c.cursor]
-		if _, _, room := w.look(c.cursor); room {
+		if _, _, room := w.look(c.cursor); room && q.take(slot, enough > 0) {
 			c.slots = append(c.slots, w.l.At[slot])
 			if c.ranked == nil || c.ranked.open[c.ranked.column.At[slot]] {
 				enough--
@@ -240,6 +245,7 @@ func (s *Snapshot) sample(c *class, enough int) {
 		c.cursor = (c.cursor + 1) % total
 	}
 	c.lenient = false
+	return q != nil && q.passed
 }
 
 // favoured returns machines of which few others have something that a class wishes for:
@@ -314,7 +320,7 @@ func (b *bestOf) take(slot int32, w float32) {
 // bestForLone finds the best machines for a lone ask as examine does, but caches
 // nothing, since most such asks stay alone.
 func (s *Snapshot) bestForLone(c *class) (first, second int32) {
-	c.layout = s.layoutFor(s.spreadOf(c.ask))
+	c.layout = s.layoutFor(c.spread)
 	w, enough := s.walk(c), s.enough()+1
 	if s.small {
 		enough = len(w.l.Ring)

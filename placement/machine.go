@@ -1,6 +1,8 @@
 package placement
 
 import (
+	"maps"
+
 	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/schema"
 )
@@ -28,6 +30,9 @@ type Machine struct {
 	// Conditions are what is wrong with the machine: it keeps what it holds,
 	// and gets nothing new that they do not let in.
 	Conditions []schema.ConditionKind
+	// Overloaded is true while tasks of the machine wait for its processors, as it was
+	// measured there: what can be elsewhere is placed elsewhere.
+	Overloaded bool
 	// Taints keep tasks away that do not tolerate all of them.
 	Taints []Taint
 	// Devices are countable things of which a task gets some for itself, or
@@ -46,6 +51,13 @@ type Device struct {
 	Kind  string // such as gpu
 	Model string // such as T4; "" if it does not matter
 	Count int
+	// Attributes are facts about each of them, such as memory. Those with the same value of
+	// link or of numa are near each other.
+	Attributes map[string]string
+}
+
+func (d Device) equal(o Device) bool {
+	return d.Kind == o.Kind && d.Model == o.Model && d.Count == o.Count && maps.Equal(d.Attributes, o.Attributes)
 }
 
 // DeviceMilli is one whole device.
@@ -60,6 +72,10 @@ type DeviceAsk struct {
 	// Milli is the share of each device that is asked for, in thousandths; 0 means all of
 	// it. Less than DeviceMilli may be asked of one device only (Count 1).
 	Milli int
+	// Constraints must all hold of the attributes of each device.
+	Constraints []Constraint
+	// Same is an attribute of which all the devices must have the same value; "" for none.
+	Same string
 }
 
 // DeviceUse is what a task holds of one device.

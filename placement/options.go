@@ -111,6 +111,9 @@ type Weights struct {
 	Machine float32
 	// Packages: the share of the task's packages that the machine lacks.
 	Packages float32
+	// Noise: the machine is overloaded, or holds a task of a job in Ask.Apart. It is worse
+	// than any number of tasks of the job itself, and better than a broken wish of 100.
+	Noise float32
 	// Wish: preferences that do not hold, by their weights in percent, those among
 	// Ask.Relations included.
 	Wish float32
@@ -121,6 +124,6 @@ type Weights struct {
 func DefaultWeights() Weights {
 	return Weights{
 		Packing: 0.15, Room: 2, SteadyTight: 10, Stranded: 0.07, Shape: 1, Tight: 0.0002, Open: 0.05, Headroom: 0.02, Mix: 0.02,
-		Machine: 8, Packages: 1, Wish: 16,
+		Machine: 8, Packages: 1, Noise: 8, Wish: 16,
 	}
 }

@@ -151,6 +151,12 @@ func (o *oracle) hasRoom(m placement.Machine, held []placement.Task, a placement
 		}
 	}
 	for _, d := range a.Devices {
+		if d.Same != "" { // so many that are free and have one value
+			if !mostOfOne(m, d, func(i int) bool { return devices[i] == placement.DeviceMilli }) {
+				return false
+			}
+			continue
+		}
 		for range d.Count {
 			milli := d.Milli
 			if milli == 0 {
@@ -158,7 +164,7 @@ func (o *oracle) hasRoom(m placement.Machine, held []placement.Task, a placement
 			}
 			best := -1
 			for i, f := range devices {
-				if f >= milli && (best < 0 || f < devices[best]) {
+				if f >= milli && wanted(m, d, i) && (best < 0 || f < devices[best]) {
 					best = i
 				}
 			}
@@ -225,14 +231,50 @@ func (o *oracle) withinSkew(m placement.Machine, a placement.Ask) bool {
 // has reports whether a machine has all devices of an ask, free or not.
 func has(m placement.Machine, a placement.Ask) bool {
 	return !slices.ContainsFunc(a.Devices, func(d placement.DeviceAsk) bool {
+		if d.Same != "" {
+			return !mostOfOne(m, d, func(int) bool { return true })
+		}
 		n := 0
-		for _, g := range m.Devices {
-			if g.Kind == d.Kind && (d.Models == nil || slices.Contains(d.Models, g.Model)) {
-				n += g.Count
+		for i := range flat(m) {
+			if wanted(m, d, i) {
+				n++
 			}
 		}
 		return n < d.Count
 	})
+}
+
+// flat returns the devices of a machine one by one.
+func flat(m placement.Machine) (all []placement.Device) {
+	for _, g := range m.Devices {
+		for range g.Count {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// wanted reports whether a device of a machine is one that is asked for. Constraints of its
+// memory are lower bounds.
+func wanted(m placement.Machine, d placement.DeviceAsk, i int) bool {
+	g := flat(m)[i]
+	sizes := map[string]int{"": 0, "8Gi": 8, "16Gi": 16}
+	return g.Kind == d.Kind && (d.Models == nil || slices.Contains(d.Models, g.Model)) &&
+		!slices.ContainsFunc(d.Constraints, func(c placement.Constraint) bool { return sizes[g.Attributes["memory"]] < sizes[c.Values[0]] })
+}
+
+// mostOfOne reports whether enough of the devices that are asked for have one value of the
+// attribute that must be the same.
+func mostOfOne(m placement.Machine, d placement.DeviceAsk, of func(i int) bool) bool {
+	count := map[string]int{}
+	for i, g := range flat(m) {
+		if v := g.Attributes[d.Same]; v != "" && wanted(m, d, i) && of(i) {
+			if count[v]++; count[v] >= d.Count {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // welcomes reports whether a machine takes tasks like an ask, whatever it holds.

@@ -501,7 +501,7 @@ func (p *pass) takeBest(c *class, a *Ask, job int32, d *Decision) bool {
 	first, second := s.top(c)
 	// A pool that is used up is filled again, unless it is known of every
 	// machine that there is no room.
-	if first < 0 && (c.refusal.by == nil && !c.all || s.refuse(c) > 0) {
+	if first < 0 && (c.refusal.by == nil && !c.all || s.refuse(c) > 0) || first >= 0 && s.mayBeWanted(c, c.slots[first]) {
 		s.examine(c)
 		first, second = s.top(c)
 	}

@@ -28,7 +28,9 @@ type Planned struct {
 	// InDomain and OnMachine are how many tasks of the ask's job stayed where its
 	// machine is, and on the machine. That there are no more is what the decision
 	// relied on for the spread of the job; for all else, that there is room.
-	InDomain, OnMachine int
+	// Outer is the load of the outer domain of the machine, where the job is spread over
+	// several attributes or by targets.
+	InDomain, OnMachine, Outer int
 }
 
 // Conflict is a step of a plan that does not hold any more.
@@ -62,7 +64,7 @@ func NewPlan(s *Snapshot, asks []Ask, groups map[schema.TaskName]string, seed ui
 		}
 		slot, _ := fork.slots.Get(d.Machine)
 		with := fork.companyOf(fork.single(&step.Ask), slot)
-		step.InDomain, step.OnMachine = int(with.inDomain), int(with.onMachine)
+		step.InDomain, step.OnMachine, step.Outer = int(with.inDomain), int(with.onMachine), int(with.outer)
 		for _, id := range fork.victimsOf(&step.Decision, slot) {
 			if t := fork.tasks.At(id); t.ask != nil { // it has asked again
 				asked[fork.jobs.At(t.job).name.Task(int(t.index))] = Planned{Ask: t.again(fork), From: d.Machine}
@@ -148,7 +150,7 @@ func (x *Planned) holds(s *Snapshot) Reason {
 	if len(victims) > 0 && x.room(s, c, slot, leaving[len(victims):]) == "" {
 		return ReasonNeedless
 	}
-	if with := s.companyOf(c, slot); int(with.inDomain) > x.InDomain || int(with.onMachine) > x.OnMachine {
+	if with := s.companyOf(c, slot); int(with.inDomain) > x.InDomain || int(with.onMachine) > x.OnMachine || int(with.outer) > x.Outer {
 		return ReasonSpread
 	}
 	return ""
@@ -204,6 +206,7 @@ func (x *Planned) room(s *Snapshot, c *class, slot int32, leaving []int32) Reaso
 		if u.Index >= len(after) || int(after[u.Index].Free) < u.Milli {
 			return ReasonDevices
 		}
+		after[u.Index].Free -= int16(u.Milli) // it may use a device for two things
 	}
 	return ""
 }

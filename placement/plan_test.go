@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,6 +90,28 @@ func TestPlansOneAfterTheOther(t *testing.T) {
 			checkGroups(t, done, groups)
 		}
 	})
+}
+
+// A task that asks for two shares gets both of one device. A plan that was made while that was
+// free does not hold when it has room for each of them, and not for both, though another would
+// have room for one.
+func TestTwoSharesOfOneDevice(t *testing.T) {
+	t.Parallel()
+	s := placement.NewSnapshot([]placement.Machine{{Name: "m", Up: true, Devices: []placement.Device{{Kind: "gpu", Count: 2}}}}, nil)
+	var plans []placement.Plan
+	for i, milli := range [][]int{{400}, {500, 300}} {
+		a := placement.Ask{Name: schema.JobName{Cell: "c", User: "u", Job: fmt.Sprint("j", i)}.Task(0)}
+		for _, m := range milli {
+			a.Devices = append(a.Devices, placement.DeviceAsk{Kind: "gpu", Count: 1, Milli: m})
+		}
+		plans = append(plans, placement.NewPlan(s, []placement.Ask{a}, nil, 7))
+	}
+	if _, conflicts := placement.Commit(s, plans[0]); len(conflicts) > 0 {
+		t.Fatal(conflicts)
+	}
+	if done, conflicts := placement.Commit(s, plans[1]); len(done.Steps) > 0 || len(conflicts) != 1 || conflicts[0].Reason != placement.ReasonDevices {
+		t.Errorf("done %v, in conflict %v: want the devices to be in conflict", done.Steps, conflicts)
+	}
 }
 
 // checkGroups looks for groups that a plan has in part.

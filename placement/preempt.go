@@ -33,7 +33,7 @@ type evictionCost struct {
 }
 
 func (a evictionCost) compare(b evictionCost) int {
-	return cmp.Or(cmp.Compare(a.overruns, b.overruns), cmp.Compare(a.company.inDomain, b.company.inDomain),
+	return cmp.Or(cmp.Compare(a.overruns, b.overruns), a.company.compareDomains(b.company),
 		cmp.Compare(a.highest, b.highest), cmp.Compare(a.victims, b.victims), cmp.Compare(a.sum, b.sum),
 		cmp.Compare(a.excess, b.excess), cmp.Compare(a.again, b.again), cmp.Compare(a.company.onMachine, b.company.onMachine))
 }
@@ -138,7 +138,7 @@ func (s *Snapshot) extend(c *class, enough int) {
 		s.reconsider(c)
 		return
 	}
-	l := s.layoutFor(s.spreadOf(c.ask))
+	l := s.layoutFor(c.spread)
 	total := len(l.Ring)
 	if total == 0 {
 		return
@@ -231,11 +231,12 @@ func (s *Snapshot) refresh(c *class, k *candidate) {
 // is in a domain with fewer of its tasks than another eviction is, and whether it
 // cannot be cheaper than that whatever has to go.
 func (k *candidate) against(than *evictionCost, with company) (closer, worse bool) {
-	closer = with.inDomain < than.company.inDomain
+	domains := with.compareDomains(than.company)
+	closer = domains < 0
 	if than.overruns > 1 { // where budgets have to be violated at all, once is the least
 		return true, false
 	}
-	return closer, with.inDomain > than.company.inDomain || !closer && k.level > than.highest
+	return closer, domains > 0 || !closer && k.level > than.highest
 }
 
 // solveCandidate finds what an eviction on a machine of the pool costs.

@@ -37,6 +37,12 @@ func drawCell(t *rapid.T) cell {
 			Ports:      schema.PortRange{First: 1000, Last: 1000 + rapid.IntRange(0, 3).Draw(t, "ports")},
 			Devices:    []placement.Device{{Kind: "gpu", Model: "T4", Count: rapid.IntRange(0, 2).Draw(t, "gpus")}},
 		}
+		for range rapid.IntRange(0, 2).Draw(t, "described gpus") {
+			m.Devices = append(m.Devices, placement.Device{Kind: "gpu", Count: rapid.IntRange(1, 2).Draw(t, "alike"), Attributes: map[string]string{
+				"memory": rapid.SampledFrom([]string{"8Gi", "16Gi"}).Draw(t, "memory"), "link": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "link"),
+			}})
+		}
+		m.Overloaded = rapid.IntRange(0, 4).Draw(t, "overloaded") == 0
 		if rapid.IntRange(0, 3).Draw(t, "trouble") == 0 {
 			kinds := append(schema.ConditionKinds(), "of-a-later-version")
 			m.Conditions = rapid.SliceOfNDistinct(rapid.SampledFrom(kinds), 1, 2, rapid.ID[schema.ConditionKind]).Draw(t, "conditions")
@@ -119,6 +125,9 @@ func drawAsk(t *rapid.T) placement.Ask {
 	if rapid.IntRange(0, 2).Draw(t, "related") == 0 {
 		a.Relations = drawRelations(t)
 	}
+	if rapid.IntRange(0, 4).Draw(t, "noisy") == 0 {
+		a.Apart = []schema.JobName{{Cell: "c", User: "u", Job: rapid.SampledFrom([]string{"i", "j", "gone"}).Draw(t, "apart from")}}
+	}
 	return a
 }
 
@@ -148,14 +157,26 @@ func drawRelations(t *rapid.T) *placement.Relations {
 }
 
 func drawExtra(t *rapid.T, a *placement.Ask) {
-	switch rapid.IntRange(0, 7).Draw(t, "extra") {
+	switch rapid.IntRange(0, 8).Draw(t, "extra") {
 	case 0:
 		a.Ports, a.PortNumbers = []string{"http"}, nil
 		if rapid.Bool().Draw(t, "number") {
 			a.Ports = []string{"http", "sql"}
 			a.PortNumbers = map[string]int{"sql": rapid.SampledFrom([]int{1000, 1001, 80}).Draw(t, "sql")}
 		}
+	case 8:
+		d := placement.DeviceAsk{Kind: "gpu", Count: rapid.IntRange(1, 3).Draw(t, "count")}
+		if rapid.Bool().Draw(t, "of memory") {
+			d.Constraints = []placement.Constraint{{Attribute: "memory", Op: placement.OpAtLeast, Values: []string{rapid.SampledFrom([]string{"8Gi", "16Gi"}).Draw(t, "at least")}}}
+		}
+		if d.Count > 1 && rapid.Bool().Draw(t, "near") {
+			d.Same = "link"
+		}
+		a.Devices = []placement.DeviceAsk{d} // the oracle is exact for one
 	case 1, 2:
+		if a.Devices != nil && (a.Devices[0].Count > 1 || a.Devices[0].Constraints != nil) {
+			break
+		}
 		a.Devices = append(a.Devices, placement.DeviceAsk{Kind: "gpu", Count: 1, Milli: rapid.SampledFrom([]int{0, 300, 500}).Draw(t, "milli")})
 	case 3:
 		a.Constraints = []placement.Constraint{{Attribute: "rack", Op: placement.OpIn, Values: []string{"a"}}}

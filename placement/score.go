@@ -37,6 +37,11 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 			t.Packages = packages
 		}
 	}
+	if s.noisy(c, slot) {
+		if total -= w.Noise; t != nil {
+			t.Noise = -w.Noise
+		}
+	}
 	if len(c.wishes) > 0 {
 		wish := -w.Wish * c.missed(slot)
 		if total += wish; t != nil {
@@ -50,6 +55,20 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 		}
 	}
 	return total
+}
+
+// noisy reports whether tasks wait for processors of a machine, or a job holds some of it beside
+// which those of the class should not be.
+func (s *Snapshot) noisy(c *class, slot int32) bool {
+	if s.rows.At(slot).overloaded {
+		return true
+	}
+	for _, job := range c.apart {
+		if s.staysOnMachine(job, slot) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // fit returns the score of the policies that hybrid is compared with.

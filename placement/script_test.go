@@ -219,9 +219,16 @@ func (s *story) machine(name string, f []string) error {
 			for _, p := range strings.Split(v, ",") {
 				m.BusyPorts = append(m.BusyPorts, number(p))
 			}
-		case "gpu": // gpu=T4:2
-			model, n, _ := strings.Cut(v, ":")
-			m.Devices = append(m.Devices, placement.Device{Kind: "gpu", Model: model, Count: number(n)})
+		case "gpu": // gpu=T4:2, gpu=A100:4:memory=80Gi:link=a
+			parts := strings.Split(v, ":")
+			d := placement.Device{Kind: "gpu", Model: parts[0], Count: number(parts[1]), Attributes: map[string]string{}}
+			for _, p := range parts[2:] {
+				key, value, _ := strings.Cut(p, "=")
+				d.Attributes[key] = value
+			}
+			m.Devices = append(m.Devices, d)
+		case "overloaded":
+			m.Overloaded = true
 		case "taint": // KEY:VALUE:USER,…
 			parts := append(strings.Split(v, ":"), "", "")
 			x := placement.Taint{Key: parts[0], Value: parts[1]}
@@ -315,16 +322,26 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 				a.PortNumbers[name] = number(digits)
 			}
 		}
-	case "gpu": // 2, or 300m, or 1:T4|A10
-		amount, models, some := strings.Cut(v, ":")
+	case "gpu": // 2, or 300m, or 1:T4|A10, or 2::memory~>=~40Gi:same=link
+		amount, rest, _ := strings.Cut(v, ":")
+		parts := strings.Split(rest, ":")
+		models := parts[0]
 		g := placement.DeviceAsk{Kind: "gpu", Count: 1}
 		if milli, ok := strings.CutSuffix(amount, "m"); ok {
 			g.Milli = number(milli)
 		} else {
 			g.Count = number(amount)
 		}
-		if some {
+		if models != "" {
 			g.Models = strings.Split(models, "|")
+		}
+		for _, p := range parts[1:] {
+			if same, ok := strings.CutPrefix(p, "same="); ok {
+				g.Same = same
+				continue
+			}
+			words := strings.SplitN(p, "~", 3)
+			g.Constraints = append(g.Constraints, placement.Constraint{Attribute: words[0], Op: placement.Op(words[1]), Values: words[2:]})
 		}
 		a.Devices = append(a.Devices, g)
 	case "together":
@@ -345,6 +362,11 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		a.Prefer = v
 	case "last":
 		a.Last = v
+	case "noisy": // noisy=u/x,u/y: jobs to be apart from
+		for _, text := range strings.Split(v, ",") {
+			user, job, _ := strings.Cut(text, "/")
+			a.Apart = append(a.Apart, schema.JobName{Cell: "c", User: user, Job: job})
+		}
 	case "avoid":
 		a.Avoid = strings.Split(v, ",")
 	case "on":
@@ -357,6 +379,13 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		a.MaxSkew = append(a.MaxSkew, placement.SkewLimit{Attribute: parts[0], Max: number(parts[1]), MinDomains: number(parts[2])})
 	case "spread":
 		a.Spread = v
+	case "then": // spread=zone then=rack
+		a.Then = v
+	case "targets": // targets=z1:5,z2:3
+		for _, t := range strings.Split(v, ",") {
+			value, n, _ := strings.Cut(t, ":")
+			a.Targets = append(a.Targets, placement.Target{Value: value, Tasks: number(n)})
+		}
 	case "packages":
 		a.Packages = strings.Split(v, ",")
 	case "alloc":

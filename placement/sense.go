@@ -22,6 +22,15 @@ func (s *Snapshot) sense() {
 	}
 }
 
+// IsSteady reports whether the cell is, see Weights: then BestMove can find moves. What is
+// typical of the cell is known after that, also before the first pass.
+func (s *Snapshot) IsSteady() bool {
+	s.merge()
+	s.sense()
+	s.learn(map[mix.Shape]int{}, 0)
+	return s.typical.Steady
+}
+
 // learn finds out again what is typical, once a quarter of all asks is new.
 func (s *Snapshot) learn(asks map[mix.Shape]int, n int) {
 	if !s.typical.IsDue(n) {

@@ -110,3 +110,65 @@ func TestSkewInLargeCell(t *testing.T) {
 		})
 	}
 }
+
+// Each machine is a domain. Tasks come and go, of two shapes, so that what is known of the
+// machines is followed, and made anew; none waits, and no machine comes to have two more of the
+// job than another. Where one is left behind, since it has no room any more, one waits.
+func TestSkewOverMachines(t *testing.T) {
+	t.Parallel()
+	const many = 2000
+	machines := fleet(many)
+	s := placement.NewSnapshot(machines, nil)
+	counts, on := map[string]int{}, map[schema.TaskName]string{}
+	name := schema.JobName{Cell: "c", User: "u", Job: "web"}.Task
+	asks := func(from, to int) []placement.Ask {
+		list := same(to - from)
+		for i := range list {
+			list[i].Name, list[i].Spread = name(from+i), placement.NoSpread
+			list[i].MaxSkew = []placement.SkewLimit{{Attribute: placement.MachineAttribute, Max: 1}}
+			if i%7 == 1 {
+				list[i].Limit.CPUMilli += 10
+			}
+		}
+		return list
+	}
+	place := func(from, to int) {
+		t.Helper()
+		for _, d := range placement.Place(s, asks(from, to), 1) {
+			if d.Machine == "" {
+				t.Fatalf("%v is pending: %v", d.Name, d.Why)
+			}
+			counts[d.Machine]++
+			on[d.Name] = d.Machine
+		}
+		fewest, most := many, 0
+		for _, m := range machines {
+			fewest, most = min(fewest, counts[m.Name]), max(most, counts[m.Name])
+		}
+		if most-fewest > 1 {
+			t.Fatalf("a machine has %d tasks and another %d", most, fewest)
+		}
+	}
+	place(0, 1500)
+	place(1500, many+10)
+	remove := func(i int) {
+		s.RemoveTask(name(i), on[name(i)], 0)
+		counts[on[name(i)]]--
+	}
+	for i := range 300 {
+		remove(300 + i)
+	}
+	place(many+10, many+310)
+	place(many+310, 2*many+300) // two each
+	remove(900)
+	for _, m := range machines { // and the room for it is taken
+		if m.Name == on[name(900)] {
+			s.SetTask(placement.Task{Name: schema.JobName{Cell: "c", User: "u", Job: "db"}.Task(0), Machine: m.Name, Priority: 200, Limit: m.Capacity})
+		}
+	}
+	for _, d := range placement.Place(s, asks(3*many, 3*many+2), 1) { // of both shapes
+		if d.Machine != "" {
+			t.Errorf("%s, which has two, gets a third task while one is left with one", d.Machine)
+		}
+	}
+}

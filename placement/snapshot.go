@@ -121,6 +121,7 @@ type learnt struct {
 	reshapes int
 	layouts  map[string]*layout.Layout
 	peaks    []*layout.Peaks // of some of the layouts, see peaksFor
+	members  map[*layout.Column]*layout.Members
 	typical  mix.Typical
 	classes  map[string]*class
 	rests    map[string]*Ask // see restOf
@@ -142,7 +143,8 @@ type row struct {
 	minPriority int16  // lowest priority that its conditions let in
 	state       uint8
 	idle        bool // next to nothing of it is used
-	_           [2]byte
+	overloaded  bool
+	_           [1]byte
 
 	prodCPU int64             // limits of prod tasks
 	unit    [dims + 1]float32 // direction of what is free, length 1; devices last
@@ -180,7 +182,7 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 		content: content{
 			slots: layers.NewIndex[string, int32](len(machines)), nodes: layers.Table[node]{Detach: (*node).detach},
 			jobIDs: layers.NewIndex[schema.JobName, int32](0), here: layers.NewIndex[uint64, int32](len(tasks)), stopping: layers.NewIndex[uint64, int32](0),
-			claims: layers.NewIndex[uint64, int32](0), packages: packages.NewHeld(), kinds: deviceKinds{layers.NewIndex[string, int16](0)},
+			claims: layers.NewIndex[uint64, int32](0), packages: packages.NewHeld(), kinds: newDeviceKinds(),
 			kindred: newKindred(), gangs: newGangs(),
 		},
 		learnt: learnt{
@@ -195,13 +197,18 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 	slices.SortFunc(sorted, func(a, b Machine) int {
 		return cmp.Or(cmp.Compare(a.Attributes[DefaultSpread], b.Attributes[DefaultSpread]), cmp.Compare(a.Name, b.Name))
 	})
+	s.nodes.Reserve(len(machines))
+	s.tasks.Reserve(len(tasks))
 	for _, m := range sorted {
 		s.SetMachine(m)
 	}
 	for _, allocs := range []bool{true, false} { // a task needs its alloc to be there
-		for _, t := range tasks {
-			if slot, ok := s.slots.Get(t.Machine); ok && t.IsAlloc == allocs {
-				s.hold(s.taskOf(t, slot))
+		for i := range tasks {
+			if tasks[i].IsAlloc != allocs {
+				continue
+			}
+			if slot, ok := s.slots.Get(tasks[i].Machine); ok {
+				s.hold(s.taskOf(tasks[i], slot))
 			}
 		}
 	}
@@ -234,6 +241,7 @@ func (s *Snapshot) forget() {
 	s.epoch++
 	s.peaks, s.remembered = nil, 0
 	clear(s.classes)
+	clear(s.members)
 }
 
 // Len returns the number of machines.
@@ -259,7 +267,7 @@ func (s *Snapshot) SetMachine(m Machine) {
 	}
 	s.count(n, r, -1)
 	n.Machine = m
-	r.state, r.minPriority = stateOf(m), minPriority(m.Conditions)
+	r.state, r.minPriority, r.overloaded = stateOf(m), minPriority(m.Conditions), m.Overloaded
 	n.devices = s.kinds.list(n.devices[:0], n.Devices)
 	r.devices = 0
 	s.count(n, r, 1)
@@ -302,7 +310,7 @@ func stateOf(m Machine) uint8 {
 
 // sameShape reports whether a machine suits the same tasks as before, but for its attributes.
 func sameShape(a, b *Machine) bool {
-	return stateOf(*a) == stateOf(*b) && slices.Equal(a.Conditions, b.Conditions) && slices.Equal(a.Devices, b.Devices) &&
+	return stateOf(*a) == stateOf(*b) && slices.Equal(a.Conditions, b.Conditions) && slices.EqualFunc(a.Devices, b.Devices, Device.equal) &&
 		slices.EqualFunc(a.Taints, b.Taints, func(x, y Taint) bool { return x.Key == y.Key && x.Value == y.Value && slices.Equal(x.Users, y.Users) })
 }
 

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/musterhq/muster/placement/layout"
@@ -10,6 +11,7 @@ import (
 // company is how many tasks of an ask's job stay, that is, are not stopping, where
 // a machine is: the fewer, the better the job is spread.
 type company struct {
+	outer     int32 // the load of the outer domain, see nest
 	inDomain  int32 // of the attribute that the job is spread over
 	onMachine int32
 }
@@ -17,20 +19,24 @@ type company struct {
 // less reports whether a is better: by domains, and among those that are as good
 // by machines.
 func (a company) less(b company) bool {
-	if a.inDomain != b.inDomain {
-		return a.inDomain < b.inDomain
-	}
-	return a.onMachine < b.onMachine
+	return cmp.Or(a.compareDomains(b), cmp.Compare(a.onMachine, b.onMachine)) < 0
+}
+
+func (a company) compareDomains(b company) int {
+	return cmp.Or(cmp.Compare(a.outer, b.outer), cmp.Compare(a.inDomain, b.inDomain))
 }
 
 // companyOf returns what a task of a class would find on a machine. A job that
 // does not mind how it is spread finds the same on all.
 func (s *Snapshot) companyOf(c *class, slot int32) (out company) {
-	if c.job < 0 || s.jobs.At(c.job).held == 0 || s.spreadOf(c.ask) == NoSpread {
+	if c.job < 0 || s.jobs.At(c.job).held == 0 && c.nest == nil || c.spread == NoSpread {
 		return company{}
 	}
-	l := s.layoutFor(s.spreadOf(c.ask))
-	if len(l.Column.Values) > 1 {
+	if c.nest != nil {
+		out.outer = c.nest.load(slot, s.tallyOf(c.job, c.nest.outer).Stay[c.nest.outer.At[slot]])
+	}
+	l := s.layoutFor(c.spread)
+	if len(l.Column.Values) > 1 && !c.nest.isFlat() {
 		out.inDomain = s.tallyOf(c.job, l.Column).Stay[l.Column.At[slot]]
 	}
 	out.onMachine = s.staysOnMachine(c.job, slot)
@@ -60,18 +66,14 @@ func (p *pass) keeps(c *class, a *Ask) (slot int32, ok bool) {
 func (p *pass) companyLater(c *class, slot int32) company {
 	s := p.snapshot
 	out := s.companyOf(c, slot)
-	if s.spreadOf(c.ask) == NoSpread {
+	if c.spread == NoSpread {
 		return out
 	}
-	column := s.layoutFor(s.spreadOf(c.ask)).Column
-	if domain := column.At[slot]; len(column.Values) > 1 {
-		t := s.tallyOf(c.job, column)
-		out.inDomain = t.N[domain]
-		for _, last := range p.returning[c.job] {
-			if column.At[last] == domain {
-				out.inDomain++
-			}
-		}
+	if column := s.layoutFor(c.spread).Column; len(column.Values) > 1 && !c.nest.isFlat() {
+		out.inDomain = p.tasksLater(c, column, slot)
+	}
+	if c.nest != nil {
+		out.outer = c.nest.load(slot, p.tasksLater(c, c.nest.outer, slot))
 	}
 	out.onMachine = s.onMachine(c.job, slot)
 	for _, last := range p.returning[c.job] {
@@ -80,6 +82,25 @@ func (p *pass) companyLater(c *class, slot int32) company {
 		}
 	}
 	return out
+}
+
+// tasksLater returns how many tasks of a class's job there are then where a machine is, by an
+// attribute.
+func (p *pass) tasksLater(c *class, column *layout.Column, slot int32) int32 {
+	domain := column.At[slot]
+	n := p.snapshot.tallyOf(c.job, column).N[domain]
+	for _, last := range p.returning[c.job] {
+		if column.At[last] == domain {
+			n++
+		}
+	}
+	return n
+}
+
+// mayBeWanted reports whether the best candidate is not where tasks are wanted, though some
+// are elsewhere, and not all machines there have been asked.
+func (s *Snapshot) mayBeWanted(c *class, slot int32) bool {
+	return c.Outer != nil && !c.whole() && c.sought != s.passes && c.nest.behind(c.Outer, slot)
 }
 
 // Uneven says where a task would be better for the spread of its job than where it
@@ -92,7 +113,9 @@ type Uneven struct {
 	// FromTasks and ToTasks are how many tasks of the job stay there now: they
 	// differ by two at least.
 	FromTasks, ToTasks int
-	Machine            string // that the task would get
+	// FromWanted and ToWanted are how many tasks are wanted there, -1 if that is not said.
+	FromWanted, ToWanted int
+	Machine              string // that the task would get
 }
 
 // Uneven reports whether a task that a machine holds would get another one, if it
@@ -118,11 +141,18 @@ func (s *Snapshot) Uneven(a Ask, machine string) (Uneven, bool) {
 	}
 	out := Uneven{
 		Attribute: MachineAttribute, From: machine, To: s.nodes.At(to).Name, Machine: s.nodes.At(to).Name,
-		FromTasks: int(was.onMachine) + 1, ToTasks: int(is.onMachine),
+		FromTasks: int(was.onMachine) + 1, ToTasks: int(is.onMachine), FromWanted: -1, ToWanted: -1,
 	}
-	if is.inDomain < was.inDomain {
-		column := c.layout.Column
-		out.Attribute, out.From, out.To = s.spreadOf(&a), column.Values[column.At[from]], column.Values[column.At[to]]
+	switch {
+	case is.outer < was.outer:
+		n := c.nest
+		f, t := n.outer.At[from], n.outer.At[to]
+		stay := s.tallyOf(c.job, n.outer).Stay
+		out.Attribute, out.From, out.To = s.outerOf(&a), n.outer.Values[f], n.outer.Values[t]
+		out.FromTasks, out.ToTasks, out.FromWanted, out.ToWanted = int(stay[f])+1, int(stay[t]), n.wantedIn(f), n.wantedIn(t)
+	case is.inDomain < was.inDomain:
+		column, outer := c.layout.Column, s.outerOf(&a)
+		out.Attribute, out.From, out.To = cmp.Or(a.Then, c.spread), domain(column.Values[column.At[from]], outer), domain(column.Values[column.At[to]], outer)
 		out.FromTasks, out.ToTasks = int(was.inDomain)+1, int(is.inDomain)
 	}
 	return out, true
@@ -154,18 +184,23 @@ func (s *Snapshot) countsOf(c *class, x *layout.Column) []int32 {
 
 // weigh brings up to date which domains may get one task more of a class.
 func (s *Snapshot) weigh(c *class, k *skew) {
-	changes := 0
+	changes, came := 0, int32(-1)
 	if c.job >= 0 {
-		changes = s.jobs.At(c.job).changes
+		j := s.jobs.At(c.job)
+		changes, came = j.changes, j.came
 	}
-	if k.shapes == s.shapes && k.changes == changes {
+	same := k.shapes == s.shapes
+	if same && k.changes == changes {
 		return
 	}
-	if k.shapes != s.shapes {
+	if !same {
 		s.findDomains(c, k)
 	}
+	stay, one := s.countsOf(c, k.column), same && changes == k.changes+1 && came >= 0
 	k.shapes, k.changes = s.shapes, changes
-	k.weigh(s.countsOf(c, k.column))
+	if !one || !k.come(k.column.At[came], stay) {
+		k.weigh(stay)
+	}
 }
 
 // findDomains finds the domains that may get tasks of a class.
@@ -200,7 +235,7 @@ func (s *Snapshot) skewed(c *class, slot int32) *skew {
 func (s *Snapshot) rankSkew(c *class) {
 	c.ranked, c.byDomain = nil, nil
 	for _, k := range c.skews {
-		if k.column == c.layout.Column && c.Tally != nil && c.ranked == nil {
+		if k.column == c.layout.Column && c.nest == nil && c.Tally != nil && c.ranked == nil {
 			s.weigh(c, k)
 			c.ranked, c.byDomain = k, make([]int32, len(k.column.Values))
 		}
@@ -255,33 +290,60 @@ func (s *Snapshot) skewVersion(c *class) (sum int) {
 // reports false when machines have to be examined afresh.
 func (s *Snapshot) followSkew(c *class) bool {
 	for _, k := range c.skews {
-		if s.weigh(c, k); k == c.ranked || slices.Equal(k.open, k.scored) {
+		s.weigh(c, k)
+		turned, ok := k.follow()
+		if k == c.ranked {
 			continue
 		}
-		if len(k.open) != len(k.scored) {
+		if !ok {
 			return false
 		}
-		for v, open := range k.open {
-			if open && !k.scored[v] && !c.whole() { // its machines may be no candidates
+		for _, v := range turned {
+			if k.open[v] && !c.whole() { // its machines may be no candidates
 				return false
 			}
-		}
-		for i, slot := range c.slots {
-			if v := k.column.At[slot]; k.open[v] != k.scored[v] {
-				c.seen[i]-- // whatever it was, it is out of date
-				s.rescore(c, int32(i))
+			for _, slot := range s.machinesOf(k.column).Of(v) {
+				if i := c.candidate(slot); i >= 0 {
+					c.seen[i]-- // whatever it was, it is out of date
+					s.rescore(c, i)
+				}
 			}
 		}
-		copy(k.scored, k.open)
 	}
 	return true
+}
+
+// candidate returns which candidate of a class a machine is; -1 for none.
+func (c *class) candidate(slot int32) int32 {
+	at := c.layout.At
+	if c.whole() {
+		return at[slot]
+	}
+	i, ok := slices.BinarySearchFunc(c.slots, at[slot], func(x, place int32) int { return cmp.Compare(at[x], place) })
+	if !ok {
+		return -1
+	}
+	return int32(i)
+}
+
+// machinesOf returns the machines by their values of an attribute.
+func (s *Snapshot) machinesOf(x *layout.Column) *layout.Members {
+	m := s.members[x]
+	if m == nil {
+		if s.members == nil {
+			s.members = map[*layout.Column]*layout.Members{}
+		}
+		m = x.Members()
+		s.members[x] = m
+	}
+	return m
 }
 
 // scoredSkew notes that all scores of a class were made afresh.
 func (s *Snapshot) scoredSkew(c *class) {
 	for _, k := range c.skews {
 		s.weigh(c, k)
-		k.scored = append(k.scored[:0], k.open...)
+		k.scored, k.turned, k.many = append(k.scored[:0], k.open...), k.turned[:0], false
 	}
 	if c.ranked != nil {
 		for i, slot := range c.slots {

@@ -67,6 +67,9 @@ type Ask struct {
 	Last string
 	// Avoid lists machines on which the task crashed of late: not taken.
 	Avoid []string
+	// Apart lists jobs, sorted, of which one task or more made a task of this job wait for
+	// processors of late, or the other way round: machines that hold tasks of them are worse.
+	Apart []schema.JobName
 	// On is the only machine that will do, or "": for the tasks of system
 	// jobs, see Eligible.
 	On string
@@ -78,6 +81,7 @@ type Ask struct {
 	// Spread is the attribute over whose values the job is spread as evenly
 	// as what is free allows; "" means Options.Spread, NoSpread not at all.
 	Spread string
+	Nesting
 	// Relations say where the task may be and prefers to be by what other tasks are there,
 	// and who may be where it is; nil for nothing. Tasks may share them, best those of
 	// one job: they are not changed any more.
@@ -150,6 +154,24 @@ type Where struct {
 	PerDomain []DomainLimit
 	// MaxSkew bounds by how many of the job's tasks domains may be ahead of others.
 	MaxSkew []SkewLimit
+}
+
+// Nesting is how a job is spread over more than the values of one attribute, or not evenly.
+type Nesting struct {
+	// Then is the attribute over whose values the tasks of each value of Ask.Spread are spread
+	// among each other; "" for none.
+	Then string
+	// Targets are how many of the job's tasks are wanted where machines have a value of
+	// Ask.Spread, as far as there is room: those with the least share of it get the next ones,
+	// and what is in none of them comes last. nil for as many everywhere. Asks may share them:
+	// they are not changed any more.
+	Targets []Target
+}
+
+// Target is how many tasks are wanted on machines that have a value of an attribute.
+type Target struct {
+	Value string
+	Tasks int
 }
 
 // NoSpread as Ask.Spread says that it does not matter how the job is spread.

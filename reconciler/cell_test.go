@@ -39,6 +39,7 @@ type cell struct {
 	rejected  map[string]bool                // jobs of which an event has said so
 	describer status.Describer               // of the master
 	looked    status.Describer               // the same, for whether it has converged
+	shared    *status.Describer              // the same, for both
 	pids      int
 	joinWait  time.Duration
 }
@@ -51,6 +52,7 @@ type agent struct {
 	busy       []int
 	conditions []schema.Condition
 	relief     []string                      // tasks that would relieve it; nil: it is not overloaded
+	suffers    schema.TaskName               // that waits there
 	tasks      map[uint64]*schema.TaskStatus // by generation
 }
 
@@ -67,7 +69,7 @@ func (c *cell) restart() {
 		panic(err)
 	}
 	c.master, c.state, c.observed = m, m.State(), m.Observed()
-	c.describer, c.looked = status.Describer{}, status.Describer{}
+	c.describer, c.looked, c.shared = status.Describer{}, status.Describer{}, status.NewSharedDescriber()
 	c.reported, c.views = map[string][]schema.TaskStatus{}, map[string]schema.View{}
 	c.carryOut() // that it leads
 }
@@ -181,12 +183,17 @@ func (c *cell) status() status.Status { return *c.snapshot().Whole() }
 // snapshot describes the cell with what was found out when it was described before, and
 // holds that against what is found out again.
 func (c *cell) snapshot() *status.Snapshot {
-	s := c.describer.Describe(c.described())
 	fresh := status.Describe(c.described())
-	if !reflect.DeepEqual(&fresh, s.Whole()) {
-		want, _ := json.MarshalIndent(fresh, "", " ")
-		got, _ := json.MarshalIndent(s.Whole(), "", " ")
-		panic("what was described before has changed what is described:\n" + cmp.Diff(string(want), string(got)))
+	if yes, _ := c.shared.Converged(c.described(), schema.JobName{}); yes != fresh.Converged {
+		panic(fmt.Sprintf("converged is %t, and %t of who describes, too", fresh.Converged, yes))
+	}
+	s := c.describer.Describe(c.described())
+	for _, s := range []*status.Snapshot{s, c.shared.Describe(c.described())} {
+		if !reflect.DeepEqual(&fresh, s.Whole()) {
+			want, _ := json.MarshalIndent(fresh, "", " ")
+			got, _ := json.MarshalIndent(s.Whole(), "", " ")
+			panic("what was described before has changed what is described:\n" + cmp.Diff(string(want), string(got)))
+		}
 	}
 	holdPart(s)
 	return s
@@ -310,7 +317,7 @@ func (a *agent) report() schema.Report {
 		r.Tasks = append(r.Tasks, *a.tasks[g])
 		if s := a.tasks[g]; slices.Contains(a.relief, s.Task.Short()) && s.State != schema.Dead {
 			if r.Overload == nil {
-				r.Overload = &schema.Overload{Since: epoch, Message: "its CPUs are 100% busy"}
+				r.Overload = &schema.Overload{Since: epoch, Suffers: a.suffers, Message: "its CPUs are 100% busy"}
 			}
 			r.Overload.Relief = append(r.Overload.Relief, schema.TaskRef{Task: s.Task, Generation: g})
 		}
@@ -319,6 +326,19 @@ func (a *agent) report() schema.Report {
 		r.Overload = nil // one has left: it is looked at again
 	}
 	return r
+}
+
+// overloads has the agent ask for relief, from now on: tasks that would relieve its machine,
+// and perhaps for:TASK, the one that suffers.
+func (a *agent) overloads(args []string) {
+	a.relief, a.suffers = nil, schema.TaskName{}
+	for _, arg := range args {
+		if name, suffers := strings.CutPrefix(arg, "for:"); suffers {
+			a.suffers, _ = schema.ParseTaskName("c/" + name)
+		} else {
+			a.relief = append(a.relief, arg)
+		}
+	}
 }
 
 // find returns what runs of a task, and where.

@@ -45,12 +45,12 @@ type Master struct {
 	joining map[string]struct{}
 
 	source     model.Seen
-	head       string           // newest commit of the repository
-	headAt     time.Time        // when it was seen
-	reported   bool             // it was said that head has converged
-	waits      schema.JobName   // that kept it from having converged when that was last looked at
-	looked     status.Describer // what was found out then, for the next commits, too
-	compileErr error            // what is wrong with the compilation of head
+	head       string            // newest commit of the repository
+	headAt     time.Time         // when it was seen
+	reported   bool              // it was said that head has converged
+	waits      schema.JobName    // that kept it from having converged when that was last looked at
+	looked     *status.Describer // what was found out then, for the next commits, too
+	compileErr error             // what is wrong with the compilation of head
 	// kept is the newest commit that came while the cell was suspended.
 	kept *schema.Compiled
 
@@ -75,6 +75,9 @@ type MasterConfig struct {
 	// Observed is what is known of the machines already, which is the master's from then on;
 	// nil: nothing is.
 	Observed *model.Observed
+	// Describer finds out whether a commit has converged: one that is shared, and that the owner
+	// of the master has describe the cell. nil: one of the master's own.
+	Describer *status.Describer
 	// Parallel is that of control.Input.
 	Parallel func(n int, do func(i int))
 	// Step decides; nil is the package's own. The simulation plants bugs here.
@@ -143,11 +146,14 @@ func NewMasterOf(cfg MasterConfig, state *model.State, now time.Time) *Master {
 		cfg.Step = control.Step
 	}
 	m := &Master{
-		cfg: cfg, state: state, observed: cfg.Observed, head: state.Head.Commit, reported: true,
+		cfg: cfg, state: state, observed: cfg.Observed, looked: cfg.Describer, head: state.Head.Commit, reported: true,
 		epochs: map[string]uint64{}, pushed: map[string]schema.View{}, unsent: map[string]struct{}{}, joining: map[string]struct{}{},
 	}
 	if m.observed == nil {
 		m.observed = model.NewObserved(now)
+	}
+	if m.looked == nil {
+		m.looked = new(status.Describer)
 	}
 	m.observed.LostAfter, m.observed.JoinWait = cmp.Or(cfg.LostAfter, model.DefaultLostAfter), cfg.JoinWait
 	m.addEvents([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})

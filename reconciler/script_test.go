@@ -124,7 +124,7 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		c.happen(t, args[0], args[1])
 		return ""
 	case "overload":
-		c.agent(args[0]).relief = args[1:]
+		c.agent(args[0]).overloads(args[1:])
 		return ""
 	case "busy":
 		port, _ := strconv.Atoi(args[1])
@@ -299,6 +299,7 @@ func (c *cell) turns(t *testing.T, args []string) string {
 func (c *cell) stepped() string {
 	suspended := len(c.state.Suspensions) > 0 // which an event has reported
 	out := c.step()
+	c.hasDecided(&out)
 	for name := range out.Admission.Rejected {
 		if !c.rejected[name.Short()] && !suspended {
 			panic(fmt.Sprintf("job %s is rejected, and no event says so", name.Short()))
@@ -318,6 +319,19 @@ func (c *cell) stepped() string {
 		return fmt.Sprintf("%s\n%s", c.now.Format("-- 15:04:05"), b.String())
 	}
 	return ""
+}
+
+// hasDecided panics when a step has left something to do that the next one would do at once,
+// and does not ask for one.
+func (c *cell) hasDecided(out *control.Output) {
+	in := c.input()
+	if len(out.Writes) == 0 || another(*out, in.Now) {
+		return
+	}
+	in.Memo = nil
+	if next := control.Step(in); len(next.Writes) > 0 && !onlyRebalances(*out, next) {
+		panic(fmt.Sprintf("the next step writes %s, says %s, and this one, which says %s, does not ask for it", keys(next.Writes), lines(next.Events), lines(out.Events)))
+	}
 }
 
 // happen is something that befalls a task.
@@ -537,6 +551,8 @@ func set(o any, fields []string) error {
 			doc = fmt.Sprintf(`{"task": {"resources": {"devices": {"gpu": {"count": 1, "milli": %s}}}}}`, value)
 		case "in":
 			doc = fmt.Sprintf(`{"allocset": %q}`, value)
+		case "class":
+			doc = fmt.Sprintf(`{"appclass": %q}`, value)
 		case "each":
 			doc = fmt.Sprintf(`{"resources": {"cpuMilli": %s}}`, value)
 		case "canary": // tasks:wait:promote

@@ -2,7 +2,9 @@ package schema
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -15,6 +17,33 @@ func Bytes(n int64) string {
 		f /= 1024
 	}
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + " " + units[i]
+}
+
+// ParseAmount returns the amount that a text says: a number without a sign or a point, and
+// perhaps a unit, one of K, M, G, T and P (1000) or Ki, Mi, Gi, Ti and Pi (1024). It reports
+// false for anything else, and for what is above the largest int64.
+func ParseAmount(s string) (n int64, unit, ok bool) {
+	digits, times := s, int64(1)
+	for i, name := range []string{"K", "M", "G", "T", "P"} {
+		thousand := int64(1000)
+		rest, found := strings.CutSuffix(s, name)
+		if !found {
+			rest, found = strings.CutSuffix(s, name+"i")
+			thousand = 1024
+		}
+		if !found {
+			continue
+		}
+		digits, unit = rest, true
+		for range i + 1 {
+			times *= thousand
+		}
+	}
+	u, err := strconv.ParseUint(digits, 10, 63)
+	if err != nil || int64(u) > math.MaxInt64/times {
+		return 0, false, false
+	}
+	return int64(u) * times, unit, true
 }
 
 // Count writes how many things of a kind there are, for people: "1 task", "2 tasks".

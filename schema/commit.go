@@ -91,6 +91,9 @@ type Compiled struct {
 	// VersionKey is the key of the versions of secrets, sealed for the cell's identities: ""
 	// of what no master has taken. See SealedSecret.Version.
 	VersionKey string
+	// Partial is that packages are left out which are still being compiled, as the rule of
+	// their diagnostics says.
+	Partial bool
 	Trailers
 }
 
@@ -208,6 +211,22 @@ type Head struct {
 	// Held are the removals that Commit asks for and that wait for leave; nil
 	// if there are none.
 	Held *Held `json:"held,omitempty"`
+	// Rest is what the first part of Commit has left to the second, where one is to come.
+	Rest Rest `json:"rest,omitzero"`
+}
+
+// Rest is what of a commit remains to be done, or counted, when the packages that take long
+// to compile are applied after the others.
+type Rest struct {
+	// AllowPrune, Promote and PromoteNew are those of Trailers that have had no effect yet.
+	AllowPrune int      `json:"allowPrune,omitempty"`
+	Promote    []string `json:"promote,omitempty"`
+	PromoteNew []string `json:"promoteNew,omitempty"`
+	// Gone are the guards that count, sorted by name, with the tasks that they have let go
+	// and how many there were before.
+	Gone []Guard `json:"gone,omitempty"`
+	// Stale are the reasons that the directories of Head.Stale had before Commit.
+	Stale map[string][]Diagnostic `json:"stale,omitempty"`
 }
 
 // Whose says who made the commit and what for: `by Ann: "web: more memory"`; "" if

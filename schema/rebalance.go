@@ -3,7 +3,7 @@ package schema
 import "time"
 
 // RebalancePolicy bounds the moves of running tasks by which a cell is made better: for the
-// spread of their jobs, and to make room for tasks that wait.
+// spread of their jobs, and to make room for tasks that wait or may come.
 type RebalancePolicy struct {
 	// MovesPerHour is how many tasks may be moved within an hour: 0, for none, to MaxTasks.
 	MovesPerHour int `json:"movesPerHour"`

@@ -38,6 +38,21 @@ type JobRecord struct {
 	// choice while they served, by the minute of the master's clock and oldest
 	// first: at most 62.
 	Disrupted []Disrupted `json:"disrupted,omitempty"`
+	// Apart are the jobs beside which a task of this one waited for processors, or made one
+	// wait, of late; at most MaxApart.
+	Apart []Apart `json:"apart,omitempty"`
+}
+
+// MaxApart is how many other jobs a job is kept apart from.
+const MaxApart = 8
+
+// Apart is that two jobs are better on different machines, as the record of one of them has it.
+type Apart struct {
+	Job     JobName   `json:"job"`     // the other one
+	Suffers bool      `json:"suffers"` // the job itself does, not the other
+	Machine string    `json:"machine"` // on which that was measured
+	Message string    `json:"message"` // of the machine's Overload
+	Until   time.Time `json:"until"`
 }
 
 // With returns the data of a job with another number of tasks, itself if count is nil or
@@ -64,7 +79,8 @@ type Disrupted struct {
 // MovesRecord is what the store keeps of the moves of a cell, so that a new master does not
 // forget what its predecessor has spent.
 type MovesRecord struct {
-	// Moves are those of the last hour, oldest first, by the minute; older ones may be left.
+	// Moves are those of the last day, oldest first: those of the last hour by the minute,
+	// others by the hour. Older ones may be left.
 	Moves []Disrupted `json:"moves,omitempty"`
 }
 

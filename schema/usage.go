@@ -79,6 +79,8 @@ type Usage struct {
 type Overload struct {
 	Since   time.Time `json:"since"` // by the machine's own clock
 	Message string    `json:"message"`
+	// Suffers is the prod task that waits most; the zero name from an agent that does not say.
+	Suffers TaskName `json:"suffers,omitzero"`
 	// Relief are non-prod tasks that would relieve the machine if they ran
 	// elsewhere, the first before the others.
 	Relief []TaskRef `json:"relief,omitempty"`

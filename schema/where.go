@@ -1,7 +1,9 @@
 package schema
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,6 +74,12 @@ type Spread struct {
 	// By is the attribute over whose values the tasks are spread as evenly as
 	// what is free allows; NoSpread for not at all.
 	By string `json:"by"`
+	// Targets are the percent of the tasks that are wanted, by value of By, with a sum of 100;
+	// nil for as many in each.
+	Targets map[string]int `json:"targets,omitempty"`
+	// Then is the attribute over whose values the tasks of each value of By are spread among
+	// each other; "" for none.
+	Then string `json:"then,omitempty"`
 	// Max is the most tasks of the job, by attribute, on machines that have
 	// the same value of it. The attribute "machine" is the machine's name.
 	Max map[string]int `json:"max,omitempty"`
@@ -84,6 +92,37 @@ type Spread struct {
 	// Repair moves running tasks, within the disruption budget, where the job has
 	// come to be spread worse than it could be; nil is true.
 	Repair *bool `json:"repair,omitempty"`
+}
+
+// Share is how many tasks are wanted where machines have a value.
+type Share struct {
+	Value string
+	Tasks int
+}
+
+// Shares returns how many of so many tasks Targets want of each value, sorted by value: their
+// percent rounded up or down, with the largest remainders up, so that the sum is all. It is nil
+// without Targets.
+func (s *Spread) Shares(tasks int) []Share {
+	if s == nil || len(s.Targets) == 0 {
+		return nil
+	}
+	var out []Share
+	left := tasks
+	for _, value := range slices.Sorted(maps.Keys(s.Targets)) {
+		n := tasks * s.Targets[value] / 100
+		out = append(out, Share{value, n})
+		left -= n
+	}
+	order := make([]*Share, 0, len(out))
+	for i := range out {
+		order = append(order, &out[i])
+	}
+	slices.SortStableFunc(order, func(a, b *Share) int { return cmp.Compare(tasks*s.Targets[b.Value]%100, tasks*s.Targets[a.Value]%100) })
+	for _, x := range order[:min(max(left, 0), len(order))] {
+		x.Tasks++
+	}
+	return out
 }
 
 // AttributeMachine is the name of a machine, which every one has.
@@ -109,13 +148,39 @@ type DeviceAsk struct {
 	// less than all of it may be asked of one device only.
 	Milli  int      `json:"milli"`
 	Models []string `json:"models,omitempty"` // any of these; none means any
+	// Constraints must all hold of the attributes of each device.
+	Constraints []Constraint `json:"constraints,omitempty"`
+	// Same is an attribute of which all the devices must have the same value; "" for none.
+	Same string `json:"same,omitempty"`
 }
+
+// DeviceLink and DeviceNUMA are attributes of devices. Those of a machine with the same value
+// of the first are joined by links of their own, those with the same of the second belong to
+// one part of the machine. Several devices of a task are near each other as far as it is
+// possible.
+const (
+	DeviceLink = "link"
+	DeviceNUMA = "numa"
+)
+
+// DeviceMemory is the attribute of devices that says how much memory each has, as an amount.
+const DeviceMemory = "memory"
 
 // DeviceGroup is a number of equal devices of a machine.
 type DeviceGroup struct {
 	Kind  string `json:"kind"`            // such as gpu; a name
 	Model string `json:"model,omitempty"` // such as T4
 	Count int    `json:"count"`           // 1 to MaxDevices
+	// Attributes are facts about each of them, at most MaxDeviceAttributes.
+	Attributes map[string]string `json:"attributes,omitempty"`
+}
+
+// MaxDeviceAttributes is how many attributes a device may have.
+const MaxDeviceAttributes = 16
+
+// Equal reports whether two groups are of the same devices.
+func (d DeviceGroup) Equal(o DeviceGroup) bool {
+	return d.Kind == o.Kind && d.Model == o.Model && d.Count == o.Count && maps.Equal(d.Attributes, o.Attributes)
 }
 
 // MaxDeviceGroups is how many groups of devices a machine may have.
@@ -135,11 +200,33 @@ func CheckDevices(devices []DeviceGroup) error {
 		if len(d.Model) > MaxLabelValue {
 			return fmt.Errorf("model of a %s has %d bytes: want at most %d", d.Kind, len(d.Model), MaxLabelValue)
 		}
+		if err := d.checkAttributes(); err != nil {
+			return err
+		}
 		if d.Count < 1 || d.Count > MaxDevices {
 			return fmt.Errorf("%d devices of kind %s: want 1 to %d", d.Count, d.Kind, MaxDevices)
 		}
 		if count[d.Kind] += d.Count; count[d.Kind] > MaxDevices {
 			return fmt.Errorf("%d devices of kind %s: want at most %d", count[d.Kind], d.Kind, MaxDevices)
+		}
+	}
+	return nil
+}
+
+func (d DeviceGroup) checkAttributes() error {
+	if len(d.Attributes) > MaxDeviceAttributes {
+		return fmt.Errorf("a %s has %d attributes: want at most %d", d.Kind, len(d.Attributes), MaxDeviceAttributes)
+	}
+	for _, key := range slices.Sorted(maps.Keys(d.Attributes)) {
+		value := d.Attributes[key]
+		if err := CheckLabel(key, value); err != nil {
+			return fmt.Errorf("attribute of a %s: %w", d.Kind, err)
+		}
+		if value == "" {
+			return fmt.Errorf("the attribute %s of a %s has no value", key, d.Kind)
+		}
+		if _, _, ok := ParseAmount(value); key == DeviceMemory && !ok {
+			return fmt.Errorf("memory %q of a %s: want bytes, such as 80Gi", value, d.Kind)
 		}
 	}
 	return nil

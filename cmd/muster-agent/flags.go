@@ -39,6 +39,7 @@ type flags struct {
 	dns                          dnsFlags
 	cni                          cniFlags
 	noExec                       bool
+	onlyCheck                    bool
 	logLevel                     string
 	level                        slog.Level
 	tokenFile                    string
@@ -64,7 +65,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.Var(&f.reserve.disk, "reserve-disk-bytes", "disk space reserved for the system and the agent (default 5%, at most 10 GiB)")
 	set.Var(&f.labels, "label", "label of this machine, for constraints, preferences and spread of jobs; may be repeated")
 	set.StringVar(&f.labelsFile, "labels-file", "", "file with further labels, one per line")
-	set.Var(&f.devices, "device", "devices of this machine that tasks may ask for, such as gpu=2 or gpu:T4=2; may be repeated")
+	set.Var(&f.devices, "device", "devices of this machine that tasks may ask for, such as gpu=2, gpu:T4=2 or gpu:A100=4,memory=80Gi,numa=0,link=a; may be repeated")
 	set.StringVar(&f.devicesFile, "devices-file", "", "file with further devices, one group per line")
 	set.Var(&f.deviceNodes, "device-node", "device file for tasks with devices of a kind, such as kvm=/dev/kvm, or gpu=/dev/nvidia* with * for the index (default the GPUs that are found); may be repeated")
 	f.usage.register(set)
@@ -84,6 +85,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	f.cni.register(set)
 	set.BoolVar(&f.noExec, "no-exec", false, "disable muster exec on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	set.BoolVar(&f.onlyCheck, "check", false, "check the other flags, and exit")
 }
 
 // check errs with a usageError for what cannot be.

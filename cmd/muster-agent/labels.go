@@ -62,17 +62,32 @@ type devices []schema.DeviceGroup
 func (*devices) String() string { return "" }
 
 // Type returns what stands for the value in the help.
-func (*devices) Type() string { return "KIND[:MODEL]=COUNT" }
+func (*devices) Type() string { return "KIND[:MODEL]=COUNT[,KEY=VALUE]" }
 
-// Set parses KIND[:MODEL]=COUNT.
+// Set parses KIND[:MODEL]=COUNT[,KEY=VALUE]....
 func (d *devices) Set(s string) error {
-	what, number, ok := strings.Cut(s, "=")
-	count, err := strconv.Atoi(number)
+	what, rest, ok := strings.Cut(s, "=")
+	parts := strings.Split(rest, ",")
+	count, err := strconv.Atoi(parts[0])
 	if !ok || err != nil {
-		return fmt.Errorf("%q: want KIND=COUNT or KIND:MODEL=COUNT, such as gpu:T4=2", s)
+		return fmt.Errorf("%q: want KIND=COUNT or KIND:MODEL=COUNT, such as gpu:T4=2, or with attributes gpu:A100=4,memory=80Gi,numa=0", s)
 	}
 	g := schema.DeviceGroup{Count: count}
 	g.Kind, g.Model, _ = strings.Cut(what, ":")
+	for _, p := range parts[1:] {
+		key, value, ok := strings.Cut(p, "=")
+		switch _, again := g.Attributes[key]; {
+		case !ok:
+			return fmt.Errorf("%q: attribute %q: want KEY=VALUE, such as memory=80Gi", s, p)
+		case again:
+			return fmt.Errorf("%q: attribute %s is given twice", s, key)
+		case key == "model":
+			return fmt.Errorf("%q: the model stands before the count: %s:%s=%d", s, g.Kind, value, count)
+		case g.Attributes == nil:
+			g.Attributes = map[string]string{}
+		}
+		g.Attributes[key] = value
+	}
 	next := append(slices.Clone(*d), g)
 	if err := schema.CheckDevices(next); err != nil {
 		return err

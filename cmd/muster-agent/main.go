@@ -93,7 +93,7 @@ ends the agent at once.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
+			if err := f.check(); err != nil || f.onlyCheck {
 				return err
 			}
 			return serve(cmd.Context(), f, cmd.ErrOrStderr())

@@ -157,7 +157,7 @@ func TestTypedDevices(t *testing.T) {
 	f := &flags{name: "m1", devices: devices{{Kind: "gpu", Model: "mine", Count: 1}}}
 	info, err := f.machine(found)
 	want := []schema.DeviceGroup{{Kind: "fpga", Count: 1}, {Kind: "gpu", Model: "mine", Count: 1}}
-	if err != nil || !slices.Equal(info.Devices, want) || found.Devices[0].Model != "T4" {
+	if err != nil || !slices.EqualFunc(info.Devices, want, schema.DeviceGroup.Equal) || found.Devices[0].Model != "T4" {
 		t.Errorf("devices %v, %v, want %v", info.Devices, err, want)
 	}
 }

@@ -62,7 +62,7 @@ whose tasks are not processes. See muster hollow.`,
 	c.Flags().StringVar(&ports, "ports", "", "range of ports for tasks, FIRST-LAST (default: the agent's)")
 	c.Flags().StringVar(&name, "name", "", "name of this machine in the cell (default: the host's)")
 	c.Flags().StringArrayVar(&labels, "label", nil, "label of this machine, KEY=VALUE; may be repeated")
-	c.Flags().StringArrayVar(&devices, "device", nil, "devices of this machine, KIND[:MODEL]=COUNT; may be repeated")
+	c.Flags().StringArrayVar(&devices, "device", nil, "devices of this machine, KIND[:MODEL]=COUNT[,KEY=VALUE]; may be repeated")
 	c.Flags().StringArrayVar(&nodes, "device-node", nil, "device file of this machine for tasks with devices of a kind, KIND=PATH; may be repeated")
 	c.Flags().StringArrayVar(&writable, "writable", nil, "directory of this machine that tasks may write to, subject to file permissions; all others are read-only for them; may be repeated")
 	c.Flags().StringArrayVar(&volumes, "volume", nil, "directory of this machine that jobs may ask for by a name, NAME=PATH or NAME=PATH:ro; may be repeated")

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -92,6 +94,9 @@ docs/evaluation.md has the results, beside those of the paper.`,
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: experimentNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkChart(f.svg); err != nil {
+				return err
+			}
 			r, err := f.run(cmd, args[0])
 			if err != nil {
 				return err
@@ -163,6 +168,21 @@ func processorTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// checkChart errs if no drawing can be written to a file, which is found out before what is drawn;
+// "" is none.
+func checkChart(file string) error {
+	if file == "" {
+		return nil
+	}
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return invalid("name a file in it", "--svg %s: it is a directory", file)
+	}
+	if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
+		return invalid("create the directory first, or name a file in another one", "--svg %s: %s is no directory", file, filepath.Dir(file))
+	}
+	return nil
 }
 
 // writeChart writes a drawing to a file.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/nodeagent/hollow"
+	"github.com/musterhq/muster/schema"
 )
 
 const hollowHelp = `Run hollow machines: agents that use the real protocol with the master, and simulate
@@ -101,6 +102,11 @@ func (f *hollowFlags) config(std stdio) (hollow.Config, error) {
 	}
 	if f.cell == "" || f.master == "" {
 		return cfg, invalid("such as --cell local --master unix:/var/lib/muster/link/agent.sock", "muster hollow needs --cell and --master")
+	}
+	for _, name := range []struct{ flag, value string }{{"cell", f.cell}, {"name-prefix", f.prefix}} {
+		if err := schema.CheckName(name.value); err != nil && name.value != "" {
+			return cfg, invalid("such as --"+name.flag+" local", "--%s: %w", name.flag, err)
+		}
 	}
 	for master := range strings.SplitSeq(f.master, ",") {
 		path, ok := strings.CutPrefix(master, "unix:")

@@ -156,16 +156,16 @@ func (f *replayFlags) replay(ctx context.Context, args []string) (*replayed, err
 	if err != nil {
 		return nil, err
 	}
+	repo, err := git.Open(ctx, git.Config{URL: f.repo, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, &failure{code: exitInvalid, err: err}
+	}
 	if revs.head == "" {
-		return nil, invalid("such as main~5..main; muster plan takes the work tree", "%q: want a range of commits", args[0])
+		return nil, neither(ctx, repo, args[0])
 	}
 	saved, err := f.onCell(ctx)
 	if err != nil {
 		return nil, err
-	}
-	repo, err := git.Open(ctx, git.Config{URL: f.repo, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return nil, &failure{code: exitInvalid, err: err}
 	}
 	out := &replayed{Version: plan.Version, Commits: []replayedCommit{}, Notes: []string{}}
 	if out.Base, out.Head, err = revs.resolve(ctx, repo); err != nil {
@@ -193,6 +193,18 @@ func (f *replayFlags) replay(ctx context.Context, args []string) (*replayed, err
 		}
 	}
 	return out, f.unknown(r.known, r.cell)
+}
+
+// neither says of an operand why it is no range of commits, and no event log.
+func neither(ctx context.Context, repo *git.Repo, operand string) error {
+	if _, err := repo.Resolve(ctx, operand); err == nil {
+		return invalid("such as main~5..main; muster plan takes the work tree", "%q: want a range of commits", operand)
+	}
+	what := "there is no such file"
+	if _, err := os.Stat(operand); err == nil {
+		what = "this is no file with an event log"
+	}
+	return invalid("such as main~5..main, or a file that `muster events --limit 0 -o json` has printed", "%q: %s, and no such commit: want a range of commits, or an event log", operand, what)
 }
 
 // held notes which conditions hold in the beginning.

@@ -29,6 +29,9 @@ tasks that they run. No generation or epoch is used twice.`,
 			if len(args) != 1 || dataDir == "" {
 				return invalid("usage: "+cmd.UseLine(), "muster master restore needs a snapshot and --data-dir")
 			}
+			if err := schema.CheckName(cell); err != nil && cell != "" {
+				return invalid("leave it out for any cell", "--cell: %w", err)
+			}
 			log, err := f.logger(std)
 			if err != nil {
 				return err

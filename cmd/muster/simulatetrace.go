@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -70,6 +71,9 @@ program, which must have this command, is run. All are in one table.`,
   muster simulate trace --nodes nodes.csv --tasks tasks.csv --with ./muster-0.9`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
 			out, err := f.run(cmd)
 			if err != nil {
 				return err
@@ -95,6 +99,16 @@ program, which must have this command, is run. All are in one table.`,
 	c.Flags().StringVar(&f.svg, "svg", "", "write a plot to this `file`, too")
 	f.out = addOutput(c, "text", "json")
 	return c
+}
+
+// check errs for what would be missed when the load has been played.
+func (f *traceFlags) check() error {
+	if f.with != "" {
+		if _, err := exec.LookPath(f.with); err != nil {
+			return invalid("name a program muster, such as ./muster-0.9", "--with %s: %w", f.with, errors.Unwrap(err))
+		}
+	}
+	return checkChart(f.svg)
 }
 
 func (f *traceFlags) run(c *cobra.Command) (*played, error) {

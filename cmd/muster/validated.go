@@ -85,7 +85,7 @@ func foundAt(c *compiledRepo, when time.Time) *validated {
 				switch {
 				case t.IsZero():
 				case t.Before(when):
-					f.After = latest(f.After, t)
+					f.After = slices.MaxFunc([]time.Time{f.After, t}, time.Time.Compare)
 				case f.Before.IsZero() || t.Before(f.Before):
 					f.Before = t
 				}
@@ -96,13 +96,6 @@ func foundAt(c *compiledRepo, when time.Time) *validated {
 		return nil
 	}
 	return f
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // key identifies what a check of a tree depends on, but for the time and this program.

@@ -134,11 +134,15 @@ func (f *machinesFlags) add(c *cobra.Command) {
 
 // simulate does something to the machines that are meant, and prints what comes of it.
 func (f *machinesFlags) simulate(ctx context.Context, std stdio, args []string, do func(c *plan.Cell, names []string) error) error {
+	meant, err := f.meant(args)
+	if err != nil {
+		return err
+	}
 	c, saved, err := f.cell(ctx)
 	if err != nil {
 		return err
 	}
-	names, err := f.names(c, args)
+	names, err := meant.names(c)
 	if err != nil {
 		return err
 	}
@@ -152,21 +156,37 @@ func (f *machinesFlags) simulate(ctx context.Context, std stdio, args []string, 
 	return f.run(std, c, saved, mark)
 }
 
-// names returns the machines of a cell that are meant.
-func (f *machinesFlags) names(c *plan.Cell, args []string) ([]string, error) {
-	names := map[string]bool{}
+// meantMachines are machines by their names, or by a selector.
+type meantMachines struct {
+	named    []string
+	selector *schema.Selector // nil if none is given
+}
+
+// meant errs for what can mean no machine of any cell.
+func (f *machinesFlags) meant(args []string) (*meantMachines, error) {
 	for _, name := range args {
 		if err := schema.CheckName(name); err != nil {
 			return nil, invalid("muster status --machines lists the machines", "machine: %w", err)
 		}
-		names[name] = true
 	}
-	s := c.Status()
+	out := &meantMachines{named: args}
 	if f.selector != "" {
 		selector, err := schema.ParseSelector(f.selector)
 		if err != nil {
-			return nil, invalid("such as -l rack=r3", "%w", err)
+			return nil, invalid("such as -l rack=r3", "--selector: %w", err)
 		}
+		out.selector = &selector
+	}
+	return out, nil
+}
+
+// names returns the machines of a cell that are meant.
+func (f *meantMachines) names(c *plan.Cell) ([]string, error) {
+	names := map[string]bool{}
+	for _, name := range f.named {
+		names[name] = true
+	}
+	if s := c.Status(); f.selector != nil {
 		for i := range s.Machines {
 			m := &s.Machines[i]
 			attributes := maps.Clone(m.Attributes)
@@ -174,7 +194,7 @@ func (f *machinesFlags) names(c *plan.Cell, args []string) ([]string, error) {
 				attributes = map[string]string{}
 			}
 			attributes["machine"] = m.Name
-			names[m.Name] = names[m.Name] || selector.Matches(attributes)
+			names[m.Name] = names[m.Name] || f.selector.Matches(attributes)
 		}
 		maps.DeleteFunc(names, func(_ string, picked bool) bool { return !picked })
 	}

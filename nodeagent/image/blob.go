@@ -145,7 +145,7 @@ func (b *blob) receive(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	if !b.peer {
 		b.client.traffic.Add(int64(n))
-		b.search.progress(n)
+		b.search.progress(b.sum, n)
 	}
 	b.offset += int64(n)
 	b.came += int64(n)

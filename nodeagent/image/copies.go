@@ -134,6 +134,13 @@ func (w *copying) end(whole bool, now time.Time) {
 	}
 }
 
+// has reports whether a copy is here.
+func (c *copies) has(sum digest.Digest) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kept[sum] != nil
+}
+
 // add keeps a small blob.
 func (c *copies) add(sum digest.Digest, b []byte, now time.Time) {
 	if w := c.begin(sum); w != nil {

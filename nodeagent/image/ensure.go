@@ -204,6 +204,7 @@ func (s *Store) search(content digest.Digest) *search {
 // of another machine, or what a host has.
 func (s *Store) small(ctx context.Context, from repository, path string, sum digest.Digest, limit int64) ([]byte, error) {
 	if b, ok := s.copies.read(sum, limit); ok {
+		from.search.end(sum, true)
 		return b, nil
 	}
 	b, err := from.search.small(ctx, sum, limit)
@@ -213,6 +214,7 @@ func (s *Store) small(ctx context.Context, from repository, path string, sum dig
 	if err == nil {
 		s.copies.add(sum, b, s.cfg.Now())
 	}
+	from.search.end(sum, err == nil && s.copies.has(sum))
 	return b, err
 }
 
@@ -294,6 +296,7 @@ type layerPull struct {
 func (s *Store) layer(ctx context.Context, p layerPull) (string, error) {
 	for {
 		if name, ok := s.pin(p.layer); ok {
+			p.from.search.end(p.layer.sum, s.copies.has(p.layer.sum)) // others may lack it
 			return name, nil
 		}
 		select {

@@ -157,7 +157,10 @@ func (s *Store) stream(ctx context.Context, from repository, l layerOf, u *unpac
 	defer cancel()
 	net := &blob{repository: from, sum: l.sum, size: l.size, limit: s.cfg.MaxImageBytes}
 	whole, kept := false, s.copies.begin(l.sum)
-	defer func() { kept.end(whole, s.cfg.Now()) }()
+	defer func() {
+		kept.end(whole, s.cfg.Now())
+		from.search.end(l.sum, whole && s.copies.has(l.sum))
+	}()
 	var own *os.File
 	if u.follows { // it was here a moment ago
 		if own, _, _ = s.copies.find(l.sum, s.cfg.Now()); own != nil {

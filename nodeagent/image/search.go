@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,9 +53,13 @@ const (
 	stalledFor  = 30 * time.Second // nothing has come, and nothing comes to those who are to give it
 	patience    = 15 * time.Minute // likewise, whatever they say of what comes to them
 	longest     = time.Hour        // likewise, whatever the master says
+	lastWord    = time.Second      // for a master to receive that all has come
 	slowBytes   = 1 << 20
 	slowTime    = 10 * time.Second // or Config.Stall, if that is less
 	mostLiars   = 3
+	firstFault  = 5 * time.Second // how long a machine is not asked that was slow or out of reach
+	moreFaults  = 4               // times as long after each further time
+	longestOut  = 5 * time.Minute
 	firstPause  = 50 * time.Millisecond
 	longestRest = time.Second
 )
@@ -62,30 +69,49 @@ const (
 type search struct {
 	peers   Peers
 	content digest.Digest
+	pull    uint64 // random
 	now     func() time.Time
 	slow    time.Duration // as slowTime, at most
 	traffic *atomic.Int64
 
 	asking sync.Mutex // held while the master is asked
 
-	mu      sync.Mutex // guards what follows
-	answer  schema.SourceAnswer
-	asked   time.Time       // when that came, or did not; zero: never
-	led     time.Time       // when a master last answered
-	stalls  bool            // the last question said that nothing comes
-	changed bool            // there is something new to say to the master
-	without map[string]bool // machines that do not give it
-	gave    map[digest.Digest][]string
-	liars   int
-	alone   bool             // only the registry is asked from now on
-	came    map[string]int64 // what machines said last of blobs that they cannot give yet
-	moved   time.Time        // when something last came, here or there
-	fed     time.Time        // when something last came here
+	mu       sync.Mutex // guards what follows
+	answer   schema.SourceAnswer
+	asked    time.Time // when that came, or did not; zero: never
+	led      time.Time // when a master last answered
+	stalls   bool      // the last question said that nothing comes
+	changed  bool      // there is something new to say to the master
+	turn     uint64    // of the last question
+	fetches  map[digest.Digest]*fetch
+	have     []digest.Digest   // which no master has answered yet
+	without  map[string]*fault // machines that do not give it
+	gave     map[digest.Digest][]string
+	liars    int
+	received int64            // bytes, from machines
+	alone    bool             // only the registry is asked from now on
+	came     map[string]int64 // what machines said last of blobs that they cannot give yet
+	moved    time.Time        // when something last came, here or there
+	fed      time.Time        // when something last came here
+}
+
+// fetch is a blob that no other machine has given so far.
+type fetch struct {
+	begun bool // the registry is asked
+	bytes int64
+}
+
+// fault is what is wrong with a machine.
+type fault struct {
+	times int
+	until time.Time // it is not asked
+	liar  bool      // never again
 }
 
 // begin makes what it needs, and starts its times.
 func (s *search) begin() *search {
-	s.without, s.gave, s.came = map[string]bool{}, map[digest.Digest][]string{}, map[string]int64{}
+	s.without, s.gave, s.came = map[string]*fault{}, map[digest.Digest][]string{}, map[string]int64{}
+	s.fetches, s.pull = map[digest.Digest]*fetch{}, rand.Uint64()|1
 	s.slow = min(s.slow, slowTime)
 	s.moved = s.now()
 	s.fed, s.led = s.moved, s.moved
@@ -111,12 +137,54 @@ func (s *search) keep(ctx context.Context) (stop func(err error)) {
 	}()
 	return func(err error) {
 		cancel()
-		if <-done; err == nil {
-			return
+		<-done
+		patience := lastWord
+		if err != nil {
+			patience = askSources
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askSources)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
-		_, _ = s.peers.Sources(ctx, schema.SourceQuestion{Content: schema.Digest(s.content), Ended: true}) // else it finds out
+		s.mu.Lock()
+		q := s.question()
+		s.mu.Unlock()
+		q.Ended, q.Whole, q.Fetches = err != nil, err == nil, nil
+		_, _ = s.peers.Sources(ctx, q) // else it finds out
+	}
+}
+
+// want notes that a blob has to come: the master is to say whether from the registry.
+func (s *search) want(sum digest.Digest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fetches[sum] == nil {
+		s.fetches[sum], s.changed = &fetch{}, true
+		s.answer.Fetch = slices.DeleteFunc(slices.Clone(s.answer.Fetch), func(d schema.Digest) bool { return d == schema.Digest(sum) })
+	}
+}
+
+// begins reports whether a blob that is wanted may be fetched from the registry, and notes that it is.
+func (s *search) begins(sum digest.Digest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.fetches[sum]
+	may := s.answer.Registry
+	if s.answer.ByBlob {
+		may = f.begun || slices.Contains(s.answer.Fetch, schema.Digest(sum))
+	}
+	f.begun = may || s.overdue() // whatever the master says
+	return f.begun
+}
+
+// end notes that a blob is not wanted any more; here says that it is here, and that others can have it. s may be nil.
+func (s *search) end(sum digest.Digest, here bool) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.fetches, sum)
+	if here && len(s.have) < schema.MaxFetches && !slices.Contains(s.have, sum) {
+		s.have = append(s.have, sum)
 	}
 }
 
@@ -126,6 +194,16 @@ func (s *search) open(ctx context.Context, sum digest.Digest, offset, size int64
 	if s == nil {
 		return nil, nil
 	}
+	s.want(sum)
+	body, err := s.find(ctx, PeerBlob{Sum: schema.Digest(sum), Offset: offset, Size: size})
+	if body != nil || err != nil {
+		s.end(sum, false)
+	}
+	return body, err
+}
+
+// find is open for a blob that is wanted.
+func (s *search) find(ctx context.Context, b PeerBlob) (*peerBody, error) {
 	pause, best := firstPause, ""
 	for {
 		began := s.now()
@@ -138,7 +216,8 @@ func (s *search) open(ctx context.Context, sum digest.Digest, offset, size int64
 			if s.avoids(p.Machine) {
 				continue
 			}
-			body, came, err := s.ask(ctx, p, PeerBlob{Sum: schema.Digest(sum), Offset: offset, Size: size, Wait: p.Machine == best})
+			b.Wait = p.Machine == best
+			body, came, err := s.ask(ctx, p, b)
 			if body != nil || err != nil {
 				return body, err
 			}
@@ -146,7 +225,7 @@ func (s *search) open(ctx context.Context, sum digest.Digest, offset, size int64
 				later = p.Machine
 			}
 		}
-		if a.Registry || s.overdue() { // whatever the master says
+		if s.begins(digest.Digest(b.Sum)) {
 			return nil, nil
 		}
 		if best = later; best != "" && s.now().Sub(began) >= firstPause {
@@ -184,10 +263,10 @@ func (s *search) ask(ctx context.Context, p schema.SourcePeer, b PeerBlob) (body
 	defer s.mu.Unlock()
 	switch {
 	case err != nil:
-		s.avoid(p.Machine)
+		s.avoid(p.Machine, false)
 	case a.Body != nil && (b.Size >= 0 && a.Size != b.Size || a.Size < b.Offset):
 		_ = a.Body.Close() // it is something else
-		s.avoid(p.Machine)
+		s.avoid(p.Machine, true)
 	case a.Body != nil:
 		sum := digest.Digest(b.Sum)
 		s.gave[sum] = append(s.gave[sum], p.Machine)
@@ -199,7 +278,7 @@ func (s *search) ask(ctx context.Context, p schema.SourcePeer, b PeerBlob) (body
 		}
 		return nil, true, nil
 	case p.Holds: // it has only said so
-		s.avoid(p.Machine)
+		s.avoid(p.Machine, true)
 	}
 	return nil, false, nil
 }
@@ -225,8 +304,8 @@ func (s *search) small(ctx context.Context, sum digest.Digest, limit int64) ([]b
 	}
 }
 
-// progress notes that so many bytes have come from the registry; s may be nil.
-func (s *search) progress(n int) {
+// progress notes that so many bytes of a blob have come from the registry; s may be nil.
+func (s *search) progress(sum digest.Digest, n int) {
 	if s == nil || n == 0 {
 		return
 	}
@@ -234,13 +313,14 @@ func (s *search) progress(n int) {
 	defer s.mu.Unlock()
 	s.moved = s.now()
 	s.fed = s.moved
+	if f := s.fetches[sum]; f != nil {
+		f.bytes += int64(n)
+	}
 }
 
 // overdue reports whether the machine goes to the registry by itself: when no master has said for a
-// while whose turn it is, or none has come to its turn for very long.
+// while whose turn it is, or none has come to its turn for very long. s.mu is held.
 func (s *search) overdue() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	now := s.now()
 	unled := now.Sub(s.led) > stalledFor
 	return unled && (now.Sub(s.moved) > 2*stalledFor || now.Sub(s.fed) > patience+stalledFor) || now.Sub(s.fed) > longest
@@ -256,17 +336,50 @@ func (s *search) trust(sum digest.Digest) {
 	delete(s.gave, sum)
 }
 
-// avoid has a machine asked no more. s.mu is held.
-func (s *search) avoid(machine string) {
-	if !s.without[machine] {
-		s.without[machine], s.changed = true, true
+// avoid has a machine asked no more that lies, and another one not for a while: it may be busy. s.mu is held.
+func (s *search) avoid(machine string, liar bool) {
+	f := s.without[machine]
+	if f == nil {
+		f = &fault{}
+		s.without[machine] = f
 	}
+	out := firstFault
+	for range f.times {
+		out = min(moreFaults*out, longestOut)
+	}
+	f.times++
+	f.liar, f.until = f.liar || liar, s.now().Add(out)
+	s.changed = s.changed || s.refused(f)
 }
+
+// refused reports whether a machine is not to be counted on: once is no reason. s.mu is held.
+func (s *search) refused(f *fault) bool { return f.liar || f.times > 1 && s.now().Before(f.until) }
 
 func (s *search) avoids(machine string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.without[machine]
+	f := s.without[machine]
+	return f != nil && (f.liar || s.now().Before(f.until))
+}
+
+// question returns the next question to the master. s.mu is held.
+func (s *search) question() schema.SourceQuestion {
+	s.turn++
+	q := schema.SourceQuestion{Content: schema.Digest(s.content), Pull: s.pull, Turn: s.turn, Received: s.received}
+	for machine, f := range s.without {
+		if len(q.Without) < schema.MaxWithout && s.refused(f) {
+			q.Without = append(q.Without, machine)
+		}
+	}
+	for _, sum := range slices.Sorted(maps.Keys(s.fetches)) {
+		if f := s.fetches[sum]; len(q.Fetches) < schema.MaxFetches {
+			q.Fetches = append(q.Fetches, schema.SourceFetch{Blob: schema.Digest(sum), Begun: f.begun, Bytes: f.bytes})
+		}
+	}
+	for _, sum := range s.have {
+		q.Have = append(q.Have, schema.Digest(sum))
+	}
+	return q
 }
 
 func (s *search) isAlone() bool {
@@ -288,12 +401,8 @@ func (s *search) sources(ctx context.Context) (schema.SourceAnswer, error) {
 		defer s.mu.Unlock()
 		return s.answer, nil
 	}
-	q := schema.SourceQuestion{Content: schema.Digest(s.content), Stalled: stalled}
-	for machine := range s.without {
-		if len(q.Without) < schema.MaxWithout {
-			q.Without = append(q.Without, machine)
-		}
-	}
+	q := s.question()
+	q.Stalled = stalled
 	s.changed, s.stalls = false, stalled
 	s.mu.Unlock()
 	a, err := s.peers.Sources(ctx, q)
@@ -304,6 +413,7 @@ func (s *search) sources(ctx context.Context) (schema.SourceAnswer, error) {
 	defer s.mu.Unlock()
 	if err == nil {
 		s.answer, s.led = a, s.now()
+		s.have = s.have[len(q.Have):]
 	} else if s.asked.IsZero() { // nobody knows who has it; else those may go on who were named
 		s.alone = true
 	}
@@ -322,7 +432,7 @@ func (s *search) blame(sum digest.Digest) bool {
 	liars := s.gave[sum]
 	delete(s.gave, sum)
 	for _, machine := range liars {
-		s.avoid(machine)
+		s.avoid(machine, true)
 	}
 	if s.liars += len(liars); s.liars >= mostLiars {
 		s.alone = true
@@ -373,9 +483,10 @@ func (b *peerBody) Read(p []byte) (int, error) {
 	defer b.search.mu.Unlock()
 	if n > 0 {
 		b.search.moved, b.search.fed = now, now
+		b.search.received += int64(n)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		b.search.avoid(b.machine)
+		b.search.avoid(b.machine, false)
 	}
 	return n, err
 }

@@ -31,7 +31,7 @@ const (
 // gpus adds the display controllers that tasks can use: those with a device file that a
 // driver has made. Others get a note.
 func (f *Facts) gpus(r files) {
-	var models []string
+	var found []schema.DeviceGroup
 	for _, address := range r.list("sys/bus/pci/devices") {
 		dir := "sys/bus/pci/devices/" + address
 		vendor, device := r.read(dir, "vendor"), r.read(dir, "device")
@@ -44,22 +44,34 @@ func (f *Facts) gpus(r files) {
 				strings.TrimPrefix(vendor, "0x"), strings.TrimPrefix(device, "0x"), address))
 			continue
 		}
-		models = append(models, r.model(address, vendor, device))
+		found = append(found, schema.DeviceGroup{Kind: GPUKind, Model: r.model(address, vendor, device), Count: 1, Attributes: r.ofDevice(address)})
 		f.Files = append(f.Files, nodes)
 		f.share(vendor)
 	}
-	for len(models) > 0 && len(f.Devices) < schema.MaxDeviceGroups {
-		g := schema.DeviceGroup{Kind: GPUKind, Model: models[0]}
-		for g.Count < len(models) && models[g.Count] == models[0] {
+	for i := 0; i < len(found) && len(f.Devices) < schema.MaxDeviceGroups; {
+		g := found[i]
+		for i++; i < len(found) && found[i].Equal(found[i-1]); i++ {
 			g.Count++
 		}
-		models = models[g.Count:]
 		f.Devices = append(f.Devices, g)
 	}
 	if err := schema.CheckDevices(f.Devices); err != nil {
 		f.Devices, f.Files, f.Shared, f.Notes = nil, nil, nil, append(f.Notes, "GPUs are not offered: "+err.Error())
 	}
 	f.describe()
+}
+
+// ofDevice returns the attributes of a GPU: the NUMA node that it belongs to, on a machine that
+// has several, and its memory, where its driver says that in /sys (amdgpu).
+func (r files) ofDevice(address string) map[string]string {
+	out := map[string]string{}
+	if node := r.read("sys/bus/pci/devices", address, "numa_node"); node != "" && !strings.HasPrefix(node, "-") {
+		out[schema.DeviceNUMA] = node
+	}
+	if bytes := r.read("sys/bus/pci/devices", address, "mem_info_vram_total"); bytes != "" {
+		out[schema.DeviceMemory] = bytes
+	}
+	return out
 }
 
 // describe sets the attributes of the GPUs.

@@ -2,9 +2,11 @@ package machine_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,7 +64,11 @@ func printed(f machine.Facts) string {
 		}
 	}
 	for _, g := range f.Devices {
-		fmt.Fprintf(&b, "device %s %q × %d\n", g.Kind, g.Model, g.Count)
+		fmt.Fprintf(&b, "device %s %q × %d", g.Kind, g.Model, g.Count)
+		for _, k := range slices.Sorted(maps.Keys(g.Attributes)) {
+			fmt.Fprintf(&b, ", %s %s", k, g.Attributes[k])
+		}
+		fmt.Fprintln(&b)
 	}
 	for i, files := range f.Files {
 		fmt.Fprintf(&b, "files of %d: %s\n", i, strings.Join(files, " "))

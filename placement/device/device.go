@@ -6,6 +6,7 @@ import "slices"
 type Device struct {
 	Kind, Model int16
 	Free        int16 // thousandths
+	Set         int32 // the number of its attributes; 0 for none
 }
 
 // Whole is all of one, in thousandths.
@@ -20,32 +21,71 @@ type Need struct {
 	Models []int16 // nil for any
 	Count  int
 	Milli  int16
+	// Suits reports whether attributes with a number will do; nil if any will.
+	Suits func(set int32) bool
+	// Near return the value of an attribute, as a number, of the attributes with a number, 0
+	// for none: several whole devices should all have the same value, of the first if there
+	// are enough, else of the next.
+	Near []func(set int32) int32
+	// Same is true if they must, of the first.
+	Same bool
 }
 
-// Matches reports whether a device is of the kind, and of a model that will do.
-func (n *Need) Matches(d Device) bool {
+// Matches reports whether a device is of the kind, and of a model and with attributes that
+// will do.
+func (n *Need) Matches(d Device) bool { return n.named(d) && (n.Suits == nil || n.Suits(d.Set)) }
+
+// named is Matches whatever the attributes.
+func (n *Need) named(d Device) bool {
 	return d.Kind == n.Kind && (n.Models == nil || slices.Contains(n.Models, d.Model))
 }
 
 // Exist reports whether there are such devices, free or not.
 func Exist(devices []Device, needs []Need) bool {
 	for i := range needs {
-		have := 0
-		for _, d := range devices {
-			if needs[i].Matches(d) {
-				have++
-			}
-		}
-		if have < needs[i].Count {
+		if _, _, together := needs[i].Tally(devices); together < needs[i].Count {
 			return false
 		}
 	}
 	return true
 }
 
+// Tally counts the devices, free or not, that are of the kind and a model that will do, those of
+// them that match, and of these the ones that can be had together: all, or if they must have
+// the same value of an attribute, as many as have one.
+func (n *Need) Tally(devices []Device) (named, match, together int) {
+	for k, d := range devices {
+		if !n.named(d) {
+			continue
+		}
+		named++
+		if !n.Matches(d) {
+			continue
+		}
+		match++
+		if n.Same && n.Count > 1 {
+			together = max(together, n.withValue(devices[:k+1], n.Near[0](d.Set)))
+		} else {
+			together = match
+		}
+	}
+	return named, match, together
+}
+
+// withValue counts the devices that match and have a value of the first attribute in which
+// they should be near.
+func (n *Need) withValue(devices []Device, value int32) (count int) {
+	for _, d := range devices {
+		if value != 0 && n.Near[0](d.Set) == value && n.Matches(d) {
+			count++
+		}
+	}
+	return count
+}
+
 // Pick chooses devices for the needs and appends them to out: of those that
-// have room the ones with the least, then the first. It reports false when
-// there are not enough.
+// have room the ones with the least, then the first, and several whole ones near each other.
+// It reports false when there are not enough.
 func Pick(devices []Device, needs []Need, out []Use) ([]Use, bool) {
 	for i := range needs {
 		n := &needs[i]
@@ -62,18 +102,60 @@ func Pick(devices []Device, needs []Need, out []Use) ([]Use, bool) {
 	return out, true
 }
 
-// pickWhole appends the first devices that are free and not chosen before.
+// pickWhole appends devices that are free and not chosen before: those that are near each
+// other, else the first.
 func (n *Need) pickWhole(devices []Device, out []Use) []Use {
+	if n.Count > 1 {
+		for _, of := range n.Near {
+			if value := n.tightest(devices, out, of); value != 0 {
+				return n.pickFirst(devices, out, func(d Device) bool { return of(d.Set) == value })
+			}
+			if n.Same {
+				return out
+			}
+		}
+	}
+	return n.pickFirst(devices, out, nil)
+}
+
+// pickFirst appends the first devices of some that are free and not chosen before.
+func (n *Need) pickFirst(devices []Device, out []Use, of func(Device) bool) []Use {
 	before := out
 	for k, d := range devices {
 		if len(out)-len(before) == n.Count {
 			break
 		}
-		if d.Free == Whole && n.Matches(d) && chosenOf(before, k) == 0 {
+		if n.isFree(d, k, before) && (of == nil || of(d)) {
 			out = append(out, Use{int16(k), Whole})
 		}
 	}
 	return out
+}
+
+func (n *Need) isFree(d Device, k int, before []Use) bool {
+	return d.Free == Whole && n.Matches(d) && chosenOf(before, k) == 0
+}
+
+// tightest returns the value that enough free devices have and the fewest, the first of
+// such; 0 for none.
+func (n *Need) tightest(devices []Device, before []Use, of func(set int32) int32) (best int32) {
+	least := len(devices) + 1
+	for _, d := range devices {
+		value := of(d.Set)
+		if value == 0 || value == best {
+			continue
+		}
+		count := 0
+		for k, o := range devices {
+			if of(o.Set) == value && n.isFree(o, k, before) {
+				count++
+			}
+		}
+		if count >= n.Count && count < least {
+			best, least = value, count
+		}
+	}
+	return best
 }
 
 // pickShare returns the device with the least room that suffices, or -1.

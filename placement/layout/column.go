@@ -47,8 +47,40 @@ func (c *Column) Set(slot int32, value string) {
 	c.At[slot] = id
 }
 
+// ID returns the number of a value; false if no machine ever had it.
+func (c *Column) ID(value string) (int32, bool) {
+	id, ok := c.ids[value]
+	return id, ok
+}
+
 // Copied returns a copy of a column that is shared. The names of values are not copied before
 // there is a new one.
 func (c *Column) Copied() *Column {
 	return &Column{Values: slices.Clip(c.Values), ids: c.ids, At: slices.Clone(c.At), borrowed: true}
 }
+
+// Members are the machines of each value of a column, as they were once.
+type Members struct {
+	from  []int32 // in slots, by value; one more than there are
+	slots []int32
+}
+
+// Members returns the machines by value.
+func (c *Column) Members() *Members {
+	m := &Members{from: make([]int32, len(c.Values)+1), slots: make([]int32, len(c.At))}
+	for _, v := range c.At {
+		m.from[v+1]++
+	}
+	for v := range c.Values {
+		m.from[v+1] += m.from[v]
+	}
+	next := slices.Clone(m.from)
+	for slot, v := range c.At {
+		m.slots[next[v]] = int32(slot)
+		next[v]++
+	}
+	return m
+}
+
+// Of returns the slots of the machines that have a value, in their order.
+func (m *Members) Of(value int32) []int32 { return m.slots[m.from[value]:m.from[value+1]] }

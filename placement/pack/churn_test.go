@@ -108,12 +108,13 @@ func BenchmarkChurn(b *testing.B) {
 			for _, load := range []float64{0.8, 0.9, 0.95} {
 				b.Run(fmt.Sprintf("load=%v/%s", load, policy), func(b *testing.B) {
 					for b.Loop() {
-						c.Policy, c.Load, c.Measure, c.Seeds = policy, load, ChurnWait, 2
+						c.Policy, c.Load, c.Measure, c.Seeds = policy, load, ChurnWait, 5
 						r, err := Run(c)
 						if err != nil {
 							b.Fatal(err)
 						}
 						b.ReportMetric(r.Value, "wait-s")
+						b.ReportMetric(r.Deviation, "deviation-s")
 						b.ReportMetric(r.Churn.OverHour, "over-hour-%")
 						b.ReportMetric(r.Churn.Allocated, "allocated-%")
 					}

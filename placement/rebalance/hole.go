@@ -146,9 +146,7 @@ func useful(tasks []placement.Task, a *placement.Ask, lack schema.Resources, lef
 		}
 		return t.Reservation
 	}
-	tasks = slices.DeleteFunc(tasks, func(t placement.Task) bool {
-		return t.Stopping || t.IsAlloc || t.Together || t.Alloc != (schema.TaskName{})
-	})
+	tasks = slices.DeleteFunc(tasks, func(t placement.Task) bool { return isBound(&t) })
 	need := lack // of one, when the others are the largest
 	var cpu, ram, disk []int64
 	for i := range tasks {
@@ -172,6 +170,11 @@ func useful(tasks []placement.Task, a *placement.Ask, lack schema.Resources, lef
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(size(&a), size(&b)))
 	})
 	return tasks
+}
+
+// isBound reports whether a task is never moved by itself.
+func isBound(t *placement.Task) bool {
+	return t.Stopping || t.IsAlloc || t.Together || t.Alloc != (schema.TaskName{})
 }
 
 // largest returns the sum of the n largest.

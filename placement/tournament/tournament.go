@@ -2,6 +2,7 @@ package tournament
 
 import (
 	"math"
+	"slices"
 
 	"github.com/musterhq/muster/placement/layout"
 )
@@ -12,17 +13,22 @@ type Standing struct {
 	Score  []float32 // by candidate; infeasible when there is no room
 	Blocks []layout.Block
 	Tally  *Tally  // of the job, over the attribute it is spread over, or nil
-	order  []Rank  // a heap of the blocks that have room, best first
-	queued []int32 // place in order by block, or -1
+	Outer  *Outer  // nil for none
+	heaps  []heap  // one for each outer domain
+	queued []int32 // place in its heap by block, or -1
 }
+
+// heap is the blocks of an outer domain that have room, best first.
+type heap []Rank
 
 // Infeasible is the score of a machine that has no room.
 var Infeasible = float32(math.Inf(-1))
 
 // Rank is the place of a block in the order in which blocks are chosen: first
-// the domains in which the fewest tasks of the job stay, then the score of the
-// block's best machine, then the order of the layout.
+// the domains whose outer ones have the least load, then those in which the fewest tasks of
+// the job stay, then the score of the block's best machine, then the order of the layout.
 type Rank struct {
+	outer    int32 // see Outer.Load; 0 in a heap
 	inDomain int32 // tasks of the job that are not stopping
 	score    float32
 	block    int32
@@ -31,6 +37,8 @@ type Rank struct {
 // Before reports whether a block of this rank is chosen before one of another.
 func (r Rank) Before(o Rank) bool {
 	switch {
+	case r.outer != o.outer:
+		return r.outer < o.outer
 	case r.inDomain != o.inDomain:
 		return r.inDomain < o.inDomain
 	case r.score != o.score:
@@ -39,7 +47,7 @@ func (r Rank) Before(o Rank) bool {
 	return r.block < o.block
 }
 
-// rankOf returns the rank of a block as it is now.
+// rankOf returns the rank of a block as it is now, among those of its outer domain.
 func (c *Standing) rankOf(block int32) Rank {
 	b := &c.Blocks[block]
 	r := Rank{score: Infeasible, block: block}
@@ -54,82 +62,129 @@ func (c *Standing) rankOf(block int32) Rank {
 
 // RankAs returns the rank that a candidate's block had if it were the best.
 func (c *Standing) RankAs(i int32) Rank {
-	r := Rank{score: c.Score[i], block: int32(c.BlockOf(i))}
-	if c.Tally != nil {
-		r.inDomain = c.Tally.Stay[c.Blocks[r.block].Domain]
+	r := c.rankOf(int32(c.BlockOf(i)))
+	if r.score = c.Score[i]; c.Outer != nil {
+		r.outer = c.Outer.at(c.Blocks[r.block].Domain)
 	}
 	return r
 }
 
+// heapOf returns the heap that a block stands in: that of its outer domain.
+func (c *Standing) heapOf(block int32) *heap {
+	if c.Outer == nil {
+		return &c.heaps[0]
+	}
+	return &c.heaps[c.Outer.Of[c.Blocks[block].Domain]]
+}
+
 // RankAll ranks all blocks afresh.
 func (c *Standing) RankAll() {
-	c.order, c.queued = c.order[:0], c.queued[:0]
+	heaps := 1
+	if c.Outer != nil {
+		heaps = len(c.Outer.Tally.Stay)
+	}
+	c.heaps = slices.Grow(c.heaps[:0], heaps)[:heaps]
+	for i := range c.heaps {
+		c.heaps[i] = c.heaps[i][:0]
+	}
+	c.queued = c.queued[:0]
 	for k := range c.Blocks {
 		c.queued = append(c.queued, -1)
 		if c.Blocks[k].Best >= 0 {
-			c.queued[k] = int32(len(c.order))
-			c.order = append(c.order, c.rankOf(int32(k)))
+			h := c.heapOf(int32(k))
+			c.queued[k] = int32(len(*h))
+			*h = append(*h, c.rankOf(int32(k)))
 		}
 	}
-	for i := len(c.order)/2 - 1; i >= 0; i-- {
-		c.down(i)
+	for _, h := range c.heaps {
+		for i := len(h)/2 - 1; i >= 0; i-- {
+			c.down(h, i)
+		}
 	}
 }
 
 // Rank ranks one block again.
 func (c *Standing) Rank(block int32) {
+	h := c.heapOf(block)
 	at := int(c.queued[block])
 	switch has := c.Blocks[block].Best >= 0; {
 	case at >= 0 && has:
-		c.order[at] = c.rankOf(block)
-		c.up(at)
-		c.down(int(c.queued[block]))
+		(*h)[at] = c.rankOf(block)
+		c.up(*h, at)
+		c.down(*h, int(c.queued[block]))
 	case has:
-		c.queued[block] = int32(len(c.order))
-		c.order = append(c.order, c.rankOf(block))
-		c.up(len(c.order) - 1)
+		c.queued[block] = int32(len(*h))
+		*h = append(*h, c.rankOf(block))
+		c.up(*h, len(*h)-1)
 	case at >= 0:
-		last := len(c.order) - 1
-		c.swap(at, last)
-		c.order, c.queued[block] = c.order[:last], -1
+		last := len(*h) - 1
+		c.swap(*h, at, last)
+		*h, c.queued[block] = (*h)[:last], -1
 		if at < last {
-			moved := c.order[at].block
-			c.up(at)
-			c.down(int(c.queued[moved]))
+			moved := (*h)[at].block
+			c.up(*h, at)
+			c.down(*h, int(c.queued[moved]))
 		}
 	}
 }
 
-// Best returns the best candidate and the second best, or -1. A domain that
-// got tasks since a block was ranked makes the block worse, never better
-// (removals are ranked afresh), so only what is found on top is made sure of. Blocks are
-// passed over whose domain is not open; nil for none.
-func (c *Standing) Best(open []bool) (first, second int32) {
-	may := func(block int32) bool { return open == nil || open[c.Blocks[block].Domain] }
-	for i := 0; i < min(len(c.order), 3); i++ {
-		if now := c.rankOf(c.order[i].block); now != c.order[i] {
-			c.order[i] = now
-			c.down(i)
+// freshen makes sure of what is found on top of a heap. A domain that got tasks since a block
+// was ranked makes the block worse, never better (removals are ranked afresh).
+func (c *Standing) freshen(h heap) {
+	for i := 0; i < min(len(h), 3); i++ {
+		if now := c.rankOf(h[i].block); now != h[i] {
+			h[i] = now
+			c.down(h, i)
 			i = -1
 		}
 	}
-	if len(c.order) == 0 {
+}
+
+// leading returns the heap of the outer domain that has the least load, fresh; of several that
+// with the best block. It is nil if no block has room.
+func (c *Standing) leading() (best heap) {
+	if c.Outer == nil {
+		c.freshen(c.heaps[0])
+		return c.heaps[0]
+	}
+	var least int32
+	for outer, h := range c.heaps {
+		if len(h) == 0 {
+			continue
+		}
+		load := c.Outer.Load(int32(outer), c.Outer.Tally.Stay[outer])
+		if best != nil && load > least {
+			continue
+		}
+		if c.freshen(h); best == nil || load < least || h[0].Before(best[0]) {
+			best, least = h, load
+		}
+	}
+	return best
+}
+
+// Best returns the best candidate and the second best, or -1. Blocks are
+// passed over whose domain is not open; nil for none.
+func (c *Standing) Best(open []bool) (first, second int32) {
+	may := func(block int32) bool { return open == nil || open[c.Blocks[block].Domain] }
+	order := c.leading()
+	if len(order) == 0 {
 		return -1, -1
 	}
-	top := c.order[0]
+	top := order[0]
 	if !may(top.block) {
 		return -1, -1 // where there are fewer of the job there is no room, where there are more it must not be
 	}
 	next := Rank{score: Infeasible}
 	b := &c.Blocks[top.block]
 	first, second = b.Best, -1
-	for i := 1; i < min(len(c.order), 3); i++ {
-		if may(c.order[i].block) && (second < 0 || c.order[i].Before(next)) {
-			next, second = c.order[i], c.Blocks[c.order[i].block].Best
+	for i := 1; i < min(len(order), 3); i++ {
+		if may(order[i].block) && (second < 0 || order[i].Before(next)) {
+			next, second = order[i], c.Blocks[order[i].block].Best
 		}
 	}
 	for i := b.From; i < b.To; i++ {
-		r := Rank{top.inDomain, c.Score[i], top.block}
+		r := Rank{inDomain: top.inDomain, score: c.Score[i], block: top.block}
 		if i != first && r.score > Infeasible && (second < 0 || r.Before(next)) {
 			next, second = r, i
 		}
@@ -137,32 +192,32 @@ func (c *Standing) Best(open []bool) (first, second int32) {
 	return first, second
 }
 
-func (c *Standing) up(i int) {
-	for i > 0 && c.order[i].Before(c.order[(i-1)/2]) {
-		c.swap(i, (i-1)/2)
+func (c *Standing) up(h heap, i int) {
+	for i > 0 && h[i].Before(h[(i-1)/2]) {
+		c.swap(h, i, (i-1)/2)
 		i = (i - 1) / 2
 	}
 }
 
-func (c *Standing) down(i int) {
+func (c *Standing) down(h heap, i int) {
 	for {
 		least := i
-		for k := 2*i + 1; k <= 2*i+2 && k < len(c.order); k++ {
-			if c.order[k].Before(c.order[least]) {
+		for k := 2*i + 1; k <= 2*i+2 && k < len(h); k++ {
+			if h[k].Before(h[least]) {
 				least = k
 			}
 		}
 		if least == i {
 			return
 		}
-		c.swap(i, least)
+		c.swap(h, i, least)
 		i = least
 	}
 }
 
-func (c *Standing) swap(i, k int) {
-	c.order[i], c.order[k] = c.order[k], c.order[i]
-	c.queued[c.order[i].block], c.queued[c.order[k].block] = int32(i), int32(k)
+func (c *Standing) swap(h heap, i, k int) {
+	h[i], h[k] = h[k], h[i]
+	c.queued[h[i].block], c.queued[h[k].block] = int32(i), int32(k)
 }
 
 // BlockOf returns the block of a candidate.

@@ -80,7 +80,7 @@ func (s *admission) admitJob(name schema.JobName, d intent.DesiredJob, desired s
 		r.Commit = s.Base.Head.Commit
 	}
 	if was != nil {
-		r.Disrupted, r.Good, r.Proven, r.Rollout = was.Disrupted, was.Good, was.Proven, was.Rollout
+		r.Disrupted, r.Good, r.Proven, r.Rollout, r.Apart = was.Disrupted, was.Good, was.Proven, was.Rollout, was.Apart
 	}
 	if over {
 		r.Rollout = nil // another commit has changed the job: what failed may be tried again

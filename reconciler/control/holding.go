@@ -60,8 +60,8 @@ func (s *scheduler) hold() {
 			continue
 		}
 		d := held[name]
-		if h.held[name].Why.Held != d.Why.Held {
-			s.another() // others may have what is not held any more
+		if was := h.held[name].Why; was.Held != d.Why.Held || !was.Room.Equal(d.Why.Room) {
+			s.another() // others may have what is not held any more, or have gone before there is room
 		}
 		why.Held, why.Room = d.Why.Held, d.Why.Room
 		s.bookCell(s.At(d.RoomUntil))

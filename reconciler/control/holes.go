@@ -109,6 +109,7 @@ func (s *holes) openFor(a snapshot.Ask, h *rebalance.Hole, waited time.Duration)
 		s.moves.move(m.Task.JobName, *s.Task(m.Task), cause)
 		if by != "" && s.Task(m.Task).Stop != nil {
 			s.waiting.preempted[by] = append(s.waiting.preempted[by], snapshot.On{Task: m.Task, Machine: m.From})
+			s.another() // it has a claim from now on, which counts for the spread of its job
 		}
 	}
 }
@@ -144,21 +145,35 @@ func (s *holeSearch) hole(a snapshot.Ask) (rebalance.Hole, bool) {
 // may reports whether a task may be moved for one of a job, and what it asks for then: one
 // of a job only, since its budget is of those that are where they are.
 func (s *holeSearch) may(waits *schema.Job, t *placement.Task, before []rebalance.Move) (placement.Ask, bool) {
+	own, _ := waits.Priority.Band().Floor()
+	if want := s.Admitted(t.Name.JobName); want != nil {
+		if floor, _ := want.Priority.Band().Floor(); floor > own {
+			return placement.Ask{}, false
+		}
+	}
+	if slices.ContainsFunc(before, func(m rebalance.Move) bool { return m.Task.JobName == t.Name.JobName }) {
+		return placement.Ask{}, false
+	}
+	return s.movable(t, snapshot.UnevenFor, holeAgain)
+}
+
+// movable reports whether a task that has been where it is for so long may be moved for the
+// good of others, and what it asks for then. One that was moved before stays for again at least.
+func (s *holeSearch) movable(t *placement.Task, stays, again time.Duration) (placement.Ask, bool) {
 	name := t.Name.JobName
 	r, want, job := s.Task(t.Name), s.Admitted(name), s.Job(name)
 	if r == nil || want == nil || r.Machine != t.Machine || r.Data != job.Admitted || job.Rollout != nil || len(s.Asked[name]) > 0 {
 		return placement.Ask{}, false
 	}
-	own, _ := waits.Priority.Band().Floor()
-	if floor, _ := want.Priority.Band().Floor(); floor > own || want.Kind != schema.Service || want.AllocSet != "" || neverMoved(want) != "" {
+	if want.Kind != schema.Service || want.AllocSet != "" || neverMoved(want) != "" {
 		return placement.Ask{}, false
 	}
-	recent, _ := s.Waits(r.At.Add(snapshot.UnevenFor), snapshot.UnevenFor)
+	recent, _ := s.Waits(r.At.Add(stays), stays)
 	if n := len(r.Causes); n > 0 && r.Causes[n-1].Kind == schema.CauseRebalance {
-		again, _ := s.Waits(r.Causes[n-1].At.Add(holeAgain), holeAgain)
-		recent = recent || again
+		waits, _ := s.Waits(r.Causes[n-1].At.Add(again), again)
+		recent = recent || waits
 	}
-	if recent || slices.ContainsFunc(before, func(m rebalance.Move) bool { return m.Task.JobName == name }) {
+	if recent {
 		return placement.Ask{}, false
 	}
 	if why, _ := s.Blocked(name, r); why != "" {

@@ -237,24 +237,27 @@ func (s *activity) markIdle(name schema.JobName) {
 		return
 	}
 	r := &idleJob{until: s.timers.jobs[name]}
-	on := map[string]bool{}
 	for n := range s.Span(name) {
 		key := model.ChunkName{Job: name, Number: n}
 		if s.ChunkChanged(key) {
 			return
 		}
 		c := s.Base.Chunks[key]
+		if c != nil {
+			r.machines = slices.Grow(r.machines, len(c.Tasks))
+		}
 		for i := 0; c != nil && i < len(c.Tasks); i++ {
 			t := &c.Tasks[i]
 			if t.Stop != nil || t.Machine != "" && t.Data != record.Admitted {
 				return
 			}
 			if t.Machine != "" {
-				on[t.Machine] = true
+				r.machines = append(r.machines, t.Machine)
 			}
 		}
 	}
-	r.machines = slices.Collect(maps.Keys(on))
+	slices.Sort(r.machines)
+	r.machines = slices.Compact(r.machines)
 	s.kept.jobs[name] = r
 	delete(s.kept.active, name)
 	s.kept.due.add(name, r, s.kept.jobs)

@@ -13,12 +13,17 @@ import (
 )
 
 // Running tasks are moved to make the cell better: for the spread of their jobs, see
-// repair, and to make room for tasks that wait, see holes. The cell bounds how many are
+// repair, to make room for tasks that wait, see holes, and for those that may come, see
+// packing. The cell bounds how many are
 // moved within an hour, and when. The cause of a move names the machine that the task
 // moves to: room is kept for it there from when it is stopped.
 
-// moveSpan is the time that a move counts towards the bound of the cell.
-const moveSpan = time.Hour
+// moveSpan is the time that a move counts towards the bound of the cell, and moveDay that for
+// which it counts towards that of packing.
+const (
+	moveSpan = time.Hour
+	moveDay  = 24 * time.Hour
+)
 
 // moveShare is how many tasks of the cell are moved at once, in percent of its machines.
 // One always may be.
@@ -31,16 +36,26 @@ type moveBounds struct {
 	draining map[string]*Draining
 	moving   int                // tasks of the cell that are stopping to be moved
 	moved    []schema.Disrupted // within an hour, oldest first
+	earlier  []schema.Disrupted // within a day, but not within an hour
 }
 
 func newMoveBounds(f *facts.Facts) *moveBounds {
 	s := &moveBounds{Facts: f}
 	for _, d := range f.Base.Moves.Moves {
-		if d.At = f.Past(d.At); f.Now.Before(d.At.Add(moveSpan)) {
-			s.moved = append(s.moved, d)
-		}
+		d.At = f.Past(d.At)
+		s.count(d, f.Now)
 	}
 	return s
+}
+
+// count takes moves into account that are younger than those before them.
+func (s *moveBounds) count(d schema.Disrupted, now time.Time) {
+	switch {
+	case now.Before(d.At.Add(moveSpan)):
+		s.moved = append(s.moved, d)
+	case now.Before(d.At.Add(moveDay)):
+		s.earlier = withinHour(s.earlier, d)
+	}
 }
 
 // refuse says why no so many tasks are moved now, "" if they may be.
@@ -60,10 +75,7 @@ func (s *moveBounds) refuse(n int) (why string, until facts.Until) {
 	if policy.MovesPerHour == 0 {
 		return "the cell moves no tasks (rebalance.movesPerHour is 0)", until
 	}
-	spent := 0
-	for _, d := range s.moved {
-		spent += d.Tasks
-	}
+	spent := sumOf(s.moved)
 	if spent+n <= policy.MovesPerHour {
 		return "", until
 	}
@@ -74,6 +86,26 @@ func (s *moveBounds) refuse(n int) (why string, until facts.Until) {
 		until = s.At(next)
 	}
 	return why, until
+}
+
+// today is how many tasks were moved within a day.
+func (s *moveBounds) today() int { return sumOf(s.moved) + sumOf(s.earlier) }
+
+func sumOf(list []schema.Disrupted) (tasks int) {
+	for _, d := range list {
+		tasks += d.Tasks
+	}
+	return tasks
+}
+
+// withinHour adds d, the last, to a list of moves of which only the hour matters: they count
+// from the last of the hour, so never for too short a time.
+func withinHour(list []schema.Disrupted, d schema.Disrupted) []schema.Disrupted {
+	if n := len(list); n > 0 && list[n-1].At.Truncate(time.Hour).Equal(d.At.Truncate(time.Hour)) {
+		list[n-1] = schema.Disrupted{At: d.At, Tasks: list[n-1].Tasks + d.Tasks}
+		return list
+	}
+	return append(list, d)
 }
 
 // crowded says that others move first, "" if so many may move beside them.
@@ -113,9 +145,10 @@ func (s *moves) move(job schema.JobName, t schema.TaskRecord, cause schema.Cause
 }
 
 func (s *moves) store() {
-	if len(s.bounds.moved) == 0 {
+	all := slices.Concat(s.bounds.earlier, s.bounds.moved)
+	if len(all) == 0 {
 		s.Delete(model.KeyMoves)
 		return
 	}
-	s.Put(model.KeyMoves, &schema.MovesRecord{Moves: slices.Clone(s.bounds.moved)})
+	s.Put(model.KeyMoves, &schema.MovesRecord{Moves: all})
 }

@@ -69,6 +69,7 @@ func (s *overload) moveOne(machine string, o *schema.Overload) bool {
 			Kind: schema.CauseOutOfResources, Resource: schema.MachineCPU, At: s.Now,
 			Message: fmt.Sprintf("machine cpu: %s is overloaded: %s", machine, o.Message),
 		}) == "" {
+			s.keepApart(ref.Task.JobName, machine, o)
 			return true
 		}
 	}

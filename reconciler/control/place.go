@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/placement"
@@ -113,7 +114,8 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 	s.keepPlaces()
 	s.cell.Expect(open)
 	s.holding.begin(open, s.cell.Changes())
-	for _, d := range placement.Place(s.cell.Snapshot(), open, s.seed) {
+	decisions := placement.Place(s.cell.Snapshot(), open, s.seed)
+	for _, d := range decisions {
 		a := s.asks.of[d.Name]
 		delete(s.claims, d.Name) // one that was claimed from, and asked again
 		delete(s.why, d.Name)
@@ -138,7 +140,20 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 			s.assign(a, d)
 		}
 	}
+	if s.missedKin(decisions) {
+		s.another()
+	}
 	return refused
+}
+
+// missedKin reports whether a task got no place that has to be where certain others are, and
+// another one got one, maybe after it.
+func (s *scheduler) missedKin(decisions []placement.Decision) bool {
+	tied := func(d placement.Decision) bool {
+		job := s.asks.of[d.Name].Job
+		return d.Machine == "" && job != nil && slices.ContainsFunc(job.Affinity, func(a schema.Affinity) bool { return a.Weight == 0 })
+	}
+	return slices.ContainsFunc(decisions, tied) && slices.ContainsFunc(decisions, func(d placement.Decision) bool { return d.Machine != "" })
 }
 
 // keepPlaces keeps room on the machines that tasks move to, as far as there is any, from

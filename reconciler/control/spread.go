@@ -13,14 +13,17 @@ import (
 // nothing is. last is what the newest step decided.
 func Spread(f *facts.Facts, last *Output, name schema.JobName) string {
 	want := f.Admitted(name)
-	if want == nil || !mayBeUneven(want) {
+	if want == nil {
 		return ""
 	}
 	s := uneven{f, snapshot.New(f, nil), newMoveBounds(f)}
 	s.bounds.holding, s.bounds.draining = last.Holding, last.Draining
+	if !mayBeUneven(want) {
+		return s.cell.Shares(name, want)
+	}
 	u, ok, _ := s.cell.Uneven(name, want)
 	if !ok {
-		return ""
+		return s.cell.Shares(name, want)
 	}
 	text := u.String()
 	if why := neverRepaired(want); why != "" {

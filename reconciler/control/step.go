@@ -146,6 +146,7 @@ type step struct {
 	moves     *moves
 	holes     *holes
 	repair    *repair
+	packing   *packing
 	active    []schema.JobName // jobs that are not idle
 }
 
@@ -179,6 +180,7 @@ func newStep(p pass, in *Input) *step {
 	s.rebalance = &rebalancer{pass: p, cell: cell, activity: activity, budget: budget, away: s.scheduler.away}
 	s.moves = &moves{p, budget, newMoveBounds(p.Facts), s.scheduler.keepPlace}
 	s.holes = &holes{p, holeSearch{p.Facts, cell}, s.moves, s.scheduler}
+	s.packing = &packing{p, s.holes.search, s.moves}
 	s.repair = &repair{p, activity, s.moves, uneven{p.Facts, cell, s.moves.bounds}}
 	return s
 }
@@ -256,7 +258,7 @@ func (s *step) rollOut(inside bool) {
 }
 
 // move moves tasks to make the cell better, unless something else moves: for those that
-// wait first, then for the spread of jobs.
+// wait first, then for the spread of jobs, at last for those that may come.
 func (s *step) move() {
 	s.moves.bounds.holding, s.moves.bounds.draining = s.lost.holding, s.drains.drained
 	s.moves.setRight()
@@ -265,6 +267,7 @@ func (s *step) move() {
 	}
 	s.holes.open()
 	s.repair.all(s.active)
+	s.packing.improve()
 }
 
 // markIdle notes which jobs are idle.

@@ -30,7 +30,7 @@ func number(p pass, done *numbered) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	done.short = slices.DeleteFunc(done.short, func(name string) bool { _, again := slices.BinarySearch(names, name); return again })
 	a := allotment{pass: p, ranges: subnetRanges(p.Desired.Policy.Network)}
-	freed := false
+	freed, given := false, false
 	for _, name := range names {
 		r := p.Machine(name)
 		if r == nil {
@@ -45,12 +45,15 @@ func number(p pass, done *numbered) {
 			continue
 		}
 		freed = freed || len(subnets)+len(leaving) < len(r.Subnets)+len(r.Leaving)
+		given = true
 		is := *r
 		is.Subnets, is.Leaving = subnets, leaving
 		p.SetMachine(name, &is)
 	}
 	if freed && len(done.short) > 0 { // what is given up in this step is given to another in the next
 		done.desired = nil
+	}
+	if given { // tasks have networks there once that is stored
 		p.another()
 	}
 }

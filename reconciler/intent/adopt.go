@@ -39,33 +39,45 @@ type Adoption struct {
 // longer refers to.
 //
 // Rollouts that commits promote go on: see promote.
+//
+// The first part of a commit is taken but for what belongs together with packages of the
+// second, and that of which these may change the meaning not at all: see parting.
 func Adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) Adoption {
 	if s.Suspended() {
 		return Adoption{}
 	}
 	c = carried(s, c)
-	out, brings := adopt(s, desired, c, now)
-	writes, events := promote(s, c, brings, now)
+	c.Trailers = owed(s.Head.Rest, c.Trailers)
+	out, a := adopt(s, desired, c, now)
+	if a.waits.all {
+		return Adoption{}
+	}
+	c.Promote, _ = a.waits.divide(c.Promote)
+	writes, events := promote(s, c, a.brings, now)
 	out.Writes, out.Promoted = slices.Concat(versionKey(s, c), writes, out.Writes), events
 	return out
 }
 
-// adopt is Adopt but for rollouts that go on. It also returns the jobs that the
-// commit changes, of those that it promotes.
-func adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) (out Adoption, brings []string) {
-	if c.Commit != s.Head.Commit && holds(s, c) {
-		head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: s.Head.Packages, Warnings: warnings(packagesOf(c), c, nil)}
-		return Adoption{Writes: []model.Write{s.Document(model.KeyHead, head)}, Events: []schema.Event{applied(head, now)}, Head: head}, nil
-	}
+// adopt is Adopt but for rollouts that go on. It also returns what it has found on the way.
+func adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) (Adoption, adoption) {
 	a := newAdoption(s.HeadPackages())
 	a.desired = desired
+	if c.Commit != s.Head.Commit && holds(s, c) {
+		head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: s.Head.Packages, Warnings: warnings(packagesOf(c), c, nil)}
+		return Adoption{Writes: []model.Write{s.Document(model.KeyHead, head)}, Events: []schema.Event{applied(head, now)}, Head: head}, a
+	}
 	if hasError(c.Diagnostics) && !emptied(s, c) {
 		maps.Copy(a.packages, a.held)
 		a.unread = c.Diagnostics
 	} else {
-		a.take(c.Packages)
+		a.settle(c.Packages)
+		a.part(s)
+		a.check()
 	}
-	return a.result(s, c, now), a.brings
+	if a.waits.all {
+		return Adoption{}, a
+	}
+	return a.result(s, c, now), a
 }
 
 // emptied reports whether c takes everything from a cell that has something, or
@@ -87,6 +99,7 @@ type adoption struct {
 	twice    map[schema.Diagnostic]schema.ObjectKey // of those in stale that say that a name is declared twice: which
 	unread   []schema.Diagnostic                    // why nothing of the commit could be read
 	brings   []string                               // jobs that the commit both changes and promotes
+	waits    parting
 }
 
 // newAdoption begins with the packages of the head so far, by directory; nil for
@@ -103,6 +116,13 @@ func newAdoption(held map[string]*schema.Package) adoption {
 // that say who owns what are settled first, since a tenant of one that is not
 // taken must not judge the rest.
 func (a *adoption) take(compiled []schema.CompiledPackage) {
+	a.settle(compiled)
+	a.check()
+}
+
+// settle takes the packages that compile, and finds which of those that say who owns what
+// are not to be taken.
+func (a *adoption) settle(compiled []schema.CompiledPackage) {
 	for _, p := range compiled {
 		if p.Package == nil {
 			a.reject(p.Dir, p.Diagnostics)
@@ -117,6 +137,10 @@ func (a *adoption) take(compiled []schema.CompiledPackage) {
 	}
 	for a.rejectViolations(declaresPolicy) || a.rejectDuplicates(declaresPolicy) {
 	}
+}
+
+// check finds which packages are not to be taken.
+func (a *adoption) check() {
 	all := func(*schema.Package) bool { return true }
 	for a.rejectViolations(all) || a.rejectDuplicates(all) {
 	}
@@ -364,20 +388,21 @@ func (a *adoption) result(s *model.State, c schema.Compiled, now time.Time) Adop
 			deletes = append(deletes, model.Write{Key: model.KeyPackage + string(digest)})
 		}
 	}
+	var gone []schema.Guard
 	var next *Desired // nil: that of the head so far
 	switch same := maps.Equal(head.Packages, s.Head.Packages); {
 	case same && (s.Head.Held == nil || head.Commit == s.Head.Commit):
 		head.Held = s.Head.Held
 	default:
 		d := DeclaredWith(s.Cell, model.InOrder(a.packages), func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return digestIfReturned(s, j) })
-		head.Held = a.guard(s, &d, c, a.hides(s, head.Stale))
+		head.Held, gone = a.guard(s, &d, c, a.hides(s, c, head.Stale))
 		lay(s, &d, head.Held)
 		next = &d
-		if head.Commit != s.Head.Commit {
-			a.brings = changed(s, next, c.PromoteNew)
-			head.Promote = a.brings
-		}
+		promoted, _ := a.waits.divide(c.PromoteNew)
+		a.brings = changed(s, next, promoted)
+		head.Promote = slices.Compact(slices.Sorted(slices.Values(slices.Concat(head.Promote, a.brings))))
 	}
+	head.Rest = a.rest(s, c, head.Stale, gone)
 	if bytes.Equal(s.Document(model.KeyHead, headWithoutRules(head)).Value, s.Document(model.KeyHead, headWithoutRules(s.Head)).Value) {
 		return Adoption{}
 	}
@@ -452,13 +477,13 @@ func applied(head schema.Head, now time.Time) schema.Event {
 	if len(head.Unread) > 0 {
 		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: Sentence("the commit could not be read: "+ReasonOf(head.Unread), head.Whose())}
 	}
+	late := lateDirs(&head)
 	message := "applied"
-	switch n := len(head.Stale); n {
-	case 0:
-	case 1:
-		message = "applied, 1 directory stale"
-	default:
-		message = fmt.Sprintf("applied, %d directories stale", n)
+	if n := len(head.Stale) - late; n > 0 {
+		message += fmt.Sprintf(", %d %s stale", n, schema.Verb(n, "directory", "directories"))
+	}
+	if late > 0 {
+		message += fmt.Sprintf(", %d %s to follow when all is compiled", late, schema.Verb(late, "directory", "directories"))
 	}
 	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: Sentence(message, head.Whose())}
 }
@@ -468,8 +493,11 @@ func applied(head schema.Head, now time.Time) schema.Event {
 // said with the commit that brought it.
 func (a *adoption) events(s *model.State, head schema.Head, next *Desired, now time.Time) []schema.Event {
 	var out []schema.Event
-	if head.Commit != s.Head.Commit {
+	switch late := lateDirs(&head); {
+	case head.Commit != s.Head.Commit:
 		out = append(out, applied(head, now))
+	case late == 0 && lateDirs(&s.Head) > 0:
+		out = append(out, schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: "what took long to compile is applied, too"})
 	}
 	add := func(events ...schema.Event) {
 		for _, e := range events {
@@ -480,6 +508,9 @@ func (a *adoption) events(s *model.State, head schema.Head, next *Desired, now t
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
 		if head.Commit == s.Head.Commit && slices.Equal(withoutRules(head.Stale[dir]), withoutRules(s.Head.Stale[dir])) {
 			continue // it was said when the rest of the commit was applied
+		}
+		if schema.Pending(a.stale[dir]) {
+			continue // the event of the commit says how many
 		}
 		add(schema.Event{Kind: schema.EventStale, Message: dir + ": " + ReasonOf(a.stale[dir])})
 	}

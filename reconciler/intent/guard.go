@@ -2,6 +2,7 @@ package intent
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -27,15 +28,23 @@ func guardOfTenant(name string) schema.GuardName {
 	return schema.GuardName{Kind: schema.GuardTenant, Of: name}
 }
 
-// guard returns what of the removals that lead from what was desired to next, which
-// is that of c, is held, nil if nothing is. hides knows of directories that are
+// guard judges the removals that lead from what was desired to next, which
+// is that of c: it returns what is held, nil if nothing is, and, of a commit in parts, what
+// the guards have let go so far. hides knows of directories that are
 // not taken. A held job of before is judged
 // again with what is gone since: else a cell could be taken apart in small steps
-// while the first is being looked at.
-func (a *adoption) guard(s *model.State, next *Desired, c schema.Compiled, hides pendingMoves) *schema.Held {
-	g := guarding{state: s, desired: a.desired, hides: hides, emptied: c.Empty, of: map[schema.GuardName]int{}, going: map[schema.GuardName]int{}}
+// while the first is being looked at. With the second part of c, what has gone with the
+// first counts.
+func (a *adoption) guard(s *model.State, next *Desired, c schema.Compiled, hides pendingMoves) (*schema.Held, []schema.Guard) {
+	g := guarding{
+		state: s, desired: a.desired, hides: hides, emptied: c.Empty, partial: c.Partial,
+		before: map[schema.GuardName]schema.Guard{}, of: map[schema.GuardName]int{}, going: map[schema.GuardName]int{},
+	}
+	for _, before := range goneBefore(s, c) {
+		g.before[before.Name], g.of[before.Name], g.going[before.Name] = before, before.Of, before.Tasks
+	}
 	if g.find(next); len(g.removed) == 0 {
-		return nil
+		return nil, g.gone()
 	}
 	free := 0
 	for _, r := range g.removed {
@@ -46,7 +55,7 @@ func (a *adoption) guard(s *model.State, next *Desired, c schema.Compiled, hides
 	if free > c.AllowPrune {
 		g.hold()
 	}
-	return g.held(c.AllowPrune)
+	return g.held(c.AllowPrune), g.gone()
 }
 
 // guarding is adoption.guard at work.
@@ -54,7 +63,9 @@ type guarding struct {
 	state   *model.State
 	desired *Desired // of state
 	hides   pendingMoves
-	emptied bool // the repository has nothing left
+	emptied bool                              // the repository has nothing left
+	partial bool                              // more of the commit is to come
+	before  map[schema.GuardName]schema.Guard // by which some of the commit has gone
 	removed []schema.HeldJob
 	of      map[schema.GuardName]int // tasks by guard
 	going   map[schema.GuardName]int // of these, those that are to go
@@ -75,7 +86,7 @@ func (g *guarding) find(next *Desired) {
 			some = some || gone(name, live[name])
 		}
 	}
-	if !some {
+	if !some && !g.partial {
 		return
 	}
 	tenantOf, done := g.tenants(), taskCounts(g.state)
@@ -85,10 +96,6 @@ func (g *guarding) find(next *Desired) {
 			tasks = done[name].records
 		}
 		r := schema.HeldJob{Job: name.Short(), Tasks: tasks, Tenant: tenantOf(name)}
-		guards := []schema.GuardName{guardCell}
-		if r.Tenant != "" {
-			guards = append(guards, guardOfTenant(r.Tenant))
-		}
 		if desired.Jobs[name].Job.Kept() {
 			r.Guard = guardJob
 		}
@@ -96,17 +103,24 @@ func (g *guarding) find(next *Desired) {
 		if _, there := next.Jobs[name]; !there && r.Guard == (schema.GuardName{}) {
 			r.Guard = g.hides.guard(name)
 		}
-		for _, guard := range guards {
-			g.of[guard] += tasks
-			if goes && r.Guard == (schema.GuardName{}) {
-				g.going[guard] += tasks
-			}
-		}
-		if goes {
-			g.removed = append(g.removed, r)
-		}
+		g.count(&r, goes)
 	}
 	slices.SortFunc(g.removed, func(a, b schema.HeldJob) int { return strings.Compare(a.Job, b.Job) })
+}
+
+// count adds a job to what guards count, and to what is removed if it goes.
+func (g *guarding) count(r *schema.HeldJob, goes bool) {
+	for _, guard := range guardsOf(r.Tenant) {
+		if _, counted := g.before[guard]; !counted {
+			g.of[guard] += r.Tasks
+		}
+		if goes && r.Guard == (schema.GuardName{}) {
+			g.going[guard] += r.Tasks
+		}
+	}
+	if goes {
+		g.removed = append(g.removed, *r)
+	}
 }
 
 // removes reports whether what a name stands for now takes away all that it stood
@@ -168,12 +182,44 @@ func taskCounts(s *model.State) map[schema.JobName]taskCount {
 func (g *guarding) hold() {
 	for i := range g.removed {
 		r := &g.removed[i]
-		for _, guard := range []schema.GuardName{guardCell, guardOfTenant(r.Tenant)} {
+		for _, guard := range guardsOf(r.Tenant) {
 			if r.Guard == (schema.GuardName{}) && g.going[guard] > g.most(guard) {
 				r.Guard = guard
 			}
 		}
 	}
+}
+
+// gone returns what the guards that count have let go of a commit in parts, sorted by name,
+// with what there was before it.
+func (g *guarding) gone() []schema.Guard {
+	if !g.partial {
+		return nil
+	}
+	gone := map[schema.GuardName]int{}
+	for name, before := range g.before {
+		gone[name] = before.Tasks
+	}
+	for _, r := range g.removed {
+		if r.Guard == (schema.GuardName{}) {
+			for _, guard := range guardsOf(r.Tenant) {
+				gone[guard] += r.Tasks
+			}
+		}
+	}
+	var out []schema.Guard
+	for _, name := range slices.SortedFunc(maps.Keys(g.of), schema.GuardName.Compare) {
+		out = append(out, schema.Guard{Name: name, Tasks: gone[name], Of: g.of[name]})
+	}
+	return out
+}
+
+// guardsOf returns the guards that count the jobs of a tenant, "" for none.
+func guardsOf(tenant string) []schema.GuardName {
+	if tenant == "" {
+		return []schema.GuardName{guardCell}
+	}
+	return []schema.GuardName{guardCell, guardOfTenant(tenant)}
 }
 
 // most returns how many of a guard's tasks may go at once.

@@ -22,10 +22,11 @@ type pendingMoves struct {
 
 // hides returns the directories of a's commit that are not taken. stale is what
 // the next head says of them.
-func (a *adoption) hides(s *model.State, stale map[string][]schema.Diagnostic) pendingMoves {
+func (a *adoption) hides(s *model.State, c schema.Compiled, stale map[string][]schema.Diagnostic) pendingMoves {
 	h := pendingMoves{refused: a.refused, newlyBroken: map[string]bool{}, before: map[schema.JobName]string{}, tenants: TenantsOf(a.packages)}
+	staleBefore := staleBefore(s, c)
 	for dir := range a.refused {
-		was, too := s.Head.Stale[dir]
+		was, too := staleBefore(dir)
 		h.newlyBroken[dir] = !too || schema.Pending(stale[dir]) || !slices.Equal(withoutRules(was), withoutRules(stale[dir]))
 	}
 	if held := s.Head.Held; held != nil {

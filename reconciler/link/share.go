@@ -60,7 +60,7 @@ func shareMachine(m, known *schema.MachineInfo) {
 	shareString(&m.ID, known.ID)
 	shareString(&m.Address, known.Address)
 	shareString(&m.Shares, known.Shares)
-	if slices.Equal(m.Devices, known.Devices) {
+	if slices.EqualFunc(m.Devices, known.Devices, schema.DeviceGroup.Equal) {
 		m.Devices = known.Devices
 	}
 	if maps.Equal(m.Attributes, known.Attributes) {

@@ -30,8 +30,9 @@ type Source interface {
 
 // Compiler makes data of a tree; its error is never the user's mistake.
 type Compiler interface {
-	// Quick leaves out what takes long, and reports whether there is nothing of the kind.
-	Quick(ctx context.Context, tree schema.Tree) (c schema.Compiled, whole bool, err error)
+	// Quick leaves out what takes long: then it is a part of the commit.
+	Quick(ctx context.Context, tree schema.Tree) (schema.Compiled, error)
+	// Compile may be cancelled for a newer commit, which must not make it begin anew.
 	Compile(ctx context.Context, tree schema.Tree) (schema.Compiled, error)
 }
 
@@ -151,39 +152,25 @@ func (f Follower) compile(ctx context.Context, commit string) error {
 	if err != nil {
 		return fmt.Errorf("read commit %s: %w", commit, err)
 	}
-	// Before it is applied for the first time: then there are none to it any more.
-	trailers, err := f.trailers(ctx, commit)
-	if err != nil {
-		return fmt.Errorf("the trailers up to commit %s: %w", commit, err)
-	}
-	if !inOne(&trailers) {
-		c, whole, err := f.Compiler.Quick(ctx, tree)
-		if err != nil {
-			return fmt.Errorf("compile commit %s: %w", commit, err)
-		}
-		c.Trailers = trailers
-		if err := f.adopt(ctx, c); err != nil || whole {
-			return err
-		}
-	}
-	c, err := f.Compiler.Compile(ctx, tree)
+	c, err := f.Compiler.Quick(ctx, tree)
 	if err != nil {
 		return fmt.Errorf("compile commit %s: %w", commit, err)
 	}
-	c.Trailers = trailers
+	if err := f.adopt(ctx, c); err != nil || !c.Partial {
+		return err
+	}
+	if c, err = f.Compiler.Compile(ctx, tree); err != nil {
+		return fmt.Errorf("compile commit %s: %w", commit, err)
+	}
 	return f.adopt(ctx, c)
 }
 
-// inOne reports whether a commit is to be applied in one: what trailers allow, they allow
-// once, for all of it. Of a commit in two parts, as many tasks could go with each, a rollout
-// could be promoted whose job the second part changes, and a master that begins between the
-// two would not read them any more.
-func inOne(t *schema.Trailers) bool {
-	return t.AllowPrune > 0 || len(t.Promote)+len(t.Ignored) > 0
-}
-
-// adopt hands a compiled commit to the loop.
-func (f Follower) adopt(ctx context.Context, c schema.Compiled) error {
+// adopt hands a compiled commit, or a part of it, to the loop, with the trailers since the
+// commit that is applied: when this one is, the head knows what they still have to give.
+func (f Follower) adopt(ctx context.Context, c schema.Compiled) (err error) {
+	if c.Trailers, err = f.trailers(ctx, c.Commit); err != nil {
+		return fmt.Errorf("the trailers up to commit %s: %w", c.Commit, err)
+	}
 	if f.Secrets != nil {
 		key, err := f.Loop.versionKey(ctx)
 		if err != nil {

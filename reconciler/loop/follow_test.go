@@ -26,8 +26,11 @@ type repo struct {
 	compile func(ctx context.Context, commit string) error
 	// slow are commits of which only a part is compiled quickly.
 	slow []string
-	// trailers are those of commits.
+	// trailers are those of commits, which follow one on the other.
 	trailers map[string]schema.Trailers
+	// commits are the data of commits; late is the directory of one that takes long.
+	commits map[string]schema.Compiled
+	late    map[string]string
 }
 
 type head struct {
@@ -64,35 +67,77 @@ func (r *repo) Compile(ctx context.Context, t schema.Tree) (schema.Compiled, err
 	if err := r.compile(ctx, t.Commit); err != nil {
 		return schema.Compiled{}, err
 	}
+	if c, ok := r.commits[t.Commit]; ok {
+		return c, nil
+	}
 	return compiledOf(t.Commit), nil
 }
 
-func (r *repo) Quick(ctx context.Context, t schema.Tree) (schema.Compiled, bool, error) {
-	if slices.Contains(r.slow, t.Commit) {
-		return compiledOf(t.Commit), false, nil
+func (r *repo) Quick(ctx context.Context, t schema.Tree) (schema.Compiled, error) {
+	if late := r.late[t.Commit]; late != "" {
+		c := r.commits[t.Commit]
+		c.Packages, c.Partial = slices.Clone(c.Packages), true
+		for i := range c.Packages {
+			if p := &c.Packages[i]; p.Dir == late {
+				*p = schema.CompiledPackage{Dir: late, Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Rule: schema.RulePending, Message: "it takes long"}}}
+			}
+		}
+		return c, nil
 	}
-	c, err := r.Compile(ctx, t)
-	return c, true, err
+	if !slices.Contains(r.slow, t.Commit) {
+		return r.Compile(ctx, t)
+	}
+	c := compiledOf(t.Commit)
+	c.Partial = true
+	return c, nil
+}
+
+// compiledIn puts each job into the directory of its user, of which a tenant of that name has it.
+func compiledIn(commit string, jobs ...schema.Job) schema.Compiled {
+	root := &schema.Package{Dir: ".", Origins: map[schema.ObjectKey]schema.Position{}}
+	root.Objects.Cells = []schema.Cell{{Name: "c", Quota: "off"}}
+	byUser := map[string]*schema.Package{}
+	for _, user := range []string{"u", "w"} {
+		root.Objects.Tenants = append(root.Objects.Tenants, schema.Tenant{Name: user, Users: []string{user}, Paths: []string{user}})
+		byUser[user] = &schema.Package{Dir: user, Origins: map[schema.ObjectKey]schema.Position{}}
+	}
+	for _, j := range jobs {
+		p := byUser[j.User]
+		p.Objects.Jobs = append(p.Objects.Jobs, j)
+		p.Origins[schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}] = schema.Position{Path: j.User + "/x.cue", Line: len(p.Objects.Jobs)}
+	}
+	c := schema.Compiled{Commit: commit}
+	for _, p := range []*schema.Package{root, byUser["u"], byUser["w"]} {
+		c.Packages = append(c.Packages, schema.CompiledPackage{Dir: p.Dir, Package: p, Digest: schema.DigestOf(p)})
+	}
+	return c
 }
 
 // follow runs a master that follows a repository until the test ends.
 func follow(t *testing.T, compile func(ctx context.Context, commit string) error) (*rig, *repo) {
 	t.Helper()
-	r := start(t, store.NewMemory())
+	r, source, stop := lead(t, store.NewMemory(), compile)
+	t.Cleanup(stop)
+	return r, source
+}
+
+// lead runs a master on m that follows a repository until it is stopped.
+func lead(t *testing.T, m *store.Memory, compile func(ctx context.Context, commit string) error) (*rig, *repo, func()) {
+	t.Helper()
+	r := start(t, m)
 	source := &repo{heads: make(chan head), compile: compile}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
 		done <- loop.Follower{Source: source, Compiler: source, Loop: r.Loop, Log: slog.New(slog.DiscardHandler)}.Run(ctx)
 	}()
-	t.Cleanup(func() {
+	return r, source, func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("the follower ended with %v", err)
 		}
 		r.stop()
-	})
-	return r, source
+	}
 }
 
 // A newer head ends the work on an older one, and is the one that is applied.
@@ -149,35 +194,76 @@ func TestQuickBeforeTheRest(t *testing.T) {
 	})
 }
 
-// A commit whose trailers allow something is applied in one, when all of it is compiled.
-func TestTrailersAreForTheWhole(t *testing.T) {
+// A master ends between the two parts of a commit. The next one does the second with what
+// the first has left of the trailers, and nothing is left of them for further commits.
+func TestEndBetweenTheParts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		r, source := follow(t, func(ctx context.Context, _ string) error {
-			select {
-			case <-release:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
+		jobs := func(names ...string) (out []schema.Job) {
+			for _, name := range names {
+				user, job, _ := strings.Cut(name, "/")
+				out = append(out, schema.Job{Name: job, User: user, Cell: "c", Kind: schema.Service, Tasks: 20})
 			}
-		})
-		source.trailers = map[string]schema.Trailers{"a": {AllowPrune: 3}, "b": {Promote: []string{"u/web"}}, "c": {Ignored: []string{"no number"}}}
-		source.slow = []string{"a", "b", "c"}
-		last := ""
-		for _, commit := range source.slow {
+			return out
+		}
+		commits := map[string]schema.Compiled{
+			"a": compiledIn("a", jobs("u/x", "u/kept", "w/y", "w/z")...),
+			"b": compiledIn("b", jobs("u/kept", "w/z")...),
+			"c": compiledIn("c", jobs("u/kept")...),
+		}
+		memory, release := store.NewMemory(), make(chan struct{})
+		lead := func() (*rig, *repo, func()) {
+			r, source, stop := lead(t, memory, func(ctx context.Context, commit string) error {
+				if commit != "b" {
+					return nil
+				}
+				select {
+				case <-release:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
+			source.commits, source.late = commits, map[string]string{"b": "w"}
+			source.trailers = map[string]schema.Trailers{"b": {AllowPrune: 40}}
+			return r, source, stop
+		}
+		r, source, stop := lead()
+		runs := func(commit string, held int, want ...string) {
+			t.Helper()
 			source.heads <- head{commit: commit}
 			synctest.Wait()
-			if s := r.status(); s.Applied != last || s.Source != "" {
-				t.Errorf("commit %q: applied %q before it is whole, want %q; trouble %q", commit, s.Applied, last, s.Source)
-			}
-			release <- struct{}{}
+			time.Sleep(time.Minute) // of the bubble's clock
 			synctest.Wait()
-			if s := r.status(); s.Applied != commit {
-				t.Errorf("applied %q, want %q", s.Applied, commit)
+			var got []string
+			for _, job := range r.status().Jobs {
+				got = append(got, job.Name)
 			}
-			last = commit
+			if s := r.status(); s.Applied != commit || !slices.Equal(got, want) || len(s.Held) != held {
+				t.Errorf("commit %s: applied %s, runs %v, want %v; held %v", commit, s.Applied, got, want, s.Held)
+			}
 		}
+		runs("a", 0, "u/kept", "u/x", "w/y", "w/z")
+		runs("b", 0, "u/kept", "w/y", "w/z")
+		if left := r.stored().Head.Rest.AllowPrune; left != 20 {
+			t.Errorf("%d of the removals that are allowed are left, want 20", left)
+		}
+		stop()
+		r, source, stop = lead()
+		defer stop()
+		runs("b", 0, "u/kept", "w/y", "w/z")
+		close(release)
+		synctest.Wait()
+		runs("b", 0, "u/kept", "w/z")
+		if last := r.events[len(r.events)-1]; !slices.ContainsFunc(r.events, func(e schema.Event) bool {
+			return e.Kind == schema.EventApply && e.Commit == "b" && e.Message == "what took long to compile is applied, too"
+		}) {
+			t.Errorf("the history does not say that all is applied; it ends with %v", last)
+		}
+		if rest := r.stored().Head.Rest; !cmp.Equal(rest, schema.Rest{}) {
+			t.Errorf("there is a rest: %+v", rest)
+		}
+		runs("c", 1, "u/kept", "w/z")
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler/checkpoint"
 	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/reconciler/plan/plantest"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -20,18 +21,18 @@ func BenchmarkPlan(b *testing.B) {
 	all := make([]schema.MachineInfo, 0, machines)
 	jobs := make([]schema.Job, 0, machines)
 	for i := range machines {
-		all = append(all, machine(fmt.Sprintf("m%05d", i), 16, 64))
-		jobs = append(jobs, job(fmt.Sprintf("web%d", i), 200, 10, "1"))
+		all = append(all, plantest.Machine(fmt.Sprintf("m%05d", i), 16, 64))
+		jobs = append(jobs, plantest.Job(fmt.Sprintf("web%d", i), 200, 10, "1"))
 	}
 	c := newCell(b, all...)
-	does(b, c, commit(1, slices.Clone(jobs)...))
+	does(b, c, plantest.Commit(1, slices.Clone(jobs)...))
 	in := c.Moment()
 	var file bytes.Buffer
 	if err := checkpoint.Write(&file, checkpoint.HeaderOf(in.State, in.Observed, in.Head, in.Now), in.State, in.Observed); err != nil {
 		b.Fatal(err)
 	}
-	jobs[17] = job("web17", 200, 10, "2")
-	next := commit(2, slices.Clone(jobs)...)
+	jobs[17] = plantest.Job("web17", 200, 10, "2")
+	next := plantest.Commit(2, slices.Clone(jobs)...)
 	var used time.Duration // of processors, of which there may be fewer than are asked for
 	for b.Loop() {
 		b.StopTimer()

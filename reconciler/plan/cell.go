@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// reportsEvery is how often machines say that they are up.
-	reportsEvery = model.SilentAfter / 2
+	// reportsEvery is how often machines say that they are up, so that none is silent when the
+	// master decides.
+	reportsEvery = model.SilentAfter - time.Second
 	// settled is for how long nothing may happen in a cell that is as desired, and quiet
 	// how long in one that waits for something which may come by itself.
 	settled = 2 * time.Minute
@@ -56,13 +57,14 @@ type Cell struct {
 	master   *reconciler.Master
 	now      time.Time
 	machines map[string]*machine
-	names    []string // of machines, sorted
+	sorted   []*machine // all of machines, by name
 	// active are the machines on which something is due, or that have news.
 	active    map[string]struct{}
 	repeated  time.Time
+	reports   time.Duration // how often machines say that they are up
 	trace     trace
-	looked    status.Describer
-	wrote     time.Time // when something was last stored, or happened on a machine
+	looked    *status.Describer // the master's, too
+	wrote     time.Time         // when something was last stored, or happened on a machine
 	converged bool
 	known     map[schema.Digest]bool // data that was there before the commit
 	broken    func(*schema.Job) bool // of jobs that commits bring
@@ -87,9 +89,12 @@ func New(cfg Config) (*Cell, error) {
 	}
 	now := cfg.Now.UTC().Round(0) // a virtual clock has no other reading
 	c := &Cell{
-		cfg: cfg, now: now, wrote: now, repeated: now, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
-		master: reconciler.NewMasterOf(reconciler.MasterConfig{Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now))}, cfg.State, now),
+		cfg: cfg, now: now, wrote: now, repeated: now, reports: reportsEvery, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
+		looked: status.NewSharedDescriber(),
 	}
+	c.master = reconciler.NewMasterOf(reconciler.MasterConfig{
+		Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now)), Describer: c.looked,
+	}, cfg.State, now)
 	if cfg.NoMoves {
 		c.master.NoMoves()
 	}
@@ -104,7 +109,7 @@ func New(cfg Config) (*Cell, error) {
 			return nil, err
 		}
 	}
-	c.names = slices.Sorted(maps.Keys(c.machines))
+	c.sorted = slices.SortedFunc(maps.Values(c.machines), (*machine).compare)
 	return c, c.round()
 }
 
@@ -155,11 +160,13 @@ func (c *Cell) join(info schema.MachineInfo, tasks map[uint64]*task) error {
 	}
 	m := newMachine(&model.SavedMachine{Name: info.Name, Report: &schema.Report{Machine: info}}, epoch)
 	if tasks != nil {
-		m.tasks, c.active[info.Name] = tasks, struct{}{}
+		m.begun, m.changed, c.active[info.Name] = tasks, true, struct{}{}
 	}
 	c.machines[info.Name] = m
-	if i, has := slices.BinarySearch(c.names, info.Name); !has {
-		c.names = slices.Insert(c.names, i, info.Name)
+	if i, has := slices.BinarySearchFunc(c.sorted, m, (*machine).compare); has {
+		c.sorted[i] = m
+	} else {
+		c.sorted = slices.Insert(c.sorted, i, m)
 	}
 	if err := c.carryOut(); err != nil {
 		return err
@@ -213,10 +220,11 @@ func (c *Cell) Brings(job schema.JobName) bool {
 // state is what is stored.
 func (c *Cell) state() *model.State { return c.master.State() }
 
-// Status is the cell as its users see it now.
-func (c *Cell) Status() *status.Status {
-	return c.looked.Describe(c.master.Snapshot(c.now)).Whole()
-}
+// Status is the cell as its users see it now, without tasks. Nothing of it may be written to.
+func (c *Cell) Status() *status.Status { return c.describe().Brief() }
+
+// describe returns the cell as its users see it now.
+func (c *Cell) describe() *status.Snapshot { return c.looked.Describe(c.master.Snapshot(c.now)) }
 
 // round has the master decide by what it knows.
 func (c *Cell) round() error {
@@ -263,17 +271,16 @@ func (c *Cell) carryOut() error {
 
 // exchange has what is due on the machines happen, and sends the master their reports.
 func (c *Cell) exchange() error {
-	talk := c.names
-	if c.now.Sub(c.repeated) >= reportsEvery {
+	talk := c.sorted
+	if c.now.Sub(c.repeated) >= c.reports {
 		c.repeated = c.now
 	} else {
 		talk = c.due()
 	}
-	for _, name := range talk {
-		m := c.machines[name]
+	for _, m := range talk {
 		m.advance(c.now)
-		if m.due.IsZero() {
-			delete(c.active, name)
+		if m.due.IsZero() && len(c.active) > 0 {
+			delete(c.active, m.name())
 		}
 		if m.silent {
 			m.news = false
@@ -282,7 +289,7 @@ func (c *Cell) exchange() error {
 		if m.news {
 			c.wrote = c.now
 		}
-		if err := c.master.Report(name, m.epoch, m.says(), c.now); err != nil {
+		if err := c.master.Report(m.name(), m.epoch, m.says(), c.now); err != nil {
 			return err
 		}
 	}
@@ -290,14 +297,14 @@ func (c *Cell) exchange() error {
 }
 
 // due returns the machines, by name, on which something is due now, or that have news.
-func (c *Cell) due() []string {
-	var out []string
+func (c *Cell) due() []*machine {
+	var out []*machine
 	for name := range c.active {
 		if m := c.machines[name]; m.news || !m.due.IsZero() && !m.due.After(c.now) {
-			out = append(out, name)
+			out = append(out, m)
 		}
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, (*machine).compare)
 	return out
 }
 
@@ -359,7 +366,7 @@ func (c *Cell) turn() error {
 
 // next is when something may happen next.
 func (c *Cell) next() time.Time {
-	next := c.repeated.Add(reportsEvery)
+	next := c.repeated.Add(c.reports)
 	if wake := c.master.Wake(); !wake.IsZero() && wake.Before(next) {
 		next = wake
 	}

@@ -13,6 +13,7 @@ import (
 // reported together: machines and master then know it that much later, at most. It ends before
 // that where a condition comes true of those that Until was given: then there is a Breakpoint.
 func (c *Cell) Follow(until time.Time, grain time.Duration) error {
+	c.reports = max(reportsEvery-grain, model.SilentAfter/2) // a turn comes that much later
 	for {
 		if err := c.turn(); err != nil {
 			return err
@@ -64,7 +65,7 @@ func (c *Cell) Return(name, boot string) error {
 // known of it.
 func (c *Cell) Rejoin(info schema.MachineInfo) error {
 	if had := c.machines[info.Name]; had != nil {
-		return c.join(info, had.tasks)
+		return c.join(info, had.tasks())
 	}
 	return c.join(info, nil)
 }
@@ -135,7 +136,7 @@ func (c *Cell) look() *Breakpoint {
 	if len(c.watch.conditions) == 0 {
 		return nil
 	}
-	return c.watch.look(&moment{c.looked.Describe(c.master.Snapshot(c.now)), c.trace.steps})
+	return c.watch.look(&moment{c.describe(), c.trace.steps})
 }
 
 // Why explains user/job or user/job/index as it is now; false if there is none.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -36,10 +37,16 @@ const (
 // live has the tasks that a machine has go on as is known of them; it returns whether anything is
 // known of one.
 func (m *machine) live(life func(schema.TaskName, uint64) *Life, now time.Time) (known bool) {
-	for _, t := range m.tasks {
-		if t.life = life(t.Task, t.Generation); t.life != nil && t.State != schema.Dead {
+	for i := range m.report.Tasks {
+		s := &m.report.Tasks[i]
+		x := life(s.Task, s.Generation)
+		if x == nil {
+			continue
+		}
+		t := m.tasks()[s.Generation]
+		if t.life = x; t.State != schema.Dead {
 			t.live(now)
-			known = true
+			m.counted, known = false, true
 		}
 	}
 	return known
@@ -63,7 +70,7 @@ func (t *task) live(now time.Time) {
 	if turn.What == TurnStops {
 		return
 	}
-	t.then(later(turn.At, now), func(s *schema.TaskStatus) {
+	t.then(slices.MaxFunc([]time.Time{turn.At, now}, time.Time.Compare), func(s *schema.TaskStatus) {
 		at := t.next
 		t.turns++
 		t.turn(s, &turn, at)
@@ -100,12 +107,4 @@ func (t *task) turn(s *schema.TaskStatus, turn *Turn, at time.Time) {
 			t.live(healthy)
 		})
 	}
-}
-
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/model"
@@ -17,13 +18,19 @@ const (
 
 // machine is a simulated machine: it runs what its view says.
 type machine struct {
-	report  schema.Report // the newest; its tasks are replaced as a whole, never written to
-	epoch   uint64
-	tasks   map[uint64]*task // by generation
-	news    bool             // report is older than tasks
-	silent  bool             // it sends no report
-	version uint64           // of the view that it acts on
-	due     time.Time        // when something happens next to one of its tasks; zero if never
+	report schema.Report // the newest; its tasks are replaced as a whole, never written to
+	epoch  uint64
+	// begun are the tasks by generation, of a machine of which anything has become since it goes
+	// on: nil until it is asked for, most have only what report says. See tasks.
+	begun   map[uint64]*task
+	news    bool   // report is older than view or tasks
+	changed bool   // report is older than tasks
+	silent  bool   // it sends no report
+	version uint64 // of the view that it acts on
+	// due is when something happens next to one of its tasks, zero if never: if counted says that
+	// it is of the tasks as they are.
+	due     time.Time
+	counted bool
 }
 
 // task is one generation on a machine.
@@ -43,13 +50,41 @@ type task struct {
 
 // newMachine returns a machine that goes on from what it said last.
 func newMachine(saved *model.SavedMachine, epoch uint64) *machine {
-	m := &machine{report: *saved.Report, epoch: epoch, tasks: map[uint64]*task{}, news: true}
-	for i := range saved.Report.Tasks {
-		s := saved.Report.Tasks[i]
-		m.tasks[s.Generation] = &task{TaskStatus: s}
-	}
-	return m
+	return &machine{report: *saved.Report, epoch: epoch, news: true, changed: !slices.IsSortedFunc(saved.Report.Tasks, inOrder)}
 }
+
+// tasks are those that the machine has, by generation.
+func (m *machine) tasks() map[uint64]*task {
+	if m.begun == nil {
+		all := make([]task, len(m.report.Tasks))
+		m.begun = make(map[uint64]*task, len(all))
+		for i := range all {
+			all[i].TaskStatus = m.report.Tasks[i]
+			m.begun[all[i].Generation] = &all[i]
+		}
+	}
+	return m.begun
+}
+
+// asks reports whether a view asks for anything else than what goes on already, on a machine of
+// which nothing has become yet.
+func (m *machine) asks(v *schema.View) bool {
+	if len(v.Assignments) != len(m.report.Tasks) {
+		return true
+	}
+	has := make(map[uint64]*schema.TaskStatus, len(m.report.Tasks))
+	for i := range m.report.Tasks {
+		has[m.report.Tasks[i].Generation] = &m.report.Tasks[i]
+	}
+	return slices.ContainsFunc(v.Assignments, func(a schema.Assignment) bool {
+		s := has[a.Generation]
+		return s == nil || s.State != schema.Running || a.Stop != nil || s.Data != a.Data || !slices.Equal(s.Brought, a.Bring)
+	})
+}
+
+func (m *machine) name() string { return m.report.Machine.Name }
+
+func (m *machine) compare(o *machine) int { return strings.Compare(m.name(), o.name()) }
 
 // behaviour says how tasks behave that are started.
 type behaviour struct {
@@ -61,14 +96,20 @@ type behaviour struct {
 // take has a machine act on a view at now.
 func (m *machine) take(v *schema.View, now time.Time, is behaviour) {
 	m.version, m.news = v.Version, true
+	if m.begun == nil && !m.asks(v) {
+		return
+	}
+	m.counted = false
+	tasks := m.tasks()
 	assigned := make(map[uint64]bool, len(v.Assignments))
 	for i := range v.Assignments {
 		a := &v.Assignments[i]
 		assigned[a.Generation] = true
-		t := m.tasks[a.Generation]
+		t := tasks[a.Generation]
 		if t == nil {
+			m.changed = true
 			t = &task{fails: is.fails(a), lasts: is.lasts(a.Job), TaskStatus: schema.TaskStatus{Task: a.Task, Generation: a.Generation, State: schema.Starting, Ports: a.Ports, Devices: a.Devices, Alloc: a.Alloc}}
-			m.tasks[a.Generation] = t
+			tasks[a.Generation] = t
 			t.job = a.Job
 			if t.life = is.life(a.Task, a.Generation); t.life != nil {
 				t.live(now)
@@ -78,17 +119,21 @@ func (m *machine) take(v *schema.View, now time.Time, is behaviour) {
 		} else if t.State == schema.Starting && t.next.IsZero() && t.life == nil { // it was about to when this began
 			t.then(now.Add(startsWithin), func(s *schema.TaskStatus) { t.run(s, t.next) })
 		}
+		m.changed = m.changed || t.Data != a.Data || !slices.Equal(t.Brought, a.Bring)
 		t.job, t.Data, t.Brought = a.Job, a.Data, a.Bring
 		if a.Stop != nil && !t.stops && t.State != schema.Dead {
+			m.changed = true
 			t.stop(a.Stop, now)
 		}
 	}
-	for g, t := range m.tasks {
+	for g, t := range tasks {
 		switch {
 		case assigned[g]:
 		case t.State == schema.Dead:
-			delete(m.tasks, g)
+			m.changed = true
+			delete(tasks, g)
 		case !t.stops:
+			m.changed = true
 			t.stop(&schema.Cause{Kind: schema.CauseSuperseded, At: now}, now)
 		}
 	}
@@ -150,7 +195,7 @@ func (t *task) stop(cause *schema.Cause, now time.Time) {
 	}
 	ends := schema.Cause{Kind: cause.Kind, Message: cause.Message, By: cause.By, At: now.Add(stopsWithin)}
 	if is := t.life.stopped(); is != nil {
-		ends.Kind, ends.At = is.End, later(is.At, now)
+		ends.Kind, ends.At = is.End, slices.MaxFunc([]time.Time{is.At, now}, time.Time.Compare)
 	}
 	t.then(ends.At, func(s *schema.TaskStatus) { t.die(s, ends) })
 }
@@ -162,11 +207,14 @@ func (t *task) die(s *schema.TaskStatus, cause schema.Cause) {
 
 // advance has what is due at now happen.
 func (m *machine) advance(now time.Time) {
-	m.due = time.Time{}
-	for _, t := range m.tasks {
+	if m.counted && (m.due.IsZero() || m.due.After(now)) {
+		return
+	}
+	m.due, m.counted = time.Time{}, true
+	for _, t := range m.begun {
 		for !t.next.IsZero() && !t.next.After(now) {
 			t.what(&t.TaskStatus)
-			m.news = true
+			m.news, m.changed = true, true
 		}
 		if !t.next.IsZero() && (m.due.IsZero() || t.next.Before(m.due)) {
 			m.due = t.next
@@ -179,13 +227,20 @@ func (m *machine) says() schema.Report {
 	if m.news {
 		m.news = false
 		m.report.View = m.version
-		m.report.Tasks = make([]schema.TaskStatus, 0, len(m.tasks))
-		for _, t := range m.tasks {
+	}
+	if m.changed {
+		m.changed = false
+		tasks := m.tasks()
+		m.report.Tasks = make([]schema.TaskStatus, 0, len(tasks))
+		for _, t := range tasks {
 			m.report.Tasks = append(m.report.Tasks, t.TaskStatus)
 		}
-		slices.SortFunc(m.report.Tasks, func(a, b schema.TaskStatus) int {
-			return cmp.Or(a.Task.Compare(b.Task), cmp.Compare(a.Generation, b.Generation))
-		})
+		slices.SortFunc(m.report.Tasks, inOrder)
 	}
 	return m.report
+}
+
+// inOrder is the order of tasks in a report.
+func inOrder(a, b schema.TaskStatus) int {
+	return cmp.Or(a.Task.Compare(b.Task), cmp.Compare(a.Generation, b.Generation))
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -126,7 +127,7 @@ type Machines struct {
 // Mark is a cell at the moment from which it is followed.
 type Mark struct {
 	at       time.Time
-	status   *status.Status
+	status   *status.Snapshot
 	accounts []quota.Account
 	admitted map[schema.JobName]schema.Digest
 }
@@ -136,7 +137,7 @@ func (c *Cell) Mark() *Mark {
 	c.trace = trace{}
 	c.wrote = c.now
 	c.look() // steps of before are gone
-	m := &Mark{at: c.now, status: c.Status(), accounts: c.accounts(), admitted: map[schema.JobName]schema.Digest{}}
+	m := &Mark{at: c.now, status: c.describe(), accounts: c.accounts(), admitted: map[schema.JobName]schema.Digest{}}
 	for name, r := range c.state().Jobs {
 		m.admitted[name] = r.Admitted
 	}
@@ -149,26 +150,27 @@ func (c *Cell) accounts() []quota.Account {
 
 // Outcome returns what has happened since a mark, of a cell that Run has followed.
 func (c *Cell) Outcome(m *Mark, ending Ending, last time.Time) *Outcome {
-	s := c.Status()
+	is := c.describe()
+	s := is.Brief()
 	o := &Outcome{
 		Version: Version, Cell: c.state().Cell, Ending: ending, Seconds: max(0, last.Sub(m.at).Seconds()),
 		Tasks: []Task{}, Steps: []Step{}, Preempted: []Preempted{}, Pending: []Pending{}, Rollouts: []Rollout{}, Quota: []QuotaChange{},
 		Blocked: s.Blocked, Waiting: s.Waiting, Warnings: []string{},
-		Machines: MachineChange{sumMachines(m.status), sumMachines(s)},
+		Machines: MachineChange{sumMachines(m.status.Brief()), sumMachines(s)},
 	}
 	for i := range c.trace.steps {
 		step := c.trace.steps[i]
 		step.Seconds = c.trace.at[i].Sub(m.at).Seconds()
 		o.Steps = append(o.Steps, step)
 	}
-	before, after := tasksOf(m.status), tasksOf(s)
 	c.addTasks(o)
-	c.addPreempted(o, after)
-	for i := range s.Tasks {
-		if t := &s.Tasks[i]; t.State == status.TaskPending {
-			was := before[t.Name]
-			o.Pending = append(o.Pending, Pending{t.Name, t.Reason, was != nil && was.State == status.TaskPending})
-		}
+	c.addPreempted(o, is)
+	before := map[string]bool{}
+	for t := range pendingIn(m.status) {
+		before[t.Name] = true
+	}
+	for t := range pendingIn(is) {
+		o.Pending = append(o.Pending, Pending{t.Name, t.Reason, before[t.Name]})
 	}
 	c.addRollouts(o, s)
 	o.addQuota(m.accounts, c.accounts())
@@ -176,12 +178,28 @@ func (c *Cell) Outcome(m *Mark, ending Ending, last time.Time) *Outcome {
 	return o
 }
 
-func tasksOf(s *status.Status) map[string]*status.TaskStatus {
-	out := make(map[string]*status.TaskStatus, len(s.Tasks))
-	for i := range s.Tasks {
-		out[s.Tasks[i].Name] = &s.Tasks[i]
+// pendingIn are the tasks of a cell that have no machine, by name.
+func pendingIn(s *status.Snapshot) iter.Seq[*status.TaskStatus] {
+	return func(yield func(*status.TaskStatus) bool) {
+		for t := range s.Tasks() {
+			if t.State == status.TaskPending && !yield(t) {
+				return
+			}
+		}
 	}
-	return out
+}
+
+// taskIn returns the task user/job/index of a cell, nil if it has none.
+func taskIn(s *status.Snapshot, name string) *status.TaskStatus {
+	p := s.Part(shortJob(name))
+	if p == nil {
+		return nil
+	}
+	i := slices.IndexFunc(p.Tasks, func(t status.TaskStatus) bool { return t.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &p.Tasks[i]
 }
 
 // addTasks adds what becomes of each task.
@@ -224,7 +242,7 @@ func (c *Cell) addTasks(o *Outcome) {
 }
 
 // addPreempted adds the tasks that make room for others.
-func (c *Cell) addPreempted(o *Outcome, after map[string]*status.TaskStatus) {
+func (c *Cell) addPreempted(o *Outcome, after *status.Snapshot) {
 	for i := range o.Steps {
 		s := &o.Steps[i]
 		if s.Cause != schema.CausePreempted || s.Do != Stop {
@@ -236,7 +254,7 @@ func (c *Cell) addPreempted(o *Outcome, after map[string]*status.TaskStatus) {
 				p.Priority = int(want.Priority)
 			}
 		}
-		if t := after[s.Task]; t != nil && t.Machine != "" {
+		if t := taskIn(after, s.Task); t != nil && t.Machine != "" {
 			p.Becomes = "it runs on " + t.Machine
 		} else if t != nil {
 			p.Becomes = "it is pending: " + t.Reason
@@ -369,8 +387,8 @@ func (c *Cell) warn(o *Outcome, m *Mark, s *status.Status) {
 // holds anything, none is known to.
 func (c *Cell) nobodyHas(job *schema.Job) []string {
 	observed := c.master.Observed()
-	if !slices.ContainsFunc(c.names, func(name string) bool {
-		held, _ := observed.Content(name)
+	if !slices.ContainsFunc(c.sorted, func(m *machine) bool {
+		held, _ := observed.Content(m.name())
 		return len(held) > 0
 	}) {
 		return nil

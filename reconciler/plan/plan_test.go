@@ -14,48 +14,12 @@ import (
 	"github.com/musterhq/muster/reconciler/checkpoint"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/reconciler/plan/plantest"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
 var at = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-
-// machine has the given number of cores and GiB of memory.
-func machine(name string, cores, gib int64) schema.MachineInfo {
-	return schema.MachineInfo{
-		Name: name, Boot: "boot-1", Ports: schema.PortRange{First: 20000, Last: 20099},
-		Capacity:   schema.Resources{CPUMilli: cores * 1000, RAMBytes: gib << 30, DiskBytes: 100 << 30},
-		Attributes: map[string]string{"rack": "r" + name[len(name)-1:]},
-	}
-}
-
-// job has so many tasks that take a core each.
-func job(name string, priority schema.Priority, tasks int, version string) schema.Job {
-	return schema.Job{
-		Name: name, User: "search", Cell: "c", Kind: schema.Service, Priority: priority, Tasks: tasks,
-		Task: schema.TaskSpec{
-			Process:   schema.Process{Command: []string{"serve"}},
-			Env:       map[string]string{"VERSION": version},
-			Resources: schema.TaskResources{Resources: schema.Resources{CPUMilli: 1000, RAMBytes: 1 << 30, DiskBytes: 1 << 30}},
-		},
-		Update: schema.UpdatePolicy{MaxParallel: 1},
-	}
-}
-
-// commit declares jobs in a cell that asks for no quota.
-func commit(n int, jobs ...schema.Job) schema.Compiled {
-	p := &schema.Package{Dir: "cells", Origins: map[schema.ObjectKey]schema.Position{}}
-	p.Objects.Cells = []schema.Cell{{Name: "c", Quota: "off"}}
-	p.Objects.Jobs = jobs
-	p.Objects.Sort()
-	for i := range jobs {
-		p.Origins[schema.ObjectKey{Kind: schema.KindJob, Name: jobs[i].ID().String()}] = schema.Position{Path: "cells/x.cue", Line: i + 1, Column: 1}
-	}
-	return schema.Compiled{
-		Commit: fmt.Sprintf("%040d", n), Trailers: schema.Trailers{AllowPrune: schema.MaxTasks},
-		Packages: []schema.CompiledPackage{{Dir: p.Dir, Package: p, Digest: schema.DigestOf(p)}},
-	}
-}
 
 type tester interface {
 	Helper()
@@ -128,14 +92,14 @@ func fates(o *plan.Outcome) string {
 // TestPlan: what a plan says of the kinds of changes that there are.
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	c := newCell(t, machine("m1", 4, 16), machine("m2", 4, 16))
-	o := does(t, c, commit(1, job("web", 200, 3, "1"), job("low", 0, 2, "1")))
+	c := newCell(t, plantest.Machine("m1", 4, 16), plantest.Machine("m2", 4, 16))
+	o := does(t, c, plantest.Commit(1, plantest.Job("web", 200, 3, "1"), plantest.Job("low", 0, 2, "1")))
 	if o.Ending != plan.Settled || fates(o) != "search/low/0 starts, search/low/1 starts, search/web/0 starts, search/web/1 starts, search/web/2 starts" {
 		t.Fatalf("%s: %s", o.Ending, fates(o))
 	}
 
 	// A new version: one task after the other restarts, and no more are down.
-	next := commit(2, job("web", 200, 3, "2"), job("low", 0, 2, "1"))
+	next := plantest.Commit(2, plantest.Job("web", 200, 3, "2"), plantest.Job("low", 0, 2, "1"))
 	o = planned(t, c, next, nil)
 	if o.Ending != plan.Settled || fates(o) != "search/web/0 restarts, search/web/1 restarts, search/web/2 restarts" {
 		t.Errorf("%s: %s", o.Ending, fates(o))
@@ -145,18 +109,18 @@ func TestPlan(t *testing.T) {
 	}
 
 	// It does not work: the rollout ends with one task down, and a person has to act.
-	careful := job("web", 200, 3, "2")
+	careful := plantest.Job("web", 200, 3, "2")
 	careful.Update.MinHealthySeconds = 5
-	o = planned(t, c, commit(2, careful, job("low", 0, 2, "1")), func(j *schema.Job) bool { return j.Name == "web" })
+	o = planned(t, c, plantest.Commit(2, careful, plantest.Job("low", 0, 2, "1")), func(j *schema.Job) bool { return j.Name == "web" })
 	if o.Ending != plan.Blocked || o.Rollouts[0].MostDown != 1 || !strings.Contains(fmt.Sprint(o.Blocked), "paused") {
 		t.Errorf("%s: %+v %v", o.Ending, o.Rollouts, o.Blocked)
 	}
 
 	// What runs already goes on when a new version fails, and is what the job returns to.
-	returns := job("web", 200, 3, "2")
+	returns := plantest.Job("web", 200, 3, "2")
 	returns.Update.MinHealthySeconds, returns.Update.OnFailure = 5, schema.Return
-	fresh := newCell(t, machine("m1", 4, 16))
-	if o = does(t, fresh, commit(1, job("web", 200, 3, "1"))); o.Ending != plan.Settled {
+	fresh := newCell(t, plantest.Machine("m1", 4, 16))
+	if o = does(t, fresh, plantest.Commit(1, plantest.Job("web", 200, 3, "1"))); o.Ending != plan.Settled {
 		t.Fatalf("%s: %s", o.Ending, fates(o))
 	}
 	web := returns.ID()
@@ -164,26 +128,30 @@ func TestPlan(t *testing.T) {
 	if fresh.Brings(schema.JobName{Cell: "c", User: "search", Job: "low"}) {
 		t.Error("a job that is not there was brought")
 	}
-	o = does(t, fresh, commit(2, returns))
+	o = does(t, fresh, plantest.Commit(2, returns))
 	if !fresh.Brings(web) || fates(o) != "search/web/0 restarts" || o.Rollouts[0].Stops != 2 || o.Rollouts[0].MostDown != 1 || !strings.Contains(o.Rollouts[0].State, "returned") {
 		t.Errorf("%s: %s, %+v", o.Ending, fates(o), o.Rollouts)
 	}
-	for _, task := range fresh.Status().Tasks {
+	tasks := status.Describe(fresh.Moment()).Tasks
+	if len(tasks) != 3 {
+		t.Errorf("tasks %+v", tasks)
+	}
+	for _, task := range tasks {
 		if task.State != status.TaskRunning {
 			t.Errorf("task %+v", task)
 		}
 	}
 
 	// A slow rollout is followed to its end.
-	slow := job("web", 200, 3, "2")
+	slow := plantest.Job("web", 200, 3, "2")
 	slow.Update.MinHealthySeconds = 3600
-	o = planned(t, c, commit(2, slow, job("low", 0, 2, "1")), nil)
+	o = planned(t, c, plantest.Commit(2, slow, plantest.Job("low", 0, 2, "1")), nil)
 	if o.Ending != plan.Settled || o.Seconds < 2*3600 || o.Rollouts[0].Stops != 3 {
 		t.Errorf("%s after %v s: %+v", o.Ending, o.Seconds, o.Rollouts)
 	}
 
 	// More than fits: tasks of lower priority make room, and the rest stays pending.
-	o = planned(t, c, commit(2, job("web", 200, 9, "1"), job("low", 0, 2, "1")), nil)
+	o = planned(t, c, plantest.Commit(2, plantest.Job("web", 200, 9, "1"), plantest.Job("low", 0, 2, "1")), nil)
 	if o.Ending != plan.Waiting || len(o.Preempted) != 2 || len(o.Pending) != 3 {
 		t.Errorf("%s: preempted %v, pending %v", o.Ending, o.Preempted, o.Pending)
 	}
@@ -194,7 +162,7 @@ func TestPlan(t *testing.T) {
 	}
 
 	// A job goes.
-	o = planned(t, c, commit(2, job("web", 200, 3, "1")), nil)
+	o = planned(t, c, plantest.Commit(2, plantest.Job("web", 200, 3, "1")), nil)
 	if fates(o) != "search/low/0 stops, search/low/1 stops" {
 		t.Error(fates(o))
 	}
@@ -203,7 +171,7 @@ func TestPlan(t *testing.T) {
 	}
 
 	// The same again: nothing happens.
-	o = planned(t, c, commit(2, job("web", 200, 3, "1"), job("low", 0, 2, "1")), nil)
+	o = planned(t, c, plantest.Commit(2, plantest.Job("web", 200, 3, "1"), plantest.Job("low", 0, 2, "1")), nil)
 	if o.Ending != plan.Settled || len(o.Steps) > 0 {
 		t.Errorf("%s: %v", o.Ending, o.Steps)
 	}
@@ -223,6 +191,28 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// declareMore has a commit declare quotas and a drain, some of them, and lets guards hold removals.
+func declareMore(t *rapid.T, commit *schema.Compiled) {
+	in := &commit.Packages[0]
+	if rapid.Bool().Draw(t, "quota") {
+		in.Package.Objects.Cells[0].Quota = "on"
+		for _, band := range []schema.Band{schema.BandBatch, schema.BandProduction} {
+			in.Package.Objects.Quotas = append(in.Package.Objects.Quotas, schema.Quota{
+				Name: string(band), User: "search", Cell: "c", Band: band, Tasks: 100,
+				Resources: schema.Resources{CPUMilli: rapid.Int64Range(0, 8).Draw(t, "cores") * 1000, RAMBytes: 1 << 40, DiskBytes: 1 << 40},
+			})
+		}
+	}
+	if rapid.Bool().Draw(t, "drain") {
+		in.Package.Objects.Machines = []schema.Machine{{Name: "m0", Cell: "c", Drain: &schema.Drain{AtOnce: 1, AtDeadline: schema.DeadlineBudget}}}
+	}
+	if rapid.Bool().Draw(t, "guarded") {
+		commit.Trailers = schema.Trailers{}
+	}
+	in.Package.Objects.Sort()
+	in.Digest = schema.DigestOf(in.Package)
+}
+
 // TestPlanIsWhatHappens: what a plan on a checkpoint says of a commit is what the cell, which
 // goes on all the while, then does with it: each step of each task.
 func TestPlanIsWhatHappens(t *testing.T) {
@@ -231,7 +221,7 @@ func TestPlanIsWhatHappens(t *testing.T) {
 		machines := rapid.IntRange(2, 4).Draw(t, "machines")
 		all := make([]schema.MachineInfo, 0, machines)
 		for i := range machines {
-			all = append(all, machine(fmt.Sprintf("m%d", i), 3, 16))
+			all = append(all, plantest.Machine(fmt.Sprintf("m%d", i), 3, 16))
 		}
 		c := newCell(t, all...)
 		for n := range rapid.IntRange(1, 4).Draw(t, "commits") {
@@ -240,16 +230,19 @@ func TestPlanIsWhatHappens(t *testing.T) {
 				if !rapid.Bool().Draw(t, name) {
 					continue
 				}
-				j := job(name, rapid.SampledFrom([]schema.Priority{0, 100, 200}).Draw(t, "priority"), rapid.IntRange(0, 5).Draw(t, "tasks"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "version"))
+				j := plantest.Job(name, rapid.SampledFrom([]schema.Priority{0, 100, 200}).Draw(t, "priority"), rapid.IntRange(0, 5).Draw(t, "tasks"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "version"))
 				j.Update = schema.UpdatePolicy{MaxParallel: rapid.IntRange(1, 2).Draw(t, "parallel"), MinHealthySeconds: rapid.SampledFrom([]int{0, 20}).Draw(t, "healthy")}
 				if name == "batch" {
 					j.Kind = schema.Batch
+				} else if rapid.Bool().Draw(t, "budget") {
+					j.Disruption = &schema.Disruption{MaxDown: rapid.IntRange(1, 2).Draw(t, "down")}
 				} else if rapid.Bool().Draw(t, "checked") {
 					j.Task.Health = &schema.Health{TCP: &schema.TCPCheck{}}
 				}
 				jobs = append(jobs, j)
 			}
-			next := commit(n+1, jobs...)
+			next := plantest.Commit(n+1, jobs...)
+			declareMore(t, &next)
 			said := planned(t, c, next, nil)
 			done := does(t, c, next)
 			if diff := cmp.Diff(said, done); diff != "" {
@@ -263,15 +256,15 @@ func TestPlanIsWhatHappens(t *testing.T) {
 // instead, and where it has to go each of its tasks says for whom.
 func TestPreemptTogether(t *testing.T) {
 	t.Parallel()
-	c := newCell(t, machine("m1", 2, 16), machine("m2", 2, 16))
-	gang := job("gang", 0, 2, "1")
+	c := newCell(t, plantest.Machine("m1", 2, 16), plantest.Machine("m2", 2, 16))
+	gang := plantest.Job("gang", 0, 2, "1")
 	gang.Together = true
-	does(t, c, commit(1, gang, job("low", 0, 2, "1")))
-	o := planned(t, c, commit(2, gang, job("low", 0, 2, "1"), job("web", 200, 2, "1")), nil)
+	does(t, c, plantest.Commit(1, gang, plantest.Job("low", 0, 2, "1")))
+	o := planned(t, c, plantest.Commit(2, gang, plantest.Job("low", 0, 2, "1"), plantest.Job("web", 200, 2, "1")), nil)
 	if len(o.Preempted) != 2 || !strings.HasPrefix(o.Preempted[0].Task, "search/low/") || !strings.HasPrefix(o.Preempted[1].Task, "search/low/") {
 		t.Errorf("preempted %+v", o.Preempted)
 	}
-	o = planned(t, c, commit(2, gang, job("low", 0, 2, "1"), job("web", 200, 3, "1")), nil)
+	o = planned(t, c, plantest.Commit(2, gang, plantest.Job("low", 0, 2, "1"), plantest.Job("web", 200, 3, "1")), nil)
 	gone := 0
 	for _, p := range o.Preempted {
 		if strings.HasPrefix(p.Task, "search/gang/") {
@@ -289,8 +282,8 @@ func TestPreemptTogether(t *testing.T) {
 // TestSilent: a machine whose session cannot go on is silent, and said to be.
 func TestSilent(t *testing.T) {
 	t.Parallel()
-	c := newCell(t, machine("m1", 4, 16), machine("m2", 4, 16))
-	does(t, c, commit(1, job("web", 200, 2, "1")))
+	c := newCell(t, plantest.Machine("m1", 4, 16), plantest.Machine("m2", 4, 16))
+	does(t, c, plantest.Commit(1, plantest.Job("web", 200, 2, "1")))
 	in := c.Moment()
 	machines := slices.Collect(model.SavedOf(in.Observed))
 	ahead := *machines[1].Report
@@ -310,25 +303,25 @@ func TestSilent(t *testing.T) {
 // that of the others holds.
 func TestFitAlone(t *testing.T) {
 	t.Parallel()
-	machines := []schema.MachineInfo{machine("m1", 4, 16), machine("m2", 4, 16), machine("m3", 4, 16)}
+	machines := []schema.MachineInfo{plantest.Machine("m1", 4, 16), plantest.Machine("m2", 4, 16), plantest.Machine("m3", 4, 16)}
 
-	gang := job("web", 200, 3, "1")
+	gang := plantest.Job("web", 200, 3, "1")
 	gang.Together = true
 	c := newCell(t, machines...)
-	does(t, c, commit(1, gang))
+	does(t, c, plantest.Commit(1, gang))
 	if fit, err := c.Fit("search/web"); err != nil || fit.More != 9 {
 		t.Errorf("of a gang: %+v, %v", fit, err)
 	}
 
 	c = newCell(t, machines...)
-	does(t, c, commit(1, job("web", 200, 3, "1"), job("low", 0, 4, "1")))
+	does(t, c, plantest.Commit(1, plantest.Job("web", 200, 3, "1"), plantest.Job("low", 0, 4, "1")))
 	if fit, err := c.Fit("search/web"); err != nil || fit.More != 5 || !strings.Contains(fit.Next, "CPU") || strings.Contains(fit.Next, "place of") {
 		t.Errorf("beside what could make room: %+v, %v", fit, err)
 	}
 
 	// Quota admits web as it is, one task of ads, and nothing of new.
 	bound := func(n int, jobs ...schema.Job) schema.Compiled {
-		next := commit(n, jobs...)
+		next := plantest.Commit(n, jobs...)
 		p := next.Packages[0].Package
 		p.Objects.Cells[0].Quota = ""
 		p.Objects.Quotas = []schema.Quota{{Name: "q", User: "search", Cell: "c", Band: schema.BandProduction, Tasks: 4, Resources: schema.Resources{CPUMilli: 4000, RAMBytes: 4 << 30, DiskBytes: 4 << 30}}}
@@ -336,10 +329,10 @@ func TestFitAlone(t *testing.T) {
 		return next
 	}
 	c = newCell(t, machines...)
-	does(t, c, bound(1, job("web", 200, 3, "1"), job("ads", 210, 1, "1")))
-	all := job("all", 210, 1, "1")
+	does(t, c, bound(1, plantest.Job("web", 200, 3, "1"), plantest.Job("ads", 210, 1, "1")))
+	all := plantest.Job("all", 210, 1, "1")
 	all.Kind = schema.System
-	if o := does(t, c, bound(2, job("web", 200, 3, "1"), job("ads", 210, 3, "1"), job("new", 210, 3, "1"), all)); len(o.Steps) > 0 || len(o.Blocked) != 3 {
+	if o := does(t, c, bound(2, plantest.Job("web", 200, 3, "1"), plantest.Job("ads", 210, 3, "1"), plantest.Job("new", 210, 3, "1"), all)); len(o.Steps) > 0 || len(o.Blocked) != 3 {
 		t.Fatalf("steps %v, blocked %v", o.Steps, o.Blocked)
 	}
 	fit, err := c.Fit("search/web")
@@ -352,8 +345,8 @@ func TestFitAlone(t *testing.T) {
 func TestWhatIf(t *testing.T) {
 	t.Parallel()
 	begin := func() *plan.Cell {
-		c := newCell(t, machine("m1", 4, 16), machine("m2", 4, 16), machine("m3", 4, 16))
-		does(t, c, commit(1, job("web", 200, 3, "1")))
+		c := newCell(t, plantest.Machine("m1", 4, 16), plantest.Machine("m2", 4, 16), plantest.Machine("m3", 4, 16))
+		does(t, c, plantest.Commit(1, plantest.Job("web", 200, 3, "1")))
 		return c
 	}
 	c := begin()
@@ -394,8 +387,8 @@ func TestWhatIf(t *testing.T) {
 // TestGrow: machines that join are like those that are up, and take what was pending.
 func TestGrow(t *testing.T) {
 	t.Parallel()
-	c := newCell(t, machine("m1", 4, 16), machine("m2", 2, 16))
-	if o := does(t, c, commit(1, job("web", 200, 18, "1"))); o.Ending != plan.Waiting || len(o.Pending) != 12 {
+	c := newCell(t, plantest.Machine("m1", 4, 16), plantest.Machine("m2", 2, 16))
+	if o := does(t, c, plantest.Commit(1, plantest.Job("web", 200, 18, "1"))); o.Ending != plan.Waiting || len(o.Pending) != 12 {
 		t.Fatalf("%s: %v", o.Ending, o.Pending)
 	}
 	mark := c.Mark()
@@ -431,18 +424,18 @@ func TestNobodyHas(t *testing.T) {
 		held []schema.Digest
 		want int
 	}{{nil, 0}, {[]schema.Digest{schema.Content(image("a"))}, 1}, {[]schema.Digest{schema.Content(image("a")), schema.Content(image("b"))}, 0}} {
-		in := newCell(t, machine("m1", 4, 16), machine("m2", 4, 16)).Moment()
+		in := newCell(t, plantest.Machine("m1", 4, 16), plantest.Machine("m2", 4, 16)).Moment()
 		machines := slices.Collect(model.SavedOf(in.Observed))
 		machines[1].Content = tc.held
 		copied, err := plan.New(plan.Config{State: in.State, Machines: machines, Now: in.Now})
 		if err != nil {
 			t.Fatal(err)
 		}
-		web := job("web", 0, 1, "1")
+		web := plantest.Job("web", 0, 1, "1")
 		web.Task.Process, web.Task.Container = schema.Process{}, &schema.Container{Image: image("a")}
 		web.Task.Before = []schema.Before{{Container: &schema.Container{Image: image("b")}}}
 		var said []string
-		for _, w := range does(t, copied, commit(1, web)).Warnings {
+		for _, w := range does(t, copied, plantest.Commit(1, web)).Warnings {
 			if strings.Contains(w, "no machine has ") {
 				said = append(said, w)
 			}

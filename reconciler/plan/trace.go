@@ -152,7 +152,7 @@ func (c *Cell) serves(name schema.TaskName) bool {
 	if m == nil || m.silent {
 		return false
 	}
-	t := m.tasks[r.Generation]
+	t := m.tasks()[r.Generation]
 	return t != nil && t.State == schema.Running && (t.Health == "" || t.Health == schema.Healthy)
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/reconciler/plan/plantest"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -50,27 +51,27 @@ func TestUntil(t *testing.T) {
 		jobs  []schema.Job
 		want  string // names; "" if it does not come true
 	}{
-		{"pending", []schema.Job{job("web", 0, 8, "1")}, "search/web/6 search/web/7"},
-		{"job search/web pending", []schema.Job{job("web", 0, 7, "1")}, "search/web/6"},
-		{"job search/other pending", []schema.Job{job("web", 0, 7, "1")}, ""},
-		{"task search/web/6 pending", []schema.Job{job("web", 0, 8, "1")}, "search/web/6"},
-		{"preempted", []schema.Job{job("web", 0, 4, "1"), job("high", 200, 6, "1")}, "search/web/0 search/web/1 search/web/2 search/web/3"},
-		{"stopped", []schema.Job{job("web", 0, 2, "1")}, "search/web/2 search/web/3"},
-		{"task search/web/1 stopped", []schema.Job{job("web", 0, 4, "2")}, "search/web/1"},
-		{"task search/web/1 preempted", []schema.Job{job("web", 0, 4, "2")}, ""},
-		{"job search/new running", []schema.Job{job("web", 0, 4, "1"), job("new", 0, 2, "1")}, "search/new"},
-		{"task search/new/1 running", []schema.Job{job("web", 0, 4, "1"), job("new", 0, 2, "1")}, "search/new/1"},
-		{"job search/web running", []schema.Job{job("web", 0, 4, "1")}, ""}, // it does all the while
-		{"machine m2 empty", []schema.Job{job("web", 0, 0, "1")}, "m2"},
+		{"pending", []schema.Job{plantest.Job("web", 0, 8, "1")}, "search/web/6 search/web/7"},
+		{"job search/web pending", []schema.Job{plantest.Job("web", 0, 7, "1")}, "search/web/6"},
+		{"job search/other pending", []schema.Job{plantest.Job("web", 0, 7, "1")}, ""},
+		{"task search/web/6 pending", []schema.Job{plantest.Job("web", 0, 8, "1")}, "search/web/6"},
+		{"preempted", []schema.Job{plantest.Job("web", 0, 4, "1"), plantest.Job("high", 200, 6, "1")}, "search/web/0 search/web/1 search/web/2 search/web/3"},
+		{"stopped", []schema.Job{plantest.Job("web", 0, 2, "1")}, "search/web/2 search/web/3"},
+		{"task search/web/1 stopped", []schema.Job{plantest.Job("web", 0, 4, "2")}, "search/web/1"},
+		{"task search/web/1 preempted", []schema.Job{plantest.Job("web", 0, 4, "2")}, ""},
+		{"job search/new running", []schema.Job{plantest.Job("web", 0, 4, "1"), plantest.Job("new", 0, 2, "1")}, "search/new"},
+		{"task search/new/1 running", []schema.Job{plantest.Job("web", 0, 4, "1"), plantest.Job("new", 0, 2, "1")}, "search/new/1"},
+		{"job search/web running", []schema.Job{plantest.Job("web", 0, 4, "1")}, ""}, // it does all the while
+		{"machine m2 empty", []schema.Job{plantest.Job("web", 0, 0, "1")}, "m2"},
 	} {
-		c := newCell(t, machine("m1", 3, 16), machine("m2", 3, 16))
-		does(t, c, commit(1, job("web", 0, 4, "1")))
+		c := newCell(t, plantest.Machine("m1", 3, 16), plantest.Machine("m2", 3, 16))
+		does(t, c, plantest.Commit(1, plantest.Job("web", 0, 4, "1")))
 		condition, err := plan.ParseCondition(tc.until)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.Until([]plan.Condition{condition})
-		o := does(t, c, commit(2, tc.jobs...))
+		o := does(t, c, plantest.Commit(2, tc.jobs...))
 		got := c.Breakpoint()
 		switch {
 		case tc.want == "":
@@ -87,8 +88,8 @@ func TestUntil(t *testing.T) {
 // commit are none of the next.
 func TestUntilAgain(t *testing.T) {
 	t.Parallel()
-	c := newCell(t, machine("m1", 3, 16))
-	does(t, c, commit(1, job("web", 0, 4, "1")))
+	c := newCell(t, plantest.Machine("m1", 3, 16))
+	does(t, c, plantest.Commit(1, plantest.Job("web", 0, 4, "1")))
 	pending, err := plan.ParseCondition("pending")
 	if err != nil {
 		t.Fatal(err)
@@ -100,11 +101,11 @@ func TestUntilAgain(t *testing.T) {
 	if hold := c.Until([]plan.Condition{pending, stopped}); !slices.Equal(hold, []string{"pending"}) {
 		t.Errorf("hold: %v", hold)
 	}
-	if o := does(t, c, commit(2, job("web", 0, 4, "1"), job("other", 0, 0, "1"))); o.Ending == plan.Reached {
+	if o := does(t, c, plantest.Commit(2, plantest.Job("web", 0, 4, "1"), plantest.Job("other", 0, 0, "1"))); o.Ending == plan.Reached {
 		t.Errorf("what held before has come true: %+v", c.Breakpoint())
 	}
 	for n := range 2 {
-		does(t, c, commit(3+n, job("web", 0, 3, string(rune('2'+n)))))
+		does(t, c, plantest.Commit(3+n, plantest.Job("web", 0, 3, string(rune('2'+n)))))
 		if got := c.Breakpoint(); got == nil || got.Condition != "task search/web/0 stopped" {
 			t.Errorf("version %d: %+v", n, got)
 		}
@@ -124,18 +125,18 @@ func TestUntilAgain(t *testing.T) {
 func TestUntilStates(t *testing.T) {
 	t.Parallel()
 	limited := func(n int, jobs ...schema.Job) schema.Compiled {
-		c := commit(n, jobs...)
+		c := plantest.Commit(n, jobs...)
 		c.Packages[0].Package.Objects.Cells[0].Quota = ""
 		c.Packages[0].Digest = schema.DigestOf(c.Packages[0].Package)
 		return c
 	}
 	held := func(n int, jobs ...schema.Job) schema.Compiled {
-		c := commit(n, jobs...)
+		c := plantest.Commit(n, jobs...)
 		c.Trailers = schema.Trailers{}
 		return c
 	}
 	next := func(c *plan.Cell, commit schema.Compiled) error { return c.Commit(commit) }
-	web, api := job("web", 0, 12, "1"), job("api", 0, 2, "1")
+	web, api := plantest.Job("web", 0, 12, "1"), plantest.Job("api", 0, 2, "1")
 	for _, tc := range []struct {
 		until string
 		do    func(*plan.Cell) error
@@ -143,18 +144,18 @@ func TestUntilStates(t *testing.T) {
 	}{
 		{"machine m2 lost", func(c *plan.Cell) error { _, err := c.Lose([]string{"m2"}); return err }, "m2"},
 		{"machine m1 lost", func(c *plan.Cell) error { _, err := c.Lose([]string{"m2"}); return err }, ""},
-		{"rejected", func(c *plan.Cell) error { return next(c, limited(2, web, api, job("big", 200, 1, "1"))) }, "search/big"},
-		{"job search/big rejected", func(c *plan.Cell) error { return next(c, limited(2, web, api, job("big", 200, 1, "1"))) }, "search/big"},
-		{"job search/web rejected", func(c *plan.Cell) error { return next(c, limited(2, web, api, job("big", 200, 1, "1"))) }, ""},
-		{"blocked", func(c *plan.Cell) error { return next(c, commit(2, web, job("api", 0, 2, "2"))) }, "search/api"},
-		{"job search/api blocked", func(c *plan.Cell) error { return next(c, commit(2, web, job("api", 0, 2, "2"))) }, "search/api"},
-		{"job search/web blocked", func(c *plan.Cell) error { return next(c, commit(2, web, job("api", 0, 2, "2"))) }, ""},
+		{"rejected", func(c *plan.Cell) error { return next(c, limited(2, web, api, plantest.Job("big", 200, 1, "1"))) }, "search/big"},
+		{"job search/big rejected", func(c *plan.Cell) error { return next(c, limited(2, web, api, plantest.Job("big", 200, 1, "1"))) }, "search/big"},
+		{"job search/web rejected", func(c *plan.Cell) error { return next(c, limited(2, web, api, plantest.Job("big", 200, 1, "1"))) }, ""},
+		{"blocked", func(c *plan.Cell) error { return next(c, plantest.Commit(2, web, plantest.Job("api", 0, 2, "2"))) }, "search/api"},
+		{"job search/api blocked", func(c *plan.Cell) error { return next(c, plantest.Commit(2, web, plantest.Job("api", 0, 2, "2"))) }, "search/api"},
+		{"job search/web blocked", func(c *plan.Cell) error { return next(c, plantest.Commit(2, web, plantest.Job("api", 0, 2, "2"))) }, ""},
 		{"blocked", func(c *plan.Cell) error { return next(c, held(2, api)) }, "cell"},
 		{"job search/web blocked", func(c *plan.Cell) error { return next(c, held(2, api)) }, "search/web"},
 		{"job search/api blocked", func(c *plan.Cell) error { return next(c, held(2, api)) }, ""},
 	} {
-		c := newCell(t, machine("m1", 20, 64), machine("m2", 20, 64), machine("m3", 20, 64))
-		does(t, c, commit(1, web, api))
+		c := newCell(t, plantest.Machine("m1", 20, 64), plantest.Machine("m2", 20, 64), plantest.Machine("m3", 20, 64))
+		does(t, c, plantest.Commit(1, web, api))
 		condition, err := plan.ParseCondition(tc.until)
 		if err != nil {
 			t.Fatal(err)

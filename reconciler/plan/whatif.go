@@ -67,8 +67,8 @@ const grown = "grown-"
 // their names. It errs if none is up.
 func (c *Cell) Grow(n int) ([]string, error) {
 	var like []*machine
-	for _, name := range c.names {
-		if m := c.machines[name]; !m.silent {
+	for _, m := range c.sorted {
+		if !m.silent {
 			like = append(like, m)
 		}
 	}
@@ -219,9 +219,7 @@ func (c *Cell) grow(g growth, tasks int) error {
 // where, and why one has none.
 func (c *Cell) placed(name schema.JobName, from int) (n int, next string, racks map[string]int) {
 	racks = map[string]int{}
-	s := c.Status()
-	for i := range s.Tasks {
-		t := &s.Tasks[i]
+	for t := range c.describe().Tasks() {
 		task, err := schema.ParseTaskName(c.state().Cell + "/" + t.Name)
 		if err != nil || task.JobName != name || task.Index < from {
 			continue

@@ -14,46 +14,12 @@ import (
 	"github.com/musterhq/muster/reconciler/checkpoint"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/reconciler/plan/plantest"
 	"github.com/musterhq/muster/reconciler/replay"
 	"github.com/musterhq/muster/schema"
 )
 
 var at = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-
-func machine(name string, cores int64) schema.MachineInfo {
-	return schema.MachineInfo{
-		Name: name, Boot: "boot-1", Ports: schema.PortRange{First: 20000, Last: 20099},
-		Capacity:   schema.Resources{CPUMilli: cores * 1000, RAMBytes: 16 << 30, DiskBytes: 100 << 30},
-		Attributes: map[string]string{"rack": "r" + name[len(name)-1:]},
-	}
-}
-
-// job has so many tasks that take a core each.
-func job(name string, priority schema.Priority, tasks int, version string) schema.Job {
-	return schema.Job{
-		Name: name, User: "search", Cell: "c", Kind: schema.Service, Priority: priority, Tasks: tasks,
-		Task: schema.TaskSpec{
-			Process:   schema.Process{Command: []string{"serve"}},
-			Env:       map[string]string{"VERSION": version},
-			Resources: schema.TaskResources{Resources: schema.Resources{CPUMilli: 1000, RAMBytes: 1 << 30, DiskBytes: 1 << 30}},
-		},
-		Update: schema.UpdatePolicy{MaxParallel: 1},
-	}
-}
-
-func commit(n int, jobs ...schema.Job) schema.Compiled {
-	p := &schema.Package{Dir: "cells", Origins: map[schema.ObjectKey]schema.Position{}}
-	p.Objects.Cells = []schema.Cell{{Name: "c", Quota: "off"}}
-	p.Objects.Jobs = jobs
-	p.Objects.Sort()
-	for i := range jobs {
-		p.Origins[schema.ObjectKey{Kind: schema.KindJob, Name: jobs[i].ID().String()}] = schema.Position{Path: "cells/x.cue", Line: i + 1, Column: 1}
-	}
-	return schema.Compiled{
-		Commit: fmt.Sprintf("%040d", n), Trailers: schema.Trailers{AllowPrune: schema.MaxTasks},
-		Packages: []schema.CompiledPackage{{Dir: p.Dir, Package: p, Digest: schema.DigestOf(p)}},
-	}
-}
 
 type tester interface {
 	Helper()
@@ -157,21 +123,21 @@ func describe(r *replay.Result) string {
 
 // story is a cell in which most of what can come from outside has come.
 func story(t tester) *live {
-	l := newLive(t, machine("m1", 4), machine("m2", 4), machine("m3", 4))
-	l.commit(commit(1, job("web", 200, 3, "1"), job("low", 0, 2, "1")))
+	l := newLive(t, plantest.Machine("m1", 4, 16), plantest.Machine("m2", 4, 16), plantest.Machine("m3", 4, 16))
+	l.commit(plantest.Commit(1, plantest.Job("web", 200, 3, "1"), plantest.Job("low", 0, 2, "1")))
 	l.pass(time.Minute)
 	l.save()
 	l.pass(10 * time.Second)
-	l.commit(commit(2, job("web", 200, 3, "2"), job("low", 0, 2, "1")))
+	l.commit(plantest.Commit(2, plantest.Job("web", 200, 3, "2"), plantest.Job("low", 0, 2, "1")))
 	l.pass(time.Minute)
 	l.must(l.cell.Ask(func(m *reconciler.Master, now time.Time) error {
 		return m.Suspend(schema.Suspension{Name: "search/web", Reason: "a look", By: "ann"}, 0, now)
 	}))
 	l.pass(20 * time.Second)
-	batch := job("once", 100, 2, "1")
+	batch := plantest.Job("once", 100, 2, "1")
 	batch.Kind = schema.Batch
 	l.lasts["search/once"] = 45 * time.Second
-	l.commit(commit(3, job("web", 200, 3, "3"), job("low", 0, 2, "1"), batch))
+	l.commit(plantest.Commit(3, plantest.Job("web", 200, 3, "3"), plantest.Job("low", 0, 2, "1"), batch))
 	l.pass(time.Minute)
 	l.must(l.cell.Ask(func(m *reconciler.Master, now time.Time) error {
 		_, err := m.Resume("search/web", "ann", now)
@@ -181,9 +147,9 @@ func story(t tester) *live {
 	_, err := l.cell.Lose([]string{"m2"})
 	l.must(err)
 	l.pass(3 * time.Minute)
-	l.must(l.cell.Rejoin(machine("m4", 8)))
+	l.must(l.cell.Rejoin(plantest.Machine("m4", 8, 16)))
 	l.pass(time.Second)
-	l.must(l.cell.Rejoin(machine("m2", 4)))
+	l.must(l.cell.Rejoin(plantest.Machine("m2", 4, 16)))
 	l.pass(30 * time.Second)
 	l.must(l.cell.Ask(func(m *reconciler.Master, now time.Time) error {
 		_, err := m.Restart(schema.RestartRequest{Name: "search/low", Reason: "it hangs", By: "ann"}, now)
@@ -253,10 +219,10 @@ func TestReplayUntil(t *testing.T) {
 func TestReplayIsWhatHappened(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLive(t, machine("m0", 3), machine("m1", 3), machine("m2", 3))
-		jobs := []schema.Job{job("web", 200, 2, "1"), job("low", 0, 2, "1")}
+		l := newLive(t, plantest.Machine("m0", 3, 16), plantest.Machine("m1", 3, 16), plantest.Machine("m2", 3, 16))
+		jobs := []schema.Job{plantest.Job("web", 200, 2, "1"), plantest.Job("low", 0, 2, "1")}
 		n := 1
-		l.commit(commit(n, slices.Clone(jobs)...))
+		l.commit(plantest.Commit(n, slices.Clone(jobs)...))
 		l.pass(time.Duration(rapid.IntRange(0, 60).Draw(t, "before")) * time.Second)
 		l.save()
 		steps := rapid.IntRange(1, 8).Draw(t, "steps")
@@ -266,11 +232,11 @@ func TestReplayIsWhatHappened(t *testing.T) {
 			case 0, 1:
 				n++
 				which := rapid.IntRange(0, 1).Draw(t, "job")
-				jobs[which] = job(jobs[which].Name, jobs[which].Priority, rapid.IntRange(1, 6).Draw(t, "tasks"), fmt.Sprint(rapid.IntRange(1, 3).Draw(t, "version")))
+				jobs[which] = plantest.Job(jobs[which].Name, jobs[which].Priority, rapid.IntRange(1, 6).Draw(t, "tasks"), fmt.Sprint(rapid.IntRange(1, 3).Draw(t, "version")))
 				if rapid.Bool().Draw(t, "ends") {
 					l.lasts[jobs[which].ID().Short()] = time.Duration(rapid.IntRange(20, 100).Draw(t, "lasts")) * time.Second
 				}
-				l.commit(commit(n, slices.Clone(jobs)...))
+				l.commit(plantest.Commit(n, slices.Clone(jobs)...))
 			case 2:
 				// What is silent is not in the log, but with a loss.
 				name := fmt.Sprintf("m%d", rapid.IntRange(0, 2).Draw(t, "lost"))
@@ -281,7 +247,7 @@ func TestReplayIsWhatHappened(t *testing.T) {
 					return
 				}
 			case 3:
-				l.must(l.cell.Rejoin(machine(fmt.Sprintf("m%d", rapid.IntRange(0, 4).Draw(t, "joins")), 3)))
+				l.must(l.cell.Rejoin(plantest.Machine(fmt.Sprintf("m%d", rapid.IntRange(0, 4).Draw(t, "joins")), 3, 16)))
 			case 4:
 				l.must(l.cell.Ask(func(m *reconciler.Master, now time.Time) error {
 					return m.Suspend(schema.Suspension{Name: schema.AllJobs, Reason: "x", By: "ann"}, time.Duration(rapid.IntRange(0, 50).Draw(t, "for"))*time.Second, now)

@@ -1,7 +1,6 @@
 package sources
 
 import (
-	"hash/fnv"
 	"slices"
 	"time"
 
@@ -12,17 +11,16 @@ const (
 	// Most is how many machines are fetching the same from its registry at once, of those that
 	// others can get it from or that others were to give it.
 	Most = 2
-	// mostPeers is how many machines one is sent to.
-	mostPeers = 8
-	// forget is how long after its last question a machine counts as fetching: several questions.
-	forget = 15 * time.Second
-	// looked bounds how many holders are looked at for one answer.
-	looked = 8 * mostPeers
-	// turn is how long a machine to which nothing comes keeps its place at the registry while others
-	// wait: by then it has given up what it has asked the registry for. longTurn is the same for
-	// one to which something comes, however slowly.
-	turn     = 30 * time.Second
-	longTurn = 15 * time.Minute
+	// forget is how long after its last question a machine counts as bringing something: many questions.
+	forget = time.Minute
+	// turn is how long a fetch counts to which nothing comes: long after the machine gives it up by itself, if it works.
+	turn = 2 * time.Minute
+	// soon is how long after its last question a machine that waits is waited for by those who had their turn.
+	soon = 5 * time.Second
+	// longest is how long a machine waits to which nothing comes while others are given something.
+	longest = 2 * time.Minute
+	// mostBlobs is how many blobs of a content are known, of which machines name far fewer.
+	mostBlobs = 4 * schema.MaxFetches
 )
 
 // Cell is what is known of machines.
@@ -42,170 +40,171 @@ type Desk struct {
 
 // content is an image or a package that machines are to bring.
 type content struct {
-	asked map[string]time.Time // when each machine asked last
-	all   []string             // the same machines
-	first []place              // those of them that fetch it from the registry; at most Most
-	late  []string             // those that are stalled and wait for a place, the first of them first
+	pulls map[pull]*asker
+	all   []string // the machines of those that go on
+	whole []string // machines that have said that they have all of it; at most looked
+	blobs map[schema.Digest]*blob
+	given flow // from machines to machines
 }
 
-// place is that of a machine at the registry.
-type place struct {
+// pull is one attempt of a machine to bring something; its id is 0 from the release before.
+type pull struct {
 	machine string
-	since   time.Time
-	shares  bool // others get it from there
-	stalled bool // it says that nothing comes
+	id      uint64
 }
+
+// asker is what a pull has said last.
+type asker struct {
+	at        time.Time
+	turn      uint64
+	over      bool
+	received  int64
+	complains time.Time // since when it says that those who have something do not give it; zero: it does not
+	fetches   []schema.Digest
+}
+
+// all is, of machines of the release before, what they would fetch: whatever they lack.
+const all schema.Digest = ""
 
 // Answer answers a question. It costs the same however many machines want the same.
 func (d *Desk) Answer(q *schema.SourceQuestion, cell Cell, now time.Time) schema.SourceAnswer {
 	d.sweep(now)
-	c := d.wanted[q.Content]
-	if q.Ended {
-		if c != nil {
-			c.forget(q.Machine)
-		}
-		return schema.SourceAnswer{}
+	a := schema.SourceAnswer{ByBlob: q.Pull != 0}
+	k := d.take(q, cell, now)
+	if k == nil || k.over {
+		return a
 	}
+	out := peers{q: q, cell: cell}
+	holders := cell.Holders(q.Content)
+	out.add(holders, true)
+	out.add(k.whole, true)
+	k.holders = holders
+	complains, waits := false, false
+	for _, f := range k.wants {
+		may, complaint := k.may(f)
+		complains, waits = complains || complaint, waits || !may && !complaint
+		switch {
+		case !may || f.Begun:
+		case f.Blob == all:
+			a.Registry = true
+		default:
+			a.Fetch = append(a.Fetch, f.Blob)
+		}
+		b := k.blob(f.Blob)
+		out.some(b.have)
+		for i := range b.fetches {
+			out.take(b.fetches[i].by.machine, false)
+		}
+	}
+	switch {
+	case complains && k.complains.IsZero():
+		k.complains = now
+	case !complains && waits: // while it fetches nothing has changed
+		k.complains = time.Time{}
+	}
+	out.add(k.content.all, false)
+	a.Peers = out.all
+	return a
+}
+
+// ask is a question that is answered.
+type ask struct {
+	*content
+	*asker
+
+	q       *schema.SourceQuestion
+	by      pull
+	wants   []schema.SourceFetch
+	cell    Cell
+	now     time.Time
+	holders []string
+}
+
+// take takes what a question says; nil if there is nothing to be said to it.
+func (d *Desk) take(q *schema.SourceQuestion, cell Cell, now time.Time) *ask {
+	c := d.wanted[q.Content]
 	if c == nil {
-		c = &content{asked: map[string]time.Time{}}
+		if q.Ended || q.Whole {
+			return nil
+		}
+		c = &content{pulls: map[pull]*asker{}, blobs: map[schema.Digest]*blob{}}
 		if d.wanted == nil {
 			d.wanted = map[schema.Digest]*content{}
 		}
 		d.wanted[q.Content] = c
 	}
-	if _, ok := c.asked[q.Machine]; !ok {
+	by := pull{q.Machine, q.Pull}
+	a := c.pulls[by]
+	switch {
+	case a == nil:
+		a = &asker{over: true}
+		c.pulls[by] = a
+	case q.Turn < a.turn || by.id != 0 && a.over:
+		return nil // a later one was here before
+	}
+	a.at, a.turn = now, q.Turn
+	is := func(other string) bool { return other == q.Machine }
+	switch over := q.Ended || q.Whole; {
+	case over && !a.over:
+		c.all = slices.DeleteFunc(c.all, is)
+	case !over && a.over && !slices.ContainsFunc(c.all, is):
 		c.all = append(c.all, q.Machine)
+		c.whole = slices.DeleteFunc(c.whole, is)
 	}
-	c.asked[q.Machine] = now
-	c.note(q, cell, now)
-	out := peers{q: q, cell: cell}
-	out.add(cell.Holders(q.Content), true)
-	a := schema.SourceAnswer{}
-	if len(out.all) == 0 {
-		a.Registry = c.grant(q.Machine, cell, now)
+	a.over = q.Ended || q.Whole
+	if q.Whole && len(c.whole) < looked && !slices.ContainsFunc(c.whole, is) {
+		c.whole = append(c.whole, q.Machine)
 	}
-	if q.Stalled && !a.Registry {
-		a.Registry = c.follow(q.Machine, cell, now)
+	k := &ask{content: c, asker: a, q: q, by: by, cell: cell, now: now, wants: q.Fetches}
+	if by.id == 0 && !a.over {
+		k.wants = []schema.SourceFetch{{Blob: all}}
 	}
-	for _, p := range c.first {
-		out.take(p.machine, false)
-	}
-	out.add(c.all, false)
-	a.Peers = out.all
-	return a
+	k.note()
+	return k
 }
 
-// note takes what a question says of who asks, and forgets who does not ask any more.
-func (c *content) note(q *schema.SourceQuestion, cell Cell, now time.Time) {
-	c.first = slices.DeleteFunc(c.first, func(p place) bool {
-		return c.gone(p.machine, now) || p.shares && cell.Address(p.machine) == ""
-	})
-	if i := c.place(q.Machine); i >= 0 {
-		c.first[i].stalled = q.Stalled
+// note takes what a question says of blobs.
+func (k *ask) note() {
+	if more := k.q.Received - k.received; more > 0 {
+		k.given.add(more, k.now)
 	}
-	for len(c.late) > 0 && c.gone(c.late[0], now) {
-		c.late = c.late[1:]
+	k.received = k.q.Received
+	for _, sum := range k.q.Have {
+		b := k.blob(sum)
+		b.remove(k.by)
+		b.has(k.q.Machine)
 	}
-	if !q.Stalled && len(c.late) > 0 {
-		c.late = slices.DeleteFunc(c.late, func(other string) bool { return other == q.Machine })
-	}
-}
-
-// place returns where in c.first a machine is; -1: it is not.
-func (c *content) place(machine string) int {
-	return slices.IndexFunc(c.first, func(p place) bool { return p.machine == machine })
-}
-
-// gone reports whether a machine does not ask any more.
-func (c *content) gone(machine string, now time.Time) bool { return now.Sub(c.asked[machine]) > forget }
-
-// grant reports whether a machine may ask the registry for what nobody has.
-func (c *content) grant(machine string, cell Cell, now time.Time) bool {
-	switch shares := cell.Address(machine) != ""; {
-	case c.place(machine) >= 0:
-		return true
-	case !shares: // nobody gets it from there
-		return !slices.ContainsFunc(c.first, func(p place) bool { return p.shares })
-	case len(c.first)+len(c.late) < Most:
-		c.first = append(c.first, place{machine: machine, since: now, shares: true})
-		return true
-	}
-	return false
-}
-
-// follow reports whether a machine may ask the registry that is stalled: those that are do so in the order in which
-// they have said it, each when there is a place. One to which nothing comes from there, either, loses its place, and
-// waits again behind the others: so each has its turn, whoever of the others hangs.
-func (c *content) follow(machine string, cell Cell, now time.Time) bool {
-	over := func(p place) bool {
-		held := now.Sub(p.since)
-		return held > longTurn || p.stalled && held > turn
-	}
-	if i := c.place(machine); i >= 0 {
-		if len(c.late) == 0 || !over(c.first[i]) {
-			return true
-		}
-		c.first = slices.Delete(c.first, i, i+1)
-	} else if len(c.first) == Most {
-		if i := slices.IndexFunc(c.first, over); i >= 0 {
-			c.first = slices.Delete(c.first, i, i+1)
+	for _, sum := range k.fetches {
+		if !slices.ContainsFunc(k.wants, func(f schema.SourceFetch) bool { return f.Blob == sum }) {
+			k.blob(sum).fail(k.by)
 		}
 	}
-	i := slices.Index(c.late, machine)
-	if i < 0 {
-		i = len(c.late)
-		c.late = append(c.late, machine)
-	}
-	if i >= Most-len(c.first) {
-		return false
-	}
-	c.late = slices.Delete(c.late, i, i+1)
-	c.first = append(c.first, place{machine: machine, since: now, shares: cell.Address(machine) != "", stalled: true})
-	return true
-}
-
-// forget forgets a machine.
-func (c *content) forget(machine string) {
-	delete(c.asked, machine)
-	is := func(other string) bool { return other == machine }
-	c.all, c.late = slices.DeleteFunc(c.all, is), slices.DeleteFunc(c.late, is)
-	c.first = slices.DeleteFunc(c.first, func(p place) bool { return p.machine == machine })
-}
-
-// peers are those of an answer.
-type peers struct {
-	q    *schema.SourceQuestion
-	cell Cell
-	all  []schema.SourcePeer
-}
-
-// add adds some of those that are there, others for each machine that asks.
-func (p *peers) add(machines []string, holds bool) {
-	if len(machines) == 0 {
-		return
-	}
-	start := int(hash(p.q.Machine) % uint64(len(machines)))
-	for i := range min(len(machines), looked) {
-		p.take(machines[(start+i)%len(machines)], holds)
+	k.fetches = k.fetches[:0]
+	for _, f := range k.wants {
+		k.fetches = append(k.fetches, f.Blob)
+		b := k.blob(f.Blob)
+		i := b.place(k.by)
+		switch {
+		case f.Begun && i < 0: // as another master has let it
+			b.fetches = append(b.fetches, fetch{by: k.by, bytes: f.Bytes, moved: k.now, shares: k.shares(), counts: k.shares()})
+		case i >= 0 && (f.Bytes != b.fetches[i].bytes || f.Blob == all && !k.q.Stalled):
+			b.fetches[i].bytes, b.fetches[i].moved = f.Bytes, k.now
+		}
 	}
 }
 
-// take adds a machine, if it can give something, and there is room.
-func (p *peers) take(machine string, holds bool) {
-	if len(p.all) == mostPeers || machine == p.q.Machine || slices.Contains(p.q.Without, machine) ||
-		slices.ContainsFunc(p.all, func(o schema.SourcePeer) bool { return o.Machine == machine }) {
-		return
+// blob returns what is known of a blob; of more than mostBlobs nothing is.
+func (c *content) blob(sum schema.Digest) *blob {
+	b := c.blobs[sum]
+	switch {
+	case b != nil:
+	case len(c.blobs) == mostBlobs:
+		return &blob{}
+	default:
+		b = &blob{}
+		c.blobs[sum] = b
 	}
-	if address := p.cell.Address(machine); address != "" {
-		p.all = append(p.all, schema.SourcePeer{Machine: machine, Address: address, Holds: holds})
-	}
-}
-
-// hash is where in a list a machine begins.
-func hash(machine string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(machine)) // a hash takes everything
-	return h.Sum64()
+	return b
 }
 
 // sweep forgets who no longer asks.
@@ -215,14 +214,16 @@ func (d *Desk) sweep(now time.Time) {
 	}
 	d.swept = now
 	for sum, c := range d.wanted {
-		gone := func(machine string) bool { return c.gone(machine, now) }
-		c.all, c.late = slices.DeleteFunc(c.all, gone), slices.DeleteFunc(c.late, gone)
-		c.first = slices.DeleteFunc(c.first, func(p place) bool { return gone(p.machine) })
-		for machine := range c.asked {
-			if gone(machine) {
-				delete(c.asked, machine)
+		on := map[string]bool{}
+		for by, a := range c.pulls {
+			switch {
+			case now.Sub(a.at) > forget:
+				delete(c.pulls, by)
+			case !a.over:
+				on[by.machine] = true
 			}
 		}
+		c.all = slices.DeleteFunc(c.all, func(machine string) bool { return !on[machine] })
 		if len(c.all) == 0 {
 			delete(d.wanted, sum)
 		}

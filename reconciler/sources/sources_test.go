@@ -148,15 +148,15 @@ func TestStalled(t *testing.T) {
 		}
 		// It comes to those whose turn it is, and they keep their places.
 		now := noon.Add(500 * time.Second)
-		first := slices.Clone(d.wanted["sha256:c"].first)
+		first := round(now)
 		for range 100 {
 			now = now.Add(5 * time.Second)
-			for _, p := range first {
-				d.Answer(asks(p.machine), cell, now)
+			for _, machine := range first {
+				d.Answer(asks(machine), cell, now)
 			}
 			for i := range 50 {
 				machine := fmt.Sprint("m", i)
-				if !slices.ContainsFunc(first, func(p place) bool { return p.machine == machine }) && stalled(d, cell, machine, now) {
+				if !slices.Contains(first, machine) && stalled(d, cell, machine, now) {
 					t.Fatalf("%s: %s is sent to the registry while %v fetch", name, machine, first)
 				}
 			}
@@ -180,7 +180,7 @@ func TestTurns(t *testing.T) {
 		done, dead := map[string]bool{}, map[string]bool{}
 		for step := 0; len(done)+len(dead) < 12; step++ {
 			now := noon.Add(time.Duration(step) * time.Second)
-			if step > 12*60 {
+			if step > 12*240 {
 				t.Fatalf("seed %d: after %d s %v have it, and %v are dead", seed, step, done, dead)
 			}
 			for i := range 12 {

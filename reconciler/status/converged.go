@@ -5,7 +5,8 @@ import "github.com/musterhq/muster/schema"
 // Converged is what Describe says, found out with less work: it ends at the first thing
 // that waits. If that is a job, it is returned, and checked first when it is given
 // again: it is likely to wait still. Jobs that were as desired are described again only if
-// something has changed for them. A Describer that was asked this is not asked to Describe.
+// something has changed for them. A Describer that was asked this is not asked to Describe,
+// unless it is shared.
 func (k *Describer) Converged(in DescribeInput, first schema.JobName) (yes bool, waits schema.JobName) {
 	d := newDescriber(in, k)
 	d.brief = true
@@ -20,6 +21,7 @@ func (k *Describer) Converged(in DescribeInput, first schema.JobName) (yes bool,
 		return false, schema.JobName{}
 	}
 	k.forget(in.State)
+	d.room(len(k.names))
 	for _, name := range k.names {
 		p := d.briefly(name)
 		if p.waits != "" {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
-	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -63,7 +62,7 @@ func some(names []string) string {
 
 // crashes counts how the tasks of a job fare on each machine, since it has the
 // data that it has: of what is stored, and of what agents say now.
-func crashes(o *model.Observed, job schema.JobName, since time.Time, records []*schema.TaskRecord, now time.Time) map[string]crashCount {
+func crashes(since time.Time, records []reportedRecord, now time.Time) map[string]crashCount {
 	by := map[string]crashCount{}
 	for _, r := range records {
 		for _, c := range r.Causes {
@@ -80,7 +79,7 @@ func crashes(o *model.Observed, job schema.JobName, since time.Time, records []*
 		if r.Machine == "" || r.Stop != nil {
 			continue
 		}
-		said := o.Task(r.Machine, job.Task(r.Index), r.Generation)
+		said := r.said
 		if said.TaskStatus == nil || said.End != nil {
 			continue
 		}

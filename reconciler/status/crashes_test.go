@@ -100,7 +100,16 @@ func TestCrashes(t *testing.T) {
 		"m1": {failed: 1, generations: 1}, "m2": {generations: 1, healthy: true}, "m3": {failed: 1, generations: 1},
 		"m4": {generations: 1}, "m5": {failed: 2, generations: 3},
 	}
-	got := crashes(o, job, now.Add(-time.Hour), records, now)
+	tasks := make([]reportedRecord, 0, len(records))
+	for _, r := range records {
+		tasks = append(tasks, reportedRecord{r, o.Task(r.Machine, job.Task(r.Index), r.Generation)})
+	}
+	for i, want := range []bool{true, true, true, false, false, false} {
+		if got := tasks[i].hasFailed(); got != want {
+			t.Errorf("task %d has failed: %t", i, got)
+		}
+	}
+	got := crashes(now.Add(-time.Hour), tasks, now)
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(crashCount{})); diff != "" {
 		t.Errorf("crashes (-want +got):\n%s", diff)
 	}

@@ -69,6 +69,7 @@ type describer struct {
 	kept      map[string]string   // by job: the guard that holds its removal
 	alone     map[string][]string // by machine: jobs that crash there only
 	asked     *facts.Facts        // nil until it is
+	last      jobData             // that was looked for last
 	desired   *intent.Desired
 
 	under model.SuspendedJobs
@@ -76,6 +77,21 @@ type describer struct {
 	// brief has a job end at the first of its tasks that does not run and should, which
 	// missing says: the only question is whether something waits.
 	brief, missing bool
+}
+
+// jobData is a job's data by its digest.
+type jobData struct {
+	digest schema.Digest
+	job    *schema.Job
+}
+
+// data returns what is stored under a digest: the tasks of a job, one after the other, mostly
+// have the same.
+func (d *describer) data(digest schema.Digest) *schema.Job {
+	if d.last.job == nil || d.last.digest != digest {
+		d.last = jobData{digest, d.in.State.Data[digest]}
+	}
+	return d.last.job
 }
 
 // facts returns what is so in the cell.
@@ -145,7 +161,7 @@ func (d *describer) repository() {
 
 // task adds the status of one task, and counts it in its job's if that wants
 // it.
-func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schema.JobRecord, j *JobStatus, wanted bool) {
+func (d *describer) task(job schema.JobName, r reportedRecord, record *schema.JobRecord, j *JobStatus, wanted bool) {
 	t := TaskStatus{Name: job.Task(r.Index).Short(), Machine: r.Machine, Ports: r.Ports, Devices: r.Devices, Generation: r.Generation, Restarts: r.Failures, History: []string{}}
 	if t.Ports == nil {
 		t.Ports = schema.Ports{} // in JSON {}
@@ -157,12 +173,11 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 		if m := d.in.State.Machines[r.Machine]; m != nil && !r.OwnNetwork {
 			t.Address = m.Address
 		}
-		data := d.in.State.Data[r.Data]
 		uses := schema.Resources{}
 		if r.Alloc != nil {
 			t.Alloc = r.Alloc.Of(job).Short()
 		} else {
-			uses = data.Task.Resources.Resources
+			uses = d.data(r.Data).Task.Resources.Resources
 		}
 		d.job.loads = append(d.job.loads, machineLoad{r.Machine, load{uses, 1}})
 		if r.Data != record.Admitted && r.Stop == nil && (wanted || j.Kind != schema.System) {
@@ -204,14 +219,14 @@ func restartsOf(status *schema.TaskStatus, before int) int {
 
 // state returns the word for a task's state and why it is not running, and
 // fills what its agent said of it into t.
-func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskStatus) (state TaskState, reason string) {
+func (d *describer) state(name schema.TaskName, r reportedRecord, t *TaskStatus) (state TaskState, reason string) {
 	switch {
 	case r.Done != nil:
 		return TaskDone, r.Done.String()
 	case r.Machine == "":
-		return d.unplaced(name, r)
+		return d.unplaced(name, r.TaskRecord)
 	}
-	status := d.in.Observed.Status(r.Machine, name, r.Generation)
+	status := r.said.TaskStatus
 	absent := d.absent(name, r.Machine)
 	switch {
 	case status == nil && absent != "":
@@ -224,7 +239,7 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	if r.OwnNetwork {
 		t.Address, t.Address6 = ownAddresses(status.Own, d.in.State.Machines[r.Machine])
 	}
-	t.Restarts += restartsOf(status, len(d.in.State.Data[r.Data].Task.Before))
+	t.Restarts += restartsOf(status, len(d.data(r.Data).Task.Before))
 	for _, e := range status.Exits {
 		t.History = append(t.History, fmt.Sprintf("%s generation %d incarnation %d on %s: %s", e.At.UTC().Format(time.RFC3339), r.Generation, e.Incarnation, r.Machine, e))
 	}
@@ -240,7 +255,7 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	case absent != "":
 		return TaskUnknown, absent
 	}
-	reason, remark := said(status, d.in.State.Data[r.Data])
+	reason, remark := said(status, d.data(r.Data))
 	if remark && status.State == schema.Running {
 		d.job.remarks[t.Name] = true
 	}
@@ -297,6 +312,11 @@ func (d *describer) absent(name schema.TaskName, machine string) string {
 }
 
 func (d *describer) machines() {
+	n := len(d.facts().Machines())
+	d.machine = make([]*MachineStatus, 0, n)
+	if !d.brief {
+		d.status.Machines = slices.Grow(d.status.Machines, n)
+	}
 	for _, name := range d.facts().Machines() {
 		m := d.described.machines[name]
 		if basis := d.basisOfMachine(name); m == nil || !m.cacheable || m.basis != basis || len(d.alone[name]) > 0 {
@@ -304,7 +324,9 @@ func (d *describer) machines() {
 			d.described.machines[name] = m
 		}
 		d.machine = append(d.machine, &m.MachineStatus)
-		d.status.Machines = append(d.status.Machines, m.MachineStatus)
+		if !d.brief {
+			d.status.Machines = append(d.status.Machines, m.MachineStatus)
+		}
 	}
 	for _, m := range d.desired.Unmatched(d.in.State) {
 		missing := m.NeverJoined()
@@ -312,7 +334,7 @@ func (d *describer) machines() {
 		d.status.Notes = append(d.status.Notes, missing.Error())
 	}
 	d.status.Notes = append(d.status.Notes, d.in.Observed.Refusals()...)
-	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
+	if n == 0 && len(d.status.Jobs) > 0 {
 		d.wait(WaitNoMachine, "", "no machine has joined: start muster-agent on one")
 	}
 }

@@ -29,7 +29,12 @@ type Describer struct {
 	written  int                     // see model.State.WrittenSince
 	draining map[string]*control.Draining
 	services services
+	shared   bool // see NewSharedDescriber
 }
+
+// NewSharedDescriber returns a Describer that may be asked to Describe and whether the cell has
+// Converged, in any order.
+func NewSharedDescriber() *Describer { return &Describer{shared: true} }
 
 // jobPart is the status of a job, and what it depends on.
 type jobPart struct {
@@ -84,6 +89,7 @@ func (k *Describer) Describe(in DescribeInput) *Snapshot {
 	d.repository()
 	touched := d.touched()
 	k.forget(in.State)
+	d.room(len(k.names))
 	for _, name := range k.names {
 		p := k.jobs[name]
 		if p == nil || !p.cacheable || touched[name] || !d.stands(name, p) {
@@ -186,6 +192,9 @@ func (d *describer) touched() map[schema.JobName]bool {
 // touchedOn adds the jobs whose status may have changed since a machine was another way: those
 // of the tasks of which it says something else now, or all that it has if it is not only that.
 func (d *describer) touchedOn(name string, was, now machineState, jobs map[schema.JobName]bool) {
+	if len(d.described.jobs) == 0 {
+		return // nothing of them is kept
+	}
 	reports := was.report
 	if was.report = now.report; was == now && d.in.Observed.Last(name).NewsSince(reports, func(t *schema.TaskStatus) { jobs[t.Task.JobName] = true }) {
 		return
@@ -236,24 +245,29 @@ func (d *describer) mayCache(name schema.JobName, r *schema.JobRecord, want *sch
 
 // isCacheable reports whether the status of a task depends only on its record and on what
 // its machine said.
-func (d *describer) isCacheable(name schema.TaskName, r *schema.TaskRecord, t *TaskStatus) bool {
+func (d *describer) isCacheable(name schema.TaskName, r reportedRecord, t *TaskStatus) bool {
 	switch {
 	case t.State == TaskDone:
 		return true
 	case t.State != TaskRunning || d.in.Last.Draining[r.Machine] != nil:
 		return false
 	}
-	said := d.in.Observed.Task(r.Machine, name, r.Generation)
-	if _, misplaced := d.in.Last.Misplaced[name]; misplaced || said.TaskStatus == nil {
+	if _, misplaced := d.in.Last.Misplaced[name]; misplaced || r.said.TaskStatus == nil {
 		return false
 	}
 	// Whether an incarnation counts as one that crashes depends on how long it runs.
-	return len(said.Exits) == 0 || d.in.Now.Sub(said.Since) >= steadyAfter+time.Second
+	return len(r.said.Exits) == 0 || d.in.Now.Sub(r.said.Since) >= steadyAfter+time.Second
 }
 
 // basisOfMachine returns what the status of a machine depends on.
 func (d *describer) basisOfMachine(name string) machineBasis {
 	return machineBasis{d.stateOf(name), d.in.State.Machines[name], d.desired, d.described.loads[name]}
+}
+
+// room makes room for so many jobs.
+func (d *describer) room(jobs int) {
+	d.parts = slices.Grow(d.parts, jobs)
+	d.status.Jobs = slices.Grow(d.status.Jobs, jobs)
 }
 
 // add adds the status of a job to that of the cell.
@@ -291,7 +305,9 @@ func (d *describer) briefly(name schema.JobName) *jobPart {
 	}
 	p := d.describe(name)
 	if d.described.replace(name, nil); p.waits == "" && p.cacheable {
-		p.Tasks, p.loads, p.remarks = nil, nil, nil // of which nobody asks
+		if !d.described.shared {
+			p.Tasks, p.loads, p.remarks = nil, nil, nil // of which nobody asks
+		}
 		d.described.replace(name, p)
 	}
 	return p

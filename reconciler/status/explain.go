@@ -32,6 +32,7 @@ type Explanation struct {
 	Origin    schema.Position      `json:"origin"`
 	Updated   []intent.FieldChange `json:"updated,omitempty"`   // by the newest version, where tasks run older
 	Avoid     map[string][]Avoided `json:"avoid,omitempty"`     // by task
+	Apart     []schema.Apart       `json:"apart,omitempty"`     // jobs that its tasks are kept apart from for a while
 	Placement *snapshot.Placing    `json:"placement,omitempty"` // of one task
 	Spread    string               `json:"spread,omitempty"`    // what is wrong with it
 	Connect   *Connecting          `json:"connect,omitempty"`   // left out where no policy refuses anything
@@ -63,6 +64,7 @@ func Explain(in DescribeInput, of *Snapshot, name, machine string) (Explanation,
 			e.Job.Annotations = data.Annotations
 		}
 		e.addRecords(in, r, index, isTask)
+		e.Apart = keep(r.Apart, func(a *schema.Apart) bool { return facts.Ahead(in.Now, a.Until, facts.ApartFor) })
 	}
 	if d, ok := in.desired().Jobs[job]; ok {
 		e.Origin = d.Origin
@@ -186,6 +188,9 @@ func (e *Explanation) Lines() []string {
 			l.say("  next: %s ends it", e.Job.Restarting[i].Next)
 		}
 	}
+	for i := range e.Apart {
+		l.apart(&e.Apart[i])
+	}
 	for _, f := range e.Updated {
 		l.say("  the newest version changes %s: %s", f.Field, f.Change)
 	}
@@ -210,6 +215,15 @@ func (l *lines) sayIf(format, text string) {
 	if text != "" {
 		l.say(format, text)
 	}
+}
+
+// apart says from which job the tasks of a job are kept apart, and why.
+func (l *lines) apart(a *schema.Apart) {
+	who := a.Job.Short() + " waited for CPU beside it"
+	if a.Suffers {
+		who = "it waited for CPU beside that"
+	}
+	l.say("  placed apart from %s until %s, where there is room: %s on %s: %s", a.Job.Short(), a.Until.UTC().Format(time.RFC3339), who, a.Machine, a.Message)
 }
 
 // task describes one task and the machines that it avoids.

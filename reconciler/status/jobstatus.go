@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,6 +90,7 @@ func (d *describer) describe(name schema.JobName) *jobPart {
 		j.Suspended = x.Name
 	}
 	have := d.records(name)
+	all := have
 	d.job.Tasks, d.job.loads = make([]TaskStatus, 0, max(len(have), j.Desired)), make([]machineLoad, 0, len(have))
 	if want != nil && want.Kind == schema.System {
 		j.Desired = 0 // counted as they are added
@@ -106,7 +108,7 @@ func (d *describer) describe(name schema.JobName) *jobPart {
 		}
 	}
 	if want != nil {
-		d.crashes(name, r, &j)
+		d.crashes(r, all, &j)
 	}
 	j.Rollout = d.rollout(name, j.Desired)
 	j.Reason = d.jobReason(r, &j, d.job.Tasks)
@@ -138,7 +140,7 @@ func (d *describer) describe(name schema.JobName) *jobPart {
 
 // indexedTasks adds the tasks of a job that has a count, and returns the records
 // of the others.
-func (d *describer) indexedTasks(name schema.JobName, have []*schema.TaskRecord, r *schema.JobRecord, j *JobStatus) (others []*schema.TaskRecord) {
+func (d *describer) indexedTasks(name schema.JobName, have []reportedRecord, r *schema.JobRecord, j *JobStatus) (others []reportedRecord) {
 	for index := range j.Desired {
 		if d.missing {
 			return nil
@@ -148,14 +150,14 @@ func (d *describer) indexedTasks(name schema.JobName, have []*schema.TaskRecord,
 			have = have[1:]
 			continue
 		}
-		d.task(name, &schema.TaskRecord{Index: index}, r, j, true)
+		d.task(name, reportedRecord{TaskRecord: &schema.TaskRecord{Index: index}}, r, j, true)
 	}
 	return have
 }
 
 // systemTasks adds the tasks of a system job, whose count is that of the
 // machines that shall have one, and returns the records of the others.
-func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, r *schema.JobRecord, j *JobStatus) (others []*schema.TaskRecord) {
+func (d *describer) systemTasks(name schema.JobName, have []reportedRecord, r *schema.JobRecord, j *JobStatus) (others []reportedRecord) {
 	for _, t := range have {
 		m := d.in.State.Machines[t.On]
 		switch {
@@ -180,13 +182,19 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 }
 
 // records returns the records of a job's tasks, sorted by index.
-func (d *describer) records(name schema.JobName) []*schema.TaskRecord {
-	out := make([]*schema.TaskRecord, 0, schema.ChunkSize)
+func (d *describer) records(name schema.JobName) (out []reportedRecord) {
 	for n := range d.in.State.Span(name) {
-		if c := d.in.State.Chunks[model.ChunkName{Job: name, Number: n}]; c != nil {
-			for i := range c.Tasks {
-				out = append(out, &c.Tasks[i])
+		c := d.in.State.Chunks[model.ChunkName{Job: name, Number: n}]
+		if c == nil {
+			continue
+		}
+		out = slices.Grow(out, len(c.Tasks))
+		for i := range c.Tasks {
+			t := reportedRecord{TaskRecord: &c.Tasks[i]}
+			if t.Machine != "" {
+				t.said = d.in.Observed.Task(t.Machine, name.Task(t.Index), t.Generation)
 			}
+			out = append(out, t)
 		}
 	}
 	return out
@@ -233,9 +241,12 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 }
 
 // crashes adds where the tasks of a job crash.
-func (d *describer) crashes(name schema.JobName, r *schema.JobRecord, j *JobStatus) {
+func (d *describer) crashes(r *schema.JobRecord, tasks []reportedRecord, j *JobStatus) {
+	if !slices.ContainsFunc(tasks, reportedRecord.hasFailed) {
+		return
+	}
 	var only string
-	j.Crashes, only = crashPattern(crashes(d.in.Observed, name, r.Since, d.records(name), d.in.Now))
+	j.Crashes, only = crashPattern(crashes(r.Since, tasks, d.in.Now))
 	if only != "" {
 		d.job.only = only
 	}

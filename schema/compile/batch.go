@@ -79,12 +79,14 @@ func (b *batch) evaluate(ctx context.Context, units []*unit) (map[*unit]schema.D
 	return b.refusals(), nil
 }
 
-// order returns units in turns over their owners; those that a child died of before come
-// last.
+// order returns units in turns over their owners, after those that are being evaluated
+// already; those that a child died of before come last.
 func (b *batch) order(todo []*unit) []*unit {
 	b.others = slices.ContainsFunc(todo, func(u *unit) bool { return u.owner != todo[0].owner })
 	todo = interleave(b.turns, todo)
-	slices.SortStableFunc(todo, func(x, y *unit) int { return cmp.Compare(rank(b.c.crashed[x.dir]), rank(b.c.crashed[y.dir])) })
+	slices.SortStableFunc(todo, func(x, y *unit) int {
+		return cmp.Or(cmp.Compare(rank(b.c.flights[y.key] != nil), rank(b.c.flights[x.key] != nil)), cmp.Compare(rank(b.c.crashed[x.dir]), rank(b.c.crashed[y.dir])))
+	})
 	return todo
 }
 
@@ -133,7 +135,7 @@ func (b *batch) todo(units []*unit) (todo []*unit) {
 		}
 		e, ok := c.cache[u.key]
 		switch {
-		case !ok && b.quick && c.slow[u.key]:
+		case !ok && b.quick && c.slow[u.key] && !c.flights.landed(u.key):
 			b.later[u] = true
 			continue
 		case !ok:
@@ -162,12 +164,8 @@ func rank(b bool) int {
 // work evaluates units from the queue, in children of its own, one after
 // another.
 func (b *batch) work(ctx context.Context) error {
-	var w *worker
-	defer func() {
-		if w != nil {
-			w.close()
-		}
-	}()
+	h := hand{b: b}
+	defer h.drop()
 	for u := range b.queue {
 		b.mu.Lock()
 		leave := b.spent(u) != nil || b.put[u.owner] >= maxTooMuch && b.putOff(u) || b.overdrawn(u)
@@ -175,40 +173,117 @@ func (b *batch) work(ctx context.Context) error {
 		if leave {
 			continue
 		}
-		req, trouble := b.request(u)
-		if trouble != nil {
+		f, trouble, err := h.begin(ctx, u)
+		switch {
+		case err != nil:
+			return err
+		case trouble != nil:
 			b.done(u, &entry{pkg: failed(u, *trouble)}, false)
 			continue
 		}
-		if w == nil {
-			var err error
-			if w, err = startWorker(ctx, b.c.cfg.Exe, b.c.cfg.Args, b.dir); err != nil {
-				return err
-			}
-		}
-		resp, died, err := w.do(ctx, req)
-		switch {
-		case err != nil:
-			w = nil
+		if err := h.await(ctx, u, f); err != nil {
 			return err
-		case died != nil:
-			w = nil
-			if b.leave(u) {
-				continue
-			}
-			b.c.cfg.Log.Warn("compile child ended", "package", u.dir, "why", died.why)
-			certain := died.certain && req.Limits == b.c.cfg.Limits
-			b.done(u, &entry{pkg: failed(u, withHint(firstOf(u.first, died.rule, died.why), died.hint)), again: !certain, tooMuch: died.rule == schema.RuleLimit}, true)
-		default:
-			b.done(u, accept(u, resp), false)
-			b.charge(u, resp.Used)
-			if resp.Heap > recycleHeap {
-				w.close()
-				w = nil
-			}
+		}
+		b.settle(u, f)
+		if h.w != nil && f.resp.Heap > recycleHeap {
+			h.drop()
 		}
 	}
 	return nil
+}
+
+// hand is one of those who share a batch. It has a child, or none.
+type hand struct {
+	b *batch
+	w *worker
+}
+
+// drop ends the child.
+func (h *hand) drop() {
+	if h.w != nil {
+		h.w.close()
+		h.w = nil
+	}
+}
+
+// begin has a package evaluated, unless that goes on already. Trouble is why it cannot be.
+func (h *hand) begin(ctx context.Context, u *unit) (f *flight, trouble *schema.Diagnostic, err error) {
+	if f := h.b.underWay(u); f != nil {
+		h.drop()
+		h.w = f.w
+		return f, nil, nil
+	}
+	req, trouble := h.b.request(u)
+	if trouble != nil {
+		return nil, trouble, nil
+	}
+	if h.w == nil {
+		cfg := &h.b.c.cfg
+		if h.w, err = startWorker(ctx, cfg.Exe, cfg.Args, h.b.dir); err != nil {
+			return nil, nil, err
+		}
+	}
+	return takeOff(ctx, h.w, req), nil, nil
+}
+
+// await waits for the outcome. When ctx is done, what Quick has left goes on, and has the
+// child.
+func (h *hand) await(ctx context.Context, u *unit, f *flight) error {
+	var err error
+	select {
+	case <-f.done:
+		err = f.err
+	case <-ctx.Done():
+		err = ctx.Err()
+		if !h.b.goesOn(u, f) {
+			f.drop()
+		}
+	}
+	if err != nil || !f.usable() {
+		h.w = nil
+	}
+	return err
+}
+
+// underWay returns what a batch before has begun of a unit, and gives it away; nil if there
+// is nothing, or it takes longer than Quick waits.
+func (b *batch) underWay(u *unit) *flight {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f := b.c.flights[u.key]
+	if f == nil || b.hurried(u) && !f.landed() {
+		return nil
+	}
+	delete(b.c.flights, u.key)
+	return f
+}
+
+// goesOn leaves an evaluation to further batches, if it is of what Quick has left, and
+// reports whether it is.
+func (b *batch) goesOn(u *unit, f *flight) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.quick || !b.c.slow[u.key] {
+		return false
+	}
+	b.c.flights[u.key] = f
+	return true
+}
+
+// settle takes the outcome of an evaluation, or leaves the unit for later.
+func (b *batch) settle(u *unit, f *flight) {
+	died := f.died
+	if died == nil {
+		b.done(u, accept(u, f.resp), false)
+		b.charge(u, f.resp.Used)
+		return
+	}
+	if f.limits != b.c.cfg.Limits && b.leave(u) {
+		return
+	}
+	b.c.cfg.Log.Warn("compile child ended", "package", u.dir, "why", died.why)
+	certain := died.certain && f.limits == b.c.cfg.Limits
+	b.done(u, &entry{pkg: failed(u, withHint(firstOf(u.first, died.rule, died.why), died.hint)), again: !certain, tooMuch: died.rule == schema.RuleLimit}, true)
 }
 
 // hurried reports whether a unit has no more time than Quick gives it. What says who owns

@@ -76,3 +76,34 @@ func benchCompile(b *testing.B, jobs int) {
 		m.report()
 	})
 }
+
+// BenchmarkCompany compiles what 100 teams of a company write of 20 applications each, for
+// five environments, through its library: as it is, and with one mistake in the library, which
+// every job has then. It prints what BenchmarkCompile does.
+func BenchmarkCompany(b *testing.B) {
+	const teams, applications, environments = 100, 20, 5
+	files := synthetic.Company(teams, applications)
+	b.Run("cold", func(b *testing.B) {
+		m := startMeter(b)
+		for b.Loop() {
+			compileAll(b, compiler(b, compile.Config{}), tree(files), teams*applications*environments)
+		}
+		m.report()
+	})
+	b.Run("mistake", func(b *testing.B) {
+		wrong := maps.Clone(files)
+		synthetic.InLibrary(wrong)
+		m := startMeter(b)
+		for b.Loop() {
+			out, err := compiler(b, compile.Config{}).Compile(b.Context(), tree(wrong))
+			if err != nil {
+				b.Fatal(err)
+			}
+			mistakes := out.Mistakes()
+			if len(mistakes) != 1 || mistakes[0].Path != "lib/web/web.cue" {
+				b.Fatalf("%d mistakes, want one in the library: %v", len(mistakes), mistakes)
+			}
+		}
+		m.report()
+	})
+}

@@ -164,7 +164,7 @@ func besideOne(t *testing.T, hostile map[string]string, limits compile.Limits) {
 	quick := func(what string) time.Duration {
 		t.Helper()
 		start := time.Now()
-		out, _, err := c.Quick(t.Context(), tree(files))
+		out, err := c.Quick(t.Context(), tree(files))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,6 +34,7 @@ type Compiler struct {
 	cache   map[string]*entry // by unit key
 	crashed map[string]bool   // directories whose compilation a child did not survive: compiled last
 	slow    map[string]bool   // units, by key, that Quick has left to Compile
+	flights flights           // of these, what goes on since a Compile that was cancelled
 	round   int               // counts the calls of Compile
 }
 
@@ -89,36 +90,37 @@ func New(cfg Config) *Compiler {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
-	return &Compiler{cfg: cfg, known: newKnown(), cache: map[string]*entry{}, crashed: map[string]bool{}, slow: map[string]bool{}}
+	return &Compiler{cfg: cfg, known: newKnown(), cache: map[string]*entry{}, crashed: map[string]bool{}, slow: map[string]bool{}, flights: flights{}}
 }
 
 // Compile compiles a tree: each package to its data or to what is wrong with
 // it. It errs when ctx is done or a child cannot be started, never because of
-// what the tree holds.
+// what the tree holds. When ctx is done, what Quick has left goes on, for a tree that has it,
+// too, until Close.
 func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compiled, error) {
-	out, _, err := c.compile(ctx, tree, false)
-	return out, err
+	return c.compile(ctx, tree, false)
 }
 
 // Quick compiles of a tree what takes little, so that this need not wait for the rest: each
 // package is given a twentieth of its processor time, 1 s by default, and where there are others
 // the packages of one owner together twice that, and what needs more has one diagnostic that says so, as has what was too much for its child before and may have been
-// bad luck. Whole is false if there is anything of the kind: Compile then gives the tree's
+// bad luck. The outcome is Partial if there is anything of the kind: Compile then gives the tree's
 // outcome, and does not evaluate again what is known by now. It errs as Compile does.
-func (c *Compiler) Quick(ctx context.Context, tree schema.Tree) (out schema.Compiled, whole bool, err error) {
+func (c *Compiler) Quick(ctx context.Context, tree schema.Tree) (schema.Compiled, error) {
 	return c.compile(ctx, tree, true)
 }
 
-func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (out schema.Compiled, whole bool, err error) {
+func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (schema.Compiled, error) {
 	c.round++
-	out = schema.Compiled{Commit: tree.Commit, By: tree.By, Empty: isEmpty(tree)}
+	out := schema.Compiled{Commit: tree.Commit, By: tree.By, Empty: isEmpty(tree)}
 	p, units, diags := plan(tree, c.known, c.cfg.Limits)
 	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(p.tree.Diagnostics), isError), diags)
+	c.flights.keep(keysOf(units))
 	recall(c, units)
 	b := &batch{c: c, p: p, quick: quick, deaths: map[string]int{}, later: map[*unit]bool{}, put: map[string]int{}, took: map[string]time.Duration{}}
 	refused, err := b.evaluate(ctx, units)
 	if err != nil {
-		return schema.Compiled{}, false, err
+		return schema.Compiled{}, err
 	}
 	keep(c, units)
 	for _, u := range units {
@@ -129,8 +131,21 @@ func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (o
 	if !quick {
 		c.forget(tree)
 		clear(c.slow)
+		c.Close()
 	}
-	return out, len(b.later) == 0, nil
+	out.Partial = len(b.later) > 0
+	return out, nil
+}
+
+// Close ends what goes on after a Compile that was cancelled. The Compiler may be used on.
+func (c *Compiler) Close() { c.flights.keep(nil) }
+
+func keysOf(units []*unit) map[string]bool {
+	keys := make(map[string]bool, len(units))
+	for _, u := range units {
+		keys[u.key] = true
+	}
+	return keys
 }
 
 // outcome returns what became of a unit; refused are those that are not to be taken.

@@ -33,3 +33,6 @@ func (c *Compiler) Order(tree schema.Tree) (dirs []string) {
 	}
 	return dirs
 }
+
+// Flights is how many evaluations go on, or wait to be taken, after a Compile that was cancelled.
+func (c *Compiler) Flights() int { return len(c.flights) }

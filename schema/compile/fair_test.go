@@ -91,10 +91,11 @@ func TestQuick(t *testing.T) {
 	c := compile.New(compile.Config{Exe: exe, Args: []string{childArg}, Limits: compile.Limits{CPU: 2 * time.Second}})
 	quick := func(later int) {
 		t.Helper()
-		out, whole, err := c.Quick(t.Context(), files)
+		out, err := c.Quick(t.Context(), files)
 		if err != nil {
 			t.Fatal(err)
 		}
+		whole := !out.Partial
 		n := 0
 		for _, d := range compile.Diagnostics(out) {
 			if d.Rule == schema.RulePending && strings.Contains(d.Message, "compiled after the rest") {
@@ -142,10 +143,11 @@ func TestQuickOfMany(t *testing.T) {
 	known := 0
 	for whole := false; !whole; {
 		files["teams/b/b.cue"] += "// a line\n"
-		out, all, err := c.Quick(t.Context(), tree(files))
+		out, err := c.Quick(t.Context(), tree(files))
 		if err != nil {
 			t.Fatal(err)
 		}
+		all := !out.Partial
 		dirs := taken(t, out)
 		if len(dirs) <= known || all != (len(dirs) == n+1) || !slices.Contains(dirs, "teams/b") {
 			t.Fatalf("%d packages after %d, whole: %v", len(dirs), known, all)

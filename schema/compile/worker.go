@@ -20,6 +20,9 @@ import (
 // errGreeting says that a child is another program.
 var errGreeting = errors.New("it is another program")
 
+// errEnded says that a child was ended, since nobody wants its answer.
+var errEnded = errors.New("it was ended")
+
 const (
 	// startTimeout is how long a child may take to say hello; on a loaded
 	// machine a large binary takes a second.
@@ -37,12 +40,13 @@ type worker struct {
 	out    *bufio.Reader
 	stderr *opening
 	killed atomic.Bool // by us, because of the time
+	ended  atomic.Bool // by us, because nobody wants the answer
 }
 
-// startWorker starts a child, which ends at the latest with ctx, and waits for
-// its greeting. An error is trouble of ours.
+// startWorker starts a child, and waits for its greeting. An error is trouble of ours, or of
+// ctx.
 func startWorker(ctx context.Context, exe string, args []string, dir string) (*worker, error) {
-	w := &worker{cmd: exec.CommandContext(ctx, exe, args...), stderr: &opening{}}
+	w := &worker{cmd: exec.Command(exe, args...), stderr: &opening{}}
 	w.cmd.Dir = dir
 	w.cmd.Env = []string{} // not nil: nil means ours
 	w.cmd.Stderr = w.stderr
@@ -59,8 +63,9 @@ func startWorker(ctx context.Context, exe string, args []string, dir string) (*w
 	if err := w.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start compile child %s: %w", exe, err)
 	}
-	release := w.killAfter(startTimeout)
+	release, stop := w.killAfter(startTimeout), context.AfterFunc(ctx, w.end)
 	defer release()
+	defer stop()
 	var greeting string
 	if _, err := readFrame(w.out, 1<<10, &greeting); err != nil || greeting != protocol {
 		w.kill()
@@ -74,8 +79,9 @@ func startWorker(ctx context.Context, exe string, args []string, dir string) (*w
 // worker is then of no more use. An error is trouble of ours, or of ctx.
 func (w *worker) do(ctx context.Context, req request) (resp response, died *death, err error) {
 	// The child keeps its own time; the parent's is for a child that cannot.
-	release := w.killAfter(req.Limits.Wall + 5*time.Second)
+	release, stop := w.killAfter(req.Limits.Wall+5*time.Second), context.AfterFunc(ctx, w.end)
 	defer release()
+	defer stop()
 	err = writeRequest(w.in, req)
 	if err == nil {
 		resp, err = readResponse(w.out, req.Limits.frameBytes())
@@ -83,9 +89,9 @@ func (w *worker) do(ctx context.Context, req request) (resp response, died *deat
 	if err == nil {
 		return resp, nil, nil
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || w.ended.Load() {
 		w.kill()
-		return response{}, nil, ctx.Err()
+		return response{}, nil, cmp.Or(ctx.Err(), errEnded)
 	}
 	if errors.Is(err, errTooLarge) {
 		w.kill()
@@ -138,8 +144,13 @@ func (w *worker) autopsy(l Limits) *death {
 	return &death{rule: schema.RuleInternal, why: strings.TrimSpace(fmt.Sprintf("the compiler ended unexpectedly (%v) %s", st, first))}
 }
 
-// killAfter kills the child when time is up, unless released. That ctx is done
-// kills it too, see startWorker.
+// end kills the child, since nobody wants its answer. Anybody may call it.
+func (w *worker) end() {
+	w.ended.Store(true)
+	_ = w.cmd.Process.Kill()
+}
+
+// killAfter kills the child when time is up, unless released.
 func (w *worker) killAfter(after time.Duration) (release func()) {
 	t := time.AfterFunc(after, func() {
 		w.killed.Store(true)

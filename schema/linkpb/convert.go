@@ -209,7 +209,7 @@ func EncodeMachine(i *schema.MachineInfo) *MachineInfo {
 		m.Reserved = &Resources{CpuMilli: r.CPUMilli, RamBytes: r.RAMBytes, DiskBytes: r.DiskBytes}
 	}
 	for _, d := range i.Devices {
-		m.Devices = append(m.Devices, &DeviceGroup{Kind: d.Kind, Model: d.Model, Count: uint32(d.Count)})
+		m.Devices = append(m.Devices, &DeviceGroup{Kind: d.Kind, Model: d.Model, Count: uint32(d.Count), Attributes: d.Attributes})
 	}
 	return m
 }

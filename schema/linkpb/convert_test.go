@@ -89,6 +89,12 @@ func drawMachine(t *rapid.T) schema.MachineInfo {
 	for range rapid.IntRange(0, 2).Draw(t, "notes") {
 		i.Notes = append(i.Notes, drawText(t, "note"))
 	}
+	for range rapid.IntRange(0, 2).Draw(t, "device groups") {
+		i.Devices = append(i.Devices, schema.DeviceGroup{
+			Kind: drawName(t, "kind"), Model: rapid.SampledFrom([]string{"", "T4"}).Draw(t, "model"), Count: rapid.IntRange(1, 8).Draw(t, "devices"),
+			Attributes: drawMap(t, rapid.MapOf(rapid.SampledFrom([]string{"memory", "numa"}), rapid.SampledFrom([]string{"0", "80Gi"})), "device attributes"),
+		})
+	}
 	return i
 }
 
@@ -124,6 +130,9 @@ func drawReport(t *rapid.T) schema.Report {
 	}
 	if rapid.Bool().Draw(t, "overloaded") {
 		r.Overload = &schema.Overload{Since: drawTime(t), Message: drawText(t, "overload")}
+		if rapid.Bool().Draw(t, "suffers") {
+			r.Overload.Suffers = drawTask(t)
+		}
 		for range rapid.IntRange(0, 2).Draw(t, "relief") {
 			r.Overload.Relief = append(r.Overload.Relief, schema.TaskRef{Task: drawTask(t), Generation: rapid.Uint64().Draw(t, "generation")})
 		}
@@ -260,6 +269,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"no machine", encode(&ReportBody{}), "empty name"},
 		{"busy port", encode(&ReportBody{Machine: machine, BusyPorts: []uint32{70000}}), "70000"},
 		{"port range", encode(&ReportBody{Machine: &MachineInfo{Name: "m1", Ports: &PortRange{Last: 70000}}}), "70000"},
+		{"device", encode(&ReportBody{Machine: &MachineInfo{Name: "m1", Devices: []*DeviceGroup{{Kind: "gpu", Count: 1, Attributes: map[string]string{"memory": "much"}}}}}), `memory "much" of a gpu`},
 		{"task name", task(&TaskStatus{Task: "c/u/j"}), "cell/user/job/index"},
 		{"state", task(&TaskStatus{Task: "c/u/j/0", State: "idle"}), "idle"},
 		{"time", task(&TaskStatus{Task: "c/u/j/0", State: "dead", StartedAt: badTime}), "started"},

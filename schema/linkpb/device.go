@@ -9,7 +9,7 @@ import (
 func decodeDeviceGroups(groups []*DeviceGroup) ([]schema.DeviceGroup, error) {
 	var out []schema.DeviceGroup
 	for _, g := range groups {
-		d := schema.DeviceGroup{Kind: g.GetKind(), Model: g.GetModel(), Count: int(g.GetCount())}
+		d := schema.DeviceGroup{Kind: g.GetKind(), Model: g.GetModel(), Count: int(g.GetCount()), Attributes: g.GetAttributes()}
 		out = append(out, d)
 	}
 	return out, schema.CheckDevices(out)

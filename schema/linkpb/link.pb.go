@@ -139,10 +139,16 @@ func (x *CertifyResponse) GetAuthorities() [][]byte {
 type SourcesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Machine       string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
-	Content       string                 `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`  // digest
-	Without       []string               `protobuf:"bytes,3,rep,name=without,proto3" json:"without,omitempty"`  // machines that do not give it
-	Stalled       bool                   `protobuf:"varint,4,opt,name=stalled,proto3" json:"stalled,omitempty"` // nothing has come for long
-	Ended         bool                   `protobuf:"varint,5,opt,name=ended,proto3" json:"ended,omitempty"`     // the machine has given up, for now
+	Content       string                 `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`     // digest
+	Without       []string               `protobuf:"bytes,3,rep,name=without,proto3" json:"without,omitempty"`     // machines that do not give it
+	Stalled       bool                   `protobuf:"varint,4,opt,name=stalled,proto3" json:"stalled,omitempty"`    // nothing has come for long
+	Ended         bool                   `protobuf:"varint,5,opt,name=ended,proto3" json:"ended,omitempty"`        // the machine has given up, for now
+	Pull          uint64                 `protobuf:"varint,6,opt,name=pull,proto3" json:"pull,omitempty"`          // this attempt, among those of the machine; 0: the release before, without what follows
+	Turn          uint64                 `protobuf:"varint,7,opt,name=turn,proto3" json:"turn,omitempty"`          // grows with each question of the attempt
+	Fetches       []*SourceFetch         `protobuf:"bytes,8,rep,name=fetches,proto3" json:"fetches,omitempty"`     // from where the content is
+	Have          []string               `protobuf:"bytes,9,rep,name=have,proto3" json:"have,omitempty"`           // blobs that have come since the last question
+	Received      int64                  `protobuf:"varint,10,opt,name=received,proto3" json:"received,omitempty"` // bytes that machines have given it
+	Whole         bool                   `protobuf:"varint,11,opt,name=whole,proto3" json:"whole,omitempty"`       // the machine has all of it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -212,18 +218,123 @@ func (x *SourcesRequest) GetEnded() bool {
 	return false
 }
 
+func (x *SourcesRequest) GetPull() uint64 {
+	if x != nil {
+		return x.Pull
+	}
+	return 0
+}
+
+func (x *SourcesRequest) GetTurn() uint64 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+func (x *SourcesRequest) GetFetches() []*SourceFetch {
+	if x != nil {
+		return x.Fetches
+	}
+	return nil
+}
+
+func (x *SourcesRequest) GetHave() []string {
+	if x != nil {
+		return x.Have
+	}
+	return nil
+}
+
+func (x *SourcesRequest) GetReceived() int64 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
+func (x *SourcesRequest) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+// SourceFetch is a blob that the machine gets from where the content is, or would.
+type SourceFetch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Blob          string                 `protobuf:"bytes,1,opt,name=blob,proto3" json:"blob,omitempty"` // digest
+	Begun         bool                   `protobuf:"varint,2,opt,name=begun,proto3" json:"begun,omitempty"`
+	Bytes         int64                  `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"` // that have come
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceFetch) Reset() {
+	*x = SourceFetch{}
+	mi := &file_link_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceFetch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceFetch) ProtoMessage() {}
+
+func (x *SourceFetch) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceFetch.ProtoReflect.Descriptor instead.
+func (*SourceFetch) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SourceFetch) GetBlob() string {
+	if x != nil {
+		return x.Blob
+	}
+	return ""
+}
+
+func (x *SourceFetch) GetBegun() bool {
+	if x != nil {
+		return x.Begun
+	}
+	return false
+}
+
+func (x *SourceFetch) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // SourcesResponse says where.
 type SourcesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Registry      bool                   `protobuf:"varint,1,opt,name=registry,proto3" json:"registry,omitempty"` // where it comes from may be asked, too
-	Peers         []*SourcePeer          `protobuf:"bytes,2,rep,name=peers,proto3" json:"peers,omitempty"`        // in the order in which they are asked
+	Registry      bool                   `protobuf:"varint,1,opt,name=registry,proto3" json:"registry,omitempty"`           // where it comes from may be asked, too
+	Peers         []*SourcePeer          `protobuf:"bytes,2,rep,name=peers,proto3" json:"peers,omitempty"`                  // in the order in which they are asked
+	ByBlob        bool                   `protobuf:"varint,3,opt,name=by_blob,json=byBlob,proto3" json:"by_blob,omitempty"` // what follows is meant, and not registry
+	Fetch         []string               `protobuf:"bytes,4,rep,name=fetch,proto3" json:"fetch,omitempty"`                  // blobs that may be fetched from where the content is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SourcesResponse) Reset() {
 	*x = SourcesResponse{}
-	mi := &file_link_proto_msgTypes[3]
+	mi := &file_link_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -235,7 +346,7 @@ func (x *SourcesResponse) String() string {
 func (*SourcesResponse) ProtoMessage() {}
 
 func (x *SourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[3]
+	mi := &file_link_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -248,7 +359,7 @@ func (x *SourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcesResponse.ProtoReflect.Descriptor instead.
 func (*SourcesResponse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{3}
+	return file_link_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SourcesResponse) GetRegistry() bool {
@@ -265,6 +376,20 @@ func (x *SourcesResponse) GetPeers() []*SourcePeer {
 	return nil
 }
 
+func (x *SourcesResponse) GetByBlob() bool {
+	if x != nil {
+		return x.ByBlob
+	}
+	return false
+}
+
+func (x *SourcesResponse) GetFetch() []string {
+	if x != nil {
+		return x.Fetch
+	}
+	return nil
+}
+
 // SourcePeer is a machine that has it, or is getting it.
 type SourcePeer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -277,7 +402,7 @@ type SourcePeer struct {
 
 func (x *SourcePeer) Reset() {
 	*x = SourcePeer{}
-	mi := &file_link_proto_msgTypes[4]
+	mi := &file_link_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +414,7 @@ func (x *SourcePeer) String() string {
 func (*SourcePeer) ProtoMessage() {}
 
 func (x *SourcePeer) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[4]
+	mi := &file_link_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +427,7 @@ func (x *SourcePeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcePeer.ProtoReflect.Descriptor instead.
 func (*SourcePeer) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{4}
+	return file_link_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SourcePeer) GetMachine() string {
@@ -343,7 +468,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_link_proto_msgTypes[5]
+	mi := &file_link_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +480,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[5]
+	mi := &file_link_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +493,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{5}
+	return file_link_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentMessage) GetMessage() isAgentMessage_Message {
@@ -478,7 +603,7 @@ type MasterMessage struct {
 
 func (x *MasterMessage) Reset() {
 	*x = MasterMessage{}
-	mi := &file_link_proto_msgTypes[6]
+	mi := &file_link_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +615,7 @@ func (x *MasterMessage) String() string {
 func (*MasterMessage) ProtoMessage() {}
 
 func (x *MasterMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[6]
+	mi := &file_link_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +628,7 @@ func (x *MasterMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterMessage.ProtoReflect.Descriptor instead.
 func (*MasterMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{6}
+	return file_link_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MasterMessage) GetMessage() isMasterMessage_Message {
@@ -676,7 +801,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +813,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +826,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{7}
+	return file_link_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Hello) GetCell() string {
@@ -766,7 +891,7 @@ type Directory struct {
 
 func (x *Directory) Reset() {
 	*x = Directory{}
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +903,7 @@ func (x *Directory) String() string {
 func (*Directory) ProtoMessage() {}
 
 func (x *Directory) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +916,7 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{8}
+	return file_link_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Directory) GetDigests() []byte {
@@ -823,7 +948,7 @@ type DirectoryChange struct {
 
 func (x *DirectoryChange) Reset() {
 	*x = DirectoryChange{}
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -835,7 +960,7 @@ func (x *DirectoryChange) String() string {
 func (*DirectoryChange) ProtoMessage() {}
 
 func (x *DirectoryChange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -848,7 +973,7 @@ func (x *DirectoryChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirectoryChange.ProtoReflect.Descriptor instead.
 func (*DirectoryChange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{9}
+	return file_link_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DirectoryChange) GetVersion() uint64 {
@@ -896,7 +1021,7 @@ type DirectoryAck struct {
 
 func (x *DirectoryAck) Reset() {
 	*x = DirectoryAck{}
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1033,7 @@ func (x *DirectoryAck) String() string {
 func (*DirectoryAck) ProtoMessage() {}
 
 func (x *DirectoryAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1046,7 @@ func (x *DirectoryAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirectoryAck.ProtoReflect.Descriptor instead.
 func (*DirectoryAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{10}
+	return file_link_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DirectoryAck) GetVersion() uint64 {
@@ -943,7 +1068,7 @@ type Unlisted struct {
 
 func (x *Unlisted) Reset() {
 	*x = Unlisted{}
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1080,7 @@ func (x *Unlisted) String() string {
 func (*Unlisted) ProtoMessage() {}
 
 func (x *Unlisted) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1093,7 @@ func (x *Unlisted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unlisted.ProtoReflect.Descriptor instead.
 func (*Unlisted) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{11}
+	return file_link_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Unlisted) GetTasks() []string {
@@ -995,7 +1120,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1132,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1145,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{12}
+	return file_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -1043,7 +1168,7 @@ type Data struct {
 
 func (x *Data) Reset() {
 	*x = Data{}
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1180,7 @@ func (x *Data) String() string {
 func (*Data) ProtoMessage() {}
 
 func (x *Data) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1193,7 @@ func (x *Data) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Data.ProtoReflect.Descriptor instead.
 func (*Data) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{13}
+	return file_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Data) GetDigest() string {
@@ -1099,7 +1224,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1236,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1249,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Secret) GetVersion() string {
@@ -1161,7 +1286,7 @@ type View struct {
 
 func (x *View) Reset() {
 	*x = View{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1298,7 @@ func (x *View) String() string {
 func (*View) ProtoMessage() {}
 
 func (x *View) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1311,7 @@ func (x *View) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use View.ProtoReflect.Descriptor instead.
 func (*View) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *View) GetEpoch() uint64 {
@@ -1235,7 +1360,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1372,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1385,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Assignment) GetTask() string {
@@ -1338,7 +1463,7 @@ type AllocUse struct {
 
 func (x *AllocUse) Reset() {
 	*x = AllocUse{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1475,7 @@ func (x *AllocUse) String() string {
 func (*AllocUse) ProtoMessage() {}
 
 func (x *AllocUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1488,7 @@ func (x *AllocUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocUse.ProtoReflect.Descriptor instead.
 func (*AllocUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AllocUse) GetSet() string {
@@ -1402,7 +1527,7 @@ type Pull struct {
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1539,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1552,7 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Pull) GetKnownDigest() []byte {
@@ -1470,7 +1595,7 @@ type MasterClock struct {
 
 func (x *MasterClock) Reset() {
 	*x = MasterClock{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1607,7 @@ func (x *MasterClock) String() string {
 func (*MasterClock) ProtoMessage() {}
 
 func (x *MasterClock) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1620,7 @@ func (x *MasterClock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterClock.ProtoReflect.Descriptor instead.
 func (*MasterClock) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MasterClock) GetReportSent() *timestamppb.Timestamp {
@@ -1535,7 +1660,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1672,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1685,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Report) GetDigest() []byte {
@@ -1612,7 +1737,7 @@ type ContentChange struct {
 
 func (x *ContentChange) Reset() {
 	*x = ContentChange{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1749,7 @@ func (x *ContentChange) String() string {
 func (*ContentChange) ProtoMessage() {}
 
 func (x *ContentChange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1762,7 @@ func (x *ContentChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentChange.ProtoReflect.Descriptor instead.
 func (*ContentChange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ContentChange) GetMark() []byte {
@@ -1686,7 +1811,7 @@ type MachineUsage struct {
 
 func (x *MachineUsage) Reset() {
 	*x = MachineUsage{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1823,7 @@ func (x *MachineUsage) String() string {
 func (*MachineUsage) ProtoMessage() {}
 
 func (x *MachineUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1836,7 @@ func (x *MachineUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineUsage.ProtoReflect.Descriptor instead.
 func (*MachineUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MachineUsage) GetAt() *timestamppb.Timestamp {
@@ -1802,7 +1927,7 @@ type TaskUsage struct {
 
 func (x *TaskUsage) Reset() {
 	*x = TaskUsage{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +1939,7 @@ func (x *TaskUsage) String() string {
 func (*TaskUsage) ProtoMessage() {}
 
 func (x *TaskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +1952,7 @@ func (x *TaskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
 func (*TaskUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TaskUsage) GetTask() string {
@@ -1948,13 +2073,14 @@ type Overload struct {
 	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	Relief        []*TaskRef             `protobuf:"bytes,3,rep,name=relief,proto3" json:"relief,omitempty"`
+	Suffers       string                 `protobuf:"bytes,4,opt,name=suffers,proto3" json:"suffers,omitempty"` // cell/user/job/index; empty: not said
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Overload) Reset() {
 	*x = Overload{}
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2092,7 @@ func (x *Overload) String() string {
 func (*Overload) ProtoMessage() {}
 
 func (x *Overload) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2105,7 @@ func (x *Overload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overload.ProtoReflect.Descriptor instead.
 func (*Overload) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{24}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Overload) GetSince() *timestamppb.Timestamp {
@@ -2003,6 +2129,13 @@ func (x *Overload) GetRelief() []*TaskRef {
 	return nil
 }
 
+func (x *Overload) GetSuffers() string {
+	if x != nil {
+		return x.Suffers
+	}
+	return ""
+}
+
 // TaskRef is a generation of a task.
 type TaskRef struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2014,7 +2147,7 @@ type TaskRef struct {
 
 func (x *TaskRef) Reset() {
 	*x = TaskRef{}
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2159,7 @@ func (x *TaskRef) String() string {
 func (*TaskRef) ProtoMessage() {}
 
 func (x *TaskRef) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2172,7 @@ func (x *TaskRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRef.ProtoReflect.Descriptor instead.
 func (*TaskRef) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{25}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TaskRef) GetTask() string {
@@ -2071,7 +2204,7 @@ type ReportBody struct {
 
 func (x *ReportBody) Reset() {
 	*x = ReportBody{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2216,7 @@ func (x *ReportBody) String() string {
 func (*ReportBody) ProtoMessage() {}
 
 func (x *ReportBody) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2229,7 @@ func (x *ReportBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBody.ProtoReflect.Descriptor instead.
 func (*ReportBody) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportBody) GetMachine() *MachineInfo {
@@ -2153,7 +2286,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2298,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2311,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Condition) GetKind() string {
@@ -2211,7 +2344,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2223,7 +2356,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2236,7 +2369,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{28}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 // Refuse says why the agent ends the session.
@@ -2249,7 +2382,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2261,7 +2394,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2274,7 +2407,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{29}
+	return file_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Refuse) GetReason() string {
@@ -2304,7 +2437,7 @@ type OpenLogs struct {
 
 func (x *OpenLogs) Reset() {
 	*x = OpenLogs{}
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2449,7 @@ func (x *OpenLogs) String() string {
 func (*OpenLogs) ProtoMessage() {}
 
 func (x *OpenLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2462,7 @@ func (x *OpenLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLogs.ProtoReflect.Descriptor instead.
 func (*OpenLogs) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{30}
+	return file_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *OpenLogs) GetId() string {
@@ -2421,7 +2554,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2566,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2579,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{31}
+	return file_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LogPosition) GetGeneration() uint64 {
@@ -2487,7 +2620,7 @@ type OpenExec struct {
 
 func (x *OpenExec) Reset() {
 	*x = OpenExec{}
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2632,7 @@ func (x *OpenExec) String() string {
 func (*OpenExec) ProtoMessage() {}
 
 func (x *OpenExec) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2645,7 @@ func (x *OpenExec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExec.ProtoReflect.Descriptor instead.
 func (*OpenExec) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{32}
+	return file_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OpenExec) GetId() string {
@@ -2583,7 +2716,7 @@ type ExecCopy struct {
 
 func (x *ExecCopy) Reset() {
 	*x = ExecCopy{}
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2595,7 +2728,7 @@ func (x *ExecCopy) String() string {
 func (*ExecCopy) ProtoMessage() {}
 
 func (x *ExecCopy) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2608,7 +2741,7 @@ func (x *ExecCopy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecCopy.ProtoReflect.Descriptor instead.
 func (*ExecCopy) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{33}
+	return file_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExecCopy) GetDirection() string {
@@ -2643,7 +2776,7 @@ type ExecChunk struct {
 
 func (x *ExecChunk) Reset() {
 	*x = ExecChunk{}
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2655,7 +2788,7 @@ func (x *ExecChunk) String() string {
 func (*ExecChunk) ProtoMessage() {}
 
 func (x *ExecChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2668,7 +2801,7 @@ func (x *ExecChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecChunk.ProtoReflect.Descriptor instead.
 func (*ExecChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{34}
+	return file_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExecChunk) GetId() string {
@@ -2697,7 +2830,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[35]
+	mi := &file_link_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2842,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[35]
+	mi := &file_link_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2855,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{35}
+	return file_link_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LogChunk) GetId() string {
@@ -2757,7 +2890,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[36]
+	mi := &file_link_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2902,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[36]
+	mi := &file_link_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2915,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{36}
+	return file_link_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LogEnd) GetError() string {
@@ -2808,7 +2941,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[37]
+	mi := &file_link_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2820,7 +2953,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[37]
+	mi := &file_link_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2833,7 +2966,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{37}
+	return file_link_proto_rawDescGZIP(), []int{38}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -2862,7 +2995,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[38]
+	mi := &file_link_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2874,7 +3007,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[38]
+	mi := &file_link_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2887,7 +3020,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{38}
+	return file_link_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -3001,13 +3134,14 @@ type DeviceGroup struct {
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	Count         uint32                 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	Attributes    map[string]string      `protobuf:"bytes,4,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[39]
+	mi := &file_link_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3019,7 +3153,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[39]
+	mi := &file_link_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3032,7 +3166,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{39}
+	return file_link_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -3056,6 +3190,13 @@ func (x *DeviceGroup) GetCount() uint32 {
 	return 0
 }
 
+func (x *DeviceGroup) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
 // DeviceUse is what a task holds of one device.
 type DeviceUse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3068,7 +3209,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[40]
+	mi := &file_link_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3080,7 +3221,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[40]
+	mi := &file_link_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3093,7 +3234,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{40}
+	return file_link_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -3129,7 +3270,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[41]
+	mi := &file_link_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3141,7 +3282,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[41]
+	mi := &file_link_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3154,7 +3295,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{41}
+	return file_link_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -3189,7 +3330,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[42]
+	mi := &file_link_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3201,7 +3342,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[42]
+	mi := &file_link_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3214,7 +3355,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{42}
+	return file_link_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -3267,7 +3408,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[43]
+	mi := &file_link_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3420,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[43]
+	mi := &file_link_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3433,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{43}
+	return file_link_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -3500,7 +3641,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[44]
+	mi := &file_link_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +3653,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[44]
+	mi := &file_link_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +3666,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{44}
+	return file_link_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -3593,7 +3734,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[45]
+	mi := &file_link_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +3746,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[45]
+	mi := &file_link_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +3759,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{45}
+	return file_link_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Cause) GetKind() string {
@@ -3686,7 +3827,7 @@ type ShardMessage struct {
 
 func (x *ShardMessage) Reset() {
 	*x = ShardMessage{}
-	mi := &file_link_proto_msgTypes[46]
+	mi := &file_link_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3698,7 +3839,7 @@ func (x *ShardMessage) String() string {
 func (*ShardMessage) ProtoMessage() {}
 
 func (x *ShardMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[46]
+	mi := &file_link_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3711,7 +3852,7 @@ func (x *ShardMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardMessage.ProtoReflect.Descriptor instead.
 func (*ShardMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{46}
+	return file_link_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ShardMessage) GetMessage() isShardMessage_Message {
@@ -3804,7 +3945,7 @@ type LeaderMessage struct {
 
 func (x *LeaderMessage) Reset() {
 	*x = LeaderMessage{}
-	mi := &file_link_proto_msgTypes[47]
+	mi := &file_link_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3816,7 +3957,7 @@ func (x *LeaderMessage) String() string {
 func (*LeaderMessage) ProtoMessage() {}
 
 func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[47]
+	mi := &file_link_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3829,7 +3970,7 @@ func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderMessage.ProtoReflect.Descriptor instead.
 func (*LeaderMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{47}
+	return file_link_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *LeaderMessage) GetMessage() isLeaderMessage_Message {
@@ -3958,7 +4099,7 @@ type ShardHello struct {
 
 func (x *ShardHello) Reset() {
 	*x = ShardHello{}
-	mi := &file_link_proto_msgTypes[48]
+	mi := &file_link_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3970,7 +4111,7 @@ func (x *ShardHello) String() string {
 func (*ShardHello) ProtoMessage() {}
 
 func (x *ShardHello) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[48]
+	mi := &file_link_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3983,7 +4124,7 @@ func (x *ShardHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardHello.ProtoReflect.Descriptor instead.
 func (*ShardHello) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{48}
+	return file_link_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ShardHello) GetCell() string {
@@ -4004,7 +4145,7 @@ type Attached struct {
 
 func (x *Attached) Reset() {
 	*x = Attached{}
-	mi := &file_link_proto_msgTypes[49]
+	mi := &file_link_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4016,7 +4157,7 @@ func (x *Attached) String() string {
 func (*Attached) ProtoMessage() {}
 
 func (x *Attached) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[49]
+	mi := &file_link_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4029,7 +4170,7 @@ func (x *Attached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attached.ProtoReflect.Descriptor instead.
 func (*Attached) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{49}
+	return file_link_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Attached) GetTerm() uint64 {
@@ -4051,7 +4192,7 @@ type ShardJoin struct {
 
 func (x *ShardJoin) Reset() {
 	*x = ShardJoin{}
-	mi := &file_link_proto_msgTypes[50]
+	mi := &file_link_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4063,7 +4204,7 @@ func (x *ShardJoin) String() string {
 func (*ShardJoin) ProtoMessage() {}
 
 func (x *ShardJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[50]
+	mi := &file_link_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4076,7 +4217,7 @@ func (x *ShardJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardJoin.ProtoReflect.Descriptor instead.
 func (*ShardJoin) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{50}
+	return file_link_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ShardJoin) GetId() uint64 {
@@ -4114,7 +4255,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_link_proto_msgTypes[51]
+	mi := &file_link_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4126,7 +4267,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[51]
+	mi := &file_link_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4139,7 +4280,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{51}
+	return file_link_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Connection) GetFrom() string {
@@ -4192,7 +4333,7 @@ type Joined struct {
 
 func (x *Joined) Reset() {
 	*x = Joined{}
-	mi := &file_link_proto_msgTypes[52]
+	mi := &file_link_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4204,7 +4345,7 @@ func (x *Joined) String() string {
 func (*Joined) ProtoMessage() {}
 
 func (x *Joined) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[52]
+	mi := &file_link_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4217,7 +4358,7 @@ func (x *Joined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Joined.ProtoReflect.Descriptor instead.
 func (*Joined) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{52}
+	return file_link_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Joined) GetId() uint64 {
@@ -4273,7 +4414,7 @@ type SessionUpdates struct {
 
 func (x *SessionUpdates) Reset() {
 	*x = SessionUpdates{}
-	mi := &file_link_proto_msgTypes[53]
+	mi := &file_link_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4285,7 +4426,7 @@ func (x *SessionUpdates) String() string {
 func (*SessionUpdates) ProtoMessage() {}
 
 func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[53]
+	mi := &file_link_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4298,7 +4439,7 @@ func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionUpdates.ProtoReflect.Descriptor instead.
 func (*SessionUpdates) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{53}
+	return file_link_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SessionUpdates) GetUpdates() []*SessionUpdate {
@@ -4325,7 +4466,7 @@ type SessionUpdate struct {
 
 func (x *SessionUpdate) Reset() {
 	*x = SessionUpdate{}
-	mi := &file_link_proto_msgTypes[54]
+	mi := &file_link_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4337,7 +4478,7 @@ func (x *SessionUpdate) String() string {
 func (*SessionUpdate) ProtoMessage() {}
 
 func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[54]
+	mi := &file_link_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4350,7 +4491,7 @@ func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionUpdate.ProtoReflect.Descriptor instead.
 func (*SessionUpdate) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{54}
+	return file_link_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SessionUpdate) GetMachine() string {
@@ -4419,7 +4560,7 @@ type Taken struct {
 
 func (x *Taken) Reset() {
 	*x = Taken{}
-	mi := &file_link_proto_msgTypes[55]
+	mi := &file_link_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4431,7 +4572,7 @@ func (x *Taken) String() string {
 func (*Taken) ProtoMessage() {}
 
 func (x *Taken) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[55]
+	mi := &file_link_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4444,7 +4585,7 @@ func (x *Taken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taken.ProtoReflect.Descriptor instead.
 func (*Taken) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{55}
+	return file_link_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Taken) GetRefused() []*Refusal {
@@ -4465,7 +4606,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_link_proto_msgTypes[56]
+	mi := &file_link_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4477,7 +4618,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[56]
+	mi := &file_link_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4490,7 +4631,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{56}
+	return file_link_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -4520,7 +4661,7 @@ type Views struct {
 
 func (x *Views) Reset() {
 	*x = Views{}
-	mi := &file_link_proto_msgTypes[57]
+	mi := &file_link_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4532,7 +4673,7 @@ func (x *Views) String() string {
 func (*Views) ProtoMessage() {}
 
 func (x *Views) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[57]
+	mi := &file_link_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4545,7 +4686,7 @@ func (x *Views) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Views.ProtoReflect.Descriptor instead.
 func (*Views) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{57}
+	return file_link_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Views) GetForget() bool {
@@ -4580,7 +4721,7 @@ type MachineView struct {
 
 func (x *MachineView) Reset() {
 	*x = MachineView{}
-	mi := &file_link_proto_msgTypes[58]
+	mi := &file_link_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4592,7 +4733,7 @@ func (x *MachineView) String() string {
 func (*MachineView) ProtoMessage() {}
 
 func (x *MachineView) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[58]
+	mi := &file_link_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4605,7 +4746,7 @@ func (x *MachineView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineView.ProtoReflect.Descriptor instead.
 func (*MachineView) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{58}
+	return file_link_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *MachineView) GetMachine() string {
@@ -4635,7 +4776,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_link_proto_msgTypes[59]
+	mi := &file_link_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4647,7 +4788,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[59]
+	mi := &file_link_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4660,7 +4801,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{59}
+	return file_link_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Ask) GetId() uint64 {
@@ -4695,7 +4836,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_link_proto_msgTypes[60]
+	mi := &file_link_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4707,7 +4848,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[60]
+	mi := &file_link_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4720,7 +4861,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{60}
+	return file_link_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -4753,7 +4894,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_link_proto_msgTypes[61]
+	mi := &file_link_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4765,7 +4906,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[61]
+	mi := &file_link_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4778,7 +4919,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{61}
+	return file_link_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Open) GetId() string {
@@ -4849,7 +4990,7 @@ type Drop struct {
 
 func (x *Drop) Reset() {
 	*x = Drop{}
-	mi := &file_link_proto_msgTypes[62]
+	mi := &file_link_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4861,7 +5002,7 @@ func (x *Drop) String() string {
 func (*Drop) ProtoMessage() {}
 
 func (x *Drop) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[62]
+	mi := &file_link_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4874,7 +5015,7 @@ func (x *Drop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drop.ProtoReflect.Descriptor instead.
 func (*Drop) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{62}
+	return file_link_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Drop) GetMachine() string {
@@ -4917,7 +5058,7 @@ type TunnelChunk struct {
 
 func (x *TunnelChunk) Reset() {
 	*x = TunnelChunk{}
-	mi := &file_link_proto_msgTypes[63]
+	mi := &file_link_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4929,7 +5070,7 @@ func (x *TunnelChunk) String() string {
 func (*TunnelChunk) ProtoMessage() {}
 
 func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[63]
+	mi := &file_link_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4942,7 +5083,7 @@ func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelChunk.ProtoReflect.Descriptor instead.
 func (*TunnelChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{63}
+	return file_link_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *TunnelChunk) GetId() string {
@@ -4976,7 +5117,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_link_proto_msgTypes[64]
+	mi := &file_link_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4988,7 +5129,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[64]
+	mi := &file_link_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5001,7 +5142,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{64}
+	return file_link_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *FollowRequest) GetCell() string {
@@ -5023,7 +5164,7 @@ type StatePiece struct {
 
 func (x *StatePiece) Reset() {
 	*x = StatePiece{}
-	mi := &file_link_proto_msgTypes[65]
+	mi := &file_link_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5035,7 +5176,7 @@ func (x *StatePiece) String() string {
 func (*StatePiece) ProtoMessage() {}
 
 func (x *StatePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[65]
+	mi := &file_link_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5048,7 +5189,7 @@ func (x *StatePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatePiece.ProtoReflect.Descriptor instead.
 func (*StatePiece) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{65}
+	return file_link_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StatePiece) GetData() []byte {
@@ -5076,7 +5217,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_link_proto_msgTypes[66]
+	mi := &file_link_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5088,7 +5229,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[66]
+	mi := &file_link_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5101,7 +5242,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{66}
+	return file_link_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *EventsRequest) GetCell() string {
@@ -5128,7 +5269,7 @@ type EventBatch struct {
 
 func (x *EventBatch) Reset() {
 	*x = EventBatch{}
-	mi := &file_link_proto_msgTypes[67]
+	mi := &file_link_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5140,7 +5281,7 @@ func (x *EventBatch) String() string {
 func (*EventBatch) ProtoMessage() {}
 
 func (x *EventBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[67]
+	mi := &file_link_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5153,7 +5294,7 @@ func (x *EventBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventBatch.ProtoReflect.Descriptor instead.
 func (*EventBatch) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{67}
+	return file_link_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *EventBatch) GetRecords() [][]byte {
@@ -5173,7 +5314,7 @@ type ForwardChunk struct {
 
 func (x *ForwardChunk) Reset() {
 	*x = ForwardChunk{}
-	mi := &file_link_proto_msgTypes[68]
+	mi := &file_link_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5185,7 +5326,7 @@ func (x *ForwardChunk) String() string {
 func (*ForwardChunk) ProtoMessage() {}
 
 func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[68]
+	mi := &file_link_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5198,7 +5339,7 @@ func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardChunk.ProtoReflect.Descriptor instead.
 func (*ForwardChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{68}
+	return file_link_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ForwardChunk) GetData() []byte {
@@ -5219,16 +5360,29 @@ const file_link_proto_rawDesc = "" +
 	"\arequest\x18\x02 \x01(\fR\arequest\"U\n" +
 	"\x0fCertifyResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12 \n" +
-	"\vauthorities\x18\x02 \x03(\fR\vauthorities\"\x8e\x01\n" +
+	"\vauthorities\x18\x02 \x03(\fR\vauthorities\"\xb3\x02\n" +
 	"\x0eSourcesRequest\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\tR\acontent\x12\x18\n" +
 	"\awithout\x18\x03 \x03(\tR\awithout\x12\x18\n" +
 	"\astalled\x18\x04 \x01(\bR\astalled\x12\x14\n" +
-	"\x05ended\x18\x05 \x01(\bR\x05ended\"_\n" +
+	"\x05ended\x18\x05 \x01(\bR\x05ended\x12\x12\n" +
+	"\x04pull\x18\x06 \x01(\x04R\x04pull\x12\x12\n" +
+	"\x04turn\x18\a \x01(\x04R\x04turn\x125\n" +
+	"\afetches\x18\b \x03(\v2\x1b.muster.link.v1.SourceFetchR\afetches\x12\x12\n" +
+	"\x04have\x18\t \x03(\tR\x04have\x12\x1a\n" +
+	"\breceived\x18\n" +
+	" \x01(\x03R\breceived\x12\x14\n" +
+	"\x05whole\x18\v \x01(\bR\x05whole\"M\n" +
+	"\vSourceFetch\x12\x12\n" +
+	"\x04blob\x18\x01 \x01(\tR\x04blob\x12\x14\n" +
+	"\x05begun\x18\x02 \x01(\bR\x05begun\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\"\x8e\x01\n" +
 	"\x0fSourcesResponse\x12\x1a\n" +
 	"\bregistry\x18\x01 \x01(\bR\bregistry\x120\n" +
-	"\x05peers\x18\x02 \x03(\v2\x1a.muster.link.v1.SourcePeerR\x05peers\"V\n" +
+	"\x05peers\x18\x02 \x03(\v2\x1a.muster.link.v1.SourcePeerR\x05peers\x12\x17\n" +
+	"\aby_blob\x18\x03 \x01(\bR\x06byBlob\x12\x14\n" +
+	"\x05fetch\x18\x04 \x03(\tR\x05fetch\"V\n" +
 	"\n" +
 	"SourcePeer\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12\x18\n" +
@@ -5374,11 +5528,12 @@ const file_link_proto_rawDesc = "" +
 	"\toom_kills\x18\x0e \x01(\x03R\boomKills\x12\x12\n" +
 	"\x04note\x18\x0f \x01(\tR\x04note\x12\x1f\n" +
 	"\vdisk_inodes\x18\x10 \x01(\x03R\n" +
-	"diskInodes\"\x87\x01\n" +
+	"diskInodes\"\xa1\x01\n" +
 	"\bOverload\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12/\n" +
-	"\x06relief\x18\x03 \x03(\v2\x17.muster.link.v1.TaskRefR\x06relief\"=\n" +
+	"\x06relief\x18\x03 \x03(\v2\x17.muster.link.v1.TaskRefR\x06relief\x12\x18\n" +
+	"\asuffers\x18\x04 \x01(\tR\asuffers\"=\n" +
 	"\aTaskRef\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
 	"\n" +
@@ -5468,11 +5623,17 @@ const file_link_proto_rawDesc = "" +
 	"\aaddress\x18\xaa\x01 \x01(\tR\aaddress\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd9\x01\n" +
 	"\vDeviceGroup\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\rR\x05count\"K\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\x12K\n" +
+	"\n" +
+	"attributes\x18\x04 \x03(\v2+.muster.link.v1.DeviceGroup.AttributesEntryR\n" +
+	"attributes\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
 	"\tDeviceUse\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x14\n" +
@@ -5667,198 +5828,202 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
 	(*SourcesRequest)(nil),        // 2: muster.link.v1.SourcesRequest
-	(*SourcesResponse)(nil),       // 3: muster.link.v1.SourcesResponse
-	(*SourcePeer)(nil),            // 4: muster.link.v1.SourcePeer
-	(*AgentMessage)(nil),          // 5: muster.link.v1.AgentMessage
-	(*MasterMessage)(nil),         // 6: muster.link.v1.MasterMessage
-	(*Hello)(nil),                 // 7: muster.link.v1.Hello
-	(*Directory)(nil),             // 8: muster.link.v1.Directory
-	(*DirectoryChange)(nil),       // 9: muster.link.v1.DirectoryChange
-	(*DirectoryAck)(nil),          // 10: muster.link.v1.DirectoryAck
-	(*Unlisted)(nil),              // 11: muster.link.v1.Unlisted
-	(*Welcome)(nil),               // 12: muster.link.v1.Welcome
-	(*Data)(nil),                  // 13: muster.link.v1.Data
-	(*Secret)(nil),                // 14: muster.link.v1.Secret
-	(*View)(nil),                  // 15: muster.link.v1.View
-	(*Assignment)(nil),            // 16: muster.link.v1.Assignment
-	(*AllocUse)(nil),              // 17: muster.link.v1.AllocUse
-	(*Pull)(nil),                  // 18: muster.link.v1.Pull
-	(*MasterClock)(nil),           // 19: muster.link.v1.MasterClock
-	(*Report)(nil),                // 20: muster.link.v1.Report
-	(*ContentChange)(nil),         // 21: muster.link.v1.ContentChange
-	(*MachineUsage)(nil),          // 22: muster.link.v1.MachineUsage
-	(*TaskUsage)(nil),             // 23: muster.link.v1.TaskUsage
-	(*Overload)(nil),              // 24: muster.link.v1.Overload
-	(*TaskRef)(nil),               // 25: muster.link.v1.TaskRef
-	(*ReportBody)(nil),            // 26: muster.link.v1.ReportBody
-	(*Condition)(nil),             // 27: muster.link.v1.Condition
-	(*Hint)(nil),                  // 28: muster.link.v1.Hint
-	(*Refuse)(nil),                // 29: muster.link.v1.Refuse
-	(*OpenLogs)(nil),              // 30: muster.link.v1.OpenLogs
-	(*LogPosition)(nil),           // 31: muster.link.v1.LogPosition
-	(*OpenExec)(nil),              // 32: muster.link.v1.OpenExec
-	(*ExecCopy)(nil),              // 33: muster.link.v1.ExecCopy
-	(*ExecChunk)(nil),             // 34: muster.link.v1.ExecChunk
-	(*LogChunk)(nil),              // 35: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 36: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 37: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 38: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 39: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 40: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 41: muster.link.v1.Resources
-	(*PortRange)(nil),             // 42: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 43: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 44: muster.link.v1.Exit
-	(*Cause)(nil),                 // 45: muster.link.v1.Cause
-	(*ShardMessage)(nil),          // 46: muster.link.v1.ShardMessage
-	(*LeaderMessage)(nil),         // 47: muster.link.v1.LeaderMessage
-	(*ShardHello)(nil),            // 48: muster.link.v1.ShardHello
-	(*Attached)(nil),              // 49: muster.link.v1.Attached
-	(*ShardJoin)(nil),             // 50: muster.link.v1.ShardJoin
-	(*Connection)(nil),            // 51: muster.link.v1.Connection
-	(*Joined)(nil),                // 52: muster.link.v1.Joined
-	(*SessionUpdates)(nil),        // 53: muster.link.v1.SessionUpdates
-	(*SessionUpdate)(nil),         // 54: muster.link.v1.SessionUpdate
-	(*Taken)(nil),                 // 55: muster.link.v1.Taken
-	(*Refusal)(nil),               // 56: muster.link.v1.Refusal
-	(*Views)(nil),                 // 57: muster.link.v1.Views
-	(*MachineView)(nil),           // 58: muster.link.v1.MachineView
-	(*Ask)(nil),                   // 59: muster.link.v1.Ask
-	(*Answer)(nil),                // 60: muster.link.v1.Answer
-	(*Open)(nil),                  // 61: muster.link.v1.Open
-	(*Drop)(nil),                  // 62: muster.link.v1.Drop
-	(*TunnelChunk)(nil),           // 63: muster.link.v1.TunnelChunk
-	(*FollowRequest)(nil),         // 64: muster.link.v1.FollowRequest
-	(*StatePiece)(nil),            // 65: muster.link.v1.StatePiece
-	(*EventsRequest)(nil),         // 66: muster.link.v1.EventsRequest
-	(*EventBatch)(nil),            // 67: muster.link.v1.EventBatch
-	(*ForwardChunk)(nil),          // 68: muster.link.v1.ForwardChunk
-	nil,                           // 69: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 70: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 71: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 72: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 73: google.protobuf.Duration
+	(*SourceFetch)(nil),           // 3: muster.link.v1.SourceFetch
+	(*SourcesResponse)(nil),       // 4: muster.link.v1.SourcesResponse
+	(*SourcePeer)(nil),            // 5: muster.link.v1.SourcePeer
+	(*AgentMessage)(nil),          // 6: muster.link.v1.AgentMessage
+	(*MasterMessage)(nil),         // 7: muster.link.v1.MasterMessage
+	(*Hello)(nil),                 // 8: muster.link.v1.Hello
+	(*Directory)(nil),             // 9: muster.link.v1.Directory
+	(*DirectoryChange)(nil),       // 10: muster.link.v1.DirectoryChange
+	(*DirectoryAck)(nil),          // 11: muster.link.v1.DirectoryAck
+	(*Unlisted)(nil),              // 12: muster.link.v1.Unlisted
+	(*Welcome)(nil),               // 13: muster.link.v1.Welcome
+	(*Data)(nil),                  // 14: muster.link.v1.Data
+	(*Secret)(nil),                // 15: muster.link.v1.Secret
+	(*View)(nil),                  // 16: muster.link.v1.View
+	(*Assignment)(nil),            // 17: muster.link.v1.Assignment
+	(*AllocUse)(nil),              // 18: muster.link.v1.AllocUse
+	(*Pull)(nil),                  // 19: muster.link.v1.Pull
+	(*MasterClock)(nil),           // 20: muster.link.v1.MasterClock
+	(*Report)(nil),                // 21: muster.link.v1.Report
+	(*ContentChange)(nil),         // 22: muster.link.v1.ContentChange
+	(*MachineUsage)(nil),          // 23: muster.link.v1.MachineUsage
+	(*TaskUsage)(nil),             // 24: muster.link.v1.TaskUsage
+	(*Overload)(nil),              // 25: muster.link.v1.Overload
+	(*TaskRef)(nil),               // 26: muster.link.v1.TaskRef
+	(*ReportBody)(nil),            // 27: muster.link.v1.ReportBody
+	(*Condition)(nil),             // 28: muster.link.v1.Condition
+	(*Hint)(nil),                  // 29: muster.link.v1.Hint
+	(*Refuse)(nil),                // 30: muster.link.v1.Refuse
+	(*OpenLogs)(nil),              // 31: muster.link.v1.OpenLogs
+	(*LogPosition)(nil),           // 32: muster.link.v1.LogPosition
+	(*OpenExec)(nil),              // 33: muster.link.v1.OpenExec
+	(*ExecCopy)(nil),              // 34: muster.link.v1.ExecCopy
+	(*ExecChunk)(nil),             // 35: muster.link.v1.ExecChunk
+	(*LogChunk)(nil),              // 36: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 37: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 38: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 39: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 40: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 41: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 42: muster.link.v1.Resources
+	(*PortRange)(nil),             // 43: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 44: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 45: muster.link.v1.Exit
+	(*Cause)(nil),                 // 46: muster.link.v1.Cause
+	(*ShardMessage)(nil),          // 47: muster.link.v1.ShardMessage
+	(*LeaderMessage)(nil),         // 48: muster.link.v1.LeaderMessage
+	(*ShardHello)(nil),            // 49: muster.link.v1.ShardHello
+	(*Attached)(nil),              // 50: muster.link.v1.Attached
+	(*ShardJoin)(nil),             // 51: muster.link.v1.ShardJoin
+	(*Connection)(nil),            // 52: muster.link.v1.Connection
+	(*Joined)(nil),                // 53: muster.link.v1.Joined
+	(*SessionUpdates)(nil),        // 54: muster.link.v1.SessionUpdates
+	(*SessionUpdate)(nil),         // 55: muster.link.v1.SessionUpdate
+	(*Taken)(nil),                 // 56: muster.link.v1.Taken
+	(*Refusal)(nil),               // 57: muster.link.v1.Refusal
+	(*Views)(nil),                 // 58: muster.link.v1.Views
+	(*MachineView)(nil),           // 59: muster.link.v1.MachineView
+	(*Ask)(nil),                   // 60: muster.link.v1.Ask
+	(*Answer)(nil),                // 61: muster.link.v1.Answer
+	(*Open)(nil),                  // 62: muster.link.v1.Open
+	(*Drop)(nil),                  // 63: muster.link.v1.Drop
+	(*TunnelChunk)(nil),           // 64: muster.link.v1.TunnelChunk
+	(*FollowRequest)(nil),         // 65: muster.link.v1.FollowRequest
+	(*StatePiece)(nil),            // 66: muster.link.v1.StatePiece
+	(*EventsRequest)(nil),         // 67: muster.link.v1.EventsRequest
+	(*EventBatch)(nil),            // 68: muster.link.v1.EventBatch
+	(*ForwardChunk)(nil),          // 69: muster.link.v1.ForwardChunk
+	nil,                           // 70: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 71: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 72: muster.link.v1.DeviceGroup.AttributesEntry
+	nil,                           // 73: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 74: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 75: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
-	4,  // 0: muster.link.v1.SourcesResponse.peers:type_name -> muster.link.v1.SourcePeer
-	7,  // 1: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
-	20, // 2: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
-	28, // 3: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
-	29, // 4: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
-	10, // 5: muster.link.v1.AgentMessage.directory_ack:type_name -> muster.link.v1.DirectoryAck
-	12, // 6: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
-	13, // 7: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
-	15, // 8: muster.link.v1.MasterMessage.view:type_name -> muster.link.v1.View
-	18, // 9: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
-	30, // 10: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	32, // 11: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
-	14, // 12: muster.link.v1.MasterMessage.secret:type_name -> muster.link.v1.Secret
-	9,  // 13: muster.link.v1.MasterMessage.directory:type_name -> muster.link.v1.DirectoryChange
-	11, // 14: muster.link.v1.MasterMessage.unlisted:type_name -> muster.link.v1.Unlisted
-	38, // 15: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
-	8,  // 16: muster.link.v1.Hello.directory:type_name -> muster.link.v1.Directory
-	16, // 17: muster.link.v1.View.assignments:type_name -> muster.link.v1.Assignment
-	69, // 18: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	45, // 19: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	40, // 20: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
-	17, // 21: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
-	19, // 22: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	72, // 23: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	73, // 24: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	72, // 25: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
-	22, // 26: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	72, // 27: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	21, // 28: muster.link.v1.Report.content:type_name -> muster.link.v1.ContentChange
-	72, // 29: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
-	23, // 30: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	72, // 31: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	72, // 32: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	72, // 33: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
-	25, // 34: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
-	38, // 35: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	43, // 36: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	24, // 37: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
-	27, // 38: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	72, // 39: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	72, // 40: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
-	31, // 41: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
-	33, // 42: muster.link.v1.OpenExec.copy:type_name -> muster.link.v1.ExecCopy
-	36, // 43: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	41, // 44: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	42, // 45: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	70, // 46: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	39, // 47: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	41, // 48: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	72, // 49: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	71, // 50: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	44, // 51: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	45, // 52: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	40, // 53: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	72, // 54: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
-	17, // 55: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
-	72, // 56: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	44, // 57: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	72, // 58: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	48, // 59: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
-	50, // 60: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
-	53, // 61: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
-	60, // 62: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
-	49, // 63: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
-	52, // 64: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
-	55, // 65: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
-	57, // 66: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
-	59, // 67: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
-	61, // 68: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
-	62, // 69: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
-	38, // 70: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
-	51, // 71: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
-	72, // 72: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
-	54, // 73: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
-	51, // 74: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
-	20, // 75: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
-	22, // 76: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
-	21, // 77: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
-	56, // 78: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
-	13, // 79: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
-	58, // 80: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
-	15, // 81: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
-	30, // 82: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
-	32, // 83: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
-	36, // 84: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
-	5,  // 85: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	35, // 86: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	34, // 87: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
-	0,  // 88: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	2,  // 89: muster.link.v1.Link.Sources:input_type -> muster.link.v1.SourcesRequest
-	46, // 90: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
-	63, // 91: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
-	64, // 92: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
-	66, // 93: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
-	68, // 94: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
-	0,  // 95: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
-	2,  // 96: muster.link.v1.Replica.Sources:input_type -> muster.link.v1.SourcesRequest
-	6,  // 97: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	37, // 98: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	34, // 99: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 100: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	3,  // 101: muster.link.v1.Link.Sources:output_type -> muster.link.v1.SourcesResponse
-	47, // 102: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
-	63, // 103: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
-	65, // 104: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
-	67, // 105: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
-	68, // 106: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
-	1,  // 107: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
-	3,  // 108: muster.link.v1.Replica.Sources:output_type -> muster.link.v1.SourcesResponse
-	97, // [97:109] is the sub-list for method output_type
-	85, // [85:97] is the sub-list for method input_type
-	85, // [85:85] is the sub-list for extension type_name
-	85, // [85:85] is the sub-list for extension extendee
-	0,  // [0:85] is the sub-list for field type_name
+	3,  // 0: muster.link.v1.SourcesRequest.fetches:type_name -> muster.link.v1.SourceFetch
+	5,  // 1: muster.link.v1.SourcesResponse.peers:type_name -> muster.link.v1.SourcePeer
+	8,  // 2: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
+	21, // 3: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
+	29, // 4: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
+	30, // 5: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
+	11, // 6: muster.link.v1.AgentMessage.directory_ack:type_name -> muster.link.v1.DirectoryAck
+	13, // 7: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
+	14, // 8: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
+	16, // 9: muster.link.v1.MasterMessage.view:type_name -> muster.link.v1.View
+	19, // 10: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
+	31, // 11: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
+	33, // 12: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
+	15, // 13: muster.link.v1.MasterMessage.secret:type_name -> muster.link.v1.Secret
+	10, // 14: muster.link.v1.MasterMessage.directory:type_name -> muster.link.v1.DirectoryChange
+	12, // 15: muster.link.v1.MasterMessage.unlisted:type_name -> muster.link.v1.Unlisted
+	39, // 16: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	9,  // 17: muster.link.v1.Hello.directory:type_name -> muster.link.v1.Directory
+	17, // 18: muster.link.v1.View.assignments:type_name -> muster.link.v1.Assignment
+	70, // 19: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	46, // 20: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	41, // 21: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	18, // 22: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
+	20, // 23: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
+	74, // 24: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	75, // 25: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	74, // 26: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	23, // 27: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
+	74, // 28: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	22, // 29: muster.link.v1.Report.content:type_name -> muster.link.v1.ContentChange
+	74, // 30: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	24, // 31: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
+	74, // 32: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	74, // 33: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	74, // 34: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	26, // 35: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
+	39, // 36: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	44, // 37: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	25, // 38: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
+	28, // 39: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
+	74, // 40: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	74, // 41: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	32, // 42: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
+	34, // 43: muster.link.v1.OpenExec.copy:type_name -> muster.link.v1.ExecCopy
+	37, // 44: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	42, // 45: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	43, // 46: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	71, // 47: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	40, // 48: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	42, // 49: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	72, // 50: muster.link.v1.DeviceGroup.attributes:type_name -> muster.link.v1.DeviceGroup.AttributesEntry
+	74, // 51: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	73, // 52: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	45, // 53: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	46, // 54: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	41, // 55: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	74, // 56: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	18, // 57: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
+	74, // 58: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	45, // 59: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	74, // 60: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	49, // 61: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
+	51, // 62: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
+	54, // 63: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
+	61, // 64: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
+	50, // 65: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
+	53, // 66: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
+	56, // 67: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
+	58, // 68: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
+	60, // 69: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
+	62, // 70: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
+	63, // 71: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
+	39, // 72: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
+	52, // 73: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
+	74, // 74: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
+	55, // 75: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
+	52, // 76: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
+	21, // 77: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
+	23, // 78: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
+	22, // 79: muster.link.v1.SessionUpdate.content:type_name -> muster.link.v1.ContentChange
+	57, // 80: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
+	14, // 81: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
+	59, // 82: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
+	16, // 83: muster.link.v1.MachineView.view:type_name -> muster.link.v1.View
+	31, // 84: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
+	33, // 85: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
+	37, // 86: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
+	6,  // 87: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	36, // 88: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	35, // 89: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 90: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	2,  // 91: muster.link.v1.Link.Sources:input_type -> muster.link.v1.SourcesRequest
+	47, // 92: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
+	64, // 93: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
+	65, // 94: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
+	67, // 95: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
+	69, // 96: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
+	0,  // 97: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
+	2,  // 98: muster.link.v1.Replica.Sources:input_type -> muster.link.v1.SourcesRequest
+	7,  // 99: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	38, // 100: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	35, // 101: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 102: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	4,  // 103: muster.link.v1.Link.Sources:output_type -> muster.link.v1.SourcesResponse
+	48, // 104: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
+	64, // 105: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
+	66, // 106: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
+	68, // 107: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
+	69, // 108: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
+	1,  // 109: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
+	4,  // 110: muster.link.v1.Replica.Sources:output_type -> muster.link.v1.SourcesResponse
+	99, // [99:111] is the sub-list for method output_type
+	87, // [87:99] is the sub-list for method input_type
+	87, // [87:87] is the sub-list for extension type_name
+	87, // [87:87] is the sub-list for extension extendee
+	0,  // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -5866,14 +6031,14 @@ func file_link_proto_init() {
 	if File_link_proto != nil {
 		return
 	}
-	file_link_proto_msgTypes[5].OneofWrappers = []any{
+	file_link_proto_msgTypes[6].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Report)(nil),
 		(*AgentMessage_Hint)(nil),
 		(*AgentMessage_Refuse)(nil),
 		(*AgentMessage_DirectoryAck)(nil),
 	}
-	file_link_proto_msgTypes[6].OneofWrappers = []any{
+	file_link_proto_msgTypes[7].OneofWrappers = []any{
 		(*MasterMessage_Welcome)(nil),
 		(*MasterMessage_Data)(nil),
 		(*MasterMessage_View)(nil),
@@ -5884,17 +6049,17 @@ func file_link_proto_init() {
 		(*MasterMessage_Directory)(nil),
 		(*MasterMessage_Unlisted)(nil),
 	}
-	file_link_proto_msgTypes[7].OneofWrappers = []any{}
-	file_link_proto_msgTypes[18].OneofWrappers = []any{}
-	file_link_proto_msgTypes[20].OneofWrappers = []any{}
-	file_link_proto_msgTypes[30].OneofWrappers = []any{}
-	file_link_proto_msgTypes[46].OneofWrappers = []any{
+	file_link_proto_msgTypes[8].OneofWrappers = []any{}
+	file_link_proto_msgTypes[19].OneofWrappers = []any{}
+	file_link_proto_msgTypes[21].OneofWrappers = []any{}
+	file_link_proto_msgTypes[31].OneofWrappers = []any{}
+	file_link_proto_msgTypes[47].OneofWrappers = []any{
 		(*ShardMessage_Hello)(nil),
 		(*ShardMessage_Join)(nil),
 		(*ShardMessage_Updates)(nil),
 		(*ShardMessage_Answer)(nil),
 	}
-	file_link_proto_msgTypes[47].OneofWrappers = []any{
+	file_link_proto_msgTypes[48].OneofWrappers = []any{
 		(*LeaderMessage_Attached)(nil),
 		(*LeaderMessage_Joined)(nil),
 		(*LeaderMessage_Taken)(nil),
@@ -5903,7 +6068,7 @@ func file_link_proto_init() {
 		(*LeaderMessage_Open)(nil),
 		(*LeaderMessage_Drop)(nil),
 	}
-	file_link_proto_msgTypes[61].OneofWrappers = []any{
+	file_link_proto_msgTypes[62].OneofWrappers = []any{
 		(*Open_Logs)(nil),
 		(*Open_Exec)(nil),
 	}
@@ -5913,7 +6078,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   72,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

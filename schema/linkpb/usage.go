@@ -83,6 +83,9 @@ func encodeOverload(o *schema.Overload) *Overload {
 		return nil
 	}
 	m := &Overload{Since: encodeTime(o.Since), Message: o.Message}
+	if o.Suffers != (schema.TaskName{}) {
+		m.Suffers = o.Suffers.String()
+	}
 	for _, r := range o.Relief {
 		m.Relief = append(m.Relief, &TaskRef{Task: r.Task.String(), Generation: r.Generation})
 	}
@@ -97,6 +100,11 @@ func decodeOverload(m *Overload) (*schema.Overload, error) {
 	var err error
 	if o.Since, err = decodeTime(m.GetSince()); err != nil {
 		return nil, fmt.Errorf("overload: since: %w", err)
+	}
+	if s := m.GetSuffers(); s != "" {
+		if o.Suffers, err = schema.ParseTaskName(s); err != nil {
+			return nil, fmt.Errorf("overload: %w", err)
+		}
 	}
 	for _, r := range m.GetRelief() {
 		task, err := schema.ParseTaskName(r.GetTask())

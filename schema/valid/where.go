@@ -114,6 +114,8 @@ var spreadRule = &Rule{
 	Type: Struct,
 	Fields: []Field{
 		{Name: "by", Rule: attributeRule, Default: "rack"},
+		{Name: "targets", Rule: &Rule{Type: Map, Min: 1, Max: maxConditions, Key: matchTarget, Elem: integer(Count, 0, 100)}},
+		{Name: "then", Rule: attributeRule},
 		{Name: "max", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
 		{Name: "maxSkew", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
 		{Name: "minDomains", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
@@ -121,6 +123,7 @@ var spreadRule = &Rule{
 	},
 	Alias: map[string]string{
 		"attribute": "by", "topologyKey": "by", "over": "by", "distinct_hosts": "max.machine", "distinct_property": "max",
+		"target": "targets", "percent": "targets", "percentages": "targets", "weights": "targets", "within": "then", "nested": "then", "thenBy": "then",
 		"maxPerDomain": "max", "perMachine": "max.machine", "rebalance": "repair", "skew": "maxSkew",
 	},
 	Never: map[string]string{
@@ -134,8 +137,13 @@ var devicesRule = &Rule{Type: Map, Max: maxKinds, Key: matchName, Elem: &Rule{
 		{Name: "count", Rule: integer(Count, 1, maxAsked), Default: num(1)},
 		{Name: "milli", Rule: integer(Count, 1, schema.DeviceMilli), Default: num(schema.DeviceMilli)},
 		{Name: "models", Rule: &Rule{Type: List, Max: maxValues, Unique: true, Elem: valueRule}},
+		{Name: "constraints", Rule: constraintsRule},
+		{Name: "same", Rule: attributeRule},
 	},
-	Alias: map[string]string{"model": "models", "number": "count", "gpuMilli": "milli", "share": "milli"},
+	Alias: map[string]string{
+		"model": "models", "number": "count", "gpuMilli": "milli", "share": "milli", "constraint": "constraints", "where": "constraints",
+		"selectors": "constraints", "selector": "constraints", "affinity": "constraints", "matchAttribute": "same", "memory": "constraints", "numa": "same", "link": "same",
+	},
 }}
 
 // where checks what ties together the fields that say where tasks may run.
@@ -157,6 +165,7 @@ func (c *check) where(job map[string]any) {
 		}
 	}
 	c.skew(job)
+	c.nested(job)
 	c.rebalance(job)
 	if job["kind"] == string(schema.Batch) {
 		c.noRepair(job, "tasks of a batch job are not moved, since they would start again")
@@ -166,12 +175,34 @@ func (c *check) where(job map[string]any) {
 	devices, _ := resources["devices"].(map[string]any)
 	for _, kind := range slices.Sorted(maps.Keys(devices)) {
 		d, _ := devices[kind].(map[string]any)
+		path := []string{"task", "resources", "devices", kind}
+		c.deviceConstraints(append(path, "constraints"), d["constraints"])
 		count, milli := intOf(d["count"]), intOf(d["milli"])
+		if _, same := d["same"]; same && count == 1 {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: append(path, "same"), Key: true,
+				Message: "one device is near itself, so same would have no effect", Hint: "remove it, or ask for more: count: 2",
+			})
+		}
 		if count > 1 && milli > 0 && milli < schema.DeviceMilli {
 			c.add(Problem{
-				Rule: schema.RuleNoEffect, Path: []string{"task", "resources", "devices", kind, "milli"},
+				Rule: schema.RuleNoEffect, Path: append(path, "milli"),
 				Message: fmt.Sprintf("%d thousandths of each of %d devices", milli, count), Expected: "a share of one device, or whole devices",
 				Hint: "remove milli, or use count: 1",
+			})
+		}
+	}
+}
+
+// deviceConstraints checks the constraints of devices.
+func (c *check) deviceConstraints(path []string, v any) {
+	c.conditions(path, v)
+	list, _ := v.([]any)
+	for i := range list {
+		if m, _ := list[i].(map[string]any); m["attribute"] == "model" {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: append(slices.Clone(path), strconv.Itoa(i), "attribute"),
+				Message: "the model of a device is not one of its attributes", Hint: `list the accepted ones: models: ["A100", "H100"]`,
 			})
 		}
 	}
@@ -189,6 +220,48 @@ func (c *check) skew(o map[string]any) {
 				Message: fmt.Sprintf("minDomains of %s has no effect without maxSkew of %[1]s", attribute), Hint: fmt.Sprintf("add maxSkew: {%q: 1}, or remove it", attribute),
 			})
 		}
+	}
+}
+
+// matchTarget says what a value of an attribute is.
+func matchTarget(s string) string {
+	if s == "" || len(s) > schema.MaxLabelValue || matchLine(s) != "" {
+		return fmt.Sprintf("a value of the attribute that spread.by names, of 1 to %d bytes in one line", schema.MaxLabelValue)
+	}
+	return ""
+}
+
+// nested checks that what goes with spread.by does.
+func (c *check) nested(o map[string]any) {
+	spread, _ := o["spread"].(map[string]any)
+	by, _ := spread["by"].(string)
+	for _, name := range []string{"targets", "then"} {
+		if _, ok := spread[name]; ok && by == schema.NoSpread {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: []string{"spread", name}, Key: true, Message: fmt.Sprintf("%s has no effect with by: %q", name, schema.NoSpread),
+				Hint: fmt.Sprintf("say over which attribute, as in by: \"zone\", or remove %s", name),
+			})
+		}
+	}
+	if then, ok := spread["then"].(string); ok && then == by {
+		c.add(Problem{
+			Rule: schema.RuleNoEffect, Path: []string{"spread", "then"}, Message: fmt.Sprintf("then is %q, as by is", then), Expected: "an attribute that divides the machines of one " + by,
+			Hint: "remove then, or write another attribute",
+		})
+	}
+	if then, ok := spread["then"].(string); ok && then == schema.NoSpread {
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: []string{"spread", "then"}, Message: fmt.Sprintf("then: %q has no effect", then), Expected: "an attribute of machines, such as rack", Hint: "remove it"})
+	}
+	targets, ok := spread["targets"].(map[string]any)
+	sum := 0
+	for _, v := range targets {
+		sum += intOf(v)
+	}
+	if ok && sum != 100 {
+		c.add(Problem{
+			Rule: schema.RuleInvalidValue, Path: []string{"spread", "targets"}, Message: fmt.Sprintf("the targets are %d %% together", sum), Expected: "100 %",
+			Hint: "list each " + by + " that is to get tasks; what is not listed gets some only where these have no room",
+		})
 	}
 }
 
@@ -285,7 +358,12 @@ func (c *check) condition(path []string, m map[string]any) {
 		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("values"), Missing: !hasValues, Message: fmt.Sprintf("the operator %q wants values", operator), Expected: "a list of at least one string"})
 	}
 	if s, ok := m["value"].(string); ok && (operator == string(schema.AtLeast) || operator == string(schema.Below)) && !versionForm.MatchString(s) {
-		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("value"), Message: fmt.Sprintf("%q is not a version", short(s)), Expected: "numbers separated by dots, such as 5.10"})
+		if _, _, amount := schema.ParseAmount(s); !amount {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: at("value"), Message: fmt.Sprintf("%q is neither a version nor an amount", short(s)),
+				Expected: "numbers separated by dots, such as 5.10, or a number with a unit, such as 40Gi",
+			})
+		}
 	}
 	if n, ok := m["weight"].(json.Number); ok && n.String() == "0" {
 		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("weight"), Message: "a weight of 0 has no effect", Expected: "1 to 100, or -100 to -1 for machines to avoid"})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -34,6 +35,23 @@ type agentProcess struct {
 	args   []string
 	stderr io.Writer
 	log    *slog.Logger
+}
+
+// checkAgent has an agent check arguments, beside those that each one has, and errs with what it
+// says of the first that is wrong.
+func checkAgent(ctx context.Context, exe string, args []string) error {
+	cmd := exec.CommandContext(ctx, exe, append([]string{"--check", "--cell", "any", "--master", "unix:/any", "--state-dir", "/any"}, args...)...)
+	said, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err == nil {
+		return nil
+	}
+	if !errors.As(err, &exit) || exit.ExitCode() != agentInvalid {
+		return fmt.Errorf("%s --check: %w: %s", exe, err, said)
+	}
+	message, next, _ := strings.Cut(strings.TrimSpace(string(said)), "\n")
+	_, hint, _ := strings.Cut(next, ": ")
+	return inputError(strings.Replace(hint, "see muster-agent ", "see muster dev ", 1), "%s", strings.TrimPrefix(message, "muster-agent: "))
 }
 
 // run keeps the agent running until ctx ends; then it has the agent stop all

@@ -67,6 +67,9 @@ func RunDev(ctx context.Context, cfg DevConfig) error {
 	if _, err := cfg.Master.openRepository(ctx, dir, false); err != nil {
 		return err
 	}
+	if err := cfg.checkAgent(ctx); err != nil {
+		return err
+	}
 	if err := checkSocketPath(socketPath(dir), "set TMPDIR, or give --data-dir, to a directory with a shorter path"); err != nil {
 		return err
 	}
@@ -126,6 +129,15 @@ func (cfg *DevConfig) machines(m *master, dir string) func(context.Context) erro
 		"--cell", m.cell, "--master", "unix:" + cfg.Master.Link, "--state-dir", filepath.Join(dir, "agent"), "--log-level", "warn",
 		"--hide", cfg.Master.DataDir, "--close-port", strconv.Itoa(m.api.Addr().(*net.TCPAddr).Port),
 	}, cfg.AgentArgs...)}.run
+}
+
+// checkAgent errs for arguments that the agent does not take: it would say so when the master
+// runs already.
+func (cfg *DevConfig) checkAgent(ctx context.Context) error {
+	if cfg.Hollow > 0 {
+		return nil
+	}
+	return checkAgent(ctx, cfg.Agent, cfg.AgentArgs)
 }
 
 // checkApart errs when the state's directory is among the files that a work tree

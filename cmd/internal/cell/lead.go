@@ -171,7 +171,7 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 		return led
 	})
 	g.Go(func() error {
-		return loop.Follower{Source: m.repo, Compiler: m.compiler, Secrets: m.secrets, Loop: l, Before: m.beforeCommit, Log: m.cfg.Log}.Run(ctx)
+		return m.follow(ctx, l)
 	})
 	g.Go(func() error {
 		select {
@@ -190,6 +190,12 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 		err = led // which knows more than that the store's term has ended
 	}
 	return err
+}
+
+// follow takes commits to the loop while this master leads.
+func (m *master) follow(ctx context.Context, l *loop.Loop) error {
+	defer m.compiler.Close()
+	return loop.Follower{Source: m.repo, Compiler: m.compiler, Secrets: m.secrets, Loop: l, Before: m.beforeCommit, Log: m.cfg.Log}.Run(ctx)
 }
 
 // maintain takes care of the store, and saves checkpoints, until ctx ends.

@@ -35,9 +35,9 @@ func (f *follower) take(b *testing.B, commit string) (writes int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	out, whole, err := f.compiler.Quick(b.Context(), tree)
-	if err != nil || !whole {
-		b.Fatal(whole, err)
+	out, err := f.compiler.Quick(b.Context(), tree)
+	if err != nil || out.Partial {
+		b.Fatal(out.Partial, err)
 	}
 	if d := compile.Diagnostics(out); len(d) > 0 {
 		b.Fatal(d[0])

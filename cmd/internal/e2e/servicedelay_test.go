@@ -32,14 +32,7 @@ func pollEvery() time.Duration {
 }
 
 func (p *poller) poll(ctx context.Context, to netip.AddrPort) {
-	tick := time.NewTicker(pollEvery())
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range ticks(ctx, pollEvery()) {
 		who, err := request(ctx, to)
 		if err != nil {
 			continue // no task is there for a moment

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"net/netip"
@@ -88,16 +89,27 @@ type shopper struct {
 // every is the time between the requests of a client, if the machine keeps up.
 const every = 2 * time.Millisecond
 
+// ticks is when each so much time has passed again, until ctx ends.
+func ticks(ctx context.Context, every time.Duration) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case at := <-tick.C:
+				if !yield(at) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // shop sends requests until ctx ends.
 func (g *grid) shop(ctx context.Context, c *shopper) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range ticks(ctx, every) {
 		began := time.Now()
 		at, err := g.lookup(ctx, c.service, append([]string{c.machine}, c.others...)...)
 		who := ""
@@ -142,14 +154,7 @@ func (g *grid) hold(machine, what string, to netip.AddrPort) *holder {
 // keep sends requests until ctx ends, or its connection has.
 func (h *holder) keep(ctx context.Context) {
 	defer h.conn.Close()
-	tick := time.NewTicker(10 * every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range ticks(ctx, 10*every) {
 		began := time.Now()
 		who, err := h.ask()
 		if h.add("the open connection to "+h.what, who, began, err); err != nil {

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -206,6 +207,41 @@ func TestPeers(t *testing.T) {
 	bring(t, ref, late)
 	if got := late.store.Traffic(); got.Hosts != 0 {
 		t.Errorf("%d bytes came from a registry that is down", got.Hosts)
+	}
+}
+
+// TestPeersReplaced: machines whose fetch fails are replaced by two others, and by no more.
+func TestPeersReplaced(t *testing.T) {
+	t.Parallel()
+	c, g := newSecure(t, time.Hour), imagetest.NewRegistry(t)
+	c.stall = 4 * time.Second // which no answer takes that is not held back
+	c.serve()
+	ref := newImage(t, g, 3, imagetest.Random, 64<<10)
+	all := c.sharers(8)
+	var hung atomic.Int64
+	g.Fault("app", func(_ http.ResponseWriter, r *http.Request) {
+		if hung.Add(1) == 2 {
+			g.Fault("app", nil)
+		}
+		<-r.Context().Done()
+	})
+	var failed atomic.Int64
+	var wait sync.WaitGroup
+	for _, s := range all {
+		wait.Go(func() {
+			if _, err := s.store.Ensure(t.Context(), ref); errors.Is(err, image.ErrSlow) {
+				failed.Add(1)
+			} else if err != nil {
+				t.Errorf("machine %s: %v", s.name, err)
+			}
+		})
+	}
+	wait.Wait()
+	if n := failed.Load(); n != 2 {
+		t.Errorf("%d machines failed: want the 2 to which nothing came", n)
+	}
+	if n := g.Most(); n > 4 {
+		t.Errorf("the registry was asked %d times for the same: want at most 2, and 2 for the fetches that failed", n)
 	}
 }
 

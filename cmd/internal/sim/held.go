@@ -19,7 +19,8 @@ func (o *oracle) remember(last *control.Output) {
 
 // checkHolds: where a machine is held for a task that has waited long, a step puts only
 // what is not in its way: what it may evict, or what has gone when room is expected there,
-// or what there is room for besides; and once that time has passed, only the first. before
+// or what there is room for besides; and once that time has passed, only the first. What has
+// a higher priority has its turn before, whether it may evict the task or not. before
 // is what was stored when it decided, and now what its clock said.
 func (w *World) checkHolds(before snap, now time.Time) {
 	for waiter, why := range w.master.last.Why {
@@ -48,11 +49,12 @@ func (w *World) checkHold(h *heldFor, before snap, now time.Time) {
 	for name, c := range s.Chunks {
 		for i := range c.Tasks {
 			t, task, data := &c.Tasks[i], name.Job.Task(c.Tasks[i].Index), s.Data[c.Tasks[i].Data]
-			if t.Machine != h.machine || t.Alloc != nil || mayTake(data, want) || mayTake(want, data) {
+			if t.Machine != h.machine || t.Alloc != nil || mayTake(want, data) {
 				continue
 			}
 			old := before.record(task)
 			switch isNew := old == nil || old.Generation != t.Generation; {
+			case isNew && data.Priority > want.Priority: // it had its turn before, also where it may not evict
 			case isNew && w.goesBehind(h, data, task, before, now):
 				came = append(came, task)
 			case isNew || t.Stop != nil || data.Kind == schema.Batch:

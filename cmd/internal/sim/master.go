@@ -337,9 +337,7 @@ func (w *World) decides(ready *reconciler.Ready) error {
 	w.checkInside(before)
 	w.checkConstraints(before)
 	w.checkSkew(before)
-	if w.cfg.Tight { // elsewhere few hold anything, and what it says of seed 45 is not understood
-		w.checkHolds(before, in.Now)
-	}
+	w.checkHolds(before, in.Now)
 	w.oracle.remember(m.last)
 	w.checkOnce(before)
 	w.oracle.halfway = nil

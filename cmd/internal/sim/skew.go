@@ -91,12 +91,12 @@ func (w *World) domains(objects []schema.Machine, attribute string) (sure, possi
 	for _, m := range w.machines {
 		_, cordoned := w.oracle.cordoned[m.name]
 		domain, r := w.attribute(objects, m.name, attribute), w.master.state.Machines[m.name]
-		if domain == "" || r == nil || cordoned || w.closed(objects, m) {
+		if domain == "" || r == nil || w.closed(objects, m) {
 			continue
 		}
-		possible[domain] = true
+		possible[domain] = true // also if a cordon has just ended, which the oracle sees after the master
 		said := w.master.reported[m.name]
-		if w.settled(m) && r.LostSince.IsZero() && r.Forgotten == nil && said != nil && len(said.Conditions) == 0 {
+		if !cordoned && w.settled(m) && r.LostSince.IsZero() && r.Forgotten == nil && said != nil && len(said.Conditions) == 0 {
 			sure[domain] = true
 		}
 	}

@@ -2,8 +2,10 @@ package facts
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -24,7 +26,8 @@ type GangJob struct {
 // Gangs are the gangs of a cell, as they were when it was first asked for one.
 type Gangs struct {
 	facts *Facts
-	jobs  map[gangName]gangJobs // nil before that
+	index *GangIndex
+	ready bool // index is as the facts are
 	known map[gangName]*Gang
 }
 
@@ -36,8 +39,26 @@ type gangJobs struct {
 	missing  []*schema.Job
 }
 
+// GangIndex is which jobs name which gang, as one step leaves it to the next one: so that it is
+// looked at those only that changed. It goes with one State. The zero value is empty.
+type GangIndex struct {
+	written int              // see model.State.WrittenSince
+	drafted []schema.JobName // as they were when it was looked at them, which need not be stored
+	named   map[schema.JobName]gangName
+	members map[gangName]map[schema.JobName]bool
+	// declared are the jobs by the gang that they name in desired.
+	declared map[gangName][]*schema.Job
+	desired  *intent.Desired
+	looks    int // at jobs, for tests
+}
+
+// Looks returns at how many jobs it was looked so far, to be measured.
+func (x *GangIndex) Looks() int { return x.looks }
+
 // GangsOf returns the gangs of a cell. It looks at nothing before it is asked for one.
-func GangsOf(f *Facts) *Gangs { return &Gangs{facts: f, known: map[gangName]*Gang{}} }
+func GangsOf(f *Facts, index *GangIndex) *Gangs {
+	return &Gangs{facts: f, index: index, known: map[gangName]*Gang{}}
+}
 
 // Of returns the gang that a job names in what is admitted of it, whichever version its tasks
 // have; nil if it names none.
@@ -48,33 +69,71 @@ func (g *Gangs) Of(name schema.JobName) *Gang {
 	}
 	key := gangName{job.User, job.Gang}
 	if g.known[key] == nil {
-		if g.jobs == nil {
-			g.find()
+		if !g.ready {
+			g.ready = true
+			g.index.update(g.facts)
 		}
-		g.known[key] = gangOf(g.facts, key.gang, g.jobs[key])
+		g.known[key] = gangOf(g.facts, key.gang, g.index.jobs(g.facts, key))
 	}
 	return g.known[key]
 }
 
-// find looks through all jobs.
-func (g *Gangs) find() {
-	g.jobs = map[gangName]gangJobs{}
-	for _, name := range g.facts.Jobs() {
-		if job := g.facts.Admitted(name); job != nil && job.Gang != "" {
-			key := gangName{job.User, job.Gang}
-			x := g.jobs[key]
-			x.admitted = append(x.admitted, name)
-			g.jobs[key] = x
+// update takes over what has become of jobs.
+func (x *GangIndex) update(f *Facts) {
+	names, next, ok := f.Base.WrittenSince(x.written)
+	if !ok || x.named == nil {
+		*x = GangIndex{named: map[schema.JobName]gangName{}, members: map[gangName]map[schema.JobName]bool{}, looks: x.looks}
+		names = f.Jobs()
+	}
+	changed := f.ChangedJobs()
+	for _, list := range [][]schema.JobName{names, x.drafted, changed} {
+		for _, name := range list {
+			x.looks++
+			x.set(name, f.Admitted(name))
 		}
 	}
-	for name, d := range g.facts.Desired.Jobs {
-		if d.Job != nil && d.Job.Gang != "" && g.facts.Admitted(name) == nil {
+	x.written, x.drafted = next, changed
+	if x.desired == f.Desired {
+		return
+	}
+	x.declared, x.desired = map[gangName][]*schema.Job{}, f.Desired
+	for _, d := range f.Desired.Jobs {
+		x.looks++
+		if d.Job != nil && d.Job.Gang != "" {
 			key := gangName{d.Job.User, d.Job.Gang}
-			x := g.jobs[key]
-			x.missing = append(x.missing, d.Job)
-			g.jobs[key] = x
+			x.declared[key] = append(x.declared[key], d.Job)
 		}
 	}
+}
+
+// set takes down what is admitted of a job, nil for nothing.
+func (x *GangIndex) set(name schema.JobName, job *schema.Job) {
+	if was, ok := x.named[name]; ok {
+		if delete(x.members[was], name); len(x.members[was]) == 0 {
+			delete(x.members, was)
+		}
+		delete(x.named, name)
+	}
+	if job == nil || job.Gang == "" {
+		return
+	}
+	key := gangName{job.User, job.Gang}
+	x.named[name] = key
+	if x.members[key] == nil {
+		x.members[key] = map[schema.JobName]bool{}
+	}
+	x.members[key][name] = true
+}
+
+// jobs returns the jobs of a gang.
+func (x *GangIndex) jobs(f *Facts, key gangName) (out gangJobs) {
+	out.admitted = slices.SortedFunc(maps.Keys(x.members[key]), schema.JobName.Compare)
+	for _, job := range x.declared[key] {
+		if f.Admitted(job.ID()) == nil {
+			out.missing = append(out.missing, job)
+		}
+	}
+	return out
 }
 
 // gangOf returns a gang by its jobs, of which one at least is admitted.

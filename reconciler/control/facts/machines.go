@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
@@ -172,6 +173,9 @@ func (f *Facts) WhyLost(q *Silent) string {
 func (f *Facts) DomainOf(machine, attribute string) string {
 	if attribute == schema.AttributeMachine {
 		return machine
+	}
+	if outer, inner, ok := placement.Unnest(attribute); ok {
+		return placement.Nested(f.DomainOf(machine, outer), f.DomainOf(machine, inner))
 	}
 	return f.MachineSpec(machine).Attributes[attribute]
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
@@ -220,6 +221,9 @@ func (k *Known) count(name string, m *knownMachine, by int) {
 func (m *knownMachine) domain(name, attribute string) string {
 	if attribute == schema.AttributeMachine {
 		return name
+	}
+	if outer, inner, ok := placement.Unnest(attribute); ok {
+		return placement.Nested(m.domain(name, outer), m.domain(name, inner))
 	}
 	return m.spec.Attributes[attribute]
 }

@@ -35,22 +35,27 @@ type saidOfTask struct {
 // about: it keeps the reports from being freed. A step makes two.
 const saidFor = 4
 
-// saidOf returns what is known of the tasks of a job, with room for so many.
-func (k *Known) saidOf(job schema.JobName, most int) *saidOfJob {
+// saidOf returns what is known of a task of a job that has most tasks, as far as it is known.
+func (k *Known) saidOf(job schema.JobName, index int, most func() int) *saidOfTask {
 	s := k.said.last
 	if s == nil || s.name != job {
 		s = k.said.jobs[job]
 	}
-	if s == nil || len(s.tasks) < most {
+	if s == nil {
 		if k.said.jobs == nil {
 			k.said.jobs = map[schema.JobName]*saidOfJob{}
 		}
-		s = &saidOfJob{name: job, tasks: make([]saidOfTask, most)}
+		s = &saidOfJob{name: job}
 		k.said.jobs[job] = s
+	}
+	if index >= len(s.tasks) {
+		tasks := make([]saidOfTask, max(index+1, most()))
+		copy(tasks, s.tasks)
+		s.tasks = tasks
 	}
 	s.round = k.said.round
 	k.said.last = s
-	return s
+	return &s.tasks[index]
 }
 
 // forget drops the jobs that nobody has asked about for a while.

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/intent"
@@ -22,6 +23,10 @@ const (
 	// AvoidFor is how long a machine is avoided on which the task failed: the
 	// pairing may be what is wrong (Borg §4).
 	AvoidFor = 10 * time.Minute
+	// ApartFor is how long two jobs are kept apart of which one made the other wait for
+	// processors: load comes and goes by the hour, and what is worse is only the machine that
+	// is chosen.
+	ApartFor = time.Hour
 )
 
 // Works reports whether a task runs and does its work.
@@ -34,11 +39,7 @@ func (f *Facts) Frozen(name schema.JobName) bool { return f.Suspended.Of(name) !
 
 // Said returns what is known of the generation of a task that has a machine.
 func (f *Facts) Said(job schema.JobName, t *schema.TaskRecord) model.ReportedTask {
-	s := f.known.saidOf(job, f.Span(job)*schema.ChunkSize)
-	if t.Index >= len(s.tasks) { // the job has grown in this step
-		return f.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)
-	}
-	said := &s.tasks[t.Index]
+	said := f.known.saidOf(job, t.Index, func() int { return f.highest(job) + 1 })
 	if said.generation != t.Generation || said.on.over || said.on.record.Name != t.Machine {
 		on := f.known.machines[t.Machine]
 		if on == nil {
@@ -47,6 +48,16 @@ func (f *Facts) Said(job schema.JobName, t *schema.TaskRecord) model.ReportedTas
 		*said = saidOfTask{t.Generation, on, f.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)}
 	}
 	return said.task
+}
+
+// highest returns the greatest index that a task of a job has, -1 if it has none.
+func (f *Facts) highest(job schema.JobName) int {
+	for n := f.Span(job) - 1; n >= 0; n-- {
+		if c := f.Chunk(model.ChunkName{Job: job, Number: n}); c != nil && len(c.Tasks) > 0 {
+			return c.Tasks[len(c.Tasks)-1].Index
+		}
+	}
+	return -1
 }
 
 // Healthy reports whether a task works, and has run long enough for the update
@@ -160,4 +171,19 @@ func (f *Facts) UpdateCause(job schema.JobName, t *schema.TaskRecord) schema.Cau
 		message = "its machine does not meet the job's new constraints"
 	}
 	return schema.Cause{Kind: schema.CauseUpdate, Message: message, At: f.Now}
+}
+
+// Apart returns the jobs from which those of a job are kept apart now, sorted.
+func (f *Facts) Apart(job schema.JobName) (out []schema.JobName) {
+	r := f.Job(job)
+	if r == nil {
+		return nil
+	}
+	for i := range r.Apart {
+		if Ahead(f.Now, r.Apart[i].Until, ApartFor) {
+			out = append(out, r.Apart[i].Job)
+		}
+	}
+	slices.SortFunc(out, schema.JobName.Compare)
+	return out
 }

@@ -66,6 +66,7 @@ func stayAsk(task schema.TaskName, job *schema.Job) placement.Ask {
 func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 	p := bareAsk(a.Task, a.Job, c.facts.Desired.Policy.Network)
 	p.Relations = c.relations(a)
+	p.Apart = c.facts.Apart(a.Task.JobName)
 	t := c.facts.Task(a.Task)
 	waited, until := c.waited(a, t)
 	p.Waited = waited

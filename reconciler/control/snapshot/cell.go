@@ -30,6 +30,7 @@ type Kept struct {
 	drafted  []model.ChunkName                // as the step before has left them, which need not be stored
 	asks     map[schema.Digest]*placement.Ask // of tasks by their data, which those of a job share
 	runs     keptRuns
+	gangs    facts.GangIndex
 	names    int             // that the snapshot knew after the first step that it was there for, see worn
 	ranges   [2]netip.Prefix // of addresses for tasks that the cell had when all this was made
 }
@@ -47,6 +48,8 @@ type Cell struct {
 	changes int // of tasks' records
 	// vacated are machines to be looked at again, see left.
 	vacated []string
+	// occupied is the memory of occupancyOf, which is asked for many jobs.
+	occupied occupancy
 }
 
 // New returns the cell of some facts. kept may be nil.
@@ -54,7 +57,7 @@ func New(f *facts.Facts, kept *Kept) *Cell {
 	if kept == nil {
 		kept = &Kept{}
 	}
-	c := &Cell{facts: f, kept: kept, runs: runs{facts: f, kept: kept}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}, gangs: facts.GangsOf(f)}
+	c := &Cell{facts: f, kept: kept, runs: runs{facts: f, kept: kept}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}, gangs: facts.GangsOf(f, &kept.gangs)}
 	c.exchangeDrafted()
 	return c
 }
@@ -98,7 +101,7 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 		return c.kept.snapshot
 	}
 	if ranges := c.ranges(); ranges != c.kept.ranges {
-		*c.kept = Kept{ranges: ranges, runs: c.kept.runs} // tasks ask for other machines now, and machines have not what they had
+		*c.kept = Kept{ranges: ranges, runs: c.kept.runs, gangs: c.kept.gangs} // tasks ask for other machines now, and machines have not what they had
 	}
 	changed, changes, known := c.facts.MachinesChangedSince(c.kept.changes)
 	if !known {
@@ -165,7 +168,7 @@ func (c *Cell) mayFollow(changed []string) bool {
 			gone++
 		case is != nil && !had:
 			come[name] = true
-		case had && !slices.Equal(seen.record.Devices, is.Devices):
+		case had && !slices.EqualFunc(seen.record.Devices, is.Devices, schema.DeviceGroup.Equal):
 			return false
 		}
 	}
@@ -198,10 +201,15 @@ func (c *Cell) build() {
 		m.keepMachine(name, seen)
 		machines = append(machines, seen.machine)
 	}
-	var tasks []placement.Task
-	for _, name := range c.facts.ChunkNames() {
+	chunks, most := c.facts.ChunkNames(), 0
+	for _, name := range chunks {
 		chunk := c.facts.Chunk(name)
 		m.keepChunk(name, chunk)
+		most += len(chunk.Tasks)
+	}
+	tasks := make([]placement.Task, 0, most)
+	for _, name := range chunks {
+		chunk := m.chunks[name]
 		for i := range chunk.Tasks {
 			if chunk.Tasks[i].Machine != "" {
 				tasks = append(tasks, c.taskOf(name.Job, &chunk.Tasks[i]))
@@ -210,7 +218,7 @@ func (c *Cell) build() {
 	}
 	m.snapshot = placement.NewSnapshot(machines, tasks)
 	m.snapshot.Configure(placement.Options{Preempt: true, Graceful: true})
-	m.asks, m.ranges, m.runs = c.kept.asks, c.kept.ranges, c.kept.runs
+	m.asks, m.ranges, m.runs, m.gangs = c.kept.asks, c.kept.ranges, c.kept.runs, c.kept.gangs
 	*c.kept = m
 }
 
@@ -339,6 +347,9 @@ func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
 		Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: declared.Attributes,
 		Up: c.facts.IsUp(name), Cordoned: declared.Closed(),
 	}
+	if h := c.facts.Observed.Last(name); h != nil {
+		m.Overloaded = h.Report.Overload != nil
+	}
 	if info.Attributes[schema.HasOwnNetwork] == "true" {
 		m.Attributes = maps.Clone(m.Attributes)
 		m.Attributes[schema.HasSubnet] = strconv.FormatBool(c.facts.Desired.Policy.Network.Gives(c.facts.Base.Machines[name].Subnets))
@@ -348,7 +359,7 @@ func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
 		m.Taints = append(m.Taints, placement.Taint{Key: key, Value: t.Value, Users: t.Users})
 	}
 	for _, g := range info.Devices {
-		m.Devices = append(m.Devices, placement.Device{Kind: g.Kind, Model: g.Model, Count: g.Count})
+		m.Devices = append(m.Devices, placement.Device(g))
 	}
 	for _, condition := range c.facts.Observed.Conditions(name) {
 		m.Conditions = append(m.Conditions, condition.Kind)

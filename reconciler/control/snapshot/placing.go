@@ -144,6 +144,7 @@ func scoreText(s *placement.Score) string {
 		{"mix", s.Terms.Mix},
 		{"machine", s.Terms.Machine},
 		{"packages", s.Terms.Packages},
+		{"noise", s.Terms.Noise},
 		{"wish", s.Terms.Wish},
 		{"affinity", s.Terms.Affinity},
 		{"fit", s.Terms.Fit},

@@ -34,6 +34,10 @@ func where(a *placement.Ask, job *schema.Job) {
 		if a.Spread = s.By; s.By == schema.NoSpread {
 			a.Spread = placement.NoSpread
 		}
+		a.Then = s.Then
+		for _, x := range s.Shares(job.Tasks) {
+			a.Targets = append(a.Targets, placement.Target{Value: x.Value, Tasks: x.Tasks})
+		}
 		for _, attribute := range slices.Sorted(maps.Keys(s.Max)) {
 			a.PerDomain = append(a.PerDomain, placement.DomainLimit{Attribute: attribute, Max: s.Max[attribute]})
 		}
@@ -50,7 +54,11 @@ func where(a *placement.Ask, job *schema.Job) {
 	devices := job.Task.Resources.Devices
 	for _, kind := range slices.Sorted(maps.Keys(devices)) {
 		d := devices[kind]
-		a.Devices = append(a.Devices, placement.DeviceAsk{Kind: kind, Models: d.Models, Count: d.Count, Milli: d.Milli})
+		ask := placement.DeviceAsk{Kind: kind, Models: d.Models, Count: d.Count, Milli: d.Milli, Same: d.Same}
+		for i := range d.Constraints {
+			ask.Constraints = append(ask.Constraints, constraintOf(&d.Constraints[i]))
+		}
+		a.Devices = append(a.Devices, ask)
 	}
 }
 

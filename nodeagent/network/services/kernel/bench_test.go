@@ -117,19 +117,23 @@ func BenchmarkReset(b *testing.B) {
 		}
 		return nil
 	})
-	seen := 0
-	for b.Loop() {
-		before := processor()
-		l.machine.do(b, func() error {
-			_, err := p.Reset(func(kernel.Flow) bool {
-				seen++
-				return false
-			})
-			return err
+	for name, backends := range map[string][]netip.Addr{"all": nil, "ended": {netip.MustParseAddr("10.1.0.99")}} {
+		b.Run(name, func(b *testing.B) {
+			seen := 0
+			before := processor()
+			for b.Loop() {
+				l.machine.do(b, func() error {
+					_, err := p.Reset(backends, func(kernel.Flow) bool {
+						seen++
+						return false
+					})
+					return err
+				})
+			}
+			b.ReportMetric((processor()-before).Seconds()*1000/float64(b.N), "cpu-ms")
+			b.ReportMetric(float64(seen)/float64(b.N), "flows")
 		})
-		b.ReportMetric((processor()-before).Seconds()*1000, "cpu-ms")
 	}
-	b.ReportMetric(float64(seen)/float64(b.N), "flows")
 }
 
 // BenchmarkVirtual compares connections to a backend with those to a virtual address, of few and

@@ -24,76 +24,40 @@ type Flow struct {
 
 // Reset ends the flows that gone picks, of those whose destination was translated, and of those that go
 // to the virtual addresses of services now: at once, also those of clients that only listen. Packets of UDP
-// go to another backend from then on. It returns how many there were. It takes time in proportion to the
-// flows that the kernel knows, and gone must not keep it long.
+// go to another backend from then on. It returns how many there were. Only flows to backends are looked at,
+// or all if that is nil; the kernel goes through all it knows in either case, but passes on those of few backends
+// only (Linux 5.8). gone must not take long.
 //
 // The kernel forgets the flow, so that the client's next packet is answered with a reset. A client
 // that is waiting for its backend would not send one: it gets a SYN that does not belong to its connection, which
 // it has to answer (RFC 5961, section 4.2), and that answer is its next packet.
-func (p *Programmer) Reset(gone func(Flow) bool) (int, error) {
+func (p *Programmer) Reset(backends []netip.Addr, gone func(Flow) bool) (int, error) {
 	total := 0
 	var errs error
 	for _, f := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		m := matcher{gone: gone, virtual: p.plan.Virtual}
-		// It deletes nothing: m says no of each.
-		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, &m); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		var found []entry
+		err := list(f, backends, func(e *entry) {
+			if p.ends(e) && gone(e.Flow) {
+				found = append(found, *e)
+			}
+		})
+		if err != nil {
 			errs = errors.Join(errs, fmt.Errorf("connection tracking: %w", err))
 		}
-		if len(m.found) == 0 {
+		if len(found) == 0 {
 			continue
 		}
-		n, err := end(f, m.found)
+		n, err := end(f, found)
 		total, errs = total+n, errors.Join(errs, err)
 	}
 	return total, errs
 }
 
-// matcher collects entries of connection tracking.
-type matcher struct {
-	gone    func(Flow) bool
-	virtual func(netip.Addr) bool
-	found   []entry
-}
-
-// entry is what connection tracking knows of a flow.
-type entry struct {
-	Flow
-	answers netip.AddrPort // where the backend sends its answers: the client, or what stands for it
-	zone    uint16
-	waits   bool // the client has a connection, and may wait for the backend
-}
-
-// States of TCP in connection tracking (enum tcp_conntrack). From established to closeWait a client has a connection.
-const (
-	synSent     = 1
-	established = 3
-	closeWait   = 5
-	timeWait    = 7
-)
-
-// MatchConntrackFlow is called by the library for each entry. One whose connection both ends have closed is
-// left alone: the kernel forgets it with the next connection between the two.
-func (m *matcher) MatchConntrackFlow(e *netlink.ConntrackFlow) bool {
-	f := Flow{
-		Protocol: services.Protocol(e.Forward.Protocol),
-		Client:   addrPort(e.Forward.SrcIP, e.Forward.SrcPort),
-		Virtual:  addrPort(e.Forward.DstIP, e.Forward.DstPort),
-		Backend:  addrPort(e.Reverse.SrcIP, e.Reverse.SrcPort),
-	}
-	state := uint8(0)
-	if tcp, ok := e.ProtoInfo.(*netlink.ProtoInfoTCP); ok {
-		state = tcp.State
-	}
-	f.Opening = state == synSent
-	if f.Protocol != services.TCP && f.Protocol != services.UDP || state == timeWait ||
-		f.Virtual == f.Backend && !m.virtual(f.Virtual.Addr()) || !m.gone(f) {
-		return false
-	}
-	m.found = append(m.found, entry{
-		Flow: f, answers: addrPort(e.Reverse.DstIP, e.Reverse.DstPort), zone: e.Zone,
-		waits: state >= established && state <= closeWait,
-	})
-	return false
+// ends is whether a flow goes to a service and may be ended. One whose connection both ends have closed is left
+// alone: the kernel forgets it with the next connection between the two.
+func (p *Programmer) ends(e *entry) bool {
+	return (e.Protocol == services.TCP || e.Protocol == services.UDP) && e.state != timeWait &&
+		(e.Virtual != e.Backend || p.plan.Virtual(e.Virtual.Addr()))
 }
 
 // end has the kernel forget entries, and clients that may be waiting speak. It returns how many there were.
@@ -111,7 +75,7 @@ func end(f netlink.InetFamily, entries []entry) (n int, errs error) {
 		}
 		if err == nil {
 			n++
-			if e.waits {
+			if e.state >= established && e.state <= closeWait {
 				err = unix.Sendto(s, synOf(e.Flow), 0, sockaddr(e.Client.Addr()))
 			}
 		}
@@ -146,11 +110,6 @@ func forget(f netlink.InetFamily, e *entry) error {
 	}
 	_, err := r.Execute(unix.NETLINK_NETFILTER, 0)
 	return err
-}
-
-func addrPort(ip []byte, port uint16) netip.AddrPort {
-	a, _ := netip.AddrFromSlice(ip)
-	return netip.AddrPortFrom(a.Unmap(), port)
 }
 
 func sockaddr(a netip.Addr) unix.Sockaddr {

@@ -25,8 +25,8 @@ const (
 	// openWithin is in which time a backend has answered the first packet of a connection, or that or the
 	// answer was lost. It is less than a task is left running once nothing is sent to it.
 	openWithin = 250 * time.Millisecond
-	// resetShare bounds the processor time of looking for flows, which goes with all that the
-	// kernel knows: a tenth of one processor.
+	// resetShare bounds the processor time of looking for flows, which the kernel does among all that it
+	// knows: a tenth of one processor.
 	resetShare = 10
 )
 
@@ -245,13 +245,13 @@ func (r *round) succeed(set []*services.Service) {
 		}
 	}
 	if len(followed) > 0 {
-		r.resetWhere(func(f Flow) bool { return has(followed, f.Backend) })
+		r.resetWhere(addresses(followed), func(f Flow) bool { return has(followed, f.Backend) })
 	}
 }
 
-// resetWhere resets the flows that gone picks.
-func (r *round) resetWhere(gone func(Flow) bool) {
-	n, err := r.programmer.Reset(gone)
+// resetWhere resets the flows to backends, nil for all, that gone picks.
+func (r *round) resetWhere(backends []netip.Addr, gone func(Flow) bool) {
+	n, err := r.programmer.Reset(backends, gone)
 	if err != nil {
 		r.log.Warn("not all connections to ended tasks could be reset", "error", err)
 	}
@@ -320,8 +320,8 @@ func (r *round) reset(now time.Time) {
 	if r.swept && len(r.fresh) == 0 && !last && len(stuck) == 0 || now.Before(r.resetAt) {
 		return
 	}
-	gone := r.gone()
-	r.resetWhere(func(f Flow) bool { return f.Opening && has(stuck, f.Backend) || gone(f) })
+	backends, gone := r.gone(stuck)
+	r.resetWhere(backends, gone)
 	for at := range stuck {
 		delete(r.left, at)
 	}
@@ -350,14 +350,29 @@ func (r *round) stuck(now time.Time) map[netip.AddrPort]struct{} {
 	return out
 }
 
-func (r *round) gone() func(Flow) bool {
+// gone returns which flows are to be reset, and the addresses to which they lead, nil for all: what ended while
+// there was no agent is found by what is alive. Of those to stuck, no connection may have come about yet.
+func (r *round) gone(stuck map[netip.AddrPort]struct{}) ([]netip.Addr, func(Flow) bool) {
 	if r.swept {
-		return func(f Flow) bool { return has(r.fresh, f.Backend) || has(r.again, f.Backend) }
+		return addresses(r.fresh, r.again, stuck), func(f Flow) bool {
+			return has(r.fresh, f.Backend) || has(r.again, f.Backend) || f.Opening && has(stuck, f.Backend)
+		}
 	}
 	alive := services.Alive(r.done)
-	return func(f Flow) bool {
-		return has(r.fresh, f.Backend) || r.programmer.plan.Virtual(f.Virtual.Addr()) && !has(alive, f.Backend)
+	return nil, func(f Flow) bool {
+		return has(r.fresh, f.Backend) || f.Opening && has(stuck, f.Backend) || r.programmer.plan.Virtual(f.Virtual.Addr()) && !has(alive, f.Backend)
 	}
+}
+
+// addresses returns those of some places, each once, not nil.
+func addresses(places ...map[netip.AddrPort]struct{}) []netip.Addr {
+	seen := map[netip.Addr]struct{}{}
+	for _, p := range places {
+		for at := range p {
+			seen[at.Addr()] = struct{}{}
+		}
+	}
+	return slices.AppendSeq(make([]netip.Addr, 0, len(seen)), maps.Keys(seen))
 }
 
 func has[K comparable, V any](m map[K]V, k K) bool {

@@ -57,7 +57,11 @@ func (l *lab) reset(p *kernel.Programmer, gone ...int) int {
 	l.t.Helper()
 	n := 0
 	l.machine.do(l.t, func() (err error) {
-		n, err = p.Reset(func(f kernel.Flow) bool {
+		var backends []netip.Addr
+		for _, i := range gone {
+			backends = append(backends, at(i, false).Addr(), at(i, true).Addr())
+		}
+		n, err = p.Reset(backends, func(f kernel.Flow) bool {
 			for _, i := range gone {
 				if f.Backend == at(i, f.Backend.Addr().Is6()) {
 					return true
@@ -295,7 +299,7 @@ func TestResetLeavesTheNextConnection(t *testing.T) {
 		l.program(p, web(1))
 		var failed error
 		l.machine.do(t, func() error {
-			n, err := p.Reset(func(f kernel.Flow) bool {
+			n, err := p.Reset(nil, func(f kernel.Flow) bool {
 				for i, c := range before {
 					_ = c.Close()
 					next, err := from(first+i, "b1")

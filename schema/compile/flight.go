@@ -1,0 +1,68 @@
+package compile
+
+import "context"
+
+// What takes long may take longer than the time until the next commit. So that it gets done
+// all the same, a package that Quick has left to Compile goes on being evaluated when this is
+// cancelled, and the next Compile, or Quick when it is finished by then, takes the outcome.
+// A tree that does not have the package as it is ends it.
+
+// flight is the evaluation of a package by a child. What follows done is there when that is
+// closed.
+type flight struct {
+	w      *worker
+	limits Limits
+	done   chan struct{}
+
+	resp response
+	died *death // then, or with err, w is of no more use
+	err  error
+}
+
+// takeOff has a child evaluate a package, until it ends or is dropped.
+func takeOff(ctx context.Context, w *worker, req request) *flight {
+	f := &flight{w: w, limits: req.Limits, done: make(chan struct{})}
+	go func() {
+		f.resp, f.died, f.err = w.do(context.WithoutCancel(ctx), req)
+		close(f.done)
+	}()
+	return f
+}
+
+// landed reports whether the outcome is there.
+func (f *flight) landed() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// usable reports whether the child can evaluate more; done is closed.
+func (f *flight) usable() bool { return f.died == nil && f.err == nil }
+
+// drop ends an evaluation that nobody needs, and waits for the child.
+func (f *flight) drop() {
+	f.w.end()
+	<-f.done
+	if f.usable() {
+		f.w.kill()
+	}
+}
+
+// flights are those that go on since a Compile that was cancelled, by the key of the unit.
+type flights map[string]*flight
+
+// landed reports whether an outcome is there.
+func (fs flights) landed(key string) bool { return fs[key] != nil && fs[key].landed() }
+
+// keep drops all but some.
+func (fs flights) keep(keys map[string]bool) {
+	for key, f := range fs {
+		if !keys[key] {
+			f.drop()
+			delete(fs, key)
+		}
+	}
+}

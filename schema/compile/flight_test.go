@@ -1,0 +1,88 @@
+package compile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile"
+)
+
+// TestNewerCommitsDoNotStarve: packages that take longer than the time until the next commit
+// get their turn all the same, also more than there are workers. One takes all of its time,
+// the others come to an end. What a tree has no more is given up.
+func TestNewerCommitsDoNotStarve(t *testing.T) {
+	t.Parallel()
+	files := shared(map[string]string{"teams/a/endless/p.cue": endless})
+	want := []string{"teams/b"}
+	for i := range 2 {
+		dir := fmt.Sprintf("teams/a/p%d", i)
+		busy := "import \"list\"\n\n_busy: len([for a in list.Range(0, 20000, 1) if a > 7 {a}]) > 0\n\njob"
+		files[dir+"/p.cue"] = strings.Replace(sized("a", fmt.Sprintf("p%d", i), i), "job", busy, 1)
+		want = append(want, dir)
+	}
+	slices.Sort(want)
+	c := compiler(t, compile.Config{Limits: compile.Limits{CPU: 2 * time.Second}})
+	commits := 0
+	commit := func() (out schema.Compiled) {
+		t.Helper()
+		commits++
+		files["teams/b/b.cue"] += "// a line\n"
+		out, err := c.Quick(t.Context(), tree(files))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !out.Partial {
+			return out
+		}
+		// Until the next commit: always less than what is endless has of processor time.
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond+time.Duration(commits)*20*time.Millisecond)
+		defer cancel()
+		whole, err := c.Compile(ctx, tree(files))
+		if err == nil {
+			return whole
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		return out
+	}
+	const enough = 60
+	if out := commit(); !out.Partial || !slices.Equal(taken(t, out), []string{"teams/b"}) {
+		t.Fatalf("the first commit is no part: %v", taken(t, out))
+	}
+	for out := commit(); ; out = commit() {
+		if !out.Partial {
+			if dirs := taken(t, out); !slices.Equal(dirs, want) || c.Flights() > 0 {
+				t.Errorf("%v after %d commits, %d go on: %v", dirs, commits, c.Flights(), compile.Diagnostics(out))
+			}
+			break
+		}
+		if commits > enough {
+			t.Fatalf("%d commits were not enough", enough)
+		}
+	}
+	begin := func(line string) {
+		t.Helper()
+		files["teams/a/endless/p.cue"] = endless + line
+		for commits = 0; c.Flights() == 0; {
+			if commit(); commits > enough {
+				t.Fatal("nothing goes on")
+			}
+		}
+	}
+	begin("// another\n")
+	delete(files, "teams/a/endless/p.cue")
+	if out := commit(); out.Partial || c.Flights() > 0 {
+		t.Errorf("%d go on of what is gone: %v", c.Flights(), compile.Diagnostics(out))
+	}
+	begin("// once more\n")
+	if c.Close(); c.Flights() > 0 {
+		t.Error("something goes on after Close")
+	}
+}
