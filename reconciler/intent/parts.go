@@ -98,9 +98,12 @@ func (a *adoption) part(s *model.State) {
 	}
 }
 
-// owed are the trailers of a commit with what an earlier one, or its first part, has left
-// of its own.
+// owed are the trailers of a commit with what an earlier one that it comes from, or its first
+// part, has left of its own.
 func owed(rest schema.Rest, t schema.Trailers) schema.Trailers {
+	if t.Alone { // that one was taken back before it has had all its effect
+		return t
+	}
 	t.AllowPrune = min(t.AllowPrune, math.MaxInt-rest.AllowPrune) + rest.AllowPrune
 	t.Promote = slices.Concat(rest.Promote, t.Promote)
 	t.PromoteNew = slices.Concat(rest.PromoteNew, t.PromoteNew)
