@@ -19,7 +19,7 @@ import (
 // parting says what of the first part of a commit waits for the second. The zero value
 // says that nothing does.
 type parting struct {
-	all    bool // a package is missing that may change what everybody may do, or there are no tenants
+	all    bool // a package is missing that may change what everybody may do, or there are or were no tenants
 	joined joined
 	late   map[string]schema.Diagnostic // by what is joined: why it waits
 }
@@ -74,7 +74,7 @@ func (a *adoption) part(s *model.State) {
 		return
 	}
 	is, was := TenantsOf(a.packages), TenantsOf(a.held)
-	if len(is) == 0 || slices.ContainsFunc(late, func(dir string) bool { return is.admin(dir) || was.admin(dir) }) {
+	if len(is) == 0 || len(was) == 0 && len(a.held) > 0 || slices.ContainsFunc(late, func(dir string) bool { return is.admin(dir) || was.admin(dir) }) {
 		a.waits.all = true
 		return
 	}
