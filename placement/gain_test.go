@@ -17,6 +17,7 @@ func worn(r *rand.Rand) (*placement.Snapshot, []placement.Machine) {
 		machines = append(machines, placement.Machine{
 			Name: fmt.Sprint("m", i), Up: true, Capacity: schema.Resources{CPUMilli: 8000 + 8000*r.Int64N(3), RAMBytes: 64 * gib},
 			Devices: []placement.Device{{Kind: "gpu", Count: r.IntN(3)}}, Attributes: map[string]string{"rack": fmt.Sprint("r", i%3)},
+			Overloaded: r.IntN(8) == 0,
 		})
 	}
 	s := placement.NewSnapshot(machines, nil)
@@ -28,6 +29,9 @@ func worn(r *rand.Rand) (*placement.Snapshot, []placement.Machine) {
 		}
 		if r.IntN(4) == 0 {
 			a.Preferences = []placement.Preference{{Constraint: placement.Constraint{Attribute: "rack", Op: placement.OpIn, Values: []string{"r1"}}, Weight: 50}}
+		}
+		if r.IntN(4) == 0 {
+			a.Apart = []schema.JobName{{Cell: "c", User: "u", Job: fmt.Sprint("j", (job+7)%40)}}
 		}
 		if r.IntN(4) == 0 {
 			a.Spread = placement.NoSpread
@@ -46,7 +50,7 @@ func worn(r *rand.Rand) (*placement.Snapshot, []placement.Machine) {
 }
 
 // A move makes as much room as is said, there is no other machine on which it makes more, and
-// its job is spread no worse there.
+// its job is spread no worse there, nor has it noise there that it has not where it is.
 func TestBestMove(t *testing.T) {
 	t.Parallel()
 	found, none := 0, 0
@@ -61,7 +65,7 @@ func TestBestMove(t *testing.T) {
 				for _, to := range machines {
 					fork := s.Fork()
 					before := fork.Worth()
-					if to.Name != m.Name && !worse(s, &task, to.Name) && placement.Move(fork, *task.Ask, m.Name, to.Name) {
+					if to.Name != m.Name && !worse(s, &task, to.Name) && (!noisy(s, &task, &to) || noisy(s, &task, &m)) && placement.Move(fork, *task.Ask, m.Name, to.Name) {
 						switch gain := fork.Worth() - before; {
 						case gain > want+1e-3:
 							want, at = gain, []string{to.Name}
@@ -100,6 +104,12 @@ func worse(s *placement.Snapshot, task *placement.Task, to string) bool {
 		return len(task.Ask.Preferences) > 0 && int(machine[1]-'0')%3 != 1
 	}
 	return slices.Compare(is[:], was[:]) > 0 || misses(to) && !misses(task.Machine)
+}
+
+// noisy reports whether a machine is overloaded, or has a task of a job from which the task is
+// kept apart.
+func noisy(s *placement.Snapshot, task *placement.Task, on *placement.Machine) bool {
+	return on.Overloaded || slices.ContainsFunc(placement.TasksOn(s, on.Name), func(o placement.Task) bool { return slices.Contains(task.Ask.Apart, o.Name.JobName) })
 }
 
 func abs(x float32) float32 { return max(x, -x) }
