@@ -54,6 +54,7 @@ type packed struct {
 	desired        *intent.Desired
 	suspended      map[string]*schema.Suspension
 	now            time.Time
+	began          time.Time // when there was the last look
 	// Of so many machines, from there on, no task is worth moving, before until has come.
 	looked, turn int
 	until        facts.Until
@@ -61,7 +62,7 @@ type packed struct {
 
 // follow forgets what was found out if that may be otherwise by now.
 func (m *packed) follow(f *facts.Facts, turn int) {
-	is := packed{desired: f.Desired, suspended: f.Base.Suspensions, now: f.Now.Round(0), looked: m.looked, turn: m.turn, until: m.until}
+	is := packed{desired: f.Desired, suspended: f.Base.Suspensions, now: f.Now.Round(0), began: m.began, looked: m.looked, turn: m.turn, until: m.until}
 	_, is.jobs, _ = f.Base.WrittenSince(m.jobs)
 	_, is.machines, _ = f.MachinesChangedSince(m.machines)
 	same := is.jobs == m.jobs && is.machines == m.machines && is.desired == m.desired && maps.Equal(is.suspended, m.suspended)
@@ -88,6 +89,10 @@ func (s *packing) improve() {
 	if why, _ := s.moves.bounds.refuse(1); why != "" {
 		return
 	}
+	if began.Equal(s.kept.began) { // not at each step that comes meanwhile
+		return
+	}
+	s.kept.began = began
 	if s.kept.follow(s.Facts, turnAt(began)); s.kept.looked >= len(up) || s.left() < 1 {
 		return
 	}
