@@ -167,7 +167,8 @@ func (x *aged) improve(now time.Duration) {
 	}
 	search := x.search(now, agedDay)
 	search.Moves, search.Checks = 1, 0
-	for _, b := range search.Better(names, 0, agedLeast) {
+	list, _ := search.Better(names, 0, agedLeast)
+	for _, b := range list {
 		if len(x.today) < len(x.running)*agedShare/100 {
 			x.move(b.Move, now)
 		}

@@ -18,15 +18,15 @@ type Better struct {
 // for: those that make the most, at most so many as Moves, each worth something by itself
 // whichever of the others are made. They are of tasks of different jobs, on different machines.
 // It looks at tasks of the machines, which are sorted by name, from the one with the number turn
-// on, modulo their number, until Checks is used up. It finds nothing in a cell that is not steady.
-func (s Search) Better(machines []string, turn int, least float32) []Better {
+// on, modulo their number, until Checks is used up, and returns at how many machines it has
+// looked. It finds nothing in a cell that is not steady.
+func (s Search) Better(machines []string, turn int, least float32) (list []Better, looked int) {
 	if !s.Snapshot.IsSteady() {
-		return nil
+		return nil, len(machines)
 	}
-	var list []Better
 	checks := s.Checks
-	for i := range machines {
-		for _, t := range placement.TasksOn(s.Snapshot, machines[(turn+i)%len(machines)]) {
+	for looked < len(machines) && (s.Checks <= 0 || checks > 0) {
+		for _, t := range placement.TasksOn(s.Snapshot, machines[(turn+looked)%len(machines)]) {
 			if isBound(&t) {
 				continue
 			}
@@ -39,11 +39,9 @@ func (s Search) Better(machines []string, turn int, least float32) []Better {
 				list = append(list, Better{Move{t.Name, t.Machine, g.To}, g.Worth})
 			}
 		}
-		if s.Checks > 0 && checks <= 0 {
-			break
-		}
+		looked++
 	}
-	return apart(list, s.Moves)
+	return apart(list, s.Moves), looked
 }
 
 // apart returns the best of some moves, of which no two have a machine or a job in common.

@@ -154,33 +154,36 @@ func (s *holeSearch) may(waits *schema.Job, t *placement.Task, before []rebalanc
 	if slices.ContainsFunc(before, func(m rebalance.Move) bool { return m.Task.JobName == t.Name.JobName }) {
 		return placement.Ask{}, false
 	}
-	return s.movable(t, snapshot.UnevenFor, holeAgain)
+	ask, ok, _ := s.movable(t, snapshot.UnevenFor, holeAgain)
+	return ask, ok
 }
 
 // movable reports whether a task that has been where it is for so long may be moved for the
 // good of others, and what it asks for then. One that was moved before stays for again at least.
-func (s *holeSearch) movable(t *placement.Task, stays, again time.Duration) (placement.Ask, bool) {
+// The answer holds until then if nothing happens.
+func (s *holeSearch) movable(t *placement.Task, stays, again time.Duration) (ask placement.Ask, ok bool, until facts.Until) {
 	name := t.Name.JobName
 	r, want, job := s.Task(t.Name), s.Admitted(name), s.Job(name)
 	if r == nil || want == nil || r.Machine != t.Machine || r.Data != job.Admitted || job.Rollout != nil || len(s.Asked[name]) > 0 {
-		return placement.Ask{}, false
+		return ask, false, until
 	}
 	if want.Kind != schema.Service || want.AllocSet != "" || neverMoved(want) != "" {
-		return placement.Ask{}, false
+		return ask, false, until
 	}
-	recent, _ := s.Waits(r.At.Add(stays), stays)
+	recent, until := s.Waits(r.At.Add(stays), stays)
 	if n := len(r.Causes); n > 0 && r.Causes[n-1].Kind == schema.CauseRebalance {
-		waits, _ := s.Waits(r.Causes[n-1].At.Add(again), again)
-		recent = recent || waits
+		waits, changes := s.Waits(r.Causes[n-1].At.Add(again), again)
+		recent, until = recent || waits, until.Or(changes)
 	}
 	if recent {
-		return placement.Ask{}, false
+		return ask, false, until
 	}
-	if why, _ := s.Blocked(name, r); why != "" {
-		return placement.Ask{}, false
+	why, changes := s.Blocked(name, r)
+	if until = until.Or(changes); why != "" {
+		return ask, false, until
 	}
-	ask, _ := s.cell.Placement(snapshot.Ask{Task: t.Name, Job: want, Data: job.Admitted})
-	return ask, true
+	ask, changes = s.cell.Placement(snapshot.Ask{Task: t.Name, Job: want, Data: job.Admitted})
+	return ask, true, until.Or(changes)
 }
 
 // Room says which moves of others would make room for a task that waits, and what becomes

@@ -24,6 +24,7 @@ type Memo struct {
 	combed    map[string]bool // see restore
 	served    servedServices
 	numbered  numbered
+	packed    packed
 }
 
 // Audit holds a memo, and what in says is desired, against what is found out from

@@ -3,10 +3,15 @@ package control
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/placement/rebalance"
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -28,21 +33,52 @@ const (
 	// packLeast is how much room a move must make, see placement.Gain.
 	packLeast = 0.5
 	// packChecks is how many times a machine may be looked at in a look: some hundredths of a
-	// second. Where that does not suffice for all tasks, a look begins at another machine each time.
+	// second. Where that does not suffice for all tasks, the next look goes on there, or
+	// begins anywhere if something has changed.
 	packChecks = 1 << 18
 )
 
 // packing moves tasks to make room for what may come.
 type packing struct {
 	pass
-	search holeSearch
-	moves  *moves
+	search  holeSearch
+	moves   *moves
+	waiting *scheduler
+	kept    *packed
+}
+
+// packed is what a look leaves to the next one: that no task is worth moving, as long as nothing
+// changes.
+type packed struct {
+	jobs, machines int // see model.State.WrittenSince, facts.MachinesChangedSince
+	desired        *intent.Desired
+	suspended      map[string]*schema.Suspension
+	now            time.Time
+	began          time.Time // when there was the last look
+	// Of so many machines, from there on, no task is worth moving, before until has come.
+	looked, turn int
+	until        facts.Until
+}
+
+// follow forgets what was found out if that may be otherwise by now.
+func (m *packed) follow(f *facts.Facts, turn int) {
+	is := packed{desired: f.Desired, suspended: f.Base.Suspensions, now: f.Now.Round(0), began: m.began, looked: m.looked, turn: m.turn, until: m.until}
+	_, is.jobs, _ = f.Base.WrittenSince(m.jobs)
+	_, is.machines, _ = f.MachinesChangedSince(m.machines)
+	same := is.jobs == m.jobs && is.machines == m.machines && is.desired == m.desired && maps.Equal(is.suspended, m.suspended)
+	isOver := f.At(m.until.Wall).Or(f.At(m.until.Monotonic)) != m.until // or a part of it
+	if !same || isOver || is.now.Before(m.now) {
+		is.looked, is.turn, is.until = 0, turn, facts.Until{}
+	}
+	is.suspended = maps.Clone(is.suspended)
+	*m = is
 }
 
 // improve makes the moves that make the most room, if it is time to look. What waits comes
 // first: holes has had its turn.
 func (s *packing) improve() {
-	if len(s.Up()) < 2 {
+	up := s.Up()
+	if len(up) < 2 {
 		return
 	}
 	began := s.Now.Truncate(packEvery)
@@ -50,18 +86,17 @@ func (s *packing) improve() {
 	if !s.Now.Before(began.Add(packLooks)) || s.moves.bounds.moving > 0 {
 		return
 	}
-	left := s.left()
-	if left < 1 || !s.search.cell.Snapshot().IsSteady() {
+	if why, _ := s.moves.bounds.refuse(1); why != "" {
 		return
 	}
-	search := rebalance.Search{
-		Snapshot: s.search.cell.Snapshot(), Moves: left, Checks: packChecks,
-		May: func(t *placement.Task, _ []rebalance.Move) (placement.Ask, bool) {
-			return s.search.movable(t, packAfter, packAfter)
-		},
+	if began.Equal(s.kept.began) { // not at each step that comes meanwhile
+		return
 	}
-	list := search.Better(s.Up(), turnAt(began), packLeast)
-	for _, b := range list {
+	s.kept.began = began
+	if s.kept.follow(s.Facts, turnAt(began)); s.kept.looked >= len(up) || s.left() < 1 {
+		return
+	}
+	for _, b := range s.look(up) {
 		if why, _ := s.moves.bounds.refuse(1); why != "" || s.moves.bounds.crowded(1) != "" {
 			return
 		}
@@ -69,6 +104,41 @@ func (s *packing) improve() {
 			To: b.To, Message: fmt.Sprintf("moves to %s, so that the cell has more room for what it is typically asked for", b.To),
 		})
 	}
+}
+
+// look finds moves, and goes on at other machines the next time if there are none.
+func (s *packing) look(up []string) []rebalance.Better {
+	cell := s.search.cell
+	avoid, until := s.avoided()
+	search := rebalance.Search{
+		Snapshot: cell.Snapshot(), Moves: s.left(), Checks: packChecks,
+		May: func(t *placement.Task, _ []rebalance.Move) (placement.Ask, bool) {
+			ask, ok, changes := s.search.movable(t, packAfter, packAfter)
+			if until = until.Or(changes); !ok {
+				return ask, false
+			}
+			ask.Avoid = slices.Compact(slices.Sorted(slices.Values(slices.Concat(ask.Avoid, avoid))))
+			return ask, true
+		},
+	}
+	list, looked := search.Better(up, s.kept.turn, packLeast)
+	if m := s.kept; len(list) == 0 && len(s.ChangedChunks()) == 0 {
+		m.looked, m.turn, m.until = m.looked+looked, m.turn+looked, m.until.Or(until).Or(cell.Until())
+	}
+	return list
+}
+
+// avoided are the machines to which no task is moved: those that are held for a task which has
+// waited for long, where the one that moves would be refused, and those that have just joined.
+func (s *packing) avoided() (list []string, until facts.Until) {
+	for _, name := range s.search.cell.JoinedRecently() {
+		list = append(list, name)
+		until = until.Or(s.At(s.Base.Machines[name].Joined.Add(snapshot.UnevenFor)))
+	}
+	for _, d := range s.waiting.holding.held {
+		list = append(list, d.Why.Held)
+	}
+	return list, until
 }
 
 // left is how many tasks may still be moved today.

@@ -6,6 +6,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -32,5 +35,52 @@ func TestMovesOfADay(t *testing.T) {
 	}
 	if got := s.today(); got != 127 {
 		t.Errorf("%d tasks were moved within a day: want 127", got)
+	}
+}
+
+// What a look has found out counts until something changes, or its time has come.
+func TestPackedCountsUntilChange(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 12, 30, 0, 0, time.UTC)
+	in := Input{State: model.NewState("c"), Observed: model.NewObserved(now), Now: now, Memo: &Memo{}}
+	in.Desired = intent.Of(in.State)
+	m := &in.Memo.packed
+	write := func(key string, v any) func() {
+		return func() {
+			if err := in.State.Apply([]model.Write{in.State.Document(key, v)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	after := func(d time.Duration) func() { return func() { in.Now = in.Now.Add(d) } }
+	job := schema.JobName{Cell: "c", User: "u", Job: "web"}
+	for _, step := range []struct {
+		what   string
+		change func()
+		counts bool
+	}{
+		{"the first look", func() {}, false},
+		{"nothing", func() {}, true},
+		{"some time", after(time.Hour - 1), true},
+		{"the time", after(1), false},
+		{"nothing but time", after(time.Minute), true},
+		{"a clock that is set back", after(-time.Second), false},
+		{"a job", write(model.KeyJob+job.Short(), &schema.JobRecord{Name: job, Since: now}), false},
+		{"nothing after a job", func() {}, true},
+		{"a machine", write(model.KeyMachine+"m1", &schema.MachineRecord{MachineInfo: schema.MachineInfo{Name: "m1"}, Joined: now}), false},
+		{"nothing after a machine", func() {}, true},
+		{"a suspension", write(model.KeySuspend+"u/web", &schema.Suspension{Name: "u/web", Reason: "x"}), false},
+		{"nothing after a suspension", func() {}, true},
+		{"a commit", func() { in.Desired = intent.Of(in.State) }, false},
+		{"nothing after a commit", func() {}, true},
+	} {
+		step.change()
+		f := newPass(&in).Facts
+		if m.follow(f, 7); (m.looked == 5) != step.counts || !step.counts && (m.looked != 0 || m.turn != 7 || m.until != (facts.Until{})) {
+			t.Errorf("after %s: %d machines looked at, turn %d, until %v; it counts: want %t", step.what, m.looked, m.turn, m.until, step.counts)
+		}
+		if !step.counts {
+			m.looked, m.turn, m.until = 5, 12, f.In(time.Hour)
+		}
 	}
 }
