@@ -200,16 +200,6 @@ var cellRegistriesRule = &Rule{Type: Map, Max: maxList, Key: matchRegistry, Elem
 	Alias: map[string]string{"secret": "login", "credentials": "login", "pullSecret": "login", "mirror": "mirrors", "endpoint": "mirrors", "endpoints": "mirrors"},
 }}
 
-var cellVolumesRule = &Rule{Type: Map, Max: maxList, Key: matchName, Elem: &Rule{
-	Type:   Struct,
-	Fields: []Field{{Name: "readOnly", Rule: &Rule{Type: Bool}}},
-	Never: map[string]string{
-		"path": "each machine says where the directory is: muster-agent --volume NAME=PATH", "hostPath": "each machine says where the directory is: muster-agent --volume NAME=PATH",
-		"source": "each machine says where the directory is: muster-agent --volume NAME=PATH",
-	},
-	Alias: map[string]string{"read_only": "readOnly", "ro": "readOnly", "readonly": "readOnly"},
-}}
-
 func matchRegistry(s string) string {
 	if err := schema.CheckRegistry(s); err != nil {
 		_, hint := schema.HintOf(err)
