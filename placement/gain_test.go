@@ -16,7 +16,7 @@ func worn(r *rand.Rand) (*placement.Snapshot, []placement.Machine) {
 	for i := range 8 {
 		machines = append(machines, placement.Machine{
 			Name: fmt.Sprint("m", i), Up: true, Capacity: schema.Resources{CPUMilli: 8000 + 8000*r.Int64N(3), RAMBytes: 64 * gib},
-			Devices: []placement.Device{{Kind: "gpu", Count: r.IntN(3)}}, Attributes: map[string]string{"rack": fmt.Sprint("r", i%3)},
+			Devices: []placement.Device{{Kind: "gpu", Count: r.IntN(3)}}, Attributes: map[string]string{"rack": fmt.Sprint("r", i%3)}, Overloaded: i == 5,
 		})
 	}
 	s := placement.NewSnapshot(machines, nil)
@@ -31,6 +31,9 @@ func worn(r *rand.Rand) (*placement.Snapshot, []placement.Machine) {
 		}
 		if r.IntN(4) == 0 {
 			a.Spread = placement.NoSpread
+		}
+		if r.IntN(4) == 0 {
+			a.Apart = []schema.JobName{{Cell: "c", User: "u", Job: fmt.Sprint("j", r.IntN(40))}}
 		}
 		for i := range 1 + r.IntN(2) {
 			a.Name = schema.JobName{Cell: "c", User: "u", Job: fmt.Sprint("j", job)}.Task(i)
@@ -89,8 +92,8 @@ func TestBestMove(t *testing.T) {
 	}
 }
 
-// worse reports whether a task would be where its job is spread worse, or where a preference of
-// it does not hold that does now.
+// worse reports whether a task would be where its job is spread worse, where a preference of
+// it does not hold that does now, or where there is noise that there is not now.
 func worse(s *placement.Snapshot, task *placement.Task, to string) bool {
 	fork := s.Fork()
 	defer fork.Release()
@@ -99,7 +102,15 @@ func worse(s *placement.Snapshot, task *placement.Task, to string) bool {
 	misses := func(machine string) bool {
 		return len(task.Ask.Preferences) > 0 && int(machine[1]-'0')%3 != 1
 	}
-	return slices.Compare(is[:], was[:]) > 0 || misses(to) && !misses(task.Machine)
+	return slices.Compare(is[:], was[:]) > 0 || misses(to) && !misses(task.Machine) || noisy(s, task, to) && !noisy(s, task, task.Machine)
+}
+
+// noisy reports whether a machine is the overloaded one, or holds a task from which another is
+// kept apart.
+func noisy(s *placement.Snapshot, task *placement.Task, machine string) bool {
+	return machine == "m5" || slices.ContainsFunc(placement.TasksOn(s, machine), func(o placement.Task) bool {
+		return o.Name != task.Name && slices.Contains(task.Ask.Apart, o.Name.JobName)
+	})
 }
 
 func abs(x float32) float32 { return max(x, -x) }
