@@ -63,6 +63,8 @@ type Cell struct {
 	Secrets *CellSecrets `json:"secrets,omitempty"`
 	// Registries is what is to be known of registries, by HOST[:PORT].
 	Registries map[string]CellRegistry `json:"registries,omitempty"`
+	// Volumes are the shared directories of machines that jobs may name; nil: all.
+	Volumes map[string]CellVolume `json:"volumes,omitzero"`
 	// Network is of which addresses tasks get one of their own; nil: none does.
 	Network *CellNetwork `json:"network,omitempty"`
 	// Rebalance bounds the moves of running tasks; nil: the defaults of its fields. See

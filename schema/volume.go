@@ -25,6 +25,12 @@ type TaskVolume struct {
 	ReadOnly bool   `json:"readOnly,omitempty"`
 }
 
+// CellVolume is what a cell says of a directory that its machines share with tasks by a name.
+type CellVolume struct {
+	// ReadOnly says that jobs must not write to it: each says TaskVolume.ReadOnly.
+	ReadOnly bool `json:"readOnly,omitempty"`
+}
+
 // The attributes of machines that can give tasks what is mounted at paths of their own;
 // each is "true" or absent.
 const (

@@ -153,7 +153,7 @@ func declaresPolicy(p *schema.Package) bool { return len(p.Objects.Tenants)+len(
 // they may not. It reports whether one was rejected.
 func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
 	t := TenantsOf(a.packages)
-	cells, dirs := a.cells(), slices.Sorted(maps.Keys(a.packages))
+	cells, volumes, dirs := a.cells(), volumesOf(a.packages), slices.Sorted(maps.Keys(a.packages))
 	l := loginsOf(a.packages, a.held, dirs)
 	found := false
 	for _, dir := range dirs {
@@ -161,7 +161,7 @@ func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
 		if p == a.held[dir] || !wanted(p) {
 			continue
 		}
-		if ds := slices.Concat(t.violations(p), unknownCells(p, cells), l.violations(p), sharedNames(p)); len(ds) > 0 {
+		if ds := slices.Concat(t.violations(p), unknownCells(p, cells), volumes.violations(p), l.violations(p), sharedNames(p)); len(ds) > 0 {
 			a.reject(dir, ds)
 			found = true
 		}

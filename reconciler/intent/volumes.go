@@ -7,7 +7,72 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
 )
+
+// volumes are the shared directories that cells declare, by the cells that do.
+type volumes map[string]map[string]schema.CellVolume
+
+func volumesOf(packages map[string]*schema.Package) volumes {
+	out := volumes{}
+	for _, p := range packages {
+		for i := range p.Objects.Cells {
+			if c := &p.Objects.Cells[i]; c.Volumes != nil {
+				out[c.Name] = c.Volumes
+			}
+		}
+	}
+	return out
+}
+
+// violations returns a diagnostic for each shared directory that jobs of p name and their cell does not declare, or
+// declares to be only read.
+func (v volumes) violations(p *schema.Package) []schema.Diagnostic {
+	var found Findings
+	for i := range p.Objects.Jobs {
+		j := &p.Objects.Jobs[i]
+		declared, limited := v[j.Cell]
+		if !limited {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(j.Task.Volumes)) {
+			t := j.Task.Volumes[name]
+			if t.Shared == "" {
+				continue
+			}
+			switch c, ok := declared[t.Shared]; {
+			case !ok:
+				undeclaredVolume(p, j, name, slices.Sorted(maps.Keys(declared)), &found)
+			case c.ReadOnly && !t.ReadOnly:
+				field := "task.volumes." + name + ".shared"
+				found.Add("write "+j.Cell+"/"+t.Shared, KeyOf(j), schema.Diagnostic{
+					Rule: schema.RuleInvalidValue, Position: p.Place(KeyOf(j), field), Field: KeyOf(j).Field() + "." + field,
+					Message:  fmt.Sprintf("no task may write to volume %q of cell %s", t.Shared, j.Cell),
+					Expected: "readOnly: true beside it", Hint: "add readOnly: true, or remove it from the volume in the cell",
+				})
+			}
+		}
+	}
+	return found.Fold()
+}
+
+// undeclaredVolume finds that a job's volume is none of those that its cell declares, by their sorted names.
+func undeclaredVolume(p *schema.Package, j *schema.Job, name string, declared []string, found *Findings) {
+	key, field, shared := KeyOf(j), "task.volumes."+name+".shared", j.Task.Volumes[name].Shared
+	expected := "no shared volume, as the cell declares none"
+	if len(declared) > 0 {
+		expected = "one of " + strings.Join(declared, ", ")
+	}
+	add := fmt.Sprintf("declare it in the cell: cell: %s: volumes: %s: {}", schema.Label(j.Cell), schema.Label(shared))
+	hint := "correct the name, or " + add
+	if near := valid.Nearest(shared, declared); near != "" {
+		hint = fmt.Sprintf("did you mean %q? Else %s", near, add)
+	}
+	found.Add("volume "+j.Cell+"/"+shared, key, schema.Diagnostic{
+		Rule: schema.RuleUndefined, Position: p.Place(key, field), Field: key.Field() + "." + field,
+		Message: fmt.Sprintf("no volume %q is declared in cell %s", shared, j.Cell), Expected: expected, Hint: hint,
+	})
+}
 
 // lostByMove says what a task does not find any more when it runs on another machine: its
 // sticky directory, and volumes by their names, sorted. One that nobody of the job writes to

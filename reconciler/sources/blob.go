@@ -22,7 +22,6 @@ type fetch struct {
 	bytes  int64     // that have come
 	moved  time.Time // when they were less, or it was allowed
 	shares bool      // others get it from there
-	counts bool      // it has one of the Most places
 }
 
 // place returns where in b.fetches that of a pull is; -1: there is none.
@@ -89,7 +88,7 @@ func (k *ask) may(f schema.SourceFetch) (may, complains bool) {
 	if b.failed[k.by.machine] { // all have had their turn
 		b.failed = nil
 	}
-	b.fetches = append(b.fetches, fetch{by: k.by, moved: k.now, shares: k.shares(), counts: true})
+	b.fetches = append(b.fetches, fetch{by: k.by, moved: k.now, shares: k.shares()})
 	return true, complains
 }
 
@@ -103,16 +102,20 @@ func (k *ask) wait(b *blob) {
 // stuck reports whether nothing comes to a fetch.
 func (f *fetch) stuck(now time.Time) bool { return now.Sub(f.moved) > turn }
 
-// busy returns how many are fetching a blob that count, and whether one of them shares it. It forgets who is gone.
+// busy returns how many machines are fetching a blob, and whether one of them shares it. It forgets who is gone.
 func (k *ask) busy(b *blob) (n int, sharing bool) {
 	b.fetches = slices.DeleteFunc(b.fetches, func(f fetch) bool {
 		a := k.pulls[f.by]
 		return a == nil || k.now.Sub(a.at) > forget || f.shares && k.cell.Address(f.by.machine) == ""
 	})
 	for i := range b.fetches {
-		if f := &b.fetches[i]; f.counts && !f.stuck(k.now) {
-			n++
-			sharing = sharing || f.shares
+		f := &b.fetches[i]
+		if f.stuck(k.now) {
+			continue
+		}
+		sharing = sharing || f.shares
+		if !slices.ContainsFunc(b.fetches[:i], func(o fetch) bool { return o.by.machine == f.by.machine && !o.stuck(k.now) }) {
+			n++ // one alone must not keep all others from it
 		}
 	}
 	return n, sharing

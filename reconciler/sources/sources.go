@@ -21,6 +21,9 @@ const (
 	longest = 2 * time.Minute
 	// mostBlobs is how many blobs of a content are known, of which machines name far fewer.
 	mostBlobs = 4 * schema.MaxFetches
+	// mostPulls is how many pulls of one machine are known, of which it makes far fewer in the time that they are
+	// remembered: more have no answer until some are forgotten.
+	mostPulls = 256
 )
 
 // Cell is what is known of machines.
@@ -35,6 +38,7 @@ type Cell interface {
 // Desk answers questions. The zero value has had none.
 type Desk struct {
 	wanted map[schema.Digest]*content
+	pulls  map[string]int // by machine: how many of all contents
 	swept  time.Time
 }
 
@@ -122,24 +126,9 @@ type ask struct {
 
 // take takes what a question says; nil if there is nothing to be said to it.
 func (d *Desk) take(q *schema.SourceQuestion, cell Cell, now time.Time) *ask {
-	c := d.wanted[q.Content]
-	if c == nil {
-		if q.Ended || q.Whole {
-			return nil
-		}
-		c = &content{pulls: map[pull]*asker{}, blobs: map[schema.Digest]*blob{}}
-		if d.wanted == nil {
-			d.wanted = map[schema.Digest]*content{}
-		}
-		d.wanted[q.Content] = c
-	}
 	by := pull{q.Machine, q.Pull}
-	a := c.pulls[by]
-	switch {
-	case a == nil:
-		a = &asker{over: true}
-		c.pulls[by] = a
-	case q.Turn < a.turn || by.id != 0 && a.over:
+	c, a := d.find(q, by)
+	if a == nil || q.Turn < a.turn || by.id != 0 && a.over && !a.at.IsZero() {
 		return nil // a later one was here before
 	}
 	a.at, a.turn = now, q.Turn
@@ -161,6 +150,29 @@ func (d *Desk) take(q *schema.SourceQuestion, cell Cell, now time.Time) *ask {
 	}
 	k.note()
 	return k
+}
+
+// find returns a content and what one of its pulls has said last, which is nothing yet of a new one; nil if that is
+// not to be known.
+func (d *Desk) find(q *schema.SourceQuestion, by pull) (*content, *asker) {
+	c := d.wanted[q.Content]
+	if c != nil && c.pulls[by] != nil {
+		return c, c.pulls[by]
+	}
+	if d.pulls[q.Machine] >= mostPulls || c == nil && (q.Ended || q.Whole) {
+		return nil, nil
+	}
+	if d.wanted == nil {
+		d.wanted, d.pulls = map[schema.Digest]*content{}, map[string]int{}
+	}
+	if c == nil {
+		c = &content{pulls: map[pull]*asker{}, blobs: map[schema.Digest]*blob{}}
+		d.wanted[q.Content] = c
+	}
+	a := &asker{over: true}
+	c.pulls[by] = a
+	d.pulls[q.Machine]++
+	return c, a
 }
 
 // note takes what a question says of blobs.
@@ -185,8 +197,8 @@ func (k *ask) note() {
 		b := k.blob(f.Blob)
 		i := b.place(k.by)
 		switch {
-		case f.Begun && i < 0: // as another master has let it
-			b.fetches = append(b.fetches, fetch{by: k.by, bytes: f.Bytes, moved: k.now, shares: k.shares(), counts: k.shares()})
+		case f.Begun && i < 0 && k.shares() && len(b.fetches) < looked: // as another master has let it
+			b.fetches = append(b.fetches, fetch{by: k.by, bytes: f.Bytes, moved: k.now, shares: true})
 		case i >= 0 && (f.Bytes != b.fetches[i].bytes || f.Blob == all && !k.q.Stalled):
 			b.fetches[i].bytes, b.fetches[i].moved = f.Bytes, k.now
 		}
@@ -213,6 +225,7 @@ func (d *Desk) sweep(now time.Time) {
 		return
 	}
 	d.swept = now
+	clear(d.pulls)
 	for sum, c := range d.wanted {
 		on := map[string]bool{}
 		for by, a := range c.pulls {
@@ -226,6 +239,10 @@ func (d *Desk) sweep(now time.Time) {
 		c.all = slices.DeleteFunc(c.all, func(machine string) bool { return !on[machine] })
 		if len(c.all) == 0 {
 			delete(d.wanted, sum)
+			continue
+		}
+		for by := range c.pulls {
+			d.pulls[by.machine]++
 		}
 	}
 }

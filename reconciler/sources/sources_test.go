@@ -213,3 +213,67 @@ func TestTurns(t *testing.T) {
 		}
 	}
 }
+
+// What one machine asks for without end is forgotten, and is not known beyond a bound.
+func TestManyPulls(t *testing.T) {
+	t.Parallel()
+	d, cell := &Desk{}, of(2)
+	ask := func(machine string, i int, now time.Time) schema.SourceAnswer {
+		return d.Answer(&schema.SourceQuestion{
+			Machine: machine, Content: schema.Digest(fmt.Sprint("sha256:", i%10, machine)), Pull: uint64(i + 1), Turn: 1, Fetches: []schema.SourceFetch{{Blob: schema.Digest(fmt.Sprint("sha256:", i))}},
+		}, cell, now)
+	}
+	known := func() (n int) {
+		for _, c := range d.wanted {
+			n += len(c.pulls)
+		}
+		return n
+	}
+	for i := range 3 * mostPulls {
+		if a := ask("m0", i, noon); (len(a.Fetch) == 1) != (i < mostPulls) {
+			t.Fatalf("pull %d: %+v", i, a)
+		}
+	}
+	if n := known(); n != mostPulls {
+		t.Errorf("%d pulls are known", n)
+	}
+	if a := ask("m1", 0, noon); len(a.Fetch) != 1 {
+		t.Errorf("another machine: %+v", a)
+	}
+	if a := ask("m0", 5*mostPulls, noon.Add(2*forget)); len(a.Fetch) != 1 || known() != 1 {
+		t.Errorf("later: %+v, and %d pulls are known", a, known())
+	}
+}
+
+// Of those who could give nothing to others nothing is remembered that all others would have to go through.
+func TestFetchesKnown(t *testing.T) {
+	t.Parallel()
+	d, cell := &Desk{}, of(3*looked)
+	for _, begins := range []string{"m", "x"} { // x share nothing
+		for i := range 3 * looked {
+			d.Answer(&schema.SourceQuestion{
+				Machine: fmt.Sprint(begins, i), Content: "sha256:c", Pull: 1, Turn: 1, Fetches: []schema.SourceFetch{{Blob: schema.Digest("sha256:" + begins), Begun: true}},
+			}, cell, noon)
+		}
+	}
+	blobs := d.wanted["sha256:c"].blobs
+	if m, x := len(blobs["sha256:m"].fetches), len(blobs["sha256:x"].fetches); m != looked || x != 0 {
+		t.Errorf("%d and %d fetches are known", m, x)
+	}
+}
+
+// A machine that says that it fetches a blob, however often, leaves a place to another one.
+func TestOneMachine(t *testing.T) {
+	t.Parallel()
+	d, cell := &Desk{}, of(3)
+	ask := func(machine string, pull uint64) bool {
+		a := d.Answer(&schema.SourceQuestion{Machine: machine, Content: "sha256:c", Pull: pull, Turn: 1, Fetches: []schema.SourceFetch{{Blob: "sha256:b", Begun: machine == "m0"}}}, cell, noon)
+		return len(a.Fetch) == 1
+	}
+	for pull := range uint64(5) {
+		ask("m0", pull+1)
+	}
+	if one, two := ask("m1", 1), ask("m2", 1); !one || two {
+		t.Errorf("beside one machine: %v, beside two: %v", one, two)
+	}
+}

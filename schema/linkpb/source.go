@@ -2,6 +2,7 @@ package linkpb
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -18,8 +19,11 @@ func EncodeQuestion(q *schema.SourceQuestion) *SourcesRequest {
 	return m
 }
 
+// maxDigest is the longest digest that a question names, in bytes.
+const maxDigest = 256
+
 // DecodeQuestion returns the question of a message. It errs when more machines or blobs are named than
-// a question does.
+// a question does, and when a digest is none by its length.
 func DecodeQuestion(m *SourcesRequest) (schema.SourceQuestion, error) {
 	if n := len(m.GetWithout()); n > schema.MaxWithout {
 		return schema.SourceQuestion{}, fmt.Errorf("sources: %d machines are named: at most %d are taken", n, schema.MaxWithout)
@@ -33,6 +37,13 @@ func DecodeQuestion(m *SourcesRequest) (schema.SourceQuestion, error) {
 	}
 	for _, f := range m.GetFetches() {
 		q.Fetches = append(q.Fetches, schema.SourceFetch{Blob: schema.Digest(f.GetBlob()), Begun: f.GetBegun(), Bytes: f.GetBytes()})
+	}
+	blobs := slices.Clone(q.Have)
+	for _, f := range q.Fetches {
+		blobs = append(blobs, f.Blob)
+	}
+	if len(q.Content) > maxDigest || slices.ContainsFunc(blobs, func(d schema.Digest) bool { return len(d) == 0 || len(d) > maxDigest }) {
+		return schema.SourceQuestion{}, fmt.Errorf("sources: a digest is empty, or has more than %d bytes", maxDigest)
 	}
 	return q, nil
 }

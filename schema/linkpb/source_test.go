@@ -1,6 +1,7 @@
 package linkpb
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -36,6 +37,12 @@ func TestSources(t *testing.T) {
 	for _, many := range []schema.SourceQuestion{{Fetches: make([]schema.SourceFetch, schema.MaxFetches+1)}, {Have: make([]schema.Digest, schema.MaxFetches+1)}, {Without: make([]string, schema.MaxWithout+1)}} {
 		if _, err := DecodeQuestion(EncodeQuestion(&many)); err == nil {
 			t.Errorf("%d, %d, %d of them are taken", len(many.Fetches), len(many.Have), len(many.Without))
+		}
+	}
+	long := schema.Digest(strings.Repeat("a", maxDigest+1))
+	for _, wrong := range []schema.SourceQuestion{{Content: long}, {Have: []schema.Digest{long}}, {Have: []schema.Digest{""}}, {Fetches: []schema.SourceFetch{{Blob: long}}}, {Fetches: []schema.SourceFetch{{}}}} {
+		if _, err := DecodeQuestion(EncodeQuestion(&wrong)); err == nil {
+			t.Errorf("%.50v is taken", wrong)
 		}
 	}
 }

@@ -65,3 +65,13 @@ var capabilitiesRule = &Rule{
 	},
 	Alias: map[string]string{"cap_add": "add", "capAdd": "add", "allow": "add", "cap_drop": "drop", "capDrop": "drop", "remove": "drop"},
 }
+
+var cellVolumesRule = &Rule{Type: Map, Max: maxList, Key: matchName, Elem: &Rule{
+	Type:   Struct,
+	Fields: []Field{{Name: "readOnly", Rule: &Rule{Type: Bool}}},
+	Never: map[string]string{
+		"path": "each machine says where the directory is: muster-agent --volume NAME=PATH", "hostPath": "each machine says where the directory is: muster-agent --volume NAME=PATH",
+		"source": "each machine says where the directory is: muster-agent --volume NAME=PATH",
+	},
+	Alias: map[string]string{"read_only": "readOnly", "ro": "readOnly", "readonly": "readOnly"},
+}}
