@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -183,7 +184,7 @@ skipped [], +0 -30 ~0
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := printed(intent.Compare(tt.base, tt.head)); got != tt.want {
+			if got := printed(intent.Compare(tt.base, tt.head, nil)); got != tt.want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, tt.want)
 			}
 		})
@@ -205,10 +206,10 @@ func TestCompareProperties(t *testing.T) {
 			return compiled(label, good(pkg("a", jobs...)))
 		}
 		one, other := draw("one"), draw("other")
-		if c := intent.Compare(one, one); len(c.Objects) != 0 {
+		if c := intent.Compare(one, one, nil); len(c.Objects) != 0 {
 			t.Fatalf("a commit differs from itself:\n%s", printed(c))
 		}
-		there, back := intent.Compare(one, other), intent.Compare(other, one)
+		there, back := intent.Compare(one, other, nil), intent.Compare(other, one, nil)
 		turned := map[string]string{intent.Added: intent.Removed, intent.Removed: intent.Added, intent.Changed: intent.Changed}
 		same := slices.EqualFunc(there.Objects, back.Objects, func(a, b intent.ObjectChange) bool {
 			return a.Name == b.Name && a.Action == turned[b.Action] && a.Start == b.Stop && a.Stop == b.Start && a.Restart == b.Restart && len(a.Fields) == len(b.Fields)
@@ -230,7 +231,7 @@ func TestCompareIn(t *testing.T) {
 	p := pkg(".", service("u", "web", 3, "v"), there, machine("c"), machine("d"),
 		schema.Tenant{Name: "t", Paths: []string{"."}, Users: []string{"u"}}, schema.Quota{Name: "q", Cell: "d", User: "u"})
 	head := compiled("2", good(p))
-	all := intent.Compare(compiled("1"), head)
+	all := intent.Compare(compiled("1"), head, nil)
 	if all.Start != 10 || all.Moving != 2 || len(all.Objects) != 6 {
 		t.Fatalf("in all: %s", printed(all))
 	}
@@ -244,4 +245,100 @@ func TestCompareIn(t *testing.T) {
 			t.Errorf("in %s: %s, %d move; want %s", cell, got, c.Moving, want)
 		}
 	}
+}
+
+// TestCompareLive: of batch jobs those tasks are not counted that have finished in the cell, and a
+// machine whose tasks move comes with those that it holds.
+func TestCompareLive(t *testing.T) {
+	t.Parallel()
+	batch := func(tasks int, v string) schema.Job {
+		j := service("u", "b", tasks, v)
+		j.Kind = schema.Batch
+		return j
+	}
+	drained := schema.Machine{Name: "m1", Cell: "c", Cordon: true, Drain: &schema.Drain{AtOnce: 1, AtDeadline: schema.DeadlineBudget}}
+	matched := drained
+	matched.Name, matched.Match = "rack", "rack=r1"
+	labelled := schema.Machine{Name: "m2", Cell: "c", Labels: map[string]string{"rack": "r1"}}
+	elsewhere := drained
+	elsewhere.Name = "m9"
+	live := liveCell(t)
+	for _, tt := range []struct {
+		name       string
+		base, head []any
+		live       *model.State
+		want       string
+	}{
+		{"removed, not known", []any{batch(10, "v")}, nil, nil, "at most +0 -10 ~0, 0 finished"},
+		{"removed", []any{batch(10, "v")}, nil, live, "+0 -6 ~0, 4 finished"},
+		{"another version", []any{batch(10, "v")}, []any{batch(10, "w")}, live, "+0 -0 ~6, 4 finished"},
+		{"another version, of more, not known", []any{batch(10, "v")}, []any{batch(12, "w")}, nil, "at most +2 -0 ~10, 0 finished"},
+		{"fewer", []any{batch(10, "v")}, []any{batch(3, "v")}, live, "+0 -4 ~0, 3 finished"},
+		{"fewer, and another version", []any{batch(10, "v")}, []any{batch(3, "w")}, live, "+0 -4 ~2, 4 finished"},
+		{"more stop none, also if not known", []any{batch(10, "v")}, []any{batch(12, "v")}, nil, "+2 -0 ~0, 0 finished"},
+		{"a service, which runs again what has finished", []any{batch(10, "v")}, []any{service("u", "b", 10, "w")}, live, "+4 -0 ~6, 0 finished"},
+		{"a service has no end", []any{service("u", "b", 10, "v")}, []any{service("u", "b", 10, "w")}, nil, "+0 -0 ~10, 0 finished"},
+		{"in another cell", []any{batch(10, "v")}, nil, model.NewState("d"), "at most +0 -10 ~0, 0 finished"},
+		{"what is not in the base is not counted", []any{batch(2, "v")}, nil, live, "+0 -1 ~0, 1 finished"},
+		{"what has finished is nothing to a guard", []any{batch(35, "v")}, nil, live, "+0 -31 ~0, 4 finished; held: the removal of 31 tasks"},
+		{"a drain, not known", nil, []any{drained}, nil, "+0 -0 ~0, 0 finished"},
+		{"a drain", nil, []any{drained}, live, "+0 -0 ~0, 0 finished; 1 machines hold 3: 2 u/web, 1 u/b"},
+		{"by a label that the head gives", nil, []any{matched, labelled}, live, "+0 -0 ~0, 0 finished; 1 machines hold 1: 1 u/web"},
+		{"of no machine", nil, []any{elsewhere}, live, "+0 -0 ~0, 0 finished; 0 machines hold 0: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := intent.Compare(compiled("1", good(pkg(".", tt.base...))), compiled("2", good(pkg(".", tt.head...))), tt.live)
+			if got := liveWords(c); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// liveCell is a cell in which the tasks 0, 5, 7 and 9 of u/b have finished.
+func liveCell(t *testing.T) *model.State {
+	t.Helper()
+	s := model.NewState("c")
+	var writes []model.Write
+	for _, name := range []string{"m1", "m2"} {
+		writes = append(writes, s.Document(model.KeyMachine+name, schema.MachineRecord{MachineInfo: schema.MachineInfo{Name: name}}))
+	}
+	done := &schema.Exit{}
+	for job, tasks := range map[string][]schema.TaskRecord{
+		"b":   {{Index: 0, Done: done}, {Index: 1, Machine: "m1"}, {Index: 5, Done: done}, {Index: 7, Done: done}, {Index: 9, Done: done}},
+		"web": {{Index: 0, Machine: "m1"}, {Index: 1, Machine: "m1"}, {Index: 2, Machine: "m2"}},
+	} {
+		name := schema.JobName{Cell: "c", User: "u", Job: job}
+		writes = append(writes, s.Document(model.KeyChunk+"u/"+job+"/0", schema.Chunk{Job: name, Tasks: tasks}))
+	}
+	if err := s.Apply(writes); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// liveWords returns what a comparison says of tasks.
+func liveWords(c intent.Comparison) string {
+	var b strings.Builder
+	if c.AtMost {
+		b.WriteString("at most ")
+	}
+	fmt.Fprintf(&b, "+%d -%d ~%d, %d finished", c.Start, c.Stop, c.Restart, c.Finished)
+	for i := range c.Objects {
+		h := c.Objects[i].Holds
+		if h == nil {
+			continue
+		}
+		var jobs []string
+		for _, j := range h.Jobs {
+			jobs = append(jobs, fmt.Sprintf("%d %s", j.Tasks, j.Job))
+		}
+		fmt.Fprintf(&b, "; %d machines hold %d: %s", h.Machines, h.Tasks, strings.Join(jobs, ", "))
+	}
+	for _, h := range c.Held {
+		reason, _, _ := strings.Cut(h.Reason, " of 1 job")
+		fmt.Fprintf(&b, "; held: %s", reason)
+	}
+	return b.String()
 }

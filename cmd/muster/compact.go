@@ -136,7 +136,7 @@ func open(flag, file string, read func(io.Reader) error) error {
 
 // declared compacts the cell that a repository declares, as it is once all of it runs.
 func (f *compactFlags) declared(ctx context.Context, out *compacted) error {
-	d, err := diffRepo(ctx, f.repo, revisions{base: "HEAD", head: "HEAD"})
+	d, err := diffRepo(ctx, f.repo, revisions{base: "HEAD", head: "HEAD"}, nil)
 	if err != nil {
 		return err
 	}

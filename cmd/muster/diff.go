@@ -18,13 +18,22 @@ import (
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
+// diffFlags say what is compared, and with what.
+type diffFlags struct {
+	master     masterFlag
+	against    string
+	live       bool
+	repo, cell string
+	offline    bool
+	out        *outputFlag
+}
+
 func newDiff(std stdio) *cobra.Command {
-	var dir, cell string
-	var offline bool
-	var out *outputFlag
+	var f diffFlags
 	c := &cobra.Command{
 		Use:   "diff [BASE | BASE..HEAD | BASE...HEAD]",
 		Short: "print what a change does to objects and tasks",
@@ -36,32 +45,61 @@ in. Comments, and objects that only move between files, are not changes. Removal
 a prune guard of the cell would hold are listed, with the trailer that allows them.
 With --cell it is what one of the cells is given, and what holds in all of them.
 
+A repository does not say which tasks of a batch job have finished, nor what a machine holds.
+With --against-cell the cell of --master is asked, with --against a file that muster
+checkpoint save wrote: finished tasks are neither stops nor restarts then, and a machine that
+is drained or gone comes with the tasks that it holds. muster plan says what becomes of them.
+
 Exits 1 when something differs or is not compared, 2 when HEAD has errors.`,
 		Example: `  muster diff                       the work tree against HEAD
   muster diff main~1..main
   muster diff origin/main...HEAD    what a pull request does
-  muster diff --cell eu-1           what of that is in the cell eu-1`,
+  muster diff --cell eu-1           what of that is in the cell eu-1
+  muster diff --against-cell        with what the cell of MUSTER_MASTER holds`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			revs, err := parseRevs(args)
 			if err != nil {
 				return err
 			}
-			d, err := diffRepo(cmd.Context(), dir, revs)
+			live, err := f.holds(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if err := d.only(cell); err != nil {
+			d, err := diffRepo(cmd.Context(), f.repo, revs, live)
+			if err != nil {
 				return err
 			}
-			return d.print(cmd.Context(), std, out.value == "json", tagHints{offline, tagPatience})
+			if err := d.only(f.cell); err != nil {
+				return err
+			}
+			return d.print(cmd.Context(), std, f.out.value == "json", tagHints{f.offline, tagPatience})
 		},
 	}
-	c.Flags().StringVar(&dir, "repo", ".", "directory of the config repository")
-	c.Flags().StringVar(&cell, "cell", "", "print only what is of this cell, and what holds in all cells")
-	addOffline(c, &offline)
-	out = addOutput(c, "text", "json")
+	f.master.add(c)
+	c.Flags().BoolVar(&f.live, "against-cell", false, "leave out the tasks that have finished in the cell of --master, and say what its machines hold")
+	c.Flags().StringVar(&f.against, "against", "", "do the same with the cell in a `file` that muster checkpoint save wrote")
+	c.Flags().StringVar(&f.repo, "repo", ".", "directory of the config repository")
+	c.Flags().StringVar(&f.cell, "cell", "", "print only what is of this cell, and what holds in all cells")
+	addOffline(c, &f.offline)
+	f.out = addOutput(c, "text", "json")
 	return c
+}
+
+// holds returns what the cell holds that is named, nil if none is. MUSTER_MASTER alone names
+// none: what a change is can be seen without a master.
+func (f *diffFlags) holds(ctx context.Context) (*model.State, error) {
+	if !f.live && f.against == "" && f.master.url == "" {
+		return nil, nil
+	}
+	saved, err := savedCell(ctx, &f.master, f.against)
+	if err != nil {
+		return nil, err
+	}
+	if f.cell != "" && f.cell != saved.Cell {
+		return nil, invalid("leave one of them out", "--cell %s: the cell that is asked is %s", f.cell, saved.Cell)
+	}
+	return saved.State, nil
 }
 
 // revisions are what is compared. With fork it is from where head parted from
@@ -102,8 +140,8 @@ type difference struct {
 	base, head *compiledRepo
 }
 
-// diffRepo compiles both sides and compares them.
-func diffRepo(ctx context.Context, dir string, revs revisions) (*difference, error) {
+// diffRepo compiles both sides and compares them, with what a cell holds; nil if none is known.
+func diffRepo(ctx context.Context, dir string, revs revisions, live *model.State) (*difference, error) {
 	repo, err := git.Open(ctx, git.Config{URL: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
@@ -136,7 +174,7 @@ func diffRepo(ctx context.Context, dir string, revs revisions) (*difference, err
 		}
 	}
 	d.Ignored = d.head.compiled.Ignored
-	d.Comparison = intent.Compare(d.base.compiled, d.head.compiled)
+	d.Comparison = intent.Compare(d.base.compiled, d.head.compiled, live)
 	return d, nil
 }
 
@@ -162,7 +200,7 @@ func (d *difference) only(cell string) error {
 	return nil
 }
 
-// maxListed is how many cells a hint lists.
+// maxListed is how many cells a hint lists, and of how many jobs it is said what a machine holds.
 const maxListed = 10
 
 // resolve returns the commits to compare; head is "" for the work tree.
@@ -219,15 +257,15 @@ func printComparison(w io.Writer, d *difference) {
 		case intent.Removed:
 			sign, colour = "-", screen.Red
 		}
-		line := p.Paint(colour, sign+" "+string(o.Kind)+" "+o.Name)
-		if does := doesToTasks(o.Start, o.Stop, o.Restart); does != "" {
+		line := p.Paint(colour, sign+" "+screen.Printable(string(o.Kind)+" "+o.Name))
+		if does := doesToTasks(o.Start, o.Stop, o.Restart, o.Finished, o.AtMost); does != "" {
 			line += ": " + does
 		} else if o.Change == intent.Move && o.Kind == schema.KindMachine {
 			line += ": the tasks on it move"
 		} else if o.Action == intent.Added && o.Change != intent.Unchanged {
 			line += ": " + string(o.Change)
 		}
-		fmt.Fprintf(w, "%s  (%s)\n", line, o.Origin)
+		fmt.Fprintf(w, "%s  (%s)\n", line, screen.Printable(o.Origin.String()))
 		rows := make([][]string, 0, len(o.Fields))
 		for _, f := range o.Fields {
 			was, is := valuesOf(f.Field, f.Old, f.New)
@@ -235,22 +273,25 @@ func printComparison(w io.Writer, d *difference) {
 			if bytes.Equal(f.Old, f.New) { // another ciphertext for the same
 				values = "sealed again for " + is
 			}
-			rows = append(rows, []string{"    " + f.Field, values, string(f.Change)})
+			rows = append(rows, []string{"    " + screen.Printable(f.Field), screen.Printable(values), string(f.Change)})
 		}
 		_ = table(w, rows) // w is written to with Fprintf too, and nobody reads what broke
+		if o.Holds != nil {
+			fmt.Fprintf(w, "    %s\n", holdsWords(o.Holds))
+		}
 		if len(o.Lost) > 0 {
 			fmt.Fprintf(w, "    a task that moves starts without %s\n", strings.Join(o.Lost, ", "))
 		}
 	}
 	for _, s := range d.Skipped {
-		fmt.Fprintf(w, "%s %s is not compared: it has errors\n", p.Paint(screen.Red, "?"), s)
+		fmt.Fprintf(w, "%s %s is not compared: it has errors\n", p.Paint(screen.Red, "?"), screen.Printable(s))
 	}
 	for i := range d.Held {
 		h := &d.Held[i]
-		fmt.Fprintf(w, "%s held in cell %s: %s\n    %s\n", p.Paint(screen.Yellow, "!"), h.Cell, h.Reason, h.Next)
+		fmt.Fprintf(w, "%s held in cell %s: %s\n    %s\n", p.Paint(screen.Yellow, "!"), h.Cell, screen.Printable(h.Reason), screen.Printable(h.Next))
 	}
 	for i := range d.Warnings {
-		fmt.Fprintf(w, "%s %s\n    %s\n", p.Paint(screen.Yellow, "!"), d.Warnings[i].Error(), d.Warnings[i].Hint)
+		fmt.Fprintf(w, "%s %s\n    %s\n", p.Paint(screen.Yellow, "!"), screen.Printable(d.Warnings[i].Error()), screen.Printable(d.Warnings[i].Hint))
 	}
 	printSum(w, d)
 }
@@ -270,7 +311,7 @@ func printSum(w io.Writer, d *difference) {
 	for i := range d.Objects {
 		n[d.Objects[i].Action]++
 	}
-	does := doesToTasks(d.Start, d.Stop, d.Restart)
+	does := doesToTasks(d.Start, d.Stop, d.Restart, d.Finished, d.AtMost)
 	if d.Moving > 0 { // how many they are only the master knows
 		if does != "" {
 			does += ", and "
@@ -280,18 +321,45 @@ func printSum(w io.Writer, d *difference) {
 	fmt.Fprintf(w, "%d added, %d removed, %d changed; tasks: %s\n", n[intent.Added], n[intent.Removed], n[intent.Changed], cmp.Or(does, "none is touched"))
 }
 
-// doesToTasks says in words what happens to how many tasks, "" if to none.
-func doesToTasks(start, stop, restart int) string {
+// doesToTasks says in words what happens to how many tasks, "" if to none. With atMost those
+// that stop and restart may be fewer.
+func doesToTasks(start, stop, restart, finished int, atMost bool) string {
+	most := ""
+	if atMost {
+		most = "at most "
+	}
 	var parts []string
 	for _, n := range []struct {
-		n    int
-		verb string
-	}{{start, "start"}, {stop, "stop"}, {restart, "restart"}} {
+		n            int
+		before, verb string
+	}{{start, "", "start"}, {stop, most, "stop"}, {restart, most, "restart"}} {
 		if n.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n.n, n.verb))
+			parts = append(parts, fmt.Sprintf("%s%d %s", n.before, n.n, n.verb))
 		}
 	}
+	if finished > 0 {
+		parts = append(parts, fmt.Sprintf("%d %s finished", finished, schema.Verb(finished, "has", "have")))
+	}
 	return strings.Join(parts, ", ")
+}
+
+// holdsWords says what machines hold whose tasks move.
+func holdsWords(h *intent.Holding) string {
+	holds := schema.Count(h.Machines, "machine") + " " + schema.Verb(h.Machines, "holds", "hold")
+	switch {
+	case h.Machines == 0:
+		return "the cell has no such machine"
+	case h.Tasks == 0:
+		return holds + " no task"
+	}
+	var jobs []string
+	for _, j := range h.Jobs[:min(len(h.Jobs), maxListed)] {
+		jobs = append(jobs, fmt.Sprintf("%d of %s", j.Tasks, j.Job))
+	}
+	if more := len(h.Jobs) - maxListed; more > 0 {
+		jobs = append(jobs, "and those of "+schema.Count(more, "more job"))
+	}
+	return fmt.Sprintf("%s %s: %s", holds, schema.Count(h.Tasks, "task"), strings.Join(jobs, ", "))
 }
 
 const (

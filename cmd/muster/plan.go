@@ -149,12 +149,14 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 	if err != nil {
 		return nil, err
 	}
+	var live *model.State
 	if cell != nil {
 		if err := f.fits(cell); err != nil {
 			return nil, err
 		}
+		live = cell.State
 	}
-	d, err := diffRepo(ctx, f.repo, revs)
+	d, err := diffRepo(ctx, f.repo, revs, live)
 	if err != nil {
 		return nil, err
 	}
@@ -384,10 +386,7 @@ func (f *planFlags) print(std stdio, p *planned) error {
 func (p *planned) objects() string {
 	d := &difference{Comparison: p.difference.Comparison}
 	d.Objects, d.Held = p.Objects, nil // what is held by guards of the cell is in the outcome
-	d.Start, d.Stop, d.Restart = 0, 0, 0
-	for i := range d.Objects {
-		d.Start, d.Stop, d.Restart = d.Start+d.Objects[i].Start, d.Stop+d.Objects[i].Stop, d.Restart+d.Objects[i].Restart
-	}
+	d.Sum()
 	var b strings.Builder
 	printComparison(&b, d)
 	return b.String()

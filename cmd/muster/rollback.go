@@ -172,7 +172,7 @@ func (r *rollback) find(ctx context.Context, name string) (string, error) {
 // those between the two that do not compile: where there are any, nobody can say
 // which of them all has changed it, and it errs.
 func (r *rollback) changed(c, next *compiledRepo, commits []string, name string) (bool, error) {
-	others := intent.Compare(c.compiled, next.compiled).Objects
+	others := intent.Compare(c.compiled, next.compiled, nil).Objects
 	found := slices.IndexFunc(others, func(o intent.ObjectChange) bool { return strings.HasSuffix(o.Name, "/"+name) && tasked(o.Kind) })
 	switch {
 	case found < 0:
@@ -250,7 +250,7 @@ func (r *rollback) revert(ctx context.Context, head string) error {
 	if err != nil {
 		return err
 	}
-	r.Comparison = intent.Compare(was.compiled, is.compiled)
+	r.Comparison = intent.Compare(was.compiled, is.compiled, nil)
 	if r.mistakes = newMistakes(was.diagnostics, is.diagnostics); len(r.mistakes) > 0 {
 		r.files = is.tree.Files
 		return invalid("revert what depends on it as well, or change the files by hand",

@@ -23,10 +23,12 @@ type Comparison struct {
 	// that cannot be compared, since one of the commits has mistakes there.
 	Skipped []string `json:"skipped"`
 	// Start, Stop and Restart count tasks, for a cell that runs the first
-	// commit as it says.
-	Start   int `json:"start"`
-	Stop    int `json:"stop"`
-	Restart int `json:"restart"`
+	// commit as it says; AtMost and Finished are as in ObjectChange.
+	Start    int  `json:"start"`
+	Stop     int  `json:"stop"`
+	Restart  int  `json:"restart"`
+	AtMost   bool `json:"atMost,omitempty"`
+	Finished int  `json:"finished,omitempty"`
 	// Held are the removals that a guard will hold, by cell.
 	Held []CellHold `json:"held"`
 	// Moving counts the machine objects that take the tasks of machines away, and
@@ -64,6 +66,13 @@ type ObjectChange struct {
 	Start   int `json:"start,omitempty"`
 	Stop    int `json:"stop,omitempty"`
 	Restart int `json:"restart,omitempty"`
+	// AtMost says that not all that is counted in Stop and Restart needs to be there: which tasks
+	// of a batch job have finished is not known.
+	AtMost bool `json:"atMost,omitempty"`
+	// Finished are the tasks that are not counted in Stop and Restart, since they have finished.
+	Finished int `json:"finished,omitempty"`
+	// Holds is what a machine holds whose tasks move; nil if that is not known.
+	Holds *Holding `json:"holds,omitempty"`
 
 	cell string // that it is of; "" of what holds in all
 }
@@ -77,8 +86,9 @@ type ValueChange struct {
 }
 
 // Compare returns how the data of head differs from that of base, each taken by
-// itself, as Check does. What has a mistake in either is left out of both.
-func Compare(base, head schema.Compiled) Comparison {
+// itself, as Check does. What has a mistake in either is left out of both. live is what a cell
+// holds that runs about base, of which nothing else is compared; nil if none is known.
+func Compare(base, head schema.Compiled, live *model.State) Comparison {
 	was, is := declaredBy(base), declaredBy(head)
 	skip := map[string]bool{}
 	for _, side := range []declared{was, is} {
@@ -97,27 +107,33 @@ func Compare(base, head schema.Compiled) Comparison {
 	for _, key := range slices.SortedFunc(maps.Keys(keys), schema.ObjectKey.Compare) {
 		if o := compareObject(key, was.objects[key], is.objects[key]); !keys[key] && o.Action != "" {
 			o.cell = cellOf(key, cmp.Or(is.objects[key], was.objects[key]).value)
-			c.Objects = append(c.Objects, o)
-			if m, ok := is.objects[key].value.(*schema.Machine); ok && o.Change == Move {
+			o.settle(jobIn(was.objects[key].value), jobIn(is.objects[key].value), live)
+			m, ok := is.objects[key].value.(*schema.Machine)
+			leaves := ok && o.Change == Move
+			if leaves {
+				o.Holds = holding(m, is.objects, live)
+			}
+			if c.Objects = append(c.Objects, o); leaves {
 				c.Warnings = append(c.Warnings, leavesSticky(m, o.Origin, is.jobs())...)
 			}
 		}
 	}
 	for _, cell := range was.cells() {
-		for _, h := range heldIn(cell, base, head) {
+		for _, h := range heldIn(cell, base, head, live) {
 			c.Held = append(c.Held, CellHold{cell, h})
 		}
 	}
-	c.sum()
+	c.Sum()
 	return c
 }
 
-// sum counts what Objects do.
-func (c *Comparison) sum() {
-	c.Start, c.Stop, c.Restart, c.Moving = 0, 0, 0, 0
+// Sum counts anew what Objects do.
+func (c *Comparison) Sum() {
+	c.Start, c.Stop, c.Restart, c.AtMost, c.Finished, c.Moving = 0, 0, 0, false, 0, 0
 	for i := range c.Objects {
 		o := &c.Objects[i]
 		c.Start, c.Stop, c.Restart = c.Start+o.Start, c.Stop+o.Stop, c.Restart+o.Restart
+		c.AtMost, c.Finished = c.AtMost || o.AtMost, c.Finished+o.Finished
 		if o.Kind == schema.KindMachine && o.Action != Removed && o.Change == Move {
 			c.Moving++
 		}
@@ -141,7 +157,7 @@ func (c *Comparison) In(cell string) Comparison {
 		}
 		return of != "" && of != cell
 	})
-	out.sum()
+	out.Sum()
 	return out
 }
 
@@ -162,8 +178,8 @@ func cellOf(key schema.ObjectKey, value any) string {
 }
 
 // heldIn returns what guards hold in a cell that runs all that base declares, when
-// it takes head.
-func heldIn(cell string, base, head schema.Compiled) []Hold {
+// it takes head, with the tasks that live has of it.
+func heldIn(cell string, base, head schema.Compiled, live *model.State) []Hold {
 	s := model.NewState(cell)
 	take := func(c schema.Compiled) bool {
 		a, _ := adopt(s, Of(s), c, time.Time{})
@@ -175,6 +191,9 @@ func heldIn(cell string, base, head schema.Compiled) []Hold {
 	for name, j := range Of(s).Jobs {
 		s.Data[j.Digest] = j.Job
 		s.Jobs[name] = &schema.JobRecord{Name: name, Admitted: j.Digest, Origin: j.Origin}
+	}
+	if live != nil && live.Cell == cell {
+		maps.Copy(s.Chunks, live.Chunks)
 	}
 	if !take(head) {
 		return nil

@@ -132,6 +132,27 @@ func (d *Desired) addMachine(m schema.Machine, origin schema.Position) {
 	d.matching = append(d.matching, o)
 }
 
+// pickedBy returns the machines of the cell that an object speaks of, in no order.
+func (d *Desired) pickedBy(m *schema.Machine, s *model.State) []string {
+	if m.Match == "" {
+		if s.Machines[m.Name] == nil {
+			return nil
+		}
+		return []string{m.Name}
+	}
+	picks, err := schema.ParseSelector(m.Match)
+	if err != nil {
+		return nil // see addMachine
+	}
+	var out []string
+	for name, r := range s.Machines {
+		if picks.Matches(selectable(d.Machines[name].attributes(&r.MachineInfo), name)) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
 // Unmatched returns the objects that speak of no machine of the cell, sorted by
 // name.
 func (d *Desired) Unmatched(s *model.State) []DesiredMachine {

@@ -194,6 +194,25 @@ func TestQuickBeforeTheRest(t *testing.T) {
 	})
 }
 
+// leadParts runs a master on m that follows commits. That of b comes in two parts: what w has
+// of it is compiled when release is closed.
+func leadParts(t *testing.T, m *store.Memory, release chan struct{}, commits map[string]schema.Compiled, trailers map[string]schema.Trailers) (*rig, *repo, func()) {
+	t.Helper()
+	r, source, stop := lead(t, m, func(ctx context.Context, commit string) error {
+		if commit != "b" {
+			return nil
+		}
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	source.commits, source.late, source.trailers = commits, map[string]string{"b": "w"}, trailers
+	return r, source, stop
+}
+
 // A master ends between the two parts of a commit. The next one does the second with what
 // the first has left of the trailers, and nothing is left of them for further commits.
 func TestEndBetweenTheParts(t *testing.T) {
@@ -212,22 +231,8 @@ func TestEndBetweenTheParts(t *testing.T) {
 			"c": compiledIn("c", jobs("u/kept")...),
 		}
 		memory, release := store.NewMemory(), make(chan struct{})
-		lead := func() (*rig, *repo, func()) {
-			r, source, stop := lead(t, memory, func(ctx context.Context, commit string) error {
-				if commit != "b" {
-					return nil
-				}
-				select {
-				case <-release:
-					return nil
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			})
-			source.commits, source.late = commits, map[string]string{"b": "w"}
-			source.trailers = map[string]schema.Trailers{"b": {AllowPrune: 40}}
-			return r, source, stop
-		}
+		trailers := map[string]schema.Trailers{"b": {AllowPrune: 40}}
+		lead := func() (*rig, *repo, func()) { return leadParts(t, memory, release, commits, trailers) }
 		r, source, stop := lead()
 		runs := func(commit string, held int, want ...string) {
 			t.Helper()
@@ -264,6 +269,53 @@ func TestEndBetweenTheParts(t *testing.T) {
 			t.Errorf("there is a rest: %+v", rest)
 		}
 		runs("c", 1, "u/kept", "w/z")
+	})
+}
+
+// A commit in two parts promotes what it brings itself: each job with the part that has it, and
+// once, also if a master ends in between.
+func TestPromoteInTwoParts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		jobs := func(version string) (out []schema.Job) {
+			for _, user := range []string{"u", "w"} {
+				j := schema.Job{Name: "x", User: user, Cell: "c", Kind: schema.Service, Tasks: 2, Labels: map[string]string{"version": version}}
+				j.Update.Canary = &schema.Canary{Tasks: 1, Promote: schema.PromoteCommit}
+				out = append(out, j)
+			}
+			return out
+		}
+		commits := map[string]schema.Compiled{"a": compiledIn("a", jobs("1")...), "b": compiledIn("b", jobs("2")...), "c": compiledIn("c", jobs("3")...)}
+		both := []string{"u/x", "w/x"}
+		trailers := map[string]schema.Trailers{"b": {Promote: both, PromoteNew: both}}
+		memory, release := store.NewMemory(), make(chan struct{})
+		r, source, stop := leadParts(t, memory, release, commits, trailers)
+		promotes := func(commit string, rest, meant []string, said ...string) {
+			t.Helper()
+			before := len(r.events)
+			source.heads <- head{commit: commit}
+			synctest.Wait()
+			var got []string
+			for _, e := range r.events[before:] {
+				if e.Kind == schema.EventRollout && strings.Contains(e.Message, "promoted by its own commit") {
+					got = append(got, e.Job)
+				}
+			}
+			h := r.stored().Head
+			if !slices.Equal(got, said) || !slices.Equal(h.Promote, meant) || !slices.Equal(h.Rest.Promote, rest) || !slices.Equal(h.Rest.PromoteNew, rest) {
+				t.Errorf("commit %s: promoted %v, want %v; the head has %v, want %v, and for later %v, %v, want %v",
+					commit, got, said, h.Promote, meant, h.Rest.Promote, h.Rest.PromoteNew, rest)
+			}
+		}
+		promotes("a", nil, nil)
+		promotes("b", both[1:], both[:1], both[0])
+		stop()
+		r, source, stop = leadParts(t, memory, release, commits, trailers)
+		defer func() { stop() }()
+		promotes("b", both[1:], both[:1])
+		close(release)
+		promotes("b", nil, both, both[1])
+		promotes("c", nil, nil)
 	})
 }
 
