@@ -105,18 +105,17 @@ func Compare(base, head schema.Compiled, live *model.State) Comparison {
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(keys), schema.ObjectKey.Compare) {
-		if o := compareObject(key, was.objects[key], is.objects[key]); !keys[key] && o.Action != "" {
-			o.cell = cellOf(key, cmp.Or(is.objects[key], was.objects[key]).value)
-			o.settle(jobIn(was.objects[key].value), jobIn(is.objects[key].value), live)
-			m, ok := is.objects[key].value.(*schema.Machine)
-			leaves := ok && o.Change == Move
-			if leaves {
-				o.Holds = holding(m, is.objects, live)
-			}
-			if c.Objects = append(c.Objects, o); leaves {
-				c.Warnings = append(c.Warnings, leavesSticky(m, o.Origin, is.jobs())...)
-			}
+		o := compareObject(key, was.objects[key], is.objects[key])
+		if keys[key] || o.Action == "" {
+			continue
 		}
+		o.cell = cellOf(key, cmp.Or(is.objects[key], was.objects[key]).value)
+		o.settle(jobIn(was.objects[key].value), jobIn(is.objects[key].value), live)
+		if m, ok := is.objects[key].value.(*schema.Machine); ok && o.Change == Move {
+			o.Holds = holding(m, is.objects, live)
+			c.Warnings = append(c.Warnings, leavesSticky(m, o.Origin, is.jobs())...)
+		}
+		c.Objects = append(c.Objects, o)
 	}
 	for _, cell := range was.cells() {
 		for _, h := range heldIn(cell, base, head, live) {
