@@ -68,7 +68,8 @@ func (r files) ofDevice(address string) map[string]string {
 	if node := r.read("sys/bus/pci/devices", address, "numa_node"); node != "" && !strings.HasPrefix(node, "-") {
 		out[schema.DeviceNUMA] = node
 	}
-	if bytes := r.read("sys/bus/pci/devices", address, "mem_info_vram_total"); bytes != "" {
+	bytes := r.read("sys/bus/pci/devices", address, "mem_info_vram_total")
+	if _, _, ok := schema.ParseAmount(bytes); ok { // a driver that says something else has a GPU all the same
 		out[schema.DeviceMemory] = bytes
 	}
 	return out

@@ -2,6 +2,7 @@ package linkpb
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -92,11 +93,18 @@ func encodeOverload(o *schema.Overload) *Overload {
 	return m
 }
 
+// maxOverload is how much of the message of an overload is taken, in bytes: it is stored with each
+// task that is moved for it, and with both jobs.
+const maxOverload = 1024
+
 func decodeOverload(m *Overload) (*schema.Overload, error) {
 	if m == nil {
 		return nil, nil
 	}
 	o := &schema.Overload{Message: m.GetMessage()}
+	if len(o.Message) > maxOverload {
+		o.Message = strings.ToValidUTF8(o.Message[:maxOverload], "") + "…"
+	}
 	var err error
 	if o.Since, err = decodeTime(m.GetSince()); err != nil {
 		return nil, fmt.Errorf("overload: since: %w", err)
