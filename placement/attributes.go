@@ -15,9 +15,9 @@ func attributeOf(m *Machine, name string) string {
 	if name == MachineAttribute {
 		return m.Name
 	}
-	if outer, inner, ok := Unnest(name); ok {
+	if outer, inner, ok := schema.Unnest(name); ok {
 		if a, b := attributeOf(m, outer), attributeOf(m, inner); a+b != "" {
-			return Nested(a, b)
+			return schema.Nested(a, b)
 		}
 		return ""
 	}

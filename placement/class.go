@@ -479,7 +479,7 @@ func (s *Snapshot) spreadOf(a *Ask) string {
 	if a.Then == "" || outer == NoSpread {
 		return outer
 	}
-	return Nested(outer, a.Then)
+	return schema.Nested(outer, a.Then)
 }
 
 func (s *Snapshot) outerOf(a *Ask) string {

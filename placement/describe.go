@@ -9,10 +9,10 @@ import (
 )
 
 // Names returns how many names the snapshot knows: of jobs, of what tasks of a job relate to,
-// of packages, and of values of attributes. It forgets none, also when nothing has it any more.
+// of packages, of devices' kinds, models and attributes, and of values of attributes. It forgets none, also when nothing has it any more.
 // Whoever keeps a snapshot for long makes a new one when most of them are of what has gone.
 func (s *Snapshot) Names() int {
-	n := int(s.jobs.Len()+s.kindred.profiles.Len()+s.kindred.terms.Len()) + s.packages.Len()
+	n := int(s.jobs.Len()+s.kindred.profiles.Len()+s.kindred.terms.Len()) + s.packages.Len() + s.kinds.Len() + int(s.kinds.sets.Len())
 	for _, c := range s.attributes {
 		n += len(c.Values)
 	}

@@ -1,22 +1,10 @@
 package placement
 
 import (
-	"strings"
-
 	"github.com/musterhq/muster/placement/layout"
 	"github.com/musterhq/muster/placement/tournament"
+	"github.com/musterhq/muster/schema"
 )
-
-// between stands between the two attributes of a nested spread, and between the values that a
-// machine has of them: together they are an attribute as others are. No label has it.
-const between = "\x00"
-
-// Nested returns the attribute whose values are the domains of the second one within those of
-// the first, and the value of that of a machine from its values of these.
-func Nested(attribute, then string) string { return attribute + between + then }
-
-// Unnest returns the attributes, or values, of which Nested has made one; false if it has not.
-func Unnest(nested string) (attribute, then string, ok bool) { return strings.Cut(nested, between) }
 
 // nest is the outer domains over which a class spreads before it does so over others in each:
 // with what is wanted in them, or nested.
@@ -33,7 +21,7 @@ func (n *nest) isFlat() bool { return n != nil && n.inner == n.outer }
 // update takes over the domains that there are by now.
 func (n *nest) update() {
 	for v := len(n.of); v < len(n.inner.Values); v++ {
-		outer, _, _ := Unnest(n.inner.Values[v])
+		outer, _, _ := schema.Unnest(n.inner.Values[v])
 		id, _ := n.outer.ID(outer)
 		n.of = append(n.of, id)
 	}
@@ -41,7 +29,7 @@ func (n *nest) update() {
 		return
 	}
 	for v := len(n.wanted); v < len(n.outer.Values); v++ {
-		n.wanted = append(n.wanted, tournament.Untold)
+		n.wanted = append(n.wanted, tournament.NoTarget)
 		for _, t := range n.targets {
 			if t.Value == n.outer.Values[v] {
 				n.wanted[v] = int32(t.Tasks)
@@ -74,7 +62,7 @@ func (n *nest) wantedIn(value int32) int {
 
 // domain says of which domain a value of a nested attribute is.
 func domain(value, outer string) string {
-	of, inner, isNested := Unnest(value)
+	of, inner, isNested := schema.Unnest(value)
 	if !isNested {
 		return value
 	}

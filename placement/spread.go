@@ -111,7 +111,7 @@ type Uneven struct {
 	Attribute string
 	From, To  string // values of it
 	// FromTasks and ToTasks are how many tasks of the job stay there now: they
-	// differ by two at least.
+	// differ by two at least, but where the job says how many it wants where.
 	FromTasks, ToTasks int
 	// FromWanted and ToWanted are how many tasks are wanted there, -1 if that is not said.
 	FromWanted, ToWanted int

@@ -62,14 +62,7 @@ type Ask struct {
 	// Prefer is a machine that has room made for the task, or that it has data
 	// on, or "": taken if it is feasible.
 	Prefer string
-	// Last is the machine that the task ran on before, or "": taken if it is
-	// feasible and as good for the spread of the job as the best there is.
-	Last string
-	// Avoid lists machines on which the task crashed of late: not taken.
-	Avoid []string
-	// Apart lists jobs, sorted, of which one task or more made a task of this job wait for
-	// processors of late, or the other way round: machines that hold tasks of them are worse.
-	Apart []schema.JobName
+	Past
 	// On is the only machine that will do, or "": for the tasks of system
 	// jobs, see Eligible.
 	On string
@@ -119,6 +112,18 @@ type Gang struct {
 type GangJob struct {
 	Job   schema.JobName
 	Tasks int
+}
+
+// Past is what is known of a task, and of its job, from before.
+type Past struct {
+	// Last is the machine that the task ran on before, or "": taken if it is
+	// feasible and as good for the spread of the job as the best there is.
+	Last string
+	// Avoid lists machines on which the task crashed recently: not taken.
+	Avoid []string
+	// Apart lists jobs, sorted, of which one task or more recently made a task of this job wait
+	// for processors, or the other way round: machines that hold tasks of them are worse.
+	Apart []schema.JobName
 }
 
 // gathers reports whether the ask is decided with others, of its job or of its gang.

@@ -111,6 +111,9 @@ type Trailers struct {
 	PromoteNew []string
 	// Others is how many commits these are beside the newest.
 	Others int
+	// Alone is that the newest commit is not known to come from the one applied, so that
+	// nothing counts that is said elsewhere, nor what that one has left.
+	Alone bool
 	// Ignored are lines that look like these trailers and are none, or have a
 	// value that means nothing, each with the reason.
 	Ignored []string

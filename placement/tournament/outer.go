@@ -5,13 +5,13 @@ package tournament
 type Outer struct {
 	Of    []int32 // outer domain, by domain
 	Tally *Tally  // of the job, by outer domain
-	// Wanted is how many tasks of the job are wanted in each outer domain, Untold where
+	// Wanted is how many tasks of the job are wanted in each outer domain, NoTarget where
 	// nothing is said of one; nil for as many in each.
 	Wanted []int32
 }
 
-// Untold in Outer.Wanted is a domain that comes after all of which is said what is wanted.
-const Untold = int32(-1)
+// NoTarget in Outer.Wanted is a domain that comes after all of which is said what is wanted.
+const NoTarget = int32(-1)
 
 const (
 	// full is the load of a domain that has what is wanted.
@@ -32,7 +32,7 @@ func (o *Outer) Load(outer, tasks int32) int32 {
 		return tasks
 	}
 	switch want := o.Wanted[outer]; want {
-	case Untold:
+	case NoTarget:
 		return most + tasks
 	case 0:
 		return int32(min((int64(tasks)+1)*full, most))

@@ -9,10 +9,14 @@ import (
 )
 
 // keepApart remembers, in the records of both, that a task of a job made one of another wait
-// for the processors of a machine. Only jobs of which the machine has a task are known there.
+// for the processors of a machine. An agent is believed of tasks that its machine has, and of those
+// that decision 0048 is about.
 func (s pass) keepApart(noisy schema.JobName, machine string, o *schema.Overload) {
 	suffers := s.Task(o.Suffers)
-	if suffers == nil || suffers.Machine != machine || noisy == o.Suffers.JobName || s.Data(suffers.Data).Class() != schema.ClassLatencySensitive {
+	if suffers == nil || suffers.Machine != machine || noisy == o.Suffers.JobName {
+		return
+	}
+	if data := s.Data(suffers.Data); !data.Priority.Prod() || data.Class() != schema.ClassLatencySensitive {
 		return
 	}
 	a := schema.Apart{Job: noisy, Suffers: true, Machine: machine, Message: o.Message, Until: s.Now.Add(facts.ApartFor)}

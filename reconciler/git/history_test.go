@@ -143,16 +143,17 @@ func TestTrailers(t *testing.T) {
 			tests := []struct {
 				name, applied, commit string
 				want, others          int
+				alone                 bool
 			}{
-				{"the same", two, two, 0, 0},
-				{"the next", applied, one, 4, 0},
-				{"two further", applied, two, 4 + 16, 1},
-				{"a merge", two, merged, 8 + 32, 1},
-				{"all", applied, merged, 4 + 8 + 16 + 32, 3},
-				{"nothing is applied", "", merged, 32, 0},
-				{"another history", merged, root, 64, 0},
-				{"backwards", two, one, 4, 0},
-				{"what is applied is gone", strings.Repeat("1", 40), two, 16, 0},
+				{"the same", two, two, 0, 0, false},
+				{"the next", applied, one, 4, 0, false},
+				{"two further", applied, two, 4 + 16, 1, false},
+				{"a merge", two, merged, 8 + 32, 1, false},
+				{"all", applied, merged, 4 + 8 + 16 + 32, 3, false},
+				{"nothing is applied", "", merged, 32, 0, true},
+				{"another history", merged, root, 64, 0, true},
+				{"backwards", two, one, 4, 0, true},
+				{"what is applied is gone", strings.Repeat("1", 40), two, 16, 0, true},
 			}
 			url, publish := dir, func() {}
 			if kind != "local" {
@@ -164,8 +165,8 @@ func TestTrailers(t *testing.T) {
 				r := open(t, git.Config{URL: url, Branch: "main", Dir: t.TempDir()})
 				wantHead(t, r, tt.commit)
 				got, err := r.Trailers(t.Context(), tt.applied, tt.commit)
-				if err != nil || got.AllowPrune != tt.want || got.Others != tt.others {
-					t.Errorf("%s: allowed %d by %d commits and one, %v; want %d, %d", tt.name, got.AllowPrune, got.Others, err, tt.want, tt.others)
+				if err != nil || got.AllowPrune != tt.want || got.Others != tt.others || got.Alone != tt.alone {
+					t.Errorf("%s: allowed %d by %d commits and one, alone %t, %v; want %d, %d, %t", tt.name, got.AllowPrune, got.Others, got.Alone, err, tt.want, tt.others, tt.alone)
 				}
 			}
 			if _, err := open(t, git.Config{URL: dir}).Trailers(t.Context(), "", strings.Repeat("1", 40)); err == nil {

@@ -44,7 +44,7 @@ func (r *Repo) Trailers(ctx context.Context, applied, commit string) (schema.Tra
 			"repository", r.name, "commit", commit, "applied", applied, "err", err)
 	}
 	if !follows(between, have) {
-		between = []*object.Commit{last}
+		between, out.Alone = []*object.Commit{last}, !onlyChild(last, have)
 	}
 	out.Others = len(between) - 1
 	brings := r.changing(ctx, between, last)

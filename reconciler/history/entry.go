@@ -36,6 +36,9 @@ type Entry struct {
 	Until time.Time `json:"until,omitzero"`
 	// Unplanned is why there is no plan of it; "" if there is one, or will be.
 	Unplanned string `json:"unplanned,omitempty"`
+	// Late is how many directories were still being compiled: of what the commit changes in
+	// them and applies with them there is no plan.
+	Late int `json:"late,omitempty"`
 	// Ending is how the plan ends, and Seconds after how long, at the least.
 	Ending  plan.Ending `json:"ending,omitempty"`
 	Seconds float64     `json:"seconds,omitempty"`

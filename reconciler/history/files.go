@@ -61,6 +61,11 @@ func (f files) write(c *Comparison) error {
 	return nil
 }
 
+// remove removes the file of an entry.
+func (f files) remove(e *Entry) error {
+	return os.Remove(filepath.Join(f.dir, nameOf(e)))
+}
+
 // names returns the names of files, the newest first.
 func (f files) names() ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(f.dir)

@@ -79,6 +79,7 @@ func New(cfg Config) *Keeper {
 func (k *Keeper) Begin(commit schema.Compiled, m Moment) {
 	b := &beginning{commit: &commit, write: m.Write, entry: Entry{
 		Version: Version, Cell: m.Cell, Commit: commit.Commit, By: commit.By, Base: m.Applied, Seen: m.At, State: Open, After: k.newest(), Stopping: m.Stopping,
+		Late: late(&commit),
 	}}
 	k.mu.Lock()
 	k.current = b.entry
@@ -91,12 +92,25 @@ func (k *Keeper) Begin(commit schema.Compiled, m Moment) {
 		}
 		select {
 		case left := <-k.begun:
+			if left.entry.Commit == commit.Commit {
+				continue
+			}
 			left.entry.Unplanned = "the next commit came before it was planned"
 			left.entry.State, left.entry.Until = Superseded, m.At
 			k.save(&Comparison{Entry: left.entry})
 		default:
 		}
 	}
+}
+
+// late returns how many directories of a commit are still being compiled.
+func late(c *schema.Compiled) (n int) {
+	for i := range c.Packages {
+		if p := &c.Packages[i]; p.Package == nil && schema.Pending(p.Diagnostics) {
+			n++
+		}
+	}
+	return n
 }
 
 // newest returns the id of the newest event.
@@ -134,6 +148,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			return
 		case b := <-k.begun:
 			k.settle(b.entry.Commit)
+			k.replace(&b.entry)
 			end := k.plan(ctx, b)
 			k.keepConverged()
 			over = time.After(end.Sub(k.cfg.Now()) + time.Second)
@@ -219,6 +234,18 @@ func (k *Keeper) settle(next string) {
 	}
 	if err != nil {
 		k.cfg.Log.Error("history of the commit before", "err", err)
+	}
+}
+
+// replace removes what was written of a part of a commit of which nothing was applied, so that the
+// commit begins again.
+func (k *Keeper) replace(next *Entry) {
+	newest, err := k.files.list(1)
+	if err == nil && len(newest) > 0 && newest[0].Late > 0 && newest[0].Commit == next.Commit && newest[0].Base == next.Base && newest[0].Seen.Before(next.Seen) {
+		err = k.files.remove(&newest[0])
+	}
+	if err != nil {
+		k.cfg.Log.Error("history of the first part of a commit", "commit", next.Commit, "err", err)
 	}
 }
 
@@ -331,5 +358,7 @@ func (c *Comparison) note() {
 		c.Notes = append(c.Notes, "there is no plan: "+c.Unplanned)
 	case c.Plan == nil:
 		c.Notes = append(c.Notes, "it is being planned")
+	case c.Late > 0:
+		c.Notes = append(c.Notes, fmt.Sprintf("the plan is without %d %s that took longer to compile, and without what is applied with them", c.Late, schema.Verb(c.Late, "directory", "directories")))
 	}
 }

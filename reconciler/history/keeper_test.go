@@ -141,6 +141,27 @@ func TestKeeper(t *testing.T) {
 	})
 }
 
+// TestKeeperParts: the plan of a part says what it is without; and a commit of which no part was
+// applied is planned when all of it is there, and is one entry.
+func TestKeeperParts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := begin(t, t.TempDir(), &log{}, func(*schema.Compiled) (*plan.Outcome, error) { return restarts("u/web/0"), nil })
+		pending := schema.CompiledPackage{Dir: "slow", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Rule: schema.RulePending}}}
+		for n, packages := range [][]schema.CompiledPackage{{pending}, {{Dir: "slow", Package: &schema.Package{Dir: "slow"}}}} {
+			k.Begin(schema.Compiled{Commit: hash(1), Packages: packages}, history.Moment{Cell: "c", At: time.Now(), Applied: hash(0)})
+			time.Sleep(time.Second)
+			c := mustCommit(t, k, 1)
+			if part := n == 0; part != (c.Late == 1) || part != (len(c.Notes) == 1 && strings.Contains(c.Notes[0], "without 1 directory")) || c.State != history.Open {
+				t.Errorf("time %d: %+v", n, c)
+			}
+			if list, err := k.List(10); err != nil || len(list) != 1 {
+				t.Errorf("time %d: listed %+v, %v", n, list, err)
+			}
+		}
+	})
+}
+
 // TestKeeperBusy: of the commits that come while one is planned the newest is planned, and the
 // others say that they are not; a plan that fails says why.
 func TestKeeperBusy(t *testing.T) {

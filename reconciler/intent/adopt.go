@@ -488,6 +488,20 @@ func applied(head schema.Head, now time.Time) schema.Event {
 	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: Sentence(message, head.Whose())}
 }
 
+// followed says what has become of the directories that have followed the first part of a commit.
+func followed(was, is *schema.Head) string {
+	stale := 0
+	for dir := range is.Stale {
+		if schema.Pending(was.Stale[dir]) {
+			stale++
+		}
+	}
+	if stale == 0 {
+		return "what took long to compile is applied, too"
+	}
+	return fmt.Sprintf("what took long to compile is done, too, %d %s of it stale", stale, schema.Verb(stale, "directory", "directories"))
+}
+
 // events returns what the history says of the next head. next is what it
 // declares; nil if that is what the head before did: then what is rejected was
 // said with the commit that brought it.
@@ -497,7 +511,7 @@ func (a *adoption) events(s *model.State, head schema.Head, next *Desired, now t
 	case head.Commit != s.Head.Commit:
 		out = append(out, applied(head, now))
 	case late == 0 && lateDirs(&s.Head) > 0:
-		out = append(out, schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: "what took long to compile is applied, too"})
+		out = append(out, schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: followed(&s.Head, &head)})
 	}
 	add := func(events ...schema.Event) {
 		for _, e := range events {

@@ -6,7 +6,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// A gang whose jobs have several priorities is told once, at the first of them that differs;
+// A gang whose jobs have several priorities is reported once, at the first of them that differs;
 // gangs of other users, in other cells and of one priority are not.
 func TestUnlikeGangs(t *testing.T) {
 	t.Parallel()

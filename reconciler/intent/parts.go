@@ -19,7 +19,7 @@ import (
 // parting says what of the first part of a commit waits for the second. The zero value
 // says that nothing does.
 type parting struct {
-	all    bool // a package is missing that may change what everybody may do, or there are no tenants
+	all    bool // a package is missing that may change what everybody may do, or there are or were no tenants
 	joined joined
 	late   map[string]schema.Diagnostic // by what is joined: why it waits
 }
@@ -74,7 +74,7 @@ func (a *adoption) part(s *model.State) {
 		return
 	}
 	is, was := TenantsOf(a.packages), TenantsOf(a.held)
-	if len(is) == 0 || slices.ContainsFunc(late, func(dir string) bool { return is.admin(dir) || was.admin(dir) }) {
+	if len(is) == 0 || len(was) == 0 && len(a.held) > 0 || slices.ContainsFunc(late, func(dir string) bool { return is.admin(dir) || was.admin(dir) }) {
 		a.waits.all = true
 		return
 	}
@@ -98,9 +98,12 @@ func (a *adoption) part(s *model.State) {
 	}
 }
 
-// owed are the trailers of a commit with what an earlier one, or its first part, has left
-// of its own.
+// owed are the trailers of a commit with what an earlier one that it comes from, or its first
+// part, has left of its own.
 func owed(rest schema.Rest, t schema.Trailers) schema.Trailers {
+	if t.Alone { // that one was taken back before it has had all its effect
+		return t
+	}
 	t.AllowPrune = min(t.AllowPrune, math.MaxInt-rest.AllowPrune) + rest.AllowPrune
 	t.Promote = slices.Concat(rest.Promote, t.Promote)
 	t.PromoteNew = slices.Concat(rest.PromoteNew, t.PromoteNew)

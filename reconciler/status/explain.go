@@ -170,7 +170,7 @@ func (e *Explanation) Lines() []string {
 		l.say("  next: %s", u.Next)
 	}
 	if s := e.Stale; s != nil {
-		l.say("  its directory is stale: %s", s.Reason)
+		l.say("  %s", s.waiting())
 		l.say("  next: %s", s.Next)
 	}
 	if h := e.Hold; h != nil {

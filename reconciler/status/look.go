@@ -17,10 +17,12 @@ type Look struct {
 	Rewritten bool `json:"rewritten,omitempty"`
 	// Suspended says that the whole cell is: Commit is not applied until that ends.
 	Suspended bool `json:"suspended,omitempty"`
-	// Errors is how many mistakes keep anything of Commit from being read, and Stale
-	// how many directories of it are; both are known once it is applied.
-	Errors int `json:"errors"`
-	Stale  int `json:"stale"`
+	// Errors is how many mistakes keep anything of Commit from being read, Stale how many
+	// directories of it are, and Pending how many wait until all is compiled; they are known
+	// once it is applied.
+	Errors  int `json:"errors"`
+	Stale   int `json:"stale"`
+	Pending int `json:"pending,omitempty"`
 }
 
 // LookOf returns what a look found that was seen between two statuses.
@@ -30,7 +32,13 @@ func LookOf(before, after *Status, seen model.Seen) *Look {
 		l.Suspended = l.Suspended || after.Suspended[i].All()
 	}
 	if after.Applied == seen.Commit {
-		l.Stale = len(after.Stale)
+		for i := range after.Stale {
+			if schema.Pending(after.Stale[i].Diagnostics) {
+				l.Pending++
+			} else {
+				l.Stale++
+			}
+		}
 		if after.Unread != nil {
 			l.Errors = len(after.Unread.Diagnostics)
 		}
@@ -63,6 +71,9 @@ func (l *Look) String() string {
 		s += ", 1 directory of it is stale"
 	case l.Stale > 1:
 		s += fmt.Sprintf(", %d directories of it are stale", l.Stale)
+	}
+	if l.Pending > 0 {
+		s += fmt.Sprintf(", %d %s to follow when all is compiled", l.Pending, schema.Verb(l.Pending, "directory", "directories"))
 	}
 	return s
 }

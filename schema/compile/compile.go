@@ -119,6 +119,7 @@ func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (s
 	recall(c, units)
 	b := &batch{c: c, p: p, quick: quick, deaths: map[string]int{}, later: map[*unit]bool{}, put: map[string]int{}, took: map[string]time.Duration{}}
 	refused, err := b.evaluate(ctx, units)
+	c.forget(tree, units) // also when it was cancelled, as many commits in a row may be
 	if err != nil {
 		return schema.Compiled{}, err
 	}
@@ -129,7 +130,6 @@ func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (s
 	blameOnce(out.Packages)
 	warnOnce(out.Packages)
 	if !quick {
-		c.forget(tree)
 		clear(c.slow)
 		c.Close()
 	}
@@ -182,8 +182,18 @@ func nowhere(paths []policyPath, units []*unit) (out []schema.Diagnostic) {
 	return out
 }
 
-// forget drops what no recent tree had.
-func (c *Compiler) forget(tree schema.Tree) {
+// forget drops what no recent tree had. The units are those of the tree.
+func (c *Compiler) forget(tree schema.Tree, units []*unit) {
+	crashed, slow := map[string]bool{}, map[string]bool{}
+	for _, u := range units {
+		if c.crashed[u.dir] {
+			crashed[u.dir] = true
+		}
+		if c.slow[u.key] {
+			slow[u.key] = true
+		}
+	}
+	c.crashed, c.slow = crashed, slow
 	for k, e := range c.cache {
 		if c.round-e.round > keepRounds {
 			delete(c.cache, k)

@@ -336,7 +336,7 @@ func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 	for _, o := range trace.Origins(wide.value.LookupPath(cue.MakePath(sels...))) {
 		at := o.Path.String()
 		if slices.ContainsFunc(all, func(m mistake) bool {
-			return m.Field != "" && m.Field != d.Field && (m.explains(d, at, o.Value) || m.explains(d, object+"."+at, o.Value))
+			return m.Field != "" && m.Field != d.Field && !m.repeats(d) && (m.explains(d, at, o.Value) || m.explains(d, object+"."+at, o.Value))
 		}) {
 			return mistake{}, another
 		}
@@ -383,8 +383,13 @@ func onlySince(d mistake, all []mistake) bool {
 		case d.form == undefinedName && m.form == undefinedName && m.Path == d.Path && m.Compare(d.Diagnostic) < 0:
 			return m.about == d.about
 		}
-		return strings.HasPrefix(d.Field, "_") && m.Field != "" && strings.HasSuffix(d.Field, "."+m.Field)
+		return d.repeats(m)
 	})
+}
+
+// repeats reports whether m is of the data that o is of, under another name.
+func (m mistake) repeats(o mistake) bool {
+	return strings.HasPrefix(m.Field, "_") && o.Field != "" && strings.HasSuffix(m.Field, "."+o.Field)
 }
 
 // place moves a mistake that shows in a library to where the package gives the value, if it does.

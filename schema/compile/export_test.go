@@ -36,3 +36,6 @@ func (c *Compiler) Order(tree schema.Tree) (dirs []string) {
 
 // Flights is how many evaluations go on, or wait to be taken, after a Compile that was cancelled.
 func (c *Compiler) Flights() int { return len(c.flights) }
+
+// Remembered is how many packages, and how many that Quick has left, are remembered.
+func (c *Compiler) Remembered() (packages, slow int) { return len(c.cache), len(c.slow) }

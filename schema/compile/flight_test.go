@@ -86,3 +86,31 @@ func TestNewerCommitsDoNotStarve(t *testing.T) {
 		t.Error("something goes on after Close")
 	}
 }
+
+// TestForgets: what trees had long ago is forgotten where all of them compile quickly, and
+// where the work on each is ended by the next.
+func TestForgets(t *testing.T) {
+	t.Parallel()
+	const most = 12 // 8 trees that are remembered, each with another version of one package, and what they have in common
+	c := compiler(t, compile.Config{})
+	files := shared(nil)
+	for n := range 2 * most {
+		files["teams/b/b.cue"] += "// a line\n"
+		if out, err := c.Quick(t.Context(), tree(files)); err != nil || out.Partial {
+			t.Fatalf("tree %d: %v, partial %t", n, err, out.Partial)
+		}
+		if packages, _ := c.Remembered(); packages > most {
+			t.Fatalf("%d packages are remembered after %d trees", packages, n+1)
+		}
+	}
+	c = compiler(t, compile.Config{Limits: compile.Limits{CPU: time.Second}})
+	for n := range 3 {
+		files["teams/a/endless/p.cue"] = endless + fmt.Sprintf("// %d\n", n)
+		if out, err := c.Quick(t.Context(), tree(files)); err != nil || !out.Partial {
+			t.Fatalf("tree %d: %v, partial %t", n, err, out.Partial)
+		}
+		if _, slow := c.Remembered(); slow != 1 {
+			t.Errorf("%d slow packages are remembered after %d trees, of which the last has one", slow, n+1)
+		}
+	}
+}

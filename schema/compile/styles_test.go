@@ -44,8 +44,7 @@ func slips(t *testing.T, text string) (out []slip) {
 		if line[0] != '#' && len(out) == 0 {
 			t.Fatalf("%q is before the first mistake", line)
 		}
-		switch line[0] {
-		case '#':
+		if line[0] == '#' {
 			out = append(out, slip{name: rest})
 			continue
 		}
@@ -136,7 +135,6 @@ func TestStyles(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no styles: %v", err)
 	}
-	c := compiler(t, compile.Config{})
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			t.Parallel()
@@ -144,7 +142,7 @@ func TestStyles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			style(t, c, file, ar)
+			style(t, compiler(t, compile.Config{}), file, ar)
 		})
 	}
 }
@@ -189,6 +187,9 @@ func style(t *testing.T, c *compile.Compiler, file string, ar *txtar.Archive) {
 		got := saidOf(in, dir)
 		if n := strings.Count("\n"+got, "\n") - strings.Count("\n"+got, "\n\t"); n != 2 && !*update {
 			t.Errorf("%s: %d are reported:\n%s", s.name, n-1, got)
+		}
+		if strings.Contains(got, ": "+string(schema.RuleInternal)+"\n") {
+			t.Errorf("%s: it is too much for the compiler:\n%s", s.name, got)
 		}
 		if diff := cmp.Diff(s.want, got); diff != "" && !*update {
 			t.Errorf("%s (rewrite with -update): -want +got\n%s", s.name, diff)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
@@ -174,8 +173,8 @@ func (f *Facts) DomainOf(machine, attribute string) string {
 	if attribute == schema.AttributeMachine {
 		return machine
 	}
-	if outer, inner, ok := placement.Unnest(attribute); ok {
-		return placement.Nested(f.DomainOf(machine, outer), f.DomainOf(machine, inner))
+	if outer, inner, ok := schema.Unnest(attribute); ok {
+		return schema.Nested(f.DomainOf(machine, outer), f.DomainOf(machine, inner))
 	}
 	return f.MachineSpec(machine).Attributes[attribute]
 }

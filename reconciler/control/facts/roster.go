@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
@@ -222,8 +221,8 @@ func (m *knownMachine) domain(name, attribute string) string {
 	if attribute == schema.AttributeMachine {
 		return name
 	}
-	if outer, inner, ok := placement.Unnest(attribute); ok {
-		return placement.Nested(m.domain(name, outer), m.domain(name, inner))
+	if outer, inner, ok := schema.Unnest(attribute); ok {
+		return schema.Nested(m.domain(name, outer), m.domain(name, inner))
 	}
 	return m.spec.Attributes[attribute]
 }

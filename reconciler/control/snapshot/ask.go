@@ -64,7 +64,8 @@ func stayAsk(task schema.TaskName, job *schema.Job) placement.Ask {
 
 // Placement returns what placement is asked for a task.
 func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
-	p := bareAsk(a.Task, a.Job, c.facts.Desired.Policy.Network)
+	bare := bareAsk(a.Task, a.Job, c.facts.Desired.Policy.Network)
+	p := *c.ofAll(&bare, a.Task.JobName, a.Job)
 	p.Relations = c.relations(a)
 	p.Apart = c.facts.Apart(a.Task.JobName)
 	t := c.facts.Task(a.Task)

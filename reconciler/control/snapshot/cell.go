@@ -374,7 +374,7 @@ func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
 // taskOf returns a task that has a machine as placement sees it.
 func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
 	data := c.facts.Data(t.Data)
-	a := c.askOf(t.Data)
+	a := c.ofAll(c.askOf(t.Data), job, data)
 	p := placement.Task{
 		Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
 		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc, Together: data.Together, Gang: data.Gang,

@@ -94,13 +94,13 @@ func SpreadBy(want *schema.Job) string {
 	return want.Spread.By
 }
 
-// domainsOf returns the attribute by which the domains are told from each other among which a job
+// domainsOf returns the attribute whose values are the domains over which a job
 // is spread: with another one within it, that of both.
 func domainsOf(want *schema.Job) string {
 	if want.Spread == nil || want.Spread.Then == "" {
 		return SpreadBy(want)
 	}
-	return placement.Nested(SpreadBy(want), want.Spread.Then)
+	return schema.Nested(SpreadBy(want), want.Spread.Then)
 }
 
 // nested reports whether the domains of a job are not just those of one attribute, with as many
@@ -128,7 +128,7 @@ func (c *Cell) mayImproveNested(now *occupancy, want *schema.Job) bool {
 	}
 	fewestIn := c.fewestWithin(now, want)
 	for domain, n := range now.inDomain {
-		of, _, _ := placement.Unnest(domain)
+		of, _, _ := schema.Unnest(domain)
 		if few, ok := fewestIn[of]; ok && n-few >= 2 {
 			return true
 		}
@@ -141,7 +141,7 @@ func (c *Cell) mayImproveNested(now *occupancy, want *schema.Job) bool {
 func (c *Cell) fewestWithin(now *occupancy, want *schema.Job) map[string]int {
 	out := map[string]int{}
 	for domain := range c.facts.Domains(domainsOf(want)) {
-		of, _, _ := placement.Unnest(domain)
+		of, _, _ := schema.Unnest(domain)
 		n := now.inDomain[domain]
 		if few, ok := out[of]; !ok || n < few {
 			out[of] = n
@@ -240,7 +240,7 @@ func (c *Cell) Uneven(name schema.JobName, want *schema.Job) (Uneven, bool, fact
 	if nested(want) {
 		fewest := c.fewestWithin(&now, want)
 		ahead := func(t *schema.TaskRecord) int {
-			of, _, _ := placement.Unnest(domain(t))
+			of, _, _ := schema.Unnest(domain(t))
 			return now.inDomain[domain(t)] - fewest[of]
 		}
 		candidates = append(candidates, slices.MaxFunc(now.tasks, func(a, b *schema.TaskRecord) int {

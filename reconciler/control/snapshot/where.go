@@ -8,6 +8,32 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
+// targetsOf returns how many of so many tasks a spread wants where; nil if it does not say.
+func targetsOf(s *schema.Spread, tasks int) (out []placement.Target) {
+	for _, x := range s.Shares(tasks) {
+		out = append(out, placement.Target{Value: x.Value, Tasks: x.Tasks})
+	}
+	return out
+}
+
+// ofAll returns an ask of a job, or one like it, whose targets are of as many tasks as the job is
+// to have: its record may say another number than the data that the task runs.
+func (c *Cell) ofAll(a *placement.Ask, name schema.JobName, data *schema.Job) *placement.Ask {
+	if a.Targets == nil {
+		return a
+	}
+	want, sum := c.facts.Admitted(name), 0
+	for _, t := range a.Targets {
+		sum += t.Tasks
+	}
+	if want == nil || want.Tasks == sum {
+		return a
+	}
+	out := *a
+	out.Targets = targetsOf(data.Spread, want.Tasks)
+	return &out
+}
+
 // where adds to an ask what its job says of the machines that it wants.
 func where(a *placement.Ask, job *schema.Job) {
 	for i := range job.Constraints {
@@ -35,9 +61,7 @@ func where(a *placement.Ask, job *schema.Job) {
 			a.Spread = placement.NoSpread
 		}
 		a.Then = s.Then
-		for _, x := range s.Shares(job.Tasks) {
-			a.Targets = append(a.Targets, placement.Target{Value: x.Value, Tasks: x.Tasks})
-		}
+		a.Targets = targetsOf(s, job.Tasks)
 		for _, attribute := range slices.Sorted(maps.Keys(s.Max)) {
 			a.PerDomain = append(a.PerDomain, placement.DomainLimit{Attribute: attribute, Max: s.Max[attribute]})
 		}

@@ -88,7 +88,10 @@ func elements(v cue.Value) (out []cue.Value) {
 
 // referred returns what a value stands for, if it is a reference and that is known.
 func referred(v cue.Value) (Origin, bool) {
-	to := cue.Dereference(v)
+	to, ok := dereferenced(v)
+	if !ok {
+		return Origin{}, false
+	}
 	_, p := v.ReferencePath()
 	if p.Err() != nil || len(p.Selectors()) == 0 {
 		p = selected(v, to) // there is a variable of a comprehension in it
@@ -99,6 +102,12 @@ func referred(v cue.Value) (Origin, bool) {
 	return Origin{p, to}, true
 }
 
+// dereferenced returns what a value stands for, if CUE can tell: see elements.
+func dereferenced(v cue.Value) (to cue.Value, ok bool) {
+	defer func() { ok = recover() == nil }()
+	return cue.Dereference(v), true
+}
+
 // selected returns the data path of what a value stands for: of x.y that of x, and y, since x
 // may be one with a definition, whose path is its own. There is none of what is computed.
 func selected(v, to cue.Value) cue.Path {
@@ -107,6 +116,9 @@ func selected(v, to cue.Value) cue.Path {
 	case cue.NoOp:
 		return to.Path()
 	case cue.SelectorOp:
+		if _, ok := dereferenced(args[0]); !ok {
+			return to.Path() // of the variable of a comprehension
+		}
 		label, err := args[1].String()
 		if base, ok := referred(args[0]); ok && err == nil {
 			return cue.MakePath(append(slices.Clip(base.Path.Selectors()), cue.Str(label))...)
