@@ -18,9 +18,8 @@ type Gain struct {
 // BestMove returns the machine to which a task would have to move for the cell to have the most
 // room for what is typically asked of it; false if no move makes more room than there is. That
 // machine has room for the task while it still is where it is, the job is spread no worse there,
-// the task's preferences and packages are served no worse, and it comes to no machine that is
-// overloaded or has a job that it is kept apart from, unless it is on such a one. The ask is the
-// task's, and nothing is moved.
+// the task's preferences and packages are served no worse, and it comes to no noise from which it is
+// away (see Weights.Noise). The ask is the task's, and nothing is moved.
 func BestMove(s *Snapshot, a Ask, from string) (best Gain, ok bool) {
 	was, known := s.slots.Get(from)
 	if !known || !s.typical.Steady {
@@ -89,7 +88,7 @@ func (m *mover) suitsAsWell(to int32) bool {
 	var before, after Terms
 	s.rate(m.class, t.slot, &before)
 	s.rate(m.class, to, &after)
-	if after.Packages+after.Wish+after.Affinity < before.Packages+before.Wish+before.Affinity || after.Noise < before.Noise || s.isNeeded(t.profile, m.id, t.slot, to) {
+	if after.Noise < before.Noise || after.Packages+after.Wish+after.Affinity < before.Packages+before.Wish+before.Affinity || s.isNeeded(t.profile, m.id, t.slot, to) {
 		return false
 	}
 	if m.without == nil {

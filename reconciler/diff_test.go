@@ -145,7 +145,7 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.Constraints = []schema.Constraint{{Attribute: "arch", Operator: "=", Value: "a"}}
 		j.AnyOf = []schema.Alternative{{Constraints: j.Constraints}}
 		j.Preferences = []schema.Preference{{Constraint: j.Constraints[0], Weight: 1}}
-		j.Spread = &schema.Spread{By: "rack", Max: map[string]int{"rack": 1}, MaxSkew: map[string]int{"rack": 1}, MinDomains: map[string]int{"rack": 2}}
+		j.Spread = &schema.Spread{By: "rack", Targets: map[string]int{"r1": 100}, Max: map[string]int{"rack": 1}, MaxSkew: map[string]int{"rack": 1}, MinDomains: map[string]int{"rack": 2}}
 		j.Affinity = []schema.Affinity{{Selector: "tier=cache", By: "rack", Weight: 1}}
 		j.AntiAffinity = j.Affinity
 		j.Tolerations = []schema.Toleration{{Key: "dedicated", Value: "ml"}}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"maps"
 	"time"
 
@@ -20,8 +21,9 @@ func (o *oracle) remember(last *control.Output) {
 // checkHolds: where a machine is held for a task that has waited long, a step puts only
 // what is not in its way: what it may evict, or what has gone when room is expected there,
 // or what there is room for besides; and once that time has passed, only the first. What has
-// a higher priority has its turn before, whether it may evict the task or not. before
-// is what was stored when it decided, and now what its clock said.
+// a higher priority or has waited longer has its turn before, whether it may evict the task or
+// not: where nobody knows when there is room, none is held for it at times, and then one is for
+// the next. before is what was stored when it decided, and now what its clock said.
 func (w *World) checkHolds(before snap, now time.Time) {
 	for waiter, why := range w.master.last.Why {
 		was, is := before.record(waiter), w.oracle.record(waiter)
@@ -54,7 +56,8 @@ func (w *World) checkHold(h *heldFor, before snap, now time.Time) {
 			}
 			old := before.record(task)
 			switch isNew := old == nil || old.Generation != t.Generation; {
-			case isNew && data.Priority > want.Priority: // it had its turn before, also where it may not evict
+			case isNew && (data.Priority > want.Priority || data.Priority == want.Priority && w.waitsLonger(task, h.waiter, before)):
+				// It had its turn before, also where it may not evict.
 			case isNew && w.goesBehind(h, data, task, before, now):
 				came = append(came, task)
 			case isNew || t.Stop != nil || data.Kind == schema.Batch:
@@ -85,6 +88,24 @@ func (w *World) goesBehind(h *heldFor, data *schema.Job, task schema.TaskName, b
 	}
 	lasts := w.lasts(task.JobName, data, before)
 	return lasts == 0 || now.Add(lasts).After(h.room)
+}
+
+// waitsLonger reports whether a task has its turn before another one of its priority, if both
+// have waited long.
+func (w *World) waitsLonger(task, than schema.TaskName, before snap) bool {
+	since := func(task schema.TaskName) (t time.Time) {
+		if r := w.master.state.Jobs[task.JobName]; r != nil {
+			t = r.Since
+		}
+		if r := before.record(task); r != nil {
+			if n := len(r.Causes); n > 0 {
+				t = later(t, r.Causes[n-1].At)
+			}
+			t = later(t, r.NotBefore)
+		}
+		return t
+	}
+	return cmp.Or(since(task).Compare(since(than)), task.Compare(than)) < 0
 }
 
 // movesTo reports whether a task was stopped to go to a machine.

@@ -102,7 +102,7 @@ func referred(v cue.Value) (Origin, bool) {
 	return Origin{p, to}, true
 }
 
-// dereferenced returns what a value stands for, if CUE knows that: see elements.
+// dereferenced returns what a value stands for, if CUE has that: see elements.
 func dereferenced(v cue.Value) (to cue.Value, ok bool) {
 	defer func() { ok = recover() == nil }()
 	return cue.Dereference(v), true
