@@ -43,15 +43,28 @@ func (m *Master) Compiled(c *schema.Compiled, now time.Time) {
 	}
 	m.compileErr, m.news = nil, true
 	if m.state.Suspended() {
-		m.kept = c
+		m.kept = &keptCommit{c, now}
 		return
 	}
-	m.adopt(c, now)
+	m.adopt(c, now, nil)
 }
 
-func (m *Master) adopt(c *schema.Compiled, now time.Time) {
+// keptCommit is a commit that waits for the end of a suspension of the cell.
+type keptCommit struct {
+	commit *schema.Compiled
+	since  time.Time
+}
+
+// adopt takes a commit into the desired data; delay is how long it was kept, nil if it was not.
+func (m *Master) adopt(c *schema.Compiled, now time.Time, delay *schema.EventDelay) {
 	m.kept = nil
-	m.change(Adopt(m.state, m.desired(), *c, now))
+	writes, events := Adopt(m.state, m.desired(), *c, now)
+	for i := range events {
+		if e := &events[i]; delay != nil && e.Kind == schema.EventApply && e.Commit == c.Commit {
+			e.Input = &schema.EventInput{Delayed: delay}
+		}
+	}
+	m.change(writes, events)
 	m.out.Adopts = c.Commit
 }
 

@@ -52,7 +52,7 @@ type Master struct {
 	looked     *status.Describer // what was found out then, for the next commits, too
 	compileErr error             // what is wrong with the compilation of head
 	// kept is the newest commit that came while the cell was suspended.
-	kept *schema.Compiled
+	kept *keptCommit
 
 	epochs  map[string]uint64      // machines that are connected
 	pushed  map[string]schema.View // last view that each was sent
@@ -248,7 +248,7 @@ func (m *Master) next(now time.Time) {
 	case adopting:
 		m.phase = stepping
 		if m.kept != nil && !m.state.Suspended() {
-			m.adopt(m.kept, now)
+			m.adopt(m.kept.commit, now, &schema.EventDelay{Seconds: now.Sub(m.kept.since).Seconds()})
 		}
 	case stepping:
 		if jump := m.observed.OnResume(m.last.Wake, now); jump > 0 {

@@ -77,8 +77,14 @@ type EventInput struct {
 	Suspend   *Suspension     `json:"suspend,omitempty"`
 	Resume    *EventEnded     `json:"resume,omitempty"`
 	Restart   *RestartRequest `json:"restart,omitempty"`
-	Cancel    *EventEnded     `json:"cancel,omitempty"` // of a restart
-	Forget    *Forgotten      `json:"forget,omitempty"` // of the machine
+	Cancel    *EventEnded     `json:"cancel,omitempty"`  // of a restart
+	Forget    *Forgotten      `json:"forget,omitempty"`  // of the machine
+	Delayed   *EventDelay     `json:"delayed,omitempty"` // of a commit that is applied
+}
+
+// EventDelay is how long a commit waited for the end of a suspension of the cell.
+type EventDelay struct {
+	Seconds float64 `json:"seconds"`
 }
 
 // EventJoin is how a machine joins.

@@ -93,6 +93,7 @@ func TestSearchByBlob(t *testing.T) {
 		}
 		s.progress("sha256:b", 7)
 		time.Sleep(2 * keepEvery)
+		synctest.Wait()
 		want := []schema.SourceFetch{{Blob: "sha256:b", Begun: true, Bytes: 7}}
 		if q := a.asked[len(a.asked)-1]; !slices.Equal(q.Fetches, want) || len(q.Have) > 0 {
 			t.Errorf("while it comes: %+v", q)
@@ -109,6 +110,7 @@ func TestSearchByBlob(t *testing.T) {
 		a.leaves = time.Hour
 		a.mu.Unlock()
 		time.Sleep(keepEvery)
+		synctest.Wait()
 		lost, answered := a.asked[len(a.asked)-2], a.asked[len(a.asked)-1]
 		if len(lost.Have) != 1 || len(lost.Fetches) > 0 || len(answered.Have) != 1 || answered.Turn != lost.Turn+1 || answered.Pull != a.asked[0].Pull {
 			t.Errorf("when it is here: %+v, then %+v", lost, answered)

@@ -1,7 +1,9 @@
 package runtime_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,7 +137,14 @@ func TestSpareKilled(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its end", func() bool { return !slices.Contains(m.spares(), pid) })
+	eventually(t, "the end of all its threads, by when what it had open is closed", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return true
+		}
+		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // from the third on of proc_pid_stat(5)
+		return f[0] == "Z" && f[17] == "1"
+	})
 	_, dir := m.start(shell(1, "echo up; sleep 1000"))
 	says(t, dir, "up")
 	m.spare()

@@ -290,13 +290,17 @@ func TestPromoteInTwoParts(t *testing.T) {
 		trailers := map[string]schema.Trailers{"b": {Promote: both, PromoteNew: both}}
 		memory, release := store.NewMemory(), make(chan struct{})
 		r, source, stop := leadParts(t, memory, release, commits, trailers)
+		seen := 0 // events of r
 		promotes := func(commit string, rest, meant []string, said ...string) {
 			t.Helper()
-			before := len(r.events)
 			source.heads <- head{commit: commit}
 			synctest.Wait()
 			var got []string
-			for _, e := range r.events[before:] {
+			r.mu.Lock()
+			events := r.events[seen:]
+			seen += len(events)
+			r.mu.Unlock()
+			for _, e := range events {
 				if e.Kind == schema.EventRollout && strings.Contains(e.Message, "promoted by its own commit") {
 					got = append(got, e.Job)
 				}
@@ -310,8 +314,9 @@ func TestPromoteInTwoParts(t *testing.T) {
 		promotes("a", nil, nil)
 		promotes("b", both[1:], both[:1], both[0])
 		stop()
+		seen = 0
 		r, source, stop = leadParts(t, memory, release, commits, trailers)
-		defer func() { stop() }()
+		defer stop()
 		promotes("b", both[1:], both[:1])
 		close(release)
 		promotes("b", nil, both, both[1])

@@ -46,7 +46,9 @@ func inputs(records []schema.EventRecord, applied string) []input {
 		switch {
 		case r.Kind == schema.EventApply && r.Commit != "" && r.Commit != applied:
 			applied = r.Commit
-			in.at = waited(records[:i], r.At)
+			if r.Input != nil && r.Input.Delayed != nil {
+				in.at = r.At.Add(-time.Duration(r.Input.Delayed.Seconds * float64(time.Second)))
+			}
 			in.word, in.do = commits, func(p *player) (string, error) { return p.commit(r.Commit) }
 		case r.Kind == schema.EventMaster:
 			in.word, in.do = requests, func(*player) (string, error) { return "another master does not begin to lead in a replay", nil }
@@ -63,20 +65,6 @@ func inputs(records []schema.EventRecord, applied string) []input {
 	}
 	slices.SortStableFunc(out, func(a, b input) int { return a.at.Compare(b.at) })
 	return out
-}
-
-// waited returns when a commit came that was applied at a time, after records: just before the
-// cell was resumed, if nothing was decided since then, for which it may have waited.
-func waited(records []schema.EventRecord, at time.Time) time.Time {
-	for i := len(records) - 1; i >= 0; i-- {
-		switch r := &records[i]; {
-		case r.Kind == schema.EventApply || decision(&r.Event) != "" || at.Sub(r.At) > time.Second:
-			return at
-		case r.Kind == schema.EventResume && r.Job == "":
-			return r.At.Add(-1)
-		}
-	}
-	return at
 }
 
 // ofMachine returns what came from outside by an event of a machine; old says that the log is of a
@@ -184,10 +172,9 @@ func ask(m *reconciler.Master, r *schema.EventRecord, now time.Time) (err error)
 // lives is what the log says of generations of tasks.
 type lives struct {
 	of map[uint64]*plan.Life
-	// order are the generations of a task that the log has assigned, and given those that the
-	// replay has: the first is what becomes of its first, whatever their numbers are.
+	// order are the generations of a task that the log has assigned: the first is what becomes of
+	// the first that the replay assigns, whatever their numbers are.
 	order map[string][]uint64
-	given map[string]int
 	// began are the generations that there were before.
 	began map[uint64]bool
 	found map[uint64]*plan.Life
@@ -195,7 +182,7 @@ type lives struct {
 
 // livesOf reads what becomes of tasks; the generations of which the state knows go on.
 func livesOf(records []schema.EventRecord, s *model.State) (*lives, []input) {
-	l := &lives{of: map[uint64]*plan.Life{}, order: map[string][]uint64{}, given: map[string]int{}, began: map[uint64]bool{}, found: map[uint64]*plan.Life{}}
+	l := &lives{of: map[uint64]*plan.Life{}, order: map[string][]uint64{}, began: map[uint64]bool{}, found: map[uint64]*plan.Life{}}
 	stopping := map[uint64]bool{}
 	for _, c := range s.Chunks {
 		for i := range c.Tasks {
@@ -266,22 +253,20 @@ func byItself(k schema.CauseKind) bool {
 	return false
 }
 
+// assigned notes that the replay has assigned a generation of a task. A machine that is silent
+// never has it, so that it cannot be counted where its life is asked for.
+func (l *lives) assigned(task string, generation uint64) {
+	if left := l.order[task]; len(left) > 0 {
+		l.found[generation], l.order[task] = l.of[left[0]], left[1:]
+	}
+}
+
 // life implements plan.Config.Life.
-func (l *lives) life(task schema.TaskName, generation uint64) *plan.Life {
+func (l *lives) life(_ schema.TaskName, generation uint64) *plan.Life {
 	if l.began[generation] {
 		return l.of[generation]
 	}
-	if life, ok := l.found[generation]; ok {
-		return life
-	}
-	name := task.Short()
-	var life *plan.Life
-	if n := l.given[name]; n < len(l.order[name]) {
-		life = l.of[l.order[name][n]]
-		l.given[name]++
-	}
-	l.found[generation] = life
-	return life
+	return l.found[generation]
 }
 
 // count adds up inputs by their words, in the order of the words.

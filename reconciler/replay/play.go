@@ -87,7 +87,12 @@ func Play(cfg Config) (*Played, error) {
 	lives, ofTasks := livesOf(records, cfg.Cell.State)
 	given := inputs(records, cfg.Cell.State.Head.Commit)
 	p.cfg.Cell.Life = lives.life
-	p.cfg.Cell.Happens = func(e schema.Event) { p.events = append(p.events, e) }
+	p.cfg.Cell.Happens = func(e schema.Event) {
+		if e.Kind == schema.EventSchedule {
+			lives.assigned(e.Task, e.Generation)
+		}
+		p.events = append(p.events, e)
+	}
 	var err error
 	if p.cell, err = plan.New(p.cfg.Cell); err != nil {
 		return nil, err

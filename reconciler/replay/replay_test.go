@@ -269,3 +269,54 @@ func TestReplayIsWhatHappened(t *testing.T) {
 		}
 	})
 }
+
+// TestReplayOrder: a task that is assigned to a silent machine has a life that never begins, and
+// a commit that came just after a suspension has not waited for its end.
+func TestReplayOrder(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"silent machine", "after a suspension", "during a suspension"} {
+		l := newLive(t, plantest.Machine("m0", 3, 16), plantest.Machine("m1", 3, 16), plantest.Machine("m2", 3, 16))
+		l.commit(plantest.Commit(1, plantest.Job("web", 200, 2, "1"), plantest.Job("low", 0, 2, "1")))
+		l.pass(time.Minute)
+		l.save()
+		l.pass(time.Second)
+		ask := func(f func(*reconciler.Master, time.Time) error) { l.must(l.cell.Ask(f)) }
+		suspend := func(m *reconciler.Master, now time.Time) error {
+			return m.Suspend(schema.Suspension{Name: schema.AllJobs, Reason: "x", By: "ann"}, time.Minute, now)
+		}
+		resume := func(m *reconciler.Master, now time.Time) error {
+			_, err := m.Resume(schema.AllJobs, "ann", now)
+			return err
+		}
+		more := plantest.Commit(2, plantest.Job("web", 200, 6, "1"), plantest.Job("low", 0, 2, "1"))
+		switch name {
+		case "silent machine":
+			l.lasts["search/web"] = 20 * time.Second
+			_, err := l.cell.Lose([]string{"m2"})
+			l.must(err)
+			l.pass(time.Millisecond)
+			l.commit(more)
+			l.pass(2 * time.Minute)
+		case "after a suspension":
+			ask(suspend)
+			l.pass(10 * time.Millisecond)
+			ask(resume)
+			l.pass(10 * time.Millisecond)
+			l.must(l.cell.Rejoin(plantest.Machine("m3", 3, 16)))
+			l.pass(10 * time.Millisecond)
+			l.commit(more)
+		case "during a suspension":
+			ask(suspend)
+			l.pass(10 * time.Millisecond)
+			l.commit(more)
+			l.pass(10 * time.Millisecond)
+			l.must(l.cell.Rejoin(plantest.Machine("m3", 3, 16)))
+			l.pass(10 * time.Millisecond)
+			ask(resume)
+		}
+		l.pass(2 * time.Minute)
+		if out, _ := l.replay(l.log); len(out.Differences) > 0 || out.Same != out.Decisions || out.Apart > 0 || out.Decisions < 5 {
+			t.Errorf("%s: %s", name, describe(out))
+		}
+	}
+}
