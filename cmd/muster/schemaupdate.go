@@ -42,7 +42,7 @@ With --rewrite the other CUE files are changed as well: fields that have got ano
 are written under it, and so is what refers to them. Comments and format stay. What the
 repository declares is the same after it, and what its tests say: that is compiled before
 anything is written. Where a change is not certain nothing is written, and the places are
-printed. --check prints the changes alone.`,
+printed; and all files are written or none. --check prints the changes alone.`,
 		Example: "  muster schema update --rewrite --check\n  muster schema update fleet && git -C fleet diff\n  muster schema update --check -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -225,12 +225,21 @@ func (u *schemaUpdate) run(check, force bool) error {
 			hint: "use the muster that wrote them, or a newer one; --force goes back",
 		}
 	}
-	files := scaffold.Apply(u.changes)
-	for _, c := range u.rewrites {
-		files[c.Path] = c.New
+	files, was := scaffold.Apply(u.changes), map[string][]byte{}
+	for _, c := range u.changes {
+		if _, ok := files[c.Path]; ok && c.Old != nil {
+			was[c.Path] = c.Old
+		}
 	}
-	if err := repofiles.Replace(u.Dir, files); err != nil {
-		return err
+	for _, c := range u.rewrites {
+		files[c.Path], was[c.Path] = c.New, c.Old
+	}
+	if err := repofiles.Replace(u.Dir, files, was); err != nil {
+		hint := "make it writable, and run it again"
+		if errors.Is(err, repofiles.ErrChanged) {
+			hint = "run it again"
+		}
+		return &failure{code: exitCouldNot, err: fmt.Errorf("nothing was written: %w", err), hint: hint}
 	}
 	u.Written = true
 	return nil
