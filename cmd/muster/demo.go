@@ -25,6 +25,9 @@ rejected, and a removed job leaves nothing behind.
 Each step verifies what it prints; the first failure ends the demo with exit code 3.`,
 		Example: "  muster demo\n  muster demo --keep --dir /tmp/look-inside",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if pause < 0 {
+				return invalid("such as --pause 5s; 0 for none", "--pause %s: want 0 or more", pause)
+			}
 			exe, err := os.Executable()
 			if err != nil {
 				return err

@@ -44,6 +44,9 @@ $DOCKER_CONFIG/config.json, or in ~/.docker/config.json.`,
 		Example: "  muster image pin fleet && git -C fleet diff\n  muster image pin --missing teams/search/web.cue\n  muster image pin --check -o json",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if timeout <= 0 {
+				return invalid("such as --timeout 1m", "--timeout %s: want more than 0", timeout)
+			}
 			logins, err := readLogins()
 			if err != nil {
 				return err
