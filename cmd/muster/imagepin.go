@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/nodeagent/image"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
@@ -270,15 +271,15 @@ func (p *pinning) print(std stdio) {
 		count[img.State]++
 		switch img.State {
 		case pinMissing:
-			fmt.Fprintf(std.out, "%s: %s is %s\n", img.Position, img.Image, img.ref.Digest)
+			screen.Printf(std.out, "%s: %s is %s\n", img.Position, img.Image, img.ref.Digest)
 		case pinMoved:
-			fmt.Fprintf(std.out, "%s: %s is now %s\n", img.Position, img.Image, img.ref.Digest)
+			screen.Printf(std.out, "%s: %s is now %s\n", img.Position, img.Image, img.ref.Digest)
 		case pinComputed:
-			fmt.Fprintf(std.out, "%s: is computed, and left alone\n", img.Position)
+			screen.Printf(std.out, "%s: is computed, and left alone\n", img.Position)
 		case pinInvalid, pinUnknown:
-			fmt.Fprintf(std.out, "%s: error: %s\n", img.Position, img.Error)
+			screen.Printf(std.out, "%s: error: %s\n", img.Position, img.Error)
 			if img.Hint != "" {
-				fmt.Fprintf(std.out, "  hint: %s\n", img.Hint)
+				screen.Printf(std.out, "  hint: %s\n", img.Hint)
 			}
 		default:
 		}
@@ -287,7 +288,7 @@ func (p *pinning) print(std stdio) {
 	if p.check {
 		verb = "to pin"
 	}
-	fmt.Fprintf(std.out, "%s %s, %d as they should be\n", schema.Count(count[pinMissing]+count[pinMoved], "image"), verb, count[pinCurrent]+count[pinKept])
+	screen.Printf(std.out, "%s %s, %d as they should be\n", schema.Count(count[pinMissing]+count[pinMoved], "image"), verb, count[pinCurrent]+count[pinKept])
 }
 
 // verdict returns the error that is the exit code.

@@ -250,39 +250,40 @@ func (u *schemaUpdate) print(std stdio) {
 	p := screen.Painter(isTerminal(std.out))
 	for _, f := range u.Files {
 		if f.State == scaffold.Kept {
-			fmt.Fprintf(std.out, "%s has your edits, and is otherwise current: it is kept\n", f.Path)
+			screen.Printf(std.out, "%s has your edits, and is otherwise current: it is kept\n", f.Path)
 		} else if f.Diff != "" {
-			fmt.Fprintf(std.out, "%s is %s\n", p.Paint(screen.Bold, f.Path), f.State)
+			screen.Printf(std.out, "%s is %s\n", p.Paint(screen.Bold, f.Path), f.State)
 			printDiff(std.out, p, f.Diff)
 		}
 	}
 	for _, c := range u.Fields.Removed {
-		fmt.Fprintln(std.out, p.Paint(screen.Red, "- "+c.Path+": "+c.Old))
+		screen.Printf(std.out, "%s\n", p.Paint(screen.Red, "- "+c.Path+": "+c.Old))
 	}
 	for _, c := range u.Fields.Added {
-		fmt.Fprintln(std.out, p.Paint(screen.Green, "+ "+c.Path+": "+c.New))
+		screen.Printf(std.out, "%s\n", p.Paint(screen.Green, "+ "+c.Path+": "+c.New))
 	}
 	for _, c := range u.Fields.Changed {
-		fmt.Fprintf(std.out, "%s\n    was %s\n    now %s\n", p.Paint(screen.Yellow, "~ "+c.Path), c.Old, c.New)
+		screen.Printf(std.out, "%s\n    was %s\n    now %s\n", p.Paint(screen.Yellow, "~ "+c.Path), c.Old, c.New)
 	}
 	if !u.Current {
-		fmt.Fprintf(std.out, "fields: %d new, %d removed, %d changed\n", len(u.Fields.Added), len(u.Fields.Removed), len(u.Fields.Changed))
+		screen.Printf(std.out, "fields: %d new, %d removed, %d changed\n", len(u.Fields.Added), len(u.Fields.Removed), len(u.Fields.Changed))
 	}
 	u.printRewrites(std, p)
 	at := filepath.Join(u.Dir, scaffold.Dir)
 	switch {
 	case u.Current:
-		fmt.Fprintf(std.out, "the definitions in %s are current\n", at)
+		screen.Printf(std.out, "the definitions in %s are current\n", at)
 	case u.Written:
-		fmt.Fprintf(std.out, "the definitions in %s were updated\n", at)
+		screen.Printf(std.out, "the definitions in %s were updated\n", at)
 	}
 	if u.Written {
-		fmt.Fprintf(std.err, "next: muster validate %s, and commit it\n", u.Dir)
+		screen.Printf(std.err, "next: muster validate %s, and commit it\n", u.Dir)
 	}
 }
 
 func printDiff(w io.Writer, p screen.Painter, text string) {
 	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
 		colour := ""
 		switch {
 		case strings.HasPrefix(line, "---"), strings.HasPrefix(line, "+++"):
@@ -293,10 +294,10 @@ func printDiff(w io.Writer, p screen.Painter, text string) {
 			colour = screen.Green
 		}
 		if colour == "" {
-			fmt.Fprint(w, line)
+			screen.Printf(w, "%s\n", screen.Painted(screen.PrintableSource(line)))
 			continue
 		}
-		fmt.Fprintln(w, p.Paint(colour, strings.TrimSuffix(line, "\n")))
+		screen.Printf(w, "%s\n", p.PaintSource(colour, line))
 	}
 }
 
