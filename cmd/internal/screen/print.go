@@ -70,9 +70,14 @@ func spaced(s string) string { return Printable(whiteSpace.Replace(s)) }
 var whiteSpace = strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ")
 
 // Error returns what is printed of an error: of several that were joined, each in lines of its
-// own.
+// own, and so a hint.
 func Error(err error) Painted {
 	text := err.Error()
+	if _, hint := schema.HintOf(err); hint != "" {
+		if before, ok := strings.CutSuffix(text, schema.WithHint("", hint)); ok {
+			return Painted(schema.WithHint(Printable(before), Printable(hint)))
+		}
+	}
 	switch x := err.(type) { //nolint:errorlint // each level is looked at
 	case interface{ Unwrap() []error }:
 		var parts, lines []string
