@@ -7,11 +7,14 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/machine"
+	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
 	"github.com/spf13/cobra"
 )
@@ -118,6 +121,9 @@ func (f *flags) check() error {
 	if err := f.checkCapabilities(); err != nil {
 		return err
 	}
+	if err := f.checkMachine(); err != nil {
+		return err
+	}
 	for _, p := range f.closedPorts {
 		if p < 1 || p > 65535 {
 			return usageError{fmt.Errorf("--close-port %d: want a port from 1 to 65535", p), "such as --close-port 7420"}
@@ -139,6 +145,32 @@ func (f *flags) check() error {
 		return err
 	}
 	return checkLoopback(f.metricsListen)
+}
+
+// checkMachine errs for labels, devices and directories that this machine cannot have: before
+// anything is started, since muster dev asks that with --check.
+func (f *flags) checkMachine() error {
+	dir, err := filepath.Abs(f.stateDir)
+	if err != nil {
+		return fmt.Errorf("--state-dir %s: %w", f.stateDir, err)
+	}
+	facts := machine.Find("/", dir)
+	if err := f.given(&schema.MachineInfo{Attributes: facts.Attributes, Devices: facts.Devices}); err != nil {
+		return err
+	}
+	hide := append(f.hidden(), dir)
+	if err := runtime.CheckWritable(f.writable, hide); err != nil {
+		return usageError{fmt.Errorf("--writable: %w", err), "name a directory that is there, and that has nothing which is hidden from tasks"}
+	}
+	if err := runtime.CheckVolumes(f.volumes, hide); err != nil {
+		return usageError{fmt.Errorf("--volume: %w", err), "name a directory that is there, and that has nothing which is hidden from tasks"}
+	}
+	return nil
+}
+
+// hidden returns what tasks shall not see, beside the state directory.
+func (f *flags) hidden() []string {
+	return slices.Concat(hidden(f.master), sessionSockets(os.Geteuid()), f.hide)
 }
 
 // checkPaths errs for what cannot be hidden from tasks, or be theirs to write to.

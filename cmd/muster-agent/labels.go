@@ -125,6 +125,9 @@ func (f *flags) offered(found []schema.DeviceGroup) ([]schema.DeviceGroup, error
 	return all, nil
 }
 
+// isolation begins the names of the attributes that say how a machine keeps tasks apart.
+const isolation = "isolation."
+
 // labelled returns attributes that were found with the labels that were typed or
 // stand in the file now.
 func (f *flags) labelled(found map[string]string) (map[string]string, error) {
@@ -134,7 +137,7 @@ func (f *flags) labelled(found map[string]string) (map[string]string, error) {
 	}
 	attributes := maps.Clone(found)
 	for _, key := range slices.Sorted(maps.Keys(given)) {
-		if _, taken := attributes[key]; taken || key == "machine" {
+		if _, taken := attributes[key]; taken || key == "machine" || strings.HasPrefix(key, isolation) {
 			return nil, usageError{fmt.Errorf("label %q: the agent finds that out itself", key), "choose another key"}
 		}
 		attributes[key] = given[key]

@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -159,7 +158,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 		Dir: dir, CgroupParent: f.cgroupParent, ClosedPorts: f.closed(), Devices: files, CDIDirs: host.CDIDirs,
 		Damaged: cfg.Damages.Report, Discard: func(path string) error { return a.loop.Discard(path) },
 	}, runtime.Config{
-		Keeper: keeper, Hide: slices.Concat(hidden(f.master), sessionSockets(os.Geteuid()), f.hide), Writable: f.writable, Volumes: f.volumes, Capabilities: f.capabilities, Images: a.images, Spare: true, Log: cfg.Log,
+		Keeper: keeper, Hide: f.hidden(), Writable: f.writable, Volumes: f.volumes, Capabilities: f.capabilities, Images: a.images, Spare: true, Log: cfg.Log,
 	}); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/checkpoint"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web"
@@ -60,7 +61,7 @@ alone.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(tamed(std.out), "saved cell %s as of %s to %s: %s\n", saved.Cell, saved.At.Format(time.RFC3339), args[0], contents(&saved.Header))
+			err = screen.Fprintf(tamed(std.out), "saved cell %s as of %s to %s: %s\n", saved.Cell, saved.At.Format(time.RFC3339), args[0], contents(&saved.Header))
 			return err
 		},
 	}
@@ -122,7 +123,7 @@ muster status, why and top show what is in it with --checkpoint.`,
 			if c.Redaction == "" {
 				values = "with values"
 			}
-			_, err = fmt.Fprintf(tamed(std.out), "cell %s as of %s\ncommit %s, applied %s\n%s\n%s\nformat %d, written by muster %s\n",
+			err = screen.Fprintf(tamed(std.out), "cell %s as of %s\ncommit %s, applied %s\n%s\n%s\nformat %d, written by muster %s\n",
 				c.Cell, c.At.Format(time.RFC3339), short(c.Commit), short(c.State.Head.Commit), contents(&c.Header), values, c.Version, c.Release)
 			return err
 		},

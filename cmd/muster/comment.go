@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/forge"
+	"github.com/musterhq/muster/cmd/internal/screen"
 )
 
 // maxComment is how much is taken for a comment, in bytes; forges take less.
@@ -40,7 +40,7 @@ that is for no pull request nothing is done.`,
 				return &failure{code: exitInvalid, err: err}
 			}
 			if !has {
-				_, err := fmt.Fprintln(std.out, "this job is for no pull request: no comment")
+				err := screen.Fprintf(std.out, "this job is for no pull request: no comment\n")
 				return err
 			}
 			text, err := io.ReadAll(io.LimitReader(std.in, maxComment+1))
@@ -58,7 +58,7 @@ that is for no pull request nothing is done.`,
 			if made {
 				did = "is made"
 			}
-			_, err = fmt.Fprintf(std.out, "the comment %s %s\n", name, did)
+			err = screen.Fprintf(std.out, "the comment %s %s\n", name, did)
 			return err
 		},
 	}

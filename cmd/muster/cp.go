@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/archive"
@@ -129,7 +130,7 @@ type copying struct {
 // report says on stderr what could not be copied.
 func (c *copying) report(err error) {
 	c.failed = c.failed || !errors.Is(err, archive.ErrLeftOut)
-	fmt.Fprintln(c.std.err, err)
+	screen.Printf(c.std.err, "%s\n", screen.Error(err))
 }
 
 // errNotAll is the error of a copy that has everything but what was reported.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/demo"
+	"github.com/musterhq/muster/cmd/internal/screen"
 )
 
 func newDemo(std stdio) *cobra.Command {
@@ -25,6 +26,9 @@ rejected, and a removed job leaves nothing behind.
 Each step verifies what it prints; the first failure ends the demo with exit code 3.`,
 		Example: "  muster demo\n  muster demo --keep --dir /tmp/look-inside",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if pause < 0 {
+				return invalid("such as --pause 5s; 0 for none", "--pause %s: want 0 or more", pause)
+			}
 			exe, err := os.Executable()
 			if err != nil {
 				return err
@@ -40,9 +44,9 @@ Each step verifies what it prints; the first failure ends the demo with exit cod
 			if err != nil {
 				return &failure{code: exitCouldNot, err: fmt.Errorf("demo: %w", err), hint: "muster demo --keep leaves its directory, with the logs of master and agent"}
 			}
-			fmt.Fprintf(std.out, "\nAll %d steps held, in %.0f s. From `git commit` to all of 5 new jobs running: median %d ms.\n",
+			screen.Printf(std.out, "\nAll %d steps held, in %.0f s. From `git commit` to all of 5 new jobs running: median %d ms.\n",
 				len(res.Steps), time.Since(begin).Seconds(), res.Median().Milliseconds())
-			fmt.Fprintln(std.out, "Next: muster init fleet && muster dev fleet")
+			screen.Printf(std.out, "Next: muster init fleet && muster dev fleet\n")
 			return nil
 		},
 	}
@@ -59,7 +63,7 @@ func progressLine(std stdio) func(what, state string) {
 		last := ""
 		return func(what, _ string) {
 			if what != "" && what != last {
-				fmt.Fprintf(std.err, "     … until %s\n", what)
+				screen.Printf(std.err, "     … until %s\n", what)
 			}
 			last = what
 		}
@@ -70,7 +74,7 @@ func progressLine(std stdio) func(what, state string) {
 		if what == "" {
 			line = nil
 		}
-		fmt.Fprintf(std.err, "\r\x1b[K%s", string(line[:min(len(line), width)]))
+		screen.Printf(std.err, "\r\x1b[K%s", string(line[:min(len(line), width)]))
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"strings"
 
@@ -31,11 +30,11 @@ func count(ds []schema.Diagnostic) (errs, warnings int) {
 
 // printDiagnostics writes ds for people: each with its source line, a caret
 // under the column, and the way out on a line of its own. Whoever wrote the
-// files decides nothing about the terminal: what cannot be printed is replaced.
+// files decides nothing about the terminal: what cannot be printed is escaped.
 func printDiagnostics(w io.Writer, p screen.Painter, ds []schema.Diagnostic, files map[string]schema.File) {
 	for i, d := range ds {
 		if i > 0 {
-			fmt.Fprintln(w)
+			screen.Printf(w, "\n")
 		}
 		colour := screen.Red
 		if d.Severity == schema.Warning {
@@ -49,13 +48,13 @@ func printDiagnostics(w io.Writer, p screen.Painter, ds []schema.Diagnostic, fil
 		if field != "" {
 			field += ": "
 		}
-		fmt.Fprintf(w, "%s%s %s%s\n", p.Paint(screen.Bold, screen.Printable(where)), p.Paint(colour, string(d.Severity)+":"), screen.Printable(field), screen.Printable(d.Message))
+		screen.Printf(w, "%s%s %s%s\n", p.Paint(screen.Bold, where), p.Paint(colour, string(d.Severity)+":"), field, d.Message)
 		printSource(w, p, d.Position, files[d.Path].Data)
 		if d.Expected != "" {
-			fmt.Fprintf(w, "  want: %s\n", screen.Printable(d.Expected))
+			screen.Printf(w, "  want: %s\n", d.Expected)
 		}
 		if d.Hint != "" {
-			fmt.Fprintf(w, "  %s %s\n", p.Paint(screen.Green, "hint:"), screen.Printable(d.Hint))
+			screen.Printf(w, "  %s %s\n", p.Paint(screen.Green, "hint:"), d.Hint)
 		}
 	}
 }
@@ -80,17 +79,17 @@ func printSource(w io.Writer, p screen.Painter, pos schema.Position, data []byte
 		column -= 3 // the mark is no part of the line
 	}
 	if column < 1 || column > len(line)+1 {
-		fmt.Fprintf(w, "%6d | %s\n", pos.Line, screen.Head(screen.Printable(line), maxCells))
+		screen.Printf(w, "%6d | %s\n", pos.Line, screen.Painted(screen.Head(screen.PrintableSource(line), maxCells)))
 		return
 	}
-	before, after := screen.Printable(line[:column-1]), screen.Printable(line[column-1:])
+	before, after := screen.PrintableSource(line[:column-1]), screen.PrintableSource(line[column-1:])
 	if screen.Cells(before)+screen.Cells(after) > maxCells {
 		if screen.Cells(before) > aheadCells {
 			before = "…" + screen.Tail(before, aheadCells)
 		}
 		after = screen.Head(after, maxCells-screen.Cells(before))
 	}
-	fmt.Fprintf(w, "%6d | %s%s\n", pos.Line, before, after)
+	screen.Printf(w, "%6d | %s%s\n", pos.Line, screen.Painted(before), screen.Painted(after))
 	// Tabs are kept, so that the caret stands under its column whatever a
 	// terminal makes of them.
 	var pad strings.Builder
@@ -101,5 +100,5 @@ func printSource(w io.Writer, p screen.Painter, pos schema.Position, data []byte
 			pad.WriteString(strings.Repeat(" ", screen.RuneCells(r)))
 		}
 	}
-	fmt.Fprintf(w, "       | %s%s\n", pad.String(), p.Paint(screen.Red, "^"))
+	screen.Printf(w, "       | %s%s\n", screen.Painted(pad.String()), p.Paint(screen.Red, "^"))
 }

@@ -228,7 +228,7 @@ func (d *difference) print(ctx context.Context, std stdio, asJSON bool, hints ta
 		printComparison(std.out, d)
 	}
 	for _, why := range d.Ignored {
-		fmt.Fprintf(std.err, "warning: %s\n", why)
+		screen.Printf(std.err, "warning: %s\n", why)
 	}
 	if errs, _ := count(d.head.diagnostics); errs > 0 {
 		hints.fill(ctx, d.head.diagnostics)
@@ -236,7 +236,7 @@ func (d *difference) print(ctx context.Context, std stdio, asJSON bool, hints ta
 		return cmp.Or(err, error(&failure{code: exitInvalid}))
 	}
 	if errs, _ := count(d.base.diagnostics); errs > 0 {
-		fmt.Fprintf(std.err, "muster: %s in %s: what they touch is not compared\n", schema.Count(errs, "error"), d.Base)
+		screen.Printf(std.err, "muster: %s in %s: what they touch is not compared\n", schema.Count(errs, "error"), d.Base)
 	}
 	if err == nil && len(d.Objects)+len(d.Skipped) > 0 {
 		err = &failure{code: exitDiffers}
@@ -257,15 +257,16 @@ func printComparison(w io.Writer, d *difference) {
 		case intent.Removed:
 			sign, colour = "-", screen.Red
 		}
-		line := p.Paint(colour, sign+" "+screen.Printable(string(o.Kind)+" "+o.Name))
+		line := p.Paint(colour, sign+" "+string(o.Kind)+" "+o.Name)
+		then := ""
 		if does := doesToTasks(o.Start, o.Stop, o.Restart, o.Finished, o.AtMost); does != "" {
-			line += ": " + does
+			then = ": " + does
 		} else if o.Change == intent.Move && o.Kind == schema.KindMachine {
 			line += ": the tasks on it move"
 		} else if o.Action == intent.Added && o.Change != intent.Unchanged {
-			line += ": " + string(o.Change)
+			then = ": " + string(o.Change)
 		}
-		fmt.Fprintf(w, "%s  (%s)\n", line, screen.Printable(o.Origin.String()))
+		screen.Printf(w, "%s%s  (%s)\n", line, then, o.Origin)
 		rows := make([][]string, 0, len(o.Fields))
 		for _, f := range o.Fields {
 			was, is := valuesOf(f.Field, f.Old, f.New)
@@ -273,25 +274,25 @@ func printComparison(w io.Writer, d *difference) {
 			if bytes.Equal(f.Old, f.New) { // another ciphertext for the same
 				values = "sealed again for " + is
 			}
-			rows = append(rows, []string{"    " + screen.Printable(f.Field), screen.Printable(values), string(f.Change)})
+			rows = append(rows, []string{"    " + f.Field, values, string(f.Change)})
 		}
 		_ = table(w, rows) // w is written to with Fprintf too, and nobody reads what broke
 		if o.Holds != nil {
-			fmt.Fprintf(w, "    %s\n", holdsWords(o.Holds))
+			screen.Printf(w, "    %s\n", holdsWords(o.Holds))
 		}
 		if len(o.Lost) > 0 {
-			fmt.Fprintf(w, "    a task that moves starts without %s\n", strings.Join(o.Lost, ", "))
+			screen.Printf(w, "    a task that moves starts without %s\n", strings.Join(o.Lost, ", "))
 		}
 	}
 	for _, s := range d.Skipped {
-		fmt.Fprintf(w, "%s %s is not compared: it has errors\n", p.Paint(screen.Red, "?"), screen.Printable(s))
+		screen.Printf(w, "%s %s is not compared: it has errors\n", p.Paint(screen.Red, "?"), s)
 	}
 	for i := range d.Held {
 		h := &d.Held[i]
-		fmt.Fprintf(w, "%s held in cell %s: %s\n    %s\n", p.Paint(screen.Yellow, "!"), h.Cell, screen.Printable(h.Reason), screen.Printable(h.Next))
+		screen.Printf(w, "%s held in cell %s: %s\n    %s\n", p.Paint(screen.Yellow, "!"), h.Cell, h.Reason, h.Next)
 	}
 	for i := range d.Warnings {
-		fmt.Fprintf(w, "%s %s\n    %s\n", p.Paint(screen.Yellow, "!"), screen.Printable(d.Warnings[i].Error()), screen.Printable(d.Warnings[i].Hint))
+		screen.Printf(w, "%s %s\n    %s\n", p.Paint(screen.Yellow, "!"), d.Warnings[i].Error(), d.Warnings[i].Hint)
 	}
 	printSum(w, d)
 }
@@ -301,10 +302,10 @@ func printSum(w io.Writer, d *difference) {
 	switch {
 	case len(d.Objects) > 0:
 	case len(d.Skipped) > 0:
-		fmt.Fprintln(w, "no change in what is compared")
+		screen.Printf(w, "no change in what is compared\n")
 		return
 	default:
-		fmt.Fprintln(w, "no change")
+		screen.Printf(w, "no change\n")
 		return
 	}
 	n := map[string]int{}
@@ -318,7 +319,7 @@ func printSum(w io.Writer, d *difference) {
 		}
 		does += "those on the machines above move"
 	}
-	fmt.Fprintf(w, "%d added, %d removed, %d changed; tasks: %s\n", n[intent.Added], n[intent.Removed], n[intent.Changed], cmp.Or(does, "none is touched"))
+	screen.Printf(w, "%d added, %d removed, %d changed; tasks: %s\n", n[intent.Added], n[intent.Removed], n[intent.Changed], cmp.Or(does, "none is touched"))
 }
 
 // doesToTasks says in words what happens to how many tasks, "" if to none. With atMost those

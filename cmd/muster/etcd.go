@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/reconciler/store"
+	"github.com/musterhq/muster/schema"
 )
 
 // etcdFlags say which etcd cluster keeps the cell's documents.
@@ -40,5 +42,9 @@ func (f *etcdFlags) config() (store.ClusterConfig, error) {
 		return c, invalid("such as --etcd-lease 10s", "--etcd-lease %s: want 2s to 10m", f.lease)
 	}
 	c.Endpoints = strings.Split(f.endpoints, ",")
+	if err := c.Check(); err != nil {
+		message, hint := schema.HintOf(err)
+		return c, invalid(cmp.Or(hint, "--etcd-ca, --etcd-cert and --etcd-key name files in PEM"), "--etcd: %s", strings.TrimPrefix(message, "etcd: "))
+	}
 	return c, nil
 }

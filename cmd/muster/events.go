@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -123,13 +122,13 @@ const retryFor = 10 * time.Minute
 // patient returns how a watch goes on that is interrupted: until somebody ends it, or for
 // long, and what keeps it is said beside what it prints.
 func patient(std stdio) client.Watch {
-	return client.Watch{Patience: retryFor, Say: func(text string) { fmt.Fprintln(std.err, "muster: "+text) }}
+	return client.Watch{Patience: retryFor, Say: func(text string) { screen.Printf(std.err, "muster: %s\n", text) }}
 }
 
 // printEvent writes one event: a line of text, or of JSON.
 func printEvent(std stdio, format string, e *schema.EventRecord) error {
 	if format == "json" {
-		return json.NewEncoder(std.out).Encode(e)
+		return writeJSON(std.out, e, "")
 	}
 	what := e.Task
 	for _, s := range []string{e.Job, e.Machine} {

@@ -72,7 +72,7 @@ func newSimulateExperiment(std stdio) *cobra.Command {
 	var f experimentFlags
 	var list strings.Builder
 	for _, q := range experiment.Questions() {
-		fmt.Fprintf(&list, "  %-14s %s\n", q.Name, q.Asks)
+		screen.Printf(&list, "  %-14s %s\n", q.Name, q.Asks)
 	}
 	c := &cobra.Command{
 		Use:   "experiment NAME",
@@ -212,13 +212,13 @@ func experimentText(r *experiment.Result, width int) string {
 	if r.Unit == experiment.Seconds {
 		head = "seconds\ttimes"
 	}
-	fmt.Fprintf(t, "\nCELL\tWAY\t%s\n", strings.ToUpper(head))
+	screen.Printf(t, "\nCELL\tWAY\t%s\n", strings.ToUpper(head))
 	for i := range r.Cells {
 		f := &r.Cells[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t\n", f.Cell, f.As.Name, wayText(r, &f.As))
+		screen.Printf(t, "%s\t%s\t%s\t\n", f.Cell, f.As.Name, wayText(r, &f.As))
 		for j := range f.Ways {
 			w := &f.Ways[j]
-			fmt.Fprintf(t, "\t%s\t%s\t%s\n", wayName(w), wayText(r, w), moreText(r, f, w))
+			screen.Printf(t, "\t%s\t%s\t%s\n", wayName(w), wayText(r, w), moreText(r, f, w))
 		}
 	}
 	_ = t.Flush() // into memory

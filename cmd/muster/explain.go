@@ -96,16 +96,16 @@ var roles = map[compile.Role]string{
 func printSources(std stdio, sources []compile.FieldSource) error {
 	w := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	for _, s := range sources {
-		fmt.Fprintf(w, "%s: %s\n", s.Field, schema.Printable(s.Value))
+		screen.Printf(w, "%s: %s\n", s.Field, s.Value)
 		if s.Deprecated != "" {
-			fmt.Fprintf(w, "  %s\n", s.Deprecated)
+			screen.Printf(w, "  %s\n", s.Deprecated)
 		}
 		for _, p := range s.Places {
 			at := p.Position.String()
 			if at == "" {
 				at = "-"
 			}
-			fmt.Fprintf(w, "  %s\t%s\t%s\n", at, roles[p.Role], schema.Printable(p.Text))
+			screen.Printf(w, "  %s\t%s\t%s\n", at, roles[p.Role], p.Text)
 		}
 	}
 	return w.Flush()

@@ -40,7 +40,7 @@ func printGitHub(w io.Writer, c *compiledRepo) {
 		if d.Field != "" {
 			text = d.Field + ": " + text
 		}
-		fmt.Fprintf(w, "::%s %s::%s\n", d.Severity, strings.Join(at, ","), githubData.Replace(withAdvice(text, d)))
+		screen.Printf(w, "::%s %s::%s\n", d.Severity, strings.Join(at, ","), githubData.Replace(withAdvice(text, d)))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/nodeagent/hollow"
 	"github.com/musterhq/muster/schema"
 )
@@ -55,7 +56,7 @@ func newHollow(std stdio) *cobra.Command {
 			go func() {
 				defer close(joined)
 				if allJoined(cmd.Context(), fleet) && out.value == "text" {
-					fmt.Fprintf(std.out, "muster: %d hollow machines have joined cell %s\n", cfg.Count, cfg.Cell)
+					screen.Printf(std.out, "muster: %d hollow machines have joined cell %s\n", cfg.Count, cfg.Cell)
 				}
 			}()
 			err = fleet.Run(cmd.Context())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/nodeagent/image"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
@@ -44,6 +45,9 @@ $DOCKER_CONFIG/config.json, or in ~/.docker/config.json.`,
 		Example: "  muster image pin fleet && git -C fleet diff\n  muster image pin --missing teams/search/web.cue\n  muster image pin --check -o json",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if timeout <= 0 {
+				return invalid("such as --timeout 1m", "--timeout %s: want more than 0", timeout)
+			}
 			logins, err := readLogins()
 			if err != nil {
 				return err
@@ -267,15 +271,15 @@ func (p *pinning) print(std stdio) {
 		count[img.State]++
 		switch img.State {
 		case pinMissing:
-			fmt.Fprintf(std.out, "%s: %s is %s\n", img.Position, img.Image, img.ref.Digest)
+			screen.Printf(std.out, "%s: %s is %s\n", img.Position, img.Image, img.ref.Digest)
 		case pinMoved:
-			fmt.Fprintf(std.out, "%s: %s is now %s\n", img.Position, img.Image, img.ref.Digest)
+			screen.Printf(std.out, "%s: %s is now %s\n", img.Position, img.Image, img.ref.Digest)
 		case pinComputed:
-			fmt.Fprintf(std.out, "%s: is computed, and left alone\n", img.Position)
+			screen.Printf(std.out, "%s: is computed, and left alone\n", img.Position)
 		case pinInvalid, pinUnknown:
-			fmt.Fprintf(std.out, "%s: error: %s\n", img.Position, img.Error)
+			screen.Printf(std.out, "%s: error: %s\n", img.Position, img.Error)
 			if img.Hint != "" {
-				fmt.Fprintf(std.out, "  hint: %s\n", img.Hint)
+				screen.Printf(std.out, "  hint: %s\n", img.Hint)
 			}
 		default:
 		}
@@ -284,7 +288,7 @@ func (p *pinning) print(std stdio) {
 	if p.check {
 		verb = "to pin"
 	}
-	fmt.Fprintf(std.out, "%s %s, %d as they should be\n", schema.Count(count[pinMissing]+count[pinMoved], "image"), verb, count[pinCurrent]+count[pinKept])
+	screen.Printf(std.out, "%s %s, %d as they should be\n", schema.Count(count[pinMissing]+count[pinMoved], "image"), verb, count[pinCurrent]+count[pinKept])
 }
 
 // verdict returns the error that is the exit code.

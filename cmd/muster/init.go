@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/repofiles"
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/schema/scaffold"
 )
@@ -194,10 +194,10 @@ func (r *initRun) print(std stdio, format string) error {
 		return printJSON(std.out, r)
 	}
 	for _, name := range r.Files {
-		fmt.Fprintln(std.out, filepath.Join(r.Dir, name))
+		screen.Printf(std.out, "%s\n", filepath.Join(r.Dir, name))
 	}
 	for _, name := range r.Kept {
-		fmt.Fprintf(std.err, "kept as it is: %s\n", filepath.Join(r.Dir, name))
+		screen.Printf(std.err, "kept as it is: %s\n", filepath.Join(r.Dir, name))
 	}
 	var next []string
 	if filepath.Clean(r.Dir) != "." {
@@ -205,25 +205,25 @@ func (r *initRun) print(std stdio, format string) error {
 	}
 	switch {
 	case r.Commit != "":
-		fmt.Fprintf(std.err, "made a git repository in %s, with a first commit\n", r.Dir)
+		screen.Printf(std.err, "made a git repository in %s, with a first commit\n", r.Dir)
 	case r.RepositoryMade:
-		fmt.Fprintf(std.err, "made a git repository in %s\n", r.Dir)
+		screen.Printf(std.err, "made a git repository in %s\n", r.Dir)
 	case !r.isRoot():
-		fmt.Fprintf(std.err, "note: %s lies within the git repository %s, and muster follows a repository from its root\n", r.Dir, r.Repository)
+		screen.Printf(std.err, "note: %s lies within the git repository %s, and muster follows a repository from its root\n", r.Dir, r.Repository)
 		next = append(next, "git init")
 	}
 	if r.unsigned {
-		fmt.Fprintf(std.err, "note: git does not know your name: the author of the commit is muster init; set user.name and user.email with git config\n")
+		screen.Printf(std.err, "note: git does not know your name: the author of the commit is muster init; set user.name and user.email with git config\n")
 	}
 	if r.Hook {
-		fmt.Fprintf(std.err, "git runs %s/pre-commit before each commit, which checks it\n", hooksDir)
+		screen.Printf(std.err, "git runs %s/pre-commit before each commit, which checks it\n", hooksDir)
 	} else {
-		fmt.Fprintf(std.err, "note: git does not run %s/pre-commit: %s\n", hooksDir, r.HookNote)
+		screen.Printf(std.err, "note: git does not run %s/pre-commit: %s\n", hooksDir, r.HookNote)
 	}
 	if r.pending {
 		next = append(next, "git add -A", "git commit -m 'a cell'")
 	}
-	fmt.Fprintf(std.err, "next: %s\n", strings.Join(append(next, "muster dev"), " && "))
+	screen.Printf(std.err, "next: %s\n", strings.Join(append(next, "muster dev"), " && "))
 	return nil
 }
 
@@ -250,7 +250,7 @@ func runHook(std stdio, dir, format string) error {
 			Made bool   `json:"made"` // it was not in use before
 		}{dir, true, made})
 	}
-	_, err = fmt.Fprintf(std.out, "git runs %s/pre-commit before each commit in %s\n", hooksDir, dir)
+	err = screen.Fprintf(std.out, "git runs %s/pre-commit before each commit in %s\n", hooksDir, dir)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
@@ -181,7 +182,7 @@ type logOf struct {
 // copyLog writes a log to out, and what there is to say beside it to stderr.
 func copyLog(ctx context.Context, cl *client.Client, l logOf, out, stderr io.Writer) (int64, error) {
 	c := &client.LogCopy{Task: l.task, Request: l.request, Out: out, Say: func(text string) {
-		fmt.Fprintf(stderr, "muster: %s\n", text)
+		screen.Printf(stderr, "muster: %s\n", text)
 	}}
 	if err := cl.CopyLog(ctx, c); err != nil {
 		if _, ok := errors.AsType[*client.Error](err); ok && c.Bytes() == 0 {
@@ -205,7 +206,7 @@ func copyTask(ctx context.Context, cl *client.Client, logs []logOf, std stdio) e
 		one := func() {
 			var n int64
 			if n, errs[i] = copyLog(ctx, cl, l, out, stderr); n == 0 && errs[i] == nil && len(logs) == 1 && l.request.Stream == schema.Stdout && l.request.Tail != 0 && ctx.Err() == nil {
-				fmt.Fprintf(stderr, "muster: nothing of %s on stdout; muster logs --stderr %s prints what it wrote to stderr\n", l.task, l.task)
+				screen.Printf(stderr, "muster: nothing of %s on stdout; muster logs --stderr %s prints what it wrote to stderr\n", l.task, l.task)
 			}
 		}
 		if l.request.Follow {
@@ -253,7 +254,7 @@ func copyLogs(ctx context.Context, cl *client.Client, logs []logOf, std stdio) e
 		_, err := copyLog(ctx, cl, l, w, stderr)
 		if err = errors.Join(err, w.end()); err != nil && ctx.Err() == nil {
 			failed.Add(1)
-			fmt.Fprintf(stderr, "muster: %s: %v\n", l.task, err)
+			screen.Printf(stderr, "muster: %s: %v\n", l.task, err)
 		}
 	}
 	var all sync.WaitGroup
@@ -305,6 +306,6 @@ func (w *lineWriter) end() error {
 }
 
 func (w *lineWriter) print(line []byte) error {
-	_, err := fmt.Fprintf(w.out, "%s%s\n", w.prefix, line) // one write
+	_, err := io.WriteString(w.out, screen.Printable(w.prefix)+string(line)+"\n") // one write; what a task has written is its own
 	return err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os/exec"
 	"strings"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/lsp"
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
@@ -69,7 +69,7 @@ func otherServer(ctx context.Context, std stdio, program string) []string {
 	}
 	out, err := exec.CommandContext(ctx, program, "help", "lsp").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "cue lsp") {
-		fmt.Fprintf(std.err, "muster: %s has no lsp: only mistakes are shown, without completion and the like\n", program)
+		screen.Printf(std.err, "muster: %s has no lsp: only mistakes are shown, without completion and the like\n", program)
 		return nil
 	}
 	return []string{program, "lsp"}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -101,13 +102,13 @@ func sayForgetting(std stdio, f *schema.Forgetting) {
 	if !f.Done {
 		is, are = "would be forgotten", "would be rescheduled"
 	}
-	fmt.Fprintf(std.out, "machine %s %s (%s)\n", f.Machine, is, f.Place)
+	screen.Printf(std.out, "machine %s %s (%s)\n", f.Machine, is, f.Place)
 	if len(f.Tasks) == 0 {
 		return
 	}
-	fmt.Fprintf(std.out, "%s %s: %s\n", schema.Count(len(f.Tasks), "task"), are, someOf(f.Tasks))
+	screen.Printf(std.out, "%s %s: %s\n", schema.Count(len(f.Tasks), "task"), are, someOf(f.Tasks))
 	if len(f.NeverTwice) > 0 {
-		fmt.Fprintf(std.out, "of these must never run twice: %s\n", someOf(f.NeverTwice))
+		screen.Printf(std.out, "of these must never run twice: %s\n", someOf(f.NeverTwice))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/cmd/internal/cell"
 	"github.com/musterhq/muster/cmd/internal/nodump"
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/history"
 	"github.com/musterhq/muster/reconciler/model"
@@ -101,9 +102,9 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
 		Exe: exe, Release: version, NoExec: f.noExec, Socket: f.socket, Users: f.users.users, PlanTimeout: f.planTimeout,
 		Ready: func(name, address, page string) {
-			fmt.Fprintf(std.out, "muster: cell %s at %s\n", name, address)
+			screen.Printf(std.out, "muster: cell %s at %s\n", name, address)
 			if page != "" {
-				fmt.Fprintf(std.out, "muster: status page at %s (muster page prints an address with a password)\n", page)
+				screen.Printf(std.out, "muster: status page at %s (muster page prints an address with a password)\n", page)
 			}
 		},
 	}, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,10 +10,14 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
-	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/cmd/internal/screen"
 )
 
 // addOutput adds -o to a command that prints; the first format is the default.
@@ -47,18 +52,54 @@ func (f *outputFlag) Set(s string) error {
 const outputVersion = 1
 
 // printJSON writes v as indented JSON.
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
+func printJSON(w io.Writer, v any) error { return writeJSON(w, v, "  ") }
+
+// writeJSON writes v as JSON, in one line without an indent. Encoding escapes control
+// characters of ASCII; what else would change a terminal is escaped here.
+func writeJSON(w io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetIndent("", indent)
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(escapeJSON(b.Bytes()))
+	return err
+}
+
+// escapeJSON escapes what cannot be printed in JSON: only its strings have any of that.
+func escapeJSON(b []byte) []byte {
+	hidden := func(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
+	if bytes.IndexFunc(b, hidden) < 0 {
+		return b
+	}
+	out := make([]byte, 0, len(b)+64)
+	for _, r := range string(b) {
+		switch {
+		case !hidden(r):
+			out = utf8.AppendRune(out, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
 }
 
 // table writes rows in columns, the first row being the head.
 func table(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
-		fmt.Fprintln(t, strings.Join(r, "\t"))
+		for i, cell := range r {
+			if i > 0 {
+				screen.Printf(t, "\t")
+			}
+			screen.Printf(t, "%s", cell)
+		}
+		screen.Printf(t, "\n")
 	}
 	return t.Flush()
 }

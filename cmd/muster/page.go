@@ -1,9 +1,9 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/cmd/internal/screen"
 )
 
 func newPage(std stdio) *cobra.Command {
@@ -32,7 +32,7 @@ certificate.`,
 			if out.value == "json" {
 				return printJSON(std.out, a)
 			}
-			_, err = fmt.Fprintln(std.out, a.URL)
+			err = screen.Fprintf(std.out, "%s\n", a.URL)
 			return err
 		},
 	}

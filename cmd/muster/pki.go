@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/identity"
@@ -218,7 +219,7 @@ func pkiInit(std stdio, n pkiNew) error {
 			Master      issued `json:"master"`
 		}{n.path, n.cell, identity.Fingerprint(dir.CA), issued{r.Name.String(), n.cell, dir.MasterFile(), cert.NotAfter, n.hosts}})
 	}
-	_, err = fmt.Fprintf(std.out, `authority of cell %s in %s
+	err = screen.Fprintf(std.out, `authority of cell %s in %s
 fingerprint  %s
 master.pem   for %s, expires %s
 

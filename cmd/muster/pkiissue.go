@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/identity"
@@ -59,7 +59,7 @@ Machines obtain theirs when they join: see muster pki token.`,
 			if out.value == "json" {
 				return printJSON(std.out, i)
 			}
-			_, err = fmt.Fprintf(std.out, "%s of cell %s in %s, expires %s\n", i.Name, i.Cell, i.File, day(i.Expires))
+			err = screen.Fprintf(std.out, "%s of cell %s in %s, expires %s\n", i.Name, i.Cell, i.File, day(i.Expires))
 			return err
 		},
 	}
@@ -184,7 +184,7 @@ then revokes what was issued before.`,
 					Token   string    `json:"token"`
 				}{d.Cell, args[0], now.Truncate(time.Second).Add(time.Duration(life)).UTC(), text})
 			}
-			_, err = fmt.Fprintln(std.out, text)
+			err = screen.Fprintf(std.out, "%s\n", text)
 			return err
 		},
 	}
@@ -231,7 +231,7 @@ other that is silent.`,
 					At   time.Time `json:"at"`
 				}{n.String(), at})
 			}
-			_, err = fmt.Fprintf(std.out, "%s: all that was issued until %s is void\n", n, at.Format(time.RFC3339))
+			err = screen.Fprintf(std.out, "%s: all that was issued until %s is void\n", n, at.Format(time.RFC3339))
 			return err
 		},
 	}
@@ -270,9 +270,9 @@ func newPKIShow(std stdio) *cobra.Command {
 			if out.value == "json" {
 				return printJSON(std.out, s)
 			}
-			_, err = fmt.Fprintf(std.out, "%s of cell %s\nissued       %s\nexpires      %s\nfingerprint  %s\n", s.Name, s.Cell, day(s.Issued), day(s.Expires), s.Fingerprint)
+			err = screen.Fprintf(std.out, "%s of cell %s\nissued       %s\nexpires      %s\nfingerprint  %s\n", s.Name, s.Cell, day(s.Issued), day(s.Expires), s.Fingerprint)
 			if err == nil && len(s.Hosts) > 0 {
-				_, err = fmt.Fprintf(std.out, "for          %s\n", strings.Join(s.Hosts, ", "))
+				err = screen.Fprintf(std.out, "for          %s\n", strings.Join(s.Hosts, ", "))
 			}
 			return err
 		},

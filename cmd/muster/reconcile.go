@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/cmd/internal/screen"
 )
 
 func newReconcile(std stdio) *cobra.Command {
@@ -45,9 +47,9 @@ Exits 3 when the repository cannot be read, and says why.`,
 				return printJSON(std.out, l)
 			}
 			if l.Suspended && l.Applied != l.Commit {
-				fmt.Fprintln(std.err, "hint: muster resume all")
+				screen.Printf(std.err, "hint: muster resume all\n")
 			}
-			_, err = fmt.Fprintln(std.out, l)
+			err = screen.Fprintf(std.out, "%s\n", l)
 			return err
 		},
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +43,7 @@ left out has its default, which is in the schema reference.`,
 				}
 				data = b.Bytes()
 			}
-			_, err = fmt.Fprintf(std.out, "%s\n", data)
+			_, err = tamed(std.out).Write(append(data, '\n'))
 			return err
 		},
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
@@ -105,14 +106,14 @@ func (r *restartCommand) begins(ctx context.Context, cl *client.Client) error {
 			return err
 		}
 	case x == nil:
-		fmt.Fprintf(r.std.out, "nothing of %s runs: there is nothing to restart\n", r.name)
+		screen.Printf(r.std.out, "nothing of %s runs: there is nothing to restart\n", r.name)
 	default:
-		fmt.Fprintf(r.std.out, "restarting %s of %s, at most %d at once\n", schema.Count(x.Tasks, "task"), r.job, min(x.Tasks, answer.AtOnce))
+		screen.Printf(r.std.out, "restarting %s of %s, at most %d at once\n", schema.Count(x.Tasks, "task"), r.job, min(x.Tasks, answer.AtOnce))
 		for i := range answer.Was {
-			fmt.Fprintf(r.std.out, "it replaces the %s\n", &answer.Was[i])
+			screen.Printf(r.std.out, "it replaces the %s\n", &answer.Was[i])
 		}
 		if !r.wait {
-			fmt.Fprintf(r.std.out, "muster wait %s waits for it; muster restart %s --cancel cancels it\n", r.job, r.name)
+			screen.Printf(r.std.out, "muster wait %s waits for it; muster restart %s --cancel cancels it\n", r.job, r.name)
 		}
 	}
 	if x == nil || !r.wait {
@@ -131,11 +132,11 @@ func (r *restartCommand) ends(ctx context.Context, cl *client.Client) error {
 		return printJSON(r.std.out, answer)
 	}
 	if len(answer.Was) == 0 {
-		_, err = fmt.Fprintf(r.std.out, "%s is not being restarted\n", r.name)
+		err = screen.Fprintf(r.std.out, "%s is not being restarted\n", r.name)
 		return err
 	}
 	for i := range answer.Was {
-		fmt.Fprintf(r.std.out, "%s: cancelled; it was a %s\n", answer.Was[i].Name, &answer.Was[i])
+		screen.Printf(r.std.out, "%s: cancelled; it was a %s\n", answer.Was[i].Name, &answer.Was[i])
 	}
 	return nil
 }
@@ -155,7 +156,7 @@ func (r *restartCommand) waits(ctx context.Context, cl *client.Client, x *schema
 			return &failure{code: exitDiffers, err: fmt.Errorf("%s: the restart was ended before all tasks were restarted", r.name), hint: "muster events --kind restart shows by whom"}
 		case is == nil:
 			if !r.json {
-				fmt.Fprintf(r.std.out, "restarted %s of %s\n", schema.Count(x.Tasks, "task"), r.job)
+				screen.Printf(r.std.out, "restarted %s of %s\n", schema.Count(x.Tasks, "task"), r.job)
 			}
 			return nil
 		case is.Failed != "":

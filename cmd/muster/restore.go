@@ -1,11 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -42,7 +42,7 @@ tasks that they run. No generation or epoch is used twice.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(std.out, "restored cell %s as of %s: %s, written by muster %s\n",
+			err = screen.Fprintf(std.out, "restored cell %s as of %s: %s, written by muster %s\n",
 				info.Cell, info.At.Format(time.RFC3339), schema.Count(info.Documents, "document"), info.Release)
 			return err
 		},

@@ -294,10 +294,10 @@ func (r *rollback) print(std stdio, format string) error {
 	}
 	printComparison(std.out, &difference{Comparison: r.Comparison})
 	if r.DryRun {
-		fmt.Fprintf(std.out, "not written: %s\n", r.Subject)
+		screen.Printf(std.out, "not written: %s\n", r.Subject)
 		return nil
 	}
-	fmt.Fprintf(std.out, "branch %s: %.10s %s\n", r.Branch, r.Commit, r.Subject)
-	_, err := fmt.Fprintf(std.err, "next: %s\n", r.Next)
+	screen.Printf(std.out, "branch %s: %.10s %s\n", r.Branch, r.Commit, r.Subject)
+	err := screen.Fprintf(std.err, "next: %s\n", r.Next)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/musterhq/muster/cmd/internal/cell"
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/reconciler/web/client"
 )
@@ -60,11 +61,11 @@ func run(ctx context.Context, args []string, std stdio) int {
 		return exitCouldNot // whoever read our output has gone away, and knows
 	}
 	code, hint := verdictOf(err)
-	if msg := err.Error(); msg != "" {
-		fmt.Fprintf(std.err, "muster: %s\n", msg)
+	if msg := screen.Error(err); msg != "" {
+		screen.Printf(std.err, "muster: %s\n", msg)
 	}
 	if hint != "" {
-		fmt.Fprintf(std.err, "hint: %s\n", hint)
+		screen.Printf(std.err, "hint: %s\n", hint)
 	}
 	return code
 }

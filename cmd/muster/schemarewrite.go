@@ -61,13 +61,13 @@ func (u *schemaUpdate) printRewrites(std stdio, p screen.Painter) {
 		printDiff(std.out, p, f.Diff)
 	}
 	for _, at := range u.Left {
-		fmt.Fprintf(std.out, "%s: a former name of a field stays: nothing that is declared has it from there\n", at)
+		screen.Printf(std.out, "%s: a former name of a field stays: nothing that is declared has it from there\n", at)
 	}
 	if len(u.Rewritten) > 0 {
 		what := "have"
 		if u.Written {
 			what = "had"
 		}
-		fmt.Fprintf(std.out, "%d files %s former names of fields\n", len(u.Rewritten), what)
+		screen.Printf(std.out, "%d files %s former names of fields\n", len(u.Rewritten), what)
 	}
 }

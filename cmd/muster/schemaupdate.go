@@ -42,7 +42,7 @@ With --rewrite the other CUE files are changed as well: fields that have got ano
 are written under it, and so is what refers to them. Comments and format stay. What the
 repository declares is the same after it, and what its tests say: that is compiled before
 anything is written. Where a change is not certain nothing is written, and the places are
-printed. --check prints the changes alone.`,
+printed; and all files are written or none. --check prints the changes alone.`,
 		Example: "  muster schema update --rewrite --check\n  muster schema update fleet && git -C fleet diff\n  muster schema update --check -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -225,12 +225,21 @@ func (u *schemaUpdate) run(check, force bool) error {
 			hint: "use the muster that wrote them, or a newer one; --force goes back",
 		}
 	}
-	files := scaffold.Apply(u.changes)
-	for _, c := range u.rewrites {
-		files[c.Path] = c.New
+	files, was := scaffold.Apply(u.changes), map[string][]byte{}
+	for _, c := range u.changes {
+		if _, ok := files[c.Path]; ok && c.Old != nil {
+			was[c.Path] = c.Old
+		}
 	}
-	if err := repofiles.Replace(u.Dir, files); err != nil {
-		return err
+	for _, c := range u.rewrites {
+		files[c.Path], was[c.Path] = c.New, c.Old
+	}
+	if err := repofiles.Replace(u.Dir, files, was); err != nil {
+		hint := "make it writable, and run it again"
+		if errors.Is(err, repofiles.ErrChanged) {
+			hint = "run it again"
+		}
+		return &failure{code: exitCouldNot, err: fmt.Errorf("nothing was written: %w", err), hint: hint}
 	}
 	u.Written = true
 	return nil
@@ -241,39 +250,40 @@ func (u *schemaUpdate) print(std stdio) {
 	p := screen.Painter(isTerminal(std.out))
 	for _, f := range u.Files {
 		if f.State == scaffold.Kept {
-			fmt.Fprintf(std.out, "%s has your edits, and is otherwise current: it is kept\n", f.Path)
+			screen.Printf(std.out, "%s has your edits, and is otherwise current: it is kept\n", f.Path)
 		} else if f.Diff != "" {
-			fmt.Fprintf(std.out, "%s is %s\n", p.Paint(screen.Bold, f.Path), f.State)
+			screen.Printf(std.out, "%s is %s\n", p.Paint(screen.Bold, f.Path), f.State)
 			printDiff(std.out, p, f.Diff)
 		}
 	}
 	for _, c := range u.Fields.Removed {
-		fmt.Fprintln(std.out, p.Paint(screen.Red, "- "+c.Path+": "+c.Old))
+		screen.Printf(std.out, "%s\n", p.Paint(screen.Red, "- "+c.Path+": "+c.Old))
 	}
 	for _, c := range u.Fields.Added {
-		fmt.Fprintln(std.out, p.Paint(screen.Green, "+ "+c.Path+": "+c.New))
+		screen.Printf(std.out, "%s\n", p.Paint(screen.Green, "+ "+c.Path+": "+c.New))
 	}
 	for _, c := range u.Fields.Changed {
-		fmt.Fprintf(std.out, "%s\n    was %s\n    now %s\n", p.Paint(screen.Yellow, "~ "+c.Path), c.Old, c.New)
+		screen.Printf(std.out, "%s\n    was %s\n    now %s\n", p.Paint(screen.Yellow, "~ "+c.Path), c.Old, c.New)
 	}
 	if !u.Current {
-		fmt.Fprintf(std.out, "fields: %d new, %d removed, %d changed\n", len(u.Fields.Added), len(u.Fields.Removed), len(u.Fields.Changed))
+		screen.Printf(std.out, "fields: %d new, %d removed, %d changed\n", len(u.Fields.Added), len(u.Fields.Removed), len(u.Fields.Changed))
 	}
 	u.printRewrites(std, p)
 	at := filepath.Join(u.Dir, scaffold.Dir)
 	switch {
 	case u.Current:
-		fmt.Fprintf(std.out, "the definitions in %s are current\n", at)
+		screen.Printf(std.out, "the definitions in %s are current\n", at)
 	case u.Written:
-		fmt.Fprintf(std.out, "the definitions in %s were updated\n", at)
+		screen.Printf(std.out, "the definitions in %s were updated\n", at)
 	}
 	if u.Written {
-		fmt.Fprintf(std.err, "next: muster validate %s, and commit it\n", u.Dir)
+		screen.Printf(std.err, "next: muster validate %s, and commit it\n", u.Dir)
 	}
 }
 
 func printDiff(w io.Writer, p screen.Painter, text string) {
 	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
 		colour := ""
 		switch {
 		case strings.HasPrefix(line, "---"), strings.HasPrefix(line, "+++"):
@@ -284,10 +294,10 @@ func printDiff(w io.Writer, p screen.Painter, text string) {
 			colour = screen.Green
 		}
 		if colour == "" {
-			fmt.Fprint(w, line)
+			screen.Printf(w, "%s\n", screen.Painted(screen.PrintableSource(line)))
 			continue
 		}
-		fmt.Fprintln(w, p.Paint(colour, strings.TrimSuffix(line, "\n")))
+		screen.Printf(w, "%s\n", p.PaintSource(colour, line))
 	}
 }
 

@@ -117,6 +117,10 @@ func setUp(env *testscript.Env, bin string) error {
 	} {
 		env.Setenv(name, value)
 	}
+	for _, v := range env.Vars {
+		name, _, _ := strings.Cut(v, "=")
+		w.vars = append(w.vars, name)
+	}
 	return os.WriteFile(filepath.Join(env.WorkDir, ".gitconfig"), []byte("[init]\n\tdefaultBranch = main\n"), 0o600)
 }
 
@@ -150,7 +154,8 @@ next:
 type world struct {
 	work    string
 	repo    string
-	first   int // port
+	first   int      // port
+	vars    []string // names of the variables that its processes have, see command
 	daemons map[string]*daemon
 	taken   map[string]net.Listener
 	forges  forges

@@ -29,7 +29,9 @@ func need(ts *testscript.TestScript, ok bool, usage string) {
 	}
 }
 
-// command returns a process in the script's directory and environment.
+// command returns a process in the script's directory and environment: of variables that
+// the script itself has set, it has those that json -set sets and those that args name,
+// such as in the text of a shell.
 func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	var path string
 	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
@@ -40,8 +42,17 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	}
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_STATE_HOME", "LANG", "COLUMNS", "MUSTER_MASTER", "MUSTER_CERT"} {
-		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	names := append(slices.Clone(worldOf(ts).vars), "MUSTER_CERT")
+	for _, arg := range args {
+		os.Expand(arg, func(name string) string {
+			names = append(names, name)
+			return ""
+		})
+	}
+	for _, name := range names {
+		if value := ts.Getenv(name); value != "" {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
 	}
 	return cmd
 }
@@ -186,6 +197,8 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if set != "" {
 		ts.Setenv(set, text)
+		w := worldOf(ts)
+		w.vars = append(w.vars, set)
 		return
 	}
 	if match, err := regexp.MatchString(args[1], text); err != nil || match == neg {

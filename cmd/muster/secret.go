@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
@@ -146,7 +147,7 @@ who has it can read all secrets that are sealed for it.`,
 				return err
 			}
 			for _, r := range ids.Recipients() {
-				fmt.Fprintln(std.out, r)
+				screen.Printf(std.out, "%s\n", r)
 			}
 			return nil
 		},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
 	"github.com/musterhq/muster/schema/sealed"
@@ -90,7 +90,7 @@ func (e *secretEdit) run(ctx context.Context, std stdio) error {
 		return err
 	}
 	if !changed {
-		fmt.Fprintf(std.err, "%s: unchanged\n", e.path)
+		screen.Printf(std.err, "%s: unchanged\n", e.path)
 		return nil
 	}
 	if len(plain) == 0 {
@@ -103,7 +103,7 @@ func (e *secretEdit) run(ctx context.Context, std stdio) error {
 	if err := atomicfile.Write(e.path, []byte(text), 0o644); err != nil {
 		return err
 	}
-	fmt.Fprintf(std.err, "%s: sealed for %s, %s\n", e.path, of, schema.Count(len(recipients), "recipient"))
+	screen.Printf(std.err, "%s: sealed for %s, %s\n", e.path, of, schema.Count(len(recipients), "recipient"))
 	if old == nil {
 		e.sayDeclaration(std, of)
 	}
@@ -115,8 +115,8 @@ func (e *secretEdit) sayDeclaration(std stdio, of string) {
 	cell, user, _ := strings.Cut(of, "/")
 	file := filepath.Base(e.path)
 	name := strings.TrimSuffix(file, filepath.Ext(file))
-	fmt.Fprintf(std.err, "declare it in a CUE file in the same directory, with @extern(embed) above its package clause:\n")
-	fmt.Fprintf(std.err, "secret: %s: muster.#Secret & {user: %q, cell: %q, age: _ @embed(file=%q, type=text)}\n", schema.Label(name), user, cell, file)
+	screen.Printf(std.err, "declare it in a CUE file in the same directory, with @extern(embed) above its package clause:\n")
+	screen.Printf(std.err, "secret: %s: muster.#Secret & {user: %q, cell: %q, age: _ @embed(file=%q, type=text)}\n", schema.Label(name), user, cell, file)
 }
 
 // owner returns whose the secret is: by the flags, by what the file says, or by the object

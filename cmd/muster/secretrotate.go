@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
 	"github.com/musterhq/muster/schema/sealed"
@@ -46,9 +47,9 @@ sops updatekeys.`,
 				if err := atomicfile.Write(filepath.Join(repo.root, path), []byte(files[path]), 0o644); err != nil {
 					return err
 				}
-				fmt.Fprintln(std.out, path)
+				screen.Printf(std.out, "%s\n", path)
 			}
-			fmt.Fprintf(std.err, "%s sealed again\n", schema.Count(len(files), "secret"))
+			screen.Printf(std.err, "%s sealed again\n", schema.Count(len(files), "secret"))
 			return repo.left(files, std)
 		},
 	}
@@ -100,7 +101,7 @@ func (r *secretRepo) left(files map[string]string, std stdio) error {
 	for i := range r.objects.Secrets {
 		switch s := &r.objects.Secrets[i]; {
 		case s.SOPS != "":
-			fmt.Fprintf(std.err, "%s: a SOPS file, which sops updatekeys seals again\n", s.ID())
+			screen.Printf(std.err, "%s: a SOPS file, which sops updatekeys seals again\n", s.ID())
 		case !done[s.Age]:
 			inline = append(inline, s.ID())
 		}

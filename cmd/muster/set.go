@@ -56,11 +56,11 @@ as muster explain prints it. VALUE is a text where the field is one, else as in 
 			case out.value == "json":
 				return printJSON(std.out, setResult{Version: outputVersion, Position: change.Position, Changed: changed, Written: changed && !dry, Diff: d})
 			case !changed:
-				fmt.Fprintf(std.out, "%s: %s of %s has this value already\n", change.Position, args[1], args[0])
+				screen.Printf(std.out, "%s: %s of %s has this value already\n", change.Position, args[1], args[0])
 			case dry:
-				fmt.Fprint(std.out, d)
+				screen.Printf(std.out, "%s", screen.Painted(screen.PrintableLines(d)))
 			default:
-				fmt.Fprintf(std.out, "%s: %s of %s is %s now\n", change.Position, args[1], args[0], schema.Printable(args[2]))
+				screen.Printf(std.out, "%s: %s of %s is %s now\n", change.Position, args[1], args[0], args[2])
 			}
 			return nil
 		},

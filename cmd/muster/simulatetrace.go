@@ -182,7 +182,7 @@ func (f *traceFlags) other(ctx context.Context) ([]playedRun, error) {
 	if err := run.Run(); err != nil {
 		err = fmt.Errorf("--with %s: %w", f.with, err)
 		if why := strings.TrimSpace(complaint.String()); why != "" {
-			err = fmt.Errorf("%w: %s", err, screen.Printable(why))
+			err = fmt.Errorf("%w: %s", err, why)
 		}
 		return nil, &failure{code: exitCouldNot, err: err, hint: "want the path of a program muster that has simulate trace"}
 	}
@@ -216,14 +216,14 @@ func (p *played) text(width int) string {
 	}
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(p.Runs) == 1 {
-		fmt.Fprint(t, "\nHOURS\tUP\tCPU\tUSED\tRAM\tUSED\tRUNNING\tPENDING\tEVICTED\n")
+		screen.Printf(t, "\nHOURS\tUP\tCPU\tUSED\tRAM\tUSED\tRUNNING\tPENDING\tEVICTED\n")
 		s := p.Runs[0].Samples
 		const lines = 24
 		evicted := 0
 		for i := range s {
 			evicted += s[i].Evicted
 			if (i+1)*lines%len(s) < lines {
-				fmt.Fprintf(t, "%.1f\t%d\t%.0f%%\t%.0f%%\t%.0f%%\t%.0f%%\t%d\t%d\t%d\n", s[i].Seconds/3600, s[i].Up, s[i].CPU, s[i].UsedCPU, s[i].RAM, s[i].UsedRAM, s[i].Running, s[i].Pending, evicted)
+				screen.Printf(t, "%.1f\t%d\t%.0f%%\t%.0f%%\t%.0f%%\t%.0f%%\t%d\t%d\t%d\n", s[i].Seconds/3600, s[i].Up, s[i].CPU, s[i].UsedCPU, s[i].RAM, s[i].UsedRAM, s[i].Running, s[i].Pending, evicted)
 				evicted = 0
 			}
 		}
@@ -236,17 +236,17 @@ func (p *played) text(width int) string {
 // compared writes a table with a column for each run.
 func (p *played) compared(t io.Writer) {
 	row := func(name string, of func(*fastforward.Result) string) {
-		fmt.Fprint(t, name)
+		screen.Printf(t, "%s", name)
 		for i := range p.Runs {
-			fmt.Fprint(t, "\t"+of(p.Runs[i].Result))
+			screen.Printf(t, "\t%s", of(p.Runs[i].Result))
 		}
-		fmt.Fprintln(t)
+		screen.Printf(t, "\n")
 	}
-	fmt.Fprint(t, "\nMEAN")
+	screen.Printf(t, "\nMEAN")
 	for i := range p.Runs {
-		fmt.Fprint(t, "\t"+p.Runs[i].Name)
+		screen.Printf(t, "\t%s", p.Runs[i].Name)
 	}
-	fmt.Fprintln(t)
+	screen.Printf(t, "\n")
 	percent := func(v float64) string { return fmt.Sprintf("%.1f%%", v) }
 	row("CPU allocated", func(r *fastforward.Result) string { return percent(r.Mean.CPU) })
 	row("CPU used", func(r *fastforward.Result) string { return percent(r.Mean.UsedCPU) })

@@ -178,7 +178,7 @@ func watchStatus(ctx context.Context, std stdio, cl *client.Client, f *statusFla
 	for ctx.Err() == nil {
 		var failed error
 		// What interrupts the watch is shown in the status' place, and ends nothing.
-		say := client.Watch{Patience: retryFor, Say: func(text string) { failed = cmp.Or(failed, show("muster: "+text+"\n")) }}
+		say := client.Watch{Patience: retryFor, Say: func(text string) { failed = cmp.Or(failed, show("muster: "+screen.Printable(text)+"\n")) }}
 		for s, err := range cl.StatusChanges(ctx, f.query(), say) {
 			var text string
 			if err == nil {
@@ -190,7 +190,7 @@ func watchStatus(ctx context.Context, std stdio, cl *client.Client, f *statusFla
 			case err != nil && !begun:
 				return err
 			case err != nil:
-				text = "muster: " + err.Error() + "\n"
+				text = "muster: " + string(screen.Error(err)) + "\n"
 			}
 			if err := cmp.Or(failed, show(text)); err != nil {
 				return err

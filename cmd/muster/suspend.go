@@ -1,12 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -52,7 +52,7 @@ replaced. Requires the role operator.`,
 			if out.value == "json" {
 				return printJSON(std.out, x)
 			}
-			_, err = fmt.Fprintf(std.out, "%s is %s\nmuster resume %s ends it\n", suspended(args[0]), x, args[0])
+			err = screen.Fprintf(std.out, "%s is %s\nmuster resume %s ends it\n", suspended(args[0]), x, args[0])
 			return err
 		},
 	}
@@ -93,9 +93,9 @@ name. It is no error if nothing is suspended.`,
 			if r.Was != nil {
 				said = " is resumed; it was " + r.Was.String()
 			}
-			fmt.Fprintf(std.out, "%s%s\n", suspended(args[0]), said)
+			screen.Printf(std.out, "%s%s\n", suspended(args[0]), said)
 			for _, name := range r.Still {
-				fmt.Fprintf(std.err, "muster: %s is still suspended: muster resume %s ends that\n", suspended(name), name)
+				screen.Printf(std.err, "muster: %s is still suspended: muster resume %s ends that\n", suspended(name), name)
 			}
 			return nil
 		},

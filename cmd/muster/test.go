@@ -140,31 +140,31 @@ func printTests(std stdio, format string, verbose bool, c *compiledRepo, results
 	p := screen.Painter(isTerminal(std.out))
 	if len(r.Diagnostics) > 0 {
 		printDiagnostics(std.out, p, r.Diagnostics, c.tree.Files)
-		fmt.Fprintln(std.out)
+		screen.Printf(std.out, "\n")
 	}
 	for i := range results {
 		t := &results[i]
-		name := screen.Printable(fmt.Sprintf("%s: %s", t.Dir, t.Name))
+		name := fmt.Sprintf("%s: %s", t.Dir, t.Name)
 		switch {
 		case t.Passed && verbose:
-			fmt.Fprintf(std.out, "%s  %s\n", p.Paint(screen.Green, "pass"), name)
+			screen.Printf(std.out, "%s  %s\n", p.Paint(screen.Green, "pass"), name)
 		case !t.Passed:
 			if t.Name == "" {
-				name = screen.Printable(t.Dir) + ": not a test"
+				name = t.Dir + ": not a test"
 			}
-			fmt.Fprintf(std.out, "%s  %s\n", p.Paint(screen.Red, "FAIL"), name)
+			screen.Printf(std.out, "%s  %s\n", p.Paint(screen.Red, "FAIL"), name)
 			printDiagnostics(std.out, p, slices.DeleteFunc(slices.Clone(t.Diagnostics), func(d schema.Diagnostic) bool { return d.Severity != schema.Error }), c.tree.Files)
-			fmt.Fprintln(std.out)
+			screen.Printf(std.out, "\n")
 		}
 	}
 	var err error
 	switch {
 	case len(results) == 0:
-		_, err = fmt.Fprintln(std.out, "no tests: they are in files _test.cue; muster test --help says how")
+		err = screen.Fprintf(std.out, "no tests: they are in files _test.cue; muster test --help says how\n")
 	case r.Failed == 0:
-		_, err = fmt.Fprintf(std.out, "%s %s\n", p.Paint(screen.Green, "passed:"), schema.Count(r.Passed, "test"))
+		err = screen.Fprintf(std.out, "%s %s\n", p.Paint(screen.Green, "passed:"), schema.Count(r.Passed, "test"))
 	default:
-		_, err = fmt.Fprintf(std.out, "%s %d of %s\n", p.Paint(screen.Red, "failed:"), r.Failed, schema.Count(len(results), "test"))
+		err = screen.Fprintf(std.out, "%s %d of %s\n", p.Paint(screen.Red, "failed:"), r.Failed, schema.Count(len(results), "test"))
 	}
 	if err != nil {
 		return err

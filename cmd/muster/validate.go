@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -185,12 +184,12 @@ func printVerdict(std stdio, format string, p screen.Painter, c *compiledRepo) e
 	default:
 		printDiagnostics(std.out, p, c.diagnostics, c.tree.Files)
 		if len(c.diagnostics) > 1 {
-			fmt.Fprintln(std.out)
+			screen.Printf(std.out, "\n")
 		}
 		if errs == 0 {
-			_, err = fmt.Fprintf(std.out, "%s %s, %s\n", p.Paint(screen.Green, "valid:"), c.sums.text(), schema.Count(warnings, "warning"))
+			err = screen.Fprintf(std.out, "%s %s, %s\n", p.Paint(screen.Green, "valid:"), c.sums.text(), schema.Count(warnings, "warning"))
 		} else {
-			_, err = fmt.Fprintf(std.out, "%s %s in %s, %s\n", p.Paint(screen.Red, "invalid:"), schema.Count(errs, "error"),
+			err = screen.Fprintf(std.out, "%s %s in %s, %s\n", p.Paint(screen.Red, "invalid:"), schema.Count(errs, "error"),
 				schema.Count(filesWithErrors(c.diagnostics), "file"), schema.Count(warnings, "warning"))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/cmd/internal/vendoring"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/schema"
@@ -118,14 +119,14 @@ func (v *vendorFlags) print(std stdio, results []vendoring.Result) error {
 	} else {
 		for i := range results {
 			r := &results[i]
-			fmt.Fprintf(std.out, "%s: %s", r.Called(), r.State)
+			screen.Printf(std.out, "%s: %s", r.Called(), r.State)
 			if r.Files > 0 {
-				fmt.Fprintf(std.out, ", %s written", schema.Count(r.Files, "file"))
+				screen.Printf(std.out, ", %s written", schema.Count(r.Files, "file"))
 			}
-			fmt.Fprintln(std.out)
+			screen.Printf(std.out, "\n")
 		}
 		if len(results) == 0 {
-			fmt.Fprintln(std.out, "no modules are vendored")
+			screen.Printf(std.out, "no modules are vendored\n")
 		}
 	}
 	if len(differ) > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,7 @@ func newVersion(std stdio) *cobra.Command {
 					Platform string `json:"platform"`
 				}{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
 			}
-			_, err := fmt.Fprint(std.out, versionLine())
+			_, err := io.WriteString(std.out, versionLine())
 			return err
 		},
 	}

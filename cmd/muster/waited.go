@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
@@ -211,16 +212,16 @@ func (w *waited) print(std stdio, s *status.Status, done bool) error {
 	blockers := w.blockers(s)
 	switch {
 	case w.elsewhere(s):
-		fmt.Fprintf(std.err, "muster: %s; the head is %s\n", w.standing.Message, short(s.Commit))
-		_, err := fmt.Fprintln(std.err, "hint: it may be on another branch, or a forced push has taken it away; wait for the commit of the merge instead")
+		screen.Printf(std.err, "muster: %s; the head is %s\n", w.standing.Message, short(s.Commit))
+		err := screen.Fprintf(std.err, "hint: it may be on another branch, or a forced push has taken it away; wait for the commit of the merge instead\n")
 		return err
 	case w.machine != "":
 		return w.printDrained(std, s, done)
 	case done && w.superseded(s):
-		_, err := fmt.Fprintf(std.out, "%s %s at %s: %s is superseded by it, which contains it\n", w.subject(s), w.reached(s), short(s.Applied), short(w.commit))
+		err := screen.Fprintf(std.out, "%s %s at %s: %s is superseded by it, which contains it\n", w.subject(s), w.reached(s), short(s.Applied), short(w.commit))
 		return err
 	case done:
-		_, err := fmt.Fprintf(std.out, "%s %s at %s\n", w.subject(s), w.reached(s), short(s.Applied))
+		err := screen.Fprintf(std.out, "%s %s at %s\n", w.subject(s), w.reached(s), short(s.Applied))
 		return err
 	case len(blockers) > 0:
 		return w.printBlocked(std, s, blockers)
@@ -229,13 +230,13 @@ func (w *waited) print(std stdio, s *status.Status, done bool) error {
 	if w.many() {
 		verb = "have"
 	}
-	fmt.Fprintf(std.err, "muster: %s %s not converged: head %s, applied %s: %s\n", w.subject(s), verb, short(s.Commit), short(s.Applied),
+	screen.Printf(std.err, "muster: %s %s not converged: head %s, applied %s: %s\n", w.subject(s), verb, short(s.Commit), short(s.Applied),
 		strings.Join(slices.Concat(w.missing(s), s.Waiting, w.unfinished(s)), "; "))
 	hint := "see muster status"
 	if len(w.missing(s)) > 0 {
 		hint = "git push, then muster reconcile; see muster status"
 	}
-	_, err := fmt.Fprintln(std.err, "hint: "+hint)
+	err := screen.Fprintf(std.err, "hint: %s\n", hint)
 	return err
 }
 
@@ -263,8 +264,8 @@ func (w *waited) printBlocked(std stdio, s *status.Status, blockers []status.Blo
 			next = append(next, b.Next)
 		}
 	}
-	fmt.Fprintf(std.err, "muster: %s cannot converge by itself: %s\n", w.subject(s), strings.Join(said, "; "))
-	_, err := fmt.Fprintf(std.err, "hint: %s\n", strings.Join(next, "; "))
+	screen.Printf(std.err, "muster: %s cannot converge by itself: %s\n", w.subject(s), strings.Join(said, "; "))
+	err := screen.Fprintf(std.err, "hint: %s\n", strings.Join(next, "; "))
 	return err
 }
 
@@ -272,25 +273,25 @@ func (w *waited) printBlocked(std stdio, s *status.Status, blockers []status.Blo
 func (w *waited) printDrained(std stdio, s *status.Status, done bool) error {
 	list := w.draining(s)
 	if done {
-		_, err := fmt.Fprintf(std.out, "cell %s: %s drained\n", s.Cell, machines(list))
+		err := screen.Fprintf(std.out, "cell %s: %s drained\n", s.Cell, machines(list))
 		return err
 	}
 	if len(list) == 0 {
-		fmt.Fprintf(std.err, "muster: cell %s drains no machine named %s at %s\n", s.Cell, w.machine, short(s.Applied))
+		screen.Printf(std.err, "muster: cell %s drains no machine named %s at %s\n", s.Cell, w.machine, short(s.Applied))
 		for _, d := range s.Unmatched { // such as that no machine of this name has ever joined
 			if w.speaksOf(d) {
-				fmt.Fprintf(std.err, "muster: %s\n", d.Error())
+				screen.Printf(std.err, "muster: %s\n", d.Error())
 			}
 		}
-		_, err := fmt.Fprintf(std.err, "hint: machine: %q: {drain: {}} in the repository does, when that machine has joined; muster status lists the machines\n", w.machine)
+		err := screen.Fprintf(std.err, "hint: machine: %q: {drain: {}} in the repository does, when that machine has joined; muster status lists the machines\n", w.machine)
 		return err
 	}
 	for _, m := range list {
 		if m.Draining.Left > 0 {
-			fmt.Fprintf(std.err, "muster: machine %s is %s\n", m.Name, m.Draining)
+			screen.Printf(std.err, "muster: machine %s is %s\n", m.Name, m.Draining)
 		}
 	}
-	_, err := fmt.Fprintf(std.err, "hint: see muster status machine %s\n", list[0].Name)
+	err := screen.Fprintf(std.err, "hint: see muster status machine %s\n", list[0].Name)
 	return err
 }
 

@@ -146,9 +146,14 @@ func printWhy(to explainTo, why *status.Explanation) error { return printLines(t
 func printLines(to explainTo, list []string) error {
 	var b strings.Builder
 	width := lineCells(to.w, to.format == "wide")
-	for line := range strings.SplitSeq(strings.Join(list, "\n"), "\n") {
-		text := strings.TrimLeft(line, " ")
-		b.WriteString(screen.Fold(line[:len(line)-len(text)], text, width))
+	for _, said := range list {
+		for i, line := range strings.Split(said, "\n") {
+			if i > 0 && !strings.HasPrefix(line, " ") {
+				line = "    " + line // of a text that has several
+			}
+			text := strings.TrimLeft(line, " ")
+			b.WriteString(screen.Fold(line[:len(line)-len(text)], text, width))
+		}
 	}
 	_, err := io.WriteString(to.w, b.String())
 	return err

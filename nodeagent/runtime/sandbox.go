@@ -149,6 +149,16 @@ func hide(target string) keeper.Mount {
 	return keeper.Mount{Kind: keeper.Tmpfs, Target: target, Data: "mode=0711," + hiddenSize, ReadOnly: true}
 }
 
+// CheckVolumes errs for volumes that New would refuse where these directories and files are
+// hidden. They need not be there yet.
+func CheckVolumes(volumes map[string]Volume, hide []string) error {
+	hidden, err := findHidden(hide)
+	if err == nil {
+		_, err = (&surroundings{hidden: append(hidden, hide...)}).findVolumes(volumes) // also what is not there yet
+	}
+	return err
+}
+
 // findVolumes returns the real directories of the machine's shared volumes.
 func (s *surroundings) findVolumes(given map[string]Volume) (map[string]Volume, error) {
 	found := map[string]Volume{}
@@ -221,6 +231,16 @@ func (s *surroundings) machineOwn(p places) []keeper.Mount {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: dir, Target: dir})
 	}
 	return mounts
+}
+
+// CheckWritable errs for directories to which New would refuse to let tasks write where these
+// directories and files are hidden. They need not be there yet.
+func CheckWritable(dirs, hide []string) error {
+	hidden, err := findHidden(hide)
+	if err == nil {
+		_, err = (&surroundings{hidden: append(hidden, hide...)}).findWritable(dirs) // also what is not there yet
+	}
+	return err
 }
 
 // findWritable returns the real paths of directories that tasks may write to. Those

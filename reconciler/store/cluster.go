@@ -98,6 +98,13 @@ const (
 	maxAnswer  = 512 << 20 // of a page, were all its values of the largest size
 )
 
+// Check errs for a configuration with which OpenCluster cannot be: endpoints that are no
+// URLs, and files that cannot be read. It connects to nothing.
+func (c *ClusterConfig) Check() error {
+	_, err := c.secure()
+	return err
+}
+
 // secure checks the endpoints and files, and returns what TLS needs, nil without
 // it.
 func (c *ClusterConfig) secure() (*tls.Config, error) {

@@ -203,6 +203,9 @@ func (m *master) open(ctx context.Context) error {
 	if err := checkSocketPath(cfg.Link, "give --link FILE with a shorter path"); err != nil {
 		return err
 	}
+	if err := cfg.findSocket(); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return noDirectory(cfg.DataDir, err)
 	}
@@ -213,6 +216,9 @@ func (m *master) open(ctx context.Context) error {
 	}
 	m.compiler = compile.New(compile.Config{Exe: cfg.Exe, Args: []string{"compile-child"}, Log: cfg.Log})
 	if m.cell, err = m.findCell(ctx); err != nil {
+		return err
+	}
+	if err := m.checkAuthority(directory); err != nil {
 		return err
 	}
 	if err := m.openStore(ctx, directory); err != nil {
@@ -227,9 +233,23 @@ func (m *master) open(ctx context.Context) error {
 	m.copy = replica.NewCopy(replica.CopyConfig{Cell: m.cell, Events: m.events, Log: cfg.Log})
 	m.term = newTerm(m.cell, m.copy)
 	if m.agents, err = local.Listen(cfg.Link); err != nil {
-		return err
+		return inputError("give --link FILE in a directory of its own, such as /run/muster/agent.sock", "--link: %w", err)
 	}
 	return m.listenSocket()
+}
+
+// findSocket makes the path of the API's unix socket absolute; it is "" for none.
+func (cfg *MasterConfig) findSocket() (err error) {
+	if cfg.Socket == "" {
+		if cfg.PKI != "" {
+			return nil
+		}
+		cfg.Socket = filepath.Join(cfg.DataDir, "link", apiSocket)
+	}
+	if cfg.Socket, err = filepath.Abs(cfg.Socket); err != nil { // others get it
+		return err
+	}
+	return checkSocketPath(cfg.Socket, "give --socket FILE with a shorter path")
 }
 
 // listenSocket opens the unix socket of the API. Where users are named, all may
@@ -237,22 +257,13 @@ func (m *master) open(ctx context.Context) error {
 func (m *master) listenSocket() error {
 	cfg := &m.cfg
 	if cfg.Socket == "" {
-		if cfg.PKI != "" {
-			return nil
-		}
-		cfg.Socket = filepath.Join(cfg.DataDir, "link", apiSocket)
-	}
-	var err error
-	if cfg.Socket, err = filepath.Abs(cfg.Socket); err != nil { // others get it
-		return err
-	}
-	if err := checkSocketPath(cfg.Socket, "give --socket FILE with a shorter path"); err != nil {
-		return err
+		return nil
 	}
 	listen := local.Listen
 	if len(cfg.Users) > 0 {
 		listen = local.ListenOpen
 	}
+	var err error
 	if m.socket, err = listen(cfg.Socket); err != nil {
 		return inputError("give --socket FILE in a directory of its own, such as /run/muster/api.sock", "API: %w", err)
 	}

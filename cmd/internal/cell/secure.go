@@ -60,13 +60,18 @@ func (m *master) listen() (*pki.Directory, error) {
 	return d, nil
 }
 
+// checkAuthority errs for the authority of another cell.
+func (m *master) checkAuthority(d *pki.Directory) error {
+	if d != nil && d.Cell != m.cell {
+		return inputError("name the directory of this cell's authority with --pki", "the authority in %s is of cell %s, and this is cell %s", m.cfg.PKI, d.Cell, m.cell)
+	}
+	return nil
+}
+
 // openAuthority makes the authority ready to serve.
 func (m *master) openAuthority(d *pki.Directory) error {
 	if d == nil {
 		return nil
-	}
-	if d.Cell != m.cell {
-		return inputError("name the directory of this cell's authority with --pki", "the authority in %s is of cell %s, and this is cell %s", m.cfg.PKI, d.Cell, m.cell)
 	}
 	var err error
 	m.authority, err = pki.OpenAuthority(pki.Config{Dir: d, Ledger: m.store, Life: m.cfg.MachineLife, Log: m.cfg.Log})

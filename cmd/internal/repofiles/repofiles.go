@@ -226,47 +226,133 @@ func equal(a, b string) (bool, error) {
 }
 
 // Replace writes files into dir, over what is there; nil removes one. Each
-// appears at once and keeps the permissions that it had. When it fails, some
-// may be written and others not: to call it again finishes the work. It refuses
-// to write through a symbolic link.
-func Replace(dir string, files map[string][]byte) error {
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		to := filepath.Join(dir, filepath.FromSlash(name))
-		if files[name] == nil {
-			if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-			continue
-		}
-		if err := replace(to, files[name]); err != nil {
-			return err
-		}
-	}
-	return nil
+// appears at once and keeps the permissions that it had. All are written or none:
+// all are got ready beside their places first, and when one cannot take its place,
+// those before it get back what they had. A file of which was has the content must
+// still have it, or nothing is written: an error that is ErrChanged. Replace refuses
+// to write through a symbolic link. Its errors name the file.
+func Replace(dir string, files, was map[string][]byte) error {
+	return replaceAll(dir, files, was, os.Rename)
 }
 
-func replace(to string, data []byte) (err error) {
+// ErrChanged is what a file is that has another content than when it was read.
+var ErrChanged = errors.New("it has changed since it was read")
+
+// replaceAll is Replace with what puts a file into its place.
+func replaceAll(dir string, files, was map[string][]byte, rename func(from, to string) error) error {
+	var dirs, back undo // what is undone on failure
+	var beside undo     // what is removed in any case
+	err := func() error {
+		names := slices.Sorted(maps.Keys(files))
+		for _, name := range names {
+			if err := stage(&dirs, &beside, filepath.Join(dir, filepath.FromSlash(name)), files[name]); err != nil {
+				return fmt.Errorf("%s cannot be written: %w", name, err)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(was)) {
+			if now, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+				return fmt.Errorf("%s: %w: %w", name, ErrChanged, err)
+			} else if !bytes.Equal(now, was[name]) {
+				return fmt.Errorf("%s: %w", name, ErrChanged)
+			}
+		}
+		for _, name := range names {
+			if err := swap(&back, filepath.Join(dir, filepath.FromSlash(name)), files[name] == nil, rename); err != nil {
+				return fmt.Errorf("%s cannot be written: %w", name, err)
+			}
+		}
+		return nil
+	}()
+	if err == nil {
+		return beside.run()
+	}
+	return errors.Join(err, back.run(), beside.run(), dirs.run())
+}
+
+// The names of what Replace gets ready beside a file, and of what it may have to put back.
+const (
+	newSuffix = ".new"
+	oldSuffix = ".old"
+)
+
+// stage gets ready what is to be in the place of a file, and what was, beside it.
+func stage(dirs, beside *undo, to string, data []byte) error {
 	mode := fs.FileMode(0o644)
-	switch info, err := os.Lstat(to); {
+	info, err := os.Lstat(to)
+	switch {
 	case err == nil && !info.Mode().IsRegular():
-		return fmt.Errorf("%s is not a regular file", to)
+		return errors.New("it is not a regular file")
 	case err == nil:
 		mode = info.Mode().Perm()
+		if err := keep(beside, to, to+oldSuffix, mode); err != nil {
+			return err
+		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // a source tree
+	if data == nil {
+		return nil
+	}
+	if err := dirs.mkdirAll(filepath.Dir(to)); err != nil {
 		return err
 	}
-	beside := to + ".new"
-	if err := os.Remove(beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := vacate(beside, to+newSuffix); err != nil {
 		return err
 	}
-	if err := os.WriteFile(beside, data, mode); err != nil {
-		return errors.Join(err, os.RemoveAll(beside))
+	return os.WriteFile(to+newSuffix, data, mode)
+}
+
+// keep makes a file available under another name too.
+func keep(beside *undo, from, to string, mode fs.FileMode) error {
+	if err := vacate(beside, to); err != nil {
+		return err
 	}
-	if err := os.Rename(beside, to); err != nil {
-		return errors.Join(err, os.Remove(beside))
+	if os.Link(from, to) == nil {
+		return nil
 	}
+	data, err := os.ReadFile(from) // a file system without hard links, or a file of somebody else
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, mode)
+}
+
+// vacate removes what a run that was killed has left at a path, and notes that it is to be
+// removed again.
+func vacate(beside *undo, at string) error {
+	gone := func() error {
+		if err := os.Remove(at); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if err := gone(); err != nil {
+		return err
+	}
+	beside.add(gone)
+	return nil
+}
+
+// swap puts what was got ready for a file into its place.
+func swap(back *undo, to string, remove bool, rename func(from, to string) error) error {
+	_, err := os.Lstat(to + oldSuffix)
+	was := err == nil
+	switch {
+	case !remove:
+		err = rename(to+newSuffix, to)
+	case was:
+		err = os.Remove(to)
+	default:
+		return nil // it was not there
+	}
+	if err != nil {
+		return err
+	}
+	back.add(func() error {
+		if was {
+			return os.Rename(to+oldSuffix, to)
+		}
+		return os.Remove(to)
+	})
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -181,7 +183,7 @@ func TestReplace(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"a": "old", "b": "old", "c": "old", "a.new": "left over"})
 	for range 2 { // the second time there is nothing left to do
-		if err := repofiles.Replace(dir, map[string][]byte{"a": []byte("new"), "b": nil, "d/e": []byte("new")}); err != nil {
+		if err := repofiles.Replace(dir, map[string][]byte{"a": []byte("new"), "b": nil, "d/e": []byte("new")}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(map[string]string{"a": "new", "c": "old", "d/": "", "d/e": "new"}, listing(t, dir)); d != "" {
@@ -192,7 +194,51 @@ func TestReplace(t *testing.T) {
 		t.Errorf("its permissions are %v, %v", info.Mode(), err)
 	}
 	put(t, dir, map[string]string{"link": "-> c"})
-	if err := repofiles.Replace(dir, map[string][]byte{"link": []byte("new")}); err == nil {
+	if err := repofiles.Replace(dir, map[string][]byte{"link": []byte("new")}, nil); err == nil {
 		t.Error("it writes through a link")
+	}
+}
+
+// TestReplaceAllOrNone: when a file cannot be written, all are as they were, and the error
+// names it.
+func TestReplaceAllOrNone(t *testing.T) {
+	t.Parallel()
+	files := map[string][]byte{"a": []byte("new"), "b": nil, "c": []byte("new"), "d/e": []byte("new"), "f": []byte("new")}
+	full := func(from, to string) error {
+		if filepath.Base(to) == "f" {
+			return &os.LinkError{Op: "rename", Old: from, New: to, Err: syscall.ENOSPC}
+		}
+		return os.Rename(from, to)
+	}
+	for name, tt := range map[string]struct {
+		extra map[string]string // beside a, b, c and f
+		was   map[string][]byte
+		do    func(dir string) error
+		want  string
+		is    error
+	}{
+		"in its place":           {do: func(dir string) error { return repofiles.ReplaceWith(dir, files, full) }, want: "f cannot be written: ", is: syscall.ENOSPC},
+		"a directory in the way": {extra: map[string]string{"c.new/x": "1"}, want: "c cannot be written: ", is: syscall.ENOTEMPTY},
+		"a file for a directory": {extra: map[string]string{"d": "1"}, want: "d/e cannot be written: ", is: syscall.ENOTDIR},
+		"changed meanwhile":      {was: map[string][]byte{"a": []byte("old"), "c": []byte("read")}, want: "c: it has changed", is: repofiles.ErrChanged},
+		"gone meanwhile":         {was: map[string][]byte{"g": []byte("old")}, want: "g: it has changed", is: repofiles.ErrChanged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			put(t, dir, map[string]string{"a": "old", "b": "old", "c": "old", "f": "old"})
+			put(t, dir, tt.extra)
+			before := listing(t, dir)
+			if tt.do == nil {
+				tt.do = func(dir string) error { return repofiles.Replace(dir, files, tt.was) }
+			}
+			err := tt.do(dir)
+			if !errors.Is(err, tt.is) || !strings.HasPrefix(err.Error(), tt.want) {
+				t.Errorf("%v, want %s…", err, tt.want)
+			}
+			if d := cmp.Diff(before, listing(t, dir)); d != "" {
+				t.Errorf("-before +after:\n%s", d)
+			}
+		})
 	}
 }

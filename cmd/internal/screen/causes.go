@@ -249,10 +249,11 @@ func (v *View) bounded(s string) string {
 // para writes a paragraph after a label; the lines that follow stand in by two
 // more than the label does.
 func (v *View) para(b *strings.Builder, label, colour, text string) {
+	label = Printable(label)
 	in := len(label) - len(strings.TrimLeft(label, " "))
 	out := Wrap(label, strings.Repeat(" ", in+2), v.bounded(text), v.Width)
 	if word := strings.TrimSpace(label); colour != "" && strings.HasPrefix(out, label) {
-		out = strings.Repeat(" ", in) + v.Painter.Paint(colour, word) + out[in+len(word):]
+		out = strings.Repeat(" ", in) + string(v.Painter.Paint(colour, word)) + out[in+len(word):]
 	}
 	b.WriteString(out)
 }

@@ -1,20 +1,9 @@
 package screen
 
 import (
-	"strings"
 	"unicode"
 	"unicode/utf8"
 )
-
-// Printable replaces what would move the cursor or not be seen.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\t' || unicode.IsPrint(r) {
-			return r
-		}
-		return utf8.RuneError
-	}, s)
-}
 
 // Head returns the beginning of s that fits n cells, with a mark where it is
 // cut.
@@ -84,23 +73,4 @@ var wide = &unicode.RangeTable{
 		{Lo: 0x1fa70, Hi: 0x1faff, Stride: 1},
 		{Lo: 0x20000, Hi: 0x3fffd, Stride: 1},
 	},
-}
-
-// Painter colours text when it is true.
-type Painter bool
-
-// The colours, as ANSI SGR parameters.
-const (
-	Bold   = "1"
-	Red    = "31"
-	Green  = "32"
-	Yellow = "33"
-)
-
-// Paint returns s in a colour.
-func (p Painter) Paint(sgr, s string) string {
-	if !p || s == "" {
-		return s
-	}
-	return "\x1b[" + sgr + "m" + s + "\x1b[0m"
 }

@@ -21,17 +21,14 @@ func (v *View) details(b *strings.Builder, s *status.Status) {
 	if strings.Contains(v.Name, "/") && len(s.Jobs) == 1 {
 		j := &s.Jobs[0]
 		if j.Image != "" {
-			fmt.Fprintf(b, "image %s\n", schema.ShortImage(j.Image))
+			Printf(b, "image %s\n", schema.ShortImage(j.Image))
 		}
 		for _, k := range slices.Sorted(maps.Keys(j.Labels)) {
-			fmt.Fprintf(b, "label %s: %s\n", k, Printable(j.Labels[k]))
+			Printf(b, "label %s: %s\n", k, j.Labels[k])
 		}
 		for _, k := range slices.Sorted(maps.Keys(j.Annotations)) {
-			text := strings.Split(strings.ReplaceAll(j.Annotations[k], "\r", ""), "\n")
-			for i := range text {
-				text[i] = Printable(text[i])
-			}
-			fmt.Fprintf(b, "annotation %s: %s\n", k, strings.Join(text, "\n    "))
+			text := strings.TrimSuffix(PrintableLines(strings.ReplaceAll(j.Annotations[k], "\r\n", "\n")), "\n")
+			Printf(b, "annotation %s: %s\n", k, Painted(strings.ReplaceAll(text, "\n", "\n    ")))
 		}
 	}
 	v.usageOf(b, s.Usage)
@@ -58,7 +55,7 @@ func (v *View) machineDetails(b *strings.Builder, m *status.MachineStatus) {
 		v.para(b, "", "", fmt.Sprintf("condition %s, since %s", c, c.Since.Format(time.RFC3339)))
 	}
 	for _, k := range slices.Sorted(maps.Keys(m.Attributes)) {
-		fmt.Fprintf(b, "attribute %s: %s\n", k, Printable(m.Attributes[k]))
+		Printf(b, "attribute %s: %s\n", k, m.Attributes[k])
 	}
 }
 

@@ -1,7 +1,6 @@
 package screen
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -44,7 +43,7 @@ func History(r *history.Result, compared bool, width, most int) string {
 		rows = append(rows, []string{d.Task, fateOf(d.Planned), fateOf(d.Happened)})
 	}
 	b.WriteString(p.table([]string{"TASK", "PLANNED", "HAPPENED"}, rows))
-	fmt.Fprintf(&b, "\n%d as planned, %d otherwise\n", r.Same, len(r.Differences))
+	Printf(&b, "\n%d as planned, %d otherwise\n", r.Same, len(r.Differences))
 	return b.String()
 }
 

@@ -100,7 +100,7 @@ func (p planned) list(texts []string) string {
 	var b strings.Builder
 	for i, t := range texts {
 		if p.most > 0 && i == p.most && len(texts) > i+1 {
-			fmt.Fprintf(&b, "  … and %d more: --all shows them\n", len(texts)-i)
+			Printf(&b, "  … and %d more: --all shows them\n", len(texts)-i)
 			break
 		}
 		b.WriteString(Wrap("  ", "    ", t, p.width))
@@ -137,7 +137,7 @@ func (p planned) table(heads []string, rows [][]string) string {
 		b.WriteString("  " + strings.TrimRight(line, " \n") + "\n")
 	}
 	if more > 0 {
-		fmt.Fprintf(&b, "  … and %d more: --all shows them\n", more)
+		Printf(&b, "  … and %d more: --all shows them\n", more)
 	}
 	return b.String()
 }
@@ -276,7 +276,7 @@ func Comment(head string, sections []Section) string {
 		b.WriteString(begin + fenced(text) + end)
 	}
 	if cut > 0 {
-		fmt.Fprintf(&b, "\n%s cut for length: `muster plan --all` prints all.\n", schema.Part(cut, len(sections), "section", "is", "are"))
+		Printf(&b, "\n%s cut for length: `muster plan --all` prints all.\n", schema.Part(cut, len(sections), "section", "is", "are"))
 	}
 	return b.String()
 }
@@ -296,7 +296,7 @@ func fit(text string, room int) (out string, whole bool) {
 			line, whole = strings.ToValidUTF8(line[:maxCommentLine], "")+"…\n", false
 		}
 		if b.Len()+len(line) > room {
-			fmt.Fprintf(&b, "… and %s\n", schema.Count(len(lines)-i, "more line"))
+			Printf(&b, "… and %s\n", schema.Count(len(lines)-i, "more line"))
 			return b.String(), false
 		}
 		b.WriteString(line)
@@ -327,13 +327,4 @@ func fenceFor(text string) int {
 		}
 	}
 	return longest + 1
-}
-
-// PrintableLines is Printable for lines.
-func PrintableLines(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		b.WriteString(Printable(strings.TrimSuffix(line, "\n")) + "\n")
-	}
-	return b.String()
 }

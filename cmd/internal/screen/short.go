@@ -119,7 +119,7 @@ func (v *View) shortCauses(s *status.Status, all []cause, most int) []string {
 // short returns a cause in a few lines.
 func (c *cause) short(v *View) []string {
 	first := v.line(c.label+": ", c.text)
-	out := []string{v.Painter.Paint(c.colour, c.label) + strings.TrimPrefix(first, c.label)}
+	out := []string{string(v.Painter.Paint(c.colour, c.label)) + strings.TrimPrefix(first, c.label)}
 	if len(c.names) > 0 {
 		out = append(out, v.line("  "+schema.Count(len(c.names), "job")+": ", Names(c.names, named)))
 	}

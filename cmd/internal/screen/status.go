@@ -87,7 +87,7 @@ func (v *View) cell(s *status.Status) string {
 		t := v.jobs(s, worstFirst(s.Jobs, v.All))
 		b.WriteString(t.Text(v.Width, v.Painter))
 		if left := s.Counted().Jobs.Total - len(s.Jobs); left > 0 {
-			fmt.Fprintf(&b, "%d more, which are as desired; --all lists them\n", left)
+			Printf(&b, "%d more, which are as desired; --all lists them\n", left)
 		}
 	}
 	return b.String()
@@ -128,7 +128,7 @@ func (v *View) verdict(s *status.Status, all []cause) string {
 			line = Elide(line, v.Width-1) + ")"
 		}
 	}
-	return strings.Replace(line, word, v.Painter.Paint(colour, word), 1)
+	return strings.Replace(line, word, string(v.Painter.Paint(colour, word)), 1)
 }
 
 // commitName returns a commit as people name it, or "none".
@@ -306,7 +306,7 @@ func (v *View) tasks(b *strings.Builder, s *status.Status) {
 		b.WriteString(t.Text(v.Width, v.Painter))
 	}
 	if done > 0 {
-		fmt.Fprintf(b, "%s done; --state done lists them\n", schema.Count(done, "task"))
+		Printf(b, "%s done; --state done lists them\n", schema.Count(done, "task"))
 	}
 	if len(t.Rows)+done == 0 {
 		b.WriteString("no tasks\n")

@@ -54,7 +54,7 @@ func (t *Table) Text(width int, p Painter) string {
 		for n, i := range shown {
 			c := cell(i)
 			text := Elide(oneLine(c.Text), widths[i])
-			l.WriteString(p.Paint(c.Colour, text))
+			l.WriteString(string(p.Paint(c.Colour, text)))
 			if n < len(shown)-1 {
 				l.WriteString(strings.Repeat(" ", widths[i]-Cells(text)+gap))
 			}
@@ -133,8 +133,8 @@ func Elide(s string, n int) string {
 
 // oneLine returns s without what would break the line that it stands in.
 func oneLine(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
-		s = strings.Join(strings.Fields(s), " ")
+	if strings.ContainsAny(s, "\n\t") {
+		s = strings.Join(strings.Fields(whiteSpace.Replace(s)), " ")
 	}
 	return Printable(s)
 }
@@ -142,6 +142,7 @@ func oneLine(s string) string {
 // Fold returns a line of a label and a text. If it is longer than width cells, 0 for no
 // bound, its rest follows in lines that stand in by two more.
 func Fold(label, text string, width int) string {
+	label, text = Printable(label), spaced(text)
 	if width == 0 || Cells(label)+Cells(text) <= width {
 		return label + text + "\n"
 	}
@@ -153,9 +154,10 @@ func Fold(label, text string, width int) string {
 // with first, the others with rest. It breaks lines at spaces, and words that are
 // longer than a line.
 func Wrap(first, rest, s string, width int) string {
+	first = Printable(first)
 	line, begun := first, false
 	var b strings.Builder
-	for _, word := range strings.Fields(Printable(strings.ReplaceAll(s, "\n", " "))) {
+	for _, word := range strings.Fields(spaced(s)) {
 		if width > 0 && begun && Cells(line)+1+Cells(word) > width {
 			b.WriteString(line + "\n")
 			line, begun = rest, false

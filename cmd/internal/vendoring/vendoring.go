@@ -291,7 +291,7 @@ func (r *Repository) write() error {
 	if !bytes.Equal(data, r.tree.Files[vendored.File].Data) && len(r.lock.Modules) > 0 {
 		r.writes[vendored.File] = data
 	}
-	if err := repofiles.Replace(r.dir, r.writes); err != nil {
+	if err := repofiles.Replace(r.dir, r.writes, nil); err != nil {
 		return fmt.Errorf("write what is vendored: %w", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.writes)) {

@@ -1,0 +1,34 @@
+package screen
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/schema"
+)
+
+func TestPrintf(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	Printf(&b, "\x1b[K%s %v %q %-4s|%*d %s\n", "a\x1bb\n", errors.New("c\rd"), "e\x1b", "f", 3, 7, Painter(true).Paint(Red, "g\x1b"))
+	const want = "\x1b[K" + `a\x1bb\n c\rd "e\x1b" f   |  7 ` + "\x1b[31mg" + `\x1b` + "\x1b[0m\n"
+	if b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+}
+
+func TestError(t *testing.T) {
+	t.Parallel()
+	joined := errors.Join(errors.New("a\nb"), fmt.Errorf("c: %w", errors.Join(errors.New("d"), errors.New("e\x1b"))))
+	for want, err := range map[string]error{
+		`a\nb` + "\nc: d\n" + `e\x1b`:    joined,
+		`p\r: a\nb` + "\nhint: " + `h\n`: fmt.Errorf("p\r: %w", schema.Hintf("h\n", "a\nb")),
+		`x\ny`:                           errors.New("x\ny"),
+	} {
+		if got := Error(err); string(got) != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
