@@ -20,6 +20,7 @@ CONTAINERKILLS ?= 30
 STORM        ?= 200
 MASTERKILLS  ?= 100
 STOPPED      ?= 2m
+PLANNED      ?= 50
 MACHINES     ?= 1000
 TASKS        ?= 10
 RESULTS      ?=
@@ -27,7 +28,7 @@ PROFILES     ?=
 LOADS        ?=
 LATER        ?=
 
-.PHONY: help build demo test race lint fuzz bench bench-cell sim tight mutants chaos chaos-cell chaos-agent e2e hogs hostile leaks services user vm vm-systemd vm-power generate generated check nightly clean
+.PHONY: help build demo test race lint fuzz bench bench-cell sim tight mutants chaos chaos-cell chaos-agent e2e planned hogs hostile leaks services user vm vm-systemd vm-power generate generated check nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -114,6 +115,9 @@ chaos-cell: # its tests wait most of the time, so all run at once
 chaos-agent:
 	$(GOTEST) -count=1 -v -run '$(CHAOS)' ./cmd/muster-agent -agent.kills $(AGENTKILLS) -agent.containerkills $(CONTAINERKILLS)
 
+planned: ## compare what muster plan says of PLANNED random commits with what a cell of three agents then does
+	go test -count=1 -v -timeout 60m -run '^TestRandomCommitsArePlanned$$' ./cmd/internal/e2e -e2e.planned $(PLANNED)
+
 # Of the first four make test plays a third.
 FAULTS := ^Test(Faults|Failpoints|FailpointsOfCluster|RollingUpgrade|ClusterLost|Restore|TwoMasters|SlowStore|SlowDisk|FullDisk|AgentStopped|ImageUpdate)$$
 e2e: ## do real faults to cells of processes: all scenarios, failpoints, upgrades and drills of docs/operations.md, as root
@@ -170,7 +174,7 @@ check: ## everything that CI checks, one after the other
 	done
 
 nightly: ## everything that takes long, in full: more than CI runs, some hours
-	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'tight SEEDS=100' 'mutants HUNTS=3' chaos e2e hogs leaks services vm vm-systemd vm-power bench; do \
+	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'tight SEEDS=100' 'mutants HUNTS=3' chaos e2e planned hogs leaks services vm vm-systemd vm-power bench; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done

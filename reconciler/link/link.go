@@ -189,7 +189,7 @@ func (s *Server) rpc(running context.Context) *grpc.Server {
 	}
 	g := grpc.NewServer(
 		grpc.Creds(who), grpc.StreamInterceptor(s.checkStream()),
-		grpc.MaxRecvMsgSize(linkpb.MaxMessage), grpc.MaxSendMsgSize(linkpb.MaxMessage),
+		grpc.ForceServerCodecV2(newCodec(s.refusals)), grpc.MaxRecvMsgSize(linkpb.MaxMessage), grpc.MaxSendMsgSize(linkpb.MaxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveEvery, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveEvery / 2, PermitWithoutStream: true}),
 		grpc.ReadBufferSize(readBuffer),

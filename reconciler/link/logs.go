@@ -119,7 +119,7 @@ func copyLog(w io.Writer, stream linkpb.Link_LogsServer, machine string) error {
 			if end.GetError() == "" {
 				return nil
 			}
-			return &logError{fmt.Sprintf("machine %s: %s", machine, end.GetError()), end.GetNotFound()}
+			return &logError{fmt.Sprintf("machine %s: %s", machine, linkpb.Text(end.GetError())), end.GetNotFound()}
 		}
 	}
 }

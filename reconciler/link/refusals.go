@@ -21,6 +21,7 @@ const (
 	refusedToken       = "token"       // for which no certificate is given
 	refusedName        = "name"        // another agent has it
 	refusedBehind      = "behind"      // the agent knows more than the store
+	refusedReport      = "report"      // what the agent reports cannot be read, or is more than is taken
 )
 
 // refusals are those of a Server.
@@ -29,8 +30,8 @@ type refusals struct{ *denied.Log }
 func newRefusals(log *slog.Logger, audit func(schema.Event)) refusals {
 	return refusals{denied.New(denied.Config{
 		What: "agent", Metric: "muster_agents_refused_total",
-		Help:    "Connections and sessions of agents that were refused, by reason: the user of a unix socket, the TLS handshake, the certificate, a join token or a renewal, a name that another agent has, or a store of the master that is older than the agent's state.",
-		Reasons: []string{refusedUser, refusedTLS, refusedCertificate, refusedToken, refusedName, refusedBehind},
+		Help:    "Connections and sessions of agents that were refused, by reason: the user of a unix socket, the TLS handshake, the certificate, a join token or a renewal, a name that another agent has, a store of the master that is older than the agent's state, or a report that cannot be read or is more than is taken.",
+		Reasons: []string{refusedUser, refusedTLS, refusedCertificate, refusedToken, refusedName, refusedBehind, refusedReport},
 		Log:     log, Audit: audit,
 	})}
 }

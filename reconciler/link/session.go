@@ -217,13 +217,16 @@ func (s *Server) hello(ctx context.Context, in inbox) (info schema.MachineInfo, 
 	if h == nil {
 		return info, nil, status.Errorf(codes.InvalidArgument, "first message is %T: want hello", m.GetMessage())
 	}
+	if err := linkpb.CheckHello(h); err != nil {
+		return info, nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)
+	}
 	if h.GetCell() != s.cfg.Cell {
 		return info, nil, status.Errorf(codes.FailedPrecondition,
 			"the agent is of cell %q, this is the master of cell %q", h.GetCell(), s.cfg.Cell)
 	}
 	info, err = linkpb.DecodeMachine(h.GetMachine())
 	if err != nil {
-		return info, nil, status.Error(codes.FailedPrecondition, err.Error())
+		return info, nil, status.Error(codes.FailedPrecondition, brief(err).Error())
 	}
 	return info, h, nil
 }
@@ -303,7 +306,7 @@ func (c *session) take(ctx context.Context, m *linkpb.AgentMessage) error {
 		c.directory.acked = m.DirectoryAck.GetVersion()
 		return c.list()
 	case *linkpb.AgentMessage_Refuse:
-		return status.Errorf(codes.Canceled, "the agent ended the session: %s", m.Refuse.GetReason())
+		return status.Errorf(codes.Canceled, "the agent ended the session: %s", linkpb.Text(m.Refuse.GetReason()))
 	default:
 		return status.Errorf(codes.InvalidArgument, "unexpected message %T", m)
 	}
@@ -333,6 +336,8 @@ func (c *session) receive(ctx context.Context, m *linkpb.Report) error {
 	case m.Body != nil:
 		r, err := apart(func() (schema.Report, error) { return c.reports.Decode(m, &c.report) })
 		if err != nil {
+			err = brief(err)
+			c.server.refusals.Refused(refusedReport, err, c.came, "machine", c.machine)
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
 		if r.Machine.Name != c.machine {
@@ -365,6 +370,9 @@ func (c *session) receive(ctx context.Context, m *linkpb.Report) error {
 	return nil
 }
 
+// brief returns an error that does not quote all that an agent has said.
+func brief(err error) error { return errors.New(linkpb.Text(err.Error())) }
+
 // used hands usage to the master. What cannot be read is left out: the report is
 // good all the same.
 func (c *session) used(ctx context.Context, m *linkpb.MachineUsage) error {
@@ -373,7 +381,7 @@ func (c *session) used(ctx context.Context, m *linkpb.MachineUsage) error {
 	}
 	u, err := apart(func() (schema.MachineUsage, error) { return linkpb.DecodeUsage(c.machine, m) })
 	if err != nil {
-		c.server.cfg.Log.Warn("usage left out", "machine", c.machine, "err", err)
+		c.server.cfg.Log.Warn("usage left out", "machine", c.machine, "err", brief(err))
 		return nil
 	}
 	shareUsage(&u, c.report.Tasks)

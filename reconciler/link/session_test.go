@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"net"
@@ -151,6 +152,12 @@ func body(t *testing.T, machine string) *linkpb.Report {
 	return &linkpb.Report{Digest: digest, Body: b}
 }
 
+// bodyOf is a report that has b for its body.
+func bodyOf(b []byte) *linkpb.Report {
+	digest := sha256.Sum256(b)
+	return &linkpb.Report{Digest: digest[:], Body: b}
+}
+
 func TestAgentThatMisbehaves(t *testing.T) {
 	t.Parallel()
 	hint := &linkpb.AgentMessage{Message: &linkpb.AgentMessage_Hint{Hint: &linkpb.Hint{}}}
@@ -171,6 +178,11 @@ func TestAgentThatMisbehaves(t *testing.T) {
 		{"bad digest", true, []*linkpb.AgentMessage{report(&linkpb.Report{Body: []byte("x")})}, codes.InvalidArgument, "digest"},
 		{"unknown digest", true, []*linkpb.AgentMessage{report(&linkpb.Report{Digest: []byte("x")})}, codes.InvalidArgument, "does not know"},
 		{"nobody asked", true, []*linkpb.AgentMessage{report(body(t, "m1")), report(body(t, "m1"))}, codes.InvalidArgument, "nobody asked"},
+		{"a report of too much", true, []*linkpb.AgentMessage{report(bodyOf(bytes.Repeat([]byte{0x22, 0}, 1<<16)))}, codes.InvalidArgument, "ReportBody.tasks: more than 32768 elements"},
+		{"a long lie", true, []*linkpb.AgentMessage{report(bodyOf([]byte("\x0a\x81\x80\x04\x0a\xfd\xff\x03" + strings.Repeat("m", 1<<16-3))))}, codes.InvalidArgument, "has 65533 bytes"},
+		{"usage of too much", true, []*linkpb.AgentMessage{report(&linkpb.Report{Usage: &linkpb.MachineUsage{Tasks: make([]*linkpb.TaskUsage, 1<<16)}})}, codes.Internal, "MachineUsage.tasks: more than 32768 elements"},
+		{"a hello of too much", false, []*linkpb.AgentMessage{{Message: &linkpb.AgentMessage_Hello{Hello: &linkpb.Hello{Cell: "c", Machine: &linkpb.MachineInfo{Name: "m1", Notes: make([]string, 1000)}}}}}, codes.Internal, "MachineInfo.notes: more than 256 elements"},
+		{"a hello of a long life", false, []*linkpb.AgentMessage{{Message: &linkpb.AgentMessage_Hello{Hello: &linkpb.Hello{Cell: "c", Life: strings.Repeat("x", 1000), Machine: &linkpb.MachineInfo{Name: "m1"}}}}}, codes.InvalidArgument, "life has 1000 bytes"},
 		{"oversize", true, []*linkpb.AgentMessage{report(&linkpb.Report{Body: make([]byte, linkpb.MaxMessage+1)})}, codes.ResourceExhausted, "larger than max"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -29,7 +29,7 @@ func decodeConditions(conditions []*Condition) ([]schema.Condition, error) {
 		if err != nil {
 			return nil, fmt.Errorf("condition %s: since: %w", m.GetKind(), err)
 		}
-		out = append(out, schema.Condition{Kind: schema.ConditionKind(m.GetKind()), Since: since, Message: m.GetMessage()})
+		out = append(out, schema.Condition{Kind: schema.ConditionKind(m.GetKind()), Since: since, Message: Text(m.GetMessage())})
 	}
 	return out, nil
 }

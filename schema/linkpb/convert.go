@@ -2,9 +2,11 @@ package linkpb
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -148,7 +150,7 @@ func DecodeReport(m *Report) (schema.Report, error) {
 		return schema.Report{}, fmt.Errorf("report has digest %x: want %x", sha256.Sum256(m.GetBody()), m.GetDigest())
 	}
 	var b ReportBody
-	if err := proto.Unmarshal(m.GetBody(), &b); err != nil {
+	if err := Unmarshal(m.GetBody(), &b); err != nil {
 		return schema.Report{}, fmt.Errorf("report: %w", err)
 	}
 	machine, err := DecodeMachine(b.GetMachine())
@@ -215,7 +217,7 @@ func EncodeMachine(i *schema.MachineInfo) *MachineInfo {
 }
 
 // DecodeMachine returns what a machine says of itself. It errs when the name is
-// none or a port is out of range.
+// none, another one is too long, or a port is out of range.
 func DecodeMachine(m *MachineInfo) (schema.MachineInfo, error) {
 	if err := schema.CheckName(m.GetName()); err != nil {
 		return schema.MachineInfo{}, fmt.Errorf("machine: %w", err)
@@ -237,6 +239,15 @@ func DecodeMachine(m *MachineInfo) (schema.MachineInfo, error) {
 			return schema.MachineInfo{}, fmt.Errorf("machine %s: %w", m.GetName(), err)
 		}
 	}
+	err = cmp.Or(checkNames(named{"boot", m.GetBoot()}, named{"id", m.GetId()}, named{"shares", m.GetShares()}), checkReferences("recipient", m.GetRecipient()))
+	attributes, tooLong := decodeAttributes(m.GetAttributes())
+	if err = cmp.Or(err, tooLong); err != nil {
+		return schema.MachineInfo{}, fmt.Errorf("machine %s: %w", m.GetName(), err)
+	}
+	notes := slices.Clone(m.GetNotes())
+	for i := range notes {
+		notes[i] = Text(notes[i])
+	}
 	c, r := m.GetCapacity(), m.GetReserved()
 	return schema.MachineInfo{
 		Name: m.GetName(), Boot: m.GetBoot(),
@@ -244,9 +255,28 @@ func DecodeMachine(m *MachineInfo) (schema.MachineInfo, error) {
 		Reserved:   schema.Resources{CPUMilli: r.GetCpuMilli(), RAMBytes: r.GetRamBytes(), DiskBytes: r.GetDiskBytes()},
 		Ports:      schema.PortRange{First: first, Last: last},
 		Devices:    devices,
-		Attributes: m.GetAttributes(), Notes: m.GetNotes(), AgentVersion: m.GetAgentVersion(), ID: m.GetId(), Recipient: m.GetRecipient(), Address: m.GetAddress(), Shares: m.GetShares(),
+		Attributes: attributes, Notes: notes, AgentVersion: Text(m.GetAgentVersion()), ID: m.GetId(), Recipient: m.GetRecipient(), Address: m.GetAddress(), Shares: m.GetShares(),
 		Seen: schema.Seen{Epoch: m.GetSeenEpoch(), Generation: m.GetSeenGeneration()},
 	}, nil
+}
+
+// decodeAttributes returns attributes, of which the beginning of a long value is taken. It errs for a key
+// that is too long.
+func decodeAttributes(m map[string]string) (map[string]string, error) {
+	out, cut := m, false
+	for key, value := range m {
+		if err := checkNames(named{"the key of an attribute", key}); err != nil {
+			return nil, err
+		}
+		if len(value) <= MaxText {
+			continue
+		}
+		if !cut {
+			out, cut = maps.Clone(m), true // m is the message's
+		}
+		out[key] = Text(value)
+	}
+	return out, nil
 }
 
 // EncodeLogRequest returns the message that asks an agent for a log; id names
@@ -331,9 +361,6 @@ func encodeTask(t *schema.TaskStatus) *TaskStatus {
 
 // decodeAddresses reads a task's own addresses.
 func decodeAddresses(m []string) ([]netip.Addr, error) {
-	if len(m) > schema.MaxTaskAddresses {
-		return nil, fmt.Errorf("%d addresses: want %d at most", len(m), schema.MaxTaskAddresses)
-	}
 	var out []netip.Addr
 	for _, text := range m {
 		a, err := netip.ParseAddr(text)
@@ -363,17 +390,21 @@ func decodeTask(m *TaskStatus) (schema.TaskStatus, error) {
 	}
 	state, ok := taskStates[m.GetState()]
 	if !ok {
-		return schema.TaskStatus{}, fmt.Errorf("task %s: unknown state %q", task, m.GetState())
+		return schema.TaskStatus{}, fmt.Errorf("task %s: unknown state %.80q", task, m.GetState())
 	}
 	t := schema.TaskStatus{
 		Task: task, Generation: m.GetGeneration(), State: state,
 		Incarnation: int(m.GetIncarnation()), Attempt: int(m.GetAttempt()), PID: int(m.GetPid()),
-		Health: schema.HealthState(m.GetHealth()), Note: m.GetNote(), Brought: m.GetBrought(),
-		HealthMessage: m.GetHealthMessage(), Line: m.GetLine(), Failures: int(m.GetFailures()), OOMKills: max(0, m.GetOomKills()),
+		Health: schema.HealthState(m.GetHealth()), Note: Text(m.GetNote()), Brought: m.GetBrought(),
+		HealthMessage: Text(m.GetHealthMessage()), Line: Text(m.GetLine()), Failures: int(m.GetFailures()), OOMKills: max(0, m.GetOomKills()),
 		Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()), Unconfirmed: m.GetUnconfirmed(), Withheld: m.GetWithheld(), Stuck: m.GetStuck(), Unchecked: m.GetUnchecked(),
 	}
 	if health, ok := healthStates[m.GetHealth()]; ok {
 		t.Health = health
+	}
+	err = checkNames(named{"health", m.GetHealth()}, named{"data", m.GetData()}, named{"alloc set", m.GetAlloc().GetSet()})
+	if err = cmp.Or(err, checkReferences("what was brought", m.GetBrought()...)); err != nil {
+		return t, fmt.Errorf("task %s: %w", task, err)
 	}
 	if t.StartedAt, err = decodeTime(m.GetStartedAt()); err != nil {
 		return t, fmt.Errorf("task %s: started: %w", task, err)
@@ -425,12 +456,15 @@ func decodeCause(m *Cause) (*schema.Cause, error) {
 	if m == nil {
 		return nil, nil
 	}
+	if err := checkNames(named{"the kind of a cause", m.GetKind()}, named{"the machine of a cause", m.GetMachine()}, named{"the resource of a cause", m.GetResource()}); err != nil {
+		return nil, err
+	}
 	at, err := decodeTime(m.GetAt())
 	if err != nil {
 		return nil, fmt.Errorf("cause %q: %w", m.GetKind(), err)
 	}
 	c := &schema.Cause{
-		Kind: schema.CauseKind(m.GetKind()), Message: m.GetMessage(), Machine: m.GetMachine(),
+		Kind: schema.CauseKind(m.GetKind()), Message: Text(m.GetMessage()), Machine: m.GetMachine(),
 		Generation: m.GetGeneration(), At: at, Resource: schema.Resource(m.GetResource()),
 	}
 	if m.GetExit() != nil {
@@ -452,12 +486,12 @@ func encodeExit(e *schema.Exit) *Exit {
 
 func decodeExit(m *Exit) (schema.Exit, error) {
 	at, err := decodeTime(m.GetAt())
-	if err != nil {
+	if err = cmp.Or(err, checkNames(named{"signal", m.GetSignal()})); err != nil {
 		return schema.Exit{}, fmt.Errorf("exit: %w", err)
 	}
 	return schema.Exit{
 		Incarnation: int(m.GetIncarnation()), Code: int(m.GetCode()), Signal: m.GetSignal(),
-		OOM: m.GetOom(), At: at, Message: m.GetMessage(), Blameless: m.GetBlameless(),
+		OOM: m.GetOom(), At: at, Message: Text(m.GetMessage()), Blameless: m.GetBlameless(),
 	}, nil
 }
 
@@ -496,6 +530,9 @@ func decodePorts(m map[string]uint32) (schema.Ports, error) {
 	}
 	ports := make([]schema.Port, 0, len(m))
 	for name, p := range m {
+		if err := checkNames(named{"the name of a port", name}); err != nil {
+			return nil, err
+		}
 		port, err := decodePort(p)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -41,7 +40,7 @@ func (d *Decoder) Decode(m *Report, last *schema.Report) (schema.Report, error) 
 	was := *d
 	*d = Decoder{} // unless all goes well
 	var b ReportBody
-	if err := proto.Unmarshal(parts.rest, &b); err != nil {
+	if err := Unmarshal(parts.rest, &b); err != nil {
 		return DecodeReport(m)
 	}
 	machine, hash := last.Machine, maphash.Bytes(hashSeed, parts.machine)
@@ -69,7 +68,7 @@ func (d *Decoder) Decode(m *Report, last *schema.Report) (schema.Report, error) 
 		}
 		missed++
 		var p TaskStatus
-		if err := proto.Unmarshal(bytes, &p); err != nil {
+		if err := Unmarshal(bytes, &p); err != nil {
 			return DecodeReport(m)
 		}
 		t, err := decodeTask(&p)
@@ -84,7 +83,7 @@ func (d *Decoder) Decode(m *Report, last *schema.Report) (schema.Report, error) 
 
 func decodeMachine(bytes []byte) (schema.MachineInfo, error) {
 	var m MachineInfo
-	if err := proto.Unmarshal(bytes, &m); err != nil {
+	if err := Unmarshal(bytes, &m); err != nil {
 		return schema.MachineInfo{}, err
 	}
 	return DecodeMachine(&m)
@@ -98,7 +97,7 @@ type bodyParts struct {
 }
 
 // split takes an encoded ReportBody apart. It is not ok if that is none, or has no machine or
-// several.
+// several, or more tasks than are taken.
 func split(body []byte) (out bodyParts, ok bool) {
 	for len(body) > 0 {
 		number, kind, tag := protowire.ConsumeTag(body)
@@ -111,6 +110,9 @@ func split(body []byte) (out bodyParts, ok bool) {
 		}
 		switch {
 		case kind == protowire.BytesType && number == tasksField:
+			if len(out.tasks) == maxTasks {
+				return out, false
+			}
 			task, _ := protowire.ConsumeBytes(body[tag:])
 			out.tasks = append(out.tasks, task)
 		case kind == protowire.BytesType && number == machineField:

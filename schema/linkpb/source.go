@@ -19,17 +19,19 @@ func EncodeQuestion(q *schema.SourceQuestion) *SourcesRequest {
 	return m
 }
 
-// maxDigest is the longest digest that a question names, in bytes.
-const maxDigest = 256
-
 // DecodeQuestion returns the question of a message. It errs when more machines or blobs are named than
-// a question does, and when a digest is none by its length.
+// a question does, and when a name is too long, or a digest none by its length.
 func DecodeQuestion(m *SourcesRequest) (schema.SourceQuestion, error) {
 	if n := len(m.GetWithout()); n > schema.MaxWithout {
 		return schema.SourceQuestion{}, fmt.Errorf("sources: %d machines are named: at most %d are taken", n, schema.MaxWithout)
 	}
 	if n := max(len(m.GetFetches()), len(m.GetHave())); n > schema.MaxFetches {
 		return schema.SourceQuestion{}, fmt.Errorf("sources: %d blobs are named: at most %d are taken", n, schema.MaxFetches)
+	}
+	for _, machine := range m.GetWithout() {
+		if err := checkNames(named{"the name of a machine", machine}); err != nil {
+			return schema.SourceQuestion{}, fmt.Errorf("sources: %w", err)
+		}
 	}
 	q := schema.SourceQuestion{
 		Machine: m.GetMachine(), Content: schema.Digest(m.GetContent()), Without: m.GetWithout(), Stalled: m.GetStalled(), Ended: m.GetEnded(),
@@ -42,8 +44,8 @@ func DecodeQuestion(m *SourcesRequest) (schema.SourceQuestion, error) {
 	for _, f := range q.Fetches {
 		blobs = append(blobs, f.Blob)
 	}
-	if len(q.Content) > maxDigest || slices.ContainsFunc(blobs, func(d schema.Digest) bool { return len(d) == 0 || len(d) > maxDigest }) {
-		return schema.SourceQuestion{}, fmt.Errorf("sources: a digest is empty, or has more than %d bytes", maxDigest)
+	if len(q.Content) > maxWord || slices.ContainsFunc(blobs, func(d schema.Digest) bool { return len(d) == 0 || len(d) > maxWord }) {
+		return schema.SourceQuestion{}, fmt.Errorf("sources: a digest is empty, or has more than %d bytes", maxWord)
 	}
 	return q, nil
 }

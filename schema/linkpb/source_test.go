@@ -34,12 +34,12 @@ func TestSources(t *testing.T) {
 	if diff := cmp.Diff(a, DecodeAnswer(EncodeAnswer(&a))); diff != "" {
 		t.Errorf("answer (-sent +received):\n%s", diff)
 	}
-	for _, many := range []schema.SourceQuestion{{Fetches: make([]schema.SourceFetch, schema.MaxFetches+1)}, {Have: make([]schema.Digest, schema.MaxFetches+1)}, {Without: make([]string, schema.MaxWithout+1)}} {
+	for _, many := range []schema.SourceQuestion{{Fetches: make([]schema.SourceFetch, schema.MaxFetches+1)}, {Have: make([]schema.Digest, schema.MaxFetches+1)}, {Without: make([]string, schema.MaxWithout+1)}, {Content: "c", Without: []string{strings.Repeat("m", maxWord+1)}}} {
 		if _, err := DecodeQuestion(EncodeQuestion(&many)); err == nil {
 			t.Errorf("%d, %d, %d of them are taken", len(many.Fetches), len(many.Have), len(many.Without))
 		}
 	}
-	long := schema.Digest(strings.Repeat("a", maxDigest+1))
+	long := schema.Digest(strings.Repeat("a", maxWord+1))
 	for _, wrong := range []schema.SourceQuestion{{Content: long}, {Have: []schema.Digest{long}}, {Have: []schema.Digest{""}}, {Fetches: []schema.SourceFetch{{Blob: long}}}, {Fetches: []schema.SourceFetch{{}}}} {
 		if _, err := DecodeQuestion(EncodeQuestion(&wrong)); err == nil {
 			t.Errorf("%.50v is taken", wrong)

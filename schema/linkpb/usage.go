@@ -2,7 +2,6 @@ package linkpb
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -60,8 +59,8 @@ func decodeTaskUsage(m *TaskUsage) (schema.TaskUsage, error) {
 		Task: task, Generation: m.GetGeneration(), Incarnation: int(m.GetIncarnation()),
 		Usage: schema.Usage{
 			CPUMilli: m.GetCpuMilli(), RAMBytes: m.GetRamBytes(), CacheBytes: m.GetCacheBytes(),
-			DiskBytes: m.GetDiskBytes(), DiskInodes: m.GetDiskInodes(), DiskNote: m.GetDiskNote(), Processes: m.GetProcesses(),
-			ThrottledMilli: m.GetThrottledMilli(), DelayMilli: m.GetDelayMilli(), OOMKills: m.GetOomKills(), Note: m.GetNote(),
+			DiskBytes: m.GetDiskBytes(), DiskInodes: m.GetDiskInodes(), DiskNote: Text(m.GetDiskNote()), Processes: m.GetProcesses(),
+			ThrottledMilli: m.GetThrottledMilli(), DelayMilli: m.GetDelayMilli(), OOMKills: m.GetOomKills(), Note: Text(m.GetNote()),
 		},
 	}
 	least := min(t.CPUMilli, t.RAMBytes, t.CacheBytes, t.DiskBytes, t.DiskInodes, t.Processes, t.ThrottledMilli, t.DelayMilli, t.OOMKills)
@@ -93,18 +92,11 @@ func encodeOverload(o *schema.Overload) *Overload {
 	return m
 }
 
-// maxOverload is how much of the message of an overload is taken, in bytes: it is stored with each
-// task that is moved for it, and with both jobs.
-const maxOverload = 1024
-
 func decodeOverload(m *Overload) (*schema.Overload, error) {
 	if m == nil {
 		return nil, nil
 	}
-	o := &schema.Overload{Message: m.GetMessage()}
-	if len(o.Message) > maxOverload {
-		o.Message = strings.ToValidUTF8(o.Message[:maxOverload], "") + "…"
-	}
+	o := &schema.Overload{Message: Text(m.GetMessage())}
 	var err error
 	if o.Since, err = decodeTime(m.GetSince()); err != nil {
 		return nil, fmt.Errorf("overload: since: %w", err)

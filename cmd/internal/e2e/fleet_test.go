@@ -19,13 +19,20 @@ type fleet struct {
 	*cell
 	agents map[string]*daemon
 	ports  map[string]string // by machine, as --ports
+	flags  []string          // further ones of each agent
 }
 
 // newFleet starts a cell of machines m1, m2 and so on, whose master gets further
 // flags.
 func newFleet(t *testing.T, machines int, flags ...string) *fleet {
 	t.Helper()
-	f := &fleet{cell: prepare(t), agents: map[string]*daemon{}, ports: map[string]string{}}
+	return newFleetOf(t, machines, nil, flags...)
+}
+
+// newFleetOf is newFleet with further flags of each agent.
+func newFleetOf(t *testing.T, machines int, agent []string, flags ...string) *fleet {
+	t.Helper()
+	f := &fleet{cell: prepare(t), agents: map[string]*daemon{}, ports: map[string]string{}, flags: agent}
 	t.Cleanup(f.stop)
 	f.follows = append(f.follows, flags...)
 	f.initRepo()
@@ -53,8 +60,11 @@ func newFleet(t *testing.T, machines int, flags ...string) *fleet {
 // start starts a machine's agent.
 func (f *fleet) start(machine string) {
 	f.t.Helper()
-	a, err := launch(f.path(machine+".log"), filepath.Join(f.bin, "muster-agent"), "--cell", cellName, "--master", "unix:"+f.path("link", "agent.sock"),
-		"--name", machine, "--state-dir", f.path("state-"+machine), "--ports", f.ports[machine], "--writable", f.path("journals"))
+	args := append([]string{
+		"--cell", cellName, "--master", "unix:" + f.path("link", "agent.sock"),
+		"--name", machine, "--state-dir", f.path("state-" + machine), "--ports", f.ports[machine], "--writable", f.path("journals"),
+	}, f.flags...)
+	a, err := launch(f.path(machine+".log"), filepath.Join(f.bin, "muster-agent"), args...)
 	f.must(err)
 	f.agents[machine] = a
 }

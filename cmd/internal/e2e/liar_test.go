@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/linkpb"
 )
 
 // liar is an agent that runs nothing, and claims the tasks of others.
@@ -51,7 +52,7 @@ func (l *liar) Report() *schema.Report {
 		a := &l.view.Assignments[i]
 		r.Tasks = append(r.Tasks, schema.TaskStatus{
 			Task: a.Task, Generation: a.Generation, State: schema.Running, Incarnation: 1, PID: 1, Ports: a.Ports, Health: schema.Healthy,
-			StartedAt: time.Unix(1, 0), Own: &schema.TaskNetwork{Addresses: l.at},
+			StartedAt: time.Unix(1, 0), Own: &schema.TaskNetwork{Addresses: l.at}, Line: strings.Repeat("a lie ", 1<<17),
 		})
 	}
 	slices.SortFunc(r.Tasks, func(a, b schema.TaskStatus) int {
@@ -132,7 +133,7 @@ func (g *grid) lie(name, as string) *liar {
 }
 
 // TestLyingAgent: an agent that claims the tasks and addresses of other machines, as running and as dead, gets no request, stops
-// no task, and takes none of its names away; what it says is shown with the machine.
+// no task, and takes none of its names away; what it says is shown with the machine, and of a long text the beginning.
 func TestLyingAgent(t *testing.T) {
 	t.Parallel()
 	g := newGridAt(t, place{machines: 2, network: `range: "10.64.0.0/16", services: "10.80.0.0/24"`})
@@ -196,8 +197,9 @@ func (g *grid) unmoved(honest map[string]status.TaskStatus) {
 		want = append(want, fmt.Sprintf("%s:%d", was.Address, schema.FirstOwnPort))
 	}
 	slices.Sort(want)
-	if of := now["crew/web/2"]; of.Machine != "m3" || of.Address != "" {
-		g.t.Errorf("the liar's own task is %+v", of)
+	if of := now["crew/web/2"]; of.Machine != "m3" || of.Address != "" || !strings.HasPrefix(of.Line, "a lie a lie") || len(of.Line) > linkpb.MaxText {
+		of.Line = of.Line[:min(len(of.Line), 80)]
+		g.t.Errorf("the liar's own task is %+v, or its line is too long", of)
 	}
 	for machine := range g.hosts {
 		fronts, err := frontsOf(g.rules(machine))

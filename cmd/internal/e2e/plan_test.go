@@ -3,7 +3,9 @@ package e2e_test
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,44 +48,119 @@ func planJob(name, priority string, tasks int, version string) string {
 // order, and nothing else is.
 func TestPlanIsWhatHappens(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 3)
-	clone := f.path("clone")
-	f.git(f.dir, "clone", "-q", f.repo, clone)
-	f.git(clone, "config", "user.name", "e2e")
-	f.git(clone, "config", "user.email", "e2e@example.com")
-	var last uint64
+	f := newForetold(newFleet(t, 3))
 	for _, stage := range planStages {
-		f.must(os.WriteFile(filepath.Join(clone, "cells", cellName, "cell.cue"), []byte("package cells\n\nimport \""+module+"/muster\"\n\ncell: "+cellName+": muster.#Cell & {quota: \"off\"}\n"+stage.cue), 0o600))
-		f.git(clone, "add", "-A")
-		f.git(clone, "commit", "-q", "--no-verify", "-m", stage.what)
-		hash := strings.TrimSpace(f.git(clone, "rev-parse", "HEAD"))
-		said := f.planned(clone)
-		f.git(f.repo, "fetch", "-q", clone, "HEAD")
-		f.git(f.repo, "update-ref", "refs/heads/main", hash)
-
-		var newest uint64
-		f.must(within(bound, func() error {
-			records, err := f.api.Events(t.Context(), client.EventQuery{}, 0)
-			if err != nil {
-				return err
-			}
-			newest = records[len(records)-1].ID
-			want, have := inOrder(said.Steps, stepsOf(records, last))
-			if diff := cmp.Diff(want, have); diff != "" {
-				return errors.New("the plan said other things than what happened:\n" + diff)
-			}
-			return nil
-		}))
-		s := f.converge(hash)
-		last = newest
-		for _, task := range said.Tasks {
-			at := slices.IndexFunc(s.Tasks, func(t status.TaskStatus) bool { return t.Name == task.Name })
-			if task.To != "" && (at < 0 || s.Tasks[at].Machine != task.To) || task.To == "" && at >= 0 {
-				t.Errorf("%s: the plan said %+v", stage.what, task)
-			}
+		said := f.does(stage.what, `quota: "off"`, stage.cue, byJob)
+		if said.Ending != plan.Settled {
+			t.Fatalf("the plan ends as %s: %v", said.Ending, said.Waiting)
 		}
 		t.Logf("%s: %d tasks, %d steps, planned in %.0f s at the least", stage.what, len(said.Tasks), len(said.Steps), said.Seconds)
 	}
+}
+
+// foretold is a fleet whose commits are planned before it has them.
+type foretold struct {
+	*fleet
+	clone string
+	last  uint64 // event of the commit before
+}
+
+func newForetold(f *fleet) *foretold {
+	p := &foretold{fleet: f, clone: f.path("clone")}
+	f.git(f.dir, "clone", "-q", f.repo, p.clone)
+	f.git(p.clone, "config", "user.name", "e2e")
+	f.git(p.clone, "config", "user.email", "e2e@example.com")
+	return p
+}
+
+// does commits fields of the cell, and what is declared beside it, and has the fleet do it. The steps of the plan and what the
+// events say of it must be the same, by each of the keys. It returns the plan.
+func (f *foretold) does(what, cell, cue string, keys ...stepKey) *plan.Outcome {
+	t := f.t
+	t.Helper()
+	f.must(os.WriteFile(filepath.Join(f.clone, "cells", cellName, "cell.cue"), []byte("package cells\n\nimport \""+module+"/muster\"\n\ncell: "+cellName+": muster.#Cell & {"+cell+"}\n"+cue), 0o600))
+	f.git(f.clone, "add", "-A")
+	f.git(f.clone, "commit", "-q", "--no-verify", "--allow-empty", "-m", what)
+	hash := strings.TrimSpace(f.git(f.clone, "rev-parse", "HEAD"))
+	said := f.planned(f.clone)
+	f.git(f.repo, "fetch", "-q", f.clone, "HEAD")
+	f.git(f.repo, "update-ref", "refs/heads/main", hash)
+
+	var newest uint64
+	f.must(within(bound, func() error {
+		records, err := f.api.Events(t.Context(), client.EventQuery{}, 0)
+		if err != nil {
+			return err
+		}
+		newest = records[len(records)-1].ID
+		for _, key := range keys {
+			want, have := inOrder(said.Steps, stepsOf(records, f.last), key)
+			if diff := cmp.Diff(want, have); diff != "" {
+				return fmt.Errorf("%s: the plan said other things than what happened:\n%s", what, diff)
+			}
+		}
+		return nil
+	}))
+	s := f.until("the commit is applied", func(s *status.Status) string {
+		if s.Applied != hash || said.Ending == plan.Settled && !s.Converged {
+			return fmt.Sprintf("applied %.10s: %s", s.Applied, strings.Join(s.Waiting, "; "))
+		}
+		return ""
+	})
+	f.last = newest
+	for _, task := range said.Tasks {
+		at := slices.IndexFunc(s.Tasks, func(t status.TaskStatus) bool { return t.Name == task.Name })
+		if task.To != "" && (at < 0 || s.Tasks[at].Machine != task.To) || task.To == "" && at >= 0 && s.Tasks[at].Machine != "" {
+			t.Errorf("%s: the plan said %+v", what, task)
+		}
+	}
+	return said
+}
+
+var plannedCommits = flag.Int("e2e.planned", 5, "commits of TestRandomCommitsArePlanned")
+
+// TestRandomCommitsArePlanned: of random commits, with rollouts, preemptions, drains, quotas and guards among them, a cell of
+// three agents does what the plan says: each task is stopped and started in the same order and on the same machines, and
+// the tasks of a job are stopped in the same order. When a process ends, starts or is healthy is its own affair: between tasks
+// that the plan has at one time, and between the starts of a job, there is no order.
+func TestRandomCommitsArePlanned(t *testing.T) {
+	t.Parallel()
+	f := newForetold(newFleetOf(t, 3, []string{"--cpu-milli", "400"}))
+	random := rand.New(rand.NewPCG(19, 0))
+	kinds := map[schema.CauseKind]int{}
+	for i := range *plannedCommits {
+		cell, cue := randomCell(random)
+		said := f.does(fmt.Sprintf("commit %d", i), cell, cue, byTask, byStop)
+		for _, step := range said.Steps {
+			kinds[step.Cause]++
+		}
+		t.Logf("commit %d: %d steps, ends %s", i, len(said.Steps), said.Ending)
+	}
+	t.Logf("causes: %v", kinds)
+}
+
+// randomCell returns fields of a cell, and what is declared beside it.
+func randomCell(r *rand.Rand) (cell, cue string) {
+	cell = `quota: "off"`
+	if r.IntN(3) == 0 {
+		cell = `quota: "on"`
+	}
+	for _, name := range []string{"ads", "low", "web"} {
+		if r.IntN(4) == 0 {
+			continue // a guard holds what of this is too much at once
+		}
+		priority := []string{"free", "batch", "production"}[r.IntN(3)]
+		job := planJob(name, priority, r.IntN(6), fmt.Sprint(r.IntN(3)))
+		job = strings.Replace(job, "cpuMilli: 10", "cpuMilli: 100", 1)
+		cue += strings.TrimSuffix(job, "}\n") + fmt.Sprintf("\tupdate: {maxParallel: %d, minHealthySeconds: %d}\n}\n", 1+r.IntN(3), r.IntN(2))
+	}
+	for _, band := range []string{"batch", "production"} {
+		cue += fmt.Sprintf("quota: %q: muster.#Quota & {user: \"plan\", cell: %q, band: %q, cpuMilli: %d, ramBytes: 1Gi, diskBytes: 1Gi, tasks: 100}\n", band, cellName, band, 200+100*r.IntN(5))
+	}
+	if r.IntN(3) == 0 {
+		cue += fmt.Sprintf("machine: m2: muster.#Machine & {cell: %q, drain: {}}\n", cellName)
+	}
+	return cell, cue
 }
 
 // stepsOf returns what the events after one say was done to tasks, in order. Of a generation that is
@@ -117,33 +194,50 @@ func stepsOf(records []schema.EventRecord, after uint64) []plan.Step {
 	return out
 }
 
-// inOrder returns steps as lines, by job, of a plan and of what happened. Those that the plan has
-// at one time are in no order among each other, and are sorted in both.
-func inOrder(planned, happened []plan.Step) (want, have map[string][]string) {
-	line := func(s *plan.Step) (job, text string) {
-		return s.Task[:strings.LastIndexByte(s.Task, '/')], fmt.Sprintf("%s %s on %s", s.Do, s.Task, s.Machine)
+// stepKey says of a step beside which others its order counts, and how it stands there; "" if not at all.
+type stepKey func(*plan.Step) (group, line string)
+
+func byJob(s *plan.Step) (group, line string) {
+	return s.Task[:strings.LastIndexByte(s.Task, '/')], fmt.Sprintf("%s %s on %s", s.Do, s.Task, s.Machine)
+}
+
+func byTask(s *plan.Step) (group, line string) {
+	return s.Task, fmt.Sprintf("%s on %s", s.Do, s.Machine)
+}
+
+// byStop has only what is stopped, which the master decides; a start follows once the process has ended.
+func byStop(s *plan.Step) (group, line string) {
+	if s.Do != plan.Stop {
+		return "", ""
 	}
+	return byJob(s)
+}
+
+// inOrder returns steps as lines, by key, of a plan and of what happened. Those that the plan has
+// at one time are in no order among each other, and are sorted in both.
+func inOrder(planned, happened []plan.Step, key stepKey) (want, have map[string][]string) {
 	want, have = map[string][]string{}, map[string][]string{}
 	times := map[string][]float64{}
 	for i := range planned {
-		if s := &planned[i]; s.Do != plan.Change { // of which there is no event
-			job, text := line(s)
-			want[job], times[job] = append(want[job], text), append(times[job], s.Seconds)
+		s := &planned[i]
+		if group, line := key(s); group != "" && s.Do != plan.Change { // of which there is no event
+			want[group], times[group] = append(want[group], line), append(times[group], s.Seconds)
 		}
 	}
 	for i := range happened {
-		job, text := line(&happened[i])
-		have[job] = append(have[job], text)
+		if group, line := key(&happened[i]); group != "" {
+			have[group] = append(have[group], line)
+		}
 	}
-	for job, at := range times {
+	for group, at := range times {
 		for from := 0; from < len(at); {
 			to := from + 1
 			for to < len(at) && at[to] == at[from] {
 				to++
 			}
-			slices.Sort(want[job][from:to])
-			if to <= len(have[job]) {
-				slices.Sort(have[job][from:to])
+			slices.Sort(want[group][from:to])
+			if to <= len(have[group]) {
+				slices.Sort(have[group][from:to])
 			}
 			from = to
 		}
@@ -160,8 +254,5 @@ func (f *fleet) planned(clone string) *plan.Outcome {
 	}
 	var p struct{ Outcome *plan.Outcome }
 	f.must(json.Unmarshal(out, &p))
-	if p.Outcome.Ending != plan.Settled {
-		f.t.Fatalf("the plan ends as %s: %v", p.Outcome.Ending, p.Outcome.Waiting)
-	}
 	return p.Outcome
 }
