@@ -39,6 +39,8 @@ type mistake struct {
 	word int
 	// undecided is set where CUE only says that something has no value yet.
 	undecided bool
+	// widened is set of what has no value where what constrains it was taken out.
+	widened bool
 }
 
 // form is a form of mistake that explains others, or is explained by them.
@@ -54,6 +56,7 @@ const (
 	missingField         // a required field that is not there
 	closedField          // a field that a definition of the repository's own does not have
 	wrongDefinition      // an object that is joined with the definition of another kind
+	absentField          // a parameter that is not given
 )
 
 // diagnose turns CUE's errors into mistakes: one for each data path, the one that
@@ -83,7 +86,7 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 	for _, field := range slices.Sorted(maps.Keys(best)) {
 		d := best[field]
 		if name, ok := strings.CutPrefix(d.Message, "required field missing: "); ok && slices.ContainsFunc(slices.Collect(maps.Keys(best)), func(f string) bool {
-			return strings.HasSuffix(f, "."+name)
+			return f != field && strings.HasSuffix(f, "."+name)
 		}) {
 			continue // said of the field itself
 		}
@@ -103,6 +106,9 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 // ranks do better.
 func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	at := e.Path()
+	if d, ok := l.ofParameter(e); ok {
+		return d, -5
+	}
 	if !l.built {
 		at = nil // not data
 		if inner := imported(e); position(inner.Position()).Path != "" {
@@ -139,14 +145,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 		d.Field = ""
 	}
 	if d.Message == "field is required but not present" && len(at) > 0 {
-		name := strings.Trim(at[len(at)-1], `"`)
-		d.form, d.Rule, d.Message = missingField, schema.RuleMissingField, fmt.Sprintf("required field %q is missing", name)
-		if home := l.where.required(e); home.Path != "" {
-			d.Hint = "it is required at " + home.String()
-		}
-		if d.Position = l.where.enclosing(at); !l.where.mine(d.Path) {
-			d.Position = l.where.of(at[:min(len(at), 2)], true)
-		}
+		l.sayRequired(&d, at, e)
 	}
 	if strings.Contains(d.Message, "field not allowed") {
 		theirs = l.where.closedAt(e)
@@ -157,7 +156,11 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	if strings.Contains(format, "mismatched types") && l.sayValue(&d, at) {
 		return d, rank
 	}
+	if l.sayUnset(&d, at, e) {
+		return d, -5
+	}
 	explain(l, &d, theirs)
+	l.sayAbsent(&d, at, text)
 	return d, rank
 }
 
@@ -181,6 +184,12 @@ var rooted = regexp.MustCompile(`(^|[ ("])/([^ "]*\.cue)`)
 func errorText(e errors.Error) string {
 	e = imported(e)
 	format, args := e.Msg()
+	args = slices.Clone(args)
+	for i, a := range args { // the types that come after them say more
+		if s := fmt.Sprint(a); len(s) > 2*maxLabel {
+			args[i] = strings.ToValidUTF8(s[:2*maxLabel], "") + "…"
+		}
+	}
 	s := fmt.Sprintf(format, args...)
 	if cause := stderrors.Unwrap(e); cause != nil && !strings.Contains(s, cause.Error()) {
 		s = strings.TrimPrefix(s+": "+cause.Error(), ": ")
@@ -203,7 +212,9 @@ func tidy(found []mistake) []schema.Diagnostic {
 	slices.SortStableFunc(found, func(a, b mistake) int { return a.Compare(b.Diagnostic) })
 	var kept []mistake
 	for _, d := range found {
-		same := func(o mistake) bool { return o.Position == d.Position && o.Message == d.Message }
+		same := func(o mistake) bool {
+			return o.Position == d.Position && (o.Message == d.Message || d.Rule == schema.RuleInvalidName)
+		}
 		circle := func(o mistake) bool { return d.form == selfCycle && o.form == selfCycle && d.about == o.Field }
 		if len(kept) < maxDiagnostics && !slices.ContainsFunc(kept, same) && !slices.ContainsFunc(kept, circle) {
 			kept = append(kept, d)
@@ -246,11 +257,15 @@ func withoutUndecided(wide, strict []errors.Error) []errors.Error {
 // causes returns what is wrong with a package without what only follows from something else
 // that is wrong, and with the parameters that are not given, or that no template has.
 func causes(strict, wide *loaded, found []mistake) []mistake {
-	out := unknownParameters(strict.parameters())
+	out := unknownParameters(strict.parameters(func(top string) bool { return strings.HasPrefix(top, "_") }))
 	all := slices.Concat(found, out)
 	missing := map[string]mistake{}
 	for _, d := range found {
 		if onlySince(d, all) {
+			continue
+		}
+		if d.form == absentField {
+			missing[d.Field] = d
 			continue
 		}
 		c, why := causeOf(strict, wide, d, all)
@@ -378,6 +393,8 @@ func onlySince(d mistake, all []mistake) bool {
 		switch {
 		case m.Position == d.Position && m.Field == d.Field:
 			return false
+		case strings.Contains(d.Message, "found _|_("): // CUE says in it what was wrong before
+			return !strings.Contains(m.Message, "found _|_(")
 		case d.form == unusedName:
 			return m.form == undefinedName && m.Path == d.Path
 		case d.form == undefinedName && m.form == undefinedName && m.Path == d.Path && m.Compare(d.Diagnostic) < 0:
@@ -454,7 +471,16 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 	if f == nil {
 		return mistake{Diagnostic: d, about: name}
 	}
-	d.Expected = terms.Say(terms.Text(f.Value))
+	d.Expected = terms.SayExpr(l.known(f.Value, 0))
+	if o.Value.IncompleteKind() == cue.StructKind {
+		d.Expected = "a struct"
+		if names := trace.Fields(o.Value, nil, "").Fields; len(names) > 0 {
+			d.Expected = "a struct with " + strings.Join(names, ", ")
+		}
+	}
+	if l.lax && d.Expected == terms.Say("_") {
+		d.Expected = "" // what it may be was taken out
+	}
 	d.Hint = fmt.Sprintf("it is declared at %s", position(f.Label.Pos()))
 	return mistake{Diagnostic: d, about: name}
 }

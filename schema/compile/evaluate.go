@@ -52,7 +52,7 @@ func objects(req request, strict *loaded) response {
 		return response{Diagnostics: tidy(mistakes(req, strict))}
 	}
 	c := collect(req, strict, nil)
-	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), unknownParameters(strict.parameters()))
+	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), unknownParameters(strict.parameters(func(string) bool { return false })))
 	if len(c.diags) == 0 && req.Parent != "" {
 		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil), nil))
 	}
@@ -100,6 +100,11 @@ func mistakes(req request, strict *loaded) []mistake {
 	c := collect(req, wide, strict)
 	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool { return m.blanks[d.Position] })
 	strictly := diagnose(strict, strict.errs)
+	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool {
+		return d.Rule == schema.RuleNotSet && slices.ContainsFunc(strictly, func(s mistake) bool {
+			return d.widened && s.form == closedField && s.ofParameter() || s.Field == d.Field && s.Rule == schema.RuleUndefined
+		})
+	})
 	theirs := slices.DeleteFunc(diagnose(wide, withoutUndecided(wide.errs, strict.errs)), func(d mistake) bool {
 		if d.Rule == schema.RuleNotSet && slices.ContainsFunc(strictly, func(s mistake) bool { return s.Field == d.Field }) {
 			return true // the strict definitions say what it may be
@@ -107,11 +112,14 @@ func mistakes(req request, strict *loaded) []mistake {
 		if d.form == closedField && !slices.ContainsFunc(strict.errs, notAllowedAt(d.Field)) {
 			return true // only since the definitions of the schema have no fields now
 		}
+		if slices.ContainsFunc(strictly, func(s mistake) bool { return betterThan(s, d) }) {
+			return true
+		}
 		return m.blanks[d.Position] || slices.ContainsFunc(certain, func(m mistake) bool { return covers(m, d) })
 	})
 	mine := slices.Concat(certain, c.diags)
 	if !m.open {
-		mine = append(mine, c.missingBeside(slices.Concat(theirs, certain))...)
+		mine = append(mine, c.missingBeside(slices.Concat(theirs, certain, slices.DeleteFunc(slices.Clone(strictly), isMissing)))...)
 	}
 	for _, d := range theirs {
 		if !slices.ContainsFunc(mine, func(m mistake) bool { return m.Field == d.Field || m.Position == d.Position }) {
@@ -126,8 +134,24 @@ func mistakes(req request, strict *loaded) []mistake {
 			mine = append(mine, d)
 		}
 	}
-	return with(intent(strict), causes(strict, wide, mine))
+	return with(intent(strict), twice(strict, causes(strict, wide, mine)))
 }
+
+// betterThan reports whether what the strict definitions say is the better way to say d, of lax ones: d
+// is the same of a field whose constraint was taken out, or what CUE says of a function that got what
+// is wrong.
+func betterThan(strict, d mistake) bool {
+	return strict.Field == d.Field && (strict.form == absentField && d.form == absentField || strict.Rule == d.Rule && strict.Position == d.Position) ||
+		d.Rule == schema.RuleSyntax && strict.Rule != schema.RuleSyntax && strict.Position == d.Position
+}
+
+// ofParameter reports whether a mistake is in what an object, or a library, is given.
+func (m mistake) ofParameter() bool {
+	return strings.HasPrefix(m.Field, "_") || strings.Contains(m.Field, "#")
+}
+
+// isMissing reports whether a mistake is of a field of an object that is not there.
+func isMissing(m mistake) bool { return m.form == missingField }
 
 // notAllowedAt returns a function that reports whether CUE says of the data at a
 // path that it is not allowed.
@@ -218,6 +242,8 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 	if err := l.value.Validate(cue.Concrete(true)); err != nil {
 		l.errs = errors.Errors(err)
 		l.errs = l.errs[:min(len(l.errs), maxFound)]
+		l.errs = trace.Narrow(l.errs, func(at []string) cue.Value { return trace.Lookup(l.value, at, l.inst.ID()) })
+		l.errs = trace.Required(l.value, l.errs)
 	}
 	if m == nil && slices.ContainsFunc(allFiles(l.inst), trace.HasArguments) {
 		l.errs = append(l.errs, l.arguments()...)
@@ -285,7 +311,9 @@ type collection struct {
 // an error of the value that should hold it.
 func (c *collection) missingBeside(errs []mistake) (out []mistake) {
 	for _, m := range c.missing {
-		if !slices.ContainsFunc(errs, func(e mistake) bool { return e.Field != "" && within(m.Field, e.Field) }) {
+		if !slices.ContainsFunc(errs, func(e mistake) bool {
+			return e.Field != "" && (within(m.Field, e.Field) || !c.from.where.mine(m.Path) && e.ofParameter())
+		}) {
 			out = append(out, m)
 		}
 	}
@@ -432,6 +460,7 @@ func (c *collection) add(at []string, p valid.Problem) {
 	d := mistake{Diagnostic: schema.Diagnostic{
 		Severity: schema.Error, Rule: p.Rule, Field: fieldPath(full), Message: p.Message, Expected: p.Expected, Hint: p.Hint, Image: p.Image,
 	}}
+	d.widened = c.from.lax && p.Rule == schema.RuleNotSet && c.from.where.value(full).IncompleteKind() == cue.TopKind
 	if p.Missing {
 		if p.Rule == schema.RuleMissingField {
 			d.form = missingField
@@ -454,10 +483,13 @@ func (c *collection) add(at []string, p valid.Problem) {
 		}
 		d.Message += fmt.Sprintf(", at %s", other)
 	}
+	if p.Rule == schema.RuleInvalidName && c.from.where.mine(d.Path) && c.from.where.computedAt(full) {
+		d.Position = cmp.Or(c.from.where.partOf(full[len(full)-1]), d.Position)
+	}
 	if !c.from.where.mine(d.Path) { // what is made of names in the package is its own
 		switch home := c.from.where.enclosing(full); {
 		case p.Rule == schema.RuleInvalidName:
-			d.Position = cmp.Or(c.from.where.labelNamed(full[len(full)-1]), d.Position)
+			d.Position = cmp.Or(c.from.where.labelNamed(full[len(full)-1]), c.from.where.partOf(full[len(full)-1]), d.Position)
 		case p.Rule == schema.RuleUnknownKind && c.from.where.mine(home.Path):
 			d.Position = home
 		}

@@ -391,7 +391,7 @@ func isKind(definition string) bool {
 
 // sayConflict names both places of two values.
 func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
-	if l.sayAlternatives(d, m, others) {
+	if l.sayAlternatives(d, m, others) || l.sayAmong(d) {
 		return
 	}
 	a, b := m[1], m[2]
@@ -467,6 +467,9 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 		return
 	}
 	a, b := m[1], m[2]
+	if l.sayShape(d, a, b, others) {
+		return
+	}
 	types := regexp.MustCompile(`^(int|string|bool|bytes|number|float|null|list|struct|\[.*|\{.*|[<>=!].*|.*\|.*)$`)
 	if types.MatchString(a) && !types.MatchString(b) {
 		a, b = b, a
@@ -488,13 +491,17 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 }
 
 // sayBound is of a value outside of a bound that the repository's own CUE sets.
-func sayBound(_ *loaded, d *mistake, m []string, others []schema.Position) {
+func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2])
 	if m[3] != "" && d.Expected == terms.Clip(m[2]) { // there are no better words
 		d.Message = fmt.Sprintf("%s is not valid: %s", terms.Clip(m[1]), terms.Clip(m[3]))
 	}
 	if len(others) > 0 {
 		d.Hint = "the bound is set at " + others[0].String()
+		f := l.where.holder(lastOf(d.Field), others[0])
+		if m[2] == "matchN" && f != nil && terms.Matched(f.Value) != nil {
+			d.Message, d.Expected = terms.Clip(m[1])+" is not valid", terms.SayExpr(terms.Matched(f.Value))
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -71,6 +72,222 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		return true
 	}
 	return false
+}
+
+// sayAmong says of a value that is none of several that are computed which these are, and reports
+// whether there are such.
+func (l *loaded) sayAmong(d *mistake) bool {
+	v := l.value.LookupPath(cue.MakePath(selectors(l, d.Field)...))
+	op, parts := v.Expr()
+	if op != cue.AndOp {
+		return false
+	}
+	var given []cue.Value
+	var among ast.Expr
+	var at schema.Position
+	for _, part := range parts {
+		if u, ok := trace.UnionOf(part); ok {
+			among, at = anyOf(u), position(u.At)
+		} else if e, ok := part.Syntax(cue.Raw()).(*ast.BinaryExpr); ok && e.Op == token.OR { // of close({…})
+			among, at = e, valueAt(part)
+		} else {
+			given = append(given, part)
+		}
+	}
+	if len(given) != 1 || among == nil || !terms.AreLiterals(among) {
+		return false
+	}
+	a, _ := terms.Of(among)
+	text, kind := trace.Text(given[0]), given[0].Kind()
+	d.Rule, d.Message, d.Expected = schema.RuleInvalidValue, "is "+terms.Clip(text), a.Want
+	if kind != cue.StringKind || len(a.Words) == 0 {
+		d.Message = "is " + literally(terms.Clip(text), kind.String())
+	}
+	if f, ok := l.where.index()[at]; ok {
+		at = edge(f, false)
+	}
+	d.Hint = fmt.Sprintf("the values are listed at %s", at)
+	if near := valid.Nearest(strings.Trim(text, `"`), a.Words); near != "" && kind == cue.StringKind && len(near) > 1 {
+		d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, at)
+	}
+	return true
+}
+
+// anyOf returns the alternatives of a union as an expression, nil if one is not known.
+func anyOf(u trace.Union) (e ast.Expr) {
+	for _, a := range u.Alternatives {
+		if !a.IsConcrete() {
+			return nil
+		}
+		x, ok := a.Syntax(cue.Final()).(ast.Expr)
+		switch {
+		case !ok:
+			return nil
+		case e == nil:
+			e = x
+		default:
+			e = &ast.BinaryExpr{X: e, Op: token.OR, Y: x}
+		}
+	}
+	return e
+}
+
+// sayRequired says that a required field of the repository's own CUE is missing.
+func (l *loaded) sayRequired(d *mistake, at []string, e errors.Error) {
+	name := strings.Trim(at[len(at)-1], `"`)
+	d.form, d.Rule, d.Message = missingField, schema.RuleMissingField, fmt.Sprintf("required field %q is missing", name)
+	if home := l.where.required(e); home.Path != "" {
+		d.Hint = "it is required at " + home.String()
+		if f, ok := l.where.index()[home]; ok {
+			d.Expected = terms.SayExpr(l.known(f.Value, 0))
+		}
+	}
+	if d.Position = l.where.enclosing(at); !l.where.mine(d.Path) {
+		d.Position = l.where.of(at[:min(len(at), 2)], true)
+	}
+}
+
+// ofParameter returns what is wrong with a parameter, where package trace has found that out.
+func (l *loaded) ofParameter(e errors.Error) (d mistake, ok bool) {
+	switch e := e.(type) {
+	case *trace.NoAlternative:
+		return l.noAlternative(e), true
+	case *trace.Absent:
+		d = sayNotGiven(l, cue.MakePath(e.Origin.Path.Selectors()[:min(2, len(e.Path()))]...).String(), e.Origin)
+		d.form = absentField
+		return d, true
+	}
+	return d, false
+}
+
+// noAlternative says of a value that is none of several alternatives, or of the field of it that
+// separates these, what it may be.
+func (l *loaded) noAlternative(e *trace.NoAlternative) mistake {
+	at := e.Path()
+	d := mistake{Diagnostic: schema.Diagnostic{Severity: schema.Error, Rule: schema.RuleInvalidValue, Field: fieldPath(at)}}
+	if d.Position, _ = l.where.ofError(e, at); d.Path == "" || !l.where.mine(d.Path) {
+		d.Position = l.where.of(unquoted(at), false)
+	}
+	values := terms.Say(strings.Join(e.Tag.Values, " | "))
+	listed := position(e.Union.At)
+	d.Hint = "the alternatives are listed at " + listed.String()
+	if e.Given.Exists() {
+		d.Rule, d.Expected = schema.RuleWrongType, wantOf(e.Union)
+		d.Message = "is " + literally(terms.Clip(trace.Text(e.Given)), e.Given.IncompleteKind().String())
+		return d
+	}
+	d.Message, d.Expected = "is "+terms.Clip(e.Tag.Given), values
+	var names []string
+	for _, v := range e.Tag.Values {
+		if s, err := strconv.Unquote(v); err == nil {
+			names = append(names, s)
+		}
+	}
+	if near := valid.Nearest(strings.Trim(e.Tag.Given, `"`), names); near != "" {
+		d.Hint = fmt.Sprintf("did you mean %q? The alternatives are listed at %s", near, listed)
+	}
+	return d
+}
+
+// sayUnset says of what refers to a parameter that is one of several alternatives, and is not given,
+// that it is not. It reports whether this is so.
+func (l *loaded) sayUnset(d *mistake, at []string, e errors.Error) bool {
+	if !l.built || len(at) < 2 || !ambiguous.MatchString(errorText(e)) || valid.Of(schema.Kind(at[0])) == nil && !strings.HasPrefix(at[0], "_") {
+		return false
+	}
+	names := terms.RefAt(l.where.fileAt(e.Position()), e.Position())
+	for _, name := range names {
+		found := trace.Unset(l.value, name)
+		i := slices.IndexFunc(found, func(o trace.Origin) bool { return slices.Contains(labelsOf(o.Path), strings.Trim(at[1], `"`)) })
+		if i < 0 {
+			continue
+		}
+		*d = sayNotGiven(l, fieldPath(at[:2]), found[i])
+		d.form = absentField
+		if u, ok := trace.UnionOf(found[i].Value); ok && u.Structs() {
+			d.Expected = wantOf(u)
+		}
+		return true
+	}
+	return false
+}
+
+// wantOf says which structs a union takes.
+func wantOf(u trace.Union) string {
+	tag, ok := u.Tag()
+	if !ok {
+		return "a struct"
+	}
+	return fmt.Sprintf("a struct whose %s is %s", tag.Name, terms.Say(strings.Join(tag.Values, " | ")))
+}
+
+// sayAbsent says of what refers to a required field, of which it is not known where it should be,
+// that the field is not there.
+func (l *loaded) sayAbsent(d *mistake, at []string, text string) {
+	name, ok := trace.MissingName(text)
+	if !ok || !l.built || d.form != plain {
+		return
+	}
+	d.form, d.about, d.Rule = absentField, name, schema.RuleMissingField
+	d.Message, d.Hint = fmt.Sprintf("the parameter %s is not set", name), "it is used at "+d.Position.String()
+	if home := l.where.enclosing(unquoted(at)); l.where.mine(home.Path) {
+		d.Position = home
+	}
+}
+
+// sayShape is of a list where a struct is expected, or the other way round. It reports whether the one
+// is written in the package.
+func (l *loaded) sayShape(d *mistake, a, b string, others []schema.Position) bool {
+	if a == "" || b == "" || a[:1]+b[:1] != "[{" && a[:1]+b[:1] != "{[" {
+		return false
+	}
+	for _, pos := range append([]schema.Position{d.Position}, others...) {
+		f, ok := l.where.index()[pos]
+		if !ok || !l.where.mine(pos.Path) {
+			continue
+		}
+		is, want := "a list", "a struct"
+		switch f.Value.(type) {
+		case *ast.ListLit:
+		case *ast.StructLit:
+			is, want = want, is
+		default:
+			continue
+		}
+		d.Rule, d.Position, d.Message, d.Expected = schema.RuleWrongType, edge(f, false), "is "+is, want
+		return true
+	}
+	return false
+}
+
+// twice returns mistakes with all conflicts of an object that the package declares twice, each time made
+// from a definition, as one: they are of two objects that have one name.
+func twice(l *loaded, found []mistake) (out []mistake) {
+	said := map[string]bool{}
+	for _, d := range found {
+		sels := selectors(l, d.Field)
+		if d.Rule != schema.RuleConflict || len(sels) < 3 || valid.Of(schema.Kind(sels[0].String())) == nil {
+			out = append(out, d)
+			continue
+		}
+		at := labelsOf(cue.MakePath(sels[:2]...))
+		places := l.where.made(at)
+		if len(places) < 2 {
+			out = append(out, d)
+			continue
+		}
+		object := fieldPath(at)
+		if said[object] {
+			continue
+		}
+		said[object] = true
+		out = append(out, mistake{Diagnostic: schema.Diagnostic{
+			Severity: schema.Error, Rule: schema.RuleConflict, Position: places[1], Field: object,
+			Message: fmt.Sprintf("the %s %s is made twice, first at %s, and the two are not the same", at[0], at[1], places[0]),
+			Hint:    "remove one, or give it another name",
+		}})
+	}
+	return out
 }
 
 // known returns alternatives with the values that stand elsewhere in the place of the
@@ -299,8 +516,9 @@ func (l *loaded) checked(d *mistake, at []string, e errors.Error) bool {
 	return true
 }
 
-// parameters returns those in the files of a package, without those of the schema.
-func (l *loaded) parameters() *terms.Parameters {
+// parameters returns those in the files of a package, without those of the schema: of its objects, and
+// of the other top level fields that also reports.
+func (l *loaded) parameters(also func(string) bool) *terms.Parameters {
 	p := &terms.Parameters{}
 	for _, f := range allFiles(l.inst) {
 		name := strings.TrimPrefix(f.Filename, "/")
@@ -308,7 +526,7 @@ func (l *loaded) parameters() *terms.Parameters {
 			continue
 		}
 		if l.where.mine(name) {
-			p.Objects(f, func(kind string) bool { return valid.Of(schema.Kind(kind)) != nil })
+			p.Objects(f, func(top string) bool { return valid.Of(schema.Kind(top)) != nil || also(top) })
 		}
 		p.Read(f)
 	}

@@ -3,6 +3,7 @@ package compile
 import (
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,6 +142,37 @@ func (p *positions) labelNamed(name string) (at schema.Position) {
 	return at
 }
 
+// inName are the characters that a name may have anywhere.
+var inName = regexp.MustCompile(`^[a-z0-9-]*$`)
+
+// partOf returns where the package itself writes the part of a computed name that no name may have,
+// as a text or a label, if there is one such place.
+func (p *positions) partOf(name string) (at schema.Position) {
+	found := 0
+	note := func(text string, pos token.Pos) {
+		if !inName.MatchString(text) && strings.Contains(name, text) && p.mine(position(pos).Path) {
+			at, found = position(pos), found+1
+		}
+	}
+	for _, f := range p.files {
+		ast.Walk(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.Field:
+				note(lax.Label(n), n.Label.Pos())
+			case *ast.BasicLit:
+				if s, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
+					note(s, n.Pos())
+				}
+			}
+			return true
+		}, nil)
+	}
+	if found != 1 {
+		return schema.Position{}
+	}
+	return at
+}
+
 // valueAt returns where a value is written: behind its label, also in a file of JSON or
 // YAML.
 func valueAt(v cue.Value) schema.Position {
@@ -264,7 +296,7 @@ func (p *positions) enclosing(at []string) schema.Position {
 }
 
 func edge(f *ast.Field, key bool) schema.Position {
-	if key || f.Value == nil {
+	if f.Value == nil || key && f.Label.Pos().IsValid() { // an element of a list has no label
 		return position(f.Label.Pos())
 	}
 	return position(f.Value.Pos())
@@ -438,6 +470,29 @@ func (p *positions) written(at []string) *ast.Field {
 		return found[0]
 	}
 	return nil
+}
+
+// made returns the labels of the package's own that give all of an object, from a template that is
+// written as a function.
+func (p *positions) made(at []string) (out []schema.Position) {
+	var found []*ast.Field
+	for _, f := range p.files {
+		search{found: &found}.decls(f.Decls, at, 0)
+	}
+	for _, f := range found {
+		s, ok := f.Value.(*ast.SelectorExpr)
+		if b, joined := f.Value.(*ast.BinaryExpr); joined {
+			s, ok = b.X.(*ast.SelectorExpr)
+		}
+		if !ok {
+			continue
+		}
+		if _, call := s.X.(*ast.ParenExpr); call {
+			out = append(out, position(f.Label.Pos()))
+		}
+	}
+	slices.SortFunc(out, schema.Position.Compare)
+	return out
 }
 
 // computedAt reports whether nothing is written at a path but by computed labels.

@@ -61,7 +61,7 @@ func fieldPath(at []string) string {
 			s = u // CUE quotes labels in the paths of errors
 		}
 		switch {
-		case i > 2 && decimal.MatchString(s):
+		case (i > 2 || i > 0 && strings.HasPrefix(at[0], "_")) && decimal.MatchString(s):
 			b.WriteString("[" + s + "]")
 			continue
 		case i > 0:

@@ -84,12 +84,35 @@ func widened(e ast.Expr, depth int) ast.Expr {
 		case token.AND:
 			x.X, x.Y = widened(x.X, depth+1), widened(x.Y, depth+1)
 		}
+	case *ast.ListLit:
+		return widenedList(x, depth)
 	default:
 		if constrains(e) {
 			return anything(e)
 		}
 	}
 	return e
+}
+
+// widenedList makes of [...string] what may be anything, and is the empty list unless it is something
+// else. What is said of elements that are structs stays: it has their defaults.
+func widenedList(x *ast.ListLit, depth int) ast.Expr {
+	if !constrains(x) {
+		return x
+	}
+	if len(x.Elts) != 1 {
+		return anything(x)
+	}
+	of, open := x.Elts[0].(*ast.Ellipsis)
+	if !open {
+		return anything(x)
+	}
+	if of.Type != nil && !constrains(of.Type) {
+		of.Type = widened(of.Type, depth+1)
+		return x
+	}
+	none := &ast.UnaryExpr{OpPos: x.Pos(), Op: token.MUL, X: &ast.ListLit{Lbrack: x.Lbrack, Rbrack: x.Rbrack}}
+	return &ast.ParenExpr{Lparen: x.Pos(), X: &ast.BinaryExpr{X: none, OpPos: x.Pos(), Op: token.OR, Y: anything(x)}, Rparen: x.Rbrack}
 }
 
 // widenAlternatives makes of *2 | int what may be anything, and is 2 unless it is

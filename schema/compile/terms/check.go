@@ -41,6 +41,32 @@ func CheckAt(f *ast.File, at token.Pos) (c Check, ok bool) {
 	return c, true
 }
 
+// RefAt returns the names of the reference that begins at a position of a file: of a.b.c a, b and c.
+func RefAt(f *ast.File, at token.Pos) (names []string) {
+	ast.Walk(f, func(n ast.Node) bool {
+		e, ok := n.(ast.Expr)
+		if ok && names == nil && e.Pos() == at {
+			names = chain(e)
+		}
+		return names == nil
+	}, nil)
+	return names
+}
+
+// chain returns the names of a chain of selectors, nil of another expression.
+func chain(e ast.Expr) []string {
+	switch x := e.(type) {
+	case *ast.Ident:
+		return []string{x.Name}
+	case *ast.SelectorExpr:
+		name, _, err := ast.LabelName(x.Sel)
+		if base := chain(x.X); base != nil && err == nil {
+			return append(base, name)
+		}
+	}
+	return nil
+}
+
 // condition returns a check without what only says that it must be true.
 func condition(e ast.Expr) string {
 	for _, part := range split(e, token.AND, 0) {

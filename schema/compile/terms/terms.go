@@ -67,6 +67,15 @@ func Of(e ast.Expr) (a Alternatives, ok bool) {
 	return a, true
 }
 
+// AreLiterals reports whether all alternatives of an expression are texts and numbers.
+func AreLiterals(e ast.Expr) bool {
+	return !slices.ContainsFunc(split(e, token.OR, 0), func(e ast.Expr) bool {
+		e, _ = unmarked(e)
+		_, isLiteral := strip(e).(*ast.BasicLit)
+		return !isLiteral
+	})
+}
+
 // listed returns the alternatives of or([A, B]).
 func listed(e ast.Expr) []ast.Expr {
 	c, ok := strip(e).(*ast.CallExpr)
@@ -99,6 +108,11 @@ func Say(text string) string {
 	if err != nil {
 		return Clip(text)
 	}
+	return SayExpr(e)
+}
+
+// SayExpr returns an expression in words.
+func SayExpr(e ast.Expr) string {
 	if a, ok := Of(e); ok {
 		return a.Want
 	}
@@ -232,8 +246,43 @@ func elements(x *ast.ListLit, depth int) string {
 	return said
 }
 
+// matched says how many of several forms a value must have.
+func matched(n, forms ast.Expr) string {
+	many := words(n, 0)
+	if _, exact := strip(n).(*ast.BasicLit); exact {
+		many = "exactly " + many
+	}
+	l, ok := forms.(*ast.ListLit)
+	if !ok {
+		return many + " of " + Clip(Text(forms))
+	}
+	var said []string
+	for _, e := range l.Elts {
+		said = append(said, Clip(Text(e)))
+	}
+	return many + " of " + list(said)
+}
+
+// Matched returns the call of matchN in an expression, nil if there is none.
+func Matched(e ast.Expr) (found ast.Expr) {
+	ast.Walk(e, func(n ast.Node) bool {
+		c, ok := n.(*ast.CallExpr)
+		if ok {
+			id, isIdent := c.Fun.(*ast.Ident)
+			if isIdent && id.Name == "matchN" && len(c.Args) == 2 {
+				found = c
+			}
+		}
+		return found == nil
+	}, nil)
+	return found
+}
+
 // call says a function of CUE's standard library that checks a value.
 func call(x *ast.CallExpr) (string, bool) {
+	if id, ok := x.Fun.(*ast.Ident); ok && id.Name == "matchN" && len(x.Args) == 2 {
+		return matched(x.Args[0], x.Args[1]), true
+	}
 	s, ok := x.Fun.(*ast.SelectorExpr)
 	if !ok {
 		return "", false

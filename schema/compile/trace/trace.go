@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"fmt"
 	"slices"
 
 	"cuelang.org/go/cue"
@@ -139,6 +140,12 @@ type Allowed struct {
 // made of. What has a field of the name but is left out: that is where it is not allowed.
 func Fields(v cue.Value, at []cue.Selector, but string) Allowed {
 	f := &finder{but: but, left: maxFollowed}
+	if u, ok := UnionOf(v.LookupPath(cue.MakePath(at...))); ok && u.Structs() {
+		if chosen, ok := u.Chosen(); ok {
+			f.find(chosen, nil)
+			return f.found
+		}
+	}
 	f.find(v, at)
 	return f.found
 }
@@ -215,7 +222,11 @@ func (f *finder) note(v cue.Value) {
 			f.found.Fields = append(f.found.Fields, name)
 		}
 	}
-	f.found.Patterns = append(f.found.Patterns, have.Patterns...)
+	for _, p := range have.Patterns {
+		if !slices.ContainsFunc(f.found.Patterns, func(o cue.Value) bool { return fmt.Sprint(o) == fmt.Sprint(p) }) {
+			f.found.Patterns = append(f.found.Patterns, p)
+		}
+	}
 }
 
 // Arguments returns what is wrong with the arguments of templates that are written as
