@@ -374,12 +374,13 @@ func (p *pass) decideTogether(e entry) {
 	}
 }
 
-// rollOf counts those that have a place whatever is decided about some asks.
+// rollOf counts those that have a place whatever is decided about some asks. What is stopping
+// has none: it leaves for good, or wants another one.
 func (s *Snapshot) rollOf(must []GangJob, asks []Ask) *roll {
 	r := &roll{must: must, has: make([]int, len(must))}
 	for i := range must {
 		if id, ok := s.jobIDs.Get(must[i].Job); ok {
-			r.has[i] = int(s.jobs.At(id).held)
+			r.has[i] = s.stay(id)
 		}
 	}
 	for i := range asks {
@@ -388,6 +389,19 @@ func (s *Snapshot) rollOf(must []GangJob, asks []Ask) *roll {
 		}
 	}
 	return r
+}
+
+// stay is how many tasks of a job machines hold, or have room for, that are not stopping.
+func (s *Snapshot) stay(job int32) (n int) {
+	if s.stopping.Len() == 0 {
+		return int(s.jobs.At(job).held)
+	}
+	for id := s.jobs.At(job).first; id >= 0; id = s.tasks.At(id).nextOfJob {
+		if !s.tasks.At(id).stopping {
+			n++
+		}
+	}
+	return n
 }
 
 // takeOver does what was decided on a fork. Victims that have asked again there are among

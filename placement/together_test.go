@@ -156,3 +156,41 @@ func TestTogether(t *testing.T) {
 		}
 	})
 }
+
+// TestTogetherWithoutStopping: a task that is stopping has no place for those that get theirs
+// with it: one that is not wanted any more as little as one that is to get another.
+func TestTogetherWithoutStopping(t *testing.T) {
+	t.Parallel()
+	job := schema.JobName{Cell: "c", User: "u", Job: "j"}
+	for _, test := range []struct {
+		what   string
+		held   map[int]bool // the tasks that are there, and whether they are stopping
+		places int          // of the job, of which two have to have one
+		placed bool
+	}{
+		{"runs beside it", map[int]bool{1: false}, 2, true},
+		{"stops", map[int]bool{1: true}, 1, false},
+		{"waits, and two stop that are not wanted", map[int]bool{2: true, 3: true}, 1, false},
+		{"runs beside it, and one stops that is not wanted", map[int]bool{1: false, 2: true}, 2, true},
+	} {
+		for _, way := range ways[1:] {
+			m := placement.Machine{Name: "m", Up: true, Capacity: schema.Resources{CPUMilli: 100}}
+			var held []placement.Task
+			for i, stopping := range test.held {
+				h := placement.Task{Name: job.Task(i), Machine: "m", Priority: 100, Limit: schema.Resources{CPUMilli: 1}, Stopping: stopping}
+				gather(&h, way)
+				held = append(held, h)
+			}
+			a := placement.Ask{Name: job.Task(0), Priority: 100, Limit: schema.Resources{CPUMilli: 1}}
+			if way == "job" {
+				a.Together = 2
+			} else {
+				a.Gang = &placement.Gang{Name: "train", Jobs: []placement.GangJob{{Job: job, Tasks: 2}}}
+			}
+			d := placement.Place(placement.NewSnapshot([]placement.Machine{m}, held), []placement.Ask{a}, 1)[0]
+			if placed := d.Machine != ""; placed != test.placed || !placed && d.Why.Places != test.places {
+				t.Errorf("%s, the other one %s: placed %t, %d of 2 places: want %t, %d", way, test.what, placed, d.Why.Places, test.placed, test.places)
+			}
+		}
+	}
+}

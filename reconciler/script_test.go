@@ -56,7 +56,8 @@ func TestScripts(t *testing.T) {
 //	busy NAME PORT   a port of a machine is in use by others
 //	suspend NAME REASON [for=DUR]  by anna; resume NAME
 //	restart NAME REASON  by anna; cancel NAME
-//	crash            the master is replaced
+//	crash [N]        the master is replaced; N: by one that finds N of the documents that its
+//	                 next step writes
 //	status, waiting, why NAME [MACHINE]  what users see
 //	data NAME        some of what a job was admitted with
 //	store            the keys of the store
@@ -152,6 +153,13 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		c.observed.JoinWait = c.joinWait
 		return ""
 	case "crash":
+		if len(args) > 0 {
+			n, err := strconv.Atoi(args[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.cutShort(n)
+		}
 		c.restart()
 		return ""
 	case "status":
@@ -234,6 +242,21 @@ func (c *cell) restarts(t *testing.T, cmd string, args []string) string {
 		return "nothing\n"
 	}
 	return lines(events)
+}
+
+// cutShort has the master die after so many of the writes of its next step, and prints them.
+func (c *cell) cutShort(n int) string {
+	var b strings.Builder
+	writes := control.Step(c.input()).Writes
+	for i, w := range writes {
+		if i == n {
+			b.WriteString("and not:\n")
+		}
+		fmt.Fprintln(&b, w.Key)
+	}
+	c.take(writes[:n])
+	c.restart()
+	return b.String()
 }
 
 func (c *cell) joins(d *datadriven.TestData, names []string) string {

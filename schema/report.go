@@ -217,6 +217,7 @@ const (
 	CauseSuperseded  CauseKind = "superseded"          // a newer generation exists elsewhere
 	CauseAllocGone   CauseKind = "alloc-gone"          // the alloc that it ran in has ended, or is to
 	CauseRebalance   CauseKind = "rebalance"           // it stands where it should not, and is placed again
+	CauseGang        CauseKind = "gang"                // others that get places together with it have none
 	CauseShutdown    CauseKind = "shutdown"            // the agent was asked to stop all
 
 	// CauseOutOfResources is that the task, or its machine, has used up what

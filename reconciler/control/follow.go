@@ -21,6 +21,16 @@ type stops struct {
 	unclaimed   int // of these, with room on another machine that is kept for them, but no claim on what they leave
 	// moves are the machines to which tasks move that are stopping for that, or have stopped.
 	moves []snapshot.On
+	// together are the tasks that get places with others, and since when they were stopping.
+	together map[schema.TaskName]time.Time
+}
+
+// leaves takes down that a task was stopping which gets its place with others.
+func (s *stops) leaves(task schema.TaskName, since time.Time) {
+	if s.together == nil {
+		s.together = map[schema.TaskName]time.Time{}
+	}
+	s.together[task] = since
 }
 
 // follower takes what is known of tasks into their records.
@@ -41,7 +51,12 @@ func (s *follower) followJob(name schema.JobName) {
 	}
 	s.setJobRight(name)
 	loses := s.losing[name]
+	want := s.Admitted(name)
+	gathers := want != nil && want.Gathers()
 	for _, t := range s.Tasks(name) {
+		if t.Stop != nil && gathers {
+			s.stops.leaves(name.Task(t.Index), t.Stop.At)
+		}
 		if t.Stop != nil && t.Stop.By != "" {
 			s.stops.preempted[t.Stop.By] = append(s.stops.preempted[t.Stop.By], snapshot.On{Task: name.Task(t.Index), Machine: t.Machine})
 		}

@@ -48,6 +48,7 @@ func (s *holes) open() {
 	if s.waiting.noPreempt || len(s.waiting.why) == 0 || len(s.Up()) < 2 {
 		return
 	}
+	s.search.held = heldFor(s.Facts, s.waiting.why)
 	type waiter struct {
 		ask    snapshot.Ask
 		waited time.Duration
@@ -128,24 +129,58 @@ func stage(h *rebalance.Hole) (list []rebalance.Move, by string) {
 type holeSearch struct {
 	*facts.Facts
 	cell *snapshot.Cell
+	held []heldMachine // sorted by name
+}
+
+// heldMachine is a machine that is held for a task which has waited for long.
+type heldMachine struct {
+	name     string
+	waiter   schema.TaskName
+	priority schema.Priority
+}
+
+// heldFor returns the machines that are held, by what was said of tasks that wait.
+func heldFor(f *facts.Facts, why map[schema.TaskName]placement.Why) (list []heldMachine) {
+	for task, w := range why {
+		if want := f.Admitted(task.JobName); w.Held != "" && want != nil {
+			list = append(list, heldMachine{w.Held, task, want.Priority})
+		}
+	}
+	slices.SortFunc(list, func(a, b heldMachine) int { return cmp.Or(cmp.Compare(a.name, b.name), a.waiter.Compare(b.waiter)) })
+	return list
+}
+
+// avoids adds to an ask the machines that are held for others of its priority or a higher one:
+// they would be in the way of these. Those that are held for the one that waits are not among
+// them.
+func (s *holeSearch) avoids(a *placement.Ask, waits schema.TaskName) {
+	avoid := slices.Clone(a.Avoid)
+	for _, h := range s.held {
+		if h.waiter != waits && h.priority >= a.Priority && !slices.Contains(avoid, h.name) {
+			avoid = append(avoid, h.name)
+		}
+	}
+	slices.Sort(avoid)
+	a.Avoid = avoid
 }
 
 // hole finds the fewest moves that make room for a task; false if there are none, or none
 // are needed any more.
 func (s *holeSearch) hole(a snapshot.Ask) (rebalance.Hole, bool) {
 	ask, _ := s.cell.Placement(a)
+	s.avoids(&ask, a.Task)
 	search := rebalance.Search{
 		Snapshot: s.cell.Snapshot(), Moves: holeMoves, Machines: holeMachines, Checks: holeChecks,
-		May: func(t *placement.Task, before []rebalance.Move) (placement.Ask, bool) { return s.may(a.Job, t, before) },
+		May: func(t *placement.Task, before []rebalance.Move) (placement.Ask, bool) { return s.may(&a, t, before) },
 	}
 	h, ok := search.Hole(ask)
 	return h, ok && len(h.Moves) > 0
 }
 
-// may reports whether a task may be moved for one of a job, and what it asks for then: one
+// may reports whether a task may be moved for another one, and what it asks for then: one
 // of a job only, since its budget is of those that are where they are.
-func (s *holeSearch) may(waits *schema.Job, t *placement.Task, before []rebalance.Move) (placement.Ask, bool) {
-	own, _ := waits.Priority.Band().Floor()
+func (s *holeSearch) may(waits *snapshot.Ask, t *placement.Task, before []rebalance.Move) (placement.Ask, bool) {
+	own, _ := waits.Job.Priority.Band().Floor()
 	if want := s.Admitted(t.Name.JobName); want != nil {
 		if floor, _ := want.Priority.Band().Floor(); floor > own {
 			return placement.Ask{}, false
@@ -155,6 +190,7 @@ func (s *holeSearch) may(waits *schema.Job, t *placement.Task, before []rebalanc
 		return placement.Ask{}, false
 	}
 	ask, ok, _ := s.movable(t, snapshot.UnevenFor, holeAgain)
+	s.avoids(&ask, waits.Task)
 	return ask, ok
 }
 
@@ -171,9 +207,12 @@ func (s *holeSearch) movable(t *placement.Task, stays, again time.Duration) (ask
 		return ask, false, until
 	}
 	recent, until := s.Waits(r.At.Add(stays), stays)
-	if n := len(r.Causes); n > 0 && r.Causes[n-1].Kind == schema.CauseRebalance {
-		waits, changes := s.Waits(r.Causes[n-1].At.Add(again), again)
-		recent, until = recent || waits, until.Or(changes)
+	for _, c := range slices.Backward(r.Causes) { // it may have ended for something else since
+		if c.Kind == schema.CauseRebalance {
+			waits, changes := s.Waits(c.At.Add(again), again)
+			recent, until = recent || waits, until.Or(changes)
+			break
+		}
 	}
 	if recent {
 		return ask, false, until
@@ -193,7 +232,7 @@ func Room(f *facts.Facts, last *Output, task schema.TaskName) string {
 	if _, pending := last.Why[task]; !pending || want == nil || len(f.Up()) < 2 {
 		return ""
 	}
-	s := holeSearch{f, snapshot.New(f, nil)}
+	s := holeSearch{f, snapshot.New(f, nil), heldFor(f, last.Why)}
 	a := snapshot.Ask{Task: task, Job: want, Data: job.Admitted}
 	if p, _ := s.cell.Placement(a); !mayOpen(&a, &p) {
 		return ""

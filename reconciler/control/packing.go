@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -58,12 +59,42 @@ type packed struct {
 	// Of so many machines, from there on, no task is worth moving, before until has come.
 	looked, turn int
 	until        facts.Until
+	tasks        taskCount
+}
+
+// taskCount is how many tasks the jobs of a cell have, counted again for those that were written.
+type taskCount struct {
+	of  map[schema.JobName]int
+	all int
+}
+
+// follow counts the tasks of the jobs of which documents were written; all says that any may have
+// been.
+func (c *taskCount) follow(s *model.State, written []schema.JobName, all bool) {
+	if all || c.of == nil {
+		*c = taskCount{of: map[schema.JobName]int{}}
+		written = s.JobsWithChunks()
+	}
+	for _, name := range written {
+		n := 0
+		for i := range s.Span(name) {
+			if chunk := s.Chunks[model.ChunkName{Job: name, Number: i}]; chunk != nil {
+				n += len(chunk.Tasks)
+			}
+		}
+		c.all += n - c.of[name]
+		if c.of[name] = n; n == 0 {
+			delete(c.of, name)
+		}
+	}
 }
 
 // follow forgets what was found out if that may be otherwise by now.
 func (m *packed) follow(f *facts.Facts, turn int) {
-	is := packed{desired: f.Desired, suspended: f.Base.Suspensions, now: f.Now.Round(0), began: m.began, looked: m.looked, turn: m.turn, until: m.until}
-	_, is.jobs, _ = f.Base.WrittenSince(m.jobs)
+	is := packed{desired: f.Desired, suspended: f.Base.Suspensions, now: f.Now.Round(0), began: m.began, looked: m.looked, turn: m.turn, until: m.until, tasks: m.tasks}
+	written, jobs, ok := f.Base.WrittenSince(m.jobs)
+	is.jobs = jobs
+	is.tasks.follow(f.Base, written, !ok)
 	_, is.machines, _ = f.MachinesChangedSince(m.machines)
 	same := is.jobs == m.jobs && is.machines == m.machines && is.desired == m.desired && maps.Equal(is.suspended, m.suspended)
 	isOver := f.At(m.until.Wall).Or(f.At(m.until.Monotonic)) != m.until // or a part of it
@@ -82,6 +113,10 @@ func (s *packing) improve() {
 		return
 	}
 	began := s.Now.Truncate(packEvery)
+	if s.kept.follow(s.Facts, turnAt(began)); s.kept.looked >= len(up) {
+		s.bookCell(s.kept.until) // until then a look would find nothing again
+		return
+	}
 	s.bookCell(s.At(began.Add(packEvery)))
 	if !s.Now.Before(began.Add(packLooks)) || s.moves.bounds.moving > 0 {
 		return
@@ -92,8 +127,7 @@ func (s *packing) improve() {
 	if began.Equal(s.kept.began) { // not at each step that comes meanwhile
 		return
 	}
-	s.kept.began = began
-	if s.kept.follow(s.Facts, turnAt(began)); s.kept.looked >= len(up) || s.left() < 1 {
+	if s.kept.began = began; s.left() < 1 {
 		return
 	}
 	for _, b := range s.look(up) {
@@ -124,6 +158,7 @@ func (s *packing) look(up []string) []rebalance.Better {
 	list, looked := search.Better(up, s.kept.turn, packLeast)
 	if m := s.kept; len(list) == 0 && len(s.ChangedChunks()) == 0 {
 		m.looked, m.turn, m.until = m.looked+looked, m.turn+looked, m.until.Or(until).Or(cell.Until())
+		s.bookCell(m.until)
 	}
 	return list
 }
@@ -143,11 +178,7 @@ func (s *packing) avoided() (list []string, until facts.Until) {
 
 // left is how many tasks may still be moved today.
 func (s *packing) left() int {
-	tasks := 0
-	for _, name := range s.Base.JobNames() {
-		tasks += len(s.Tasks(name))
-	}
-	return max(1, tasks*packShare/100) - s.moves.bounds.today()
+	return max(1, s.kept.tasks.all*packShare/100) - s.moves.bounds.today()
 }
 
 // turnAt returns a number that differs from look to look.

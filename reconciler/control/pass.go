@@ -32,7 +32,7 @@ func (s pass) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause) 
 	}
 	kind := schema.EventKill
 	switch cause.Kind {
-	case schema.CauseUpdate, schema.CausePreempted, schema.CauseMaintenance, schema.CauseOutOfResources, schema.CauseAllocGone, schema.CauseRebalance:
+	case schema.CauseUpdate, schema.CausePreempted, schema.CauseMaintenance, schema.CauseOutOfResources, schema.CauseAllocGone, schema.CauseRebalance, schema.CauseGang:
 		kind = schema.EventEvict
 	}
 	s.Event(schema.Event{Kind: kind, Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.Message})

@@ -59,6 +59,7 @@ func (s *scheduler) place(inside bool) {
 		return
 	}
 	s.decide(list)
+	s.takeBack(list)
 }
 
 // open returns the asks of tasks that run in allocs, or those of the others: none while

@@ -179,7 +179,7 @@ func newStep(p pass, in *Input) *step {
 	s.rollouts = &rollouts{pass: p, cell: cell, budget: budget, away: s.scheduler.away}
 	s.rebalance = &rebalancer{pass: p, cell: cell, activity: activity, budget: budget, away: s.scheduler.away}
 	s.moves = &moves{p, budget, newMoveBounds(p.Facts), s.scheduler.keepPlace}
-	s.holes = &holes{p, holeSearch{p.Facts, cell}, s.moves, s.scheduler}
+	s.holes = &holes{p, holeSearch{Facts: p.Facts, cell: cell}, s.moves, s.scheduler}
 	s.packing = &packing{p, s.holes.search, s.moves, s.scheduler, &memo.packed}
 	s.repair = &repair{p, activity, s.moves, uneven{p.Facts, cell, s.moves.bounds}}
 	return s

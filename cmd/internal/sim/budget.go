@@ -12,7 +12,7 @@ import (
 // it: any but these.
 func chosen(c *schema.Cause) bool {
 	switch c.Kind {
-	case schema.CauseRemoved, schema.CauseScaledDown, schema.CausePreempted, schema.CauseAllocGone:
+	case schema.CauseRemoved, schema.CauseScaledDown, schema.CausePreempted, schema.CauseAllocGone, schema.CauseGang:
 		return false
 	}
 	return true
@@ -137,20 +137,12 @@ func (w *World) excused(task schema.TaskName) bool {
 // the cell says; by the true time, of those since which each master has seen how its clock
 // was set. Those that go into the alloc that they belong in are not among them. That none
 // takes a job below its budget is checkBudget's.
-func (w *World) checkMoves(before snap) {
-	s, moves := w.master.state, 0
-	for name, c := range s.Chunks {
-		if before[name] == c {
-			continue
-		}
-		for i := range c.Tasks {
-			r := &c.Tasks[i]
-			was := before.record(name.Job.Task(r.Index))
-			if r.Stop != nil && r.Stop.Kind == schema.CauseRebalance && r.Alloc == nil && (was == nil || was.Stop == nil) {
-				moves++
-			}
-		}
+func (w *World) checkMoves(before snap, now time.Time) {
+	s, list := w.master.state, w.movesSince(before)
+	for i := range list {
+		w.checkMove(&list[i], list, now)
 	}
+	moves := len(list)
 	if moves == 0 {
 		return
 	}

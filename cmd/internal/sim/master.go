@@ -146,6 +146,7 @@ func (w *World) startMaster() error {
 	w.moved = true
 	w.oracle.restarted(m.State())
 	w.checkOnce(w.oracle.halfway)
+	w.findParts(w.oracle.halfway)
 	w.oracle.halfway = nil
 	w.oracle.losses.load(m.State(), w.now)
 	w.oracle.findLater(docs)
@@ -338,6 +339,7 @@ func (w *World) decides(ready *reconciler.Ready) error {
 	w.checkConstraints(before)
 	w.checkSkew(before)
 	w.checkHolds(before, in.Now)
+	w.checkGangs(before)
 	w.oracle.remember(m.last)
 	w.checkOnce(before)
 	w.oracle.halfway = nil

@@ -38,6 +38,7 @@ type oracle struct {
 	cordoned map[string]uint64              // machine → counter when the cordon was first seen in force
 	stops    map[schema.JobName][]time.Time // that were chosen, of tasks that worked
 	moves    []time.Time                    // of running tasks, see checkMoves
+	parts    map[company]torn               // gangs that a crash has left in part
 	jumped   time.Time                      // when the clock of the master's host was last set
 	unseen   unseen
 	losses   losses
@@ -62,7 +63,7 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		durable: &model.State{}, good: map[string]*schema.Package{}, reported: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, took: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		rollouts: map[schema.JobName]*rollout{}, proven: map[schema.JobName]map[string]bool{}, returned: map[schema.JobName]*returned{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, closed: map[uint64]*agent{}, ended: map[uint64]bool{}, again: map[schema.TaskName]bool{}, unknown: map[uint64]bool{}, later: map[string][]byte{}, losses: losses{since: map[string]time.Time{}, held: map[string]time.Time{}}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
+		parts: map[company]torn{}, rollouts: map[schema.JobName]*rollout{}, proven: map[schema.JobName]map[string]bool{}, returned: map[schema.JobName]*returned{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, closed: map[uint64]*agent{}, ended: map[uint64]bool{}, again: map[schema.TaskName]bool{}, unknown: map[uint64]bool{}, later: map[string][]byte{}, losses: losses{since: map[string]time.Time{}, held: map[string]time.Time{}}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
 
@@ -267,7 +268,7 @@ func (w *World) checkEvents(events []schema.Event, before snap, now time.Time) {
 	}
 	w.checkCauses(before)
 	w.checkBudget(before, now)
-	w.checkMoves(before)
+	w.checkMoves(before, now)
 	w.checkBroughtFirst(before)
 	for _, e := range events {
 		if e.Kind == schema.EventUpdate || e.Kind == schema.EventSubmit {

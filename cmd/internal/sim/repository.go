@@ -185,7 +185,10 @@ func randomRoot(percent map[string]int) *schema.Package {
 
 // catalogue returns what jobs each user of a world may have.
 func (c Config) catalogue() []template {
-	if c.Tight {
+	switch {
+	case c.Gangs:
+		return gangJobs
+	case c.Tight:
 		return tightJobs
 	}
 	return templates

@@ -48,6 +48,8 @@ type Config struct {
 	DrainHalf bool
 	// Tight has a cell of other jobs, for which it has too little room: see tightJobs.
 	Tight bool
+	// Gangs has some jobs of such a cell get the places of their tasks together: see gangJobs.
+	Gangs bool
 	// MovesPerHour is the cell's bound for moves of running tasks, 0: what it has by itself.
 	MovesPerHour int
 	// Mutant plants a bug, nil: none.

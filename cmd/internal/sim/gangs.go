@@ -1,0 +1,210 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// gangJobs is the catalogue of tightJobs with tasks that get places together: those of a job
+// alone, services among them, and those of two jobs that name a gang.
+var gangJobs = ganged(tightJobs)
+
+// ganged returns a catalogue of whose jobs some get their places together.
+func ganged(list []template) []template {
+	out := slices.Clone(list)
+	for i := range out {
+		t, add := &out[i], list[i].add
+		change := func(*schema.Job) {}
+		switch t.name {
+		case "short", "long": // few enough to have room together, now and then
+			t.tasks, t.most = 2, 6
+			change = func(j *schema.Job) { j.Gang, j.Priority = "train", 0 }
+		case "huge":
+			t.tasks, t.most = 1, 3
+			change = func(j *schema.Job) { j.Together = true }
+		case "either":
+			change = func(j *schema.Job) { j.Together = true }
+		}
+		t.add = func(p *schema.Package, d declared) {
+			add(p, d)
+			change(&p.Objects.Jobs[len(p.Objects.Jobs)-1])
+		}
+	}
+	return out
+}
+
+// member is a task that needs a place together with others.
+type member struct {
+	task   schema.TaskName
+	was    *schema.TaskRecord // before a step, nil for none
+	is     *schema.TaskRecord // after it
+	claims bool
+}
+
+// has reports whether a record says that a task has a place that stays.
+func has(r *schema.TaskRecord) bool { return r != nil && r.Machine != "" && r.Stop == nil }
+
+// came reports whether the step has given it a place.
+func (m *member) came() bool {
+	if !has(m.is) {
+		return false
+	}
+	return m.was == nil || m.was.Generation != m.is.Generation
+}
+
+// lacks reports whether it had no place that others could have got theirs beside: what the
+// step has stopped had one until then.
+func (m *member) lacks() bool {
+	if m.claims || has(m.is) {
+		return false
+	}
+	return m.is == nil || m.was == nil || m.is.Generation != m.was.Generation || !has(m.was)
+}
+
+// company is jobs whose tasks get places together, by the name of their gang or of the job.
+type company struct{ user, gang, job string }
+
+// companies returns which jobs get their places together, by the data that is admitted.
+func (w *World) companies() map[company][]schema.JobName {
+	out, s := map[company][]schema.JobName{}, w.master.state
+	for name, r := range s.Jobs {
+		switch want := s.Data[r.Admitted]; {
+		case want == nil || !want.Gathers():
+		case want.Gang != "":
+			c := company{user: name.User, gang: want.Gang}
+			out[c] = append(out[c], name)
+		default:
+			out[company{user: name.User, job: name.Job}] = []schema.JobName{name}
+		}
+	}
+	for _, jobs := range out {
+		slices.SortFunc(jobs, schema.JobName.Compare)
+	}
+	return out
+}
+
+// members returns the tasks of jobs that need places.
+func (w *World) members(jobs []schema.JobName, before snap) (out []member) {
+	s := w.master.state
+	for _, job := range jobs {
+		for i := range s.Data[s.Jobs[job].Admitted].Tasks {
+			m := member{task: job.Task(i), was: before.record(job.Task(i)), is: w.oracle.record(job.Task(i))}
+			if _, m.claims = w.master.last.Claims[m.task]; m.is == nil || m.is.Done == nil {
+				out = append(out, m)
+			}
+		}
+	}
+	return out
+}
+
+// checkGangs: of tasks that get places together none gets one while another has none, nor a
+// claim on one; when one of them is preempted all are; and what a crash has left in part is whole
+// again, or goes back. before is what was stored when a step decided.
+func (w *World) checkGangs(before snap) {
+	if !w.cfg.Gangs {
+		return
+	}
+	all := w.companies()
+	maps.DeleteFunc(w.oracle.parts, func(c company, _ torn) bool { return all[c] == nil })
+	for c, jobs := range all {
+		members := w.members(jobs, before)
+		w.checkCame(members)
+		w.checkGoneTogether(jobs, members)
+		w.checkPart(c, jobs, members)
+	}
+}
+
+// checkCame: who gets a place gets it with all others.
+func (w *World) checkCame(members []member) {
+	came := slices.IndexFunc(members, func(m member) bool { return m.came() })
+	lacks := slices.IndexFunc(members, func(m member) bool { return m.lacks() })
+	if came >= 0 && lacks >= 0 {
+		w.violate("task %s is placed on %s, and %s, which goes together with it, has no place", members[came].task, members[came].is.Machine, members[lacks].task)
+	}
+}
+
+// checkGoneTogether: when one is preempted all go.
+func (w *World) checkGoneTogether(jobs []schema.JobName, members []member) {
+	s := w.master.state
+	of := func(job schema.JobName) schema.Priority { return s.Data[s.Jobs[job].Admitted].Priority }
+	if slices.ContainsFunc(jobs, func(j schema.JobName) bool { return of(j) != of(jobs[0]) }) {
+		return // it is no gang yet
+	}
+	gone := slices.IndexFunc(members, func(m member) bool {
+		return m.is != nil && m.is.Stop != nil && m.is.Stop.Kind == schema.CausePreempted && m.was != nil && m.was.Generation == m.is.Generation && has(m.was)
+	})
+	stays := slices.IndexFunc(members, func(m member) bool { return has(m.is) && !m.came() })
+	if gone >= 0 && stays >= 0 {
+		w.violate("task %s is preempted, and %s, which goes together with it, stays on %s", members[gone].task, members[stays].task, members[stays].is.Machine)
+	}
+}
+
+// torn is a gang of which some have got places, and a crash came before others had theirs
+// stored.
+type torn struct {
+	since time.Time
+	came  map[schema.TaskName]uint64 // generations
+}
+
+// findParts takes down what a master that died in the middle of a step has left in part; before
+// is what was stored when the step began.
+func (w *World) findParts(before snap) {
+	if !w.cfg.Gangs || before == nil {
+		return
+	}
+	for c, jobs := range w.companies() {
+		p, lacks := torn{w.now, map[schema.TaskName]uint64{}}, false
+		for _, m := range w.members(jobs, before) {
+			if lacks = lacks || !has(m.is); m.came() {
+				p.came[m.task] = m.is.Generation
+			}
+		}
+		if lacks && len(p.came) > 0 {
+			w.oracle.parts[c] = p
+		}
+	}
+}
+
+// partTime is how long a gang may be in part while a master is there, which waits for machines
+// to report first.
+const partTime = 15 * time.Second
+
+// checkPart: what a crash has left in part goes back, unless the others get places.
+func (w *World) checkPart(c company, jobs []schema.JobName, members []member) {
+	p, is := w.oracle.parts[c]
+	if !is {
+		return
+	}
+	var stays []schema.TaskName
+	refused := schema.TaskName{}
+	for i := range members {
+		m := &members[i]
+		why, pending := w.master.last.Why[m.task]
+		switch {
+		case !has(m.is):
+			if pending && !m.claims && why.Waits == "" {
+				refused = m.task
+			}
+		case p.came[m.task] == m.is.Generation:
+			stays = append(stays, m.task)
+		}
+	}
+	whole := !slices.ContainsFunc(members, func(m member) bool { return !m.claims && !has(m.is) })
+	if len(stays) == 0 || whole || w.changedSince(jobs, p.since) {
+		delete(w.oracle.parts, c)
+		return
+	}
+	if refused != (schema.TaskName{}) && w.now.Sub(later(p.since, w.master.since)) > partTime {
+		w.violate("tasks %v have places since %s, when a master died, and %s, which goes together with them, gets none", stays, p.since.Format(time.TimeOnly), refused)
+	}
+}
+
+// changedSince reports whether one of some jobs has had other data since a time.
+func (w *World) changedSince(jobs []schema.JobName, since time.Time) bool {
+	return slices.ContainsFunc(jobs, func(j schema.JobName) bool {
+		return w.master.state.Jobs[j].Since.After(since) || w.master.state.Jobs[j].Since.Equal(since)
+	})
+}

@@ -1,0 +1,109 @@
+package control
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// Tasks that get places together are decided at one time, and are stored one document after the
+// other: a master that dies in between leaves some with a place and others without. So does a
+// claim that comes to nothing, beside which others have got their places. If there is room for
+// those that lack a place they get it as soon as they ask. Else those go back that got theirs
+// while the others had none, once machines have had the time to report to a new master. What ran
+// before goes on.
+
+// lack is a task that has no place and wants one, since when.
+type lack struct {
+	task  schema.TaskName
+	since time.Time
+}
+
+// takeBack stops tasks that got a place together with others which have none, and for which
+// there is none now; asks are what placement was asked for.
+func (s *scheduler) takeBack(asks []placement.Ask) {
+	first := map[schema.JobName]lack{} // by the first job of a gang, or the only one
+	for i := range asks {
+		a := &asks[i]
+		if _, pending := s.why[a.Name]; !pending || a.Together == 0 && a.Gang == nil {
+			continue
+		}
+		key := a.Name.JobName
+		if a.Gang != nil {
+			key = a.Gang.Jobs[0].Job
+		}
+		since := s.lacksSince(a.Name)
+		if was, ok := first[key]; !ok || since.Before(was.since) {
+			first[key] = lack{a.Name, since}
+		}
+	}
+	if len(first) == 0 {
+		return
+	}
+	recent, until := s.Waits(s.Observed.ListeningSince().Add(model.SilentAfter), model.SilentAfter)
+	if s.bookCell(until); recent {
+		return
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(first), schema.JobName.Compare) {
+		gang := s.cell.Gang(key)
+		if gang == nil {
+			s.takeBackJob(key, first[key])
+			continue
+		}
+		for _, j := range gang.Jobs {
+			s.takeBackJob(j.Name, first[key])
+		}
+	}
+}
+
+// lacksSince returns since when a task has wanted a place, and has had none that stays; now if
+// that is not known.
+func (s *scheduler) lacksSince(task schema.TaskName) time.Time {
+	was, is := s.Base.Jobs[task.JobName], s.Job(task.JobName)
+	if was == nil || was.Admitted != is.Admitted {
+		return s.Now // it may not have been wanted before
+	}
+	r := s.Task(task)
+	switch stopped, stops := s.stops.together[task]; {
+	case stops: // what is placed in the step that stops it was placed before
+		return later(is.Since, stopped.Add(1))
+	case r != nil && len(r.Causes) > 0:
+		return later(is.Since, r.Causes[len(r.Causes)-1].At)
+	case is.Count != nil: // it may be wanted since that changed
+		return s.Now
+	}
+	return is.Since
+}
+
+// takeBackJob stops the tasks of a job that were placed while another one had no place.
+func (s *scheduler) takeBackJob(job schema.JobName, l lack) {
+	want := s.Admitted(job)
+	if want == nil || s.Frozen(job) {
+		return
+	}
+	since := later(l.since, s.Job(job).Since) // what was placed for another version runs on
+	for _, t := range s.Tasks(job) {
+		if t.Machine == "" || t.Stop != nil || t.Done != nil || t.Index >= want.Tasks || t.At.Before(since) || t.At.After(s.Now) || s.adopted(&t) {
+			continue
+		}
+		s.stop(job, t, schema.Cause{Kind: schema.CauseGang, At: s.Now, Message: fmt.Sprintf("goes together with %s, which has no place", l.task.Short())})
+	}
+}
+
+// adopted reports whether a generation may have been decided upon before the store was restored,
+// when others had places that it does not know of.
+func (s *scheduler) adopted(t *schema.TaskRecord) bool {
+	return s.Base.Restored != nil && t.Generation <= s.Base.Restored.Floor
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
