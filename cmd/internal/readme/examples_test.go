@@ -255,7 +255,7 @@ func TestExampleDefinitions(t *testing.T) {
 		}
 		changes := scaffold.Compare(present)
 		if *update {
-			if err := repofiles.Replace(dir, scaffold.Apply(changes)); err != nil {
+			if err := repofiles.Replace(dir, scaffold.Apply(changes), nil); err != nil {
 				t.Fatal(err)
 			}
 			continue

@@ -271,8 +271,8 @@ func replaceAll(dir string, files, was map[string][]byte, rename func(from, to s
 
 // The names of what Replace gets ready beside a file, and of what it may have to put back.
 const (
-	newSuffix = ".new"
-	oldSuffix = ".old"
+	newSuffix = ".muster-new"
+	oldSuffix = ".muster-old"
 )
 
 // stage gets ready what is to be in the place of a file, and what was, beside it.

@@ -181,7 +181,7 @@ func TestInTheWayOfDirectory(t *testing.T) {
 func TestReplace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	put(t, dir, map[string]string{"a": "old", "b": "old", "c": "old", "a.new": "left over"})
+	put(t, dir, map[string]string{"a": "old", "b": "old", "c": "old", "a.muster-new": "left over"})
 	for range 2 { // the second time there is nothing left to do
 		if err := repofiles.Replace(dir, map[string][]byte{"a": []byte("new"), "b": nil, "d/e": []byte("new")}, nil); err != nil {
 			t.Fatal(err)
@@ -218,7 +218,7 @@ func TestReplaceAllOrNone(t *testing.T) {
 		is    error
 	}{
 		"in its place":           {do: func(dir string) error { return repofiles.ReplaceWith(dir, files, full) }, want: "f cannot be written: ", is: syscall.ENOSPC},
-		"a directory in the way": {extra: map[string]string{"c.new/x": "1"}, want: "c cannot be written: ", is: syscall.ENOTEMPTY},
+		"a directory in the way": {extra: map[string]string{"c.muster-new/x": "1"}, want: "c cannot be written: ", is: syscall.ENOTEMPTY},
 		"a file for a directory": {extra: map[string]string{"d": "1"}, want: "d/e cannot be written: ", is: syscall.ENOTDIR},
 		"changed meanwhile":      {was: map[string][]byte{"a": []byte("old"), "c": []byte("read")}, want: "c: it has changed", is: repofiles.ErrChanged},
 		"gone meanwhile":         {was: map[string][]byte{"g": []byte("old")}, want: "g: it has changed", is: repofiles.ErrChanged},
