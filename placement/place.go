@@ -391,19 +391,6 @@ func (s *Snapshot) rollOf(must []GangJob, asks []Ask) *roll {
 	return r
 }
 
-// stay is how many tasks of a job machines hold, or have room for, that are not stopping.
-func (s *Snapshot) stay(job int32) (n int) {
-	if s.stopping.Len() == 0 {
-		return int(s.jobs.At(job).held)
-	}
-	for id := s.jobs.At(job).first; id >= 0; id = s.tasks.At(id).nextOfJob {
-		if !s.tasks.At(id).stopping {
-			n++
-		}
-	}
-	return n
-}
-
 // takeOver does what was decided on a fork. Victims that have asked again there are among
 // the decisions.
 func (p *pass) takeOver(decisions []Decision, asked map[schema.TaskName]*Ask) {

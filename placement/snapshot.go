@@ -484,3 +484,16 @@ func (s *Snapshot) touch(slot int32) {
 
 // now returns the position in the log up to which everything has happened.
 func (s *Snapshot) now() int { return s.trimmed + len(s.log) }
+
+// stay is how many tasks of a job machines hold, or have room for, that are not stopping.
+func (s *Snapshot) stay(job int32) (n int) {
+	if s.stopping.Len() == 0 {
+		return int(s.jobs.At(job).held)
+	}
+	for id := s.jobs.At(job).first; id >= 0; id = s.tasks.At(id).nextOfJob {
+		if !s.tasks.At(id).stopping {
+			n++
+		}
+	}
+	return n
+}

@@ -25,12 +25,21 @@ type stops struct {
 	together map[schema.TaskName]time.Time
 }
 
-// leaves takes down that a task was stopping which gets its place with others.
-func (s *stops) leaves(task schema.TaskName, since time.Time) {
-	if s.together == nil {
-		s.together = map[schema.TaskName]time.Time{}
+// leaves takes down what is to be known later of a task that was stopping; gathers says that it
+// gets its place with others.
+func (s *stops) leaves(task schema.TaskName, t *schema.TaskRecord, gathers bool) {
+	if t.Stop == nil {
+		return
 	}
-	s.together[task] = since
+	if gathers {
+		if s.together == nil {
+			s.together = map[schema.TaskName]time.Time{}
+		}
+		s.together[task] = t.Stop.At
+	}
+	if t.Stop.By != "" {
+		s.preempted[t.Stop.By] = append(s.preempted[t.Stop.By], snapshot.On{Task: task, Machine: t.Machine})
+	}
 }
 
 // follower takes what is known of tasks into their records.
@@ -54,12 +63,7 @@ func (s *follower) followJob(name schema.JobName) {
 	want := s.Admitted(name)
 	gathers := want != nil && want.Gathers()
 	for _, t := range s.Tasks(name) {
-		if t.Stop != nil && gathers {
-			s.stops.leaves(name.Task(t.Index), t.Stop.At)
-		}
-		if t.Stop != nil && t.Stop.By != "" {
-			s.stops.preempted[t.Stop.By] = append(s.stops.preempted[t.Stop.By], snapshot.On{Task: name.Task(t.Index), Machine: t.Machine})
-		}
+		s.stops.leaves(name.Task(t.Index), &t, gathers)
 		why, released := "", false
 		if loses && t.Machine != "" {
 			why, released = s.released[name.Task(t.Index)]
