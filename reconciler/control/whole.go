@@ -18,6 +18,10 @@ import (
 // while the others had none, once machines have had the time to report to a new master. What ran
 // before goes on.
 
+// afterStart is how long after it could first judge a master takes a task that never had a place
+// for one whose place its predecessor had decided upon.
+const afterStart = time.Minute
+
 // lack is a task that has no place and wants one, since when.
 type lack struct {
 	task  schema.TaskName
@@ -74,8 +78,8 @@ func (s *scheduler) lacksSince(task schema.TaskName) time.Time {
 		return later(is.Since, stopped.Add(1))
 	case r != nil && len(r.Causes) > 0:
 		return later(is.Since, r.Causes[len(r.Causes)-1].At)
-	case is.Count != nil: // it may be wanted since that changed
-		return s.Now
+	case is.Count != nil, s.Now.Sub(s.Observed.ListeningSince()) > model.SilentAfter+afterStart:
+		return s.Now // it may be wanted since the count changed, or ceased to be set
 	}
 	return is.Since
 }
