@@ -39,8 +39,8 @@ func (s *Snapshot) gauge() {
 	}
 }
 
-// beyondSteps is in how many steps it is told apart how large asks are: what is remembered of
-// a class is void with each.
+// beyondSteps is how many sizes of large asks are distinguished: what is remembered of a class
+// is void when it gets another.
 const beyondSteps = 8
 
 // beyond returns how far the asks of a class are larger than what the cell holds in the mean:
