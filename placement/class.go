@@ -18,6 +18,8 @@ type class struct {
 	key string
 	id  uint64 // hash of the key
 	job int32  // or -1 when what the job has elsewhere is no matter
+	// beyond is how far the asks are larger than what the cell holds, see Snapshot.beyond.
+	beyond float32
 	wants
 	scores
 	progress
@@ -308,6 +310,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 		c.shape[dims] += float32(int(n.Milli)*n.Count) * s.typical.Scale[dims]
 	}
 	normalise(&c.shape)
+	c.beyond = s.beyond(c)
 	return c
 }
 

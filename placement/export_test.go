@@ -42,8 +42,8 @@ func (s *Snapshot) Depth() (n int) {
 	return n
 }
 
-// CountsFill reports whether what is kept of how full the cell is is what its machines
-// say.
+// CountsFill reports whether what is kept of how full the cell is, and of what its tasks want,
+// is what its machines and tasks say.
 func (s *Snapshot) CountsFill() bool {
 	var want fill
 	for slot := range s.nodes.Len() {
@@ -59,7 +59,13 @@ func (s *Snapshot) CountsFill() bool {
 			want.used[d] += v - r.byReserv[d]
 		}
 	}
-	return s.fill == want
+	wants := burden{mean: s.burden.mean}
+	for id := range s.tasks.Len() {
+		if t := s.tasks.At(id); t.job >= 0 {
+			wants.count(t, 1)
+		}
+	}
+	return s.fill == want && s.burden == wants
 }
 
 // KeyOf returns the key of the class of an ask.

@@ -185,6 +185,8 @@ func (s *Snapshot) exchange(id int32, h task) {
 	old := s.tasks.Edit(id)
 	s.ofPriority[bounded(old.priority)]--
 	s.ofPriority[bounded(h.priority)]++
+	s.burden.count(old, -1)
+	s.burden.count(&h, 1)
 	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = old.nextHere, old.prevHere, old.nextOfJob, old.prevOfJob
 	h.alloc = old.alloc
 	if old.stopping != h.stopping {
@@ -228,6 +230,7 @@ func (s *Snapshot) hold(h task) {
 	n.first, j.first = id, id
 	s.typical.Changed()
 	s.ofPriority[bounded(h.priority)]++
+	s.burden.count(&h, 1)
 	s.countDomain(h.job, h.slot, 1)
 	s.kindred.relate(h.profile, h.slot, 1)
 	if h.stopping {
@@ -251,6 +254,7 @@ func (s *Snapshot) drop(id int32) {
 	}
 	s.typical.Changed()
 	s.ofPriority[bounded(t.priority)]--
+	s.burden.count(t, -1)
 	if t.stopping {
 		s.countStopping(t.job, t.slot, false)
 	}

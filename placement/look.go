@@ -47,6 +47,7 @@ func (p *pass) decideInTurn(turns []entry) {
 	for len(turns) > 0 {
 		next := turns[:min(aheadAsks, len(turns))]
 		turns = turns[len(next):]
+		p.snapshot.gauge()
 		if p.snapshot.parallel != nil {
 			p.lookAhead(next)
 		}
@@ -94,6 +95,7 @@ func (p *pass) outlookOf(e entry) (outlook, bool) {
 	if c.pass == s.passes || c.foresight.pass == s.passes || c.job >= 0 && c.bounds != nil || c.skews != nil || c.nest != nil {
 		return outlook{}, false
 	}
+	s.weighOpening(c)
 	o := outlook{
 		class: c, layout: s.layoutFor(c.spread), tight: p.tight || c.refusal.by != nil,
 		lone: c.Score == nil && c.job < 0 && !s.options.NoRelaxed,

@@ -72,7 +72,7 @@ const DefaultReserveAfter = 5 * time.Minute
 //
 // A cell of which half is used is steady: what comes takes the place of what has gone.
 // Other terms are about packing there than while it fills: Room and SteadyTight, not
-// Stranded, Shape, Tight and Open.
+// Stranded, Shape, Tight, Open, TightLarge and OpenLarge.
 type Weights struct {
 	// Packing bounds the terms that follow, up to Mix: their sum is brought into a
 	// range so wide, and keeps its order. So packing decides between machines only that
@@ -100,6 +100,11 @@ type Weights struct {
 	// Open: the machine has been idle. Large asks need machines that nobody
 	// has begun to use, and shape alone would begin to use all of them.
 	Open float32
+	// TightLarge and OpenLarge are added to Tight and Open for an ask that wants no devices and is
+	// larger than what the cell holds in the mean: half of them at twice that, all far beyond.
+	// Where ever larger asks come, what still fits beside the small ones leaves idle machines to
+	// the largest.
+	TightLarge, OpenLarge float32
 	// Headroom, of prod asks only: CPU is compressible, and a machine whose
 	// prod tasks leave no tenth of it to spikes or to others is worse.
 	Headroom float32
@@ -123,7 +128,7 @@ type Weights struct {
 // with.
 func DefaultWeights() Weights {
 	return Weights{
-		Packing: 0.15, Room: 2, SteadyTight: 10, Stranded: 0.07, Shape: 1, Tight: 0.0002, Open: 0.05, Headroom: 0.02, Mix: 0.02,
+		Packing: 0.15, Room: 2, SteadyTight: 10, Stranded: 0.07, Shape: 1, Tight: 0.0002, Open: 0.05, TightLarge: 0.02, OpenLarge: 0.5, Headroom: 0.02, Mix: 0.02,
 		Machine: 8, Packages: 1, Noise: 8, Wish: 16,
 	}
 }

@@ -437,6 +437,7 @@ func (p *pass) ready(a *Ask, job int32) *class {
 		return c
 	}
 	if c.pass != s.passes {
+		s.weighOpening(c)
 		c.pass = s.passes
 		c.waiting = int(p.asked[job])
 		c.lone = c.Score == nil && c.job < 0 && !s.options.NoRelaxed

@@ -107,12 +107,12 @@ func (s *Snapshot) packing(c *class, slot int32, t *Terms) float32 {
 	if s.typical.Steady {
 		room, tight = -w.Room*less, -w.SteadyTight*max(s.left(c, r, &s.typical.Tight), 0)
 	} else {
-		tight = -w.Tight * s.left(c, r, &s.typical.Scale)
+		tight = -(w.Tight + w.TightLarge*c.beyond) * s.left(c, r, &s.typical.Scale)
 		u := &r.unit
 		stranded = w.Stranded * less
 		shape = w.Shape * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
 		if r.idle {
-			open = -w.Open
+			open = -(w.Open + w.OpenLarge*c.beyond)
 		}
 	}
 	if cpu := n.Capacity.CPUMilli; cpu > 0 && c.limit[0] > 0 {

@@ -34,3 +34,49 @@ func TestHeadroom(t *testing.T) {
 		}
 	}
 }
+
+// An ask that is larger than what the cell holds in the mean begins an idle machine less
+// readily than a small one, and is packed more tightly; one that is not is judged as if it were
+// of the mean.
+func TestLargerThanHeld(t *testing.T) {
+	t.Parallel()
+	machines := []placement.Machine{
+		{Name: "begun", Up: true, Capacity: schema.Resources{CPUMilli: 100_000, RAMBytes: 1000}},
+		{Name: "idle", Up: true, Capacity: schema.Resources{CPUMilli: 100_000, RAMBytes: 1000}},
+	}
+	name := func(job string, i int) schema.TaskName {
+		return schema.JobName{Cell: "c", User: "u", Job: job}.Task(i)
+	}
+	var held []placement.Task
+	for i := range 10 {
+		held = append(held, placement.Task{Name: name("held", i), Machine: "begun", Limit: schema.Resources{CPUMilli: 2000, RAMBytes: 20}})
+	}
+	place := func(cores int64, w placement.Weights) *placement.Score {
+		s := placement.NewSnapshot(machines, held)
+		s.Configure(placement.Options{Weights: &w})
+		d := placement.Place(s, []placement.Ask{{Name: name("asks", 0), Limit: schema.Resources{CPUMilli: cores * 1000, RAMBytes: cores * 10}}}, 0)[0]
+		for _, score := range []*placement.Score{d.Why.Score, d.Why.RunnerUp} {
+			if score != nil && score.Machine == "idle" {
+				return score
+			}
+		}
+		t.Fatalf("%d cores: the idle machine is not among the best two: %+v", cores, d.Why)
+		return nil
+	}
+	plain := placement.DefaultWeights()
+	plain.OpenLarge, plain.TightLarge = 0, 0
+	for _, c := range []struct {
+		cores int64
+		more  bool
+	}{{1, false}, {2, false}, {4, true}, {16, true}} {
+		open, tight := plain, plain
+		open.OpenLarge, tight.TightLarge = 0.5, 0.02
+		without := place(c.cores, plain).Terms
+		if more := place(c.cores, open).Terms.Open < without.Open; more != c.more {
+			t.Errorf("%d cores beside tasks of 2: with OpenLarge an idle machine counts less: %t, want %t", c.cores, more, c.more)
+		}
+		if more := place(c.cores, tight).Terms.Tight < without.Tight; more != c.more {
+			t.Errorf("%d cores beside tasks of 2: with TightLarge room that is left counts less: %t, want %t", c.cores, more, c.more)
+		}
+	}
+}

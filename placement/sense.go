@@ -31,6 +31,40 @@ func (s *Snapshot) IsSteady() bool {
 	return s.typical.Steady
 }
 
+// gauge finds out how large what the cell holds is in the mean.
+func (s *Snapshot) gauge() {
+	b := &s.burden
+	if b.mean = 0; b.tasks > 0 {
+		b.mean = s.typical.Size((*[dims]int64)(&b.limit), []int{int(b.milli)}) / float32(b.tasks)
+	}
+}
+
+// beyondSteps is how many sizes of large asks are distinguished: what is remembered of a class
+// is void when it gets another.
+const beyondSteps = 8
+
+// beyond returns how far the asks of a class are larger than what the cell holds in the mean:
+// 0 up to that, 1/2 at twice that, up to 1. Those that want devices are never: which machines
+// have these counts more than which are idle.
+func (s *Snapshot) beyond(c *class) float32 {
+	size := s.typical.Size((*[dims]int64)(&c.limit), nil)
+	if c.needs != nil || s.burden.mean <= 0 || size <= s.burden.mean {
+		return 0
+	}
+	return float32(int((1-s.burden.mean/size)*beyondSteps+0.5)) / beyondSteps
+}
+
+// weighOpening takes over how large the asks of a class are by what the cell holds now. In a
+// steady cell that is no matter.
+func (s *Snapshot) weighOpening(c *class) {
+	if s.typical.Steady {
+		return
+	}
+	if beyond := s.beyond(c); beyond != c.beyond {
+		c.beyond, c.epoch = beyond, -1
+	}
+}
+
 // learn finds out again what is typical, once a quarter of all asks is new.
 func (s *Snapshot) learn(asks map[mix.Shape]int, n int) {
 	if !s.typical.IsDue(n) {

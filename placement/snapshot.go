@@ -54,6 +54,32 @@ type Snapshot struct {
 	disruption
 	holding
 	fill
+	burden burden
+}
+
+// burden is what the tasks of a cell want together, by their limits. Those in allocs are left
+// out: they take what is the alloc's.
+type burden struct {
+	tasks int64
+	limit vector
+	milli int64 // thousandths of devices
+	// mean is the size of the mean task, see mix.Typical.Size, when it was last found out; 0
+	// for none.
+	mean float32
+}
+
+// count takes a task into account (sign 1), or out of it (sign -1).
+func (b *burden) count(t *task, sign int64) {
+	if t.wants.set != 0 {
+		return
+	}
+	b.tasks += sign
+	for d, v := range t.limit {
+		b.limit[d] += sign * v
+	}
+	for _, u := range t.devices {
+		b.milli += sign * int64(u.Milli)
+	}
 }
 
 // fill is how much the machines have that are up, and how much of it is used. What

@@ -97,7 +97,7 @@ type guest struct {
 func churn(c Config) (Result, error) {
 	r := Result{Churn: &Churn{Load: c.Load}}
 	for seed := range c.Seeds {
-		random := rand.New(rand.NewPCG(uint64(seed), 82))
+		random := rand.New(rand.NewPCG(c.FirstSeed+uint64(seed), 82))
 		x, err := newCell(&c, random)
 		if err != nil {
 			return Result{}, err
@@ -245,7 +245,11 @@ func (x *cell) run() counts {
 		for ; arrival < now; arrival += time.Duration(x.random.ExpFloat64() * float64(x.every)) {
 			x.pending = append(x.pending, x.guest(arrival, 0))
 		}
-		x.place(pass, now, &out)
+		if pass == 0 && (x.config.Fill != "" || x.config.FillOneByOne) {
+			x.fillFirst(&out)
+		} else {
+			x.place(pass, now, &out)
+		}
 		if now >= churnWarm && now < churnArrive {
 			passes++
 			out.allocated += 100 * x.used / x.capacity
@@ -259,6 +263,18 @@ func (x *cell) run() counts {
 	out.overHour *= 100 / float64(max(out.large, 1))
 	out.allocated /= float64(passes)
 	return out
+}
+
+// fillFirst makes the first pass as Config.Fill says.
+func (x *cell) fillFirst(out *counts) {
+	o := x.config.Options
+	if x.config.Fill != "" {
+		o.Policy = x.config.Fill
+	}
+	o.OneByOne = o.OneByOne || x.config.FillOneByOne
+	x.snapshot.Configure(o)
+	x.place(0, 0, out)
+	x.snapshot.Configure(x.config.Options)
 }
 
 // place makes one pass over what is pending.

@@ -1,12 +1,21 @@
 package pack
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/musterhq/muster/placement"
+)
+
+var (
+	fillBy       = flag.String("fill", "", "policy that decides the first pass of BenchmarkChurn; none means each for itself")
+	fillOneByOne = flag.Bool("fill-one-by-one", false, "the first pass of BenchmarkChurn decides in the order in which tasks were drawn")
+	firstSeed    = flag.Uint64("first-seed", 0, "first of the five seeds of BenchmarkChurn")
 )
 
 // churning are cells in which few tasks want most of a machine. The weights were chosen
@@ -101,6 +110,62 @@ func TestChurn(t *testing.T) {
 	}
 }
 
+// Cells that one policy fills are the same, whichever decides from then on, and as full as the
+// policy left them; what it decides one by one is another cell.
+func TestChurnFill(t *testing.T) {
+	t.Parallel()
+	nodes, tasks := churning[0].trace(3)
+	filled := func(policy, fill placement.Policy, oneByOne bool) string {
+		c := &Config{
+			Nodes: nodes[:40], Tasks: tasks, Load: 0.9, GPUs: GPUDevices, Fill: fill, FillOneByOne: oneByOne,
+			Options: placement.Options{Policy: policy},
+		}
+		x, err := newCell(c, rand.New(rand.NewPCG(1, 82)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.fillFirst(&counts{})
+		var on []string
+		for _, list := range x.leaving {
+			for i := range list {
+				on = append(on, list[i].ask.Name.Job+" "+list[i].machine)
+			}
+		}
+		slices.Sort(on)
+		return strings.Join(on, "\n")
+	}
+	best := filled(placement.BestFit, "", false)
+	if got := filled(placement.Hybrid, placement.BestFit, false); got != best || got == "" {
+		t.Error("best fit fills the cell of the hybrid otherwise than its own")
+	}
+	largest := filled(placement.Hybrid, "", false)
+	if largest == best {
+		t.Error("the hybrid fills a cell as best fit does")
+	}
+	if filled(placement.BestFit, placement.Hybrid, true) == largest {
+		t.Error("the hybrid fills a cell in the order of drawing as the largest first")
+	}
+}
+
+// TestChurnFirstSeed: seeds begin where they are to.
+func TestChurnFirstSeed(t *testing.T) {
+	t.Parallel()
+	nodes, tasks := churning[0].trace(3)
+	c := Config{Nodes: nodes[:12], Tasks: tasks, Policy: placement.BestFit, Measure: ChurnWait, Seeds: 2}
+	both, err := Run(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Seeds, c.FirstSeed = 1, 1
+	second, err := Run(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second.PerSeed[0] != both.PerSeed[1] || second.PerSeed[0] == both.PerSeed[0] {
+		t.Errorf("the first of the seeds from 1 on is %v, of those from 0 on %v", second.PerSeed, both.PerSeed)
+	}
+}
+
 func BenchmarkChurn(b *testing.B) {
 	run := func(b *testing.B, c Config) {
 		b.Helper()
@@ -109,6 +174,7 @@ func BenchmarkChurn(b *testing.B) {
 				b.Run(fmt.Sprintf("load=%v/%s", load, policy), func(b *testing.B) {
 					for b.Loop() {
 						c.Policy, c.Load, c.Measure, c.Seeds = policy, load, ChurnWait, 5
+						c.Fill, c.FillOneByOne, c.FirstSeed = placement.Policy(*fillBy), *fillOneByOne, *firstSeed
 						r, err := Run(c)
 						if err != nil {
 							b.Fatal(err)

@@ -49,6 +49,13 @@ type Config struct {
 	// Load is what the tasks of churn ask for together, on average, as a share of the
 	// cell, of the dimension that is asked for most; 0 means 0.9.
 	Load float64
+	// Fill decides the first pass of churn, over what is there at the start, so that policies
+	// are compared from the same cell; "" means Policy. With FillOneByOne the order in which that
+	// was drawn counts, see placement.Options.OneByOne.
+	Fill         placement.Policy
+	FillOneByOne bool
+	// FirstSeed is the first of the seeds of churn; the others follow it.
+	FirstSeed uint64
 	// Schedulers is how many share the tasks, each planning on a fork; 0 means 1.
 	Schedulers int
 	// Options are those of placement; Policy is set from the field above.
@@ -103,6 +110,11 @@ func Run(c Config) (Result, error) {
 		return Result{}, fmt.Errorf("seeds %d: want at least 1", c.Seeds)
 	case c.Schedulers < 0 || c.Schedulers > maxSchedulers:
 		return Result{}, fmt.Errorf("schedulers %d: want 1 to %d", c.Schedulers, maxSchedulers)
+	}
+	if c.Fill != "" {
+		if _, err := ParsePolicy(string(c.Fill)); err != nil {
+			return Result{}, fmt.Errorf("fill: %w", err)
+		}
 	}
 	if err := c.checkLoad(); err != nil {
 		return Result{}, err
