@@ -260,13 +260,16 @@ type BehindError struct {
 }
 
 // Error says what the machine has seen, and on a second line what to do.
-func (e *BehindError) Error() string {
+func (e *BehindError) Error() string { return e.Hinted().Error() }
+
+// Hinted takes the two apart.
+func (e *BehindError) Hinted() *HintedError {
 	what := fmt.Sprintf("generation %d, but the last one in the store is %d", e.Seen.Generation, e.Known.Generation)
 	if e.Seen.Epoch > e.Known.Epoch {
 		what = fmt.Sprintf("connection %d to this cell, but the last one in the store is %d", e.Seen.Epoch, e.Known.Epoch)
 	}
-	return WithHint(fmt.Sprintf("machine %s has seen %s: the store was lost or is older than the machine's state; its tasks keep running", e.Machine, what),
-		"stop the master and restore the store with `muster master restore SNAPSHOT`; to start without a snapshot, stop the agent with SIGINT and remove its state directory; if that was made for another machine or cell, give the agent one of its own")
+	return Hintf("stop the master and restore the store with `muster master restore SNAPSHOT`; to start without a snapshot, stop the agent with SIGINT and remove its state directory; if that was made for another machine or cell, give the agent one of its own",
+		"machine %s has seen %s: the store was lost or is older than the machine's state; its tasks keep running", e.Machine, what)
 }
 
 // PortRange is the ports from First to Last, both included, 1 to 65535.

@@ -66,8 +66,11 @@ type TakenError struct {
 }
 
 // Error names both places, and on a second line what to do.
-func (e *TakenError) Error() string {
-	return WithHint(fmt.Sprintf("machine %s: this agent (%s) conflicts with another one (%s) and is refused: %s", e.Machine, e.Here, e.There, e.Why), e.Hint)
+func (e *TakenError) Error() string { return e.Hinted().Error() }
+
+// Hinted takes the two apart.
+func (e *TakenError) Hinted() *HintedError {
+	return Hintf(e.Hint, "machine %s: this agent (%s) conflicts with another one (%s) and is refused: %s", e.Machine, e.Here, e.There, e.Why)
 }
 
 // HolderEvent returns the message about the refusal in the history of the machine that the

@@ -44,7 +44,7 @@ func TestCaret(t *testing.T) {
 		{"beyond", "ab", 9, "     1 | ab\n"},
 		{"return", "ab\r", 1, "     1 | ab\n       | ^\n"},
 		{"mark", "\ufeffab", 5, "     1 | ab\n       |  ^\n"},
-		{"escape", "a\x1b[31mb", 7, "     1 | a\ufffd[31mb\n       |       ^\n"},
+		{"escape", "a\x1b[31mb", 7, "     1 | a\\x1b[31mb\n       |          ^\n"},
 		{"long", long, 151, "     1 | …" + long[90:150] + long[150:199] + "…\n       | " + strings.Repeat(" ", 61) + "^\n"},
 		{"long at its beginning", long, 1, "     1 | " + long[:110] + "…\n       | ^\n"},
 	} {
@@ -64,8 +64,8 @@ func TestText(t *testing.T) {
 	d.Field, d.Expected, d.Hint = "job.web", "x", "y\u202e"
 	var b strings.Builder
 	printDiagnostics(&b, true, []schema.Diagnostic{d, {Severity: schema.Warning, Message: "no place"}}, compiled("", "ab").tree.Files)
-	want := "\x1b[1ma/a.cue:1:1: \x1b[0m\x1b[31merror:\x1b[0m job.web: unknown \ufffd[2J field\n     1 | ab\n       | \x1b[31m^\x1b[0m\n" +
-		"  want: x\n  \x1b[32mhint:\x1b[0m y\ufffd\n\n\x1b[33mwarning:\x1b[0m no place\n"
+	want := "\x1b[1ma/a.cue:1:1: \x1b[0m\x1b[31merror:\x1b[0m job.web: unknown \\x1b[2J field\n     1 | ab\n       | \x1b[31m^\x1b[0m\n" +
+		"  want: x\n  \x1b[32mhint:\x1b[0m y\\u202e\n\n\x1b[33mwarning:\x1b[0m no place\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
@@ -81,7 +81,7 @@ func TestGitHub(t *testing.T) {
 	c.tree.Files["a/a.cue"] = schema.File{Data: []byte(`"日本" x`)}
 	var b strings.Builder
 	printGitHub(&b, c)
-	want := "::error file=fleet/a%2Cb%3Ac%25.cue,line=1,col=12,title=muster%3A unknown-field::job.web: unknown field \"100%25\ufffdx\"\n" +
+	want := "::error file=fleet/a%2Cb%3Ac%25.cue,line=1,col=12,title=muster%3A unknown-field::job.web: unknown field \"100%25\\nx\"\n" +
 		"::warning title=muster%3A ownership::no tenant is declared\n" +
 		"::error file=fleet/a/a.cue,line=1,col=6,title=muster%3A syntax::x\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {

@@ -36,12 +36,15 @@ type LockedError struct {
 }
 
 // Error names the directory and the holder, and on a second line what to do.
-func (e *LockedError) Error() string {
+func (e *LockedError) Error() string { return e.Hinted().Error() }
+
+// Hinted takes the two apart.
+func (e *LockedError) Hinted() *schema.HintedError {
 	holder := "another process"
 	if e.PID != "" {
 		holder = "process " + e.PID
 	}
-	return schema.WithHint(fmt.Sprintf("data directory %s is in use by %s", e.Dir, holder), "stop that process first, or name another directory")
+	return schema.Hintf("stop that process first, or name another directory", "data directory %s is in use by %s", e.Dir, holder)
 }
 
 // openDir makes the directory if needed, checks whose it is and locks it.

@@ -34,9 +34,12 @@ type ForeignError struct {
 }
 
 // Error says whose the store is, and on a second line what to do.
-func (e *ForeignError) Error() string {
-	return schema.WithHint(fmt.Sprintf("%s belongs to cell %q, not %q", e.Where, e.Owner, e.Cell),
-		fmt.Sprintf("name another directory for cell %q, or start cell %q here", e.Cell, e.Owner))
+func (e *ForeignError) Error() string { return e.Hinted().Error() }
+
+// Hinted takes the two apart.
+func (e *ForeignError) Hinted() *schema.HintedError {
+	return schema.Hintf(fmt.Sprintf("name another directory for cell %q, or start cell %q here", e.Cell, e.Owner),
+		"%s belongs to cell %q, not %q", e.Where, e.Owner, e.Cell)
 }
 
 // parseIdentity reads data and holds it against the cell that was asked for.

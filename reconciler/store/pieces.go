@@ -57,13 +57,16 @@ type NewerError struct {
 }
 
 // Error says who wrote it, and on a second line what to do.
-func (e *NewerError) Error() string {
+func (e *NewerError) Error() string { return e.Hinted().Error() }
+
+// Hinted takes the two apart.
+func (e *NewerError) Hinted() *schema.HintedError {
 	by, start := "a later release", "the release that wrote it"
 	if e.Release != "" {
 		by, start = "muster "+e.Release, "muster "+e.Release
 	}
-	return schema.WithHint(fmt.Sprintf("%s was written by %s in format %d, and this release reads formats up to %d", e.What, by, e.Format, format-'0'),
-		fmt.Sprintf("start %s or a later one, or restore a snapshot of before", start))
+	return schema.Hintf(fmt.Sprintf("start %s or a later one, or restore a snapshot of before", start),
+		"%s was written by %s in format %d, and this release reads formats up to %d", e.What, by, e.Format, format-'0')
 }
 
 // decode takes the envelope off; what is for errors.

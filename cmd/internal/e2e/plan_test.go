@@ -117,7 +117,7 @@ func (f *foretold) does(what, cell, cue string, keys ...stepKey) *plan.Outcome {
 	return said
 }
 
-var plannedCommits = flag.Int("e2e.planned", 3, "commits of TestRandomCommitsArePlanned")
+var plannedCommits = flag.Int("e2e.planned", 2, "commits of TestRandomCommitsArePlanned")
 
 // TestRandomCommitsArePlanned: of random commits, with rollouts, preemptions, drains, quotas and guards among them, a cell of
 // three agents does what the plan says: each task is stopped and started in the same order and on the same machines, and

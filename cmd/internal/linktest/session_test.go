@@ -15,6 +15,7 @@ import (
 	masterlink "github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/local"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/linkpb"
 )
 
 const never = time.Hour
@@ -281,9 +282,9 @@ func TestOversize(t *testing.T) {
 	a.set(func() { a.tasks[0].Note = "" })
 	eventually(t, "the next report", func() bool { return len(m.last().Tasks) == 1 })
 
-	// Large, and allowed.
+	// Large, and allowed: of a text the beginning is taken.
 	a.set(func() { a.tasks[0].Note = strings.Repeat("x", 15<<20) })
-	eventually(t, "a large report", func() bool { r := m.last(); return len(r.Tasks) == 1 && len(r.Tasks[0].Note) == 15<<20 })
+	eventually(t, "a large report", func() bool { r := m.last(); return len(r.Tasks) == 1 && len(r.Tasks[0].Note) == linkpb.MaxText })
 }
 
 func TestAnotherMasterAnswers(t *testing.T) {

@@ -73,6 +73,10 @@ var whiteSpace = strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ")
 // own, and so a hint.
 func Error(err error) Painted {
 	text := err.Error()
+	if x, ok := err.(interface{ Hinted() *schema.HintedError }); ok { // each level is looked at
+		h := x.Hinted()
+		return Painted(schema.WithHint(Printable(h.Message), Printable(h.Hint)))
+	}
 	if _, hint := schema.HintOf(err); hint != "" {
 		if before, ok := strings.CutSuffix(text, schema.WithHint("", hint)); ok {
 			return Painted(schema.WithHint(Printable(before), Printable(hint)))

@@ -26,9 +26,16 @@ func TestError(t *testing.T) {
 		`a\nb` + "\nc: d\n" + `e\x1b`:    joined,
 		`p\r: a\nb` + "\nhint: " + `h\n`: fmt.Errorf("p\r: %w", schema.Hintf("h\n", "a\nb")),
 		`x\ny`:                           errors.New("x\ny"),
+		"q: stop\nhint: " + `go\n`:       fmt.Errorf("q: %w", hinted{}),
 	} {
 		if got := Error(err); string(got) != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
+
+// hinted is an error that has its hint in its text, and takes it apart when it is asked.
+type hinted struct{}
+
+func (hinted) Error() string               { return hinted{}.Hinted().Error() }
+func (hinted) Hinted() *schema.HintedError { return schema.Hintf("go\n", "stop") }

@@ -119,7 +119,8 @@ func inRack(rack string) string {
 }
 
 // load takes over what a new master has loaded: what the one before has decided of it
-// is not known any more.
+// is not known any more. A store that was put back may have a machine given up that had
+// returned since: from the time that is stored, which is all that the master knows.
 func (l *losses) load(s *model.State, now time.Time) {
 	held := map[string]time.Time{}
 	for rack, since := range heldParts(s) {
@@ -129,6 +130,11 @@ func (l *losses) load(s *model.State, now time.Time) {
 		}
 	}
 	l.held = held
+	for name, r := range s.Machines {
+		if since, ok := l.since[name]; !r.LostSince.IsZero() && r.LostSince.Before(now) && (!ok || r.LostSince.Before(since)) {
+			l.since[name] = r.LostSince
+		}
+	}
 	l.giveUp(s, now)
 }
 
