@@ -146,7 +146,7 @@ func (f Follower) compileUnlessNewer(ctx context.Context, commit string, heads <
 }
 
 // compile hands a commit to the loop: what takes long to compile after the rest of it, so
-// that nobody waits for the packages of others.
+// that no tenant waits for the packages of others.
 func (f Follower) compile(ctx context.Context, commit string) error {
 	tree, err := f.Source.Tree(ctx, commit)
 	if err != nil {
