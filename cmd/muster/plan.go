@@ -165,14 +165,14 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 	head.Commit = cmp.Or(d.Head, workTree)
 	var c *plan.Cell
 	if cell == nil {
-		c, err = f.declared(p)
+		c, err = f.declared(ctx, p)
 	} else {
 		p.Cell, p.At, p.Applied = cell.Cell, cell.At, cell.State.Head.Commit
 		head = checkpoint.NewRedactor(cell.Redaction).Commit(head)
 		if head.Trailers, err = f.history(ctx, p); err != nil {
 			return nil, err
 		}
-		c, err = plan.New(configOf(cell))
+		c, err = newCell(ctx, configOf(cell))
 	}
 	if err != nil {
 		return nil, err
@@ -182,9 +182,8 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 		return nil, err
 	}
 	p.Objects = objectsOf(p.Cell, d)
-	mark := c.Mark()
 	c.Fail(f.fails)
-	if err := c.Commit(head); err != nil {
+	if p.Outcome, err = follow(ctx, c, func() error { return c.Commit(head) }); err != nil {
 		return nil, err
 	}
 	for _, job := range f.fail {
@@ -192,11 +191,6 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 			p.Notes = append(p.Notes, fmt.Sprintf("--fail %s has no effect: HEAD brings no other version of it than the cell has", job))
 		}
 	}
-	ending, last, err := c.Run()
-	if err != nil {
-		return nil, err
-	}
-	p.Outcome = c.Outcome(mark, ending, last)
 	return p, nil
 }
 
@@ -273,7 +267,7 @@ func (f *planFlags) known(p *planned) error {
 func (f *planFlags) fails(j *schema.Job) bool { return slices.Contains(f.fail, j.ID().Short()) }
 
 // declared returns a cell that runs the base on the machines that the repository names.
-func (f *planFlags) declared(p *planned) (*plan.Cell, error) {
+func (f *planFlags) declared(ctx context.Context, p *planned) (*plan.Cell, error) {
 	d := p.difference
 	objects := &d.head.objects
 	p.Cell = f.cell
@@ -307,13 +301,8 @@ func (f *planFlags) declared(p *planned) (*plan.Cell, error) {
 		schema.Count(n, "machine"), schema.CPU(size.CPUMilli), schema.Bytes(size.RAMBytes), schema.Bytes(size.DiskBytes), short(d.Base)))
 	base := d.base.compiled
 	base.Commit = d.Base
-	if err := c.Commit(base); err != nil {
-		return nil, err
-	}
-	if _, _, err := c.Run(); err != nil {
-		return nil, err
-	}
-	return c, nil
+	_, err = follow(ctx, c, func() error { return c.Commit(base) })
+	return c, err
 }
 
 // objectsOf returns the changes of what is of a cell, or of all cells.
