@@ -69,14 +69,14 @@ func (f *replayFlags) playLog(ctx context.Context, file string) (*replayedLog, e
 		return nil, err
 	}
 	out := &replayedLog{Version: plan.Version, Cell: saved.Cell, At: saved.At, Applied: saved.State.Head.Commit, Notes: []string{}}
-	if first := records[0].At; first.After(saved.At) && records[0].ID > 1 {
+	if first := records[0].At; first.After(saved.At) && records[0].ID > saved.LastEvent+1 {
 		out.Notes = append(out.Notes, fmt.Sprintf("the log begins at %s, and the cell was saved at %s: what happened between is not in it", first.UTC().Format(time.RFC3339), saved.At.UTC().Format(time.RFC3339)))
 	}
 	commits := replayOf{repo: repo, compiler: compiler, redactor: checkpoint.NewRedactor(saved.Redaction), last: out.Applied, known: seenNames{}}
 	var declaring sync.Mutex
 	played, err := computed(ctx, func() (*replay.Played, error) {
 		return replay.Play(replay.Config{
-			Cell: configOf(saved), Records: records, Until: f.conditions, Release: saved.Release, Plays: version,
+			Cell: configOf(saved), Records: records, LastEvent: saved.LastEvent, Until: f.conditions, Release: saved.Release, Plays: version,
 			Commit: func(commit string) (schema.Compiled, error) {
 				declaring.Lock()
 				defer declaring.Unlock()
