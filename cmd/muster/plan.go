@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -145,18 +146,7 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 			return nil, invalid("such as --fail search/web", "--fail %q: want USER/JOB", job)
 		}
 	}
-	cell, err := f.target(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var live *model.State
-	if cell != nil {
-		if err := f.fits(cell); err != nil {
-			return nil, err
-		}
-		live = cell.State
-	}
-	d, err := diffRepo(ctx, f.repo, revs, live)
+	cell, d, err := f.input(ctx, revs)
 	if err != nil {
 		return nil, err
 	}
@@ -192,6 +182,35 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 		}
 	}
 	return p, nil
+}
+
+// input returns the cell to plan on, nil if none is named, and the change. Each takes about as long,
+// so the cell is read while the change is compiled.
+func (f *planFlags) input(ctx context.Context, revs revisions) (*checkpoint.Cell, *difference, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var cell *checkpoint.Cell
+	var unread error
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		if cell, unread = f.target(ctx); unread == nil && cell != nil {
+			unread = f.fits(cell)
+		}
+		if unread != nil {
+			cancel() // what is compiled is of no use
+		}
+	})
+	d, err := compileRevs(ctx, f.repo, revs)
+	reading.Wait()
+	if err = cmp.Or(unread, err); err != nil {
+		return nil, nil, err
+	}
+	var live *model.State
+	if cell != nil {
+		live = cell.State
+	}
+	d.compare(live)
+	return cell, d, nil
 }
 
 // fits errs if a flag is for a plan without a cell, or for another cell.

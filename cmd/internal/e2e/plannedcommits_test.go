@@ -87,7 +87,7 @@ func (f *foretold) happened(what string, said *plan.Outcome, hash string) (recor
 		if err != nil {
 			return err
 		}
-		if s.Applied != hash || !atRest(s) {
+		if s.Applied != hash || !atRest(s, said) {
 			return fmt.Errorf("applied %.10s: %s", s.Applied, strings.Join(s.Waiting, "; "))
 		}
 		if records, err = f.api.Events(f.t.Context(), client.EventQuery{}, 0); err != nil {
@@ -111,11 +111,14 @@ func (f *foretold) happened(what string, said *plan.Outcome, hash string) (recor
 	return records, diff
 }
 
-// atRest reports whether nothing is under way.
-func atRest(s *status.Status) bool {
+// atRest reports whether nothing is under way but what the plan leaves so.
+func atRest(s *status.Status, said *plan.Outcome) bool {
 	return !slices.ContainsFunc(s.Tasks, func(t status.TaskStatus) bool {
 		return t.State != status.TaskRunning && t.State != status.TaskPending || t.Drain != "" && !strings.Contains(t.Drain, "no other machine can run it")
-	}) && !slices.ContainsFunc(s.Jobs, func(j status.JobStatus) bool { return j.Rollout != nil && j.Rollout.Next == "" })
+	}) && !slices.ContainsFunc(s.Jobs, func(j status.JobStatus) bool {
+		left := slices.ContainsFunc(said.Rollouts, func(r plan.Rollout) bool { return r.Job == j.Name && r.State != "" })
+		return j.Rollout != nil && j.Rollout.Next == "" && !left
+	})
 }
 
 // contradicts reports whether nothing that is yet to happen makes what happened what is wanted.
