@@ -202,7 +202,7 @@ func (f *planFlags) input(ctx context.Context, revs revisions) (*checkpoint.Cell
 	})
 	d, err := compileRevs(ctx, f.repo, revs)
 	reading.Wait()
-	if err = cmp.Or(unread, err); err != nil {
+	if err := cmp.Or(unread, err); err != nil {
 		return nil, nil, err
 	}
 	var live *model.State
