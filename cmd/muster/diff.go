@@ -198,21 +198,16 @@ func (d *difference) only(cell string) error {
 	if cell == "" {
 		return nil
 	}
-	var cells []string
-	for _, side := range []*compiledRepo{d.base, d.head} {
-		for _, c := range side.objects.Cells {
-			cells = append(cells, c.Name)
-		}
-		for _, j := range side.objects.Jobs {
-			cells = append(cells, j.Cell)
-		}
-	}
-	slices.Sort(cells)
-	if cells = slices.Compact(cells); !slices.Contains(cells, cell) {
-		return invalid("the repository has "+cmp.Or(strings.Join(cells[:min(len(cells), maxListed)], ", "), "no cell"), "--cell %q: there is no such cell", cell)
+	if cells := intent.CellsIn(d.base.objects, d.head.objects); !slices.Contains(cells, cell) {
+		return noSuchCell(cell, cells)
 	}
 	d.Cell, d.Comparison = cell, d.In(cell)
 	return nil
+}
+
+// noSuchCell refuses a cell that is none of those of the repository.
+func noSuchCell(cell string, cells []string) error {
+	return invalid("the repository has "+cmp.Or(strings.Join(cells[:min(len(cells), maxListed)], ", "), "no cell"), "--cell %q: there is no such cell", cell)
 }
 
 // maxListed is how many cells a hint lists, and of how many jobs it is said what a machine holds.
