@@ -48,7 +48,8 @@ test: ## run the tests
 
 # The cores themselves have no goroutine and share nothing (cmd/internal/rules), and under
 # the detector their properties took most of the time; who calls them is here.
-RACE ?= $(shell go list ./reconciler/... ./nodeagent/... | grep -vE '/muster/(nodeagent|reconciler(/(model|intent|quota|control(/draft|/facts|/snapshot)?|status))?)$$')
+RACED ?= ./reconciler/... ./nodeagent/...
+RACE ?= $(shell go list $(RACED) | grep -vE '/muster/(nodeagent|reconciler(/(model|intent|quota|control(/draft|/facts|/snapshot)?|status))?)$$')
 # Walks through each system call or step of a keeper or agent, and what rests on sizes and
 # moments that the race detector changes, or on a test that is a static program: make test
 # has them.

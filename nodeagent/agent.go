@@ -63,6 +63,8 @@ type Agent struct {
 type orders struct {
 	shutdown bool // see Shutdown
 	listing  bool // see Listing
+	// linked is when a master has welcomed this agent; zero while there is no link.
+	linked time.Time
 }
 
 // removals are what was removed from the disk.
@@ -83,7 +85,9 @@ type AgentConfig struct {
 	NoLines bool
 	// UnlistWithin is how long the stop of a task with ports waits at most until no machine of
 	// the cell sends anything new to it, from when Listing was called; 0: it does not wait.
-	UnlistWithin time.Duration
+	// UnlistUnlinked is how long it waits in all where the link to the master was away, since
+	// the next master has to find all machines before it can say so; at least UnlistWithin.
+	UnlistWithin, UnlistUnlinked time.Duration
 	// Listing says that masters did so before this agent was started, as they will soon: it is as
 	// if Listing had been called.
 	Listing bool
@@ -423,15 +427,15 @@ func (a *Agent) input(now time.Time) Input {
 		sticky = append(sticky, Sticky{Task: task, Idle: idle})
 	}
 	slices.SortFunc(sticky, func(x, y Sticky) int { return x.Task.Compare(y.Task) })
-	unlistWithin := a.cfg.UnlistWithin
+	unlist := UnlistLimits{Within: a.cfg.UnlistWithin, Unlinked: a.cfg.UnlistUnlinked, Linked: a.linked}
 	if !a.listing {
-		unlistWithin = 0
+		unlist = UnlistLimits{}
 	}
 	return Input{
 		Machine: a.info.Name, Boot: a.info.Boot, Now: now, Life: a.life,
 		View: a.view, Held: held, Sticky: sticky, Shutdown: a.shutdown, Capacity: a.cfg.Machine.Capacity,
 		Images: maps.Clone(a.images), Pressure: a.pressure, Limits: a.cfg.Limits, Removing: a.removals.going, Versions: &a.versions,
-		UnlistWithin: unlistWithin,
+		Unlist: unlist,
 	}
 }
 

@@ -185,14 +185,14 @@ func (d *decider) stop(it item, c *Incarnation, stop *schema.Cause) {
 // unlist reports whether the stop has to wait until nothing is sent to the task any more. The
 // grace period begins after that.
 func (d *decider) unlist(it item, c *Incarnation, stop *schema.Cause) bool {
-	if d.in.UnlistWithin <= 0 || c.Unlisted || !serves(stop) || len(it.held.Assignment.Ports) == 0 || c.PID == 0 || c.Step > 0 || !c.StoppingAt.IsZero() {
+	if d.in.Unlist.Within <= 0 || c.Unlisted || !serves(stop) || len(it.held.Assignment.Ports) == 0 || c.PID == 0 || c.Step > 0 || !c.StoppingAt.IsZero() {
 		return false
 	}
 	if c.UnlistingAt.IsZero() {
 		d.act(it, Action{Kind: Unlist, Incarnation: c.Number, Cause: stop})
 		return true
 	}
-	at := due(d.in.Now, c.UnlistingAt, d.in.UnlistWithin)
+	at := d.in.Unlist.until(d.in.Now, c.UnlistingAt)
 	d.wake(at)
 	return at.After(d.in.Now)
 }

@@ -23,8 +23,12 @@ func (a *Agent) Welcome(epoch uint64, now time.Time) error {
 		a.life.Refused, a.life.Began = false, now
 		a.write(Document{Kind: IdentityDocument})
 	}
+	a.linked = now
 	return nil
 }
+
+// Unlinked takes in that the link to the master that has welcomed the agent is gone.
+func (a *Agent) Unlinked() { a.linked = time.Time{} }
 
 // Refuse takes note that a master has another agent for this machine: nothing is
 // started until one has welcomed this agent. What runs goes on. It reports whether

@@ -25,9 +25,8 @@ type Input struct {
 	// Versions is what was found out before, of data that View has, and is added to; nil:
 	// nothing.
 	Versions *Versions
-	// UnlistWithin is how long the stop of a task with ports waits at most until no machine of
-	// the cell sends anything new to it; 0: it does not wait.
-	UnlistWithin time.Duration
+	// Unlist is how long stops wait until nothing is sent to the task any more.
+	Unlist UnlistLimits
 	// Shutdown stops all tasks without ending their generations: the next
 	// agent starts them again.
 	Shutdown bool
@@ -37,6 +36,27 @@ type Input struct {
 	// Removing says that what was removed is still being taken off the disk: what
 	// that gives is not known yet.
 	Removing bool
+}
+
+// UnlistLimits are how long the stop of a task with ports waits at most until no machine of the
+// cell sends anything new to it.
+type UnlistLimits struct {
+	Within   time.Duration // while there is a link to a master; 0: it does not wait
+	Unlinked time.Duration // in all, where there was none for a while
+	Linked   time.Time     // since when there is one; zero: there is none
+}
+
+// until returns when a stop goes on, at the latest, that has waited from began on.
+func (l UnlistLimits) until(now, began time.Time) time.Time {
+	longest := due(now, began, max(l.Within, l.Unlinked))
+	if l.Linked.IsZero() {
+		return longest
+	}
+	at := began
+	if l.Linked.After(began) {
+		at = l.Linked
+	}
+	return earlier(due(now, at, l.Within), longest)
 }
 
 // cause returns what all causes have in common that are found now of a generation.

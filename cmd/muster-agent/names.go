@@ -24,6 +24,10 @@ import (
 // it: longer than masters wait for those that do not answer.
 const unlistWithin = 5 * time.Second
 
+// unlistUnlinked is how long it waits at most without a master: longer than the next one needs to
+// be elected, to read its cell, and for the machines to come to it.
+const unlistUnlinked = 30 * time.Second
+
 // resolvConf has the servers for names outside of the cell, if no flag does.
 const resolvConf = "/etc/resolv.conf"
 
@@ -150,7 +154,7 @@ func (a *agent) openNames(ctx context.Context, f *flags, dir string, cfg *loop.C
 	n.services.begin(n.known.Snapshot())
 	n.networks.begin(n.known.Snapshot())
 	n.networks.serve(cfg)
-	cfg.UnlistWithin, cfg.Listing = unlistWithin, n.services.there || n.known.Snapshot().HasAnyService()
+	cfg.UnlistWithin, cfg.UnlistUnlinked, cfg.Listing = unlistWithin, unlistUnlinked, n.services.there || n.known.Snapshot().HasAnyService()
 	return n, n.openServer(ctx, a.cell, name, f, cfg)
 }
 

@@ -298,7 +298,7 @@ func newCompiler(cache *fileCache) (*compile.Compiler, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := compile.Config{Exe: exe, Args: []string{"compile-child"}}
+	cfg := compile.Config{Exe: exe, Args: []string{"compile-child"}, Idle: time.Minute} // children end with this program
 	if cache != nil {
 		cfg.Store = cache
 	}

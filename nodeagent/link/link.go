@@ -80,6 +80,8 @@ type Listed interface {
 	// Unlisted takes in generations of tasks of which it says so; a generation of 0 is any, of a
 	// master of an earlier release.
 	Unlisted(tasks []schema.TaskRef) error
+	// Unlinked takes in that the session is over in which this was said.
+	Unlinked() error
 }
 
 // Identity is what the machine shows a master over TCP. Its methods may be

@@ -114,7 +114,7 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 	}
 	welcomed = time.Now()
 	s.client.linked.Store(true)
-	defer s.client.linked.Store(false)
+	defer s.unlinked()
 	s.client.session.Store(s)
 	defer s.client.session.Store(nil)
 	s.client.cfg.Log.Info("linked to the master", "machine", s.client.cfg.Agent.Info().Name, "epoch", s.epoch)
@@ -152,6 +152,17 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 		if err != nil {
 			return welcomed, err
 		}
+	}
+}
+
+// unlinked takes in that a session is over which the master had welcomed.
+func (s *session) unlinked() {
+	s.client.linked.Store(false)
+	if s.client.cfg.Directory == nil {
+		return
+	}
+	if err := s.client.cfg.Listed.Unlinked(); err != nil {
+		s.client.cfg.Log.Debug("the end of the link is not taken in", "err", err)
 	}
 }
 

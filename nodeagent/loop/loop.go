@@ -49,9 +49,9 @@ type Config struct {
 	Damages *Damages
 	// NoExec refuses commands beside tasks.
 	NoExec bool
-	// UnlistWithin and Listing are as in nodeagent.AgentConfig.
-	UnlistWithin time.Duration
-	Listing      bool
+	// UnlistWithin, UnlistUnlinked and Listing are as in nodeagent.AgentConfig.
+	UnlistWithin, UnlistUnlinked time.Duration
+	Listing                      bool
 	// LookEvery is the time between two looks at how the machine is; zero: it
 	// is not looked at, and what is wrong with it is found by starts alone.
 	LookEvery time.Duration
@@ -257,6 +257,11 @@ func (l *Loop) Assign(view schema.View) error {
 // Listing takes in that a master says when nothing is sent to tasks of this machine any more.
 func (l *Loop) Listing() error {
 	return l.call(context.Background(), func() { l.owner.agent.Listing() })
+}
+
+// Unlinked takes in that the link to the master is gone, until Welcome is called again.
+func (l *Loop) Unlinked() error {
+	return l.call(context.Background(), func() { l.owner.agent.Unlinked() })
 }
 
 // Unlisted takes in that no machine of the cell sends anything new to generations of tasks of this one.

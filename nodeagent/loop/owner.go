@@ -92,7 +92,7 @@ func (o *owner) load(ctx context.Context) error {
 	findNetworks(cfg.Networks, found.Tasks, cfg.Log)
 	o.starter = &starter{disk: d, runtime: cfg.Runtime, networks: cfg.Networks, free: make(chan struct{}, parallelStarts)}
 	o.agent = nodeagent.NewAgent(nodeagent.AgentConfig{
-		Cell: cfg.Cell, Machine: info, Limits: cfg.Limits, LookEvery: cfg.LookEvery, DiskEvery: cfg.DiskEvery, UnlistWithin: cfg.UnlistWithin, Listing: cfg.Listing,
+		Cell: cfg.Cell, Machine: info, Limits: cfg.Limits, LookEvery: cfg.LookEvery, DiskEvery: cfg.DiskEvery, UnlistWithin: cfg.UnlistWithin, UnlistUnlinked: cfg.UnlistUnlinked, Listing: cfg.Listing,
 	}, found, time.Now())
 	if err := o.finishUpgrade(); err != nil {
 		cfg.Log.Error("cannot write down that all files have checksums; the next start does", "err", err)

@@ -173,7 +173,10 @@ func (b *batch) work(ctx context.Context) error {
 		if leave {
 			continue
 		}
-		f, trouble, err := h.begin(ctx, u)
+		f, trouble, err := h.try(ctx, u)
+		if err == nil && trouble == nil && f.inherited() {
+			f, trouble, err = h.try(ctx, u)
+		}
 		switch {
 		case err != nil:
 			return err
@@ -181,12 +184,10 @@ func (b *batch) work(ctx context.Context) error {
 			b.done(u, &entry{pkg: failed(u, *trouble)}, false)
 			continue
 		}
-		if err := h.await(ctx, u, f); err != nil {
-			return err
-		}
 		b.settle(u, f)
 		if h.w != nil && f.resp.Heap > recycleHeap {
-			h.drop()
+			h.w.close()
+			h.w = nil
 		}
 	}
 	return nil
@@ -198,12 +199,20 @@ type hand struct {
 	w *worker
 }
 
-// drop ends the child.
+// drop gives the child away.
 func (h *hand) drop() {
 	if h.w != nil {
-		h.w.close()
+		h.b.c.spares.put(h.w)
 		h.w = nil
 	}
+}
+
+// try has a package evaluated, and waits for the outcome. Trouble is why it cannot be.
+func (h *hand) try(ctx context.Context, u *unit) (f *flight, trouble *schema.Diagnostic, err error) {
+	if f, trouble, err = h.begin(ctx, u); err == nil && trouble == nil {
+		err = h.await(ctx, u, f)
+	}
+	return f, trouble, err
 }
 
 // begin has a package evaluated, unless that goes on already. Trouble is why it cannot be.
@@ -218,8 +227,7 @@ func (h *hand) begin(ctx context.Context, u *unit) (f *flight, trouble *schema.D
 		return nil, trouble, nil
 	}
 	if h.w == nil {
-		cfg := &h.b.c.cfg
-		if h.w, err = startWorker(ctx, cfg.Exe, cfg.Args, h.b.dir); err != nil {
+		if h.w, err = h.b.c.child(ctx, h.b.dir); err != nil {
 			return nil, nil, err
 		}
 	}

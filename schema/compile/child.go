@@ -29,6 +29,9 @@ const (
 	// heapRest is the heap above which it then collects.
 	heapRest   = heapFloor / 2
 	watchEvery = 5 * time.Millisecond
+	// restAfter is how long a child has nothing to do when it gives memory back: a tree's
+	// next package is there at once, and the next commit is seldom there within seconds.
+	restAfter = 5 * time.Second
 )
 
 // Child is the whole life of a child process: it reads packages from in and
@@ -66,8 +69,12 @@ func Child(in io.Reader, out io.Writer) error {
 		}
 	}()
 	alive := uint64(0)
+	var rest <-chan time.Time
 	for {
 		select {
+		case <-rest:
+			rest = nil
+			debug.FreeOSMemory()
 		case err := <-failed:
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -83,7 +90,7 @@ func Child(in io.Reader, out io.Writer) error {
 				return fmt.Errorf("answer: %w", err)
 			}
 			<-busy
-			alive = collected()
+			alive, rest = collected(), time.After(restAfter)
 		}
 	}
 }

@@ -21,9 +21,11 @@ type Config struct {
 	Args []string
 	// Workers is how many children may work at once; 0 means 2.
 	Workers int
-	Limits  Limits
-	Log     *slog.Logger // nil for none
-	Store   Store        // of outcomes, beyond the life of the Compiler; nil for none
+	// Idle is how long a child is kept for the next tree when there is nothing to do; 0: none is.
+	Idle   time.Duration
+	Limits Limits
+	Log    *slog.Logger // nil for none
+	Store  Store        // of outcomes, beyond the life of the Compiler; nil for none
 }
 
 // Compiler compiles trees and remembers what it has compiled. One goroutine
@@ -35,7 +37,8 @@ type Compiler struct {
 	crashed map[string]bool   // directories whose compilation a child did not survive: compiled last
 	slow    map[string]bool   // units, by key, that Quick has left to Compile
 	flights flights           // of these, what goes on since a Compile that was cancelled
-	round   int               // counts the calls of Compile
+	spares  spares
+	round   int // counts the calls of Compile
 }
 
 // entry is a compiled package in the cache.
@@ -112,6 +115,7 @@ func (c *Compiler) Quick(ctx context.Context, tree schema.Tree) (schema.Compiled
 
 func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (schema.Compiled, error) {
 	c.round++
+	defer c.spares.rest(c.cfg.Idle)
 	out := schema.Compiled{Commit: tree.Commit, By: tree.By, Empty: isEmpty(tree)}
 	p, units, diags := plan(tree, c.known, c.cfg.Limits)
 	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(p.tree.Diagnostics), isError), diags)
@@ -131,14 +135,18 @@ func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (s
 	warnOnce(out.Packages)
 	if !quick {
 		clear(c.slow)
-		c.Close()
+		c.flights.keep(nil)
 	}
 	out.Partial = len(b.later) > 0
 	return out, nil
 }
 
-// Close ends what goes on after a Compile that was cancelled. The Compiler may be used on.
-func (c *Compiler) Close() { c.flights.keep(nil) }
+// Close ends what goes on after a Compile that was cancelled, and the children that are kept.
+// The Compiler may be used on.
+func (c *Compiler) Close() {
+	c.flights.keep(nil)
+	c.spares.keep(0)
+}
 
 func keysOf(units []*unit) map[string]bool {
 	keys := make(map[string]bool, len(units))

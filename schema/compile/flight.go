@@ -1,6 +1,10 @@
 package compile
 
-import "context"
+import (
+	"context"
+
+	"github.com/musterhq/muster/schema"
+)
 
 // What takes long may take longer than the time until the next commit. So that it gets done
 // all the same, a package that Quick has left to Compile goes on being evaluated when this is
@@ -41,6 +45,12 @@ func (f *flight) landed() bool {
 
 // usable reports whether the child can evaluate more; done is closed.
 func (f *flight) usable() bool { return f.died == nil && f.err == nil }
+
+// inherited reports whether the child ended, for no reason of its limits, and had other packages
+// before: one of them may be to blame, or it had ended since.
+func (f *flight) inherited() bool {
+	return f.died != nil && f.died.rule == schema.RuleInternal && f.w.packages > 1
+}
 
 // drop ends an evaluation that nobody needs, and waits for the child.
 func (f *flight) drop() {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"sync/atomic"
@@ -35,12 +36,14 @@ const (
 
 // worker is one child process. It belongs to one goroutine.
 type worker struct {
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	out    *bufio.Reader
-	stderr *opening
-	killed atomic.Bool // by us, because of the time
-	ended  atomic.Bool // by us, because nobody wants the answer
+	cmd      *exec.Cmd
+	in       io.WriteCloser
+	out      *bufio.Reader
+	pipe     syscall.Conn // what out reads
+	stderr   *opening
+	packages int         // that it was given
+	killed   atomic.Bool // by us, because of the time
+	ended    atomic.Bool // by us, because nobody wants the answer
 }
 
 // startWorker starts a child, and waits for its greeting. An error is trouble of ours, or of
@@ -59,7 +62,7 @@ func startWorker(ctx context.Context, exe string, args []string, dir string) (*w
 	if err != nil {
 		return nil, fmt.Errorf("start compile child: %w", err)
 	}
-	w.out = bufio.NewReaderSize(out, 64<<10)
+	w.out, w.pipe = bufio.NewReaderSize(out, 64<<10), out.(*os.File) // as exec makes it
 	if err := w.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start compile child %s: %w", exe, err)
 	}
@@ -82,6 +85,7 @@ func (w *worker) do(ctx context.Context, req request) (resp response, died *deat
 	release, stop := w.killAfter(req.Limits.Wall+5*time.Second), context.AfterFunc(ctx, w.end)
 	defer release()
 	defer stop()
+	w.packages++
 	err = writeRequest(w.in, req)
 	if err == nil {
 		resp, err = readResponse(w.out, req.Limits.frameBytes())

@@ -120,6 +120,10 @@ func (cfg *MasterConfig) placementWorkers() int {
 // placement looks at machines for as many tasks at a time.
 const MostPlacementWorkers = 32
 
+// compileIdle is how long a compile child is kept for the next commit: whoever tries something
+// out makes the next one within minutes, and has it applied sooner.
+const compileIdle = 5 * time.Minute
+
 // settles returns how long after all agents of this master act by a change the machines of tasks learn that.
 func (cfg *MasterConfig) settles() time.Duration {
 	if len(cfg.Etcd.Endpoints) > 0 {
@@ -214,7 +218,7 @@ func (m *master) open(ctx context.Context) error {
 		message, hint := schema.HintOf(err)
 		return inputError(cmp.Or(hint, "name a file of age identities, or leave --secret-identity out"), "--secret-identity: %s", message)
 	}
-	m.compiler = compile.New(compile.Config{Exe: cfg.Exe, Args: []string{"compile-child"}, Log: cfg.Log})
+	m.compiler = compile.New(compile.Config{Exe: cfg.Exe, Args: []string{"compile-child"}, Idle: compileIdle, Log: cfg.Log})
 	if m.cell, err = m.findCell(ctx); err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func benchCommits(b *testing.B, files map[string]string) {
 				b.Fatal(err)
 			}
 			f.repo, f.state, f.wanted = repo, model.NewState("local"), intent.Cache{}
-			f.compiler = compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}})
+			f.compiler = compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}, Idle: time.Minute})
 			f.take(b, first.commit)
 		}
 		b.ReportMetric(float64((processorTime()-start).Microseconds())/1000/float64(b.N), "cpu-ms/op")

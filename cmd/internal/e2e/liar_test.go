@@ -71,6 +71,7 @@ func (*liar) Digests() (none schema.DirectoryDigests)                  { return 
 
 func (*liar) Listing() error                  { return nil }
 func (*liar) Unlisted([]schema.TaskRef) error { return nil }
+func (*liar) Unlinked() error                 { return nil }
 
 // Apply acknowledges at once what it does not act by.
 func (l *liar) Apply(_ schema.DirectoryChange, done func()) {

@@ -63,6 +63,7 @@ type kept struct {
 	is       *agentnaming.Directory
 	sent     int // entries
 	listing  bool
+	ends     int // of sessions
 	unlisted []string
 	rests    bool
 	late     chan struct{} // nil: changes are in force at once
@@ -92,6 +93,13 @@ func (k *kept) Listing() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.listing = true
+	return nil
+}
+
+func (k *kept) Unlinked() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ends++
 	return nil
 }
 
@@ -223,6 +231,11 @@ func TestDirectory(t *testing.T) {
 		return slices.Equal(first.unlisted, []string{"c/u/web/0#3"})
 	})
 	stop()
+	eventually(t, "the machine knows that the session has ended", func() bool {
+		second.mu.Lock()
+		defer second.mu.Unlock()
+		return second.ends == 1
+	})
 	cell.publish(tasks, "m1", status.TaskRunning)
 	second.mu.Lock()
 	second.sent, second.late = 0, nil
