@@ -372,7 +372,7 @@ func (p *positions) ofError(e errors.Error, at []string) (best schema.Position, 
 		}
 	}
 	for _, o := range all {
-		if o != best && p.valueOf(of, o) && !slices.Contains(others, o) {
+		if o != best && (p.valueOf(of, o) || p.pattern(o) != nil) && !slices.Contains(others, o) {
 			others = append(others, o)
 		}
 	}
