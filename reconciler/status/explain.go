@@ -24,7 +24,8 @@ type Explanation struct {
 	Job       *JobStatus           `json:"job,omitempty"` // nil if nothing of it is admitted
 	Tasks     []TaskStatus         `json:"tasks"`
 	Rejection *Rejection           `json:"rejection,omitempty"`
-	Stale     *StalePackage        `json:"stale,omitempty"` // of the directory that declares it
+	Stale     *StalePackage        `json:"stale,omitempty"`   // of the directory that declares it
+	Pending   *PendingPackage      `json:"pending,omitempty"` // likewise
 	Unread    *UnreadCommit        `json:"unread,omitempty"`
 	Hold      *intent.Hold         `json:"hold,omitempty"` // of its removal
 	Suspended *SuspensionStatus    `json:"suspended,omitempty"`
@@ -72,6 +73,11 @@ func Explain(in DescribeInput, of *Snapshot, name, machine string) (Explanation,
 	for i := range status.Stale {
 		if status.Stale[i].Dir == path.Dir(e.Origin.Path) {
 			e.Stale = &status.Stale[i]
+		}
+	}
+	for i := range status.Pending {
+		if status.Pending[i].Dir == path.Dir(e.Origin.Path) {
+			e.Pending = &status.Pending[i]
 		}
 	}
 	return e, e.place(in, job.Task(index), machine, isTask)
@@ -172,6 +178,9 @@ func (e *Explanation) Lines() []string {
 	if s := e.Stale; s != nil {
 		l.say("  %s", s.waiting())
 		l.say("  next: %s", s.Next)
+	}
+	if p := e.Pending; p != nil {
+		l.say("  %s", p.waiting())
 	}
 	if h := e.Hold; h != nil {
 		l.say("  it was removed from the repository, or has no tasks there, and keeps running: held: %s", h.Reason)
