@@ -152,11 +152,11 @@ REQUESTS ?= 0
 CLIENTS ?= 1
 SERVICEKILLS ?= 20
 MACHINES = 50
-SERVICE = go test -count=1 -v -timeout 4h -run '^TestService$$' ./cmd/internal/e2e -services.clients $(CLIENTS)
+SERVICE = go test -count=1 -v -timeout 4h -run '^TestService$$' ./cmd/internal/e2e -services.clients $(CLIENTS) -services.every 2ms
 services: ## count failed requests, REQUESTS or more by CLIENTS on each of two machines, in UPDATES rolling updates of 10 tasks; in drains, preemptions, moves, other changes, and while agents and masters are killed SERVICEKILLS times, in ROUNDS rounds; and measure how long MACHINES take to send to a new one
 	$(SERVICE) -services.only '^rolling updates$$' -services.updates $(UPDATES) -services.tasks 10 -services.requests $(REQUESTS)
 	$(SERVICE) -services.whole -services.rounds $(ROUNDS) -services.kills $(SERVICEKILLS) -services.seed $$(date +%s)
-	go test -count=1 -v -run '^TestServiceDelay$$' ./cmd/internal/e2e -services.versions 8 -services.machines $(MACHINES)
+	go test -count=1 -v -run '^TestServiceDelay$$' ./cmd/internal/e2e -services.versions 8 -services.machines $(MACHINES) -services.every 2ms
 
 generate: ## write what is generated: protobuf code, references, golden lists
 	go generate ./...

@@ -142,6 +142,21 @@ type difference struct {
 
 // diffRepo compiles both sides and compares them, with what a cell holds; nil if none is known.
 func diffRepo(ctx context.Context, dir string, revs revisions, live *model.State) (*difference, error) {
+	d, err := compileRevs(ctx, dir, revs)
+	if err != nil {
+		return nil, err
+	}
+	d.compare(live)
+	return d, nil
+}
+
+// compare finds out what is different; live is the cell that counts, nil for none.
+func (d *difference) compare(live *model.State) {
+	d.Comparison = intent.Compare(d.base.compiled, d.head.compiled, live)
+}
+
+// compileRevs compiles two revisions, for compare.
+func compileRevs(ctx context.Context, dir string, revs revisions) (*difference, error) {
 	repo, err := git.Open(ctx, git.Config{URL: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
@@ -150,10 +165,11 @@ func diffRepo(ctx context.Context, dir string, revs revisions, live *model.State
 	if d.Base, d.Head, err = revs.resolve(ctx, repo); err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
 	}
-	compiler, err := newCompiler(nil)
+	compiler, done, err := withCache(dir)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	base, err := repo.Tree(ctx, d.Base)
 	if err != nil {
 		return nil, err
@@ -174,7 +190,6 @@ func diffRepo(ctx context.Context, dir string, revs revisions, live *model.State
 		}
 	}
 	d.Ignored = d.head.compiled.Ignored
-	d.Comparison = intent.Compare(d.base.compiled, d.head.compiled, live)
 	return d, nil
 }
 

@@ -40,7 +40,7 @@ var parts = []string{"master0", "master1", "master2", "m1", "m2"}
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	r := &rolling{
-		old: binaries.At(t, neighbour, "-ldflags", "-X main.version=before"), current: binaries.Dir(t),
+		old: binaries.At(t, neighbour, "-ldflags", "-s -w -X main.version=before"), current: binaries.Dir(t),
 		agents: map[string]*daemon{}, ports: map[string]string{}, running: map[string]string{},
 	}
 	r.several = newSeveralOf(t, r.old, 3, 2*time.Second)
