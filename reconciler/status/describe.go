@@ -53,7 +53,7 @@ func newDescriber(in DescribeInput, kept *Describer) *describer {
 	}
 	return &describer{in: in, described: kept, status: Status{
 		Version: in.Version, Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, SourceStatus: sourceOf(in.Source, in.Trouble),
-		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Pending: []PendingPackage{}, Rejected: []Rejection{}, Held: intent.HoldsOf(in.State.Head.Held), Losses: []control.LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []quota.Warning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Behind: Behind{Stale: []StalePackage{}, Pending: []PendingPackage{}}, Rejected: []Rejection{}, Held: intent.HoldsOf(in.State.Head.Held), Losses: []control.LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []quota.Warning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
 	}, inside: map[string][]string{}, alone: map[string][]string{}, kept: map[string]string{}, under: in.State.SuspendedJobs(), desired: in.Desired}
 }
 

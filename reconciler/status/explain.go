@@ -164,28 +164,7 @@ func (e *Explanation) Lines() []string {
 	l.sayIf("  spread: %s", e.Spread)
 	l.connecting(e.Connect)
 	l.sayIf("  rebalancing: %s", e.Room)
-	if r := e.Rejection; r != nil {
-		l.say("  its newest version is rejected: %s", r.Diagnostic.Error())
-		l.say("  hint: %s", r.Diagnostic.Hint)
-	}
-	for _, w := range e.Warnings {
-		l.say("  warning: %s", w.Diagnostic.Error())
-	}
-	if u := e.Unread; u != nil {
-		l.say("  %s", u.waiting())
-		l.say("  next: %s", u.Next)
-	}
-	if s := e.Stale; s != nil {
-		l.say("  %s", s.waiting())
-		l.say("  next: %s", s.Next)
-	}
-	if p := e.Pending; p != nil {
-		l.say("  %s", p.waiting())
-	}
-	if h := e.Hold; h != nil {
-		l.say("  it was removed from the repository, or has no tasks there, and keeps running: held: %s", h.Reason)
-		l.say("  next: %s", h.Next)
-	}
+	l.newest(e)
 	if x := e.Suspended; x != nil {
 		l.say("  %s is %s", subjectOf(x.Name), x.Suspension.String())
 		l.sayIf("  %s for that to end", x.Waits)
@@ -212,6 +191,32 @@ func (e *Explanation) Lines() []string {
 		}
 	}
 	return l
+}
+
+// newest says what keeps the newest version of a job from running.
+func (l *lines) newest(e *Explanation) {
+	if r := e.Rejection; r != nil {
+		l.say("  its newest version is rejected: %s", r.Diagnostic.Error())
+		l.say("  hint: %s", r.Diagnostic.Hint)
+	}
+	for _, w := range e.Warnings {
+		l.say("  warning: %s", w.Diagnostic.Error())
+	}
+	if u := e.Unread; u != nil {
+		l.say("  %s", u.waiting())
+		l.say("  next: %s", u.Next)
+	}
+	if s := e.Stale; s != nil {
+		l.say("  %s", s.waiting())
+		l.say("  next: %s", s.Next)
+	}
+	if p := e.Pending; p != nil {
+		l.say("  %s", p.waiting())
+	}
+	if h := e.Hold; h != nil {
+		l.say("  it was removed from the repository, or has no tasks there, and keeps running: held: %s", h.Reason)
+		l.say("  next: %s", h.Next)
+	}
 }
 
 // lines are what an explanation says.

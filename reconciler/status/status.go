@@ -28,10 +28,8 @@ type Status struct {
 	// Waits is what of Waiting no other field has.
 	Waits []Wait `json:"waits"`
 	// Blocked is what of Waiting does not end by itself: a person has to act.
-	Blocked []Blocker      `json:"blocked"`
-	Stale   []StalePackage `json:"stale"`
-	// Pending are directories that follow when they are compiled.
-	Pending []PendingPackage `json:"pending"`
+	Blocked []Blocker `json:"blocked"`
+	Behind
 	// Unread is set when nothing of the newest commit could be read, and all runs
 	// on with the data of the one before.
 	Unread   *UnreadCommit `json:"unread,omitempty"`
@@ -162,6 +160,13 @@ type StalePackage struct {
 	Reason      string              `json:"reason"`
 	Diagnostics []schema.Diagnostic `json:"diagnostics"`
 	Next        string              `json:"next"` // the command to type
+}
+
+// Behind are the directories of which the applied commit is not what runs.
+type Behind struct {
+	Stale []StalePackage `json:"stale"`
+	// Pending follow when they are compiled.
+	Pending []PendingPackage `json:"pending"`
 }
 
 // PendingPackage is a directory whose part of the applied commit follows when it is compiled. It

@@ -71,7 +71,7 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 	var out []mistake
 	for _, e := range errs {
 		d, rank := l.diagnostic(e)
-		if at, _ := argument(e); at != nil {
+		if at, _ := argument(errorText(e), e.Path()); at != nil {
 			rank += 20 // what CUE says of the value itself is better
 		}
 		if d.Field == "" {
@@ -136,7 +136,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 		}
 	}
 	text := errorText(e)
-	if of, what := argument(e); of != nil {
+	if of, what := argument(text, e.Path()); of != nil {
 		at, text = of, what
 	}
 	d.Diagnostic = schema.Diagnostic{Severity: schema.Error, Rule: ruleOf(text), Field: fieldPath(at), Message: text}
@@ -147,14 +147,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	format, _ := e.Msg()
 	mine, theirs := l.where.ofError(e, at)
 	d.Position = mine
-	switch {
-	case strings.Contains(format, "empty disjunction"):
-		rank = 4
-	case strings.Contains(format, "mismatched types"):
-		rank = 1
-	case strings.Contains(format, "conflicting values"):
-		rank = 2
-	}
+	rank = rankOf(format)
 	if mine.Path == "" || !l.where.mine(mine.Path) {
 		rank += 5
 	}
@@ -188,6 +181,19 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 		rank += 2 // that it is of no type that is wanted is said of another alternative
 	}
 	return d, rank
+}
+
+// rankOf says how well errors of a format explain.
+func rankOf(format string) int {
+	switch {
+	case strings.Contains(format, "empty disjunction"):
+		return 4
+	case strings.Contains(format, "mismatched types"):
+		return 1
+	case strings.Contains(format, "conflicting values"):
+		return 2
+	}
+	return 0
 }
 
 // imported returns what went wrong in the package that an import failed for:
@@ -521,4 +527,26 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 	}
 	d.Hint = fmt.Sprintf("it is declared at %s", position(f.Label.Pos()))
 	return mistake{Diagnostic: d, about: name}
+}
+
+// notGivenOnce returns parameters that are not given, sorted by field, each once: what several
+// objects that are made alike do not have is reported of the first.
+func notGivenOnce(missing map[string]mistake) (out []mistake) {
+	first := map[string]int{} // index in out
+	others := map[int]int{}
+	for _, field := range slices.Sorted(maps.Keys(missing)) {
+		m := missing[field]
+		key := m.about + " " + m.Hint
+		i, ok := first[key]
+		if !ok || m.Hint == "" {
+			first[key] = len(out)
+			out = append(out, m)
+			continue
+		}
+		others[i]++
+	}
+	for i, n := range others {
+		out[i].Message += fmt.Sprintf(", nor in %d %s", n, schema.Verb(n, "other", "others"))
+	}
+	return out
 }

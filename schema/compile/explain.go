@@ -48,7 +48,6 @@ var (
 	shadowed   = regexp.MustCompile(`^cannot have both alias and field with name "(.*)" in same scope$`)
 	ambiguous  = regexp.MustCompile(`^(?:unresolved disjunction:?|invalid interpolation: [^ ]+ non-concrete value) (.*?)(?: \(type .*\))?$`)
 	cycle      = regexp.MustCompile(`^cycle with field: ([^ (]+)`)
-	qualifier  = regexp.MustCompile(`([#_a-zA-Z0-9.]+)\([^ ()]+@v[0-9]+\)`)
 )
 
 // explanation is how one of CUE's messages is said.

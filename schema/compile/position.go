@@ -101,7 +101,7 @@ func (p *positions) labelled(at []string) (out []schema.Position) {
 			out = append(out, label)
 		}
 	}
-	e := &embeds{from: p.from, known: map[string]string{}}
+	e := newEmbeds(p.from.inst, p.from.req.Files)
 	for i := range out {
 		out[i].Path = e.whole(out[i].Path)
 	}
