@@ -52,7 +52,7 @@ RACE ?= $(shell go list ./reconciler/... ./nodeagent/... | grep -vE '/muster/(no
 # Walks through each system call or step of a keeper or agent, and what rests on sizes and
 # moments that the race detector changes, or on a test that is a static program: make test
 # has them.
-NORACE := ^Test(FullDisk|QuotaUsedUp|Hogs|CrashAtEveryStep|KillRealAgentAtEveryStep|KeeperKilledAtEveryEffect|Damaged(MachineFiles|EachFile)|(Keeper|Agent)Refused.*|(Container|Runsc)Escapes|HostileWatches)$$
+NORACE := ^Test(FullDisk|QuotaUsedUp|Hogs|CrashAtEveryStep|KillRealAgentAtEveryStep|KeeperKilledAtEveryEffect|Damaged(MachineFiles|EachFile)|(Keeper|Agent)Refused.*|(Container|Runsc)Escapes|HostileWatches|CommandsAreNotTraced|LargeData)$$
 race: ## run the tests of what has goroutines under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race -skip '$(NORACE)' $(filter %/loop %/runtime %/git %/store,$(RACE)) $(RACE)
 

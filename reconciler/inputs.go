@@ -29,11 +29,13 @@ func (m *Master) Head(s model.Seen, now time.Time) {
 	if s.Commit == "" || s.Commit == m.head.commit {
 		return
 	}
-	m.head.overtaken = append(m.head.overtaken, m.head.commit)
-	if s.Rewritten != "" {
-		m.head.overtaken = nil // which of them it comes from is not known
+	overtaken := m.head.overtaken
+	if s.Rewritten == "" {
+		overtaken = append(overtaken, m.head.commit)
+	} else {
+		overtaken = nil // which of them it comes from is not known
 	}
-	m.head = head{commit: s.Commit, seen: now, overtaken: m.head.overtaken}
+	m.head = head{commit: s.Commit, seen: now, overtaken: overtaken}
 }
 
 // Looked says that the repository is as Head said last, and was last known to be

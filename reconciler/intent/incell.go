@@ -52,14 +52,13 @@ func InCell(c schema.Compiled, cell string, cells []string) schema.Compiled {
 func packageIn(c schema.CompiledPackage, other func(schema.ObjectKey, any) bool) schema.CompiledPackage {
 	p := *c.Package
 	left, stay := map[schema.ObjectKey]bool{}, map[string]bool{}
-	p.Objects = schema.Objects{}
-	c.Package.Objects.Each(func(key schema.ObjectKey, value any) {
+	p.Objects = p.Objects.Where(func(key schema.ObjectKey, value any) bool {
 		if other(key, value) {
 			left[key] = true
-			return
+			return false
 		}
 		stay[key.Field()] = true
-		add(&p.Objects, value)
+		return true
 	})
 	if len(left) == 0 {
 		return c
@@ -78,28 +77,4 @@ func packageIn(c schema.CompiledPackage, other func(schema.ObjectKey, any) bool)
 	})
 	c.Package = &p
 	return c
-}
-
-// add appends an object of Each to a list.
-func add(o *schema.Objects, value any) {
-	switch v := value.(type) {
-	case *schema.Cell:
-		o.Cells = append(o.Cells, *v)
-	case *schema.Machine:
-		o.Machines = append(o.Machines, *v)
-	case *schema.NamedPriority:
-		o.Priorities = append(o.Priorities, *v)
-	case *schema.Tenant:
-		o.Tenants = append(o.Tenants, *v)
-	case *schema.Quota:
-		o.Quotas = append(o.Quotas, *v)
-	case *schema.Secret:
-		o.Secrets = append(o.Secrets, *v)
-	case *schema.ServiceSpec:
-		o.Services = append(o.Services, *v)
-	case *schema.AllocSet:
-		o.AllocSets = append(o.AllocSets, *v)
-	case *schema.Job:
-		o.Jobs = append(o.Jobs, *v)
-	}
 }
