@@ -193,6 +193,9 @@ func (e *Explanation) Lines() []string {
 	return l
 }
 
+// lines are what an explanation says.
+type lines []string
+
 // newest says what keeps the newest version of a job from running.
 func (l *lines) newest(e *Explanation) {
 	if r := e.Rejection; r != nil {
@@ -218,9 +221,6 @@ func (l *lines) newest(e *Explanation) {
 		l.say("  next: %s", h.Next)
 	}
 }
-
-// lines are what an explanation says.
-type lines []string
 
 func (l *lines) say(format string, args ...any) { *l = append(*l, fmt.Sprintf(format, args...)) }
 

@@ -336,16 +336,7 @@ func (l *loaded) known(e ast.Expr, depth int) ast.Expr {
 			return &ast.CallExpr{Fun: x.Fun, Lparen: x.Lparen, Args: []ast.Expr{&ast.ListLit{Elts: elts}}, Rparen: x.Rparen}
 		}
 	case *ast.ListLit:
-		out := *x
-		out.Elts = slices.Clone(x.Elts)
-		for i, elt := range out.Elts {
-			if rest, ok := elt.(*ast.Ellipsis); ok && rest.Type != nil {
-				out.Elts[i] = &ast.Ellipsis{Ellipsis: rest.Ellipsis, Type: l.element(rest.Type, depth+1)}
-			} else if !ok && !isComputed(elt) {
-				out.Elts[i] = l.element(elt, depth+1)
-			}
-		}
-		return &out
+		return l.knownList(x, depth)
 	case *ast.Ident, *ast.SelectorExpr, *ast.IndexExpr:
 		if lit := l.literalOf(x); lit != nil {
 			return lit
@@ -357,6 +348,20 @@ func (l *loaded) known(e ast.Expr, depth int) ast.Expr {
 		}
 	}
 	return e
+}
+
+// knownList is known for the elements of a list.
+func (l *loaded) knownList(x *ast.ListLit, depth int) ast.Expr {
+	out := *x
+	out.Elts = slices.Clone(x.Elts)
+	for i, elt := range out.Elts {
+		if rest, ok := elt.(*ast.Ellipsis); ok && rest.Type != nil {
+			out.Elts[i] = &ast.Ellipsis{Ellipsis: rest.Ellipsis, Type: l.element(rest.Type, depth+1)}
+		} else if !ok && !isComputed(elt) {
+			out.Elts[i] = l.element(elt, depth+1)
+		}
+	}
+	return &out
 }
 
 // literalOf returns the value that a reference stands for, nil if that is not known: a top
