@@ -26,7 +26,7 @@ func grouped() *status.Status {
 	at := func(dir string) schema.Position { return schema.Position{Path: dir + "/a.cue", Line: 1, Column: 1} }
 	return &status.Status{
 		Cell: "c", Commit: "1", Applied: "1", Waiting: []string{"everything"},
-		Stale:    []status.StalePackage{{Dir: "y", Reason: "broken"}},
+		Behind:   status.Behind{Stale: []status.StalePackage{{Dir: "y", Reason: "broken"}}},
 		Rejected: []status.Rejection{{Job: "u/new", Labels: labels("t=b"), Diagnostic: schema.Diagnostic{Message: "no quota"}}},
 		Machines: []status.MachineStatus{{Name: "m"}, {Name: "n"}},
 		Jobs: []status.JobStatus{

@@ -8,7 +8,6 @@ import (
 
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
-	"github.com/musterhq/muster/schema"
 )
 
 // TestWaitAbsence says when a wait for a job that the cell has not ends at once.
@@ -32,7 +31,7 @@ func TestWaitAbsence(t *testing.T) {
 		{"commit to come", waited{commit: "bb"}, status.Status{Commit: "aa", Applied: "aa", Blocked: []status.Blocker{stale}}, "", ""},
 		{"stale", waited{}, status.Status{Commit: "aa", Applied: "aa", Blocked: []status.Blocker{other, stale}}, "t is stale: it does not compile", "fix it"},
 		{"stale at the commit", waited{commit: "aa"}, status.Status{Commit: "aa", Applied: "aa", Blocked: []status.Blocker{stale}}, "t is stale", "fix it"},
-		{"a part is still being compiled", waited{}, status.Status{Commit: "aa", Applied: "aa", Stale: []status.StalePackage{{Dir: "t", Diagnostics: []schema.Diagnostic{{Rule: schema.RulePending}}}}}, "", ""},
+		{"a part is still being compiled", waited{}, status.Status{Commit: "aa", Applied: "aa", Behind: status.Behind{Pending: []status.PendingPackage{{Dir: "t"}}}}, "", ""},
 		{"a standby", waited{}, status.Status{Commit: "aa", Applied: "aa", MasterStatus: status.MasterStatus{Master: &status.Absence{}}}, "", ""},
 	} {
 		test.w.end = end

@@ -150,7 +150,7 @@ func (w *waited) blockers(s *status.Status) []status.Blocker {
 		return nil // that commit may change it
 	case s.Applied != s.Commit && !slices.ContainsFunc(s.Suspended, func(x status.SuspensionStatus) bool { return x.All() }):
 		return nil // so may the newest
-	case pending(s):
+	case len(s.Pending) > 0:
 		return nil // so may the rest of it
 	}
 	var out []status.Blocker

@@ -67,12 +67,7 @@ func (w *waited) absence(s *status.Status, none *client.Error) error {
 // settled reports whether no commit is to come, as far as is known: the head is
 // applied, and it is or contains the commit that is waited for.
 func (w *waited) settled(s *status.Status) bool {
-	return !w.on && s.Master == nil && s.Commit != "" && s.Applied == s.Commit && w.at(s.Commit) && !pending(s)
-}
-
-// pending reports whether a part of the commit that is applied is still being compiled.
-func pending(s *status.Status) bool {
-	return slices.ContainsFunc(s.Stale, func(p status.StalePackage) bool { return schema.Pending(p.Diagnostics) })
+	return !w.on && s.Master == nil && s.Commit != "" && s.Applied == s.Commit && w.at(s.Commit) && len(s.Pending) == 0
 }
 
 // machineUnknown reports whether the machine that is waited for is neither known to

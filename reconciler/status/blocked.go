@@ -39,7 +39,7 @@ const (
 // AllBlocked reports whether s waits for something, and for nothing but what a person has to
 // act on: time alone changes nothing.
 func (s *Status) AllBlocked() bool {
-	if len(s.Blocked) == 0 || s.Source != "" || len(s.Waits) > 0 || len(s.Losses) > 0 {
+	if len(s.Blocked) == 0 || s.Source != "" || len(s.Waits) > 0 || len(s.Losses) > 0 || len(s.Pending) > 0 {
 		return false
 	}
 	acts := map[string]bool{} // jobs that a person has to act on
@@ -68,7 +68,7 @@ func (s *Status) blockers(counts func(dir string) bool) []Blocker {
 		out = append(out, Blocker{Kind: BlockedUnread, Message: s.Unread.waiting(), Next: s.Unread.Next})
 	}
 	for i := range s.Stale {
-		if p := &s.Stale[i]; counts(p.Dir) && !schema.Pending(p.Diagnostics) {
+		if p := &s.Stale[i]; counts(p.Dir) {
 			out = append(out, Blocker{Kind: BlockedStale, Name: p.Dir, Message: p.waiting(), Next: p.Next})
 		}
 	}

@@ -53,7 +53,7 @@ func newDescriber(in DescribeInput, kept *Describer) *describer {
 	}
 	return &describer{in: in, described: kept, status: Status{
 		Version: in.Version, Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, SourceStatus: sourceOf(in.Source, in.Trouble),
-		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: intent.HoldsOf(in.State.Head.Held), Losses: []control.LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []quota.Warning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Behind: Behind{Stale: []StalePackage{}, Pending: []PendingPackage{}}, Rejected: []Rejection{}, Held: intent.HoldsOf(in.State.Head.Held), Losses: []control.LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []quota.Warning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
 	}, inside: map[string][]string{}, alone: map[string][]string{}, kept: map[string]string{}, under: in.State.SuspendedJobs(), desired: in.Desired}
 }
 
@@ -118,14 +118,14 @@ func (d *describer) repository() {
 	}
 	for _, dir := range slices.Sorted(maps.Keys(s.Head.Stale)) {
 		ds := s.Head.Stale[dir]
-		p := StalePackage{
+		if schema.Pending(ds) {
+			d.status.Pending = append(d.status.Pending, PendingPackage{Dir: dir, Reason: intent.ReasonOf(ds)})
+			continue
+		}
+		d.status.Stale = append(d.status.Stale, StalePackage{
 			Dir: dir, Reason: intent.ReasonOf(ds), Diagnostics: ds,
 			Next: fmt.Sprintf("correct it, check with `muster validate`, and commit; %s runs its last good version until then", dir),
-		}
-		if schema.Pending(ds) {
-			p.Next = fmt.Sprintf("wait; %s runs its last good version until it is compiled", dir)
-		}
-		d.status.Stale = append(d.status.Stale, p)
+		})
 	}
 	for i := range d.status.Held {
 		h := &d.status.Held[i]

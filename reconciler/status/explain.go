@@ -24,7 +24,8 @@ type Explanation struct {
 	Job       *JobStatus           `json:"job,omitempty"` // nil if nothing of it is admitted
 	Tasks     []TaskStatus         `json:"tasks"`
 	Rejection *Rejection           `json:"rejection,omitempty"`
-	Stale     *StalePackage        `json:"stale,omitempty"` // of the directory that declares it
+	Stale     *StalePackage        `json:"stale,omitempty"`   // of the directory that declares it
+	Pending   *PendingPackage      `json:"pending,omitempty"` // likewise
 	Unread    *UnreadCommit        `json:"unread,omitempty"`
 	Hold      *intent.Hold         `json:"hold,omitempty"` // of its removal
 	Suspended *SuspensionStatus    `json:"suspended,omitempty"`
@@ -72,6 +73,11 @@ func Explain(in DescribeInput, of *Snapshot, name, machine string) (Explanation,
 	for i := range status.Stale {
 		if status.Stale[i].Dir == path.Dir(e.Origin.Path) {
 			e.Stale = &status.Stale[i]
+		}
+	}
+	for i := range status.Pending {
+		if status.Pending[i].Dir == path.Dir(e.Origin.Path) {
+			e.Pending = &status.Pending[i]
 		}
 	}
 	return e, e.place(in, job.Task(index), machine, isTask)
@@ -158,25 +164,7 @@ func (e *Explanation) Lines() []string {
 	l.sayIf("  spread: %s", e.Spread)
 	l.connecting(e.Connect)
 	l.sayIf("  rebalancing: %s", e.Room)
-	if r := e.Rejection; r != nil {
-		l.say("  its newest version is rejected: %s", r.Diagnostic.Error())
-		l.say("  hint: %s", r.Diagnostic.Hint)
-	}
-	for _, w := range e.Warnings {
-		l.say("  warning: %s", w.Diagnostic.Error())
-	}
-	if u := e.Unread; u != nil {
-		l.say("  %s", u.waiting())
-		l.say("  next: %s", u.Next)
-	}
-	if s := e.Stale; s != nil {
-		l.say("  %s", s.waiting())
-		l.say("  next: %s", s.Next)
-	}
-	if h := e.Hold; h != nil {
-		l.say("  it was removed from the repository, or has no tasks there, and keeps running: held: %s", h.Reason)
-		l.say("  next: %s", h.Next)
-	}
+	l.newest(e)
 	if x := e.Suspended; x != nil {
 		l.say("  %s is %s", subjectOf(x.Name), x.Suspension.String())
 		l.sayIf("  %s for that to end", x.Waits)
@@ -207,6 +195,32 @@ func (e *Explanation) Lines() []string {
 
 // lines are what an explanation says.
 type lines []string
+
+// newest says what keeps the newest version of a job from running.
+func (l *lines) newest(e *Explanation) {
+	if r := e.Rejection; r != nil {
+		l.say("  its newest version is rejected: %s", r.Diagnostic.Error())
+		l.say("  hint: %s", r.Diagnostic.Hint)
+	}
+	for _, w := range e.Warnings {
+		l.say("  warning: %s", w.Diagnostic.Error())
+	}
+	if u := e.Unread; u != nil {
+		l.say("  %s", u.waiting())
+		l.say("  next: %s", u.Next)
+	}
+	if s := e.Stale; s != nil {
+		l.say("  %s", s.waiting())
+		l.say("  next: %s", s.Next)
+	}
+	if p := e.Pending; p != nil {
+		l.say("  %s", p.waiting())
+	}
+	if h := e.Hold; h != nil {
+		l.say("  it was removed from the repository, or has no tasks there, and keeps running: held: %s", h.Reason)
+		l.say("  next: %s", h.Next)
+	}
+}
 
 func (l *lines) say(format string, args ...any) { *l = append(*l, fmt.Sprintf(format, args...)) }
 

@@ -229,11 +229,10 @@ func repositoryWaits(trouble string) string { return "the repository: " + model.
 func (u *UnreadCommit) waiting() string { return "the commit could not be read: " + u.Reason }
 
 func (p *StalePackage) waiting() string {
-	if schema.Pending(p.Diagnostics) {
-		return fmt.Sprintf("%s is still being compiled: %s", p.Dir, p.Reason)
-	}
 	return fmt.Sprintf("%s is stale: %s", p.Dir, p.Reason)
 }
+
+func (p *PendingPackage) waiting() string { return fmt.Sprintf("%s is pending: %s", p.Dir, p.Reason) }
 
 func (r *Rejection) waiting() string {
 	return fmt.Sprintf("job %s is rejected: %s", r.Job, r.Diagnostic.Message)

@@ -32,13 +32,7 @@ func LookOf(before, after *Status, seen model.Seen) *Look {
 		l.Suspended = l.Suspended || after.Suspended[i].All()
 	}
 	if after.Applied == seen.Commit {
-		for i := range after.Stale {
-			if schema.Pending(after.Stale[i].Diagnostics) {
-				l.Pending++
-			} else {
-				l.Stale++
-			}
-		}
+		l.Stale, l.Pending = len(after.Stale), len(after.Pending)
 		if after.Unread != nil {
 			l.Errors = len(after.Unread.Diagnostics)
 		}

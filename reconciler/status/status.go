@@ -28,8 +28,8 @@ type Status struct {
 	// Waits is what of Waiting no other field has.
 	Waits []Wait `json:"waits"`
 	// Blocked is what of Waiting does not end by itself: a person has to act.
-	Blocked []Blocker      `json:"blocked"`
-	Stale   []StalePackage `json:"stale"`
+	Blocked []Blocker `json:"blocked"`
+	Behind
 	// Unread is set when nothing of the newest commit could be read, and all runs
 	// on with the data of the one before.
 	Unread   *UnreadCommit `json:"unread,omitempty"`
@@ -160,6 +160,20 @@ type StalePackage struct {
 	Reason      string              `json:"reason"`
 	Diagnostics []schema.Diagnostic `json:"diagnostics"`
 	Next        string              `json:"next"` // the command to type
+}
+
+// Behind are the directories of which the applied commit is not what runs.
+type Behind struct {
+	Stale []StalePackage `json:"stale"`
+	// Pending follow when they are compiled.
+	Pending []PendingPackage `json:"pending"`
+}
+
+// PendingPackage is a directory whose part of the applied commit follows when it is compiled. It
+// runs its last good version until then, and nobody has to do anything.
+type PendingPackage struct {
+	Dir    string `json:"dir"`
+	Reason string `json:"reason"`
 }
 
 // UnreadCommit is a commit of which nothing could be read: it has no module, say.

@@ -68,6 +68,11 @@ func (s *Status) waitingFor(parts []*Part, dirs map[string]bool) []string {
 			out = append(out, p.waiting())
 		}
 	}
+	for i := range s.Pending {
+		if p := &s.Pending[i]; dirs == nil || dirs[p.Dir] {
+			out = append(out, p.waiting())
+		}
+	}
 	for i := range s.Held {
 		out = append(out, s.Held[i].Waiting())
 	}

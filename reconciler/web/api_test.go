@@ -51,7 +51,7 @@ func TestAPI(t *testing.T) {
 	t.Parallel()
 	c := newCell(&status.Status{
 		Cell: "local", At: at, Commit: head, Applied: head, Converged: true,
-		Waiting: []string{}, Waits: []status.Wait{}, Stale: []status.StalePackage{}, Rejected: []status.Rejection{}, Warnings: []quota.Warning{},
+		Waiting: []string{}, Waits: []status.Wait{}, Behind: status.Behind{Stale: []status.StalePackage{}, Pending: []status.PendingPackage{}}, Rejected: []status.Rejection{}, Warnings: []quota.Warning{},
 		Machines: []status.MachineStatus{}, Jobs: []status.JobStatus{}, Tasks: []status.TaskStatus{}, Notes: []string{},
 	})
 	c.record(schema.Event{At: at, Kind: schema.EventApply, Commit: head, Message: "applied <all>"})

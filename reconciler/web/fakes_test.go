@@ -46,8 +46,11 @@ func busy() *status.Status {
 	gib := int64(1) << 30
 	return &status.Status{
 		Cell: "local", At: at, Commit: head, Applied: applied,
-		Waiting:  []string{"1 package is stale", "1 task of search/web is starting"},
-		Stale:    []status.StalePackage{{Dir: "teams/search", Reason: "it does not compile", Diagnostics: []schema.Diagnostic{broken}, Next: "muster validate teams/search"}},
+		Waiting: []string{"1 package is stale", "1 task of search/web is starting"},
+		Behind: status.Behind{
+			Stale:   []status.StalePackage{{Dir: "teams/search", Reason: "it does not compile", Diagnostics: []schema.Diagnostic{broken}, Next: "muster validate teams/search"}},
+			Pending: []status.PendingPackage{{Dir: "teams/late", Reason: "what tenant late has takes long"}},
+		},
 		Unread:   &status.UnreadCommit{Reason: "cue.mod: no module", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Position: schema.Position{Path: "cue.mod"}, Message: "no module", Hint: "muster init writes one"}}, Next: "muster validate"},
 		Rejected: []status.Rejection{{Job: "ads/db", User: "ads", Band: schema.BandProduction, Cause: quota.RejectedOverQuota, Diagnostic: over, Next: "muster why ads/db"}},
 		Suspended: []status.SuspensionStatus{

@@ -194,7 +194,7 @@ func (m *Metrics) collect(cell *status.Snapshot) {
 	gauge(m.source, oneIf(s.Source == ""))
 	gauge(m.sourceAt, seconds(s.SourceAt))
 	gauge(m.info, 1, s.Cell, s.Commit, s.Applied)
-	gauge(m.stale, float64(len(s.Stale)))
+	gauge(m.stale, float64(len(s.Stale)+len(s.Pending)))
 	gauge(m.unread, oneIf(s.Unread != nil))
 	gauge(m.rejected, float64(len(s.Rejected)))
 	held := 0

@@ -37,7 +37,7 @@ func answer(req request, l *loaded) response {
 		if q.Field != "" && !within(field, q.Field) && !within(former, q.Field) {
 			return
 		}
-		s := FieldSource{Field: field, Value: terms.Clip(string(schema.Canonical(v))), Places: l.contributions(append(slices.Clone(top), written...))}
+		s := FieldSource{Field: field, Value: terms.Clip(string(schema.Canonical(v))), Places: contributions(l.where, l.dir, append(slices.Clone(top), written...))}
 		if f, ok := valid.Formers()[written[len(written)-1]]; ok && former != field {
 			s.Deprecated = f.Replaced()
 		}
@@ -57,17 +57,17 @@ func sortedKeys(m map[string]any) []string {
 	return names
 }
 
-// contributions returns the places of the value at a path: those of the package itself
-// first, then those of what it imports, then those of the schema.
-func (l *loaded) contributions(at []string) []Contribution {
-	v := l.where.value(at)
+// contributions returns the places of the value at a path: those of the package itself, which is
+// in dir, first, then those of what it imports, then those of the schema.
+func contributions(p *positions, dir string, at []string) []Contribution {
+	v := p.value(at)
 	if !v.Exists() {
 		return []Contribution{{Role: Schema, Text: "the default of the schema"}}
 	}
 	var out []Contribution
 	for _, leaf := range leaves(v, 0) {
 		c := contribution(leaf)
-		if f, ok := l.where.index()[c.Position]; ok && c.Role == Limit {
+		if f, ok := p.index()[c.Position]; ok && c.Role == Limit {
 			c.Text = terms.Clip(terms.Text(f.Value)) // all that is written there
 		}
 		same := func(o Contribution) bool { return o.Path == c.Path && o.Line == c.Line && o.Role == c.Role }
@@ -79,12 +79,12 @@ func (l *loaded) contributions(at []string) []Contribution {
 		out = append(out, Contribution{Role: Schema, Text: "the default of the schema"})
 	}
 	rank := func(c Contribution) int {
-		switch dir := path.Dir(c.Path); {
+		switch in := path.Dir(c.Path); {
 		case c.Path == "":
 			return 3
-		case dir == l.dir || !strings.HasSuffix(c.Path, ".cue"):
+		case in == dir || !strings.HasSuffix(c.Path, ".cue"):
 			return 0
-		case lax.IsDir(dir):
+		case lax.IsDir(in):
 			return 2
 		}
 		return 1

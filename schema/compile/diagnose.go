@@ -71,6 +71,9 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 	var out []mistake
 	for _, e := range errs {
 		d, rank := l.diagnostic(e)
+		if at, _ := argument(errorText(e), e.Path()); at != nil {
+			rank += 20 // what CUE says of the value itself is better
+		}
 		if d.Field == "" {
 			if !l.built && syntax[d.Path] {
 				continue
@@ -92,8 +95,8 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 		}
 		deeper := func(other string) bool { return other != field && within(other, field) }
 		covered := false
-		for other := range best {
-			covered = covered || deeper(other)
+		for other, o := range best {
+			covered = covered || deeper(other) || o.nearer(d.mistake)
 		}
 		if !covered {
 			out = append(out, d.mistake)
@@ -101,6 +104,23 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 	}
 	return out
 }
+
+// nearer reports whether m is of the value that o is of, in a field that takes it from there:
+// both are of one place and one object, and o lies deeper.
+func (m mistake) nearer(o mistake) bool {
+	depth := func(field string) int { return strings.Count(field, ".") + strings.Count(field, "[") }
+	return m.form == o.form && m.Position == o.Position && m.Position.Path != "" && depth(m.Field) < depth(o.Field) &&
+		strings.HasPrefix(m.Field, "_") && objectOf(m.Field) == objectOf(o.Field)
+}
+
+// objectOf returns the first two labels of a data path.
+func objectOf(field string) string {
+	labels := pathLabel.FindAllString(field, 3)
+	return strings.Join(labels[:min(2, len(labels))], ".")
+}
+
+// ofCall is all that CUE says of a function some argument of which is wrong.
+var ofCall = regexp.MustCompile(`^error in call to [^ :]+$`)
 
 // diagnostic turns one error into a mistake and says how well it explains: lower
 // ranks do better.
@@ -116,6 +136,9 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 		}
 	}
 	text := errorText(e)
+	if of, what := argument(text, e.Path()); of != nil {
+		at, text = of, what
+	}
 	d.Diagnostic = schema.Diagnostic{Severity: schema.Error, Rule: ruleOf(text), Field: fieldPath(at), Message: text}
 	d.undecided = undecidedText.MatchString(text)
 	if target := unresolvable.FindStringSubmatch(text); target != nil {
@@ -124,14 +147,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	format, _ := e.Msg()
 	mine, theirs := l.where.ofError(e, at)
 	d.Position = mine
-	switch {
-	case strings.Contains(format, "empty disjunction"):
-		rank = 4
-	case strings.Contains(format, "mismatched types"):
-		rank = 1
-	case strings.Contains(format, "conflicting values"):
-		rank = 2
-	}
+	rank = rankOf(format)
 	if mine.Path == "" || !l.where.mine(mine.Path) {
 		rank += 5
 	}
@@ -161,7 +177,23 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	}
 	explain(l, &d, theirs)
 	l.sayAbsent(&d, at, text)
+	if d.Rule == schema.RuleConflict && strings.Contains(format, "mismatched types") {
+		rank += 2 // that it is of no type that is wanted is said of another alternative
+	}
 	return d, rank
+}
+
+// rankOf says how well errors of a format explain.
+func rankOf(format string) int {
+	switch {
+	case strings.Contains(format, "empty disjunction"):
+		return 4
+	case strings.Contains(format, "mismatched types"):
+		return 1
+	case strings.Contains(format, "conflicting values"):
+		return 2
+	}
+	return 0
 }
 
 // imported returns what went wrong in the package that an import failed for:
@@ -278,8 +310,7 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 		}
 	}
 	known := slices.Clone(out)
-	for _, field := range slices.Sorted(maps.Keys(missing)) {
-		m := missing[field]
+	for _, m := range notGivenOnce(missing) {
 		misspelled := func(u mistake) bool {
 			return u.about == m.about && m.about != "" || u.form == closedField && parent(u.Field) == parent(m.Field)
 		}
@@ -356,7 +387,7 @@ func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 			return mistake{}, another
 		}
 		declared := position(o.Value.Pos()).Path
-		if why == itself && unset(o.Value) && !wide.where.schema(declared) && !wide.where.mine(declared) && isParameter(o.Path) {
+		if why == itself && unset(o.Value) && !wide.where.schema(declared) && !wide.where.mine(declared) && isParameter(o.Path) && !isType(o.Path) {
 			c, why = sayNotGiven(strict, object, o), notGiven
 		}
 	}
@@ -395,6 +426,8 @@ func onlySince(d mistake, all []mistake) bool {
 			return false
 		case strings.Contains(d.Message, "found _|_("): // CUE says in it what was wrong before
 			return !strings.Contains(m.Message, "found _|_(")
+		case ofCall.MatchString(d.Message):
+			return !ofCall.MatchString(m.Message) && m.Field != "" && d.Field != "" && objectOf(m.Field) == objectOf(d.Field)
 		case d.form == unusedName:
 			return m.form == undefinedName && m.Path == d.Path
 		case d.form == undefinedName && m.form == undefinedName && m.Path == d.Path && m.Compare(d.Diagnostic) < 0:
@@ -449,6 +482,12 @@ func isParameter(path cue.Path) bool {
 	return slices.ContainsFunc(sels, func(s cue.Selector) bool { return s.IsDefinition() })
 }
 
+// isType reports whether a data path is that of a definition, which parameters are declared with.
+func isType(path cue.Path) bool {
+	sels := path.Selectors()
+	return len(sels) == 1 && sels[0].IsDefinition()
+}
+
 // sayNotGiven says that a parameter is not given: the outermost of what it lies in that is not.
 func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 	labels := labelsOf(o.Path)
@@ -472,6 +511,11 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 		return mistake{Diagnostic: d, about: name}
 	}
 	d.Expected = terms.SayExpr(l.known(f.Value, 0))
+	if u, ok := trace.UnionOf(o.Value); ok {
+		if all := anyOf(u); all != nil && !u.Structs() {
+			d.Expected = terms.SayExpr(all)
+		}
+	}
 	if o.Value.IncompleteKind() == cue.StructKind {
 		d.Expected = "a struct"
 		if names := trace.Fields(o.Value, nil, "").Fields; len(names) > 0 {
@@ -483,4 +527,26 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 	}
 	d.Hint = fmt.Sprintf("it is declared at %s", position(f.Label.Pos()))
 	return mistake{Diagnostic: d, about: name}
+}
+
+// notGivenOnce returns parameters that are not given, sorted by field, each once: what several
+// objects that are made alike do not have is reported of the first.
+func notGivenOnce(missing map[string]mistake) (out []mistake) {
+	first := map[string]int{} // index in out
+	others := map[int]int{}
+	for _, field := range slices.Sorted(maps.Keys(missing)) {
+		m := missing[field]
+		key := m.about + " " + m.Hint
+		i, ok := first[key]
+		if !ok || m.Hint == "" {
+			first[key] = len(out)
+			out = append(out, m)
+			continue
+		}
+		others[i]++
+	}
+	for i, n := range others {
+		out[i].Message += fmt.Sprintf(", nor in %d %s", n, schema.Verb(n, "other", "others"))
+	}
+	return out
 }

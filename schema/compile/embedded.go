@@ -15,14 +15,14 @@ import (
 
 // embeds finds the files that a package embeds.
 type embeds struct {
-	from  *loaded
+	of    *build.Instance   // the package
+	files map[string][]byte // all that there are, by path
 	known map[string]string // paths by name: thousands of objects may be of one file
 }
 
 // relocate gives positions in embedded files, which CUE names from the directory of the
 // file that embeds them, the whole path.
-func relocate(l *loaded, resp *response) {
-	e := &embeds{from: l, known: map[string]string{}}
+func (e *embeds) relocate(resp *response) {
 	fix := func(p *schema.Position) { p.Path = e.whole(p.Path) }
 	for i := range resp.Diagnostics {
 		fix(&resp.Diagnostics[i].Position)
@@ -44,6 +44,10 @@ func relocate(l *loaded, resp *response) {
 	}
 }
 
+func newEmbeds(of *build.Instance, files map[string][]byte) *embeds {
+	return &embeds{of: of, files: files, known: map[string]string{}}
+}
+
 // whole returns the path of a file by the name that its position has.
 func (e *embeds) whole(name string) string {
 	if name == "" || strings.HasSuffix(name, ".cue") {
@@ -61,10 +65,10 @@ func (e *embeds) whole(name string) string {
 // embed one of that name, since none of these is more likely.
 func (e *embeds) find(name string) string {
 	found := ""
-	for _, f := range allFiles(e.from.inst) {
+	for _, f := range allFiles(e.of) {
 		dir := path.Dir(strings.TrimPrefix(f.Filename, "/"))
 		full := path.Join(dir, name)
-		if full == found || e.from.req.Files[full] == nil {
+		if full == found || e.files[full] == nil {
 			continue
 		}
 		attributes, _ := embed.EmbeddedPaths(path.Join(dir, path.Base(f.Filename)), f) // what is wrong there is reported elsewhere

@@ -34,7 +34,7 @@ func whole(req request) (resp response) {
 		}
 	}()
 	strict := loadPackage(req, req.Dir, nil)
-	defer func() { relocate(strict, &resp) }()
+	defer func() { newEmbeds(strict.inst, req.Files).relocate(&resp) }()
 	strict.errs = slices.DeleteFunc(strict.errs, ofTemplate)
 	if req.Ask != nil && len(strict.errs) == 0 {
 		return answer(req, strict)

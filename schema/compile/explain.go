@@ -48,7 +48,6 @@ var (
 	shadowed   = regexp.MustCompile(`^cannot have both alias and field with name "(.*)" in same scope$`)
 	ambiguous  = regexp.MustCompile(`^(?:unresolved disjunction:?|invalid interpolation: [^ ]+ non-concrete value) (.*?)(?: \(type .*\))?$`)
 	cycle      = regexp.MustCompile(`^cycle with field: ([^ (]+)`)
-	qualifier  = regexp.MustCompile(`([#_a-zA-Z0-9.]+)\([^ ()]+@v[0-9]+\)`)
 )
 
 // explanation is how one of CUE's messages is said.
@@ -161,7 +160,11 @@ func explain(l *loaded, d *mistake, others []schema.Position) {
 		d.Rule = schema.RuleConflict
 		d.Message = strings.Replace(d.Message, "incompatible list lengths", "is two lists of different lengths", 1)
 		d.Hint = "a list has one value: keep one of them"
-		if f := l.where.written(labelsOf(cue.ParsePath(d.Field))); f != nil && !l.where.mine(d.Path) && l.where.mine(position(f.Value.Pos()).Path) {
+		f := l.where.written(pathLabel.FindAllString(d.Field, -1))
+		if l.sayLength(d, f) {
+			return
+		}
+		if f != nil && !l.where.mine(d.Path) && l.where.mine(position(f.Value.Pos()).Path) {
 			d.Hint = fmt.Sprintf("a list has one value: keep this one, or the one at %s", d.Position)
 			d.Position = edge(f, false)
 		}
@@ -493,7 +496,15 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 // sayBound is of a value outside of a bound that the repository's own CUE sets.
 func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2])
-	if m[3] != "" && d.Expected == terms.Clip(m[2]) { // there are no better words
+	if strings.HasPrefix(m[1], "[") && strings.HasPrefix(m[2], "list.M") {
+		d.Message = "the list is out of bounds"
+		if f, ok := l.where.index()[d.Position]; ok {
+			if x, ok := f.Value.(*ast.ListLit); ok && !slices.ContainsFunc(x.Elts, isComputed) {
+				d.Message = "the list has " + schema.Count(len(x.Elts), "element")
+			}
+		}
+	}
+	if m[3] != "" && (d.Expected == terms.Clip(m[2]) || !strings.Contains(m[2], "(")) { // there are no better words
 		d.Message = fmt.Sprintf("%s is not valid: %s", terms.Clip(m[1]), terms.Clip(m[3]))
 	}
 	if len(others) > 0 {

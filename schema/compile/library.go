@@ -19,6 +19,7 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/valid"
@@ -41,6 +42,9 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 	}
 	for _, o := range others {
 		f := l.where.holder(lastOf(d.Field), o)
+		if f == nil {
+			f = l.where.pattern(o)
+		}
 		if f == nil || position(f.Value.Pos()) == at {
 			continue
 		}
@@ -99,6 +103,9 @@ func (l *loaded) sayAmong(d *mistake) bool {
 	}
 	a, _ := terms.Of(among)
 	text, kind := trace.Text(given[0]), given[0].Kind()
+	if text == "" {
+		return false // it is wrong itself
+	}
 	d.Rule, d.Message, d.Expected = schema.RuleInvalidValue, "is "+terms.Clip(text), a.Want
 	if kind != cue.StringKind || len(a.Words) == 0 {
 		d.Message = "is " + literally(terms.Clip(text), kind.String())
@@ -233,6 +240,20 @@ func (l *loaded) sayAbsent(d *mistake, at []string, text string) {
 	if home := l.where.enclosing(unquoted(at)); l.where.mine(home.Path) {
 		d.Position = home
 	}
+	d.Field = strings.TrimPrefix(d.Field+"."+schema.Label(name), ".")
+	f := l.where.requiredNamed(name)
+	if f == nil {
+		return
+	}
+	if misspelled := l.where.like(unquoted(at), name); misspelled != nil {
+		word := lax.Label(misspelled)
+		d.form, d.Rule, d.Position = closedField, schema.RuleUnknownField, position(misspelled.Label.Pos())
+		d.Field = strings.TrimPrefix(fieldPath(at)+"."+schema.Label(word), ".")
+		d.Message, d.Hint = fmt.Sprintf("field %q is not in the definition", word), fmt.Sprintf("did you mean %s?", name)
+		return
+	}
+	d.Hint = "it is declared at " + position(f.Label.Pos()).String()
+	d.Expected = terms.SayExpr(l.known(f.Value, 0))
 }
 
 // sayShape is of a list where a struct is expected, or the other way round. It reports whether the one
@@ -299,7 +320,7 @@ func (l *loaded) known(e ast.Expr, depth int) ast.Expr {
 	switch x := e.(type) {
 	case *ast.BinaryExpr:
 		if x.Op == token.OR {
-			return &ast.BinaryExpr{X: l.known(x.X, depth+1), OpPos: x.OpPos, Op: x.Op, Y: l.known(x.Y, depth+1)}
+			return &ast.BinaryExpr{X: l.element(x.X, depth+1), OpPos: x.OpPos, Op: x.Op, Y: l.element(x.Y, depth+1)}
 		}
 	case *ast.ParenExpr:
 		return &ast.ParenExpr{Lparen: x.Lparen, X: l.known(x.X, depth+1), Rparen: x.Rparen}
@@ -314,41 +335,39 @@ func (l *loaded) known(e ast.Expr, depth int) ast.Expr {
 		if elts := l.elements(x.Args[0], depth); elts != nil {
 			return &ast.CallExpr{Fun: x.Fun, Lparen: x.Lparen, Args: []ast.Expr{&ast.ListLit{Elts: elts}}, Rparen: x.Rparen}
 		}
+	case *ast.ListLit:
+		return l.knownList(x, depth)
 	case *ast.Ident, *ast.SelectorExpr, *ast.IndexExpr:
 		if lit := l.literalOf(x); lit != nil {
 			return lit
 		}
+		if d := l.definition(x); d != nil && terms.Limits(d) {
+			if _, isStruct := d.(*ast.StructLit); !isStruct {
+				return l.known(d, depth+1)
+			}
+		}
 	}
 	return e
+}
+
+// knownList is known for the elements of a list.
+func (l *loaded) knownList(x *ast.ListLit, depth int) ast.Expr {
+	out := *x
+	out.Elts = slices.Clone(x.Elts)
+	for i, elt := range out.Elts {
+		if rest, ok := elt.(*ast.Ellipsis); ok && rest.Type != nil {
+			out.Elts[i] = &ast.Ellipsis{Ellipsis: rest.Ellipsis, Type: l.element(rest.Type, depth+1)}
+		} else if !ok && !isComputed(elt) {
+			out.Elts[i] = l.element(elt, depth+1)
+		}
+	}
+	return &out
 }
 
 // literalOf returns the value that a reference stands for, nil if that is not known: a top
 // level field of its package, or what lies in one.
 func (l *loaded) literalOf(e ast.Expr) ast.Expr {
 	return literalFor(l.inPackage(e))
-}
-
-// elements returns the elements of a list, computed ones too, where all are known; nil if
-// they are not.
-func (l *loaded) elements(e ast.Expr, depth int) (out []ast.Expr) {
-	if list, ok := e.(*ast.ListLit); ok && !slices.ContainsFunc(list.Elts, isComputed) {
-		for _, elt := range list.Elts {
-			out = append(out, l.known(elt, depth+1))
-		}
-		return out
-	}
-	it, err := l.inPackage(e).List()
-	if err != nil {
-		return nil
-	}
-	for it.Next() {
-		lit := literalFor(it.Value())
-		if lit == nil {
-			return nil
-		}
-		out = append(out, lit)
-	}
-	return out
 }
 
 // isComputed reports whether an element of a list stands for several.

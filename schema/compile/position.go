@@ -101,7 +101,7 @@ func (p *positions) labelled(at []string) (out []schema.Position) {
 			out = append(out, label)
 		}
 	}
-	e := &embeds{from: p.from, known: map[string]string{}}
+	e := newEmbeds(p.from.inst, p.from.req.Files)
 	for i := range out {
 		out[i].Path = e.whole(out[i].Path)
 	}
@@ -372,7 +372,7 @@ func (p *positions) ofError(e errors.Error, at []string) (best schema.Position, 
 		}
 	}
 	for _, o := range all {
-		if o != best && p.valueOf(of, o) && !slices.Contains(others, o) {
+		if o != best && (p.valueOf(of, o) || p.pattern(o) != nil) && !slices.Contains(others, o) {
 			others = append(others, o)
 		}
 	}

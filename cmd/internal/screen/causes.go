@@ -45,6 +45,10 @@ func causes(s *status.Status) []cause {
 		st := &s.Stale[i]
 		out = append(out, cause{label: "stale", colour: Red, text: st.Dir + " keeps its last good version: " + st.Reason, ds: st.Diagnostics, next: st.Next})
 	}
+	for i := range s.Pending {
+		p := &s.Pending[i]
+		out = append(out, cause{label: "pending", colour: Yellow, text: p.Dir + " keeps its last good version: " + p.Reason})
+	}
 	out = append(out, rejections(s.Rejected)...)
 	for i := range s.Held {
 		h := &s.Held[i]

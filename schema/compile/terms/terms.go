@@ -60,7 +60,9 @@ func Of(e ast.Expr) (a Alternatives, ok bool) {
 		return Alternatives{}, false
 	}
 	a.Want = list(said)
-	preferred = slices.DeleteFunc(preferred, func(p string) bool { return slices.Contains(said, p) })
+	preferred = slices.DeleteFunc(preferred, func(p string) bool { // a name within a library says nothing
+		return slices.Contains(said, p) || strings.Contains(p, "#") && !strings.HasPrefix(p, `"`)
+	})
 	if len(preferred) > 0 {
 		a.Want += fmt.Sprintf(" (%s unless it is set)", list(preferred))
 	}
@@ -145,6 +147,16 @@ func isType(e ast.Expr) bool {
 	return ok && names[id.Name] != ""
 }
 
+// Limits reports whether an expression says what a value may be, and not which it is.
+func Limits(e ast.Expr) bool {
+	if u := strip(e); u != nil {
+		if b, ok := u.(*ast.BinaryExpr); ok && b.Op == token.OR && AreLiterals(b) {
+			return true
+		}
+	}
+	return limits(e)
+}
+
 // limits reports whether an expression says what a value may be, and not which it is.
 func limits(e ast.Expr) bool {
 	switch x := strip(e).(type) {
@@ -161,8 +173,18 @@ func limits(e ast.Expr) bool {
 	case *ast.CallExpr:
 		_, ok := call(x)
 		return ok
+	case *ast.SelectorExpr:
+		return validators[Text(x)] != ""
 	}
 	return false
+}
+
+// validators are those of CUE's standard library that take no argument, in words.
+var validators = map[string]string{
+	"time.Duration": `a duration, such as "500ms" or "1m30s"`, "time.Time": `a time, such as "2027-04-01T00:00:00Z"`,
+	"net.IP": "an IP address", "net.IPv4": "an IPv4 address", "net.IPv6": "an IPv6 address", "net.IPCIDR": `a range of IP addresses, such as "10.0.0.0/8"`,
+	"net.FQDN": "a host name", "net.AbsURL": "a whole URL", "net.URL": "a URL",
+	"regexp.Valid": "a regular expression", "uuid.Valid": "a UUID", "list.UniqueItems": "each element once",
 }
 
 var bounds = map[token.Token]string{
@@ -201,6 +223,10 @@ func words(e ast.Expr, depth int) string {
 		return "a struct"
 	case *ast.CallExpr:
 		if said, ok := call(x); ok {
+			return said
+		}
+	case *ast.SelectorExpr:
+		if said := validators[Text(x)]; said != "" {
 			return said
 		}
 	}
@@ -293,6 +319,8 @@ func call(x *ast.CallExpr) (string, bool) {
 		"list.MinItems": "at least %s elements", "list.MaxItems": "at most %s elements", "list.UniqueItems": "each element once",
 		"strings.MinRunes": "at least %s characters", "strings.MaxRunes": "at most %s characters",
 		"struct.MinFields": "at least %s fields", "struct.MaxFields": "at most %s fields",
+		"strings.Contains": "text that contains %s", "strings.HasPrefix": "text that begins with %s", "strings.HasSuffix": "text that ends with %s",
+		"math.MultipleOf": "a multiple of %s", "list.Contains": "a list that contains %s", "time.Format": "a time of the form %s",
 	}
 	if !ok || err != nil || form[pkg.Name+"."+name] == "" {
 		return "", false

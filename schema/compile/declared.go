@@ -1,0 +1,183 @@
+package compile
+
+import (
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/token"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/valid"
+)
+
+// What libraries declare of a value, found by its syntax.
+
+// pattern returns the field for all names of a form whose value, which is no struct, a position lies
+// in; nil if there is none.
+func (p *positions) pattern(at schema.Position) *ast.Field {
+	var inner *ast.Field
+	var begins schema.Position
+	for _, f := range p.index() {
+		from, to := position(f.Value.Pos()), position(f.Value.End())
+		if from.Path == at.Path && from.Compare(at) <= 0 && at.Compare(to) <= 0 && from.Compare(begins) > 0 {
+			inner, begins = f, from
+		}
+	}
+	if inner == nil {
+		return nil
+	}
+	if _, ok := inner.Label.(*ast.ListLit); !ok || !plainly(inner.Value) {
+		return nil
+	}
+	return inner
+}
+
+// plainly reports whether an expression says alternatives that are types and bounds alone.
+func plainly(e ast.Expr) bool {
+	b, ok := e.(*ast.BinaryExpr)
+	if !ok || b.Op != token.OR {
+		return false
+	}
+	plain := true
+	ast.Walk(b, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.StructLit, *ast.ListLit, *ast.SelectorExpr, *ast.CallExpr:
+			plain = false
+		case *ast.Ident:
+			plain = plain && !strings.HasPrefix(n.Name, "#") && !strings.HasPrefix(n.Name, "_")
+		}
+		return plain
+	}, nil)
+	return plain
+}
+
+// like returns the field of the struct at a path, as the package writes it, whose name is nearly the
+// given one, and which no library has; nil if there is none.
+func (p *positions) like(at []string, name string) *ast.Field {
+	var found []*ast.Field
+	for _, f := range p.files {
+		if len(at) > 0 {
+			search{found: &found}.decls(f.Decls, at, 0)
+		}
+	}
+	known := map[string]bool{}
+	for at, f := range p.index() {
+		known[lax.Label(f)] = known[lax.Label(f)] || !p.mine(at.Path)
+	}
+	for _, f := range found {
+		s, ok := f.Value.(*ast.StructLit)
+		if !ok {
+			continue
+		}
+		for _, d := range s.Elts {
+			if field, ok := d.(*ast.Field); ok && !known[lax.Label(field)] && valid.Nearest(lax.Label(field), []string{name}) != "" {
+				return field
+			}
+		}
+	}
+	return nil
+}
+
+// requiredNamed returns the field of a name that the repository's own libraries require, nil if none
+// does, or several do.
+func (p *positions) requiredNamed(name string) (found *ast.Field) {
+	for at, f := range p.index() {
+		if f.Constraint != token.NOT || lax.Label(f) != name || p.schema(at.Path) {
+			continue
+		}
+		if found != nil && found != f {
+			return nil
+		}
+		found = f
+	}
+	return found
+}
+
+// element is known for one of several values, or the elements of a list: of a struct, that it is one.
+func (l *loaded) element(e ast.Expr, depth int) ast.Expr {
+	if s, ok := l.definition(e).(*ast.StructLit); ok {
+		return s
+	}
+	return l.known(e, depth)
+}
+
+// definition returns what a definition of the repository's own is, that is referred to by its name,
+// nil if that is not known or is in several places.
+func (l *loaded) definition(e ast.Expr) (found ast.Expr) {
+	in := instanceOf(l.inst, l.where.fileAt(e.Pos()))
+	name := ""
+	switch x := e.(type) {
+	case *ast.Ident:
+		name = x.Name
+	case *ast.SelectorExpr:
+		if in == nil {
+			return nil
+		}
+		byPath := map[string]*build.Instance{}
+		for _, i := range in.Imports {
+			byPath[i.ImportPath] = i
+		}
+		in = importOf(x.X, byPath)
+		name, _, _ = ast.LabelName(x.Sel)
+	}
+	if in == nil || !strings.HasPrefix(name, "#") {
+		return nil
+	}
+	for _, f := range in.Files {
+		for _, d := range f.Decls {
+			field, ok := d.(*ast.Field)
+			if !ok || lax.Label(field) != name {
+				continue
+			}
+			if found != nil {
+				return nil
+			}
+			found = field.Value
+		}
+	}
+	return found
+}
+
+// sayLength says of a list that is shorter than a definition wants it what that wants; f is the field
+// that gives it, if one does. It reports whether this is so.
+func (l *loaded) sayLength(d *mistake, f *ast.Field) bool {
+	want, ok := l.where.index()[d.Position]
+	if f == nil || !ok || !l.where.mine(position(f.Value.Pos()).Path) {
+		return false
+	}
+	given, ok := f.Value.(*ast.ListLit)
+	if _, isList := want.Value.(*ast.ListLit); !ok || !isList || !terms.Limits(want.Value) || want == f {
+		return false
+	}
+	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, "the list has "+schema.Count(len(given.Elts), "element"), terms.SayExpr(l.known(want.Value, 0))
+	d.Hint = "it is declared at " + d.Position.String()
+	d.Position = edge(f, false)
+	return true
+}
+
+// elements returns the elements of a list, computed ones too, where all are known; nil if
+// they are not.
+func (l *loaded) elements(e ast.Expr, depth int) (out []ast.Expr) {
+	if list, ok := e.(*ast.ListLit); ok && !slices.ContainsFunc(list.Elts, isComputed) {
+		for _, elt := range list.Elts {
+			out = append(out, l.known(elt, depth+1))
+		}
+		return out
+	}
+	it, err := l.inPackage(e).List()
+	if err != nil {
+		return nil
+	}
+	for it.Next() {
+		lit := literalFor(it.Value())
+		if lit == nil {
+			return nil
+		}
+		out = append(out, lit)
+	}
+	return out
+}
