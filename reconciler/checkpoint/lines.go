@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -35,7 +36,7 @@ func (l *lineReader) next() ([]byte, error) {
 		switch {
 		case l.took > maxBytes:
 			return nil, errTooMuch
-		case l.err == io.EOF && seen > 0:
+		case errors.Is(l.err, io.EOF) && seen > 0:
 			return nil, io.ErrUnexpectedEOF
 		case l.err != nil:
 			return nil, l.err

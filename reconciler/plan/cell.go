@@ -304,6 +304,23 @@ func (c *Cell) exchange() error {
 	return c.carryOut()
 }
 
+// sample has all machines say what they use, when it is time.
+func (c *Cell) sample() {
+	if c.cfg.Uses == nil || c.now.Sub(c.sampled) < sampleEvery {
+		return
+	}
+	c.sampled = c.now
+	for _, m := range c.sorted {
+		if m.silent {
+			continue
+		}
+		c.master.Usage(m.epoch, m.uses(c.cfg.Uses, c.now), c.now)
+		if m.news {
+			c.active[m.name()] = struct{}{}
+		}
+	}
+}
+
 // due returns the machines, by name, on which something is due now, or that have news.
 func (c *Cell) due() []*machine {
 	var out []*machine

@@ -11,23 +11,6 @@ import (
 // sampleEvery is how often machines say what they use, if Config.Uses says that.
 const sampleEvery = time.Minute
 
-// sample has all machines say what they use, when it is time.
-func (c *Cell) sample() {
-	if c.cfg.Uses == nil || c.now.Sub(c.sampled) < sampleEvery {
-		return
-	}
-	c.sampled = c.now
-	for _, m := range c.sorted {
-		if m.silent {
-			continue
-		}
-		c.master.Usage(m.epoch, m.uses(c.cfg.Uses, c.now), c.now)
-		if m.news {
-			c.active[m.name()] = struct{}{}
-		}
-	}
-}
-
 // uses returns what the tasks of a machine use at now. Where they want more CPU than there is, those
 // below production get less; where there is no memory for all, one after the other of them ends:
 // the lowest priority first, of these the newest. So agents do it. Production has room, since it is

@@ -466,3 +466,26 @@ func (c *Cell) left(t *schema.TaskRecord) {
 		c.vacated = append(c.vacated, t.Machine)
 	}
 }
+
+// Reserve has the cell hold back what of says, nil for all limits. It comes before Snapshot.
+func (c *Cell) Reserve(of Reservations) { c.reserved = of }
+
+// updateReserved takes over what changed of reservations.
+func (c *Cell) updateReserved() {
+	if c.reserved == nil {
+		return
+	}
+	changed, next, ok := c.reserved.Since(c.kept.reserved)
+	c.kept.reserved = next
+	if !ok {
+		c.build()
+		return
+	}
+	seen := make(map[schema.TaskName]bool, len(changed))
+	for _, name := range changed {
+		if t := c.facts.Task(name); !seen[name] && t != nil && t.Machine != "" {
+			seen[name] = true
+			c.kept.snapshot.SetTask(c.taskOf(name.JobName, t))
+		}
+	}
+}
