@@ -135,11 +135,29 @@ func (m *Master) UpdateSession(w *model.SessionUpdate, now time.Time) error {
 }
 
 // Usage takes what a machine uses, unless epoch is not that of its newest
-// connection. There is nothing to decide.
+// connection. There is nothing to decide: where reservations are made of it, the next step that
+// has something to decide sees them.
 func (m *Master) Usage(epoch uint64, u *schema.MachineUsage, now time.Time) {
 	if have, ok := m.epochs[u.Machine]; ok && have == epoch {
 		m.observed.AddUsage(u, now)
+		if m.reserved != nil {
+			m.reserved.Take(u, m.limitOf, now)
+		}
 	}
+}
+
+// limitOf returns what a generation of a task may use. Of an alloc and of what runs in one nothing
+// is reclaimed.
+func (m *Master) limitOf(task schema.TaskName, generation uint64) (schema.Resources, bool) {
+	r := m.state.Record(task)
+	if r == nil || r.Generation != generation || r.Alloc != nil {
+		return schema.Resources{}, false
+	}
+	job := m.state.Data[r.Data]
+	if job == nil || job.Kind == schema.Allocs {
+		return schema.Resources{}, false
+	}
+	return job.Task.Resources.Resources, true
 }
 
 // Sources says from where a machine gets what it is to bring. There is nothing to decide, and

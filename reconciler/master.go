@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/placement/reserve"
 	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
@@ -59,6 +60,8 @@ type Master struct {
 	registries *model.Registries
 
 	desk sources.Desk
+
+	reserved *reserve.Book // nil where nothing is reclaimed
 
 	version uint64 // counts rounds: what a Status is a function of
 }
@@ -343,6 +346,13 @@ func (m *Master) NoMoves() { m.inputs(func(in *control.Input) { in.NoMoves = tru
 // of what it is worth: see placement.Policy.
 func (m *Master) Policy(name string) {
 	m.inputs(func(in *control.Input) { in.Policy = name })
+}
+
+// Reclaim has tasks below production be placed from now on in what those that run are estimated not
+// to need, by what Usage is given: without it all that they ask for is held back.
+func (m *Master) Reclaim() {
+	m.reserved = &reserve.Book{}
+	m.inputs(func(in *control.Input) { in.Reserved = m.reserved })
 }
 
 // inputs has what steps decide by be changed from now on.

@@ -42,10 +42,11 @@ job of that name.`,
 			if len(args) > 1 {
 				field = args[1]
 			}
-			compiler, err := newCompiler(nil)
+			compiler, done, err := withCache(dir)
 			if err != nil {
 				return err
 			}
+			defer done()
 			sources, err := compiler.Sources(cmd.Context(), c.tree, pkg, key, field)
 			switch {
 			case errors.Is(err, compile.ErrNoField):

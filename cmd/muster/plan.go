@@ -158,11 +158,7 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 		c, err = f.declared(ctx, p)
 	} else {
 		p.Cell, p.At, p.Applied = cell.Cell, cell.At, cell.State.Head.Commit
-		head = checkpoint.NewRedactor(cell.Redaction).Commit(head)
-		if head.Trailers, err = f.history(ctx, p); err != nil {
-			return nil, err
-		}
-		c, err = newCell(ctx, configOf(cell))
+		c, err = f.saved(ctx, p, cell, &head)
 	}
 	if err != nil {
 		return nil, err
@@ -211,6 +207,20 @@ func (f *planFlags) input(ctx context.Context, revs revisions) (*checkpoint.Cell
 	}
 	d.compare(live)
 	return cell, d, nil
+}
+
+// saved returns the cell of a checkpoint, and gives head what comes from that and from history. Of
+// these neither needs the other, and each is a part of what the command takes.
+func (f *planFlags) saved(ctx context.Context, p *planned, cell *checkpoint.Cell, head *schema.Compiled) (*plan.Cell, error) {
+	var unknown error
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		*head = checkpoint.NewRedactor(cell.Redaction).Commit(*head)
+		head.Trailers, unknown = f.history(ctx, p)
+	})
+	c, err := newCell(ctx, configOf(cell))
+	reading.Wait()
+	return c, cmp.Or(unknown, err)
 }
 
 // fits errs if a flag is for a plan without a cell, or for another cell.

@@ -177,10 +177,11 @@ func (f *replayFlags) replay(ctx context.Context, args []string) (*replayed, err
 		return nil, invalid(hint, "%s", message)
 	}
 	out.Of = len(commits)
-	compiler, err := newCompiler(nil)
+	compiler, done, err := withCache(f.repo)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	r := replayOf{out: out, repo: repo, compiler: compiler, last: out.Base, known: seenNames{}}
 	if err := f.begin(ctx, &r, saved); err != nil {
 		return nil, err

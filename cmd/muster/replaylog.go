@@ -64,10 +64,11 @@ func (f *replayFlags) playLog(ctx context.Context, file string) (*replayedLog, e
 	if err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
 	}
-	compiler, err := newCompiler(nil)
+	compiler, done, err := withCache(f.repo)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	out := &replayedLog{Version: plan.Version, Cell: saved.Cell, At: saved.At, Applied: saved.State.Head.Commit, Notes: []string{}}
 	if first := records[0].At; first.After(saved.At) && records[0].ID > saved.LastEvent+1 {
 		out.Notes = append(out.Notes, fmt.Sprintf("the log begins at %s, and the cell was saved at %s: what happened between is not in it", first.UTC().Format(time.RFC3339), saved.At.UTC().Format(time.RFC3339)))

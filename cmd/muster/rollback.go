@@ -97,9 +97,12 @@ func (r *rollback) run(ctx context.Context, what string) (err error) {
 	if err != nil {
 		return &failure{code: exitInvalid, err: err}
 	}
-	if r.compiler, err = newCompiler(nil); err != nil {
+	compiler, done, err := withCache(r.dir)
+	if err != nil {
 		return err
 	}
+	defer done()
+	r.compiler = compiler
 	if r.clone, err = gitprogram.Open(ctx, r.dir); err != nil {
 		return err
 	}

@@ -60,13 +60,20 @@ allocated and used, what runs and is pending, and what is evicted, over time.
 
 The load is made up, as muster simulate experiment does it, or is a trace in the columns
 that docs/traces.md has, with creation_time and deletion_time. There is no quota, images are
-there, an evicted task begins anew, running tasks are not moved to make room, and what tasks
-do not use is not reclaimed.
+there, an evicted task begins anew, and running tasks are not moved to make room.
+
+With --reclaim the cell holds back for tasks what they are estimated to need, and places those
+below production in the rest of what others ask for: production is still placed by what it asks
+for, and preempts them. An estimate is all that is asked for in the first 5 minutes, then comes
+down to what is used and a quarter of it, half of the way in 10 minutes, and grows at once. The
+master of this release makes none: this is what it would be worth. What tasks use is as docs/evaluation.md
+says, or in the trace.
 
 --compare plays the same load with several policies, and --with with another release: its
 program, which must have this command, is run. All are in one table.`,
 		Example: `  muster simulate trace
   muster simulate trace --machines 200 --load 1.1 --failures 10 --svg day.svg
+  muster simulate trace --load 1.2 --reclaim
   muster simulate trace --until 6h --compare hybrid,best-fit,worst-fit
   muster simulate trace --nodes nodes.csv --tasks tasks.csv --with ./muster-0.9`,
 		Args: cobra.NoArgs,
@@ -94,6 +101,7 @@ program, which must have this command, is run. All are in one table.`,
 	c.Flags().DurationVar(&f.play.Span, "until", 24*time.Hour, "for how long the cell is played")
 	c.Flags().Float64Var(&f.play.Failures, "failures", 1, "how often a machine fails in 30 days, on average")
 	c.Flags().DurationVar(&f.play.Down, "down", 30*time.Minute, "for how long a machine that failed is gone")
+	c.Flags().BoolVar(&f.play.Reclaim, "reclaim", false, "place tasks below production in what others ask for and do not use")
 	c.Flags().StringSliceVar(&f.compare, "compare", nil, "play the load with each of these policies: hybrid, best-fit, worst-fit, dot-product, cosine, random")
 	c.Flags().StringVar(&f.with, "with", "", "play the load with this other `program` muster, too")
 	c.Flags().StringVar(&f.svg, "svg", "", "write a plot to this `file`, too")
@@ -180,6 +188,9 @@ func (f *traceFlags) other(ctx context.Context) ([]playedRun, error) {
 	} else {
 		args = append(args, "--machines", strconv.Itoa(f.made.Machines), "--load", strconv.FormatFloat(f.made.Load, 'g', -1, 64))
 	}
+	if f.play.Reclaim {
+		args = append(args, "--reclaim")
+	}
 	if len(f.compare) > 0 {
 		args = append(args, "--compare", strings.Join(f.compare, ","))
 	}
@@ -225,14 +236,14 @@ func (p *played) text(width int) string {
 	}
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(p.Runs) == 1 {
-		screen.Printf(t, "\nHOURS\tUP\tCPU\tUSED\tRAM\tUSED\tRUNNING\tPENDING\tEVICTED\n")
+		screen.Printf(t, "\nHOURS\tUP\tCPU\tUSED\tRAM\tUSED\tRECLAIMED\tRUNNING\tPENDING\tEVICTED\n")
 		s := p.Runs[0].Samples
 		const lines = 24
 		evicted := 0
 		for i := range s {
 			evicted += s[i].Evicted
 			if (i+1)*lines%len(s) < lines {
-				screen.Printf(t, "%.1f\t%d\t%.0f%%\t%.0f%%\t%.0f%%\t%.0f%%\t%d\t%d\t%d\n", s[i].Seconds/3600, s[i].Up, s[i].CPU, s[i].UsedCPU, s[i].RAM, s[i].UsedRAM, s[i].Running, s[i].Pending, evicted)
+				screen.Printf(t, "%.1f\t%d\t%.0f%%\t%.0f%%\t%.0f%%\t%.0f%%\t%.0f%%\t%d\t%d\t%d\n", s[i].Seconds/3600, s[i].Up, s[i].CPU, s[i].UsedCPU, s[i].RAM, s[i].UsedRAM, s[i].ReclaimedCPU, s[i].Running, s[i].Pending, evicted)
 				evicted = 0
 			}
 		}
@@ -261,6 +272,8 @@ func (p *played) compared(t io.Writer) {
 	row("CPU used", func(r *fastforward.Result) string { return percent(r.Mean.UsedCPU) })
 	row("RAM allocated", func(r *fastforward.Result) string { return percent(r.Mean.RAM) })
 	row("RAM used", func(r *fastforward.Result) string { return percent(r.Mean.UsedRAM) })
+	row("CPU reclaimed", func(r *fastforward.Result) string { return percent(r.Mean.ReclaimedCPU) })
+	row("RAM reclaimed", func(r *fastforward.Result) string { return percent(r.Mean.ReclaimedRAM) })
 	row("tasks running", func(r *fastforward.Result) string { return strconv.Itoa(r.Mean.Running) })
 	row("tasks pending", func(r *fastforward.Result) string { return strconv.Itoa(r.Mean.Pending) })
 	row("tasks finished", func(r *fastforward.Result) string { return strconv.Itoa(r.Finished) })
@@ -306,6 +319,7 @@ func (p *played) chart() *chart.Lines {
 	}
 	panel("CPU allocated, %", func(s *fastforward.Sample) float64 { return s.CPU })
 	panel("CPU used, %", func(s *fastforward.Sample) float64 { return s.UsedCPU })
+	panel("CPU reclaimed, %", func(s *fastforward.Sample) float64 { return s.ReclaimedCPU })
 	panel("pending tasks", func(s *fastforward.Sample) float64 { return float64(s.Pending) })
 	panel("evicted tasks", func(s *fastforward.Sample) float64 { return float64(s.Evicted) })
 	for i := range p.Runs[0].Samples {

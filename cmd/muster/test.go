@@ -52,10 +52,11 @@ Exits 1 when a test fails, 2 when the repository or a test is not valid.`,
 			if err != nil {
 				return err
 			}
-			compiler, err := newCompiler(nil)
+			compiler, done, err := withCache(operand(args))
 			if err != nil {
 				return err
 			}
+			defer done()
 			results, err := compiler.Test(cmd.Context(), c.tree, form.MatchString)
 			if err != nil {
 				return err

@@ -285,10 +285,11 @@ func compileRepo(ctx context.Context, dir, rev string, check checker) (*compiled
 	if err != nil {
 		return nil, err
 	}
-	compiler, err := newCompiler(nil)
+	compiler, done, err := withCache(dir)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	return compileTree(ctx, compiler, tree, check)
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/musterhq/muster/placement"
-	"github.com/musterhq/muster/placement/workload"
+	"github.com/musterhq/muster/placement/reserve"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -219,7 +219,7 @@ func WorkOf(nodes []Node, tasks []Task) (Cell, []Task) {
 		if t.User != "" {
 			a.Name.User = t.User
 		}
-		c.Reserved = append(c.Reserved, workload.Reserve(a.Limit, t.Used))
+		c.Reserved = append(c.Reserved, reserve.Of(a.Limit, t.Used))
 		measured = measured && t.Measured
 	}
 	if !measured {

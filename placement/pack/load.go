@@ -28,7 +28,7 @@ func LoadOf(nodes []Node, tasksFile string, tasks []Task) (*workload.Workload, e
 			class = workload.Service
 		}
 		out.Jobs = append(out.Jobs, workload.Job{
-			Name: a.Name.JobName, Class: class, Priority: a.Priority, Tasks: 1, Limit: a.Limit, Usage: t.Used, Devices: a.Devices,
+			Name: a.Name.JobName, Class: class, Priority: a.Priority, Tasks: 1, Limit: a.Limit, Usage: t.Used, Steady: t.Measured, Devices: a.Devices,
 			Arrives: t.Arrives - first, Lasts: max(t.Lasts, time.Second),
 		})
 	}

@@ -2,10 +2,10 @@ package workload
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/placement/reserve"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -55,6 +55,8 @@ type Job struct {
 	Limit    schema.Resources // that each task asks for
 	// Usage is what each task uses at most in a while: what the cell would estimate.
 	Usage schema.Resources
+	// Steady says that each task uses Usage all the time, as of a trace that says nothing else.
+	Steady bool
 	// Constraints are on attributes that machines of a Workload have: of OpIn.
 	Constraints []placement.Constraint
 	// Devices are asked for by traces alone.
@@ -105,22 +107,8 @@ func (w *Workload) Cell() (asks []placement.Ask, reserved []schema.Resources) {
 		}
 		for index := range j.Tasks {
 			asks = append(asks, placement.Ask{Name: j.Name.Task(index), Priority: j.Priority, Limit: j.Limit, Constraints: j.Constraints})
-			reserved = append(reserved, Reserve(j.Limit, j.Usage))
+			reserved = append(reserved, reserve.Of(j.Limit, j.Usage))
 		}
 	}
 	return asks, reserved
-}
-
-// margin is what is held back beyond what a task uses, as a share of that.
-const margin = 0.25
-
-// Reserve is what a cell holds back for a task by what it uses: that and a margin of a quarter
-// of it, and no more than its limit.
-func Reserve(limit, usage schema.Resources) schema.Resources {
-	of := func(limit, usage int64) int64 {
-		return min(limit, int64(math.Ceil(float64(usage)*(1+margin))))
-	}
-	return schema.Resources{
-		CPUMilli: of(limit.CPUMilli, usage.CPUMilli), RAMBytes: of(limit.RAMBytes, usage.RAMBytes), DiskBytes: of(limit.DiskBytes, usage.DiskBytes),
-	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/placement/reserve"
 	"github.com/musterhq/muster/placement/workload"
 	"github.com/musterhq/muster/schema"
 )
@@ -121,7 +122,7 @@ func TestValid(t *testing.T) {
 			t.Errorf("%s arrives at %s", j.Name, j.Arrives)
 		case j.Class == workload.Service && (!j.Priority.Prod() || j.Lasts != 0 || j.Arrives != 0), j.Class != workload.Service && (j.Priority.Prod() || j.Lasts <= 0):
 			t.Errorf("%+v", j)
-		case !j.Usage.Fits(j.Limit) || !workload.Reserve(j.Limit, j.Usage).Fits(j.Limit) || !j.Usage.Fits(workload.Reserve(j.Limit, j.Usage)):
+		case !j.Usage.Fits(j.Limit) || !reserve.Of(j.Limit, j.Usage).Fits(j.Limit) || !j.Usage.Fits(reserve.Of(j.Limit, j.Usage)):
 			t.Errorf("%s asks for %+v and uses %+v", j.Name, j.Limit, j.Usage)
 		case !slices.ContainsFunc(shapes(w), j.Limit.Fits):
 			t.Errorf("%s asks for %+v: no machine is so large", j.Name, j.Limit)

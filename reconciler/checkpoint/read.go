@@ -37,23 +37,29 @@ func Read(r io.Reader) (*Cell, error) {
 		return nil, err
 	}
 	defer z.Close()
-	b, err := io.ReadAll(io.LimitReader(z, maxBytes+1))
-	switch {
-	case errors.Is(err, zstd.ErrMagicMismatch) || err == nil && len(b) == 0:
-		return nil, schema.Hintf("`muster checkpoint save` writes one", "it is no checkpoint of muster")
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, again(errCut)
-	case err != nil:
-		return nil, again(fmt.Errorf("it is damaged: %w", err))
-	case len(b) > maxBytes:
-		return nil, fmt.Errorf("it holds more than %d GiB", maxBytes>>30)
-	}
+	lines := lineReader{from: io.LimitReader(z, maxBytes+1)}
 	c := &Cell{}
-	b, err = c.Header.read(b)
-	if err != nil {
+	first, err := lines.next()
+	if errors.Is(err, zstd.ErrMagicMismatch) || errors.Is(err, io.EOF) {
+		return nil, schema.Hintf("`muster checkpoint save` writes one", "it is no checkpoint of muster")
+	} else if err != nil {
+		return nil, unread(err)
+	}
+	if err := c.Header.read(first); err != nil {
 		return nil, err
 	}
-	return c, c.read(b)
+	return c, c.read(&lines)
+}
+
+// unread says why the next line cannot be read.
+func unread(err error) error {
+	switch {
+	case errors.Is(err, errTooMuch):
+		return err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return again(errCut)
+	}
+	return again(fmt.Errorf("it is damaged: %w", err))
 }
 
 // again says to make another checkpoint.
@@ -61,32 +67,28 @@ func again(err error) error {
 	return schema.Hintf("save it again with `muster checkpoint save`, or take an earlier one", "%w", err)
 }
 
-// read takes the first line off b.
-func (h *Header) read(b []byte) (rest []byte, err error) {
-	first, rest, ok := bytes.Cut(b, []byte("\n"))
-	if !ok {
-		return nil, again(errCut)
-	}
+// read takes the first line.
+func (h *Header) read(first []byte) error {
 	if err := json.Unmarshal(first, h); err != nil || h.Format != Format {
-		return nil, schema.Hintf("`muster checkpoint save` writes one", "it is no checkpoint of muster")
+		return schema.Hintf("`muster checkpoint save` writes one", "it is no checkpoint of muster")
 	}
 	if h.Version > Version || h.Version < 1 {
-		return nil, schema.Hintf(fmt.Sprintf("use muster %s or later", h.Release),
+		return schema.Hintf(fmt.Sprintf("use muster %s or later", h.Release),
 			"it has version %d of the format, and this release reads up to %d", h.Version, Version)
 	}
-	return rest, nil
+	return nil
 }
 
 // read takes all lines but the first. Documents and machines, which are about as much, are
 // decoded side by side.
-func (c *Cell) read(b []byte) error {
+func (c *Cell) read(from *lineReader) error {
 	docs := make(map[string][]byte)
-	machines := make([][]byte, 0, c.Header.Machines)
+	var machines [][]byte
 	lines, ended := 1, false
-	for len(b) > 0 && !ended {
-		line, rest, whole := bytes.Cut(b, []byte("\n"))
-		if !whole {
-			return again(errCut)
+	for !ended {
+		line, err := from.next()
+		if err != nil {
+			return unread(err)
 		}
 		kind, value, _ := bytes.Cut(line, []byte(" "))
 		switch string(kind) {
@@ -97,17 +99,16 @@ func (c *Cell) read(b []byte) error {
 			machines = append(machines, value)
 		case lineEnd:
 			n, err := strconv.Atoi(string(value))
-			if err != nil || n != lines || len(rest) > 0 {
+			_, more := from.next()
+			if err != nil || n != lines || more == nil {
 				return again(errors.New("it is damaged: its lines are not as many as it says"))
+			} else if !errors.Is(more, io.EOF) {
+				return unread(more)
 			}
 			ended = true
 		default: // of a later release, which has left the version as it is
 		}
 		lines++
-		b = rest
-	}
-	if !ended {
-		return again(errCut)
 	}
 	var wg sync.WaitGroup
 	var stored, seen error

@@ -32,6 +32,8 @@ type Input struct {
 	// Policy chooses between machines in the place of the default, as for a question of what it
 	// is worth; "" is the default, see placement.Policy.
 	Policy string
+	// Reserved is what is held back for tasks by what they use; nil has all be their limits.
+	Reserved snapshot.Reservations
 	// Parallel is what placement does some of its work with, see
 	// placement.Snapshot.SetParallel; nil for none. Nothing that is decided depends on it.
 	Parallel func(n int, do func(i int))
@@ -153,6 +155,7 @@ type step struct {
 func newStep(p pass, in *Input) *step {
 	memo := in.Memo
 	cell := snapshot.New(p.Facts, &memo.cell)
+	cell.Reserve(in.Reserved)
 	p.Watch(cell.Changed)
 	if memo.combed == nil {
 		memo.combed = map[string]bool{}

@@ -3,6 +3,7 @@ package fastforward
 import (
 	"math"
 	"slices"
+	"time"
 
 	"github.com/musterhq/muster/placement/workload"
 	"github.com/musterhq/muster/reconciler/plan"
@@ -13,6 +14,7 @@ import (
 type Result struct {
 	Version  int     `json:"version"`
 	Policy   string  `json:"policy,omitempty"` // "" is the master's own
+	Reclaims bool    `json:"reclaims"`         // see Config.Reclaim
 	Machines int     `json:"machines"`
 	Seconds  float64 `json:"seconds"`
 	// Jobs and Tasks are those that arrived, and Failures how often a machine failed.
@@ -36,13 +38,17 @@ type Sample struct {
 	Seconds float64 `json:"seconds"` // since the beginning
 	Up      int     `json:"up"`      // machines
 	// CPU and RAM are what running tasks may use, as a percentage of what machines have that
-	// are up, and UsedCPU and UsedRAM what they use.
+	// are up, and UsedCPU and UsedRAM what they use: with reclamation the former may be above 100.
 	CPU     float64 `json:"cpu"`
 	RAM     float64 `json:"ram"`
 	UsedCPU float64 `json:"usedCPU"`
 	UsedRAM float64 `json:"usedRAM"`
-	Running int     `json:"running"` // tasks
-	Pending int     `json:"pending"`
+	// ReclaimedCPU and ReclaimedRAM are how much of what running tasks may use their machines do
+	// not have, as a percentage of that: what runs in reclaimed resources.
+	ReclaimedCPU float64 `json:"reclaimedCPU"`
+	ReclaimedRAM float64 `json:"reclaimedRAM"`
+	Running      int     `json:"running"` // tasks
+	Pending      int     `json:"pending"`
 	// Evicted is how many tasks were evicted since the sample before.
 	Evicted int `json:"evicted"`
 }
@@ -69,6 +75,7 @@ type books struct {
 type run struct {
 	machine string
 	job     *workload.Job
+	since   time.Time
 }
 
 func newBooks() books {
@@ -100,7 +107,7 @@ func (p *player) starts(name schema.TaskName, j *playing, s *plan.Step) {
 		band := j.job.Priority.Band()
 		p.waits[band] = append(p.waits[band], max(0, s.Seconds-j.job.Arrives.Seconds()))
 	}
-	p.running[name] = run{s.Machine, j.job}
+	p.running[name] = run{s.Machine, j.job, p.cell.Now()}
 }
 
 func (p *player) ends(name schema.TaskName, j *playing, cause schema.CauseKind) {
@@ -122,28 +129,36 @@ func (p *player) ends(name schema.TaskName, j *playing, cause schema.CauseKind) 
 
 // sample writes down what is so now.
 func (p *player) sample() error {
-	var has schema.Resources
-	up := 0
-	for i := range p.c.Work.Machines {
-		if m := &p.c.Work.Machines[i]; !p.down[m.Name] {
-			has = has.Add(m.Capacity)
-			up++
-		}
-	}
 	// What a machine had that is gone does not run, before the master knows that, too.
-	var limit, used schema.Resources
+	limits, uses := map[string]schema.Resources{}, map[string]schema.Resources{}
 	running := 0
-	for _, r := range p.running {
+	for name, r := range p.running {
 		if !p.down[r.machine] {
-			limit, used = limit.Add(r.job.Limit), used.Add(r.job.Usage)
+			limits[r.machine] = limits[r.machine].Add(r.job.Limit)
+			uses[r.machine] = uses[r.machine].Add(r.job.UsageAt(p.c.Seed, name.Index, p.cell.Now().Sub(r.since)))
 			running++
 		}
+	}
+	var has, limit, used, over schema.Resources
+	up := 0
+	for i := range p.c.Work.Machines {
+		m := &p.c.Work.Machines[i]
+		if p.down[m.Name] {
+			continue
+		}
+		has, limit = has.Add(m.Capacity), limit.Add(limits[m.Name])
+		over.CPUMilli += max(0, limits[m.Name].CPUMilli-m.Capacity.CPUMilli)
+		over.RAMBytes += max(0, limits[m.Name].RAMBytes-m.Capacity.RAMBytes)
+		used.CPUMilli += min(uses[m.Name].CPUMilli, m.Capacity.CPUMilli)
+		used.RAMBytes += min(uses[m.Name].RAMBytes, m.Capacity.RAMBytes)
+		up++
 	}
 	percent := func(part, of int64) float64 { return 100 * float64(part) / float64(max(of, 1)) }
 	s := Sample{
 		Seconds: p.cell.Now().Sub(begin).Seconds(), Up: up, Running: running, Evicted: p.evicted,
 		CPU: percent(limit.CPUMilli, has.CPUMilli), RAM: percent(limit.RAMBytes, has.RAMBytes),
 		UsedCPU: percent(used.CPUMilli, has.CPUMilli), UsedRAM: percent(used.RAMBytes, has.RAMBytes),
+		ReclaimedCPU: percent(over.CPUMilli, limit.CPUMilli), ReclaimedRAM: percent(over.RAMBytes, limit.RAMBytes),
 	}
 	for _, j := range p.jobs {
 		s.Pending += j.left
@@ -157,6 +172,7 @@ func (p *player) sample() error {
 // finish sums up.
 func (p *player) finish() {
 	o := &p.out
+	o.Reclaims = p.c.Reclaim
 	o.Version, o.Policy, o.Machines, o.Seconds = Version, p.c.Policy, len(p.c.Work.Machines), p.c.Span.Seconds()
 	never := map[schema.Band]int{}
 	for _, j := range p.jobs {
@@ -186,6 +202,7 @@ func mean(of []Sample) Sample {
 	for i := range of {
 		s := &of[i]
 		m.CPU, m.RAM, m.UsedCPU, m.UsedRAM = m.CPU+s.CPU/n, m.RAM+s.RAM/n, m.UsedCPU+s.UsedCPU/n, m.UsedRAM+s.UsedRAM/n
+		m.ReclaimedCPU, m.ReclaimedRAM = m.ReclaimedCPU+s.ReclaimedCPU/n, m.ReclaimedRAM+s.ReclaimedRAM/n
 		up, running, pending, evicted = up+float64(s.Up)/n, running+float64(s.Running)/n, pending+float64(s.Pending)/n, evicted+float64(s.Evicted)/n
 	}
 	m.Up, m.Running, m.Pending, m.Evicted = int(math.Round(up)), int(math.Round(running)), int(math.Round(pending)), int(math.Round(evicted))

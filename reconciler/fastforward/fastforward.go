@@ -26,7 +26,10 @@ type Config struct {
 	// long it is then gone; 0 failures are none.
 	Failures float64
 	Down     time.Duration
-	Seed     uint64 // of failures
+	Seed     uint64 // of failures, and of what tasks use
+	// Reclaim has what tasks ask for and do not use be room for those below production, as
+	// reconciler.Master.Reclaim says. Of a job whose Usage is zero a usual one is assumed.
+	Reclaim bool
 	// Policy is how tasks are placed, see placement.Policy; "" is the master's own.
 	Policy string
 }
@@ -96,8 +99,12 @@ func Play(c Config) (*Result, error) {
 		c: c, random: rand.New(rand.NewPCG(c.Seed, 7)), jobs: map[schema.JobName]*playing{}, down: map[string]bool{},
 		books: newBooks(),
 	}
+	cfg := plan.Config{State: model.NewState(c.Work.Jobs[0].Name.Cell), Now: begin, Lasts: p.lasts, Policy: c.Policy, NoMoves: true}
+	if c.Reclaim {
+		p.c.Work, cfg.Uses = used(c.Work), p.uses
+	}
 	var err error
-	p.cell, err = plan.New(plan.Config{State: model.NewState(c.Work.Jobs[0].Name.Cell), Now: begin, Lasts: p.lasts, Policy: c.Policy, NoMoves: true})
+	p.cell, err = plan.New(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +134,27 @@ func (p *player) waiting() int { return max(0, p.out.Tasks-p.out.Finished-len(p.
 
 // lasts is how long tasks of a job run.
 func (p *player) lasts(job *schema.Job) time.Duration { return p.jobs[job.ID()].job.Lasts }
+
+// uses is what a task uses that has run for some time; nothing once its job is not declared any more.
+func (p *player) uses(task schema.TaskName, ran time.Duration) schema.Resources {
+	j := p.jobs[task.JobName]
+	if j == nil {
+		return schema.Resources{}
+	}
+	return j.job.UsageAt(p.c.Seed, task.Index, ran)
+}
+
+// used returns a workload in which it is known of each job what it uses.
+func used(w *workload.Workload) *workload.Workload {
+	out := *w
+	out.Jobs = slices.Clone(w.Jobs)
+	for i := range out.Jobs {
+		if j := &out.Jobs[i]; j.Usage == (schema.Resources{}) {
+			j.Usage = workload.TypicalUsage(j.Priority, j.Limit)
+		}
+	}
+	return &out
+}
 
 // plan writes the agenda: all that happens from outside.
 func (p *player) plan() {

@@ -91,6 +91,54 @@ func TestPressure(t *testing.T) {
 	}
 }
 
+// TestReclaim: what tasks ask for and do not use is room for those below production, and production
+// gets what it asks for nevertheless.
+func TestReclaim(t *testing.T) {
+	t.Parallel()
+	r := play(t, 1.2, fastforward.Config{Span: 30 * time.Minute, Reclaim: true})
+	last := r.Samples[len(r.Samples)-1]
+	switch {
+	case !r.Reclaims || r.Samples[0].ReclaimedCPU != 0:
+		t.Errorf("before anything is estimated: %+v", r.Samples[0])
+	case last.ReclaimedCPU < 10 || last.ReclaimedCPU > 30 || last.CPU < 110 || last.UsedCPU > 100 || last.UsedRAM > 100:
+		t.Errorf("in the end %+v", last)
+	case last.Pending > 100: // without reclamation it is 800
+		t.Errorf("%d are pending", last.Pending)
+	}
+	for _, w := range r.Waits {
+		if w.Band == schema.BandProduction && w.Pending > 0 {
+			t.Errorf("%+v", w)
+		}
+	}
+}
+
+// TestReclaimed: production preempts what runs in what it asks for.
+func TestReclaimed(t *testing.T) {
+	t.Parallel()
+	gib := func(n int64) schema.Resources { return schema.Resources{CPUMilli: 1000 * n, RAMBytes: n << 30} }
+	job := func(name string, p schema.Priority, arrives time.Duration, limit int64) workload.Job {
+		return workload.Job{
+			Name: schema.JobName{Cell: "c", User: "u", Job: name}, Priority: p, Tasks: 1, Limit: gib(limit), Usage: gib(1), Steady: true, Arrives: arrives,
+		}
+	}
+	r, err := fastforward.Play(fastforward.Config{
+		Work: &workload.Workload{
+			Machines: []placement.Machine{{Name: "m1", Up: true, Capacity: gib(10)}},
+			Jobs:     []workload.Job{job("idle", 200, 0, 8), job("bulk", 0, 0, 6), job("more", 200, 2*time.Hour, 2)},
+		},
+		Span: 3 * time.Hour, Reclaim: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before := r.Samples[len(r.Samples)/2]; before.ReclaimedCPU < 28 || before.ReclaimedCPU > 29 { // 4 of 14
+		t.Errorf("before %+v", before)
+	}
+	if r.Evictions[schema.CausePreempted] == 0 {
+		t.Errorf("evictions %v", r.Evictions)
+	}
+}
+
 // TestBounds: what is out of bounds is refused.
 func TestBounds(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -117,9 +118,11 @@ func Compare(base, head schema.Compiled, live *model.State) Comparison {
 		}
 		c.Objects = append(c.Objects, o)
 	}
-	for _, cell := range was.cells() {
-		for _, h := range heldIn(cell, base, head, live) {
-			c.Held = append(c.Held, CellHold{cell, h})
+	if len(skip) > 0 || slices.ContainsFunc(c.Objects, func(o ObjectChange) bool { return o.takesAway(was, is) }) {
+		for _, cell := range was.cells() {
+			for _, h := range heldIn(cell, base, head, live) {
+				c.Held = append(c.Held, CellHold{cell, h})
+			}
 		}
 	}
 	c.Sum()
@@ -280,6 +283,9 @@ func compareObject(key schema.ObjectKey, was, is declaredObject) ObjectChange {
 		}
 		return o
 	}
+	if reflect.DeepEqual(was.value, is.value) { // as nearly all are: no need to write them as JSON
+		return o
+	}
 	var words []FieldChange
 	o.Change = InPlace
 	if old != nil {
@@ -314,6 +320,14 @@ func machineWords(was *schema.Machine, is any) []FieldChange {
 	d.field(next.Drain != nil && Differ(was.Drain, next.Drain), "drain", Move)
 	d.field(next.Gone && !was.Gone, "gone", Move)
 	return d
+}
+
+// takesAway reports whether a guard may hold a change of this object. Most commits have no such
+// change, and what guards hold of them takes as long to find out as all else that differs.
+func (o *ObjectChange) takesAway(was, is declared) bool {
+	key := schema.ObjectKey{Kind: o.Kind, Name: o.Name}
+	old, next := jobIn(was.objects[key].value), jobIn(is.objects[key].value)
+	return old != nil && (next == nil || removes(old, next))
 }
 
 // jobIn returns the job that an object is, or stands for: nil if none.

@@ -60,7 +60,11 @@ func Take(c schema.Compiled) Taken {
 // resolved returns the objects of all packages, with what their names stand for,
 // and what is wrong with that, in no order.
 func resolved(packages []*schema.Package) (all schema.Objects, ds []schema.Diagnostic) {
-	r := resolverOf(packages)
+	r, jobs := resolverOf(packages), 0
+	for _, p := range packages {
+		jobs += len(p.Objects.Jobs)
+	}
+	all.Jobs = slices.Grow(all.Jobs, jobs) // the list is large: some 1 KiB for each
 	for _, p := range packages {
 		o, wrong := r.objects(p)
 		for _, w := range wrong {

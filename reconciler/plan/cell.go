@@ -43,6 +43,9 @@ type Config struct {
 	Life func(task schema.TaskName, generation uint64) *Life
 	// Happens gets each event of the cell, in order; nil is nobody.
 	Happens func(schema.Event)
+	// Uses says what a task uses that has run for some time, as agents measure it: then the rest of
+	// what it asks for is reclaimed, see reconciler.Master.Reclaim. nil is not known.
+	Uses func(task schema.TaskName, ran time.Duration) schema.Resources
 	// Policy is how tasks are placed, see placement.Policy; "" is the master's own.
 	Policy string
 	// NoMoves has no task be moved by choice: see control.Input.
@@ -62,6 +65,7 @@ type Cell struct {
 	active    map[string]struct{}
 	repeated  time.Time
 	reports   time.Duration // how often machines say that they are up
+	sampled   time.Time     // when they said last what they use
 	trace     trace
 	looked    *status.Describer // the master's, too
 	wrote     time.Time         // when something was last stored, or happened on a machine
@@ -89,12 +93,15 @@ func New(cfg Config) (*Cell, error) {
 	}
 	now := cfg.Now.UTC().Round(0) // a virtual clock has no other reading
 	c := &Cell{
-		cfg: cfg, now: now, wrote: now, repeated: now, reports: reportsEvery, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
+		cfg: cfg, now: now, wrote: now, repeated: now, sampled: now, reports: reportsEvery, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
 		looked: status.NewSharedDescriber(),
 	}
 	c.master = reconciler.NewMasterOf(reconciler.MasterConfig{
 		Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now)), Describer: c.looked,
 	}, cfg.State, now)
+	if cfg.Uses != nil {
+		c.master.Reclaim()
+	}
 	if cfg.NoMoves {
 		c.master.NoMoves()
 	}
@@ -271,6 +278,7 @@ func (c *Cell) carryOut() error {
 
 // exchange has what is due on the machines happen, and sends the master their reports.
 func (c *Cell) exchange() error {
+	c.sample()
 	talk := c.sorted
 	if c.now.Sub(c.repeated) >= c.reports {
 		c.repeated = c.now
@@ -294,6 +302,23 @@ func (c *Cell) exchange() error {
 		}
 	}
 	return c.carryOut()
+}
+
+// sample has all machines say what they use, when it is time.
+func (c *Cell) sample() {
+	if c.cfg.Uses == nil || c.now.Sub(c.sampled) < sampleEvery {
+		return
+	}
+	c.sampled = c.now
+	for _, m := range c.sorted {
+		if m.silent {
+			continue
+		}
+		c.master.Usage(m.epoch, m.uses(c.cfg.Uses, c.now), c.now)
+		if m.news {
+			c.active[m.name()] = struct{}{}
+		}
+	}
 }
 
 // due returns the machines, by name, on which something is due now, or that have news.
@@ -367,6 +392,9 @@ func (c *Cell) turn() error {
 // next is when something may happen next.
 func (c *Cell) next() time.Time {
 	next := c.repeated.Add(c.reports)
+	if sample := c.sampled.Add(sampleEvery); c.cfg.Uses != nil && sample.Before(next) {
+		next = sample
+	}
 	if wake := c.master.Wake(); !wake.IsZero() && wake.Before(next) {
 		next = wake
 	}

@@ -122,13 +122,18 @@ var layers = []layer{
 	},
 	{
 		"placement/pack",
-		[]string{"placement", "placement/workload", "schema"},
+		[]string{"placement", "placement/reserve", "placement/workload", "schema"},
 		"a trace and what is made up are cells alike, and are packed alike",
 	},
 	{
 		"placement/experiment",
 		[]string{"placement", "placement/pack", "placement/workload", "schema"},
 		"an experiment packs what is made up in several ways",
+	},
+	{
+		"placement/workload",
+		[]string{"placement", "placement/reserve", "schema"},
+		"what is made up is estimated to need what a cell would estimate",
 	},
 	{
 		"placement/...",
@@ -182,7 +187,7 @@ var layers = []layer{
 	},
 	{
 		"reconciler",
-		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/sources", "reconciler/status", "schema"},
+		[]string{"placement/reserve", "reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/sources", "reconciler/status", "schema"},
 		"a core that imports an adapter can no longer be simulated; what the names in a commit stand for is a rule of the schema",
 	},
 	{

@@ -10,7 +10,7 @@ import (
 // randomness. So the simulation, `muster simulate`, the tests and production
 // run the same functions. Their other subpackages are adapters and not bound by this.
 var cores = []string{
-	"schema", "schema/valid", "placement", "placement/omega", "placement/rebalance", "placement/workload", "reconciler", "reconciler/control", "reconciler/control/draft",
+	"schema", "schema/valid", "placement", "placement/omega", "placement/rebalance", "placement/reserve", "placement/workload", "reconciler", "reconciler/control", "reconciler/control/draft",
 	"reconciler/control/facts", "reconciler/control/snapshot", "reconciler/fastforward", "reconciler/intent", "reconciler/model", "reconciler/plan", "reconciler/quota", "reconciler/replay", "reconciler/shard", "reconciler/sources", "reconciler/status", "nodeagent", "nodeagent/naming", "nodeagent/network/policy", "nodeagent/network/services",
 }
 

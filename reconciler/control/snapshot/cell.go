@@ -32,20 +32,23 @@ type Kept struct {
 	runs     keptRuns
 	gangs    facts.GangIndex
 	names    int             // that the snapshot knew after the first step that it was there for, see worn
+	reserved int             // see Reservations.Since
 	ranges   [2]netip.Prefix // of addresses for tasks that the cell had when all this was made
 }
 
 // Cell is a cell as placement sees it. Its snapshot follows what a draft changes.
 type Cell struct {
-	facts   *facts.Facts
-	kept    *Kept
-	ready   bool // kept is as the facts are
-	until   facts.Until
-	mayRun  map[*schema.Job][]string // see Eligible
-	mayStay map[*schema.Job][]string // see MayStay
-	runs    runs
-	gangs   *facts.Gangs
-	changes int // of tasks' records
+	facts *facts.Facts
+	kept  *Kept
+	ready bool // kept is as the facts are
+	// reserved is what tasks are held back, nil for their limits.
+	reserved Reservations
+	until    facts.Until
+	mayRun   map[*schema.Job][]string // see Eligible
+	mayStay  map[*schema.Job][]string // see MayStay
+	runs     runs
+	gangs    *facts.Gangs
+	changes  int // of tasks' records
 	// vacated are machines to be looked at again, see left.
 	vacated []string
 	// occupied is the memory of occupancyOf, which is asked for many jobs.
@@ -117,6 +120,7 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 			c.updateMachine(name)
 		}
 		c.updateTasks()
+		c.updateReserved()
 	}
 	c.kept.changes = changes
 	c.ready = true
@@ -218,6 +222,9 @@ func (c *Cell) build() {
 	}
 	m.snapshot = placement.NewSnapshot(machines, tasks)
 	m.snapshot.Configure(placement.Options{Preempt: true, Graceful: true})
+	if c.reserved != nil {
+		_, m.reserved, _ = c.reserved.Since(0)
+	}
 	m.asks, m.ranges, m.runs, m.gangs = c.kept.asks, c.kept.ranges, c.kept.runs, c.kept.gangs
 	*c.kept = m
 }
@@ -379,6 +386,9 @@ func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
 		Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
 		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc, Together: data.Together, Gang: data.Gang,
 	}
+	if c.reserved != nil {
+		p.Reservation = c.reserved.Reservation(t.Generation)
+	}
 	if t.OwnNetwork {
 		p.Ports = nil
 	}
@@ -454,5 +464,28 @@ func (c *Cell) left(t *schema.TaskRecord) {
 		seen.report = 0
 		c.kept.machines[t.Machine], c.kept.restless[t.Machine] = seen, true
 		c.vacated = append(c.vacated, t.Machine)
+	}
+}
+
+// Reserve has the cell hold back what of says, nil for all limits. It comes before Snapshot.
+func (c *Cell) Reserve(of Reservations) { c.reserved = of }
+
+// updateReserved takes over what changed of reservations.
+func (c *Cell) updateReserved() {
+	if c.reserved == nil {
+		return
+	}
+	changed, next, ok := c.reserved.Since(c.kept.reserved)
+	c.kept.reserved = next
+	if !ok {
+		c.build()
+		return
+	}
+	seen := make(map[schema.TaskName]bool, len(changed))
+	for _, name := range changed {
+		if t := c.facts.Task(name); !seen[name] && t != nil && t.Machine != "" {
+			seen[name] = true
+			c.kept.snapshot.SetTask(c.taskOf(name.JobName, t))
+		}
 	}
 }
