@@ -52,7 +52,7 @@ RACE ?= $(shell go list ./reconciler/... ./nodeagent/... | grep -vE '/muster/(no
 # Walks through each system call or step of a keeper or agent, and what rests on sizes and
 # moments that the race detector changes, or on a test that is a static program: make test
 # has them.
-NORACE := ^Test(FullDisk|QuotaUsedUp|Hogs|CrashAtEveryStep|KillRealAgentAtEveryStep|KeeperKilledAtEveryEffect|Damaged(MachineFiles|EachFile)|(Keeper|Agent)Refused.*|(Container|Runsc)Escapes|HostileWatches)$$
+NORACE := ^Test(FullDisk|QuotaUsedUp|Hogs|CrashAtEveryStep|KillRealAgentAtEveryStep|KeeperKilledAtEveryEffect|Damaged(MachineFiles|EachFile)|(Keeper|Agent)Refused.*|(Container|Runsc)Escapes|HostileWatches|CommandsAreNotTraced|LargeData)$$
 race: ## run the tests of what has goroutines under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race -skip '$(NORACE)' $(filter %/loop %/runtime %/git %/store,$(RACE)) $(RACE)
 
@@ -152,11 +152,11 @@ REQUESTS ?= 0
 CLIENTS ?= 1
 SERVICEKILLS ?= 20
 MACHINES = 50
-SERVICE = go test -count=1 -v -timeout 4h -run '^TestService$$' ./cmd/internal/e2e -services.clients $(CLIENTS)
+SERVICE = go test -count=1 -v -timeout 4h -run '^TestService$$' ./cmd/internal/e2e -services.clients $(CLIENTS) -services.every 2ms
 services: ## count failed requests, REQUESTS or more by CLIENTS on each of two machines, in UPDATES rolling updates of 10 tasks; in drains, preemptions, moves, other changes, and while agents and masters are killed SERVICEKILLS times, in ROUNDS rounds; and measure how long MACHINES take to send to a new one
 	$(SERVICE) -services.only '^rolling updates$$' -services.updates $(UPDATES) -services.tasks 10 -services.requests $(REQUESTS)
 	$(SERVICE) -services.whole -services.rounds $(ROUNDS) -services.kills $(SERVICEKILLS) -services.seed $$(date +%s)
-	go test -count=1 -v -run '^TestServiceDelay$$' ./cmd/internal/e2e -services.versions 8 -services.machines $(MACHINES)
+	go test -count=1 -v -run '^TestServiceDelay$$' ./cmd/internal/e2e -services.versions 8 -services.machines $(MACHINES) -services.every 2ms
 
 generate: ## write what is generated: protobuf code, references, golden lists
 	go generate ./...

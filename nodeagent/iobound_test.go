@@ -31,7 +31,7 @@ func TestIOThrottle(t *testing.T) {
 		}
 	}
 	const soon = nodeagent.ThrottleEvery
-	step("nobody waits", soon, 20, []int64{900, 0}, 0, 0)
+	step("no process waits", soon, 20, []int64{900, 0}, 0, 0)
 	step("batch does not use the disk", soon, 900, []int64{5, 0}, 0, 0)
 	step("it suffers", soon, 300, []int64{900, 0}, 8*mib, 8*mib)
 	step("it still does", soon, 300, []int64{900, 0}, 2*mib, 2*mib)

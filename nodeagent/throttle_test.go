@@ -31,7 +31,7 @@ func TestThrottle(t *testing.T) {
 			t.Errorf("%s: quota %d, want %d (%+v)", what, quotas[len(quotas)-1], want, th)
 		}
 	}
-	step("nobody waits", 0, sensitive(1000, 300, 0), batch(2000, 3000, 0))
+	step("no process waits", 0, sensitive(1000, 300, 0), batch(2000, 3000, 0))
 	step("a little is no harm", 0, sensitive(1000, 300, nodeagent.SuffersAt-1), batch(2000, 3000, 0))
 	step("one that exceeds its limit has no claim", 0, sensitive(100, 300, 900), batch(2000, 3000, 0))
 	step("one that has its own cores has no claim", 0, sensitive(1000, 300, 0), own(sensitive(1000, 300, 900)), batch(2000, 3000, 0))

@@ -47,6 +47,16 @@ func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnosti
 	return t.Objects, intent.Fold(ds)
 }
 
+// Narrow returns what of a compiled commit is for a cell, as intent.InCell does, and the names
+// of the cells that the commit is for, sorted. Where cell is none of them it returns all.
+func Narrow(c schema.Compiled, cell string) (schema.Compiled, []string) {
+	cells := intent.CellsIn(intent.Take(c).Objects)
+	if _, ok := slices.BinarySearch(cells, cell); !ok {
+		return c, cells
+	}
+	return intent.InCell(c, cell, cells), cells
+}
+
 func cellsOf(o schema.Objects) []string {
 	names := map[string]bool{}
 	for i := range o.Jobs {

@@ -84,7 +84,7 @@ func TestFailoverChangesNothing(t *testing.T) {
 			p.each(func(c *cell) { c.commit(compiled(fmt.Sprint(commits), good(pkg(".", jobs...)))) })
 		}
 		commit(t)
-		// Not port-in-use: which ports were refused of late is observed.
+		// Not port-in-use: which ports were refused recently is observed.
 		ends := []schema.CauseKind{
 			schema.CauseFailed, schema.CauseFailed, schema.CauseStartFailed, schema.CauseOutOfResources, schema.CauseFinished,
 		}

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,15 +11,31 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
+// head is the newest commit of the repository.
+type head struct {
+	commit     string
+	seen       time.Time
+	overtaken  []string // heads that it comes from, seen since one was compiled
+	reported   bool     // it was said that it has converged
+	compileErr error    // what is wrong with its compilation
+}
+
 // Head says what is new about the repository: another head, or other trouble with
 // it.
 func (m *Master) Head(s model.Seen, now time.Time) {
 	m.news = true
 	m.addEvents(model.SourceEvents(m.source, s, now))
 	m.source = s
-	if s.Commit != "" && s.Commit != m.head {
-		m.head, m.headAt, m.reported, m.compileErr = s.Commit, now, false, nil
+	if s.Commit == "" || s.Commit == m.head.commit {
+		return
 	}
+	overtaken := m.head.overtaken
+	if s.Rewritten == "" {
+		overtaken = append(overtaken, m.head.commit)
+	} else {
+		overtaken = nil // which of them it comes from is not known
+	}
+	m.head = head{commit: s.Commit, seen: now, overtaken: overtaken}
 }
 
 // Looked says that the repository is as Head said last, and was last known to be
@@ -30,18 +47,20 @@ func (m *Master) Looked(at time.Time) {
 // CompileFailed says that a commit could not be compiled for a reason that is not
 // in the commit. It is shown until the commit is adopted, or another is the head.
 func (m *Master) CompileFailed(commit string, err error) {
-	if commit == m.head {
-		m.compileErr, m.news = err, true
+	if commit == m.head.commit {
+		m.head.compileErr, m.head.overtaken, m.news = err, nil, true
 	}
 }
 
 // Compiled takes a commit into the desired data, if it is the repository's head
-// still. While the cell is suspended the newest is kept until that ends.
+// still, or newer heads come from it: when commits come faster than they are compiled,
+// the newest that can be had is applied. While the cell is suspended the newest is kept
+// until that ends.
 func (m *Master) Compiled(c *schema.Compiled, now time.Time) {
-	if c.Commit != m.head {
-		return // a newer commit has been seen meanwhile
+	if c.Commit != m.head.commit && !slices.Contains(m.head.overtaken, c.Commit) {
+		return // the history was rewritten meanwhile
 	}
-	m.compileErr, m.news = nil, true
+	m.head.compileErr, m.head.overtaken, m.news = nil, nil, true
 	if m.state.Suspended() {
 		m.kept = &keptCommit{c, now}
 		return

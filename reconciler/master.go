@@ -44,13 +44,10 @@ type Master struct {
 	// else being written.
 	joining map[string]struct{}
 
-	source     model.Seen
-	head       string            // newest commit of the repository
-	headAt     time.Time         // when it was seen
-	reported   bool              // it was said that head has converged
-	waits      schema.JobName    // that kept it from having converged when that was last looked at
-	looked     *status.Describer // what was found out then, for the next commits, too
-	compileErr error             // what is wrong with the compilation of head
+	source model.Seen
+	head   head
+	waits  schema.JobName    // that kept head from having converged when that was last looked at
+	looked *status.Describer // what was found out then, for the next commits, too
 	// kept is the newest commit that came while the cell was suspended.
 	kept *keptCommit
 
@@ -146,7 +143,7 @@ func NewMasterOf(cfg MasterConfig, state *model.State, now time.Time) *Master {
 		cfg.Step = control.Step
 	}
 	m := &Master{
-		cfg: cfg, state: state, observed: cfg.Observed, looked: cfg.Describer, head: state.Head.Commit, reported: true,
+		cfg: cfg, state: state, observed: cfg.Observed, looked: cfg.Describer, head: head{commit: state.Head.Commit, reported: true},
 		epochs: map[string]uint64{}, pushed: map[string]schema.View{}, unsent: map[string]struct{}{}, joining: map[string]struct{}{},
 	}
 	if m.observed == nil {
@@ -305,13 +302,13 @@ func (m *Master) push() []View {
 
 // convergence returns that the newest commit has converged, once.
 func (m *Master) convergence(now time.Time) *Convergence {
-	if m.reported || m.state.Head.Commit != m.head {
+	if m.head.reported || m.state.Head.Commit != m.head.commit {
 		return nil
 	}
-	if m.reported, m.waits = m.looked.Converged(m.described(now), m.waits); !m.reported {
+	if m.head.reported, m.waits = m.looked.Converged(m.described(now), m.waits); !m.head.reported {
 		return nil
 	}
-	return &Convergence{m.head, now.Sub(m.headAt)}
+	return &Convergence{m.head.commit, now.Sub(m.head.seen)}
 }
 
 // Snapshot returns what a status of the cell at now is a function of. It is the caller's,
@@ -362,8 +359,8 @@ func (m *Master) desired() *intent.Desired { return m.wanted.Of(m.state) }
 
 // described is what a Status is a function of.
 func (m *Master) described(now time.Time) status.DescribeInput {
-	return status.DescribeInput{State: m.state, Desired: m.desired(), Observed: m.observed, Last: m.last, Head: m.head, Source: m.source, Trouble: m.trouble(), Now: now, Version: m.version}
+	return status.DescribeInput{State: m.state, Desired: m.desired(), Observed: m.observed, Last: m.last, Head: m.head.commit, Source: m.source, Trouble: m.trouble(), Now: now, Version: m.version}
 }
 
 // trouble says what keeps the newest commit from being read, nil if nothing does.
-func (m *Master) trouble() error { return cmp.Or(m.source.Trouble, m.compileErr) }
+func (m *Master) trouble() error { return cmp.Or(m.source.Trouble, m.head.compileErr) }

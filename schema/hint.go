@@ -19,6 +19,15 @@ func (e *HintedError) Error() string { return WithHint(e.Message, e.Hint) }
 // Unwrap returns the cause.
 func (e *HintedError) Unwrap() error { return e.Err }
 
+// Hinted returns e: an error of another type that has a hint returns it in the same way.
+func (e *HintedError) Hinted() *HintedError { return e }
+
+// hinter is an error that has a hint. Its text is that of Hinted.
+type hinter interface {
+	error
+	Hinted() *HintedError
+}
+
 // Hintf returns an error with a hint. The format may have %w, as that of fmt.Errorf.
 func Hintf(hint, format string, args ...any) *HintedError {
 	err := fmt.Errorf(format, args...)
@@ -26,12 +35,13 @@ func Hintf(hint, format string, args ...any) *HintedError {
 }
 
 // HintOf returns the text of err without its hint, and the hint: that of the first
-// HintedError which err is or wraps, "" if there is none.
+// error with one (Hinted) which err is or wraps, "" if there is none.
 func HintOf(err error) (message, hint string) {
-	e, ok := errors.AsType[*HintedError](err)
+	x, ok := errors.AsType[hinter](err)
 	if !ok {
 		return err.Error(), ""
 	}
+	e := x.Hinted()
 	return strings.Replace(err.Error(), e.Error(), e.Message, 1), e.Hint
 }
 

@@ -13,6 +13,7 @@ import (
 func TestHintOf(t *testing.T) {
 	t.Parallel()
 	hinted := schema.Hintf("free some", "disk: %w", io.ErrShortWrite)
+	taken := &schema.TakenError{Machine: "m1", Why: "it has left", Hint: "rename it"}
 	for _, tt := range []struct {
 		err           error
 		message, hint string
@@ -21,6 +22,7 @@ func TestHintOf(t *testing.T) {
 		{fmt.Errorf("open x: %w", hinted), "open x: disk: short write", "free some"},
 		{fmt.Errorf("open x: %w (again)", hinted), "open x: disk: short write (again)", "free some"},
 		{errors.Join(io.EOF, hinted), "EOF\ndisk: short write", "free some"},
+		{fmt.Errorf("set x: %w", taken), "set x: " + taken.Hinted().Message, taken.Hinted().Hint},
 		{io.EOF, "EOF", ""},
 		{errors.New("a line\nhint: that is only text"), "a line\nhint: that is only text", ""},
 	} {

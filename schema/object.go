@@ -326,6 +326,26 @@ func (o *Objects) Each(f func(key ObjectKey, object any)) {
 	}
 }
 
+// Where returns the objects that keep reports true for, by what Each calls it with, in the same order.
+// o is not changed.
+func (o *Objects) Where(keep func(key ObjectKey, object any) bool) Objects {
+	kept := map[any]bool{} // by pointer
+	o.Each(func(key ObjectKey, object any) { kept[object] = keep(key, object) })
+	return Objects{
+		where(o.Cells, kept), where(o.Machines, kept), where(o.Priorities, kept), where(o.Tenants, kept), where(o.Quotas, kept),
+		where(o.Secrets, kept), where(o.Services, kept), where(o.AllocSets, kept), where(o.Jobs, kept),
+	}
+}
+
+func where[T any](l []T, kept map[any]bool) (out []T) {
+	for i := range l {
+		if kept[&l[i]] {
+			out = append(out, l[i])
+		}
+	}
+	return out
+}
+
 // Sort sorts each list, and makes an empty one of one that is nil: the document
 // has one form.
 func (o *Objects) Sort() {

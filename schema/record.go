@@ -39,7 +39,7 @@ type JobRecord struct {
 	// first: at most 62.
 	Disrupted []Disrupted `json:"disrupted,omitempty"`
 	// Apart are the jobs beside which a task of this one waited for processors, or made one
-	// wait, of late; at most MaxApart.
+	// wait, recently; at most MaxApart.
 	Apart []Apart `json:"apart,omitempty"`
 }
 

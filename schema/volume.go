@@ -1,6 +1,9 @@
 package schema
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // TaskPackage is an archive that a task finds unpacked at a path of its own, read-only. A
 // machine has it once, for all tasks that ask for the same bytes.
@@ -38,11 +41,25 @@ const (
 	HasVolumes  = "volumes"
 )
 
+const volumePrefix = "volume."
+
 // VolumeAttribute returns the attribute that is "true" of a machine with the shared volume
 // called name, and the one of those whose tasks may write to it.
 func VolumeAttribute(name string) (has, writable string) {
-	has = "volume." + name
+	has = volumePrefix + name
 	return has, has + ".writable"
+}
+
+// SharedVolumes returns the shared volumes of a machine with these attributes, sorted.
+func SharedVolumes(attributes map[string]string) []string {
+	var out []string
+	for a, value := range attributes {
+		if name, ok := strings.CutPrefix(a, volumePrefix); ok && value == "true" && !strings.Contains(name, ".") {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // archiveScheme is in each Source of a package, and in no reference of an image.

@@ -86,7 +86,7 @@ func (f *compactFlags) compact(ctx context.Context) (*compacted, error) {
 	case trace && (f.repo != "" || f.against != "" || f.master.url != ""), f.repo != "" && (f.against != "" || f.master.url != ""):
 		return nil, invalid("leave out all but one", "several of --master, --against, --repo, and --nodes with --tasks are given")
 	case trace:
-		out.Result, err = f.trace()
+		out.Result, err = f.trace(ctx)
 	case f.repo != "":
 		err = f.declared(ctx, out)
 	default:
@@ -95,7 +95,10 @@ func (f *compactFlags) compact(ctx context.Context) (*compacted, error) {
 			return nil, failed
 		}
 		out.Cell, out.At = saved.Cell, saved.At
-		out.Result, err = compact.Compact(compact.Config{State: saved.State, Machines: saved.Machines, Now: saved.At, Seeds: f.seeds})
+		out.Result, err = compacting(ctx, compact.Config{State: saved.State, Machines: saved.Machines, Now: saved.At, Seeds: f.seeds})
+	}
+	if err != nil && ctx.Err() != nil {
+		return nil, err
 	}
 	if err != nil {
 		return nil, invalid("muster simulate compact --help has the method", "%w", err)
@@ -104,7 +107,7 @@ func (f *compactFlags) compact(ctx context.Context) (*compacted, error) {
 }
 
 // trace compacts a trace.
-func (f *compactFlags) trace() (*compact.Result, error) {
+func (f *compactFlags) trace(ctx context.Context) (*compact.Result, error) {
 	if f.nodes == "" || f.tasks == "" {
 		return nil, invalid("give both, or neither", "--nodes and --tasks: want a file each")
 	}
@@ -117,7 +120,9 @@ func (f *compactFlags) trace() (*compact.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := pack.Compact(pack.CellOf(nodes, tasks), f.seeds, placement.Options{})
+	found, err := computed(ctx, func() (*pack.Compacted, error) {
+		return pack.Compact(pack.CellOf(nodes, tasks), f.seeds, placement.Options{})
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -142,13 +147,18 @@ func (f *compactFlags) declared(ctx context.Context, out *compacted) error {
 	}
 	p := &planned{Notes: []string{}, difference: d}
 	flags := planFlags{cell: f.cell, size: f.size}
-	c, err := flags.declared(p)
+	c, err := flags.declared(ctx, p)
 	if err != nil {
 		return err
 	}
 	out.Cell, out.At, out.Notes = p.Cell, p.At, p.Notes
-	out.Result, err = compact.Compact(compact.Config{State: c.State(), Now: p.At, Seeds: f.seeds})
+	out.Result, err = compacting(ctx, compact.Config{State: c.State(), Now: p.At, Seeds: f.seeds})
 	return err
+}
+
+// compacting compacts until ctx is done.
+func compacting(ctx context.Context, c compact.Config) (*compact.Result, error) {
+	return computed(ctx, func() (*compact.Result, error) { return compact.Compact(c) })
 }
 
 // text says it in words, in lines of a width.

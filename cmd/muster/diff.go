@@ -142,6 +142,21 @@ type difference struct {
 
 // diffRepo compiles both sides and compares them, with what a cell holds; nil if none is known.
 func diffRepo(ctx context.Context, dir string, revs revisions, live *model.State) (*difference, error) {
+	d, err := compileRevs(ctx, dir, revs)
+	if err != nil {
+		return nil, err
+	}
+	d.compare(live)
+	return d, nil
+}
+
+// compare finds out what is different; live is the cell that counts, nil for none.
+func (d *difference) compare(live *model.State) {
+	d.Comparison = intent.Compare(d.base.compiled, d.head.compiled, live)
+}
+
+// compileRevs compiles two revisions, for compare.
+func compileRevs(ctx context.Context, dir string, revs revisions) (*difference, error) {
 	repo, err := git.Open(ctx, git.Config{URL: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
@@ -150,10 +165,11 @@ func diffRepo(ctx context.Context, dir string, revs revisions, live *model.State
 	if d.Base, d.Head, err = revs.resolve(ctx, repo); err != nil {
 		return nil, &failure{code: exitInvalid, err: err}
 	}
-	compiler, err := newCompiler(nil)
+	compiler, done, err := withCache(dir)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	base, err := repo.Tree(ctx, d.Base)
 	if err != nil {
 		return nil, err
@@ -174,7 +190,6 @@ func diffRepo(ctx context.Context, dir string, revs revisions, live *model.State
 		}
 	}
 	d.Ignored = d.head.compiled.Ignored
-	d.Comparison = intent.Compare(d.base.compiled, d.head.compiled, live)
 	return d, nil
 }
 
@@ -183,21 +198,16 @@ func (d *difference) only(cell string) error {
 	if cell == "" {
 		return nil
 	}
-	var cells []string
-	for _, side := range []*compiledRepo{d.base, d.head} {
-		for _, c := range side.objects.Cells {
-			cells = append(cells, c.Name)
-		}
-		for _, j := range side.objects.Jobs {
-			cells = append(cells, j.Cell)
-		}
-	}
-	slices.Sort(cells)
-	if cells = slices.Compact(cells); !slices.Contains(cells, cell) {
-		return invalid("the repository has "+cmp.Or(strings.Join(cells[:min(len(cells), maxListed)], ", "), "no cell"), "--cell %q: there is no such cell", cell)
+	if cells := intent.CellsIn(d.base.objects, d.head.objects); !slices.Contains(cells, cell) {
+		return noSuchCell(cell, cells)
 	}
 	d.Cell, d.Comparison = cell, d.In(cell)
 	return nil
+}
+
+// noSuchCell refuses a cell that is none of those of the repository.
+func noSuchCell(cell string, cells []string) error {
+	return invalid("the repository has "+cmp.Or(strings.Join(cells[:min(len(cells), maxListed)], ", "), "no cell"), "--cell %q: there is no such cell", cell)
 }
 
 // maxListed is how many cells a hint lists, and of how many jobs it is said what a machine holds.

@@ -153,11 +153,13 @@ func (f *experimentFlags) run(c *cobra.Command, name string) (*experiment.Result
 	} else if config.Cells, err = experiment.Generate(f.made, f.cells); err != nil {
 		return nil, invalid(hint, "%w", err)
 	}
-	r, err := experiment.Run(config)
-	if err != nil {
-		return nil, invalid(hint, "%w", err)
-	}
-	return r, nil
+	return computed(c.Context(), func() (*experiment.Result, error) {
+		r, err := experiment.Run(config)
+		if err != nil {
+			return nil, invalid(hint, "%w", err)
+		}
+		return r, nil
+	})
 }
 
 // processorTime is what this process has used of processors: other than the clock it does not

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -145,18 +146,7 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 			return nil, invalid("such as --fail search/web", "--fail %q: want USER/JOB", job)
 		}
 	}
-	cell, err := f.target(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var live *model.State
-	if cell != nil {
-		if err := f.fits(cell); err != nil {
-			return nil, err
-		}
-		live = cell.State
-	}
-	d, err := diffRepo(ctx, f.repo, revs, live)
+	cell, d, err := f.input(ctx, revs)
 	if err != nil {
 		return nil, err
 	}
@@ -165,14 +155,14 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 	head.Commit = cmp.Or(d.Head, workTree)
 	var c *plan.Cell
 	if cell == nil {
-		c, err = f.declared(p)
+		c, err = f.declared(ctx, p)
 	} else {
 		p.Cell, p.At, p.Applied = cell.Cell, cell.At, cell.State.Head.Commit
 		head = checkpoint.NewRedactor(cell.Redaction).Commit(head)
 		if head.Trailers, err = f.history(ctx, p); err != nil {
 			return nil, err
 		}
-		c, err = plan.New(configOf(cell))
+		c, err = newCell(ctx, configOf(cell))
 	}
 	if err != nil {
 		return nil, err
@@ -182,9 +172,8 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 		return nil, err
 	}
 	p.Objects = objectsOf(p.Cell, d)
-	mark := c.Mark()
 	c.Fail(f.fails)
-	if err := c.Commit(head); err != nil {
+	if p.Outcome, err = follow(ctx, c, func() error { return c.Commit(head) }); err != nil {
 		return nil, err
 	}
 	for _, job := range f.fail {
@@ -192,12 +181,36 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 			p.Notes = append(p.Notes, fmt.Sprintf("--fail %s has no effect: HEAD brings no other version of it than the cell has", job))
 		}
 	}
-	ending, last, err := c.Run()
-	if err != nil {
-		return nil, err
-	}
-	p.Outcome = c.Outcome(mark, ending, last)
 	return p, nil
+}
+
+// input returns the cell to plan on, nil if none is named, and the change. Each takes about as long,
+// so the cell is read while the change is compiled.
+func (f *planFlags) input(ctx context.Context, revs revisions) (*checkpoint.Cell, *difference, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var cell *checkpoint.Cell
+	var unread error
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		if cell, unread = f.target(ctx); unread == nil && cell != nil {
+			unread = f.fits(cell)
+		}
+		if unread != nil {
+			cancel() // what is compiled is of no use
+		}
+	})
+	d, err := compileRevs(ctx, f.repo, revs)
+	reading.Wait()
+	if err := cmp.Or(unread, err); err != nil {
+		return nil, nil, err
+	}
+	var live *model.State
+	if cell != nil {
+		live = cell.State
+	}
+	d.compare(live)
+	return cell, d, nil
 }
 
 // fits errs if a flag is for a plan without a cell, or for another cell.
@@ -273,7 +286,7 @@ func (f *planFlags) known(p *planned) error {
 func (f *planFlags) fails(j *schema.Job) bool { return slices.Contains(f.fail, j.ID().Short()) }
 
 // declared returns a cell that runs the base on the machines that the repository names.
-func (f *planFlags) declared(p *planned) (*plan.Cell, error) {
+func (f *planFlags) declared(ctx context.Context, p *planned) (*plan.Cell, error) {
 	d := p.difference
 	objects := &d.head.objects
 	p.Cell = f.cell
@@ -307,13 +320,8 @@ func (f *planFlags) declared(p *planned) (*plan.Cell, error) {
 		schema.Count(n, "machine"), schema.CPU(size.CPUMilli), schema.Bytes(size.RAMBytes), schema.Bytes(size.DiskBytes), short(d.Base)))
 	base := d.base.compiled
 	base.Commit = d.Base
-	if err := c.Commit(base); err != nil {
-		return nil, err
-	}
-	if _, _, err := c.Run(); err != nil {
-		return nil, err
-	}
-	return c, nil
+	_, err = follow(ctx, c, func() error { return c.Commit(base) })
+	return c, err
 }
 
 // objectsOf returns the changes of what is of a cell, or of all cells.

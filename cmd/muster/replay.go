@@ -269,7 +269,7 @@ func (f *replayFlags) begin(ctx context.Context, r *replayOf, saved *checkpoint.
 			r.out.Notes = append(r.out.Notes, fmt.Sprintf("the cell runs %s, and the range begins after %s: the first commit brings all that differs", short(r.out.Applied), short(r.out.Base)))
 		}
 		r.last, r.redactor = r.out.Applied, checkpoint.NewRedactor(saved.Redaction)
-		r.cell, err = plan.New(configOf(saved))
+		r.cell, err = newCell(ctx, configOf(saved))
 		return err
 	}
 	d := &difference{Base: r.out.Base, Head: r.out.Head}
@@ -280,7 +280,7 @@ func (f *replayFlags) begin(ctx context.Context, r *replayOf, saved *checkpoint.
 		return err
 	}
 	p := &planned{Base: d.Base, Head: d.Head, difference: d}
-	r.cell, err = f.declared(p)
+	r.cell, err = f.declared(ctx, p)
 	r.out.Cell, r.out.At, r.out.Applied, r.out.Notes = p.Cell, p.At, p.Applied, append(r.out.Notes, p.Notes...)
 	return err
 }
@@ -301,18 +301,13 @@ func (r *replayOf) take(ctx context.Context, c *git.Logged) (reached bool, err e
 		return false, err
 	}
 	r.known.learn(r.cell)
-	mark := r.cell.Mark()
-	if err := r.cell.Commit(next); err != nil {
-		return false, err
-	}
-	ending, at, err := r.cell.Run()
+	o, err := follow(ctx, r.cell, func() error { return r.cell.Commit(next) })
 	if err != nil {
 		return false, err
 	}
 	errs, _ := count(compiled.diagnostics)
-	o := r.cell.Outcome(mark, ending, at)
 	r.out.Commits = append(r.out.Commits, replayedCommit{c.Commit, c.By, errs, o})
-	if ending != plan.Reached {
+	if o.Ending != plan.Reached {
 		return false, nil
 	}
 	r.out.Reached = reachedBy(r.cell, c.Commit, o.Seconds)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/musterhq/muster/cmd/internal/screen"
@@ -68,17 +69,27 @@ func (f *replayFlags) playLog(ctx context.Context, file string) (*replayedLog, e
 		return nil, err
 	}
 	out := &replayedLog{Version: plan.Version, Cell: saved.Cell, At: saved.At, Applied: saved.State.Head.Commit, Notes: []string{}}
-	if first := records[0].At; first.After(saved.At) && records[0].ID > 1 {
+	if first := records[0].At; first.After(saved.At) && records[0].ID > saved.LastEvent+1 {
 		out.Notes = append(out.Notes, fmt.Sprintf("the log begins at %s, and the cell was saved at %s: what happened between is not in it", first.UTC().Format(time.RFC3339), saved.At.UTC().Format(time.RFC3339)))
 	}
 	commits := replayOf{repo: repo, compiler: compiler, redactor: checkpoint.NewRedactor(saved.Redaction), last: out.Applied, known: seenNames{}}
-	played, err := replay.Play(replay.Config{
-		Cell: configOf(saved), Records: records, Until: f.conditions, Release: saved.Release, Plays: version,
-		Commit: func(commit string) (schema.Compiled, error) {
-			_, c, err := commits.declares(ctx, commit)
-			return c, err
-		},
+	var declaring sync.Mutex
+	played, err := computed(ctx, func() (*replay.Played, error) {
+		return replay.Play(replay.Config{
+			Cell: configOf(saved), Records: records, LastEvent: saved.LastEvent, Until: f.conditions, Release: saved.Release, Plays: version,
+			Commit: func(commit string) (schema.Compiled, error) {
+				declaring.Lock()
+				defer declaring.Unlock()
+				_, c, err := commits.declares(ctx, commit)
+				return c, err
+			},
+		})
 	})
+	if err != nil && ctx.Err() != nil {
+		declaring.Lock() // no child that compiles is left behind
+		defer declaring.Unlock()
+		return nil, err
+	}
 	if err != nil {
 		message, hint := schema.HintOf(err)
 		return nil, invalid(hint, "%s: %s", file, message)

@@ -53,11 +53,13 @@ with another scheduler's are counted and made again.`,
 			}
 			defer t.Close()
 			r.Nodes, r.Tasks, r.NodesFile, r.TasksFile = n, t, nodes, tasks
-			res, err := pack.Simulate(r)
-			if err != nil {
+			res, err := computed(cmd.Context(), func() (pack.Result, error) { return pack.Simulate(r) })
+			switch {
+			case err != nil && cmd.Context().Err() != nil:
+				return err
+			case err != nil:
 				return invalid("docs/traces.md has the columns, muster simulate pack --help the values of the flags", "%w", err)
-			}
-			if out.value == "json" {
+			case out.value == "json":
 				return printJSON(std.out, res)
 			}
 			return res.WriteText(std.out)

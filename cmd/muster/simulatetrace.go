@@ -142,9 +142,16 @@ func (f *traceFlags) run(c *cobra.Command) (*played, error) {
 	}
 	for _, policy := range f.policies {
 		f.play.Policy = policy
-		r, err := fastforward.Play(f.play)
+		play := f.play
+		r, err := computed(c.Context(), func() (*fastforward.Result, error) {
+			r, err := fastforward.Play(play)
+			if err != nil {
+				return nil, invalid(hint, "%w", err)
+			}
+			return r, nil
+		})
 		if err != nil {
-			return nil, invalid(hint, "%w", err)
+			return nil, err
 		}
 		name := policy
 		if name == "" {
@@ -179,7 +186,9 @@ func (f *traceFlags) other(ctx context.Context) ([]playedRun, error) {
 	var said, complaint bytes.Buffer
 	run := exec.CommandContext(ctx, f.with, args...)
 	run.Stdout, run.Stderr, run.Env = &said, &complaint, os.Environ()
-	if err := run.Run(); err != nil {
+	if err := run.Run(); ctx.Err() != nil {
+		return nil, endedEarly(ctx)
+	} else if err != nil {
 		err = fmt.Errorf("--with %s: %w", f.with, err)
 		if why := strings.TrimSpace(complaint.String()); why != "" {
 			err = fmt.Errorf("%w: %s", err, why)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,13 +45,18 @@ What a package was compiled to is remembered in the directory of git, for as lon
 nothing changes that it depends on: the next time only what changed is compiled. Where
 nothing has changed, and no quota has begun or ended, so is what the check found.
 
+With --cell only what is for one of the cells is checked, and what holds in all of them:
+tenants, priorities, policies, tests, and packages that do not compile, since what they hold
+is not known.
+
 Formats: text is for people, json has stable field names, github prints annotations for
 a GitHub workflow, and sarif (2.1.0) is for code scanning. All but text have the rule of
 each error: a stable id to count, filter and suppress by. Lines and columns count from 1, columns in bytes for text and
 json, in characters for github, in UTF-16 code units for sarif.`,
 		Example: "  muster validate fleet\n  muster validate -o github          in a workflow of a pull request\n" +
 			"  muster validate -o sarif > muster.sarif\n" +
-			"  muster validate --at 2027-04-01T00:00:00Z    what will be valid then",
+			"  muster validate --at 2027-04-01T00:00:00Z    what will be valid then\n" +
+			"  muster validate --cell eu-1        what is for the cell eu-1",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			when, err := timeOf(at, cmd.Flags().Changed("at"))
@@ -67,6 +74,7 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 	c.Flags().Var(colour, "color", "colour of text: auto (on a terminal, unless NO_COLOR is set), always, never")
 	c.Flags().StringVar(&v.rev, "rev", "", "commit, branch or tag to check instead of the work tree")
 	c.Flags().BoolVar(&v.tests, "tests", true, "run the tests in files _test.cue, too; a test that fails is an error")
+	c.Flags().StringVar(&v.cell, "cell", "", "check only what is for this cell, and what holds in all cells")
 	c.Flags().StringVar(&at, "at", "", "time (RFC 3339) to check quotas for, instead of now")
 	c.Flags().BoolVar(&v.noCache, "no-cache", false, "compile all packages anew, and remember none")
 	addOffline(c, &v.offline)
@@ -77,6 +85,7 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 // validation is how a repository is checked.
 type validation struct {
 	rev                     string // "" is the work tree
+	cell                    string // "" is all cells
 	tests, noCache, offline bool
 }
 
@@ -117,10 +126,14 @@ func (v *validation) check(ctx context.Context, cache *fileCache, dir string, tr
 	if err != nil {
 		return nil, err
 	}
+	var unknown error
 	c, err := compileTree(ctx, compiler, tree, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
+		if v.cell != "" {
+			c, unknown = inCell(c, v.cell)
+		}
 		return reconciler.Check(c, when)
 	})
-	if err != nil {
+	if err := cmp.Or(err, unknown); err != nil {
 		return nil, err
 	}
 	c.dir = dir
@@ -132,6 +145,17 @@ func (v *validation) check(ctx context.Context, cache *fileCache, dir string, tr
 		remember(cache, key, f)
 	}
 	return c, nil
+}
+
+// inCell returns what of a commit is for a cell. That there is no such cell is said only where
+// all packages compile: else it may be in one of the others.
+func inCell(c schema.Compiled, cell string) (schema.Compiled, error) {
+	only, cells := reconciler.Narrow(c, cell)
+	errs, _ := count(c.Mistakes())
+	if !slices.Contains(cells, cell) && errs == 0 {
+		return c, noSuchCell(cell, cells)
+	}
+	return only, nil
 }
 
 // timeOf returns the time of --at, now if it is not given.

@@ -102,7 +102,7 @@ func foundAt(c *compiledRepo, when time.Time) *validated {
 func (v *validation) key(dir string, tree schema.Tree) string {
 	h := sha256.New()
 	// Strings as %q, so that no two lists of them give the same bytes.
-	fmt.Fprintf(h, "check 1 %q %q %q %v\n", dir, v.rev, tree.Commit, v.tests)
+	fmt.Fprintf(h, "check 2 %q %q %q %q %v\n", dir, v.rev, v.cell, tree.Commit, v.tests)
 	for _, name := range slices.Sorted(maps.Keys(tree.Files)) {
 		fmt.Fprintf(h, "%q %q\n", name, tree.Files[name].Hash)
 	}

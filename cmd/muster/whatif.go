@@ -45,7 +45,7 @@ func (f *whatIfFlags) cell(ctx context.Context) (*plan.Cell, *checkpoint.Cell, e
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := plan.New(configOf(saved))
+	c, err := newCell(ctx, configOf(saved))
 	return c, saved, err
 }
 
@@ -94,13 +94,18 @@ type simulated struct {
 	Notes   []string      `json:"notes"` // on what is assumed
 }
 
-// run follows a cell to which something was done since a mark, and prints what comes of it.
-func (f *whatIfFlags) run(std stdio, c *plan.Cell, saved *checkpoint.Cell, mark *plan.Mark) error {
-	ending, last, err := c.Run()
+// run does something to a cell, after the machines have joined that are to, and prints what comes of
+// it.
+func (f *whatIfFlags) run(ctx context.Context, std stdio, c *plan.Cell, saved *checkpoint.Cell, do func() error) error {
+	o, err := follow(ctx, c, func() error {
+		if err := f.grow(c); err != nil {
+			return err
+		}
+		return do()
+	})
 	if err != nil {
 		return err
 	}
-	o := c.Outcome(mark, ending, last)
 	if f.out.value == "json" {
 		return printJSON(std.out, simulated{plan.Version, saved.Cell, saved.At, o, append([]string{}, silent(c)...)})
 	}
@@ -132,28 +137,35 @@ func (f *machinesFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.all, "all", false, "show all tasks, however many lines that takes")
 }
 
-// simulate does something to the machines that are meant, and prints what comes of it.
-func (f *machinesFlags) simulate(ctx context.Context, std stdio, args []string, do func(c *plan.Cell, names []string) error) error {
-	meant, err := f.meant(args)
-	if err != nil {
-		return err
+// command returns a command that does something to the machines that are meant, in a simulated cell,
+// and prints what comes of it; check errs for flags of its own.
+func (f *machinesFlags) command(std stdio, c *cobra.Command, check func() error, do func(c *plan.Cell, names []string) error) *cobra.Command {
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := check(); err != nil {
+			return err
+		}
+		meant, err := f.meant(args)
+		if err != nil {
+			return err
+		}
+		c, saved, err := f.cell(cmd.Context())
+		if err != nil {
+			return err
+		}
+		names, err := meant.names(c)
+		if err != nil {
+			return err
+		}
+		return f.run(cmd.Context(), std, c, saved, func() error {
+			if err := do(c, names); err != nil {
+				return invalid("muster status --machines lists the machines", "%w", err)
+			}
+			return nil
+		})
 	}
-	c, saved, err := f.cell(ctx)
-	if err != nil {
-		return err
-	}
-	names, err := meant.names(c)
-	if err != nil {
-		return err
-	}
-	mark := c.Mark()
-	if err := f.grow(c); err != nil {
-		return err
-	}
-	if err := do(c, names); err != nil {
-		return invalid("muster status --machines lists the machines", "%w", err)
-	}
-	return f.run(std, c, saved, mark)
+	f.add(c)
+	return c
 }
 
 // meantMachines are machines by their names, or by a selector.
@@ -207,7 +219,7 @@ func (f *meantMachines) names(c *plan.Cell) ([]string, error) {
 func newSimulateDrain(std stdio) *cobra.Command {
 	var f machinesFlags
 	var atOnce int
-	c := &cobra.Command{
+	c := f.command(std, &cobra.Command{
 		Use:   "drain MACHINE… | -l ATTRIBUTES",
 		Short: "print what a cell would do if machines were drained",
 		Long: `Print what a cell would do if machines were drained: which tasks move where, for how
@@ -215,22 +227,19 @@ long and beside which disruption budgets, who is preempted, and what stays pendi
 keeps a machine from being empty. The cell is that of --master, or of a file that
 muster checkpoint save wrote; the code is the master's, on simulated machines.`,
 		Example: "  muster simulate drain m1 m2 --against local.checkpoint\n  muster simulate drain -l rack=r3 --at-once 4",
-		Args:    cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if atOnce < 1 || atOnce > schema.MaxDrainAtOnce {
-				return invalid("how many of the machines are emptied at a time", "--at-once %d: want 1 to %d", atOnce, schema.MaxDrainAtOnce)
-			}
-			return f.simulate(cmd.Context(), std, args, func(c *plan.Cell, names []string) error { return c.Drain(names, atOnce) })
-		},
-	}
-	f.add(c)
+	}, func() error {
+		if atOnce < 1 || atOnce > schema.MaxDrainAtOnce {
+			return invalid("how many of the machines are emptied at a time", "--at-once %d: want 1 to %d", atOnce, schema.MaxDrainAtOnce)
+		}
+		return nil
+	}, func(c *plan.Cell, names []string) error { return c.Drain(names, atOnce) })
 	c.Flags().IntVar(&atOnce, "at-once", 1, "how many of the machines are emptied at a time")
 	return c
 }
 
 func newSimulateLose(std stdio) *cobra.Command {
 	var f machinesFlags
-	c := &cobra.Command{
+	return f.command(std, &cobra.Command{
 		Use:   "lose MACHINE… | -l ATTRIBUTES",
 		Short: "print what a cell would do if machines were lost",
 		Long: `Print what a cell would do if machines were silent from now on: which tasks start again
@@ -238,22 +247,13 @@ elsewhere and when, who is preempted, and what stays pending. The cell is that o
 --master, or of a file that muster checkpoint save wrote; the code is the master's, on
 simulated machines.`,
 		Example: "  muster simulate lose m1 --against local.checkpoint\n  muster simulate lose -l rack=r3",
-		Args:    cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.simulate(cmd.Context(), std, args, func(c *plan.Cell, names []string) error {
-				unknown, err := c.Lose(names)
-				if err != nil {
-					return err
-				}
-				if len(unknown) > 0 {
-					return fmt.Errorf("cell %s has no machine that is up and called %s", c.Status().Cell, strings.Join(unknown, ", "))
-				}
-				return nil
-			})
-		},
-	}
-	f.add(c)
-	return c
+	}, func() error { return nil }, func(c *plan.Cell, names []string) error {
+		unknown, err := c.Lose(names)
+		if err == nil && len(unknown) > 0 {
+			err = fmt.Errorf("cell %s has no machine that is up and called %s", c.Status().Cell, strings.Join(unknown, ", "))
+		}
+		return err
+	})
 }
 
 func newSimulateGrow(std stdio) *cobra.Command {
@@ -275,11 +275,7 @@ take --cell-grows too.`,
 			if err != nil {
 				return err
 			}
-			mark := c.Mark()
-			if err := f.grow(c); err != nil {
-				return err
-			}
-			return f.run(std, c, saved, mark)
+			return f.run(cmd.Context(), std, c, saved, func() error { return nil })
 		},
 	}
 	f.add(c)
@@ -309,9 +305,15 @@ code is the master's.`,
 			if err := f.grow(c); err != nil {
 				return err
 			}
-			fit, err := c.Fit(args[0])
+			fit, err := computed(cmd.Context(), func() (*plan.Fit, error) {
+				fit, err := c.Fit(args[0])
+				if err != nil {
+					return nil, invalid("muster status lists the jobs", "%w", err)
+				}
+				return fit, nil
+			})
 			if err != nil {
-				return invalid("muster status lists the jobs", "%w", err)
+				return err
 			}
 			if f.out.value == "json" {
 				return printJSON(std.out, fit)

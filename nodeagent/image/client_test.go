@@ -326,7 +326,7 @@ func TestMirrors(t *testing.T) {
 	}
 }
 
-// TestGivenUp ends a pull when nobody waits for it any more.
+// TestGivenUp ends a pull when it has no waiter any more.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	g := newRegistry(t)

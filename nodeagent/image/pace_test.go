@@ -34,7 +34,7 @@ func TestPace(t *testing.T) {
 		"at the floor":         {[]step{{500, 5 * time.Second}, {500, 5 * time.Second}}, 100, false},
 		"below":                {[]step{{500, 5 * time.Second}, {490, 5 * time.Second}}, 99, true},
 		"not yet":              {[]step{{0, 9 * time.Second}}, 0, false},
-		"nobody waits":         {[]step{{1, 0}, {1, 0}, {1, time.Second}}, 0, false},
+		"no waiter":            {[]step{{1, 0}, {1, 0}, {1, time.Second}}, 0, false},
 		"a window of its own":  {[]step{{1 << 30, 10 * time.Second}, {100, 10 * time.Second}}, 10, true},
 		"nothing for too long": {[]step{{0, 25 * time.Second}}, 0, true},
 	} {

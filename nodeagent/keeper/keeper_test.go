@@ -287,8 +287,8 @@ func TestKillMarked(t *testing.T) {
 func TestMarkingWhileLoading(t *testing.T) {
 	t.Parallel()
 	own := t.TempDir()
-	for range 20 { // a busy machine may take longer than it is looked at
-		late := exec.Command("/bin/sh", "-c", "read go; exec env MARK="+own+"/late sleep 1000")
+	for range 200 { // a busy machine may take longer than it is looked at
+		late := exec.Command("/bin/sh", "-c", "read go; MARK="+own+"/late exec sleep 1000")
 		late.Env = []string{}
 		stdin, err := late.StdinPipe()
 		if err == nil {

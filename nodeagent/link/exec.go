@@ -22,7 +22,7 @@ func (s *session) openExec(ctx context.Context, m *linkpb.OpenExec) {
 		return
 	}
 	if _, err := stream.Recv(); err != nil {
-		return // nobody waits for it any more
+		return // it has no reader any more
 	}
 	conn := &execConn{stream: stream, chunks: make(chan []byte)}
 	s.logs.Go(func() { conn.receive(ctx) })

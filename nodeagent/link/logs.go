@@ -22,7 +22,7 @@ func (s *session) openLog(ctx context.Context, m *linkpb.OpenLogs) {
 		return
 	}
 	if _, err := stream.Recv(); err != nil {
-		return // nobody waits for it any more
+		return // it has no reader any more
 	}
 	over := make(chan struct{})
 	go func() {

@@ -101,7 +101,7 @@ func (w bounded) play(s *story) {
 		}
 	}
 	wait(0, time.Minute)
-	free("nobody waits")
+	free("no waiter")
 	wait(500, time.Duration(w.after)*nodeagent.ThrottleEvery)
 	if got := w.bound(s.kernel.limitsOf("crunch")); got < w.least || got > w.most || !strings.Contains(s.note("crunch"), w.note) {
 		s.t.Errorf("it waits: bound %d, note %q", got, s.note("crunch"))

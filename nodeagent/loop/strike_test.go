@@ -158,7 +158,7 @@ func TestAgentRefusedAtEveryWrite(t *testing.T) {
 	}
 	for from := 1; from <= whole.writes(); from += step {
 		var refusals []*refusal
-		if strike.Takes(from) {
+		if strike.Takes(from / step) {
 			refusals = append(refusals, &refusal{from: from, count: 1, errno: syscall.ENOSPC})
 		}
 		if from%while == 1 && strike.Takes(from/while) {

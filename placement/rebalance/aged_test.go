@@ -29,7 +29,7 @@ const (
 	agedMean    = 82 * time.Minute    // that a batch task runs
 	agedService = 20 * 24 * time.Hour // that a task of a service does
 	agedDay     = 24 * time.Hour
-	agedSearch  = 3 * time.Hour // between two searches for room that nobody waits for
+	agedSearch  = 3 * time.Hour // between two searches for room that no task needs yet
 	agedChecks  = 1 << 15       // for each hole, fewer than a cell makes: they are most of the work
 	agedLeast   = 0.5           // and the others: as reconciler/control has them
 	agedShare   = 2

@@ -30,6 +30,9 @@ type Header struct {
 	// Redaction is the key that values were replaced with, see Redactor; "" if the
 	// checkpoint has the values.
 	Redaction string `json:"redaction,omitempty"`
+	// LastEvent is the id of the newest record in the log of events: what has those above it came
+	// later. 0 if there was none, and in a checkpoint of a release that did not write it.
+	LastEvent uint64 `json:"lastEvent,omitempty"`
 	// Machines, Jobs and Tasks are how many of each follow.
 	Machines int `json:"machines"`
 	Jobs     int `json:"jobs"`

@@ -171,7 +171,7 @@ func (s *uneven) stillMoves(name schema.JobName, r *schema.JobRecord) (why strin
 	if len(tasks) != want.Tasks {
 		return "not all of its tasks are placed", until
 	}
-	var last time.Time // of those that moved of late, when the youngest has stayed for long enough
+	var last time.Time // of those that moved recently, when the youngest has stayed for long enough
 	for i := range tasks {
 		t := &tasks[i]
 		short := name.Task(t.Index).Short()

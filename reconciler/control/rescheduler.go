@@ -79,7 +79,7 @@ func (l *rescheduler) decide() {
 // domainHealth counts the machines of a cell, or of a domain.
 type domainHealth struct {
 	all  int // that were not given up long ago, nor are declared gone
-	down int // of them: silent, or given up of late
+	down int // of them: silent, or given up recently
 	due  bool
 }
 

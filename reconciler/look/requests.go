@@ -42,7 +42,7 @@ func (r *Requests) Look(ctx context.Context) (model.Seen, error) {
 	}
 }
 
-// forget takes out a request that nobody waits for any more.
+// forget takes out a request that has no waiter any more.
 func (r *Requests) forget(answer chan model.Seen) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -35,6 +35,7 @@ func (nobody) Push(string, schema.View) {}
 func (nobody) Append([]schema.Event)    {}
 func (nobody) Intend([]schema.Event)    {}
 func (nobody) Settle(error)             {}
+func (nobody) Last() uint64             { return 0 }
 
 func tenJobs() schema.Compiled {
 	var jobs []schema.Job

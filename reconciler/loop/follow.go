@@ -16,6 +16,10 @@ import (
 // a reason that is not in the commit (a full disk, a child that did not start).
 const retryAfter = 5 * time.Second
 
+// patience is for how long newer heads end the work on older ones while none is applied. A
+// cell whose commits come faster than they can be compiled would stay where it is for ever.
+const patience = 10 * time.Second
+
 // Source is where commits come from.
 type Source interface {
 	// Run calls back after each look, until ctx ends. The callback returns
@@ -54,12 +58,12 @@ type Follower struct {
 }
 
 // Run follows the repository until parent ends. A newer head ends the work on an
-// older one.
+// older one, unless no commit has been applied for some time.
 func (f Follower) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancel(parent)
-	heads := make(chan string, 1)
+	heads := make(chan next, 1)
 	compiled := make(chan error, 1)
-	go func() { compiled <- f.compileNewest(ctx, heads) }()
+	go func() { compiled <- (&pursuit{Follower: f, heads: heads}).run(ctx) }()
 	var last model.Seen
 	begun := ""
 	err := f.Source.Run(ctx, func(s model.Seen) {
@@ -73,11 +77,13 @@ func (f Follower) Run(parent context.Context) error {
 			return
 		}
 		begun = s.Commit
+		n := next{s.Commit, s.Rewritten != ""}
 		select {
-		case <-heads: // only the newest matters
+		case unread := <-heads: // only the newest matters
+			n.rewritten = n.rewritten || unread.rewritten
 		default:
 		}
-		heads <- s.Commit
+		heads <- n
 	})
 	cancel()
 	err = errors.Join(err, <-compiled)
@@ -85,6 +91,12 @@ func (f Follower) Run(parent context.Context) error {
 		err = nil // that is how it is to end
 	}
 	return err
+}
+
+// next is a head that is to be compiled.
+type next struct {
+	commit    string
+	rewritten bool // it does not come from all heads before it
 }
 
 // same says whether a look found what the one before, last, did.
@@ -99,8 +111,17 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// compileNewest compiles the newest of heads, over and over.
-func (f Follower) compileNewest(ctx context.Context, heads <-chan string) error {
+// pursuit is the work of a Follower on the newest heads, by one goroutine.
+type pursuit struct {
+	Follower
+	heads <-chan next
+	// behind is since when newer heads have ended the work on older ones, with none applied;
+	// zero if none has been ended.
+	behind time.Time
+}
+
+// run compiles the newest of heads, over and over.
+func (p *pursuit) run(ctx context.Context) error {
 	var commit string
 	retry := time.NewTimer(0)
 	<-retry.C
@@ -109,18 +130,22 @@ func (f Follower) compileNewest(ctx context.Context, heads <-chan string) error 
 		select {
 		case <-ctx.Done():
 			return nil
-		case commit = <-heads:
+		case n := <-p.heads:
+			commit = n.commit
 		case <-retry.C:
 		}
 		retry.Stop()
-		newer, err := f.compileUnlessNewer(ctx, commit, heads)
-		for err == nil && newer != "" {
+		newer, err := p.compileUnlessNewer(ctx, commit)
+		for newer != "" {
+			if err != nil && ctx.Err() == nil {
+				p.Log.Error("compile", "commit", commit, "err", err)
+			}
 			commit = newer
-			newer, err = f.compileUnlessNewer(ctx, commit, heads)
+			newer, err = p.compileUnlessNewer(ctx, commit)
 		}
 		if err != nil && ctx.Err() == nil {
-			f.Log.Error("compile", "commit", commit, "err", err)
-			if err := f.Loop.CompileFailed(ctx, commit, err); err != nil {
+			p.Log.Error("compile", "commit", commit, "err", err)
+			if err := p.Loop.CompileFailed(ctx, commit, err); err != nil {
 				return nil // the loop has ended, and says why itself
 			}
 			retry.Reset(retryAfter)
@@ -128,26 +153,44 @@ func (f Follower) compileNewest(ctx context.Context, heads <-chan string) error 
 	}
 }
 
-// compileUnlessNewer compiles commit and hands it to the loop. When a newer
-// head arrives first, the work is ended and the newer one returned.
-func (f Follower) compileUnlessNewer(ctx context.Context, commit string, heads <-chan string) (string, error) {
+// compileUnlessNewer compiles commit and hands it to the loop. When a newer head arrives
+// first, that is returned and the work ended; or finished before, if it comes from commit and
+// patience is used up.
+func (p *pursuit) compileUnlessNewer(ctx context.Context, commit string) (newer string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- f.compile(ctx, commit) }()
-	select {
-	case err := <-done:
-		return "", err
-	case newer := <-heads:
-		cancel()
-		_ = <-done // it was ended by us
-		return newer, nil
+	began, applied, done := time.Now(), make(chan struct{}, 1), make(chan error, 1)
+	go func() { done <- p.compile(ctx, commit, applied) }()
+	for {
+		select {
+		case <-applied:
+			p.behind, began = time.Time{}, time.Now()
+		case err := <-done:
+			if err == nil {
+				p.behind = time.Time{}
+			}
+			return newer, err
+		case n := <-p.heads:
+			if p.behind.IsZero() {
+				p.behind = began
+			}
+			if n.rewritten || time.Since(p.behind) < patience {
+				cancel()
+				_ = <-done // it was ended by us
+				return n.commit, nil
+			}
+			if newer == "" {
+				p.Log.Warn("commits come faster than they are compiled; one is applied before the newest", "commit", commit, "newest", n.commit)
+			}
+			newer = n.commit
+		}
 	}
 }
 
 // compile hands a commit to the loop: what takes long to compile after the rest of it, so
-// that nobody waits for the packages of others.
-func (f Follower) compile(ctx context.Context, commit string) error {
+// that no tenant waits for the packages of others. It sends to applied if the former are enough
+// to apply it.
+func (f Follower) compile(ctx context.Context, commit string, applied chan<- struct{}) error {
 	tree, err := f.Source.Tree(ctx, commit)
 	if err != nil {
 		return fmt.Errorf("read commit %s: %w", commit, err)
@@ -158,6 +201,11 @@ func (f Follower) compile(ctx context.Context, commit string) error {
 	}
 	if err := f.adopt(ctx, c); err != nil || !c.Partial {
 		return err
+	}
+	if now, err := f.Loop.Applied(ctx); err != nil {
+		return err
+	} else if now == commit {
+		applied <- struct{}{}
 	}
 	if c, err = f.Compiler.Compile(ctx, tree); err != nil {
 		return fmt.Errorf("compile commit %s: %w", commit, err)

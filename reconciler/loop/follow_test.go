@@ -3,6 +3,7 @@ package loop_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -24,8 +25,9 @@ type repo struct {
 	heads chan head
 	// compile says what becomes of a commit; it may wait.
 	compile func(ctx context.Context, commit string) error
-	// slow are commits of which only a part is compiled quickly.
-	slow []string
+	// slow are commits of which only a part is compiled quickly; with pending, nothing.
+	slow    []string
+	pending bool
 	// trailers are those of commits, which follow one on the other.
 	trailers map[string]schema.Trailers
 	// commits are the data of commits; late is the directory of one that takes long.
@@ -88,7 +90,12 @@ func (r *repo) Quick(ctx context.Context, t schema.Tree) (schema.Compiled, error
 		return r.Compile(ctx, t)
 	}
 	c := compiledOf(t.Commit)
-	c.Partial = true
+	if c.Partial = true; r.pending {
+		for i := range c.Packages {
+			p := &c.Packages[i]
+			*p = schema.CompiledPackage{Dir: p.Dir, Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Rule: schema.RulePending, Message: "it takes long"}}}
+		}
+	}
 	return c, nil
 }
 
@@ -159,6 +166,84 @@ func TestNewerHeadEndsTheOlder(t *testing.T) {
 		synctest.Wait()
 		if s := r.status(); ended != "slow" || s.Applied != "new" || s.Source != "" {
 			t.Errorf("ended %q, applied %q, trouble %q", ended, s.Applied, s.Source)
+		}
+	})
+}
+
+// Commits that come faster than they can be compiled end the work on each other for some
+// seconds only: then one is applied, and so on. One that the newest does not come from never is.
+func TestCommitsFasterThanCompiled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, source := follow(t, func(ctx context.Context, _ string) error {
+			select {
+			case <-time.After(2500 * time.Millisecond): // of the bubble's clock
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		n := 0
+		push := func(lasts time.Duration, rewritten bool) (applied []string) {
+			for range lasts / time.Second {
+				was := fmt.Sprint(n)
+				n++
+				h := head{commit: fmt.Sprint(n)}
+				if rewritten {
+					h.rewritten = was
+				}
+				source.heads <- h
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if s := r.status(); len(applied) == 0 || applied[len(applied)-1] != s.Applied {
+					applied = append(applied, s.Applied)
+				}
+			}
+			return applied
+		}
+		// The eleventh comes ten seconds after the first, and waits for the tenth.
+		if applied, want := push(40*time.Second, false), []string{"", "10", "22", "34"}; !slices.Equal(applied, want) {
+			t.Errorf("applied %q, want %q", applied, want)
+		}
+		time.Sleep(time.Minute)
+		if s := r.status(); s.Applied != "40" || !s.Converged {
+			t.Errorf("applied %q at the end", s.Applied)
+		}
+		if applied := push(40*time.Second, true); !slices.Equal(applied, []string{"40"}) {
+			t.Errorf("applied %q, which no newer commit comes from", applied)
+		}
+	})
+}
+
+// When the rest of a commit takes longer than the time to the next, it is ended by that as
+// long as the quick part of each is applied, and not when nothing is applied without it.
+func TestRestOfCommitsThatComeFast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		whole := ""
+		r, source := follow(t, func(ctx context.Context, commit string) error {
+			select {
+			case <-time.After(2500 * time.Millisecond):
+				whole = commit
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		push := func(first, last int) {
+			for i := first; i <= last; i++ {
+				source.slow = append(source.slow, fmt.Sprint(i))
+				source.heads <- head{commit: fmt.Sprint(i)}
+				time.Sleep(time.Second)
+				synctest.Wait()
+			}
+		}
+		if push(1, 40); whole != "" || r.status().Applied != "40" {
+			t.Errorf("the rest of %q is done, applied is %q", whole, r.status().Applied)
+		}
+		source.pending = true
+		if push(41, 60); whole != "49" || r.status().Applied != whole {
+			t.Errorf("the rest of %q is done, applied is %q", whole, r.status().Applied)
 		}
 	})
 }

@@ -40,6 +40,8 @@ type EventLog interface {
 	// known whether they were stored if err is not nil.
 	Intend(events []schema.Event)
 	Settle(err error)
+	// Last returns the id of the newest record, 0 if there is none.
+	Last() uint64
 }
 
 // Config is what a Loop needs. All fields but LostAfter, JoinWait and Workers are required.

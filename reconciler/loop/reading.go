@@ -67,16 +67,26 @@ func (l *Loop) Snapshot(ctx context.Context) (s *status.Snapshot, newer <-chan s
 	return a.reading.describe(), a.newer, nil
 }
 
+// Moment is what the cell is at a moment.
+type Moment struct {
+	status.DescribeInput
+	// LastEvent is the id of the newest record in the log: what the events say up to that is in
+	// the state, and what later ones say is not.
+	LastEvent uint64
+}
+
 // Moment returns what the cell is at this moment, which nobody writes to.
-func (l *Loop) Moment(ctx context.Context) (status.DescribeInput, error) {
-	reply := make(chan status.DescribeInput, 1)
+func (l *Loop) Moment(ctx context.Context) (Moment, error) {
+	reply := make(chan Moment, 1)
 	return ask(ctx, l, momentQuestion{reply}, reply)
 }
 
 // momentQuestion asks for the cell with what machines use now, which makes no reading old.
-type momentQuestion struct{ reply chan<- status.DescribeInput }
+type momentQuestion struct{ reply chan<- Moment }
 
-func (m momentQuestion) answer(o *owner) { m.reply <- o.master.Snapshot(o.cfg.Now()) }
+func (m momentQuestion) answer(o *owner) {
+	m.reply <- Moment{o.master.Snapshot(o.cfg.Now()), o.cfg.Events.Last()}
+}
 
 // Why explains a job or task by its name, user/job or user/job/index; false if
 // the cell knows of no such thing. For a task, machine may be one to ask about.

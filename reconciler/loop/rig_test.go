@@ -170,6 +170,13 @@ func (r *rig) Intend(events []schema.Event) { r.intended = events }
 
 func (r *rig) Settle(error) { r.Append(r.intended) }
 
+// Last implements loop.EventLog.
+func (r *rig) Last() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return uint64(len(r.events))
+}
+
 // logged returns the kinds of events that were logged, with their tasks.
 func (r *rig) logged() map[string]bool {
 	r.mu.Lock()

@@ -340,7 +340,7 @@ const refusedFor = 12 * time.Second
 
 // BusyPorts returns the ports of a machine that the cell shall not choose:
 // those that its agent saw in use, those of all that is alive there, superseded
-// generations included, and those of generations that were refused of late for
+// generations included, and those of generations that were refused recently for
 // one that is in use. It also returns when the first of these may be tried
 // again, zero if there are none.
 func (o *Observed) BusyPorts(machine string, now time.Time) (busy []int, until time.Time) {

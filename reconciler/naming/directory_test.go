@@ -96,10 +96,10 @@ func TestUnlisted(t *testing.T) {
 				tt.other(b, ub)
 				<-a.Wake()
 				if took := time.Since(began); took != tt.want {
-					t.Errorf("told after %v, want %v", took, tt.want)
+					t.Errorf("after %v, want %v", took, tt.want)
 				}
 				if u, _ := a.Next(2); !slices.Equal(u.Unlisted, of7("ann/web/0")) || u.Version != 0 {
-					t.Errorf("told %v, version %d", u.Unlisted, u.Version)
+					t.Errorf("unlisted %v, version %d", u.Unlisted, u.Version)
 				}
 				cancel()
 				running.Wait()
@@ -171,7 +171,7 @@ func TestUnlistedBack(t *testing.T) {
 				}
 				back := d.Read("m1", new(schema.DirectoryDigests), false)
 				if u, _ := back.Next(0); !slices.Equal(u.Unlisted, tt.want) {
-					t.Errorf("told %v, want %v", u.Unlisted, tt.want)
+					t.Errorf("unlisted %v, want %v", u.Unlisted, tt.want)
 				}
 			})
 		})
@@ -212,11 +212,11 @@ func TestUnlistedNotAgain(t *testing.T) {
 		time.Sleep(ackWithin - 3*takeEvery)
 		synctest.Wait()
 		if u, _ := a.Next(4); len(u.Unlisted) > 0 {
-			t.Errorf("told %v before all know of the stop", u.Unlisted)
+			t.Errorf("unlisted %v before all know of the stop", u.Unlisted)
 		}
 		b.Next(4)
 		if u, _ := a.Next(4); !slices.Equal(u.Unlisted, of7("ann/web/0")) {
-			t.Errorf("told %v", u.Unlisted)
+			t.Errorf("unlisted %v", u.Unlisted)
 		}
 	})
 }
@@ -272,7 +272,7 @@ func TestUnlistedIdle(t *testing.T) {
 		cells.publish(cell(up, stopping))
 		synctest.Wait()
 		if u, _ := readers[0].Next(1); !slices.Equal(u.Unlisted, of7("ann/web/0")) {
-			t.Errorf("told %v", u.Unlisted)
+			t.Errorf("unlisted %v", u.Unlisted)
 		}
 	})
 }

@@ -275,7 +275,7 @@ func TestJoinWaits(t *testing.T) {
 		cancel(gone)
 	}()
 	if _, err := replica.Join(ctx, schema.MachineInfo{Name: "n"}); !errors.Is(err, gone) {
-		t.Errorf("a join that nobody waits for: %v", err)
+		t.Errorf("a join without a waiter: %v", err)
 	}
 	close(hold)
 	eventually(t, "it has joined and left", func() bool { return stored.of("n") == 1 && l.connected("n") == 0 })

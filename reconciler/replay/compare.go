@@ -61,7 +61,7 @@ func (p *player) compare(records []schema.EventRecord, stopped bool) {
 		}
 	}
 	for i := range p.events {
-		if e := &p.events[i]; decision(e) != "" && e.At.After(p.out.From) {
+		if e := &p.events[i]; decision(e) != "" && p.counts(e) {
 			replayed[of(e)] = append(replayed[of(e)], e)
 		}
 	}
@@ -80,6 +80,12 @@ func (p *player) compare(records []schema.EventRecord, stopped bool) {
 	for i := range p.out.Differences {
 		p.out.Differences[i].Why = p.why(i)
 	}
+}
+
+// counts reports whether an event of the replay is compared: those of the time when the cell was
+// saved are, if what the log has of that time is.
+func (p *player) counts(e *schema.Event) bool {
+	return e.At.After(p.out.From) || p.cfg.LastEvent > 0 && e.At.Equal(p.out.From)
 }
 
 // compareOne compares what was decided about one thing. Where the log ends, or a condition has
@@ -131,7 +137,7 @@ func (p *player) orders(records []schema.EventRecord) {
 	}
 	logged, replayed := map[string][]*schema.Event{}, map[string][]*schema.Event{}
 	take := func(to map[string][]*schema.Event, e *schema.Event) {
-		if e.Task != "" && !differ[e.Job] && decision(e) != "" && e.At.After(p.out.From) && !e.At.After(p.out.To) {
+		if e.Task != "" && !differ[e.Job] && decision(e) != "" && p.counts(e) && !e.At.After(p.out.To) {
 			to[e.Job] = append(to[e.Job], e)
 		}
 	}

@@ -13,8 +13,10 @@ import (
 type Config struct {
 	// Cell is the cell as it was saved; its Life and Happens are set by Play.
 	Cell plan.Config
-	// Records are those of the cell's log, by id. Those until Cell.Now are left out.
-	Records []schema.EventRecord
+	// Records are those of the cell's log, by id. Those until LastEvent are left out, which is the
+	// newest that there was when the cell was saved; those until Cell.Now where that is not known: 0.
+	Records   []schema.EventRecord
+	LastEvent uint64
 	// Until are the conditions of which the first ends the replay that comes true.
 	Until []plan.Condition
 	// Commit returns what a commit declares, with what was said since the one before it.
@@ -75,11 +77,19 @@ type player struct {
 // that long before the end of the log may have come after it.
 const within = 30 * time.Second
 
+// later reports whether a record came after the cell was saved.
+func (c *Config) later(r *schema.EventRecord) bool {
+	if c.LastEvent > 0 {
+		return r.ID > c.LastEvent
+	}
+	return r.At.After(c.Cell.Now)
+}
+
 // Play replays a log. It errs with a schema.HintedError if the log has nothing that came after the
 // cell was saved, and with what Config.Commit errs with.
 func Play(cfg Config) (*Played, error) {
 	now := cfg.Cell.Now
-	records := slices.DeleteFunc(slices.Clone(cfg.Records), func(r schema.EventRecord) bool { return !r.At.After(now) })
+	records := slices.DeleteFunc(slices.Clone(cfg.Records), func(r schema.EventRecord) bool { return !cfg.later(&r) })
 	if len(records) == 0 {
 		return nil, schema.Hintf("save the checkpoint first, and print the log later", "the log has no event after %s, when the cell was saved", now.UTC().Format(time.RFC3339))
 	}

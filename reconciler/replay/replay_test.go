@@ -34,6 +34,8 @@ type live struct {
 	commits map[string]schema.Compiled
 	lasts   map[string]time.Duration // of jobs
 	saved   bytes.Buffer
+	// old has checkpoints be those of a release that did not write which event was the newest.
+	old bool
 }
 
 func newLive(t tester, machines ...schema.MachineInfo) *live {
@@ -78,7 +80,11 @@ func (l *live) save() {
 	l.saved.Reset()
 	l.must(l.cell.Ask(func(m *reconciler.Master, now time.Time) error {
 		in := m.Snapshot(now)
-		return checkpoint.Write(&l.saved, checkpoint.HeaderOf(in.State, in.Observed, in.Head, in.Now), in.State, in.Observed)
+		h := checkpoint.HeaderOf(in.State, in.Observed, in.Head, in.Now)
+		if !l.old {
+			h.LastEvent = uint64(len(l.log))
+		}
+		return checkpoint.Write(&l.saved, h, in.State, in.Observed)
 	}))
 }
 
@@ -89,8 +95,8 @@ func (l *live) replay(log []schema.EventRecord, until ...string) (*replay.Result
 	l.must(err)
 	cfg := replay.Config{
 		Cell:    plan.Config{State: saved.State, Machines: saved.Machines, Now: saved.At, Since: saved.Since, LostAfter: saved.LostAfter()},
-		Records: log,
-		Commit:  func(commit string) (schema.Compiled, error) { return l.commits[commit], nil },
+		Records: log, LastEvent: saved.LastEvent,
+		Commit: func(commit string) (schema.Compiled, error) { return l.commits[commit], nil },
 	}
 	for _, text := range until {
 		c, err := plan.ParseCondition(text)
@@ -226,8 +232,8 @@ func TestReplayIsWhatHappened(t *testing.T) {
 		l.pass(time.Duration(rapid.IntRange(0, 60).Draw(t, "before")) * time.Second)
 		l.save()
 		steps := rapid.IntRange(1, 8).Draw(t, "steps")
-		for range steps {
-			l.pass(time.Duration(rapid.IntRange(1, 90_000).Draw(t, "pass")) * time.Millisecond)
+		for i := range steps {
+			l.pass(time.Duration(rapid.IntRange(min(i, 1), 90_000).Draw(t, "pass")) * time.Millisecond)
 			switch rapid.IntRange(0, 5).Draw(t, "what") {
 			case 0, 1:
 				n++
@@ -317,6 +323,35 @@ func TestReplayOrder(t *testing.T) {
 		l.pass(2 * time.Minute)
 		if out, _ := l.replay(l.log); len(out.Differences) > 0 || out.Same != out.Decisions || out.Apart > 0 || out.Decisions < 5 {
 			t.Errorf("%s: %s", name, describe(out))
+		}
+	}
+}
+
+// TestReplayAtOnce: what came in the moment in which the cell was saved is played if it came after
+// that, and is not if it came before.
+func TestReplayAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, old := range []bool{false, true} {
+		l := newLive(t, plantest.Machine("m1", 4, 16), plantest.Machine("m2", 4, 16))
+		l.old = old
+		l.commit(plantest.Commit(1, plantest.Job("web", 200, 2, "1"), plantest.Job("huge", 300, 2, "1")))
+		l.pass(time.Minute)
+		restart := func() {
+			l.must(l.cell.Ask(func(m *reconciler.Master, now time.Time) error {
+				_, err := m.Restart(schema.RestartRequest{Name: "search/web", Reason: "it hangs", By: "ann"}, now)
+				return err
+			}))
+		}
+		l.must(l.cell.Ask(func(m *reconciler.Master, now time.Time) error {
+			return m.Suspend(schema.Suspension{Name: "search/huge", Reason: "a look", By: "ann"}, 0, now)
+		}))
+		l.save()
+		restart()
+		l.pass(2 * time.Minute)
+		out, _ := l.replay(l.log)
+		same := len(out.Differences) == 0 && out.Same == out.Decisions && len(out.Inputs) > 0 && out.Inputs[0].Times == 1
+		if same == old {
+			t.Errorf("old %v: %s", old, describe(out))
 		}
 	}
 }

@@ -85,7 +85,7 @@ func (l *lines) connecting(c *Connecting) {
 	l.sayIf("  who may connect: %s", c.Policy)
 	l.sayIf("  its policy refuses connections of: %s", list(c.Refuses))
 	l.sayIf("  that is not enforced on machines without network.policy, until the tasks are elsewhere: %s", list(c.Unenforced))
-	l.sayIf("  its ports are not told apart on machines without network.policyPorts, until the tasks are elsewhere: %s", list(c.EveryPort))
+	l.sayIf("  its policy holds for every port on machines without network.policyPorts, until the tasks are elsewhere: %s", list(c.EveryPort))
 	l.sayIf("  it cannot connect to these, whose policy refuses it: %s", list(c.RefusedBy))
 }
 

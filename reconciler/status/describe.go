@@ -358,6 +358,7 @@ func (d *describer) machineNotes(name string) []string {
 	notes := append(slices.Clone(d.in.State.Machines[name].Notes), busyNote(h)...)
 	notes = append(notes, crashNote(d.alone[name])...)
 	notes = append(notes, subnetNote(d.in.State.Machines[name], d.desired.Policy.Network)...)
+	notes = append(notes, volumeNote(d.in.State.Machines[name], &d.desired.Policy)...)
 	notes = append(notes, foreignNote(d.in.State.Machines[name], h)...)
 	notes = append(notes, d.goneNote(name)...)
 	if h != nil && h.Report.Overload != nil {

@@ -45,7 +45,7 @@ type TaskUsageLine struct {
 }
 
 // DescribeUsage returns what the cell's machines and tasks use, as far as they
-// said so of late. Samples of generations that the cell has moved on from are
+// said so recently. Samples of generations that the cell has moved on from are
 // left out.
 func DescribeUsage(s *model.State, samples map[string]model.Sample, now time.Time) *Usage {
 	u := &Usage{Cell: s.Cell, At: now, Machines: []MachineUsageLine{}, Tasks: []TaskUsageLine{}}

@@ -2981,7 +2981,7 @@ type MachineInfo struct {
 	AgentVersion string                 `protobuf:"bytes,7,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
 	Devices      []*DeviceGroup         `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
 	Reserved     *Resources             `protobuf:"bytes,110,opt,name=reserved,proto3" json:"reserved,omitempty"` // for the system
-	// What the machine was told at most, by this master or one before it. A master
+	// The newest that the machine got, from this master or one before it. A master
 	// whose store knows of less has lost what it stored.
 	SeenEpoch      uint64 `protobuf:"varint,111,opt,name=seen_epoch,json=seenEpoch,proto3" json:"seen_epoch,omitempty"`
 	SeenGeneration uint64 `protobuf:"varint,112,opt,name=seen_generation,json=seenGeneration,proto3" json:"seen_generation,omitempty"`
@@ -4983,7 +4983,7 @@ type Drop struct {
 	Machine       string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	Code          uint32                 `protobuf:"varint,4,opt,name=code,proto3" json:"code,omitempty"` // of gRPC, which the agent is told
+	Code          uint32                 `protobuf:"varint,4,opt,name=code,proto3" json:"code,omitempty"` // of gRPC, which the agent gets
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/musterhq/muster/reconciler/checkpoint"
 	"github.com/musterhq/muster/reconciler/loop"
-	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema/atomicfile"
 )
 
@@ -27,12 +26,12 @@ type checkpoints struct {
 
 // Checkpoint returns what writes a checkpoint of this moment.
 func (c checkpoints) Checkpoint(ctx context.Context, values bool) (func(io.Writer) error, error) {
-	in, err := with(c.term, func(l *loop.Loop) (status.DescribeInput, error) { return l.Moment(ctx) })
+	in, err := with(c.term, func(l *loop.Loop) (loop.Moment, error) { return l.Moment(ctx) })
 	if err != nil {
 		return nil, err
 	}
 	h := checkpoint.HeaderOf(in.State, in.Observed, in.Head, in.Now)
-	h.Release = c.release
+	h.Release, h.LastEvent = c.release, in.LastEvent
 	if !values {
 		h.Redaction = rand.Text()
 	}

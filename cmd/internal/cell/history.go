@@ -11,7 +11,6 @@ import (
 	"github.com/musterhq/muster/reconciler/history"
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/model"
-	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -43,12 +42,12 @@ func (m *master) beforeCommit(ctx context.Context, c schema.Compiled) {
 	if m.cfg.PlanTimeout <= 0 {
 		return
 	}
-	in, err := with(m.term, func(l *loop.Loop) (status.DescribeInput, error) { return l.Moment(ctx) })
+	in, err := with(m.term, func(l *loop.Loop) (loop.Moment, error) { return l.Moment(ctx) })
 	if err != nil || in.State.Head.Commit == c.Commit {
 		return // it leads no more, which is said elsewhere
 	}
 	h := checkpoint.HeaderOf(in.State, in.Observed, in.Head, in.Now)
-	h.Release = m.cfg.Release
+	h.Release, h.LastEvent = m.cfg.Release, in.LastEvent
 	m.history.Begin(c, history.Moment{
 		Cell: m.cell, At: in.Now, Applied: in.State.Head.Commit, Stopping: stopping(in.State),
 		Write: func(w io.Writer) error { return checkpoint.Write(w, h, in.State, in.Observed) },

@@ -51,6 +51,9 @@ const (
 	// bound is how long the cell may take for anything: a busy CI machine
 	// takes tens of times longer than an idle one.
 	bound = 60 * time.Second
+	// neverOverloaded has an agent not ask the master to move tasks away because they wait
+	// for processors: several agents share those of the test's machine, which has more to do.
+	neverOverloaded = "--overload-after=0"
 )
 
 // cell is a master and an agent as processes, on a repository of their own.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -325,6 +326,14 @@ func (x *chaos) removeAll() {
 	c.check(eventually(c.leftovers))
 }
 
+// Looks of watchDoubles, one each 50 ms: a process that is no task is looked at again until it
+// has been there for so many, by when it is one or never will be, and each time that so many
+// have passed. To read the whole process table each time takes a fifth of a processor.
+const (
+	young = 40
+	afew  = 20
+)
+
 // watchDoubles looks at the process table until ctx ends, and returns each task
 // index that had two live tasks at once. A task is the leader of a session with
 // the agent's mark in its environment.
@@ -332,17 +341,30 @@ func watchDoubles(ctx context.Context, dir string) []string {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	var found []string
-	for ctx.Err() == nil {
-		list, _ := all() // what cannot be read now is read in a moment
+	seen := map[int]int{} // by process id: since which look it is there; 0 for a task
+	for n := 1; ctx.Err() == nil; n++ {
+		pids, _ := pids() // what cannot be read now is read in a moment
+		was := seen
+		seen = make(map[int]int, len(pids))
 		tasks := map[string]process{}
-		for _, p := range list {
-			if p.session != p.pid {
+		for _, pid := range pids {
+			since, known := was[pid]
+			if !known {
+				since = n
+			}
+			seen[pid] = since
+			if since > 0 && n-since >= young && n%afew > 0 {
+				continue
+			}
+			p, err := look(pid)
+			if err != nil || p.session != pid {
 				continue
 			}
 			env := p.environ()
 			if !strings.HasPrefix(variable(env, "MUSTER_TASK_DIR"), dir+"/") || variable(env, "MUSTER_JOB") == "" {
 				continue // the second is what an agent tries a runtime with
 			}
+			seen[pid] = 0
 			name := variable(env, "MUSTER_JOB") + "." + variable(env, "MUSTER_TASK_INDEX")
 			// The first may have ended before the second began.
 			if first, ok := tasks[name]; ok && p.same() && first.same() {
@@ -356,4 +378,40 @@ func watchDoubles(ctx context.Context, dir string) []string {
 		}
 	}
 	return found
+}
+
+// Two processes of one task are found, of which one was there before.
+func TestWatchDoubles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	start := func(index int, lasts string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "sleep", lasts)
+		cmd.Env = []string{"MUSTER_TASK_DIR=" + dir + "/x", "MUSTER_JOB=web", fmt.Sprintf("MUSTER_TASK_INDEX=%d", index)}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	first, other := start(0, "100"), start(1, "0.1")
+	ctx, cancel := context.WithCancel(t.Context())
+	found := make(chan []string, 1)
+	go func() { found <- watchDoubles(ctx, dir) }()
+	_ = other.Wait()
+	second := start(0, "0.5")
+	_ = second.Wait() // looks come more often
+	_ = first.Process.Kill()
+	_ = first.Wait()
+	cancel()
+	want := fmt.Sprintf("web.0 has two processes at once: %d and %d", first.Process.Pid, second.Process.Pid)
+	back := fmt.Sprintf("web.0 has two processes at once: %d and %d", second.Process.Pid, first.Process.Pid)
+	all := <-found
+	if len(all) == 0 {
+		t.Error("nothing is found")
+	}
+	for _, got := range all {
+		if got != want && got != back {
+			t.Errorf("found %q, want %q", got, want)
+		}
+	}
 }

@@ -24,7 +24,7 @@ var (
 )
 
 // plays reports whether a step of what is played as a whole by make e2e is played now: in
-// CI, whose runs take turns, in one of three, and else if it is in the first third.
+// CI, whose runs take turns, as the environment says, and else if it is in the first third.
 func plays(step int) bool {
 	if *whole || os.Getenv(strike.WalkEnv) != "" {
 		return *whole || strike.Takes(step)

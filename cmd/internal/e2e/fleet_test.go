@@ -62,7 +62,7 @@ func (f *fleet) start(machine string) {
 	f.t.Helper()
 	args := append([]string{
 		"--cell", cellName, "--master", "unix:" + f.path("link", "agent.sock"),
-		"--name", machine, "--state-dir", f.path("state-" + machine), "--ports", f.ports[machine], "--writable", f.path("journals"),
+		"--name", machine, "--state-dir", f.path("state-" + machine), "--ports", f.ports[machine], "--writable", f.path("journals"), neverOverloaded,
 	}, f.flags...)
 	a, err := launch(f.path(machine+".log"), filepath.Join(f.bin, "muster-agent"), args...)
 	f.must(err)

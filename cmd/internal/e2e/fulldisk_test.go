@@ -117,7 +117,7 @@ func (c *cell) untilEnded(next func() string) (hash string) {
 			return hash
 		case <-limit:
 			c.t.Fatal("the master still runs")
-		case <-time.After(100 * time.Millisecond): // the pace of the commits
+		case <-time.After(time.Second): // the pace of the commits: one that comes sooner has the one before begun for nothing
 		}
 	}
 }

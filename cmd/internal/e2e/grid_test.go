@@ -140,7 +140,7 @@ func (g *grid) start(machine string) {
 	g.t.Helper()
 	host := g.hosts[machine]
 	line := g.net.on(host, filepath.Join(g.bin, "muster-agent"), "--cell", g.name, "--master", "unix:"+g.path("link", "agent.sock"), "--name", machine,
-		"--address", address0(host), "--dns-listen", g.dns[machine], "--dns-upstream", "127.0.0.1:1", "--dns-allow", "10.99.0.0/24", "--label", "is="+machine, "--state-dir", g.path("state-"+machine), "--writable", g.path("journals"))
+		"--address", address0(host), "--dns-listen", g.dns[machine], "--dns-upstream", "127.0.0.1:1", "--dns-allow", "10.99.0.0/24", "--label", "is="+machine, "--state-dir", g.path("state-"+machine), "--writable", g.path("journals"), neverOverloaded)
 	a, err := launch(g.path(machine+".log"), line[0], append(line[1:], g.flags...)...)
 	g.must(err)
 	g.agents[machine] = a

@@ -3,9 +3,7 @@ package e2e_test
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,19 +71,26 @@ func newForetold(f *fleet) *foretold {
 	return p
 }
 
+// commit commits fields of the cell, and what is declared beside it, and has the fleet take it. It returns what the plan says
+// of it, and its hash.
+func (f *foretold) commit(what, cell, cue string) (said *plan.Outcome, hash string) {
+	f.t.Helper()
+	f.must(os.WriteFile(filepath.Join(f.clone, "cells", cellName, "cell.cue"), []byte("package cells\n\nimport \""+module+"/muster\"\n\ncell: "+cellName+": muster.#Cell & {"+cell+"}\n"+cue), 0o600))
+	f.git(f.clone, "add", "-A")
+	f.git(f.clone, "commit", "-q", "--no-verify", "--allow-empty", "-m", what)
+	hash = strings.TrimSpace(f.git(f.clone, "rev-parse", "HEAD"))
+	said = f.planned(f.clone)
+	f.git(f.repo, "fetch", "-q", f.clone, "HEAD")
+	f.git(f.repo, "update-ref", "refs/heads/main", hash)
+	return said, hash
+}
+
 // does commits fields of the cell, and what is declared beside it, and has the fleet do it. The steps of the plan and what the
 // events say of it must be the same, by each of the keys. It returns the plan.
 func (f *foretold) does(what, cell, cue string, keys ...stepKey) *plan.Outcome {
 	t := f.t
 	t.Helper()
-	f.must(os.WriteFile(filepath.Join(f.clone, "cells", cellName, "cell.cue"), []byte("package cells\n\nimport \""+module+"/muster\"\n\ncell: "+cellName+": muster.#Cell & {"+cell+"}\n"+cue), 0o600))
-	f.git(f.clone, "add", "-A")
-	f.git(f.clone, "commit", "-q", "--no-verify", "--allow-empty", "-m", what)
-	hash := strings.TrimSpace(f.git(f.clone, "rev-parse", "HEAD"))
-	said := f.planned(f.clone)
-	f.git(f.repo, "fetch", "-q", f.clone, "HEAD")
-	f.git(f.repo, "update-ref", "refs/heads/main", hash)
-
+	said, hash := f.commit(what, cell, cue)
 	var newest uint64
 	f.must(within(bound, func() error {
 		records, err := f.api.Events(t.Context(), client.EventQuery{}, 0)
@@ -115,52 +120,6 @@ func (f *foretold) does(what, cell, cue string, keys ...stepKey) *plan.Outcome {
 		}
 	}
 	return said
-}
-
-var plannedCommits = flag.Int("e2e.planned", 2, "commits of TestRandomCommitsArePlanned")
-
-// TestRandomCommitsArePlanned: of random commits, with rollouts, preemptions, drains, quotas and guards among them, a cell of
-// three agents does what the plan says: each task is stopped and started in the same order and on the same machines, and
-// the tasks of a job are stopped in the same order. When a process ends, starts or is healthy is its own affair: between tasks
-// that the plan has at one time, and between the starts of a job, there is no order.
-func TestRandomCommitsArePlanned(t *testing.T) {
-	t.Parallel()
-	f := newForetold(newFleetOf(t, 3, []string{"--cpu-milli", "400"}))
-	random := rand.New(rand.NewPCG(19, 0))
-	kinds := map[schema.CauseKind]int{}
-	for i := range *plannedCommits {
-		cell, cue := randomCell(random)
-		said := f.does(fmt.Sprintf("commit %d", i), cell, cue, byTask, byStop)
-		for _, step := range said.Steps {
-			kinds[step.Cause]++
-		}
-		t.Logf("commit %d: %d steps, ends %s", i, len(said.Steps), said.Ending)
-	}
-	t.Logf("causes: %v", kinds)
-}
-
-// randomCell returns fields of a cell, and what is declared beside it.
-func randomCell(r *rand.Rand) (cell, cue string) {
-	cell = `quota: "off"`
-	if r.IntN(3) == 0 {
-		cell = `quota: "on"`
-	}
-	for _, name := range []string{"ads", "low", "web"} {
-		if r.IntN(4) == 0 {
-			continue // a guard holds what of this is too much at once
-		}
-		priority := []string{"free", "batch", "production"}[r.IntN(3)]
-		job := planJob(name, priority, r.IntN(6), fmt.Sprint(r.IntN(3)))
-		job = strings.Replace(job, "cpuMilli: 10", "cpuMilli: 100", 1)
-		cue += strings.TrimSuffix(job, "}\n") + fmt.Sprintf("\tupdate: {maxParallel: %d, minHealthySeconds: %d}\n}\n", 1+r.IntN(3), r.IntN(2))
-	}
-	for _, band := range []string{"batch", "production"} {
-		cue += fmt.Sprintf("quota: %q: muster.#Quota & {user: \"plan\", cell: %q, band: %q, cpuMilli: %d, ramBytes: 1Gi, diskBytes: 1Gi, tasks: 100}\n", band, cellName, band, 200+100*r.IntN(5))
-	}
-	if r.IntN(3) == 0 {
-		cue += fmt.Sprintf("machine: m2: muster.#Machine & {cell: %q, drain: {}}\n", cellName)
-	}
-	return cell, cue
 }
 
 // stepsOf returns what the events after one say was done to tasks, in order. Of a generation that is

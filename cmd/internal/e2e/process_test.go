@@ -110,18 +110,31 @@ func look(pid int) (process, error) {
 	return p, nil
 }
 
+// pids lists the ids of the processes.
+func pids() ([]int, error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer proc.Close()
+	names, err := proc.Readdirnames(-1)
+	var list []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			list = append(list, pid)
+		}
+	}
+	return list, err
+}
+
 // all lists the live processes.
 func all() ([]process, error) {
-	entries, err := os.ReadDir("/proc")
+	pids, err := pids()
 	if err != nil {
 		return nil, err
 	}
 	var list []process
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	for _, pid := range pids {
 		if p, err := look(pid); err == nil {
 			list = append(list, p)
 		}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"iter"
@@ -86,8 +87,9 @@ type shopper struct {
 	others  []string // machines that are asked for the name after its own
 }
 
-// every is the time between the requests of a client, if the machine keeps up.
-const every = 2 * time.Millisecond
+// every is the time between the requests of a client, if the machine keeps up. At 2 ms they
+// and the servers use up to half of a machine of two cores: `make services` has that.
+var every = flag.Duration("services.every", 10*time.Millisecond, "time between two requests of a client, if the machine keeps up")
 
 // ticks is when each so much time has passed again, until ctx ends.
 func ticks(ctx context.Context, every time.Duration) iter.Seq[time.Time] {
@@ -109,7 +111,7 @@ func ticks(ctx context.Context, every time.Duration) iter.Seq[time.Time] {
 
 // shop sends requests until ctx ends.
 func (g *grid) shop(ctx context.Context, c *shopper) {
-	for range ticks(ctx, every) {
+	for range ticks(ctx, *every) {
 		began := time.Now()
 		at, err := g.lookup(ctx, c.service, append([]string{c.machine}, c.others...)...)
 		who := ""
@@ -154,7 +156,7 @@ func (g *grid) hold(machine, what string, to netip.AddrPort) *holder {
 // keep sends requests until ctx ends, or its connection has.
 func (h *holder) keep(ctx context.Context) {
 	defer h.conn.Close()
-	for range ticks(ctx, 10*every) {
+	for range ticks(ctx, 10**every) {
 		began := time.Now()
 		who, err := h.ask()
 		if h.add("the open connection to "+h.what, who, began, err); err != nil {

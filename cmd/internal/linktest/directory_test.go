@@ -167,7 +167,7 @@ func TestResting(t *testing.T) {
 	}
 	eventually(t, "all tasks", func() bool { all, _ := first.ready(); return all == 3 })
 	cell.publish(3, "m1", status.TaskStopping)
-	eventually(t, "nobody waits for the one that rests", unlisted(1))
+	eventually(t, "no update waits for the one that rests", unlisted(1))
 	if all, _ := second.ready(); all > 0 || second.listing {
 		t.Errorf("one that rests has %d tasks; listing %v", all, second.listing)
 	}
@@ -284,7 +284,7 @@ func TestUnlistedAfterView(t *testing.T) {
 	for want := range uint64(5) {
 		d.wake <- struct{}{}
 		if got := <-i.views; got != want+1 {
-			t.Fatalf("told with view %d, want %d", got, want+1)
+			t.Fatalf("answered with view %d, want %d", got, want+1)
 		}
 	}
 }

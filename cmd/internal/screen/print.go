@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -73,17 +74,7 @@ var whiteSpace = strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ")
 // own, and so a hint.
 func Error(err error) Painted {
 	text := err.Error()
-	if x, ok := err.(interface{ Hinted() *schema.HintedError }); ok { // each level is looked at
-		h := x.Hinted()
-		return Painted(schema.WithHint(Printable(h.Message), Printable(h.Hint)))
-	}
-	if _, hint := schema.HintOf(err); hint != "" {
-		if before, ok := strings.CutSuffix(text, schema.WithHint("", hint)); ok {
-			return Painted(schema.WithHint(Printable(before), Printable(hint)))
-		}
-	}
-	switch x := err.(type) { //nolint:errorlint // each level is looked at
-	case interface{ Unwrap() []error }:
+	if x, ok := err.(interface{ Unwrap() []error }); ok {
 		var parts, lines []string
 		for _, e := range x.Unwrap() {
 			parts, lines = append(parts, e.Error()), append(lines, string(Error(e)))
@@ -91,11 +82,15 @@ func Error(err error) Painted {
 		if strings.Join(parts, "\n") == text {
 			return Painted(strings.Join(lines, "\n"))
 		}
-	case interface{ Unwrap() error }:
-		if inner := x.Unwrap(); inner != nil {
-			if before, ok := strings.CutSuffix(text, inner.Error()); ok {
-				return Painted(Printable(before)) + Error(inner)
-			}
+	}
+	if _, hint := schema.HintOf(err); hint != "" {
+		if before, ok := strings.CutSuffix(text, schema.WithHint("", hint)); ok {
+			return Painted(schema.WithHint(Printable(before), Printable(hint)))
+		}
+	}
+	if inner := errors.Unwrap(err); inner != nil {
+		if before, ok := strings.CutSuffix(text, inner.Error()); ok {
+			return Painted(Printable(before)) + Error(inner)
 		}
 	}
 	return Painted(Printable(text))

@@ -23,10 +23,12 @@ func TestError(t *testing.T) {
 	t.Parallel()
 	joined := errors.Join(errors.New("a\nb"), fmt.Errorf("c: %w", errors.Join(errors.New("d"), errors.New("e\x1b"))))
 	for want, err := range map[string]error{
-		`a\nb` + "\nc: d\n" + `e\x1b`:    joined,
-		`p\r: a\nb` + "\nhint: " + `h\n`: fmt.Errorf("p\r: %w", schema.Hintf("h\n", "a\nb")),
-		`x\ny`:                           errors.New("x\ny"),
-		"q: stop\nhint: " + `go\n`:       fmt.Errorf("q: %w", hinted{}),
+		`a\nb` + "\nc: d\n" + `e\x1b`:      joined,
+		`p\r: a\nb` + "\nhint: " + `h\n`:   fmt.Errorf("p\r: %w", schema.Hintf("h\n", "a\nb")),
+		`x\ny`:                             errors.New("x\ny"),
+		"q: stop\nhint: " + `go\n`:         fmt.Errorf("q: %w", hinted{}),
+		"z\nstop\nhint: " + `go\n`:         errors.Join(errors.New("z"), hinted{}),
+		`w: z\nstop` + "\nhint: " + `go\n`: fmt.Errorf("w: %w\n%w", errors.New("z"), hinted{}),
 	} {
 		if got := Error(err); string(got) != want {
 			t.Errorf("%q, want %q", got, want)

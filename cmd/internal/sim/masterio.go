@@ -61,6 +61,9 @@ func (io *masterIO) Settle(err error) {
 	}
 }
 
+// Last is asked for by readers, of which a world has none.
+func (*masterIO) Last() uint64 { return 0 }
+
 // Push sends a machine its view.
 func (io *masterIO) Push(machine string, view schema.View) {
 	w := io.World

@@ -94,7 +94,7 @@ func base() []chain {
 	}
 }
 
-// refusal answers at once, so that nobody waits.
+// refusal answers at once, so that no client waits for a timeout.
 func refusal() [][]expr.Any {
 	return [][]expr.Any{
 		one(
