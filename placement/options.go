@@ -72,7 +72,7 @@ const DefaultReserveAfter = 5 * time.Minute
 //
 // A cell of which half is used is steady: what comes takes the place of what has gone.
 // Other terms are about packing there than while it fills: Room and SteadyTight, not
-// Stranded, Shape, Tight, Open, OpenSize and OpenLarge.
+// Stranded, Shape, Tight, Open and its likes for size and large asks.
 type Weights struct {
 	// Packing bounds the terms that follow, up to Mix: their sum is brought into a
 	// range so wide, and keeps its order. So packing decides between machines only that
@@ -105,10 +105,10 @@ type Weights struct {
 	// machines lack: what is left of it, as a share of the mean one, of what is scarce more than of
 	// what is not. Of idle machines the largest are left to asks that fit on no other.
 	OpenSize float32
-	// OpenLarge is added to Open for such an ask that is larger than what the cell holds in the
-	// mean: half of it at twice that, all far beyond. Where ever larger asks come, what still fits
-	// beside the small ones leaves idle machines to the largest.
-	OpenLarge float32
+	// OpenLarge and OpenSizeLarge are added to Open and OpenSize for such an ask that is larger
+	// than what the cell holds in the mean: half of them at twice that, all far beyond. Where ever
+	// larger asks come, what still fits beside the small ones leaves idle machines to the largest.
+	OpenLarge, OpenSizeLarge float32
 	// Headroom, of prod asks only: CPU is compressible, and a machine whose
 	// prod tasks leave no tenth of it to spikes or to others is worse.
 	Headroom float32
@@ -132,7 +132,7 @@ type Weights struct {
 // with.
 func DefaultWeights() Weights {
 	return Weights{
-		Packing: 0.15, Room: 2, SteadyTight: 10, Stranded: 0.4, Shape: 1, Tight: 0.0002, Open: 0.05, OpenSize: 0.05, OpenLarge: 0.1, Headroom: 0.02, Mix: 0.02,
+		Packing: 0.15, Room: 2, SteadyTight: 10, Stranded: 0.4, Shape: 1, Tight: 0.0002, Open: 0.05, OpenSize: 0.005, OpenLarge: 0.2, OpenSizeLarge: 0.05, Headroom: 0.02, Mix: 0.02,
 		Machine: 8, Packages: 1, Noise: 8, Wish: 16,
 	}
 }

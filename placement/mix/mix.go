@@ -140,10 +140,15 @@ func tightness(scale *[Dims + 1]float32, total int, cell Stock) (tight [Dims + 1
 // 0.25 openb takes 1,111 and 1,107 machines with GPUs as devices, with this 1,100.
 const scarceBulk = 0.35
 
-// bulk is what counts of what is useless to a typical ask, up to 1. One that is small beside a
-// machine finds room in many places: of it the cube of its share of the mean machine counts, of
-// the dimension of which it wants most. With the square 1 to 2% more machines are needed where
-// asks come sorted whose CPU and RAM do not go together.
+// scatteredBulk is the part of bulk that grows with an ask's share of a machine, not with its
+// cube: without it up to 4% more machines are needed where the largest come first and some want
+// CPU, others RAM (drift in docs/performance-placement.md).
+const scatteredBulk = 0.03
+
+// bulk is what counts of what is useless to a typical ask, up to about 1. One that is small
+// beside a machine finds room in many places: of it little more than the cube of its share of
+// the mean machine counts, of the dimension of which it wants most. With the square 1 to 2% more
+// machines are needed where asks come sorted whose CPU and RAM do not go together.
 func bulk(sh *Shape, has *Stock) float32 {
 	if sh.Kind != "" || !has.IsPlain(&sh.Limit) {
 		return scarceBulk
@@ -155,7 +160,7 @@ func bulk(sh *Shape, has *Stock) float32 {
 		}
 	}
 	share = min(share, 1)
-	return float32(share * share * share)
+	return float32(share*share*share + scatteredBulk*share)
 }
 
 // Size is how much is wanted of what machines have, most of what is scarce.

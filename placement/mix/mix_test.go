@@ -78,10 +78,10 @@ func TestBulk(t *testing.T) {
 		ask  Shape
 		want float32
 	}{
-		{Shape{Limit: [Dims]int64{50, 10, 0}}, 0.125},
-		{Shape{Limit: [Dims]int64{10, 50, 0}}, 0.125},
-		{Shape{Limit: [Dims]int64{100, 10, 0}}, 1},
-		{Shape{Limit: [Dims]int64{300, 10, 0}}, 1},
+		{Shape{Limit: [Dims]int64{50, 10, 0}}, 0.125 + 0.5*scatteredBulk},
+		{Shape{Limit: [Dims]int64{10, 50, 0}}, 0.125 + 0.5*scatteredBulk},
+		{Shape{Limit: [Dims]int64{100, 10, 0}}, 1 + scatteredBulk},
+		{Shape{Limit: [Dims]int64{300, 10, 0}}, 1 + scatteredBulk},
 		{Shape{Limit: [Dims]int64{100, 10, 1}}, scarceBulk},
 		{Shape{Limit: [Dims]int64{100, 10, 0}, Kind: "gpu", Milli: 500, Count: 1}, scarceBulk},
 		{Shape{}, 0},

@@ -155,10 +155,12 @@ func TestSorted(t *testing.T) {
 		trace string
 		by    string
 		down  bool
-	}{{"drift", "ram", false}, {"drift", "ram", true}, {"independent", "cpu", false}, {"large", "arrival", true}} {
+		part  int // of the trace
+		seed  uint64
+	}{{"drift", "ram", false, 4, 5}, {"drift", "ram", true, 4, 5}, {"independent", "cpu", false, 2, 12}, {"large", "arrival", true, 4, 5}} {
 		s := synthetics[slices.IndexFunc(synthetics, func(s synthetic) bool { return s.name == c.trace })]
-		s.nodes, s.tasks = s.nodes/4, s.tasks/4
-		nodes, tasks := s.trace(5)
+		s.nodes, s.tasks = s.nodes/c.part, s.tasks/c.part
+		nodes, tasks := s.trace(c.seed)
 		of := orders[slices.IndexFunc(orders, func(o order) bool { return o.name == c.by })].of
 		if ratio, line := newArrivals(nodes, tasks, GPUDevices, 0).behind(of, c.down, 1); ratio > 1.03 {
 			t.Errorf("%s, sorted by %s, down %t: %s", c.trace, c.by, c.down, line)
