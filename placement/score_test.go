@@ -64,16 +64,19 @@ func TestLargerThanHeld(t *testing.T) {
 		return nil
 	}
 	plain := placement.DefaultWeights()
-	plain.OpenLarge = 0
+	plain.OpenLarge, plain.OpenSizeLarge = 0, 0
 	for _, c := range []struct {
 		cores int64
 		more  bool
 	}{{1, false}, {2, false}, {4, true}, {16, true}} {
-		open := plain
-		open.OpenLarge = 0.1
+		open, bySize := plain, plain
+		open.OpenLarge, bySize.OpenSizeLarge = 0.1, 0.1
 		without := place(c.cores, plain).Terms
 		if more := place(c.cores, open).Terms.Open < without.Open; more != c.more {
 			t.Errorf("%d cores beside tasks of 2: with OpenLarge an idle machine counts less: %t, want %t", c.cores, more, c.more)
+		}
+		if more := place(c.cores, bySize).Terms.Open < without.Open; more != c.more {
+			t.Errorf("%d cores beside tasks of 2: with OpenSizeLarge an idle machine counts less: %t, want %t", c.cores, more, c.more)
 		}
 	}
 }
