@@ -20,6 +20,8 @@ type class struct {
 	job int32  // or -1 when what the job has elsewhere is no matter
 	// beyond is how far the asks are larger than what the cell holds, see Snapshot.beyond.
 	beyond float32
+	// plain says that they want nothing that some machines lack.
+	plain bool
 	wants
 	scores
 	progress
@@ -310,6 +312,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 		c.shape[dims] += float32(int(n.Milli)*n.Count) * s.typical.Scale[dims]
 	}
 	normalise(&c.shape)
+	c.plain = s.isPlain(c)
 	c.beyond = s.beyond(c)
 	return c
 }

@@ -56,6 +56,9 @@ func (s *Snapshot) CountsFill() bool {
 		want.devicesFree += int64(r.devices)
 		for d, v := range vectorOf(n.Capacity) {
 			want.capacity[d] += v
+			if v > 0 {
+				want.having[d]++
+			}
 			want.used[d] += v - r.byReserv[d]
 		}
 	}

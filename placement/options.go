@@ -72,7 +72,7 @@ const DefaultReserveAfter = 5 * time.Minute
 //
 // A cell of which half is used is steady: what comes takes the place of what has gone.
 // Other terms are about packing there than while it fills: Room and SteadyTight, not
-// Stranded, Shape, Tight, Open, TightLarge and OpenLarge.
+// Stranded, Shape, Tight, Open and its likes for size and large asks.
 type Weights struct {
 	// Packing bounds the terms that follow, up to Mix: their sum is brought into a
 	// range so wide, and keeps its order. So packing decides between machines only that
@@ -88,7 +88,8 @@ type Weights struct {
 	// does not fit into what is left of the machine, everything left is
 	// useless to it; for one that fits, the parts of devices that are too
 	// small for it are. The term is what the placement adds to that, in
-	// multiples of a typical ask, each ask counted by its share of all.
+	// multiples of a typical ask, each ask counted by its share of all, and the
+	// less the smaller it is beside a machine.
 	Stranded float32
 	// Shape: the cosine of what is asked and what is free, in multiples of
 	// the typical ask. A machine that has mostly CPU left gets the asks that
@@ -100,11 +101,14 @@ type Weights struct {
 	// Open: the machine has been idle. Large asks need machines that nobody
 	// has begun to use, and shape alone would begin to use all of them.
 	Open float32
-	// TightLarge and OpenLarge are added to Tight and Open for an ask that wants no devices and is
-	// larger than what the cell holds in the mean: half of them at twice that, all far beyond.
-	// Where ever larger asks come, what still fits beside the small ones leaves idle machines to
-	// the largest.
-	TightLarge, OpenLarge float32
+	// OpenSize is added to Open by the size of the machine, for an ask that wants nothing that some
+	// machines lack: what is left of it, as a share of the mean one, of what is scarce more than of
+	// what is not. Of idle machines the largest are left to asks that fit on no other.
+	OpenSize float32
+	// OpenLarge and OpenSizeLarge are added to Open and OpenSize for such an ask that is larger
+	// than what the cell holds in the mean: half of them at twice that, all far beyond. Where ever
+	// larger asks come, what still fits beside the small ones leaves idle machines to the largest.
+	OpenLarge, OpenSizeLarge float32
 	// Headroom, of prod asks only: CPU is compressible, and a machine whose
 	// prod tasks leave no tenth of it to spikes or to others is worse.
 	Headroom float32
@@ -128,7 +132,7 @@ type Weights struct {
 // with.
 func DefaultWeights() Weights {
 	return Weights{
-		Packing: 0.15, Room: 2, SteadyTight: 10, Stranded: 0.07, Shape: 1, Tight: 0.0002, Open: 0.05, TightLarge: 0.02, OpenLarge: 0.5, Headroom: 0.02, Mix: 0.02,
+		Packing: 0.15, Room: 2, SteadyTight: 10, Stranded: 0.4, Shape: 1, Tight: 0.0002, Open: 0.05, OpenSize: 0.005, OpenLarge: 0.2, OpenSizeLarge: 0.05, Headroom: 0.02, Mix: 0.02,
 		Machine: 8, Packages: 1, Noise: 8, Wish: 16,
 	}
 }

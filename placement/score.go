@@ -107,12 +107,14 @@ func (s *Snapshot) packing(c *class, slot int32, t *Terms) float32 {
 	if s.typical.Steady {
 		room, tight = -w.Room*less, -w.SteadyTight*max(s.left(c, r, &s.typical.Tight), 0)
 	} else {
-		tight = -(w.Tight + w.TightLarge*c.beyond) * s.left(c, r, &s.typical.Scale)
+		tight = -w.Tight * s.left(c, r, &s.typical.Scale)
 		u := &r.unit
 		stranded = w.Stranded * less
 		shape = w.Shape * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
 		if r.idle {
-			open = -(w.Open + w.OpenLarge*c.beyond)
+			if open = -(w.Open + w.OpenLarge*c.beyond); c.plain {
+				open -= (w.OpenSize + w.OpenSizeLarge*c.beyond) * max(s.leftPlain(c, r, &s.typical.Tight), 0)
+			}
 		}
 	}
 	if cpu := n.Capacity.CPUMilli; cpu > 0 && c.limit[0] > 0 {
@@ -157,8 +159,13 @@ func (s *Snapshot) lessWorth(c *class, n *node, r *row) float32 {
 
 // left returns what is left after the placement, on a scale, summed over the dimensions.
 func (s *Snapshot) left(c *class, r *row, scale *[dims + 1]float32) float32 {
+	return s.leftPlain(c, r, scale) + float32(r.devices)*scale[dims]
+}
+
+// leftPlain is left without devices.
+func (s *Snapshot) leftPlain(c *class, r *row, scale *[dims + 1]float32) float32 {
 	return float32(r.byReserv[0]-c.limit[0])*scale[0] + float32(r.byReserv[1]-c.limit[1])*scale[1] +
-		float32(r.byReserv[2]-c.limit[2])*scale[2] + float32(r.devices)*scale[dims]
+		float32(r.byReserv[2]-c.limit[2])*scale[2]
 }
 
 // leftover returns what is left of the machine after the placement: the sum

@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/musterhq/muster/placement"
@@ -36,8 +37,7 @@ func TestHeadroom(t *testing.T) {
 }
 
 // An ask that is larger than what the cell holds in the mean begins an idle machine less
-// readily than a small one, and is packed more tightly; one that is not is judged as if it were
-// of the mean.
+// readily than a small one; one that is not is judged as if it were of the mean.
 func TestLargerThanHeld(t *testing.T) {
 	t.Parallel()
 	machines := []placement.Machine{
@@ -64,19 +64,47 @@ func TestLargerThanHeld(t *testing.T) {
 		return nil
 	}
 	plain := placement.DefaultWeights()
-	plain.OpenLarge, plain.TightLarge = 0, 0
+	plain.OpenLarge, plain.OpenSizeLarge = 0, 0
 	for _, c := range []struct {
 		cores int64
 		more  bool
 	}{{1, false}, {2, false}, {4, true}, {16, true}} {
-		open, tight := plain, plain
-		open.OpenLarge, tight.TightLarge = 0.5, 0.02
+		open, bySize := plain, plain
+		open.OpenLarge, bySize.OpenSizeLarge = 0.1, 0.1
 		without := place(c.cores, plain).Terms
 		if more := place(c.cores, open).Terms.Open < without.Open; more != c.more {
 			t.Errorf("%d cores beside tasks of 2: with OpenLarge an idle machine counts less: %t, want %t", c.cores, more, c.more)
 		}
-		if more := place(c.cores, tight).Terms.Tight < without.Tight; more != c.more {
-			t.Errorf("%d cores beside tasks of 2: with TightLarge room that is left counts less: %t, want %t", c.cores, more, c.more)
+		if more := place(c.cores, bySize).Terms.Open < without.Open; more != c.more {
+			t.Errorf("%d cores beside tasks of 2: with OpenSizeLarge an idle machine counts less: %t, want %t", c.cores, more, c.more)
 		}
+	}
+}
+
+// Of idle machines the small ones are begun first, but for asks of what some machines lack.
+func TestSmallOnesFirst(t *testing.T) {
+	t.Parallel()
+	var machines []placement.Machine
+	for i, cores := range []int64{96, 32, 64} {
+		machines = append(machines, placement.Machine{
+			Name: fmt.Sprintf("m%d", i), Up: true, Capacity: schema.Resources{CPUMilli: cores * 1000, RAMBytes: cores},
+			Devices: []placement.Device{{Kind: "gpu", Count: 1}},
+		})
+	}
+	place := func(devices []placement.DeviceAsk, w placement.Weights) placement.Decision {
+		s := placement.NewSnapshot(machines, nil)
+		s.Configure(placement.Options{Weights: &w})
+		return placement.Place(s, []placement.Ask{{
+			Name: schema.JobName{Cell: "c", User: "u", Job: "j"}.Task(0), Limit: schema.Resources{CPUMilli: 1000, RAMBytes: 1}, Devices: devices,
+		}}, 0)[0]
+	}
+	with, without := placement.DefaultWeights(), placement.DefaultWeights()
+	with.OpenSize, without.OpenSize = 0.5, 0
+	if d := place(nil, with); d.Machine != "m1" || d.Why.RunnerUp.Machine != "m2" || d.Why.Score.Terms.Open <= d.Why.RunnerUp.Terms.Open {
+		t.Errorf("%+v, then %+v: want the small machine m1, then the middle one m2, since these are small", d.Why.Score, d.Why.RunnerUp)
+	}
+	gpu := []placement.DeviceAsk{{Kind: "gpu", Count: 1}}
+	if a, b := place(gpu, with), place(gpu, without); *a.Why.Score != *b.Why.Score {
+		t.Errorf("%+v with OpenSize, %+v without: want the same for an ask for a device", a.Why.Score, b.Why.Score)
 	}
 }

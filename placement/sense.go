@@ -44,11 +44,11 @@ func (s *Snapshot) gauge() {
 const beyondSteps = 8
 
 // beyond returns how far the asks of a class are larger than what the cell holds in the mean:
-// 0 up to that, 1/2 at twice that, up to 1. Those that want devices are never: which machines
-// have these counts more than which are idle.
+// 0 up to that, 1/2 at twice that, up to 1. Those that want what some machines lack are never:
+// which machines have that counts more than which are idle.
 func (s *Snapshot) beyond(c *class) float32 {
 	size := s.typical.Size((*[dims]int64)(&c.limit), nil)
-	if c.needs != nil || s.burden.mean <= 0 || size <= s.burden.mean {
+	if !c.plain || s.burden.mean <= 0 || size <= s.burden.mean {
 		return 0
 	}
 	return float32(int((1-s.burden.mean/size)*beyondSteps+0.5)) / beyondSteps
@@ -60,9 +60,22 @@ func (s *Snapshot) weighOpening(c *class) {
 	if s.typical.Steady {
 		return
 	}
-	if beyond := s.beyond(c); beyond != c.beyond {
-		c.beyond, c.epoch = beyond, -1
+	beyond, plain := c.beyond, c.plain
+	c.plain = s.isPlain(c)
+	if c.beyond = s.beyond(c); c.beyond != beyond || c.plain != plain {
+		c.epoch = -1
 	}
+}
+
+// isPlain reports whether the asks of a class want nothing that some machines lack.
+func (s *Snapshot) isPlain(c *class) bool {
+	stock := s.stock()
+	return c.needs == nil && stock.IsPlain((*[dims]int64)(&c.limit))
+}
+
+// stock returns what the machines have that are up.
+func (s *Snapshot) stock() mix.Stock {
+	return mix.Stock{Machines: s.machines, Having: s.having, Capacity: s.capacity, Devices: s.devices}
 }
 
 // learn finds out again what is typical, once a quarter of all asks is new.
@@ -77,7 +90,7 @@ func (s *Snapshot) learn(asks map[mix.Shape]int, n int) {
 			total++
 		}
 	}
-	if s.typical.Learn(counts, total, mix.Stock{Machines: s.machines, Capacity: s.capacity, Devices: s.devices}, s.kinds.typicalNeed) {
+	if s.typical.Learn(counts, total, s.stock(), s.kinds.typicalNeed) {
 		s.deriveAll()
 	}
 }

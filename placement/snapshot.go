@@ -86,6 +86,7 @@ func (b *burden) count(t *task, sign int64) {
 // others have is of no use, and makes no difference.
 type fill struct {
 	machines             int64
+	having               [dims]int64 // machines that have any of it
 	capacity, used       vector
 	devices, devicesFree int64 // thousandths
 }
@@ -99,6 +100,9 @@ func (f *fill) count(n *node, r *row, sign int64) {
 	f.machines += sign
 	for d, v := range vectorOf(n.Capacity) {
 		f.capacity[d] += sign * v
+		if v > 0 {
+			f.having[d] += sign
+		}
 		f.used[d] -= r.counted[d]
 	}
 	f.devices += sign * int64(DeviceMilli*len(n.devices))

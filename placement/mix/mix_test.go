@@ -64,8 +64,31 @@ func TestValue(t *testing.T) {
 	// Of 8,500 and 3,000 all is of use to the small ones, nothing to the large ones without devices.
 	left := float32(free[0])*x.Scale[0] + float32(free[1])*x.Scale[1]
 	got, _ := x.Value(&free, nil, 0, x.All())
-	if want := x.asks[at(large)].share * left; math.Abs(float64(got-want)) > 1e-5 {
+	if want := x.asks[at(large)].share * scarceBulk * left; math.Abs(float64(got-want)) > 1e-5 {
 		t.Errorf("useless is %v, want %v", got, want)
+	}
+}
+
+// What is useless to a typical ask counts the less the smaller it is beside the mean machine, but
+// for one of what some machines lack.
+func TestBulk(t *testing.T) {
+	t.Parallel()
+	stock := Stock{Machines: 10, Having: [Dims]int64{10, 9, 8}, Capacity: [Dims]int64{1000, 1000, 1000}, Devices: 8000}
+	for _, c := range []struct {
+		ask  Shape
+		want float32
+	}{
+		{Shape{Limit: [Dims]int64{50, 10, 0}}, 0.125 + 0.5*scatteredBulk},
+		{Shape{Limit: [Dims]int64{10, 50, 0}}, 0.125 + 0.5*scatteredBulk},
+		{Shape{Limit: [Dims]int64{100, 10, 0}}, 1 + scatteredBulk},
+		{Shape{Limit: [Dims]int64{300, 10, 0}}, 1 + scatteredBulk},
+		{Shape{Limit: [Dims]int64{100, 10, 1}}, scarceBulk},
+		{Shape{Limit: [Dims]int64{100, 10, 0}, Kind: "gpu", Milli: 500, Count: 1}, scarceBulk},
+		{Shape{}, 0},
+	} {
+		if got := bulk(&c.ask, &stock); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.ask, got, c.want)
+		}
 	}
 }
 

@@ -41,11 +41,14 @@ func (a *arrivals) shares(t *Task) (out amounts) {
 	return out
 }
 
-// orders are by what tasks can be sorted. Each is measured in both directions.
-var orders = []struct {
+// order is by what tasks are sorted.
+type order struct {
 	name string
 	of   func(share amounts) float64
-}{
+}
+
+// orders are by what tasks can be sorted. Each is measured in both directions.
+var orders = []order{
 	{"arrival", func(amounts) float64 { return 0 }},
 	{"cpu", func(share amounts) float64 { return share[0] }},
 	{"ram", func(share amounts) float64 { return share[1] }},
@@ -148,15 +151,19 @@ func (a *arrivals) measure(b *testing.B, seed uint64) {
 // best simple rule.
 func TestSorted(t *testing.T) {
 	t.Parallel()
-	s := synthetics[1]
-	s.nodes, s.tasks = s.nodes/4, s.tasks/4
-	nodes, tasks := s.trace(5)
-	a := newArrivals(nodes, tasks, GPUDevices, 0)
-	for _, o := range orders[2:3] {
-		for _, down := range []bool{false, true} {
-			if ratio, line := a.behind(o.of, down, 1); ratio > 1.02 {
-				t.Errorf("%s, sorted by %s, down %t: %s", s.name, o.name, down, line)
-			}
+	for _, c := range []struct {
+		trace string
+		by    string
+		down  bool
+		part  int // of the trace
+		seed  uint64
+	}{{"drift", "ram", false, 4, 5}, {"drift", "ram", true, 4, 5}, {"independent", "cpu", false, 2, 12}, {"large", "arrival", true, 4, 5}} {
+		s := synthetics[slices.IndexFunc(synthetics, func(s synthetic) bool { return s.name == c.trace })]
+		s.nodes, s.tasks = s.nodes/c.part, s.tasks/c.part
+		nodes, tasks := s.trace(c.seed)
+		of := orders[slices.IndexFunc(orders, func(o order) bool { return o.name == c.by })].of
+		if ratio, line := newArrivals(nodes, tasks, GPUDevices, 0).behind(of, c.down, 1); ratio > 1.03 {
+			t.Errorf("%s, sorted by %s, down %t: %s", c.trace, c.by, c.down, line)
 		}
 	}
 }
@@ -174,7 +181,7 @@ func half[T any](list []T, from int) (out []T) {
 func BenchmarkSorted(b *testing.B) {
 	for _, atOnce := range []int{0, 32} {
 		for i := range synthetics {
-			for seed := range uint64(2) {
+			for seed := range uint64(3) {
 				b.Run(fmt.Sprintf("pass=%d/%s-%d", atOnce, synthetics[i].name, seed+1), func(b *testing.B) {
 					s := synthetics[i]
 					s.nodes, s.tasks, s.order = s.nodes/2, s.tasks/2, nil
