@@ -227,7 +227,10 @@ func (h *hand) begin(ctx context.Context, u *unit) (f *flight, trouble *schema.D
 		return nil, trouble, nil
 	}
 	if h.w == nil {
-		if h.w, err = h.b.c.child(ctx, h.b.dir); err != nil {
+		cfg := &h.b.c.cfg
+		if h.w, err = h.b.c.spares.child(func() (*worker, error) {
+			return startWorker(ctx, cfg.Exe, cfg.Args, h.b.dir)
+		}); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -1,10 +1,7 @@
 package compile
 
 import (
-	"context"
-	"errors"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -18,13 +15,13 @@ type spares struct {
 	timer *time.Timer // nil before rest
 }
 
-// child returns a child that waits for a package: a spare one if there is any.
-func (c *Compiler) child(ctx context.Context, dir string) (*worker, error) {
+// child returns a child that waits for a package: a spare one, or one that start begins.
+func (s *spares) child(start func() (*worker, error)) (*worker, error) {
 	for {
-		w := c.spares.take()
+		w := s.take()
 		switch {
 		case w == nil:
-			return startWorker(ctx, c.cfg.Exe, c.cfg.Args, dir)
+			return start()
 		case w.waits():
 			return w, nil
 		}
@@ -75,20 +72,4 @@ func (s *spares) keep(n int) {
 	for _, w := range over {
 		w.close()
 	}
-}
-
-// waits reports whether an idle child is still there.
-func (w *worker) waits() bool {
-	raw, err := w.pipe.SyscallConn()
-	if err != nil {
-		return false
-	}
-	there := false
-	err = raw.Read(func(fd uintptr) bool {
-		var b [1]byte
-		_, err := syscall.Read(int(fd), b[:]) // no end, and nothing to be read
-		there = errors.Is(err, syscall.EAGAIN)
-		return true
-	})
-	return there && err == nil
 }

@@ -169,6 +169,22 @@ func (w *worker) kill() {
 	w.close()
 }
 
+// waits reports whether an idle child is still there.
+func (w *worker) waits() bool {
+	raw, err := w.pipe.SyscallConn()
+	if err != nil {
+		return false
+	}
+	there := false
+	err = raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, err := syscall.Read(int(fd), b[:]) // no end, and nothing to be read
+		there = errors.Is(err, syscall.EAGAIN)
+		return true
+	})
+	return there && err == nil
+}
+
 // close lets an idle child end and waits for it.
 func (w *worker) close() {
 	_ = w.in.Close()
