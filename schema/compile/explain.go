@@ -34,6 +34,7 @@ var (
 	twoValues   = regexp.MustCompile(`^conflicting values (.*) and (.*)$`)
 	outOfBound  = regexp.MustCompile(`^invalid value (.*) \((?:out of bound|does not satisfy) (.*?)\)(?:: (.*))?$`)
 	badEmbed    = regexp.MustCompile(`^(?:@embed: )?invalid ([A-Za-z]+) for file "([^"]*)": (.*)$`)
+	badRegexp   = regexp.MustCompile("^invalid regexp: error parsing regexp: (.*): `(.*)`$")
 	noEmbedded  = regexp.MustCompile(`^@embed: open (.*): no such file or directory$`)
 	farEmbedded = regexp.MustCompile(`^@embed: cannot refer to parent directory$`)
 	unused      = regexp.MustCompile(`^imported and not used: (.*)$`)
@@ -65,6 +66,9 @@ var explanations = []explanation{
 	{twoValues, sayConflict},
 	{outOfBound, sayBound},
 	{badEmbed, sayEmbedded},
+	{badRegexp, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message = schema.RuleInvalidValue, fmt.Sprintf("%q is no regular expression: %s", m[2], m[1])
+	}},
 	{noEmbedded, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.Rule, d.Message = schema.RuleImport, fmt.Sprintf("embeds %s, which is not there, or has more than %d MiB", m[1], maxEmbedded>>20)
 		d.Hint = "name a file of this directory or below, by its path from here"
@@ -516,7 +520,9 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 			}
 		}
 	}
-	if m[3] != "" && (d.Expected == terms.Clip(m[2]) || !strings.Contains(m[2], "(")) { // there are no better words
+	if trouble := durationTrouble.FindStringSubmatch(m[3]); trouble != nil {
+		d.Message = terms.Clip(m[1]) + " " + durationWords[trouble[1]]
+	} else if m[3] != "" && (d.Expected == terms.Clip(m[2]) || !strings.Contains(m[2], "(")) { // there are no better words
 		d.Message = fmt.Sprintf("%s is not valid: %s", terms.Clip(m[1]), terms.Clip(m[3]))
 	}
 	if len(others) > 0 {
@@ -527,6 +533,13 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 		}
 	}
 }
+
+// durationTrouble is what Go's time package says of a text that is no length of time, and
+// durationWords what is said instead.
+var (
+	durationTrouble = regexp.MustCompile(`^time: (missing unit|unknown unit|invalid duration)\b`)
+	durationWords   = map[string]string{"missing unit": "has no unit", "unknown unit": "has a unit that does not exist", "invalid duration": "is no length of time"}
+)
 
 func sayNoPackage(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	module, _, _ := strings.Cut(l.inst.Module, "@")
