@@ -6,6 +6,7 @@ import (
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/scanner"
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
@@ -42,13 +43,11 @@ func withoutEffect(f *ast.File, data []byte) (out []schema.Diagnostic) {
 			}
 		}
 	}
-	if extern || len(data) > maxParsed || !schema.Embeds(data) {
+	if extern || !schema.Embeds(data) {
 		return out
 	}
-	if whole, err := parser.ParseFile("-", data); err == nil {
-		if at := firstEmbed(whole); at.IsValid() {
-			warn(at, "@embed has no effect: the file does not begin with @extern(embed)", "write the line @extern(embed) above the package clause")
-		}
+	if at := firstEmbed(data); at.IsValid() {
+		warn(at, "@embed has no effect: the file does not begin with @extern(embed)", "write the line @extern(embed) above the package clause")
 	}
 	return out
 }
@@ -76,15 +75,17 @@ func holds(e ast.Expr, depth int) bool {
 	return true // CUE says what is wrong with it
 }
 
-// firstEmbed returns where a file embeds another first, token.NoPos if nowhere.
-func firstEmbed(f *ast.File) (at token.Pos) {
-	ast.Walk(f, func(n ast.Node) bool {
-		if a, ok := n.(*ast.Attribute); ok && !at.IsValid() {
-			if key, _ := a.Split(); key == "embed" {
-				at = a.Pos()
-			}
+// firstEmbed returns where a file, however large, embeds another first, token.NoPos if nowhere.
+func firstEmbed(data []byte) token.Pos {
+	var sc scanner.Scanner
+	sc.Init(token.NewFile("-", -1, len(data)), data, func(token.Pos, string, []any) {}, 0)
+	for range len(data) + 1 {
+		switch pos, tok, text := sc.Scan(); {
+		case tok == token.EOF:
+			return token.NoPos
+		case tok == token.ATTRIBUTE && strings.HasPrefix(text, "@embed("):
+			return pos
 		}
-		return !at.IsValid()
-	}, nil)
-	return at
+	}
+	return token.NoPos
 }

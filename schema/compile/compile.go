@@ -267,31 +267,46 @@ func warnOnce(packages []schema.CompiledPackage) {
 }
 
 // blameOnce removes from each package the mistakes that lie in another one and
-// are reported there; a package that has no other says what it waits for.
+// are reported there, and what follows from these; a package that has no other says what it
+// waits for.
 func blameOnce(packages []schema.CompiledPackage) {
-	reported := map[schema.Position]bool{} // by the package they lie in
+	type text struct{ field, message string }
+	reported, at := map[schema.Position]bool{}, map[text]schema.Position{} // by the package they lie in
 	for _, p := range packages {
 		for _, d := range p.Diagnostics {
 			if isError(d) && dirOf(d) == p.Dir {
 				reported[d.Position] = true
+				if !nowhereIn(d) {
+					at[text{d.Field, d.Message}] = d.Position
+				}
 			}
 		}
 	}
 	for i := range packages {
 		p := &packages[i]
-		elsewhere := func(d schema.Diagnostic) bool {
-			return dirOf(d) != p.Dir && reported[d.Position] && d.Rule != schema.RuleLimit // which no package imports
+		var first *schema.Diagnostic // of those that lie elsewhere
+		list := make([]schema.Diagnostic, 0, len(p.Diagnostics))
+		for _, d := range p.Diagnostics {
+			if there, ok := at[text{d.Field, d.Message}]; ok && d.Field != "" && nowhereIn(d) {
+				d.Position = there
+			}
+			if dirOf(d) == p.Dir || !reported[d.Position] || d.Rule == schema.RuleLimit { // which no package imports
+				list = append(list, d)
+			} else if first == nil {
+				first = &d
+			}
 		}
-		at := slices.IndexFunc(p.Diagnostics, elsewhere)
-		if at < 0 {
+		if first == nil {
 			continue
 		}
-		first := p.Diagnostics[at]
-		// The slice is the cache's: it must not be changed.
-		p.Diagnostics = slices.DeleteFunc(slices.Clone(p.Diagnostics), elsewhere)
+		// What CUE has given up has no fields.
+		p.Diagnostics = slices.DeleteFunc(list, func(d schema.Diagnostic) bool { return d.Rule == schema.RuleUnknownField && d.Expected == "" })
 		if len(p.Diagnostics) == 0 {
-			first.Rule, first.Message = schema.RuleDependency, fmt.Sprintf("depends on %s, which does not compile: %s", dirOf(first), first.Message)
-			p.Diagnostics, p.Awaits = []schema.Diagnostic{first}, dirOf(first)
+			first.Rule, first.Message = schema.RuleDependency, fmt.Sprintf("depends on %s, which does not compile: %s", dirOf(*first), first.Message)
+			p.Diagnostics, p.Awaits = []schema.Diagnostic{*first}, dirOf(*first)
 		}
 	}
 }
+
+// nowhereIn reports whether it is not known where in its file a mistake is.
+func nowhereIn(d schema.Diagnostic) bool { return d.Line == 1 && d.Column == 1 }

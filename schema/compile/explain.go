@@ -27,27 +27,30 @@ import (
 // expected, what to do.
 
 var (
-	unresolved = regexp.MustCompile(`^reference "([^"]*)" not found$`)
-	undefined  = regexp.MustCompile(`^undefined field: ("[^"]*"|[^ ]+)$`)
-	nested     = regexp.MustCompile(`^invalid interpolation: (?:[^ ]+: )?(.*)$`)
-	twoTypes   = regexp.MustCompile(`^conflicting values (.*) and (.*) \(mismatched types .*\)$`)
-	twoValues  = regexp.MustCompile(`^conflicting values (.*) and (.*)$`)
-	outOfBound = regexp.MustCompile(`^invalid value (.*) \((?:out of bound|does not satisfy) (.*?)\)(?:: (.*))?$`)
-	badEmbed   = regexp.MustCompile(`^(?:@embed: )?invalid ([A-Za-z]+) for file "([^"]*)": (.*)$`)
-	unused     = regexp.MustCompile(`^imported and not used: (.*)$`)
-	redeclared = regexp.MustCompile(`^([^ ]+) redeclared as imported package name previous declaration at (.*)$`)
-	noPackage  = regexp.MustCompile(`^cannot find package "([^"]*)": (.*)$`)
-	noBuiltin  = regexp.MustCompile(`^builtin package "([^"]*)" undefined$`)
-	relative   = regexp.MustCompile(`^relative import paths not allowed \("([^"]*)"\)$`)
-	notSet     = regexp.MustCompile(`^(?:incomplete value|non-concrete value|incomplete [a-z]+:?) (.*?)(?: \(type .*\))?$`)
-	wrongType  = regexp.MustCompile(`^cannot use (.*) \(type ([a-z]+)\) as type (.*?)(?: in .*)?$`)
-	operands   = regexp.MustCompile(`^invalid operands? (.*) and (.*) to '(.*)' \(type (.*) and (.*)\)$`)
-	noFunction = regexp.MustCompile(`^cannot call non-function ([^ ]+) \(type .*\)$`)
-	noRange    = regexp.MustCompile(`^cannot range over ([^ (]+)[^ ]* \((?:found ([a-z]+), want list or struct|incomplete.*)\)$`)
-	unusedLet  = regexp.MustCompile(`^unreferenced alias or let clause (.*)$`)
-	shadowed   = regexp.MustCompile(`^cannot have both alias and field with name "(.*)" in same scope$`)
-	ambiguous  = regexp.MustCompile(`^(?:unresolved disjunction:?|invalid interpolation: [^ ]+ non-concrete value) (.*?)(?: \(type .*\))?$`)
-	cycle      = regexp.MustCompile(`^cycle with field: ([^ (]+)`)
+	unresolved  = regexp.MustCompile(`^reference "([^"]*)" not found$`)
+	undefined   = regexp.MustCompile(`^undefined field: ("[^"]*"|[^ ]+)$`)
+	nested      = regexp.MustCompile(`^invalid interpolation: (?:[^ ]+: )?(.*)$`)
+	twoTypes    = regexp.MustCompile(`^conflicting values (.*) and (.*) \(mismatched types .*\)$`)
+	twoValues   = regexp.MustCompile(`^conflicting values (.*) and (.*)$`)
+	outOfBound  = regexp.MustCompile(`^invalid value (.*) \((?:out of bound|does not satisfy) (.*?)\)(?:: (.*))?$`)
+	badEmbed    = regexp.MustCompile(`^(?:@embed: )?invalid ([A-Za-z]+) for file "([^"]*)": (.*)$`)
+	badRegexp   = regexp.MustCompile("^invalid regexp: error parsing regexp: (.*): `(.*)`$")
+	noEmbedded  = regexp.MustCompile(`^@embed: open (.*): no such file or directory$`)
+	farEmbedded = regexp.MustCompile(`^@embed: cannot refer to parent directory$`)
+	unused      = regexp.MustCompile(`^imported and not used: (.*)$`)
+	redeclared  = regexp.MustCompile(`^([^ ]+) redeclared as imported package name previous declaration at (.*)$`)
+	noPackage   = regexp.MustCompile(`^cannot find package "([^"]*)": (.*)$`)
+	noBuiltin   = regexp.MustCompile(`^builtin package "([^"]*)" undefined$`)
+	relative    = regexp.MustCompile(`^relative import paths not allowed \("([^"]*)"\)$`)
+	notSet      = regexp.MustCompile(`^(?:incomplete value|non-concrete value|incomplete [a-z]+:?) (.*?)(?: \(type .*\))?$`)
+	wrongType   = regexp.MustCompile(`^cannot use (.*) \(type ([a-z]+)\) as type (.*?)(?: in .*)?$`)
+	operands    = regexp.MustCompile(`^invalid operands? (.*) and (.*) to '(.*)' \(type (.*) and (.*)\)$`)
+	noFunction  = regexp.MustCompile(`^cannot call non-function ([^ ]+) \(type .*\)$`)
+	noRange     = regexp.MustCompile(`^cannot range over ([^ (]+)[^ ]* \((?:found ([a-z]+), want list or struct|incomplete.*)\)$`)
+	unusedLet   = regexp.MustCompile(`^unreferenced alias or let clause (.*)$`)
+	shadowed    = regexp.MustCompile(`^cannot have both alias and field with name "(.*)" in same scope$`)
+	ambiguous   = regexp.MustCompile(`^(?:unresolved disjunction:?|invalid interpolation: [^ ]+ non-concrete value) (.*?)(?: \(type .*\))?$`)
+	cycle       = regexp.MustCompile(`^cycle with field: ([^ (]+)`)
 )
 
 // explanation is how one of CUE's messages is said.
@@ -63,6 +66,17 @@ var explanations = []explanation{
 	{twoValues, sayConflict},
 	{outOfBound, sayBound},
 	{badEmbed, sayEmbedded},
+	{badRegexp, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message = schema.RuleInvalidValue, fmt.Sprintf("%q is no regular expression: %s", m[2], m[1])
+	}},
+	{noEmbedded, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message = schema.RuleImport, fmt.Sprintf("embeds %s, which is not there, or has more than %d MiB", m[1], maxEmbedded>>20)
+		d.Hint = "name a file of this directory or below, by its path from here"
+	}},
+	{farEmbedded, func(_ *loaded, d *mistake, _ []string, _ []schema.Position) {
+		d.Rule, d.Message = schema.RuleImport, "embeds a file of a directory above"
+		d.Hint = "embed it in a package of that directory, and import the package here"
+	}},
 	{unused, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
 		if target, err := strconv.Unquote(m[1]); err == nil { // else it has another name here
 			d.form, d.about = unusedImport, target
@@ -418,6 +432,8 @@ func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 	case path.Dir(other.Path) == path.Dir(d.Path):
 	case strings.HasSuffix(d.Field, "]"):
 		d.Hint = "a list is one value: keep one of the lists, or make the other a default that may be changed: *[…] | [...]"
+	case l.textAt(other) != b && !l.begins(other, b): // a default in its place would be one for all that use it
+		d.Hint = "keep one of them: the other is made from other values there"
 	default:
 		d.Hint = fmt.Sprintf("keep one of them, or make the other a default that may be changed: *%s | %s", b, typeOf(b))
 	}
@@ -504,7 +520,9 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 			}
 		}
 	}
-	if m[3] != "" && (d.Expected == terms.Clip(m[2]) || !strings.Contains(m[2], "(")) { // there are no better words
+	if trouble := durationTrouble.FindStringSubmatch(m[3]); trouble != nil {
+		d.Message = terms.Clip(m[1]) + " " + durationWords[trouble[1]]
+	} else if m[3] != "" && (d.Expected == terms.Clip(m[2]) || !strings.Contains(m[2], "(")) { // there are no better words
 		d.Message = fmt.Sprintf("%s is not valid: %s", terms.Clip(m[1]), terms.Clip(m[3]))
 	}
 	if len(others) > 0 {
@@ -515,6 +533,13 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 		}
 	}
 }
+
+// durationTrouble is what Go's time package says of a text that is no length of time, and
+// durationWords what is said instead.
+var (
+	durationTrouble = regexp.MustCompile(`^time: (missing unit|unknown unit|invalid duration)\b`)
+	durationWords   = map[string]string{"missing unit": "has no unit", "unknown unit": "has a unit that does not exist", "invalid duration": "is no length of time"}
+)
 
 func sayNoPackage(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	module, _, _ := strings.Cut(l.inst.Module, "@")
@@ -551,7 +576,7 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	name := d.Field[strings.LastIndexByte(d.Field, '.')+1:]
 	d.form, d.Rule = closedField, schema.RuleUnknownField
 	d.Message = fmt.Sprintf("field %q is not in the definition", strings.Trim(name, `"`))
-	d.Hint = "add it to the definition, or end the definition with ... to allow any field"
+	d.Hint = "remove it, or add it to the definition"
 	allowed := allowedBeside(l, d.Field)
 	if len(allowed.Fields) > 0 {
 		d.Expected = "one of " + strings.Join(allowed.Fields, ", ")
@@ -565,7 +590,7 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	} else if near := valid.Nearest(name, slices.DeleteFunc(l.names(true), func(n string) bool { return n == name })); near != "" && len(name) > 2 && len(allowed.Fields) == 0 {
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
 	} else if i := slices.IndexFunc(others, func(o schema.Position) bool { return o.Line != d.Line || o.Path != d.Path }); i >= 0 {
-		d.Hint = fmt.Sprintf("add it to the definition at %s, or end the definition with ... to allow any field", others[i])
+		d.Hint = fmt.Sprintf("remove it, or add it to the definition at %s", others[i])
 	}
 	if f, ok := l.where.index()[d.Position]; ok {
 		d.Position = edge(f, true)

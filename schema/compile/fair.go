@@ -151,6 +151,7 @@ func (b *batch) spent(u *unit) *schema.Diagnostic {
 type tally struct {
 	over  []*unit // those that exceed a limit
 	bytes int     // of data
+	full  string  // first file of the first that is refused
 }
 
 func (t *tally) add(u *unit, e *entry) {
@@ -176,7 +177,7 @@ func (b *batch) refuse(t tally, u *unit) *schema.Diagnostic {
 	if bytes <= limit {
 		return nil
 	}
-	d := firstOf(u.first, schema.RuleLimit, fmt.Sprintf("with the data of this package, that of %s is more than %d MiB", u.owner, limit>>20))
+	d := firstOf(cmp.Or(t.full, u.first), schema.RuleLimit, fmt.Sprintf("the packages of %s have more than %d MiB of data together, so its larger ones, from this one on, are not compiled", u.owner, limit>>20))
 	d.Hint = "declare fewer objects, or shorter ones"
 	return &d
 }
@@ -189,7 +190,7 @@ func (b *batch) refusals() map[*unit]schema.Diagnostic {
 		var t tally
 		for _, u := range mine {
 			if d := b.refuse(t, u); d != nil {
-				refused[u] = *d
+				refused[u], t.full = *d, cmp.Or(t.full, u.first)
 			}
 			t.add(u, b.c.cache[u.key])
 		}

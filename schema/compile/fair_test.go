@@ -181,10 +181,13 @@ func TestMuchDataOfOne(t *testing.T) {
 					taken = append(taken, p.Dir)
 				}
 				for _, d := range p.Diagnostics {
-					if d.Rule != schema.RuleLimit || !strings.Contains(d.Message, `that of tenant "a" is more than`) {
+					if d.Rule != schema.RuleLimit || !strings.Contains(d.Message, `the packages of tenant "a" have more than`) {
 						t.Errorf("%s: %v", p.Dir, d)
 					}
 				}
+			}
+			if ds := compile.Diagnostics(out); len(ds) != 1 || ds[0].Path != "teams/a/p4/p.cue" {
+				t.Errorf("%d workers: want one diagnostic, at the first that is not taken: %v", workers, ds)
 			}
 			if diff := cmp.Diff([]string{"teams/a/p0", "teams/a/p1", "teams/a/p2", "teams/a/p3", "teams/b"}, taken); diff != "" {
 				t.Errorf("%d workers: -want +got\n%s", workers, diff)

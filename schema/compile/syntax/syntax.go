@@ -192,6 +192,9 @@ func importForm(s *File, i int, d *schema.Diagnostic) bool {
 	case w.text == "import" && strings.HasPrefix(d.Message, "expected 'STRING'"):
 		d.Rule = schema.RuleInvalidName
 		target := strings.TrimSpace(strings.TrimPrefix(s.line(d.Line), "import"))
+		if quoted, ok := strings.CutPrefix(target, ":"); ok {
+			return s.say(d, s.word(first+1), "an import is written without a colon", fmt.Sprintf("write: import %q", strings.Trim(quoted, ` "`)))
+		}
 		return s.say(d, s.word(first+1), "the path of an import is not in quotes", fmt.Sprintf("write: import %q", target))
 	case w.text == "import" && i == first+1 && isOperand(s.word(i)):
 		d.Rule = schema.RuleImport

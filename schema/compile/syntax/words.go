@@ -163,10 +163,7 @@ func (s *File) unbalanced() (open, found word, ok bool) {
 	suspect := word{}
 	for i, w := range s.words {
 		switch w.tok {
-		case token.LBRACE, token.LBRACK, token.LPAREN, token.INTERPOLATION:
-			if w.tok == token.INTERPOLATION {
-				w.tok = token.LPAREN
-			}
+		case token.LBRACE, token.LBRACK, token.LPAREN: // also that of an interpolation
 			stack = append(stack, w)
 		case token.RBRACE, token.RBRACK, token.RPAREN:
 			if len(stack) == 0 {

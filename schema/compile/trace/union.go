@@ -278,8 +278,8 @@ func Narrow(errs []errors.Error, at func(path []string) cue.Value) []errors.Erro
 }
 
 // telling returns those errors of a value with alternatives that are most of what is given: what is not
-// allowed, and then what is of another type. It is for where the alternatives are not known. None are
-// returned if all are of one field.
+// allowed, and then what is of another type. It is for where the alternatives are not known. If all are
+// of one field, they are those of the alternatives that have it, and none if all alternatives have.
 func telling(path []string, errs []errors.Error) []errors.Error {
 	var classes [3][]errors.Error
 	var first []string
@@ -300,8 +300,14 @@ func telling(path []string, errs []errors.Error) []errors.Error {
 		}
 		classes[class] = append(classes[class], e)
 	}
+	if !several {
+		if len(classes[0]) == 0 {
+			return nil
+		}
+		return slices.Concat(classes[2], classes[1])
+	}
 	for _, c := range classes {
-		if several && len(c) > 0 {
+		if len(c) > 0 {
 			return c
 		}
 	}
