@@ -30,10 +30,15 @@ type whatIfFlags struct {
 const maxGrows = 10_000
 
 func (f *whatIfFlags) add(c *cobra.Command) {
+	f.addCell(c)
+	c.Flags().IntVar(&f.grows, "cell-grows", 0, "have so many machines join first, like those that the cell has, in turn by name")
+}
+
+// addCell adds the flags of what is found out about a cell to which no machine can join.
+func (f *whatIfFlags) addCell(c *cobra.Command) {
 	f.master.add(c)
 	f.out = addOutput(c, "text", "json")
 	c.Flags().StringVar(&f.against, "against", "", "simulate the cell in a `file` that muster checkpoint save wrote")
-	c.Flags().IntVar(&f.grows, "cell-grows", 0, "have so many machines join first, like those that the cell has, in turn by name")
 }
 
 // cell returns the cell that is simulated, as it was when it was saved, or is now.
@@ -263,8 +268,8 @@ func newSimulateGrow(std stdio) *cobra.Command {
 		Short: "print what a cell would do if machines joined",
 		Long: `Print what a cell would do if machines joined that are like those that it has: which
 pending tasks start, and what moves. The cell is that of --master, or of a file that muster
-checkpoint save wrote; the code is the master's, on simulated machines. The other what-ifs
-take --cell-grows too.`,
+checkpoint save wrote; the code is the master's, on simulated machines. drain, lose and
+fit take --cell-grows too.`,
 		Example: "  muster simulate grow --cell-grows 20 --against local.checkpoint",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
