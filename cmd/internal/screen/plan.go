@@ -27,8 +27,14 @@ func PlanHead(o *plan.Outcome) string {
 		}
 	case plan.Blocked:
 		end = "then it is blocked: a person has to act, " + took
+		if o.Next != nil {
+			end += "; next at " + nextOf(o)
+		}
 	case plan.Waiting:
 		end = "then nothing happens any more, and not all is as desired, " + took
+		if o.Next != nil {
+			end = "then nothing happens before " + nextOf(o) + ", and not all is as desired, " + took
+		}
 	case plan.Endless:
 		end = "it goes on for longer than it was followed, " + spell(o.Seconds)
 	case plan.Reached:
@@ -38,6 +44,11 @@ func PlanHead(o *plan.Outcome) string {
 		return "tasks: " + n + "; " + end
 	}
 	return end
+}
+
+// nextOf says what comes by itself after the end.
+func nextOf(o *plan.Outcome) string {
+	return o.Next.At.UTC().Format(time.RFC3339) + " (" + o.Next.What + ")"
 }
 
 // spell writes a time in seconds for people.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/plan"
@@ -45,6 +46,10 @@ func TestPlan(t *testing.T) {
 	}
 	if strings.Contains(b.String(), "\x1b") {
 		t.Errorf("an escape is printed: %q", b.String())
+	}
+	head := screen.PlanHead(&plan.Outcome{Ending: plan.Waiting, Seconds: 3, Next: &plan.Next{At: time.Date(2026, 3, 1, 14, 0, 0, 0, time.UTC), What: "the suspension of search/web ends"}})
+	if want := "then nothing happens before 2026-03-01T14:00:00Z (the suspension of search/web ends), and not all is as desired, in 3s at the least"; head != want {
+		t.Errorf("head %q, want %q", head, want)
 	}
 	if got := screen.PlanHead(o); got != "tasks: 1 move, 1 left without a machine; then it is blocked: a person has to act, in 2m5s at the least" {
 		t.Error(got)
