@@ -383,14 +383,14 @@ func (f *planFlags) print(std stdio, p *planned) error {
 			return err
 		}
 	case "markdown":
-		sections := append(screen.Plan(p.Outcome, 0, most), screen.Section{Title: "objects", Text: p.objects()})
+		sections := append(screen.Plan(p.Outcome, 0, 0), screen.Section{Title: "objects", Text: p.objects()})
 		b.WriteString(screen.Comment(strings.Join(append([]string{head, screen.PlanHead(p.Outcome)}, p.Notes...), "\n"), sections))
 	default:
 		text := screen.Wrap("", "  ", head, width)
 		for _, n := range p.Notes {
 			text += screen.Wrap("", "  ", n, width)
 		}
-		text += "\n" + screen.PrintableLines(p.objects())
+		text += "\n" + screen.Break(screen.PrintableLines(p.objects()), width)
 		for _, s := range screen.Plan(p.Outcome, width, most) {
 			text += "\n" + s.Title + "\n" + s.Text
 		}

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -185,9 +186,14 @@ func (p planned) pending(o *plan.Outcome) string {
 	}
 	texts := make([]string, 0, len(order))
 	for _, why := range order {
-		texts = append(texts, Names(tasks[why], named)+": "+why)
+		names := named
+		if p.most == 0 {
+			names = 0
+		}
+		texts = append(texts, Names(tasks[why], names)+": "+why)
 	}
-	return p.list(texts)
+	// Many names are no line for anybody, and of a comment it would be cut.
+	return planned{cmp.Or(p.width, 120), p.most}.list(texts)
 }
 
 func (p planned) rollouts(o *plan.Outcome) string {
