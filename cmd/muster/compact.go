@@ -56,6 +56,7 @@ repository declares (--repo), or a trace in the columns that docs/traces.md has.
   muster simulate compact --nodes nodes.csv --tasks tasks.csv --seeds 3 -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.size.note(cmd)
 			out, err := f.compact(cmd.Context())
 			if err != nil {
 				return err
@@ -67,7 +68,7 @@ repository declares (--repo), or a trace in the columns that docs/traces.md has.
 			return err
 		},
 	}
-	f.add(c)
+	f.addCell(c)
 	f.size.add(c)
 	c.Flags().StringVar(&f.repo, "repo", "", "directory of a config repository, whose machines are all as large as --cpu, --ram and --disk say")
 	c.Flags().StringVar(&f.cell, "cell", "", "with --repo: cell to compact, if the repository declares several")
@@ -85,6 +86,10 @@ func (f *compactFlags) compact(ctx context.Context) (*compacted, error) {
 		return nil, invalid("how many orders are tried", "--seeds %d: want at least 1", f.seeds)
 	case trace && (f.repo != "" || f.against != "" || f.master.url != ""), f.repo != "" && (f.against != "" || f.master.url != ""):
 		return nil, invalid("leave out all but one", "several of --master, --against, --repo, and --nodes with --tasks are given")
+	case f.repo == "" && f.cell != "":
+		return nil, invalid("leave it out, or give --repo", "--cell %s is of a cell that a repository declares", f.cell)
+	case f.repo == "" && len(f.size.given) > 0:
+		return nil, invalid("leave it out, or give --repo", "--%s is of the machines that a repository declares", f.size.given[0])
 	case trace:
 		out.Result, err = f.trace(ctx)
 	case f.repo != "":

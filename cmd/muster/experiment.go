@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -32,7 +33,7 @@ type loadFlags struct {
 func (f *loadFlags) add(c *cobra.Command, machines int) {
 	c.Flags().IntVar(&f.made.Machines, "machines", machines, "machines of a cell that is made up")
 	c.Flags().Float64Var(&f.made.Load, "load", workload.DefaultLoad, "what the tasks of such a cell ask for at a time, as a share of its CPU")
-	c.Flags().Uint64Var(&f.made.Seed, "seed", 0, "seed of what is made up")
+	c.Flags().Uint64Var(&f.made.Seed, "seed", 0, "seed of what is made up, or drawn of a trace")
 	c.Flags().StringVar(&f.nodes, "nodes", "", "CSV file of the machines of a trace, instead of what is made up")
 	c.Flags().StringVar(&f.tasks, "tasks", "", "CSV file of the tasks of a trace")
 }
@@ -40,6 +41,9 @@ func (f *loadFlags) add(c *cobra.Command, machines int) {
 // trace reads the trace; it has no machines if none is given.
 func (f *loadFlags) trace(c *cobra.Command) (nodes []pack.Node, tasks []pack.Task, err error) {
 	if f.nodes == "" && f.tasks == "" {
+		if f.made.Load == 0 { // which stands for the default in a workload.Config
+			return nil, nil, invalid("leave it out for the default", "--load 0: want more than 0 and at most 2")
+		}
 		return nil, nil, nil
 	}
 	if f.nodes == "" || f.tasks == "" {
@@ -149,6 +153,11 @@ func (f *experimentFlags) run(c *cobra.Command, name string) (*experiment.Result
 		if err != nil {
 			return nil, invalid("docs/traces.md has the columns", "%w", err)
 		}
+		unseeded := func(q experiment.Question) bool { return q.Name == name && !q.Draws }
+		if c.Flags().Changed("seed") && slices.ContainsFunc(experiment.Questions(), unseeded) {
+			return nil, invalid("leave it out, or the trace", "--seed: experiment %s of a trace draws nothing at random", name)
+		}
+		cell.Seed = f.made.Seed
 		config.Cells = []experiment.Cell{cell}
 	} else if config.Cells, err = experiment.Generate(f.made, f.cells); err != nil {
 		return nil, invalid(hint, "%w", err)

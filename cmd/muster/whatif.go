@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/checkpoint"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/plan"
 	"github.com/musterhq/muster/schema"
 )
@@ -24,16 +26,22 @@ type whatIfFlags struct {
 	grows   int
 	all     bool
 	out     *outputFlag
+	notes   []string // on what is assumed, beside those of the cell
 }
 
 // maxGrows is how many machines may join a simulated cell.
 const maxGrows = 10_000
 
 func (f *whatIfFlags) add(c *cobra.Command) {
+	f.addCell(c)
+	c.Flags().IntVar(&f.grows, "cell-grows", 0, "have so many machines join first, like those that the cell has, in turn by name")
+}
+
+// addCell adds the flags of what is found out about a cell to which no machine can join.
+func (f *whatIfFlags) addCell(c *cobra.Command) {
 	f.master.add(c)
 	f.out = addOutput(c, "text", "json")
 	c.Flags().StringVar(&f.against, "against", "", "simulate the cell in a `file` that muster checkpoint save wrote")
-	c.Flags().IntVar(&f.grows, "cell-grows", 0, "have so many machines join first, like those that the cell has, in turn by name")
 }
 
 // cell returns the cell that is simulated, as it was when it was saved, or is now.
@@ -106,15 +114,16 @@ func (f *whatIfFlags) run(ctx context.Context, std stdio, c *plan.Cell, saved *c
 	if err != nil {
 		return err
 	}
+	notes := append(append([]string{}, silent(c)...), f.notes...)
 	if f.out.value == "json" {
-		return printJSON(std.out, simulated{plan.Version, saved.Cell, saved.At, o, append([]string{}, silent(c)...)})
+		return printJSON(std.out, simulated{plan.Version, saved.Cell, saved.At, o, notes})
 	}
 	most, width := 20, columns(std.out, false)
 	if f.all {
 		most = 0
 	}
 	text := screen.Wrap("", "  ", fmt.Sprintf("cell %s as of %s", saved.Cell, saved.At.Format(time.RFC3339)), width)
-	for _, n := range silent(c) {
+	for _, n := range notes {
 		text += screen.Wrap("", "  ", n, width)
 	}
 	for _, s := range screen.Plan(o, width, most) {
@@ -129,11 +138,12 @@ func (f *whatIfFlags) run(ctx context.Context, std stdio, c *plan.Cell, saved *c
 type machinesFlags struct {
 	whatIfFlags
 	selector string
+	up       bool // a selector picks of the machines those alone that are up
 }
 
 func (f *machinesFlags) add(c *cobra.Command) {
 	f.whatIfFlags.add(c)
-	c.Flags().StringVarP(&f.selector, "selector", "l", "", "machines with these attributes, such as rack=r3")
+	c.Flags().StringVarP(&f.selector, "selector", "l", "", "machines with these attributes, such as rack=r3, of those that are there before others join")
 	c.Flags().BoolVar(&f.all, "all", false, "show all tasks, however many lines that takes")
 }
 
@@ -153,9 +163,12 @@ func (f *machinesFlags) command(std stdio, c *cobra.Command, check func() error,
 		if err != nil {
 			return err
 		}
-		names, err := meant.names(c)
+		names, down, err := meant.names(c, f.up)
 		if err != nil {
 			return err
+		}
+		if len(down) > 0 {
+			f.notes = append(f.notes, "left out, since they are not up: "+screen.Names(down, namedMachines))
 		}
 		return f.run(cmd.Context(), std, c, saved, func() error {
 			if err := do(c, names); err != nil {
@@ -192,8 +205,12 @@ func (f *machinesFlags) meant(args []string) (*meantMachines, error) {
 	return out, nil
 }
 
-// names returns the machines of a cell that are meant.
-func (f *meantMachines) names(c *plan.Cell) ([]string, error) {
+// namedMachines is how many machines a note names.
+const namedMachines = 10
+
+// names returns the machines of a cell that are meant; with up of those that a selector picks only
+// the ones that are up, and beside them the others that it picks.
+func (f *meantMachines) names(c *plan.Cell, up bool) (all, down []string, err error) {
 	names := map[string]bool{}
 	for _, name := range f.named {
 		names[name] = true
@@ -206,14 +223,23 @@ func (f *meantMachines) names(c *plan.Cell) ([]string, error) {
 				attributes = map[string]string{}
 			}
 			attributes["machine"] = m.Name
-			names[m.Name] = names[m.Name] || f.selector.Matches(attributes)
+			switch {
+			case names[m.Name] || !f.selector.Matches(attributes):
+			case up && m.Health != string(model.HealthUp):
+				down = append(down, m.Name)
+			default:
+				names[m.Name] = true
+			}
 		}
-		maps.DeleteFunc(names, func(_ string, picked bool) bool { return !picked })
 	}
 	if len(names) == 0 {
-		return nil, invalid("name machines, or attributes that some have: muster status --machines lists them", "no machine is picked")
+		err := errors.New("no machine is picked")
+		if len(down) > 0 {
+			err = fmt.Errorf("no machine is picked that is up: %s", screen.Names(down, namedMachines))
+		}
+		return nil, nil, invalid("name machines, or attributes that some have: muster status --machines lists them", "%w", err)
 	}
-	return slices.Sorted(maps.Keys(names)), nil
+	return slices.Sorted(maps.Keys(names)), down, nil
 }
 
 func newSimulateDrain(std stdio) *cobra.Command {
@@ -238,14 +264,14 @@ muster checkpoint save wrote; the code is the master's, on simulated machines.`,
 }
 
 func newSimulateLose(std stdio) *cobra.Command {
-	var f machinesFlags
+	f := machinesFlags{up: true}
 	return f.command(std, &cobra.Command{
 		Use:   "lose MACHINE… | -l ATTRIBUTES",
 		Short: "print what a cell would do if machines were lost",
 		Long: `Print what a cell would do if machines were silent from now on: which tasks start again
 elsewhere and when, who is preempted, and what stays pending. The cell is that of
 --master, or of a file that muster checkpoint save wrote; the code is the master's, on
-simulated machines.`,
+simulated machines. Of those that --selector picks the ones are left out that are not up.`,
 		Example: "  muster simulate lose m1 --against local.checkpoint\n  muster simulate lose -l rack=r3",
 	}, func() error { return nil }, func(c *plan.Cell, names []string) error {
 		unknown, err := c.Lose(names)
@@ -263,8 +289,8 @@ func newSimulateGrow(std stdio) *cobra.Command {
 		Short: "print what a cell would do if machines joined",
 		Long: `Print what a cell would do if machines joined that are like those that it has: which
 pending tasks start, and what moves. The cell is that of --master, or of a file that muster
-checkpoint save wrote; the code is the master's, on simulated machines. The other what-ifs
-take --cell-grows too.`,
+checkpoint save wrote; the code is the master's, on simulated machines. drain, lose and
+fit take --cell-grows too.`,
 		Example: "  muster simulate grow --cell-grows 20 --against local.checkpoint",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -33,7 +33,7 @@ type Config struct {
 // Cell is a cell that something is tried with.
 type Cell struct {
 	Name string
-	Seed uint64 // of what is drawn: which jobs go into which smaller cell
+	Seed uint64 // of what is drawn: which jobs go into which smaller cell, on which machines reclamation is measured
 	pack.Cell
 	lacks [needs]string // what a trace does not say that questions need, in words
 }

@@ -16,6 +16,7 @@ type Question struct {
 	Name  string
 	Asks  string // in words
 	Paper string // what Borg's evaluation answers
+	Draws bool   // the answer is drawn at random, by Cell.Seed, of a trace as well
 }
 
 // Questions returns all there are, in the order of the paper.
@@ -55,13 +56,13 @@ const (
 )
 
 var questions = []question{
-	{Question{"segregation", "What if production and other work had cells of their own?", "20-30% more machines in the median cell (5.2)"}, classes, false, segregated},
-	{Question{"large-users", "What if large users had cells of their own?", "2-16 times as many cells, 20-150% more machines (5.2)"}, users, false, userCells},
-	{Question{"smaller-cells", "What if the work were in several smaller cells?", "significantly more machines (5.3)"}, nothing, false, smaller},
-	{Question{"buckets", "What if requests were rounded up to powers of two?", "30-50% more machines in the median cell (5.4)"}, classes, false, bucketed},
-	{Question{"reclamation", "What if nothing was reclaimed of what tasks do not use?", "many more machines; about 20% of the work runs in what is reclaimed (5.5)"}, usage, true, unreclaimed},
-	{Question{"policies", "What if tasks were placed by another policy?", "the hybrid needs 3-5% fewer machines than best fit (3.2)"}, nothing, false, policies},
-	{Question{"techniques", "What if what makes placement fast were switched off?", "a few hundred seconds become more than 3 days with all switched off (3.4)"}, nothing, false, nil},
+	{Question{"segregation", "What if production and other work had cells of their own?", "20-30% more machines in the median cell (5.2)", false}, classes, false, segregated},
+	{Question{"large-users", "What if large users had cells of their own?", "2-16 times as many cells, 20-150% more machines (5.2)", false}, users, false, userCells},
+	{Question{"smaller-cells", "What if the work were in several smaller cells?", "significantly more machines (5.3)", true}, nothing, false, smaller},
+	{Question{"buckets", "What if requests were rounded up to powers of two?", "30-50% more machines in the median cell (5.4)", false}, classes, false, bucketed},
+	{Question{"reclamation", "What if nothing was reclaimed of what tasks do not use?", "many more machines; about 20% of the work runs in what is reclaimed (5.5)", true}, usage, true, unreclaimed},
+	{Question{"policies", "What if tasks were placed by another policy?", "the hybrid needs 3-5% fewer machines than best fit (3.2)", false}, nothing, false, policies},
+	{Question{"techniques", "What if what makes placement fast were switched off?", "a few hundred seconds become more than 3 days with all switched off (3.4)", false}, nothing, false, nil},
 }
 
 // part returns the cell with the asks only that are picked, by their indexes.

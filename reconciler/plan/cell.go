@@ -23,6 +23,11 @@ const (
 	quiet   = 15 * time.Minute
 )
 
+// AppointmentLimit is how far ahead something may be that comes by itself, such as a deadline, for
+// a cell to be followed until then though nothing happens before: all machines report meanwhile,
+// which takes processor time. It is as long as an hourly disruption budget may have a stop wait.
+const AppointmentLimit = time.Hour
+
 // DefaultLimit is the most virtual time for which a cell is followed.
 const DefaultLimit = 24 * time.Hour
 
@@ -73,6 +78,8 @@ type Cell struct {
 	known     map[schema.Digest]bool // data that was there before the commit
 	broken    func(*schema.Job) bool // of jobs that commits bring
 	silent    []string               // see Silent
+	ahead     *Next                  // what comes by itself after Run, nil if nothing is known to
+	meets     time.Time              // until when Run waits for that, though nothing happens
 	watch     watch
 }
 
@@ -190,7 +197,7 @@ func (c *Cell) Lose(names []string) (unknown []string, err error) {
 			unknown = append(unknown, name)
 			continue
 		}
-		m.silent = true
+		m.silent, c.converged = true, false
 		if err := c.master.Report(name, m.epoch, m.says(), c.now); err != nil {
 			return unknown, err
 		}
@@ -340,7 +347,7 @@ type Ending string
 const (
 	Settled Ending = "settled" // all is as desired
 	Blocked Ending = "blocked" // a person has to act on all that is not
-	Waiting Ending = "waiting" // something is not as desired, and nothing happens any more
+	Waiting Ending = "waiting" // something is not as desired, and nothing happens before Next, if ever
 	Endless Ending = "endless" // something happens still when the limit is reached
 )
 
@@ -348,6 +355,7 @@ const (
 // something last happened.
 func (c *Cell) Run() (Ending, time.Time, error) {
 	began, fruitless := c.now, time.Time{}
+	c.ahead, c.meets = nil, time.Time{}
 	for {
 		if err := c.turn(); err != nil {
 			return "", c.wrote, err
@@ -369,7 +377,7 @@ func (c *Cell) Run() (Ending, time.Time, error) {
 			}
 		}
 		switch idle := c.now.Sub(c.wrote); {
-		case idle >= quiet && idle >= c.patience():
+		case c.over(idle):
 			return Waiting, c.wrote, nil
 		case c.now.Sub(began) >= c.cfg.Limit:
 			return Endless, c.wrote, nil
@@ -413,6 +421,20 @@ func (c *Cell) next() time.Time {
 	return next
 }
 
+// over reports whether nothing has happened for so long that nothing will, or not soon.
+func (c *Cell) over(idle time.Duration) bool {
+	if idle < quiet || c.now.Before(c.meets) || idle < c.patience() {
+		return false
+	}
+	next := appointment(c)
+	if next == nil || next.At.Sub(c.now) > AppointmentLimit {
+		c.ahead = next
+		return true
+	}
+	c.meets = next.At.Add(settled)
+	return false
+}
+
 // ending says whether the cell is as desired, or waits only for people; "" if neither.
 func (c *Cell) ending() Ending {
 	if c.converged {
@@ -422,6 +444,7 @@ func (c *Cell) ending() Ending {
 	case len(s.Waiting) == 0:
 		return Settled
 	case s.AllBlocked():
+		c.ahead = appointment(c)
 		return Blocked
 	}
 	return ""

@@ -1,5 +1,6 @@
 // Package plan says what a cell would do: it runs the master that runs cells, on the state
-// of one, with machines that are simulated, in virtual time, until nothing happens any more.
+// of one, with machines that are simulated, in virtual time, until nothing happens any more,
+// or before AppointmentLimit is over.
 //
 // In: a cell as a checkpoint has it, and a commit, or what happens to machines. Out: an
 // Outcome: which tasks start, stop, restart and move, in which order and when; who is
@@ -8,8 +9,8 @@
 //
 // What is decided is decided by reconciler.Master, and by nothing here. What is assumed is
 // this: a task starts 0.1 s after its machine has the assignment, ends 0.1 s after it
-// is to stop, is healthy as soon as its health check allows, and batch tasks do not
-// finish. So times are the least that it takes.
+// is to stop, is healthy 0.1 s after its start whatever its health check says, and
+// batch tasks do not finish. So times are the least that it takes.
 //
 // It is pure: no I/O, no clock, no randomness, no goroutine. A Cell belongs to one goroutine.
 package plan

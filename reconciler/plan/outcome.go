@@ -26,6 +26,8 @@ type Outcome struct {
 	// the least.
 	Ending  Ending  `json:"ending"`
 	Seconds float64 `json:"seconds"`
+	// Next is what comes by itself after the end, nil if nothing is known to.
+	Next *Next `json:"next,omitempty"`
 	// Tasks are those to which something happens, by name, and Steps all that happens to
 	// them, in order.
 	Tasks []Task `json:"tasks"`
@@ -155,7 +157,7 @@ func (c *Cell) Outcome(m *Mark, ending Ending, last time.Time) *Outcome {
 	o := &Outcome{
 		Version: Version, Cell: c.state().Cell, Ending: ending, Seconds: max(0, last.Sub(m.at).Seconds()),
 		Tasks: []Task{}, Steps: []Step{}, Preempted: []Preempted{}, Pending: []Pending{}, Rollouts: []Rollout{}, Quota: []QuotaChange{},
-		Blocked: s.Blocked, Waiting: s.Waiting, Warnings: []string{},
+		Next: c.ahead, Blocked: s.Blocked, Waiting: s.Waiting, Warnings: []string{},
 		Machines: MachineChange{sumMachines(m.status.Brief()), sumMachines(s)},
 	}
 	for i := range c.trace.steps {

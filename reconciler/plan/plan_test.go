@@ -384,6 +384,73 @@ func TestWhatIf(t *testing.T) {
 	}
 }
 
+// TestAppointments: a cell is followed to what comes by itself, and said when what is too far ahead
+// would come.
+func TestAppointments(t *testing.T) {
+	t.Parallel()
+	follow := func(web schema.Job, lostAfter time.Duration, do func(c *plan.Cell) error) *plan.Outcome {
+		t.Helper()
+		c, err := plan.New(plan.Config{State: model.NewState("c"), Now: at, LostAfter: lostAfter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Add(plantest.Machine("m1", 4, 16)); err != nil {
+			t.Fatal(err)
+		}
+		does(t, c, plantest.Commit(1, web))
+		if err := c.Add(plantest.Machine("m2", 4, 16)); err != nil {
+			t.Fatal(err)
+		}
+		mark := c.Mark()
+		if err := do(c); err != nil {
+			t.Fatal(err)
+		}
+		ending, last, err := c.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Outcome(mark, ending, last)
+	}
+	hourly := plantest.Job("web", 200, 3, "1")
+	hourly.Disruption = &schema.Disruption{MaxDown: 1, PerHour: 1}
+	o := follow(hourly, 0, func(c *plan.Cell) error { return c.Drain([]string{"m1"}, 1) })
+	if o.Ending != plan.Settled || len(o.Tasks) != 3 || o.Seconds < 2*3600 || o.Next != nil {
+		t.Errorf("a drain with an hourly budget: %s after %v s: %s, next %+v", o.Ending, o.Seconds, fates(o), o.Next)
+	}
+
+	lose := func(c *plan.Cell) error { _, err := c.Lose([]string{"m1"}); return err }
+	o = follow(plantest.Job("web", 200, 1, "1"), 70*time.Minute, lose)
+	if o.Ending != plan.Settled || fates(o) != "search/web/0 moves" || o.Seconds < 69*60 {
+		t.Errorf("a loss that is known late: %s after %v s: %s", o.Ending, o.Seconds, fates(o))
+	}
+	o = follow(plantest.Job("web", 200, 1, "1"), 12*time.Hour, lose)
+	if o.Ending != plan.Waiting || o.Next == nil || o.Next.At.Sub(at) < 12*time.Hour || o.Next.At.Sub(at) > 13*time.Hour || !strings.Contains(o.Next.What, "search/web on m1") {
+		t.Errorf("a loss that is known much later: %s, next %+v", o.Ending, o.Next)
+	}
+	patient := plantest.Job("web", 200, 1, "1")
+	patient.Silence = &schema.Silence{AfterSeconds: 3600}
+	if o = follow(patient, 0, lose); o.Ending != plan.Settled || fates(o) != "search/web/0 moves" {
+		t.Errorf("a job that waits for its machines: %s: %s", o.Ending, fates(o))
+	}
+
+	drain := func(deadline time.Duration) func(c *plan.Cell) error {
+		return func(c *plan.Cell) error {
+			commit := plantest.Commit(2, plantest.Job("web", 200, 1, "1"))
+			p := commit.Packages[0].Package
+			p.Objects.Jobs[0].Constraints = []schema.Constraint{{Attribute: "rack", Operator: schema.In, Values: []string{"r1"}}}
+			p.Objects.Machines = []schema.Machine{{Name: "m1", Cell: "c", Drain: &schema.Drain{AtOnce: 1, AtDeadline: schema.DeadlineStop, Deadline: at.Add(deadline)}}}
+			commit.Packages[0].Digest = schema.DigestOf(p)
+			return c.Commit(commit)
+		}
+	}
+	if o = follow(plantest.Job("web", 200, 1, "1"), 0, drain(time.Hour)); o.Ending != plan.Waiting || fates(o) != "search/web/0 pending" || o.Seconds < 3400 || o.Next != nil {
+		t.Errorf("a deadline: %s after %v s: %s, next %+v", o.Ending, o.Seconds, fates(o), o.Next)
+	}
+	if o = follow(plantest.Job("web", 200, 1, "1"), 0, drain(24*time.Hour)); o.Ending != plan.Waiting || o.Next == nil || !o.Next.At.Equal(at.Add(24*time.Hour)) {
+		t.Errorf("a late deadline: %s, next %+v", o.Ending, o.Next)
+	}
+}
+
 // TestGrow: machines that join are like those that are up, and take what was pending.
 func TestGrow(t *testing.T) {
 	t.Parallel()

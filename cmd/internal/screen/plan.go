@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -27,8 +28,14 @@ func PlanHead(o *plan.Outcome) string {
 		}
 	case plan.Blocked:
 		end = "then it is blocked: a person has to act, " + took
+		if o.Next != nil {
+			end += "; next at " + nextOf(o)
+		}
 	case plan.Waiting:
 		end = "then nothing happens any more, and not all is as desired, " + took
+		if o.Next != nil {
+			end = "then nothing happens before " + nextOf(o) + ", and not all is as desired, " + took
+		}
 	case plan.Endless:
 		end = "it goes on for longer than it was followed, " + spell(o.Seconds)
 	case plan.Reached:
@@ -38,6 +45,11 @@ func PlanHead(o *plan.Outcome) string {
 		return "tasks: " + n + "; " + end
 	}
 	return end
+}
+
+// nextOf says what comes by itself after the end.
+func nextOf(o *plan.Outcome) string {
+	return o.Next.At.UTC().Format(time.RFC3339) + " (" + o.Next.What + ")"
 }
 
 // spell writes a time in seconds for people.
@@ -174,9 +186,14 @@ func (p planned) pending(o *plan.Outcome) string {
 	}
 	texts := make([]string, 0, len(order))
 	for _, why := range order {
-		texts = append(texts, Names(tasks[why], named)+": "+why)
+		names := named
+		if p.most == 0 {
+			names = 0
+		}
+		texts = append(texts, Names(tasks[why], names)+": "+why)
 	}
-	return p.list(texts)
+	// Many names are no line for anybody, and of a comment it would be cut.
+	return planned{cmp.Or(p.width, 120), p.most}.list(texts)
 }
 
 func (p planned) rollouts(o *plan.Outcome) string {

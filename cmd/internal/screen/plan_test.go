@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/plan"
@@ -46,8 +47,57 @@ func TestPlan(t *testing.T) {
 	if strings.Contains(b.String(), "\x1b") {
 		t.Errorf("an escape is printed: %q", b.String())
 	}
+	head := screen.PlanHead(&plan.Outcome{Ending: plan.Waiting, Seconds: 3, Next: &plan.Next{At: time.Date(2026, 3, 1, 14, 0, 0, 0, time.UTC), What: "the suspension of search/web ends"}})
+	if want := "then nothing happens before 2026-03-01T14:00:00Z (the suspension of search/web ends), and not all is as desired, in 3s at the least"; head != want {
+		t.Errorf("head %q, want %q", head, want)
+	}
 	if got := screen.PlanHead(o); got != "tasks: 1 move, 1 left without a machine; then it is blocked: a person has to act, in 2m5s at the least" {
 		t.Error(got)
+	}
+}
+
+// TestBreak: a line is broken where it is too wide, and loses nothing but the spaces there.
+func TestBreak(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		text, want string
+		width      int
+	}{
+		{"  a  b\n", "  a  b\n", 0},
+		{"  a  b\n", "  a  b\n", 14},
+		{"  field  \"one  two\"        restart\nb\n", "  field  \"one\n      two\"\n      restart\nb\n", 16},
+		{"  " + strings.Repeat("ä", 20) + "\n", "  " + strings.Repeat("ä", 12) + "\n      " + strings.Repeat("ä", 8) + "\n", 14},
+		{strings.Repeat("x", 20) + "…\n", strings.Repeat("x", 12) + "\n    " + strings.Repeat("x", 8) + "\n    …\n", 3},
+	} {
+		if got := screen.Break(tc.text, tc.width); got != tc.want {
+			t.Errorf("%q in %d cells: %q, want %q", tc.text, tc.width, got, tc.want)
+		}
+	}
+}
+
+// TestPlanAll: of a plan that is shown in full no row and no name is left out, in no line that a
+// comment cuts.
+func TestPlanAll(t *testing.T) {
+	t.Parallel()
+	o := &plan.Outcome{Ending: plan.Waiting}
+	for i := range 300 {
+		name := fmt.Sprintf("search/web/%d", i)
+		o.Tasks = append(o.Tasks, plan.Task{Name: name, Fate: plan.Starts, To: "m1"})
+		o.Pending = append(o.Pending, plan.Pending{Task: name + "p", Reason: "no machine has room"})
+	}
+	for _, width := range []int{0, 80} {
+		got := screen.Comment("head", screen.Plan(o, width, 0))
+		for i := range 300 {
+			if name := fmt.Sprintf("search/web/%d", i); !strings.Contains(got, "  "+name+" ") || !strings.Contains(got, name+"p") {
+				t.Errorf("width %d: %s is missing", width, name)
+			}
+		}
+		if strings.Contains(got, "more") || strings.Contains(got, "cut for length") {
+			t.Errorf("width %d: something is left out:\n%s", width, got)
+		}
+	}
+	if got := screen.Plan(o, 80, 20)[0].Text; !strings.Contains(got, "search/web/2p and 297 more: ") {
+		t.Errorf("all are named:\n%s", got)
 	}
 }
 

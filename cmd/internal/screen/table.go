@@ -150,6 +150,30 @@ func Fold(label, text string, width int) string {
 	return Wrap(label, strings.Repeat(" ", in+2), text, width)
 }
 
+// Break returns text with lines broken that are wider than width cells, 0 for no bound, where there
+// is a space if there is one. The rest of a line is further in. Other than Wrap it keeps the spaces.
+func Break(text string, width int) string {
+	if width <= 0 {
+		return text
+	}
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		rest := line[:len(line)-len(strings.TrimLeft(line, " "))] + "    "
+		width := max(width, len(rest)+8)
+		for Cells(line) > width {
+			part := strings.TrimSuffix(Head(line, width), "…")
+			if at := strings.LastIndexByte(part, ' '); at >= len(rest) {
+				part = part[:at+1]
+			}
+			b.WriteString(strings.TrimRight(part, " ") + "\n")
+			line = rest + strings.TrimLeft(line[len(part):], " ")
+		}
+		b.WriteString(line + "\n")
+	}
+	return b.String()
+}
+
 // Wrap returns s in lines of at most width cells, 0 for no bound: the first begins
 // with first, the others with rest. It breaks lines at spaces, and words that are
 // longer than a line.
