@@ -237,21 +237,29 @@ func (d *difference) print(ctx context.Context, std stdio, asJSON bool, hints ta
 	} else {
 		printComparison(std.out, d)
 	}
-	for _, why := range d.Ignored {
-		screen.Printf(std.err, "warning: %s\n", why)
-	}
 	if errs, _ := count(d.head.diagnostics); errs > 0 {
 		hints.fill(ctx, d.head.diagnostics)
-		printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), d.head.diagnostics, d.head.tree.Files)
-		return cmp.Or(err, error(&failure{code: exitInvalid}))
+	}
+	return cmp.Or(err, d.verdict(std.err, len(d.Objects) > 0))
+}
+
+// verdict says on w what is wrong in either side and in messages, and returns the exit code: what
+// differs, or may since it is not compared, or errors of HEAD.
+func (d *difference) verdict(w io.Writer, differs bool) error {
+	for _, why := range d.Ignored {
+		screen.Printf(w, "warning: %s\n", why)
+	}
+	if errs, _ := count(d.head.diagnostics); errs > 0 {
+		printDiagnostics(w, screen.Painter(isTerminal(w)), d.head.diagnostics, d.head.tree.Files)
+		return &failure{code: exitInvalid}
 	}
 	if errs, _ := count(d.base.diagnostics); errs > 0 {
-		screen.Printf(std.err, "muster: %s in %s: what they touch is not compared\n", schema.Count(errs, "error"), d.Base)
+		screen.Printf(w, "muster: %s in %s: what they touch is not compared\n", schema.Count(errs, "error"), d.Base)
 	}
-	if err == nil && len(d.Objects)+len(d.Skipped) > 0 {
-		err = &failure{code: exitDiffers}
+	if differs || len(d.Skipped) > 0 {
+		return &failure{code: exitDiffers}
 	}
-	return err
+	return nil
 }
 
 // printComparison writes d for people: a block for each object, with a line for

@@ -54,7 +54,8 @@ the size that --cpu, --ram and --disk say.
 A task is taken to start, to stop, and to be healthy within 0.1 s each, so that times are
 the least that it takes; --fail has what HEAD brings of a job not work. Batch tasks are taken not to finish.
 
-Exits 1 when something differs, 2 when HEAD has errors.`,
+Exits 1 when something differs or, since BASE has errors, is not compared, 2 when HEAD has
+errors.`,
 		Example: `  muster plan origin/main...HEAD --master https://m1:7420
   muster plan --against local.checkpoint
   muster plan main --against local.checkpoint --fail search/web
@@ -73,14 +74,7 @@ Exits 1 when something differs, 2 when HEAD has errors.`,
 			if err := f.print(std, p); err != nil {
 				return err
 			}
-			if errs, _ := count(p.difference.head.diagnostics); errs > 0 {
-				printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), p.difference.head.diagnostics, p.difference.head.tree.Files)
-				return &failure{code: exitInvalid}
-			}
-			if len(p.Objects) > 0 || len(p.Outcome.Steps) > 0 {
-				return &failure{code: exitDiffers}
-			}
-			return nil
+			return p.difference.verdict(std.err, len(p.Objects)+len(p.Outcome.Steps) > 0)
 		},
 	}
 	f.add(c, "plan", "text", "markdown", "json")
@@ -131,6 +125,8 @@ type planned struct {
 	Head    string    `json:"head,omitempty"` // left out of the work tree
 	// Objects are those of the cell that differ, as `muster diff` has them.
 	Objects []intent.ObjectChange `json:"objects"`
+	Skipped []string              `json:"skipped"`           // what has errors, and is not compared
+	Ignored []string              `json:"ignored,omitempty"` // as `muster diff` has them
 	Outcome *plan.Outcome         `json:"outcome"`
 	Notes   []string              `json:"notes"` // on what is assumed
 
@@ -167,7 +163,7 @@ func (f *planFlags) plan(ctx context.Context, revs revisions) (*planned, error) 
 	if err := f.known(p); err != nil {
 		return nil, err
 	}
-	p.Objects = objectsOf(p.Cell, d)
+	p.Objects, p.Skipped, p.Ignored = objectsOf(p.Cell, d), d.Skipped, d.Ignored
 	c.Fail(f.fails)
 	if p.Outcome, err = follow(ctx, c, func() error { return c.Commit(head) }); err != nil {
 		return nil, err

@@ -64,10 +64,14 @@ type Config struct {
 	AllPhases bool
 }
 
+// Version is that of the fields of Result: a later one may mean something else by a field.
+const Version = 1
+
 // Result is what was measured. Value is the 90th percentile of PerSeed for
 // compaction (machines, less is better), the mean for gpu-at-130 (percent, more is
 // better) and for churn (seconds, less is better).
 type Result struct {
+	Version   int              `json:"version"`
 	Measure   Measure          `json:"measure"`
 	Policy    placement.Policy `json:"policy"`
 	GPUs      GPUs             `json:"gpus"`
@@ -145,7 +149,7 @@ func Run(c Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	r.Measure, r.Policy, r.GPUs, r.Machines, r.Seeds = c.Measure, c.Policy, c.GPUs, len(c.Nodes), c.Seeds
+	r.Version, r.Measure, r.Policy, r.GPUs, r.Machines, r.Seeds = Version, c.Measure, c.Policy, c.GPUs, len(c.Nodes), c.Seeds
 	r.Schedulers, r.Deviation = c.Schedulers, deviation(r.PerSeed)
 	return r, nil
 }

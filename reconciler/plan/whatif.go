@@ -99,9 +99,10 @@ func (c *Cell) Grow(n int) ([]string, error) {
 
 // Fit is how many more tasks of a job have room. Field names are stable.
 type Fit struct {
-	Job  string `json:"job"`
-	Has  int    `json:"has"`  // tasks that it is to have now
-	More int    `json:"more"` // that have room beside what runs, without a preemption
+	Version int    `json:"version"` // as that of Outcome
+	Job     string `json:"job"`
+	Has     int    `json:"has"`  // tasks that it is to have now
+	More    int    `json:"more"` // that have room beside what runs, without a preemption
 	// Racks says on which racks they would be: by the attribute rack of machines, "" of those
 	// without.
 	Racks map[string]int `json:"racks"`
@@ -123,7 +124,7 @@ func (c *Cell) Fit(job string) (*Fit, error) {
 	if !ok || d.Job.Kind == schema.System {
 		return nil, fmt.Errorf("cell %s has no job %q whose number of tasks may grow", c.state().Cell, job)
 	}
-	f := &Fit{Job: job, Has: d.Job.Tasks, Racks: map[string]int{}}
+	f := &Fit{Version: Version, Job: job, Has: d.Job.Tasks, Racks: map[string]int{}}
 	g := growth{name, c.instead()}
 	c.master.NoPreempt()
 	for more := fitStep; ; more += fitStep {
