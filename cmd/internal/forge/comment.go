@@ -54,7 +54,7 @@ func (t *Thread) Put(ctx context.Context, name, text string) (made bool, err err
 		}
 		author = cmp.Or(me.Username, me.Login)
 	}
-	old, err := t.find(ctx, author, mark(name))
+	old, _, err := t.find(ctx, author, mark(name))
 	if err != nil {
 		return false, fmt.Errorf("read the comments: %w", err)
 	}
@@ -71,12 +71,30 @@ func (t *Thread) Put(ctx context.Context, name, text string) (made bool, err err
 	if err := t.do(ctx, method, at, body, nil); err != nil {
 		return false, fmt.Errorf("write the comment: %w", err)
 	}
-	return old == nil, nil
+	if old != nil {
+		return false, nil
+	}
+	return true, t.keepOne(ctx, author, mark(name))
 }
 
-// find returns the newest comment of an author that begins so; nil if there is none.
-func (t *Thread) find(ctx context.Context, author, begins string) (*comment, error) {
-	var found *comment
+// keepOne deletes all but the newest comment of an author that begin so: another job may have made
+// one since this one looked, as Gitea and Forgejo of some versions run jobs of a pull request at once.
+func (t *Thread) keepOne(ctx context.Context, author, begins string) error {
+	_, older, err := t.find(ctx, author, begins)
+	if err != nil {
+		return fmt.Errorf("read the comments again: %w", err)
+	}
+	for _, id := range older {
+		if err := t.do(ctx, http.MethodDelete, t.edit+"/"+strconv.FormatInt(id, 10), nil, nil); err != nil {
+			return fmt.Errorf("delete a comment that another job has made: %w", err)
+		}
+	}
+	return nil
+}
+
+// find returns the newest comment of an author that begins so, nil if there is none, and the
+// numbers of the others.
+func (t *Thread) find(ctx context.Context, author, begins string) (found *comment, older []int64, err error) {
 	seen := map[int64]bool{}
 	for page := 1; page <= maxPages; page++ {
 		q := url.Values{"page": {strconv.Itoa(page)}, "per_page": {strconv.Itoa(pageSize)}}
@@ -85,22 +103,30 @@ func (t *Thread) find(ctx context.Context, author, begins string) (*comment, err
 		}
 		var all []comment
 		if err := t.do(ctx, http.MethodGet, t.list+"?"+q.Encode(), nil, &all); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		news := false // Gitea gives all comments with each page
 		for i := range all {
 			c := &all[i]
-			news = news || !seen[c.ID]
-			seen[c.ID] = true
-			if c.by() == author && strings.HasPrefix(strings.ReplaceAll(c.Body, "\r\n", "\n"), begins) && (found == nil || c.ID > found.ID) {
+			if seen[c.ID] {
+				continue
+			}
+			seen[c.ID], news = true, true
+			switch {
+			case c.by() != author || !strings.HasPrefix(strings.ReplaceAll(c.Body, "\r\n", "\n"), begins):
+			case found == nil:
 				found = c
+			case c.ID > found.ID:
+				found, older = c, append(older, found.ID)
+			default:
+				older = append(older, c.ID)
 			}
 		}
 		if len(all) < pageSize || !news {
-			return found, nil
+			return found, older, nil
 		}
 	}
-	return found, nil
+	return found, older, nil
 }
 
 // do sends a request, and decodes the answer into one if it is not nil.
@@ -138,6 +164,9 @@ func (t *Thread) do(ctx context.Context, method, at string, body, answer any) er
 	got, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, at, err)
+	}
+	if method == http.MethodDelete && resp.StatusCode == http.StatusNotFound { // the other job was first
+		return nil
 	}
 	if resp.StatusCode/100 != 2 {
 		return t.refused(method, at, resp, got)

@@ -67,6 +67,26 @@ func TestPut(t *testing.T) {
 	}
 }
 
+// TestPutAtOnce: two jobs that find no comment leave one, of that which was later, and no other
+// comment is touched.
+func TestPutAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, kind := range forge.Kinds() {
+		f := forgetest.New(string(kind))
+		f.Add("eve", "<!-- muster: plan -->\nmerge it")
+		f.Add("", "<!-- muster: other -->\nof another name")
+		f.Race("<!-- muster: plan -->\nof the other job")
+		made, err := thread(t, kind, f).Put(t.Context(), "plan", "one")
+		all, _ := f.Comments()
+		if err != nil || !made || len(all) != 3 || all[0].Author != "eve" || !strings.HasSuffix(all[1].Body, "of another name") || all[2].Body != "<!-- muster: plan -->\none" {
+			t.Errorf("%s: made %v, %v, and there is %+v", kind, made, err, all)
+		}
+		if m := f.Mistakes(); len(m) > 0 {
+			t.Errorf("%s: mistakes: %v", kind, m)
+		}
+	}
+}
+
 // TestRedirect: a token is sent to no other place than its forge.
 func TestRedirect(t *testing.T) {
 	t.Parallel()
