@@ -168,7 +168,7 @@ func (f *traceFlags) run(c *cobra.Command) (*played, error) {
 		out.Runs = append(out.Runs, playedRun{name, r})
 	}
 	if f.with != "" {
-		other, err := f.other(c.Context())
+		other, err := f.other(c.Context(), out.Runs[0].Result)
 		if err != nil {
 			return nil, err
 		}
@@ -177,8 +177,8 @@ func (f *traceFlags) run(c *cobra.Command) (*played, error) {
 	return out, nil
 }
 
-// other has another program play the same load.
-func (f *traceFlags) other(ctx context.Context) ([]playedRun, error) {
+// other has another program play the load that this one has played first.
+func (f *traceFlags) other(ctx context.Context, first *fastforward.Result) ([]playedRun, error) {
 	args := []string{
 		"simulate", "trace", "-o", "json", "--until", f.play.Span.String(), "--down", f.play.Down.String(),
 		"--failures", strconv.FormatFloat(f.play.Failures, 'g', -1, 64), "--seed", strconv.FormatUint(f.made.Seed, 10),
@@ -221,9 +221,25 @@ func (f *traceFlags) other(ctx context.Context) ([]playedRun, error) {
 		if ours := f.play.Work; r.Machines != len(ours.Machines) {
 			return nil, fmt.Errorf("--with %s: it played %s, and this program %d: the load is not the same", f.with, schema.Count(r.Machines, "machine"), len(ours.Machines))
 		}
+		if err := sameLoad(first, r.Result); err != nil {
+			return nil, &failure{code: exitCouldNot, err: fmt.Errorf("--with %s: %w", f.with, err), hint: "give --nodes and --tasks: a trace that both programs read in the same way"}
+		}
 		r.Name = "with " + r.Name
 	}
 	return out.Runs, nil
+}
+
+// sameLoad errs if another program has played another load than this one. A release before there
+// was a digest of it says none.
+func sameLoad(ours, theirs *fastforward.Result) error {
+	switch {
+	case theirs.Jobs != ours.Jobs || theirs.Tasks != ours.Tasks || theirs.Failures != ours.Failures:
+		return fmt.Errorf("it played %s with %s and %s, and this program %d with %d and %d: the load is not the same",
+			schema.Count(theirs.Jobs, "job"), schema.Count(theirs.Tasks, "task"), schema.Count(theirs.Failures, "failure"), ours.Jobs, ours.Tasks, ours.Failures)
+	case theirs.Load != "" && theirs.Load != ours.Load:
+		return errors.New("its jobs or machines have other sizes or times than those of this program: the load is not the same")
+	}
+	return nil
 }
 
 // text says it in tables, in lines of a width.

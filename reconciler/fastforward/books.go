@@ -1,6 +1,9 @@
 package fastforward
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -21,6 +24,8 @@ type Result struct {
 	Jobs     int `json:"jobs"`
 	Tasks    int `json:"tasks"`
 	Failures int `json:"failures"`
+	// Load is the digest of what was played: machines, and jobs with their arrivals and ends.
+	Load string `json:"load"`
 	// Started is how often a task was started, and Finished how many ended by themselves.
 	Started  int `json:"started"`
 	Finished int `json:"finished"`
@@ -31,6 +36,23 @@ type Result struct {
 	// Mean is the mean of the samples, but Seconds; its counts are rounded.
 	Mean    Sample   `json:"mean"`
 	Samples []Sample `json:"samples"`
+}
+
+// LoadOf returns the digest of a load. It is of what each release says of one in the same way, so
+// that releases can be compared: not of the structs of this one.
+func LoadOf(w *workload.Workload) string {
+	h := sha256.New()
+	write := func(format string, args ...any) { _, _ = fmt.Fprintf(h, format+"\n", args...) } // a hash takes all
+	amounts := func(r *schema.Resources) string { return fmt.Sprint(r.CPUMilli, r.RAMBytes, r.DiskBytes) }
+	for i := range w.Machines {
+		m := &w.Machines[i]
+		write("machine %s %s", m.Name, amounts(&m.Capacity))
+	}
+	for i := range w.Jobs {
+		j := &w.Jobs[i]
+		write("job %s %d %d %s %s %t %d %d", j.Name, j.Priority, j.Tasks, amounts(&j.Limit), amounts(&j.Usage), j.Steady, j.Arrives, j.Lasts)
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Sample is what is so at a time. Field names are stable.
@@ -172,7 +194,7 @@ func (p *player) sample() error {
 // finish sums up.
 func (p *player) finish() {
 	o := &p.out
-	o.Reclaims = p.c.Reclaim
+	o.Reclaims, o.Load = p.c.Reclaim, LoadOf(p.c.Work)
 	o.Version, o.Policy, o.Machines, o.Seconds = Version, p.c.Policy, len(p.c.Work.Machines), p.c.Span.Seconds()
 	never := map[schema.Band]int{}
 	for _, j := range p.jobs {
