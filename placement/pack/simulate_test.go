@@ -188,7 +188,7 @@ func TestResultAsJSON(t *testing.T) {
 	if err := json.NewEncoder(&b).Encode(r); err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"measure":"compaction","policy":"hybrid","gpus":"devices","machines":3,"tasks":3,"pendingAllowed":0,` +
+	const want = `{"version":1,"measure":"compaction","policy":"hybrid","gpus":"devices","machines":3,"tasks":3,"pendingAllowed":0,` +
 		`"seeds":3,"value":2,"deviation":0,"perSeed":[2,2,2],"schedulers":1,"conflicts":0,"overflowed":0}` + "\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("the JSON changed, which others read (-want +got):\n%s", diff)
