@@ -270,27 +270,14 @@ func warnOnce(packages []schema.CompiledPackage) {
 // are reported there, and what follows from these; a package that has no other says what it
 // waits for.
 func blameOnce(packages []schema.CompiledPackage) {
-	type text struct{ field, message string }
-	reported, at := map[schema.Position]bool{}, map[text]schema.Position{} // by the package they lie in
-	for _, p := range packages {
-		for _, d := range p.Diagnostics {
-			if isError(d) && dirOf(d) == p.Dir {
-				reported[d.Position] = true
-				if !nowhereIn(d) {
-					at[text{d.Field, d.Message}] = d.Position
-				}
-			}
-		}
-	}
+	r := reportedIn(packages)
 	for i := range packages {
 		p := &packages[i]
 		var first *schema.Diagnostic // of those that lie elsewhere
 		list := make([]schema.Diagnostic, 0, len(p.Diagnostics))
 		for _, d := range p.Diagnostics {
-			if there, ok := at[text{d.Field, d.Message}]; ok && d.Field != "" && nowhereIn(d) {
-				d.Position = there
-			}
-			if dirOf(d) == p.Dir || !reported[d.Position] || d.Rule == schema.RuleLimit { // which no package imports
+			d.Position = r.place(d)
+			if dirOf(d) == p.Dir || !r.at[d.Position] || d.Rule == schema.RuleLimit { // which no package imports
 				list = append(list, d)
 			} else if first == nil {
 				first = &d
@@ -306,6 +293,36 @@ func blameOnce(packages []schema.CompiledPackage) {
 			p.Diagnostics, p.Awaits = []schema.Diagnostic{*first}, dirOf(*first)
 		}
 	}
+}
+
+// reported are the mistakes that are reported in the package that they lie in.
+type reported struct {
+	at   map[schema.Position]bool
+	said map[[2]string]schema.Position // by field and message
+}
+
+func reportedIn(packages []schema.CompiledPackage) reported {
+	r := reported{map[schema.Position]bool{}, map[[2]string]schema.Position{}}
+	for _, p := range packages {
+		for _, d := range p.Diagnostics {
+			if !isError(d) || dirOf(d) != p.Dir {
+				continue
+			}
+			r.at[d.Position] = true
+			if !nowhereIn(d) {
+				r.said[[2]string{d.Field, d.Message}] = d.Position
+			}
+		}
+	}
+	return r
+}
+
+// place returns where a mistake is: where the same one is reported, if it is not known.
+func (r reported) place(d schema.Diagnostic) schema.Position {
+	if at, ok := r.said[[2]string{d.Field, d.Message}]; ok && d.Field != "" && nowhereIn(d) {
+		return at
+	}
+	return d.Position
 }
 
 // nowhereIn reports whether it is not known where in its file a mistake is.

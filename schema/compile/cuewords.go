@@ -31,3 +31,15 @@ func ruleOf(text string) schema.Rule {
 	}
 	return schema.RuleSyntax
 }
+
+var durationTrouble = regexp.MustCompile(`^time: (missing unit|unknown unit|invalid duration)\b`)
+
+// durationWords says what Go's time package says of a text that is no length of time; "" if the
+// message is another one.
+func durationWords(message string) string {
+	m := durationTrouble.FindStringSubmatch(message)
+	if m == nil {
+		return ""
+	}
+	return map[string]string{"missing unit": "has no unit", "unknown unit": "has a unit that does not exist", "invalid duration": "is no length of time"}[m[1]]
+}

@@ -439,23 +439,6 @@ func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 	}
 }
 
-// typeOf returns CUE's type of a literal.
-func typeOf(literal string) string {
-	switch {
-	case literal == "null":
-		return "null"
-	case strings.HasPrefix(literal, "{"):
-		return "struct"
-	case literal == "true" || literal == "false":
-		return "bool"
-	case strings.HasPrefix(literal, `"`):
-		return "string"
-	case strings.HasPrefix(literal, "["):
-		return "[...]"
-	}
-	return "int"
-}
-
 // textAt returns the literal that is written at a position, "" if it is no
 // literal.
 func (l *loaded) textAt(pos schema.Position) string {
@@ -520,8 +503,8 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 			}
 		}
 	}
-	if trouble := durationTrouble.FindStringSubmatch(m[3]); trouble != nil {
-		d.Message = terms.Clip(m[1]) + " " + durationWords[trouble[1]]
+	if words := durationWords(m[3]); words != "" {
+		d.Message = terms.Clip(m[1]) + " " + words
 	} else if m[3] != "" && (d.Expected == terms.Clip(m[2]) || !strings.Contains(m[2], "(")) { // there are no better words
 		d.Message = fmt.Sprintf("%s is not valid: %s", terms.Clip(m[1]), terms.Clip(m[3]))
 	}
@@ -533,13 +516,6 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 		}
 	}
 }
-
-// durationTrouble is what Go's time package says of a text that is no length of time, and
-// durationWords what is said instead.
-var (
-	durationTrouble = regexp.MustCompile(`^time: (missing unit|unknown unit|invalid duration)\b`)
-	durationWords   = map[string]string{"missing unit": "has no unit", "unknown unit": "has a unit that does not exist", "invalid duration": "is no length of time"}
-)
 
 func sayNoPackage(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	module, _, _ := strings.Cut(l.inst.Module, "@")

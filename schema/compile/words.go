@@ -121,3 +121,20 @@ func dirOf(d schema.Diagnostic) string { return path.Dir(d.Path) }
 
 // inPkg reports whether a path lies where vendored modules are.
 func inPkg(name string) bool { return strings.HasPrefix(name, vendored.Dir+"/") }
+
+// typeOf returns CUE's type of a literal.
+func typeOf(literal string) string {
+	switch {
+	case literal == "null":
+		return "null"
+	case strings.HasPrefix(literal, "{"):
+		return "struct"
+	case literal == "true" || literal == "false":
+		return "bool"
+	case strings.HasPrefix(literal, `"`):
+		return "string"
+	case strings.HasPrefix(literal, "["):
+		return "[...]"
+	}
+	return "int"
+}
