@@ -76,6 +76,24 @@ type Disrupted struct {
 	Tasks int       `json:"tasks"`
 }
 
+// Until is when the stops do not count any more.
+func (d Disrupted) Until() time.Time { return d.At.Add(time.Hour) }
+
+// Spent returns how many stops count at now towards the budget for an hour, and when the oldest
+// of them will not any more; zero if none counts.
+func (r *JobRecord) Spent(now time.Time) (n int, next time.Time) {
+	for _, d := range r.Disrupted {
+		if !now.Before(d.Until()) {
+			continue
+		}
+		n += d.Tasks
+		if next.IsZero() {
+			next = d.Until()
+		}
+	}
+	return n, next
+}
+
 // MovesRecord is what the store keeps of the moves of a cell, so that a new master does not
 // forget what its predecessor has spent.
 type MovesRecord struct {

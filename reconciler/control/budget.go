@@ -64,7 +64,7 @@ func (s disruption) spend(l facts.Disruption) {
 	r := *was
 	r.Disrupted = nil
 	for _, d := range was.Disrupted {
-		if s.Now.Before(d.At.Add(facts.BudgetSpan)) {
+		if s.Now.Before(d.Until()) {
 			r.Disrupted = append(r.Disrupted, d)
 		}
 	}

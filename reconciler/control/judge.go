@@ -186,7 +186,7 @@ func (s *judge) keepPace(name schema.JobName, r *schema.JobRecord, want *schema.
 // back after a time.
 func spentAfter(r *schema.JobRecord, want *schema.Job, t time.Time) bool {
 	return want.Disruption != nil && want.Disruption.PerHour > 0 &&
-		slices.ContainsFunc(r.Disrupted, func(d schema.Disrupted) bool { return d.At.Add(facts.BudgetSpan).After(t) })
+		slices.ContainsFunc(r.Disrupted, func(d schema.Disrupted) bool { return d.Until().After(t) })
 }
 
 // failRollout ends a rollout: the tasks that it has not reached keep their data,

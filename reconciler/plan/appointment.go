@@ -54,27 +54,14 @@ func (a *appointments) meet(at time.Time, format string, args ...any) {
 	}
 }
 
-// budgetSpan is for how long a stop counts towards Disruption.PerHour, as facts.BudgetSpan.
-const budgetSpan = time.Hour
-
 // hourly adds when a job whose disruption budget is used up for an hour has some of it again.
 func (a *appointments) hourly(name schema.JobName) {
 	want := a.c.state().Runs(name)
 	if want == nil || want.Disruption == nil || want.Disruption.PerHour == 0 {
 		return
 	}
-	var first time.Time
-	spent := 0
-	for _, d := range a.c.state().Jobs[name].Disrupted {
-		until := d.At.Add(budgetSpan)
-		if spent += d.Tasks; !until.After(a.c.now) {
-			spent -= d.Tasks
-		} else if first.IsZero() {
-			first = until
-		}
-	}
-	if spent >= want.Disruption.PerHour {
-		a.meet(first, "the disruption budget of %s allows another stop", name.Short())
+	if spent, next := a.c.state().Jobs[name].Spent(a.c.now); spent >= want.Disruption.PerHour {
+		a.meet(next, "the disruption budget of %s allows another stop", name.Short())
 	}
 }
 

@@ -13,9 +13,6 @@ import (
 // are down for them count. Preemption keeps to the budgets that jobs declare as long as
 // any victims do that make room: see Spare.
 
-// BudgetSpan is the time that a stop counts towards a budget's PerHour.
-const BudgetSpan = time.Hour
-
 // budgetSays begins what is said of a stop that a budget does not allow.
 const budgetSays = "disruption budget"
 
@@ -116,7 +113,7 @@ func (f *Facts) Spare(name schema.JobName) (left int, bound bool, until Until) {
 	down, until := f.Down(name, want)
 	left = want.MayBeDown() - len(down)
 	if want.Disruption.PerHour > 0 {
-		spent, _ := f.spent(name)
+		spent, _ := f.Job(name).Spent(f.Now)
 		left = min(left, want.Disruption.PerHour-spent)
 	}
 	return max(0, left), true, until
@@ -127,7 +124,7 @@ func (f *Facts) hourly(l Disruption, want *schema.Job) (string, Until) {
 	if want.Disruption == nil || want.Disruption.PerHour == 0 {
 		return "", Until{}
 	}
-	spent, next := f.spent(l.Job)
+	spent, next := f.Job(l.Job).Spent(f.Now)
 	if most := want.Disruption.PerHour; spent+len(l.Serve) > most {
 		text := fmt.Sprintf("%s: %s of %s %s stopped within the last hour, %d would be, and at most %d may be",
 			budgetSays, schema.Count(spent, "task"), l.Job.Short(), schema.Verb(spent, "was", "were"), len(l.Serve), most)
@@ -137,22 +134,6 @@ func (f *Facts) hourly(l Disruption, want *schema.Job) (string, Until) {
 		return text, f.At(next)
 	}
 	return "", Until{}
-}
-
-// spent returns how many stops of the last hour count, and when the oldest will
-// not any more.
-func (f *Facts) spent(job schema.JobName) (n int, next time.Time) {
-	for _, d := range f.Job(job).Disrupted {
-		until := d.At.Add(BudgetSpan)
-		if !f.Now.Before(until) {
-			continue
-		}
-		n += d.Tasks
-		if next.IsZero() {
-			next = until
-		}
-	}
-	return n, next
 }
 
 // downTasks are the tasks of a job that do not serve, after so many changes of its tasks.
