@@ -115,7 +115,7 @@ func TestWorkTreeIsCommit(t *testing.T) {
 		"caf\uFFFD:1:1: a name that is not UTF-8: not followed",
 		"cue.mod/pkg:1:1: a symbolic link: not followed",
 		"embeds/link.json:1:1: a symbolic link: not followed",
-		"embeds/p.cue:5:7: @embed: open link.json: no such file or directory",
+		"embeds/p.cue:5:7: embeds link.json, which is not there, or has more than 1 MiB",
 		"good/\uFFFD.cue:1:1: a name that is not UTF-8: not followed",
 		"links/dangling.cue:1:1: a symbolic link: not followed",
 		"links/dir:1:1: a symbolic link: not followed",
