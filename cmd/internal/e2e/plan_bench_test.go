@@ -46,7 +46,7 @@ func BenchmarkPlanCommand(b *testing.B) {
 			most = max(most, u.Maxrss)
 		}
 	}
-	for range len(lines) {
+	for range lines {
 		run()
 	}
 	used, most = 0, 0
