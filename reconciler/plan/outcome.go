@@ -92,7 +92,8 @@ type Rollout struct {
 	// Stops is how many of its tasks are stopped, Starts how many times one is started.
 	Stops  int `json:"stops"`
 	Starts int `json:"starts"`
-	// Seconds is from its first step to its last.
+	// Seconds is from its first step to its last, and until the last of its tasks is healthy that
+	// is started, where they have a health check.
 	Seconds float64 `json:"seconds"`
 	// MostDown is how many tasks that ran before are down at once at most, and MayBeDown how
 	// many its disruption budget lets muster take down by its own choice.
