@@ -408,7 +408,7 @@ func (p *policy) unfit(object string, e errors.Error) mistake {
 			why = fmt.Sprintf("it is made from a definition that does not allow the field %s", fieldPath(path[at+1:]))
 		}
 	default:
-		said := mistake{Diagnostic: schema.Diagnostic{Message: why, Position: position(e.Position())}}
+		said := mistake{Diagnostic: schema.Diagnostic{Rule: schema.RulePolicy, Message: why, Position: position(e.Position())}}
 		explain(p.from, &said, nil)
 		why = said.Message
 	}
