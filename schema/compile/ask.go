@@ -2,12 +2,24 @@ package compile
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/musterhq/muster/schema"
 )
 
-// ErrNoField says that an object has no such field, set or by default.
-var ErrNoField = errors.New("there is no such field")
+var (
+	// ErrNoField says that an object has no such field, set or by default.
+	ErrNoField = errors.New("there is no such field")
+	// ErrNoObject says that a package does not declare such an object.
+	ErrNoObject = errors.New("there is no such object")
+	// ErrUnread says that nothing is known of what a package declares, since CUE cannot read it.
+	ErrUnread = errors.New("the package cannot be read")
+	// ErrHidden says that an object is not shown, since it has a secret in clear.
+	ErrHidden = errors.New("it has a secret in clear")
+)
+
+// unasked are why a child has no answer to a question, by what it says.
+var unasked = map[string]error{"object": ErrNoObject, "package": ErrUnread, "secret": ErrHidden}
 
 // Role is what a place does to a value.
 type Role string
@@ -17,6 +29,8 @@ const (
 	Sets     Role = "sets"     // the value stands there
 	Defaults Role = "defaults" // what the value is unless it is set
 	Limit    Role = "limits"   // what the value may be
+	Refers   Role = "refers"   // the value is that of another, whose places follow
+	Used     Role = "used"     // the value is computed from what stands there
 	Schema   Role = "schema"   // the default of the schema, which is nowhere in the repository
 )
 
@@ -31,10 +45,31 @@ type Contribution struct {
 // FieldSource is a value of an object and where it comes from.
 type FieldSource struct {
 	Field  string         `json:"field"` // data path in the object
-	Value  string         `json:"value"` // as JSON, shortened
+	Value  string         `json:"value"` // as JSON, shortened; "" if it has none, since something is wrong
 	Places []Contribution `json:"places"`
+	// Error is what is wrong with the value.
+	Error string `json:"error,omitempty"`
 	// Deprecated says what to write, of a field that is set under its former name.
 	Deprecated string `json:"deprecated,omitempty"`
+}
+
+// Explanation is where the values of an object come from.
+type Explanation struct {
+	Fields []FieldSource
+	// User is that of the object, "" if that is not known.
+	User string
+	// Diagnostics are the errors of the package, if they may have to do with the object.
+	Diagnostics []schema.Diagnostic
+}
+
+// Others returns the errors that no field has as its own: what they are about is not explained.
+func (e *Explanation) Others() (out []schema.Diagnostic) {
+	for _, d := range e.Diagnostics {
+		if !slices.ContainsFunc(e.Fields, func(s FieldSource) bool { return s.Error == d.Message }) {
+			out = append(out, d)
+		}
+	}
+	return out
 }
 
 // question asks a child for the sources of the fields of an object.

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -12,40 +13,173 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/valid"
 )
 
-// answer finds the sources of a package that compiles.
-func answer(req request, l *loaded) response {
+// answer finds the sources of an object of a package. What is said of a package that has errors
+// is what CUE still knows of it, with its errors.
+func answer(req request, strict *loaded) (resp response) {
 	q := req.Ask
-	x := &exporter{left: req.Limits.OutputBytes}
 	top := []string{string(q.Kind), q.Name}
-	given := x.plain(l.where.value(top), 0)
-	data, _ := valid.Object(q.Kind, q.Name, given)
-	var out []FieldSource
-	dataPath := func(at []string) string { return fieldPath(slices.Concat(top, at))[len(fieldPath(top))+1:] }
-	var walk func(at []string, v any)
-	walk = func(at []string, v any) {
-		if m, ok := v.(map[string]any); ok && len(m) > 0 {
-			for _, name := range sortedKeys(m) {
-				walk(append(slices.Clone(at), name), m[name])
-			}
-			return
+	l, blanks := strict, map[schema.Position]bool(nil)
+	if !l.where.value(top).Exists() && len(strict.errs) > 0 {
+		var m *recovery
+		if l, m = firm(req, strict); l == nil {
+			return response{Unasked: "package", Diagnostics: objects(req, strict).Diagnostics}
 		}
-		written := valid.Given(q.Kind, given, at)
-		field, former := dataPath(at), dataPath(written)
-		if q.Field != "" && !within(field, q.Field) && !within(former, q.Field) {
-			return
-		}
-		s := FieldSource{Field: field, Value: terms.Clip(string(schema.Canonical(v))), Places: contributions(l.where, l.dir, append(slices.Clone(top), written...))}
-		if f, ok := valid.Formers()[written[len(written)-1]]; ok && former != field {
-			s.Deprecated = f.Replaced()
-		}
-		out = append(out, s)
+		blanks = m.blanks
 	}
+	if !l.where.value(top).Exists() {
+		return response{Unasked: "object"}
+	}
+	x := &exporter{left: req.Limits.OutputBytes}
+	given := x.draft(valid.Of(q.Kind), l.where.value(top))
+	data, _ := valid.Object(q.Kind, q.Name, given)
+	if data == nil || len(strict.errs) > 0 {
+		resp.Diagnostics = slices.DeleteFunc(objects(req, strict).Diagnostics, func(d schema.Diagnostic) bool {
+			of := objectOf(d.Field)
+			return !isError(d) || of != fieldPath(top) && strings.Contains(of, ".") && isKindName(strings.Split(of, ".")[0]) // it is of another object
+		})
+	}
+	if data == nil {
+		if data = valid.Draft(q.Kind, given); data == nil {
+			resp.Unasked = "secret"
+			return resp
+		}
+	}
+	resp.User, _ = data["user"].(string)
 	delete(data, "name")
-	walk(nil, any(data))
-	return response{Sources: out, Given: schema.Canonical(given)}
+	w := &sourcing{l: l, texts: strict.where, blanks: blanks, q: q, given: given, errs: resp.Diagnostics}
+	w.walk(nil, any(data), given)
+	resp.Sources = w.out
+	if isWhole(given) {
+		resp.Given = schema.Canonical(given)
+	}
+	return resp
+}
+
+// firm evaluates a package with its own definitions, but without the names and imports that CUE
+// does not know, for which it gives up all of a package; nil if a file does not parse.
+func firm(req request, strict *loaded) (*loaded, *recovery) {
+	_, wide, m := relaxed(req, strict)
+	if wide == nil {
+		return nil, nil
+	}
+	m.firm = true
+	if l := loadPackage(req, req.Dir, m); l.built {
+		return l, m
+	}
+	return wide, m
+}
+
+// draft returns the data of an object as plain does. Where CUE does not list the fields of a struct, since
+// something else is wrong with it, they are those that r has.
+func (x *exporter) draft(r *valid.Rule, v cue.Value) any {
+	data := x.plain(v, 0)
+	_, broken := data.(valid.Broken)
+	fields, _ := data.(map[string]any)
+	if !broken && fields == nil || r == nil || len(r.Fields) == 0 {
+		return data
+	}
+	out := map[string]any{}
+	maps.Copy(out, fields)
+	for i := range r.Fields {
+		name := r.Fields[i].Name
+		if at := v.LookupPath(cue.MakePath(cue.Str(name))); at.Exists() && (broken || !isWhole(fields[name])) {
+			out[name] = x.draft(r.Fields[i].Rule, at)
+		}
+	}
+	if broken && len(out) == 0 {
+		return data
+	}
+	return out
+}
+
+// isWhole reports whether all of a value has data.
+func isWhole(v any) bool {
+	switch v := v.(type) {
+	case valid.Broken:
+		return false
+	case map[string]any:
+		for _, e := range v {
+			if !isWhole(e) {
+				return false
+			}
+		}
+	case []any:
+		return !slices.ContainsFunc(v, func(e any) bool { return !isWhole(e) })
+	}
+	return true
+}
+
+// sourcing finds the sources of the fields of an object.
+type sourcing struct {
+	l      *loaded
+	texts  *positions               // of the files as they are written
+	blanks map[schema.Position]bool // what is left out of l
+	q      *question
+	given  any
+	errs   []schema.Diagnostic
+	out    []FieldSource
+}
+
+// walk goes through a value of the data, and what is given of it: which may have fields that no
+// object has.
+func (w *sourcing) walk(at []string, v, given any) {
+	m, ok := v.(map[string]any)
+	beside, _ := given.(map[string]any)
+	if ok && len(m)+len(beside) > 0 {
+		for _, name := range sortedKeys(m) {
+			step := append(slices.Clone(at), name)
+			written := valid.Given(w.q.Kind, w.given, step)
+			w.walk(step, m[name], beside[written[len(written)-1]])
+		}
+		for _, name := range sortedKeys(beside) {
+			_, known := m[name]
+			if _, former := valid.Formers()[name]; !known && !former {
+				w.walk(append(slices.Clone(at), name), beside[name], nil)
+			}
+		}
+		return
+	}
+	if len(at) > 0 {
+		w.field(at, v)
+	}
+}
+
+// field notes the sources of a field.
+func (w *sourcing) field(at []string, v any) {
+	top := []string{string(w.q.Kind), w.q.Name}
+	dataPath := func(at []string) string { return fieldPath(slices.Concat(top, at))[len(fieldPath(top))+1:] }
+	written := valid.Given(w.q.Kind, w.given, at)
+	field, former := dataPath(at), dataPath(written)
+	if w.q.Field != "" && !within(field, w.q.Field) && !within(former, w.q.Field) {
+		return
+	}
+	full := slices.Concat(top, written)
+	s := FieldSource{Field: field, Places: w.contributions(full)}
+	if isWhole(v) {
+		s.Value = terms.Clip(string(schema.Canonical(v)))
+	}
+	for _, d := range w.errs { // that of the field itself before that of what the value is taken from
+		if within(d.Field, fieldPath(full)) {
+			s.Error = d.Message
+			break
+		}
+		if s.Error == "" && s.Value == "" && slices.ContainsFunc(s.Places, func(c Contribution) bool { return c.Position == d.Position }) {
+			s.Error = d.Message
+		}
+	}
+	for i := 0; i < len(w.errs) && s.Error == "" && s.Value == ""; i++ {
+		if d := w.errs[i]; within(fieldPath(full), d.Field) {
+			s.Error = fmt.Sprintf("has no value because of the mistake at %s", d.Position)
+		}
+	}
+	if f, ok := valid.Formers()[written[len(written)-1]]; ok && former != field {
+		s.Deprecated = f.Replaced()
+	}
+	w.out = append(w.out, s)
 }
 
 func sortedKeys(m map[string]any) []string {
@@ -57,32 +191,26 @@ func sortedKeys(m map[string]any) []string {
 	return names
 }
 
-// contributions returns the places of the value at a path: those of the package itself, which is
-// in dir, first, then those of what it imports, then those of the schema.
-func contributions(p *positions, dir string, at []string) []Contribution {
-	v := p.value(at)
+// contributions returns the places of the value at a path: those of the package itself
+// first, then those of what it imports, then those of the schema.
+func (w *sourcing) contributions(at []string) []Contribution {
+	v := w.l.where.value(at)
 	if !v.Exists() {
 		return []Contribution{{Role: Schema, Text: "the default of the schema"}}
 	}
-	var out []Contribution
+	g := &gathering{texts: w.texts, blanks: w.blanks}
 	for _, leaf := range leaves(v, 0) {
-		c := contribution(leaf)
-		if f, ok := p.index()[c.Position]; ok && c.Role == Limit {
-			c.Text = terms.Clip(terms.Text(f.Value)) // all that is written there
-		}
-		same := func(o Contribution) bool { return o.Path == c.Path && o.Line == c.Line && o.Role == c.Role }
-		if c.Path != "" && !slices.ContainsFunc(out, same) {
-			out = append(out, c)
-		}
+		g.leaf(leaf, 0)
 	}
-	if !slices.ContainsFunc(out, func(c Contribution) bool { return c.Role == Sets || c.Role == Defaults }) && !v.IsConcrete() {
+	out := g.out
+	if !v.IsConcrete() && !slices.ContainsFunc(out, func(c Contribution) bool { return c.Role != Limit }) {
 		out = append(out, Contribution{Role: Schema, Text: "the default of the schema"})
 	}
 	rank := func(c Contribution) int {
 		switch in := path.Dir(c.Path); {
 		case c.Path == "":
 			return 3
-		case in == dir || !strings.HasSuffix(c.Path, ".cue"):
+		case in == w.l.dir || !strings.HasSuffix(c.Path, ".cue"):
 			return 0
 		case lax.IsDir(in):
 			return 2
@@ -90,6 +218,93 @@ func contributions(p *positions, dir string, at []string) []Contribution {
 		return 1
 	}
 	slices.SortStableFunc(out, func(a, b Contribution) int { return rank(a) - rank(b) })
+	return out
+}
+
+// gathering gathers the places of a value.
+type gathering struct {
+	texts  *positions
+	blanks map[schema.Position]bool
+	out    []Contribution
+	used   bool // they are of what the value is computed from
+}
+
+// add notes a place, once.
+func (g *gathering) add(c Contribution) {
+	if f, ok := g.texts.index()[c.Position]; ok && (c.Role == Limit || c.Role == Refers) {
+		c.Text = terms.Clip(terms.Text(f.Value)) // all that is written there
+	}
+	if g.used {
+		if c.Role == Limit || c.Role == Refers {
+			return
+		}
+		c.Role = Used
+	}
+	same := func(o Contribution) bool {
+		if c.Role == Limit { // what is joined within one field
+			return o.Role == Limit && o.Path == c.Path && o.Line == c.Line
+		}
+		return o.Position == c.Position && (o.Role == c.Role || c.Role == Used)
+	}
+	if c.Path != "" && !slices.ContainsFunc(g.out, same) {
+		g.out = append(g.out, c)
+	}
+}
+
+// leaf notes the place of one of what a value is joined of; if that is a name, also the places of
+// what it stands for, which is where somebody would change it.
+func (g *gathering) leaf(leaf cue.Value, depth int) {
+	c := contribution(leaf)
+	if g.blanks[c.Position] {
+		c.Role = Refers
+		g.add(c)
+		return
+	}
+	target, ok := standsFor(leaf)
+	if !ok || depth > maxFollowed {
+		g.add(c)
+		if op, args := leaf.Expr(); !g.used && c.Role == Sets && op != cue.NoOp {
+			g.used = true
+			for _, o := range computedFrom(args) {
+				for _, part := range leaves(o, 0) {
+					g.leaf(part, depth+1)
+				}
+			}
+			g.used = false
+		}
+		return
+	}
+	if !lax.IsDir(path.Dir(c.Path)) {
+		c.Role = Refers
+		g.add(c)
+	}
+	for _, part := range leaves(target, 0) {
+		g.leaf(part, depth+1)
+	}
+}
+
+// maxFollowed bounds how many names are followed, from one to the next.
+const maxFollowed = 8
+
+// standsFor returns what a value that is a name stands for, if that is elsewhere.
+func standsFor(leaf cue.Value) (cue.Value, bool) {
+	at := valueAt(leaf)
+	if o, ok := trace.Referred(leaf); ok && valueAt(o.Value) != at {
+		return o.Value, true
+	}
+	if target := cue.Dereference(leaf); target.Exists() && valueAt(target).Path != "" && valueAt(target) != at {
+		return target, true
+	}
+	return cue.Value{}, false
+}
+
+// computedFrom returns what expressions refer to.
+func computedFrom(args []cue.Value) (out []cue.Value) {
+	for _, a := range args {
+		if o, ok := trace.Referred(a); ok {
+			out = append(out, o.Value)
+		}
+	}
 	return out
 }
 
@@ -109,19 +324,15 @@ func leaves(v cue.Value, depth int) []cue.Value {
 // contribution says what one of the places of a value does.
 func contribution(leaf cue.Value) Contribution {
 	c := Contribution{Role: Limit, Position: valueAt(leaf)}
-	// A name stands for what is elsewhere: that is where somebody would change it.
-	if target := cue.Dereference(leaf); target.Exists() {
-		if pos := valueAt(target); pos.Path != "" {
-			c.Position, leaf = pos, target
-		}
-	}
+	var written ast.Expr
 	switch src := leaf.Source().(type) {
 	case *ast.Field:
-		if src.Value != nil {
-			c.Text = terms.Clip(terms.Text(src.Value))
-		}
+		written = src.Value
 	case ast.Expr:
-		c.Text = terms.Clip(terms.Text(src))
+		written = src
+	}
+	if written != nil {
+		c.Text = terms.Clip(terms.Text(written))
 	}
 	if c.Text == "" {
 		c.Text = terms.Clip(strings.Join(strings.Fields(fmt.Sprint(leaf)), " "))
@@ -129,8 +340,19 @@ func contribution(leaf cue.Value) Contribution {
 	switch d, isDefault := leaf.Default(); {
 	case isDefault && d.IsConcrete() && strings.Contains(c.Text, "*"):
 		c.Role = Defaults
+	case isOpen(written):
 	case leaf.IsConcrete() && !isDefault:
 		c.Role = Sets
 	}
 	return c
+}
+
+// isOpen reports whether an expression is a list that may have more elements: it says what these may be.
+func isOpen(e ast.Expr) bool {
+	l, ok := e.(*ast.ListLit)
+	if !ok || len(l.Elts) == 0 {
+		return false
+	}
+	_, ok = l.Elts[len(l.Elts)-1].(*ast.Ellipsis)
+	return ok
 }

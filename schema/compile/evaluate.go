@@ -36,7 +36,7 @@ func whole(req request) (resp response) {
 	strict := loadPackage(req, req.Dir, nil)
 	defer func() { newEmbeds(strict.inst, req.Files).relocate(&resp) }()
 	strict.errs = slices.DeleteFunc(strict.errs, ofTemplate)
-	if req.Ask != nil && len(strict.errs) == 0 {
+	if req.Ask != nil {
 		return answer(req, strict)
 	}
 	resp = objects(req, strict)
@@ -231,7 +231,7 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 	if req.Test != "" && dir == req.Dir {
 		cfg.Tests, cfg.ParseFile = true, withTest(req.Test, cfg.ParseFile)
 	}
-	l := &loaded{req: req, dir: dir, lax: m != nil, inst: load.Instances(patterns(req, dir), cfg)[0]}
+	l := &loaded{req: req, dir: dir, lax: m != nil && !m.firm, inst: load.Instances(patterns(req, dir), cfg)[0]}
 	l.where = newPositions(l)
 	if l.inst.Err != nil {
 		l.errs = errors.Errors(l.inst.Err)

@@ -382,17 +382,61 @@ func (p *policy) looksAt(c *collection, at []string, e errors.Error) []string {
 // unfit says that a policy cannot be evaluated for an object: at the policy, and in the
 // same words for each object.
 func (p *policy) unfit(object string, e errors.Error) mistake {
-	why := errorText(e)
 	m := mistake{Diagnostic: schema.Diagnostic{
 		Severity: schema.Error, Rule: schema.RulePolicy, Position: p.at, Field: fieldPath([]string{policyField, p.name}),
-		Message: "the policy cannot be evaluated: " + why,
-		Hint:    fmt.Sprintf("seen with %s; of a field that may be missing write NAME?: …, or if job.NAME != _|_ {…}", object),
+		Hint: fmt.Sprintf("seen with %s; of a field that may be missing write NAME?: …, or if job.NAME != _|_ {…}", object),
 	}}
-	if strings.Contains(why, "not allowed") {
-		m.Hint = fmt.Sprintf("seen with %s; write ... into each struct of the definition that the policy is made from", object)
+	why := errorText(e)
+	if within := nested.FindStringSubmatch(why); within != nil {
+		why = within[1]
 	}
+	path := unquoted(e.Path())
+	at := slices.Index(path, p.name)
+	switch name := undefined.FindStringSubmatch(why); {
+	case name != nil:
+		what := "it"
+		if at >= 0 && len(path) > at+1 && path[at+1] == "message" {
+			what = "the message"
+		}
+		kind, _, _ := strings.Cut(object, ".")
+		why = fmt.Sprintf("%s uses %s, which not every %s has", what, p.selected(strings.Trim(name[1], `"`), e), kind)
+		m.Hint = fmt.Sprintf("%s does not have it; of a field that may be missing write NAME?: …, or if job.NAME != _|_ {…}", object)
+	case strings.Contains(why, "not allowed"):
+		m.Hint = fmt.Sprintf("seen with %s; write ... into each struct of the definition that the policy is made from", object)
+		why = "it allows fewer fields than there are"
+		if at >= 0 && len(path) > at+2 {
+			why = fmt.Sprintf("it is made from a definition that does not allow the field %s", fieldPath(path[at+1:]))
+		}
+	default:
+		said := mistake{Diagnostic: schema.Diagnostic{Rule: schema.RulePolicy, Message: why, Position: position(e.Position())}}
+		explain(p.from, &said, nil)
+		why = said.Message
+	}
+	m.Message = "the policy cannot be evaluated: " + why
 	if pos := position(e.Position()); pos.Path != "" && p.from.where.mine(pos.Path) {
 		m.Position = pos
 	}
 	return m
+}
+
+// selected returns how a policy names the field that an object lacks, such as job.note: as it is written at
+// the position of an error, else anywhere in the policy, else by its name alone.
+func (p *policy) selected(name string, e errors.Error) string {
+	f := p.from.where.written([]string{policyField, p.name})
+	if f == nil {
+		return name
+	}
+	at, found := position(e.Position()), name
+	ast.Walk(f, func(n ast.Node) bool {
+		s, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		label, _, err := ast.LabelName(s.Sel)
+		if here := position(s.Sel.Pos()) == at || position(s.Pos()) == at; err == nil && label == name && (here || found == name) {
+			found = terms.Text(s)
+		}
+		return true
+	}, nil)
+	return found
 }

@@ -33,6 +33,8 @@ type recovery struct {
 	// open says that a definition was left out, which might have had the
 	// fields that are missing now.
 	open bool
+	// firm says that the definitions are to be as they are written.
+	firm bool
 }
 
 func newRecovery() *recovery {
@@ -142,7 +144,11 @@ func misnamed(found []mistake) []mistake {
 // parse parses a file of the package with lax definitions, and without what is
 // left out.
 func (m *recovery) parse(name string, src any, cfg parser.Config) (*ast.File, error) {
-	f, err := lax.Parse(name, src, cfg)
+	read := lax.Parse
+	if m.firm {
+		read = parseFirm
+	}
+	f, err := read(name, src, cfg)
 	if err != nil || len(m.imports)+len(m.exprs) == 0 {
 		return f, err
 	}
@@ -164,6 +170,11 @@ func (m *recovery) parse(name string, src any, cfg parser.Config) (*ast.File, er
 	}
 	astutil.Apply(f, func(c astutil.Cursor) bool { return m.leaveOut(c, dropped) }, nil)
 	return f, nil
+}
+
+// parseFirm parses a file as it is.
+func parseFirm(name string, src any, cfg parser.Config) (*ast.File, error) {
+	return parser.ParseFile(name, src, cfg)
 }
 
 // leaveOut replaces the node at c if it is to be left out.

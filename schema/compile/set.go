@@ -60,6 +60,9 @@ func (c *Compiler) Set(ctx context.Context, tree schema.Tree, to Assignment) (Ch
 		return Change{}, err
 	}
 	resp, err := c.ask(ctx, tree, a.dir, question{Kind: a.key.Kind, Name: a.key.Declared(), Field: to.Field})
+	if err == nil && len(resp.Diagnostics) > 0 {
+		err = resp.Diagnostics[0]
+	}
 	if err != nil {
 		return Change{}, err
 	}

@@ -10,14 +10,22 @@ import (
 )
 
 // Sources returns where the values of an object of a tree come from: of the field at a data
-// path, or of all for "". It compiles the package of the object alone; the package must
-// be free of errors. It errs with ErrNoField.
-func (c *Compiler) Sources(ctx context.Context, tree schema.Tree, dir string, key schema.ObjectKey, field string) ([]FieldSource, error) {
+// path, or of all for "". It compiles the package of the object alone. In a package with errors
+// it is what can be said in spite of them. It errs with ErrNoField, ErrNoObject, ErrUnread or
+// ErrHidden.
+func (c *Compiler) Sources(ctx context.Context, tree schema.Tree, dir string, key schema.ObjectKey, field string) (Explanation, error) {
 	resp, err := c.ask(ctx, tree, dir, question{Kind: key.Kind, Name: key.Declared(), Field: field})
-	if err == nil && len(resp.Sources) == 0 {
+	out := Explanation{Fields: resp.Sources, User: resp.User, Diagnostics: resp.Diagnostics}
+	switch {
+	case err != nil:
+	case resp.Unasked != "":
+		err = unasked[resp.Unasked]
+	case len(out.Fields) == 0 && slices.ContainsFunc(resp.Diagnostics, func(d schema.Diagnostic) bool { return d.Rule == schema.RuleInternal }):
+		err = resp.Diagnostics[0]
+	case len(out.Fields) == 0:
 		err = ErrNoField
 	}
-	return resp.Sources, err
+	return out, err
 }
 
 // ask has a child answer a question of a package.
@@ -50,8 +58,5 @@ func (c *Compiler) ask(ctx context.Context, tree schema.Tree, dir string, q ques
 		return response{}, fmt.Errorf("package %s: %s", dir, died.why)
 	}
 	w.close()
-	if len(resp.Diagnostics) > 0 {
-		return response{}, resp.Diagnostics[0]
-	}
 	return resp, nil
 }

@@ -80,6 +80,22 @@ func Partial(kind schema.Kind, data any) []Problem {
 	return c.problems
 }
 
+// Draft returns the data of an object as far as it is right, with its defaults filled in, and
+// Broken where it is not; nil if it must not be shown, since it has a secret in clear, or is no
+// object at all. data is as for Object.
+func Draft(kind schema.Kind, data any) map[string]any {
+	r := Of(kind)
+	if r == nil || len(plainSecrets(data)) > 0 {
+		return nil
+	}
+	if _, ok := tooDeep(kind, r, data); ok {
+		return nil
+	}
+	c := &check{partial: true, object: r}
+	out, _ := c.value(nil, r, data).(map[string]any)
+	return out
+}
+
 // Value returns the problems of one value of an object, at a path that leads from the
 // object to it; what is missing in it is none.
 func Value(kind schema.Kind, path []string, data any) []Problem {

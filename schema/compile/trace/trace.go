@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -101,6 +102,40 @@ func referred(v cue.Value) (Origin, bool) {
 		return Origin{}, false
 	}
 	return Origin{p, to}, true
+}
+
+// Referred returns what a value stands for, if it is a reference and that is known: also if
+// what it stands for, or what holds it, is in error, of which Dereference says nothing.
+func Referred(v cue.Value) (o Origin, ok bool) {
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	root, p := v.ReferencePath()
+	if p.Err() == nil && len(p.Selectors()) > 0 {
+		if to := root.LookupPath(p); to.Exists() && usable(to) {
+			return Origin{p, to}, true
+		}
+	}
+	if o, ok := referred(v); ok && usable(o.Value) {
+		return o, true
+	}
+	op, args := v.Expr()
+	if op != cue.SelectorOp {
+		return Origin{}, false
+	}
+	label, err := args[1].String()
+	base, ok := Referred(args[0])
+	if !ok || err != nil {
+		return Origin{}, false
+	}
+	sel := cue.Str(label)
+	if strings.HasPrefix(label, "#") {
+		sel = cue.Def(label)
+	}
+	to := base.Value.LookupPath(cue.MakePath(sel))
+	return Origin{cue.MakePath(append(slices.Clip(base.Path.Selectors()), sel)...), to}, to.Exists() && usable(to)
 }
 
 // dereferenced returns what a value stands for, if CUE has that: see elements.
