@@ -63,7 +63,7 @@ func (s *scheduler) place(inside bool) {
 }
 
 // open returns the asks of tasks that run in allocs, or those of the others: none while
-// machines are joining, but of system jobs.
+// machines are joining, but of system jobs that no task which is held may preempt then.
 func (s *scheduler) open(inside bool) (asks []snapshot.Ask) {
 	if len(s.asks.list) == 0 {
 		return nil
@@ -71,8 +71,14 @@ func (s *scheduler) open(inside bool) (asks []snapshot.Ask) {
 	why, until := joining(s.Facts)
 	s.joining = why
 	s.bookCell(until)
+	var held schema.Priority // the highest of those that wait
 	for _, a := range s.asks.list {
-		if (a.Job.AllocSet != "") == inside && (why == "" || a.Job.Kind == schema.System) {
+		if why != "" && a.Job.Kind != schema.System && a.Job.AllocSet == "" {
+			held = max(held, a.Job.Priority)
+		}
+	}
+	for _, a := range s.asks.list {
+		if (a.Job.AllocSet != "") == inside && (why == "" || a.Job.Kind == schema.System && a.Job.Priority >= held) {
 			asks = append(asks, a)
 		}
 	}
