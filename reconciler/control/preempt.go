@@ -154,6 +154,7 @@ func (s *scheduler) preempt(a snapshot.Ask, d placement.Decision) {
 func (s *scheduler) evict(by schema.TaskName, priority schema.Priority, d placement.Decision) {
 	heirs := s.preempted[by.Short()]
 	for _, v := range d.Victims {
+		delete(s.vacated, v.Name) // the room of one that was to have it is another's now
 		r := s.Task(v.Name)
 		if r != nil && r.Machine == d.Machine && r.Stop == nil {
 			message := fmt.Sprintf("makes room for %s, of priority %d", by.Short(), priority)
