@@ -9,11 +9,6 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// firstCheck is the time from a task's start to its first check. The time
-// between two doubles up to the interval until one has passed, so that a quick
-// task is known to be healthy quickly.
-const firstCheck = 50 * time.Millisecond
-
 // leastUnanswered is how long at least checks must have been void for a task that was
 // healthy to be so no longer: an upgrade of the agent takes less.
 const leastUnanswered = time.Minute
@@ -114,8 +109,7 @@ func (p Probe) Wait(h *schema.Health) time.Duration {
 	if p.Answered {
 		return h.Interval()
 	}
-	// 2^16 of it are more than the longest interval.
-	return min(firstCheck<<min(p.Asked, 16), h.Interval())
+	return h.Wait(p.Asked)
 }
 
 // check returns the health check of a running incarnation, nil if it has none.

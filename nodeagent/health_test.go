@@ -52,6 +52,38 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// TestProbeSoonest: a task that passes every check, or none, is healthy or unhealthy when its
+// check says.
+func TestProbeSoonest(t *testing.T) {
+	t.Parallel()
+	for _, h := range []schema.Health{
+		(&schema.Health{}).Timed(),
+		(&schema.Health{Exec: &schema.ExecCheck{}}).Timed(),
+		{StartSeconds: 30, IntervalSeconds: 10, Failures: 3, Successes: 5},
+		{IntervalSeconds: 3600, Failures: 1, Successes: 1},
+		{StartSeconds: 7, IntervalSeconds: 3600, Failures: 2, Successes: 2},
+	} {
+		for _, ok := range []bool{true, false} {
+			want, becomes := h.UnhealthyAfter(), schema.Unhealthy
+			if ok {
+				want, becomes = h.HealthyAfter(), schema.Healthy
+			}
+			p, age := nodeagent.Probe{}, time.Duration(0)
+			for p.State != becomes {
+				age += p.Wait(&h)
+				p = p.Next(&h, t0, nodeagent.Result{At: t0.Add(age), OK: ok})
+			}
+			if age != want {
+				t.Errorf("%+v is %s after %v, want %v", h, becomes, want, age)
+			}
+		}
+	}
+	h := schema.Health{StartSeconds: 30, IntervalSeconds: 10, Failures: 3, Successes: 5}
+	if got := h.HealthyAfter(); got != 40050*time.Millisecond {
+		t.Errorf("healthy after %v", got)
+	}
+}
+
 // TestProbeUnanswered: a healthy task whose checks cannot be made for long is not healthy
 // any more, and neither unhealthy; one that is made counts as at first.
 func TestProbeUnanswered(t *testing.T) {

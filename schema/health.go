@@ -48,6 +48,41 @@ func (h *Health) Timed() Health {
 	return t
 }
 
+// firstCheck is the time from a task's start to its first check. The time
+// between two doubles up to the interval until one has passed, so that a quick
+// task is known to be healthy quickly.
+const firstCheck = 50 * time.Millisecond
+
+// Wait returns the time from the start of a task of which so many checks were made, and none
+// passed, or from that of the last of them, to that of the next. Once one has passed it is
+// Interval.
+func (h *Health) Wait(asked int) time.Duration {
+	// 2^16 of it are more than the longest interval.
+	return min(firstCheck<<min(asked, 16), h.Interval())
+}
+
+// HealthyAfter returns the least time from a task's start until it is healthy: that of a
+// task which passes every check at once. h is with timings.
+func (h *Health) HealthyAfter() time.Duration {
+	return h.Wait(0) + time.Duration(h.Successes-1)*h.Interval()
+}
+
+// UnhealthyAfter returns the time from a task's start until it is unhealthy if it fails every
+// check at once. h is with timings.
+func (h *Health) UnhealthyAfter() time.Duration {
+	age, asked := h.Wait(0), 0
+	for failed := 0; ; {
+		if age >= h.Start() {
+			failed++
+		}
+		if failed >= h.Failures {
+			return age
+		}
+		asked++
+		age += h.Wait(asked)
+	}
+}
+
 // Start returns how long after a start failures do not count.
 func (h *Health) Start() time.Duration { return time.Duration(h.StartSeconds) * time.Second }
 

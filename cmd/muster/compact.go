@@ -47,7 +47,8 @@ Borg's evaluation: machines are taken away in random order for as long as all ta
 room, but 0.2% of them, which may be picky. That is done for 11 orders; the result is the
 90th percentile, with the least and the most. Where the work has no room on the machines
 that there are, each is there 2, 4, 8 or 16 times to begin with; what jobs want of machines
-that are larger than half of the cell is taken as a wish. Tasks are packed by their limits.
+that ask for more than half of the cell, of any resource or kind of devices, is taken as a
+wish. Tasks are packed by their limits.
 
 The cell is that of --master, of a file that muster checkpoint save wrote, that which a
 repository declares (--repo), or a trace in the columns that docs/traces.md has.`,
@@ -188,7 +189,7 @@ func (c *compacted) text(width int) string {
 		line("the work has no room on the machines that there are: each is there %d times", c.Clones)
 	}
 	if len(c.Softened) > 0 {
-		line("taken as wishes, since each is larger than half of the cell: what is wanted of machines by %s", strings.Join(c.Softened, ", "))
+		line("taken as wishes, since each asks for more than half of the cell: what is wanted of machines by %s", strings.Join(c.Softened, ", "))
 	}
 	return b.String()
 }

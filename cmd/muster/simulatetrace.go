@@ -250,7 +250,7 @@ func (p *played) text(width int) string {
 		b.WriteString(screen.Wrap("", "  ", fmt.Sprintf("%s: %s of %s, %s: %s with %s arrived", p.Runs[i].Name, time.Duration(r.Seconds*float64(time.Second)),
 			schema.Count(r.Machines, "machine"), schema.Count(r.Failures, "failure"), schema.Count(r.Jobs, "job"), schema.Count(r.Tasks, "task")), width))
 	}
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	t := tabwriter.NewWriter(&b, 0, 0, gap, ' ', 0)
 	if len(p.Runs) == 1 {
 		screen.Printf(t, "\nHOURS\tUP\tCPU\tUSED\tRAM\tUSED\tRECLAIMED\tRUNNING\tPENDING\tEVICTED\n")
 		s := p.Runs[0].Samples
@@ -264,25 +264,58 @@ func (p *played) text(width int) string {
 			}
 		}
 	}
-	p.compared(t)
 	_ = t.Flush() // into memory
+	writeBlocks(&b, p.compared(), width)
 	return b.String()
 }
 
-// compared writes a table with a column for each run.
-func (p *played) compared(t io.Writer) {
-	row := func(name string, of func(*fastforward.Result) string) {
-		screen.Printf(t, "%s", name)
-		for i := range p.Runs {
-			screen.Printf(t, "\t%s", of(p.Runs[i].Result))
+// gap is how many spaces are between two columns.
+const gap = 2
+
+// writeBlocks writes a table with the first of its columns in front of as many of the others as a
+// line of a width has room for, and again in front of those that follow; 0 is any width.
+func writeBlocks(b io.Writer, rows [][]string, width int) {
+	widest := func(column int) (most int) {
+		for _, row := range rows {
+			most = max(most, screen.Cells(row[column]))
 		}
-		screen.Printf(t, "\n")
+		return most
 	}
-	screen.Printf(t, "\nMEAN")
+	label, columns := widest(0), len(rows[0])
+	for from := 1; from < columns; {
+		to, used := from, label
+		for to < columns && (to == from || width <= 0 || used+gap+widest(to) <= width) {
+			used += gap + widest(to)
+			to++
+		}
+		t := tabwriter.NewWriter(b, 0, 0, gap, ' ', 0)
+		for _, row := range rows {
+			screen.Printf(t, "%s", row[0])
+			for _, cell := range row[from:to] {
+				screen.Printf(t, "\t%s", cell)
+			}
+			screen.Printf(t, "\n")
+		}
+		screen.Printf(b, "\n")
+		_ = t.Flush() // into memory
+		from = to
+	}
+}
+
+// compared returns a table with a column for each run, its head first.
+func (p *played) compared() (rows [][]string) {
+	row := func(name string, of func(*fastforward.Result) string) {
+		cells := []string{name}
+		for i := range p.Runs {
+			cells = append(cells, of(p.Runs[i].Result))
+		}
+		rows = append(rows, cells)
+	}
+	heads := []string{"MEAN"}
 	for i := range p.Runs {
-		screen.Printf(t, "\t%s", p.Runs[i].Name)
+		heads = append(heads, p.Runs[i].Name)
 	}
-	screen.Printf(t, "\n")
+	rows = append(rows, heads)
 	percent := func(v float64) string { return fmt.Sprintf("%.1f%%", v) }
 	row("CPU allocated", func(r *fastforward.Result) string { return percent(r.Mean.CPU) })
 	row("CPU used", func(r *fastforward.Result) string { return percent(r.Mean.UsedCPU) })
@@ -317,6 +350,7 @@ func (p *played) compared(t io.Writer) {
 		})
 		row("never started, "+string(band), func(r *fastforward.Result) string { return strconv.Itoa(wait(r).Pending) })
 	}
+	return rows
 }
 
 // chart draws what was seen over time.

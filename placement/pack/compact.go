@@ -32,8 +32,8 @@ type Compacted struct {
 	// Clones is how many times the cell's machines were there to begin with, since the
 	// work has no room on fewer: 1, if it has on the cell itself.
 	Clones int `json:"clones"`
-	// Softened are the jobs, as user/job, that are larger than half of the cell: what they
-	// want of machines was taken as a wish.
+	// Softened are the jobs, as user/job, that ask for more than half of the cell of some
+	// resource, or of the devices of a kind: what they want of machines was taken as a wish.
 	Softened []string `json:"softened"`
 	Seeds    int      `json:"seeds"`
 	// Value is the 90th percentile of PerSeed, and Min and Max are its ends: machines.
@@ -139,33 +139,16 @@ func (c Cell) heldBy() map[string][]placement.Task {
 // larger than half of it, as they are clones of a few machines of a real one; and which
 // these are.
 func soften(c *Cell) (asks []placement.Ask, jobs []string) {
-	var capacity schema.Resources
-	for i := range c.Machines {
-		capacity = capacity.Add(c.Machines[i].Capacity)
-	}
-	tasks, wants := map[schema.JobName]int{}, map[schema.JobName]schema.Resources{}
-	for i := range c.Asks {
-		a := &c.Asks[i]
-		tasks[a.Name.JobName]++
-		wants[a.Name.JobName] = wants[a.Name.JobName].Add(a.Limit)
-	}
-	large := func(job schema.JobName) bool {
-		w := wants[job]
-		return 2*tasks[job] > len(c.Machines) || 2*w.CPUMilli > capacity.CPUMilli || 2*w.RAMBytes > capacity.RAMBytes || 2*w.DiskBytes > capacity.DiskBytes && w.DiskBytes > 0
-	}
+	large := largerThanHalf(c)
 	jobs = []string{}
 	wishes := map[schema.JobName]*placement.Relations{} // tasks of a job share them
 	for i := range c.Asks {
 		a := c.Asks[i]
-		if (len(a.Constraints)+len(a.PerDomain) > 0 || firm(a.Relations)) && large(a.Name.JobName) {
+		if (len(a.Constraints)+len(a.AnyOf)+len(a.PerDomain)+len(a.MaxSkew) > 0 || firm(a.Relations)) && large[a.Name.JobName] {
 			if name := a.Name.JobName.Short(); !slices.Contains(jobs, name) {
 				jobs = append(jobs, name)
 			}
-			a.Preferences = slices.Clone(a.Preferences)
-			for _, constraint := range a.Constraints {
-				a.Preferences = append(a.Preferences, placement.Preference{Constraint: constraint, Weight: 100})
-			}
-			a.Constraints, a.PerDomain = nil, nil
+			wish(&a)
 			if wishes[a.Name.JobName] == nil && a.Relations != nil {
 				wishes[a.Name.JobName] = wished(a.Relations)
 			}
@@ -175,6 +158,61 @@ func soften(c *Cell) (asks []placement.Ask, jobs []string) {
 	}
 	slices.Sort(jobs)
 	return asks, jobs
+}
+
+// largerThanHalf returns the jobs whose dominant share, that of what they ask most of, is more
+// than half of the cell: of resources, or of the devices of a kind.
+func largerThanHalf(c *Cell) map[schema.JobName]bool {
+	has, wants := map[string]int64{}, map[schema.JobName]map[string]int64{}
+	for i := range c.Machines {
+		m := &c.Machines[i]
+		for _, d := range schema.Dimensions() {
+			has[string(d)] += m.Capacity.Of(d)
+		}
+		for _, d := range m.Devices {
+			has["device "+d.Kind] += int64(d.Count) * placement.DeviceMilli
+		}
+	}
+	for i := range c.Asks {
+		a := &c.Asks[i]
+		of := wants[a.Name.JobName]
+		if of == nil {
+			of = map[string]int64{}
+			wants[a.Name.JobName] = of
+		}
+		for _, d := range schema.Dimensions() {
+			of[string(d)] += a.Limit.Of(d)
+		}
+		for _, d := range a.Devices {
+			of["device "+d.Kind] += int64(d.Count) * int64(orElse(d.Milli, placement.DeviceMilli))
+		}
+	}
+	large := make(map[schema.JobName]bool, len(wants))
+	for job, of := range wants {
+		for what, amount := range of {
+			large[job] = large[job] || amount > 0 && 2*amount > has[what]
+		}
+	}
+	return large
+}
+
+// wish has what must hold of a machine beside relations be preferred only. Where the job's tasks
+// are bounded by domain nothing is left of it but the spread that all jobs have, or that over the
+// attribute of the first skew.
+func wish(a *placement.Ask) {
+	a.Preferences = slices.Clone(a.Preferences)
+	for _, constraint := range a.Constraints {
+		a.Preferences = append(a.Preferences, placement.Preference{Constraint: constraint, Weight: 100})
+	}
+	for _, all := range a.AnyOf {
+		for _, constraint := range all {
+			a.Preferences = append(a.Preferences, placement.Preference{Constraint: constraint, Weight: max(1, 100/len(all))})
+		}
+	}
+	if a.Spread == "" && len(a.MaxSkew) > 0 {
+		a.Spread = a.MaxSkew[0].Attribute
+	}
+	a.Constraints, a.AnyOf, a.PerDomain, a.MaxSkew = nil, nil, nil, nil
 }
 
 // firm reports whether relations have any that must hold.

@@ -55,19 +55,40 @@ func TestCompact(t *testing.T) {
 		}
 		return c
 	}
+	with := func(c Cell, where placement.Where) Cell {
+		for i := range c.Asks {
+			c.Asks[i].Where = where
+		}
+		return c
+	}
+	gpus := func(c Cell) Cell {
+		for i := range c.Machines {
+			c.Machines[i].Devices = []placement.Device{{Kind: "gpu", Count: 1}}
+		}
+		for i := range c.Asks {
+			c.Asks[i].Devices = []placement.DeviceAsk{{Kind: "gpu", Count: 1}}
+		}
+		return c
+	}
+	nowhere := [][]placement.Constraint{{{Attribute: "rack", Op: placement.OpIn, Values: []string{"r8"}}}, {{Attribute: "rack", Op: placement.OpIn, Values: []string{"r9"}}}}
+	skewed := []placement.SkewLimit{{Attribute: "rack", Max: 1, MinDomains: 3}} // there are two
 	for name, c := range map[string]struct {
 		cell        Cell
 		least, most int // machines, by the order
 		clones      int
 		soft        bool
 	}{
-		"two on each machine beside what it holds":     {uniform(20, 5, 10, 2), 5, 5, 1, false},
-		"the work has room on four times the machines": {uniform(2, 5, 16, 2), 8, 8, 4, false},
-		"a job of half of the cell keeps its rack":     {bound(uniform(20, 9, 10, 4), 1), 11, 20, 1, false},
-		"a larger one need not":                        {bound(uniform(20, 9, 11, 4), 1), 6, 6, 1, true},
-		"a job of half of the cell stays apart":        {apart(uniform(20, 5, 10, 2)), 10, 10, 1, false},
-		"a larger one need not stay apart":             {apart(uniform(20, 5, 11, 2)), 6, 6, 1, true},
-		"two of a thousand may be picky":               {uniform(600, 3, 1000, 2), 998, 998, 2, false},
+		"two on each machine beside what it holds":           {uniform(20, 5, 10, 2), 5, 5, 1, false},
+		"the work has room on four times the machines":       {uniform(2, 5, 16, 2), 8, 8, 4, false},
+		"a job of less than half of the cell keeps its rack": {bound(uniform(20, 9, 20, 4), 2), 11, 20, 1, false},
+		"a larger one need not":                              {bound(uniform(20, 9, 23, 4), 1), 12, 12, 1, true},
+		"a small job of many tasks keeps its rack":           {bound(uniform(20, 9, 40, 1), 0), 6, 15, 1, false},
+		"one with most of the devices need not":              {gpus(bound(uniform(20, 9, 11, 1), 0)), 11, 11, 1, true},
+		"a job of less than half of the cell stays apart":    {apart(uniform(20, 5, 10, 2)), 10, 10, 1, false},
+		"a larger one need not stay apart":                   {apart(uniform(20, 5, 26, 2)), 13, 13, 1, true},
+		"a larger one needs none of its alternatives":        {with(uniform(20, 9, 23, 4), placement.Where{AnyOf: nowhere}), 12, 12, 1, true},
+		"a larger one need not be even":                      {with(uniform(20, 9, 23, 4), placement.Where{MaxSkew: skewed}), 12, 12, 1, true},
+		"two of a thousand may be picky":                     {uniform(600, 3, 1000, 2), 998, 998, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/musterhq/muster/schema"
@@ -10,19 +9,19 @@ import (
 // followAllocs stops the tasks whose alloc has ended, or is to. Jobs that are at
 // rest are looked at only when the step has changed something of their set.
 func followAllocs(s pass, jobs []schema.JobName) {
-	follow := map[schema.JobName]bool{}
-	for _, name := range jobs {
-		follow[name] = true
-	}
+	var more []schema.JobName
 	for _, chunk := range s.ChangedChunks() {
 		if !s.hasAllocs(s.Base.Chunks[chunk]) && !s.hasAllocs(s.Chunk(chunk)) {
 			continue
 		}
-		for _, name := range s.InsideOf(chunk.Job) {
-			follow[name] = true
-		}
+		more = append(more, s.InsideOf(chunk.Job)...)
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(follow), schema.JobName.Compare) {
+	if len(more) > 0 {
+		jobs = slices.Concat(jobs, more)
+		slices.SortFunc(jobs, schema.JobName.Compare)
+		jobs = slices.Compact(jobs)
+	}
+	for _, name := range jobs {
 		if s.Job(name) == nil {
 			continue
 		}

@@ -63,8 +63,10 @@ func (s *holes) open() {
 		seen[name] = true
 		began := lookedAt(name, s.Now)
 		s.book(name, s.At(began.Add(repairEvery)))
-		p := s.waiting.placement(a)
-		if s.Now.Before(began.Add(repairLooks)) && mayOpen(&a, &p) {
+		if !s.Now.Before(began.Add(repairLooks)) {
+			continue
+		}
+		if p := s.waiting.placement(a); mayOpen(&a, &p) {
 			list = append(list, waiter{a, p.Waited})
 		}
 	}

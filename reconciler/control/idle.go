@@ -17,6 +17,7 @@ type idleJobs struct {
 	jobs      map[schema.JobName]*idleJob
 	on        map[string]map[schema.JobName]bool // of them, by machine
 	active    map[schema.JobName]bool            // all others; some may be gone
+	sorted    []schema.JobName                   // active in order; nil when others have come or gone
 	due       dueJobs
 	suspended map[string]*schema.Suspension
 	several   bool // machines were up, so that tasks could be spread
@@ -161,7 +162,9 @@ func sameStanding(a, b *schema.TaskStatus) bool {
 
 // wakeUp says that a job has to be looked at, if there is one of that name.
 func (m *idleJobs) wakeUp(job schema.JobName) {
-	m.active[job] = true
+	if !m.active[job] {
+		m.active[job], m.sorted = true, nil
+	}
 	delete(m.even, job)
 	r := m.jobs[job]
 	if r == nil {
@@ -216,17 +219,25 @@ func (s *activity) notIdle() []schema.JobName {
 		s.kept.wakeUp(name.Job) // an idle job may have got tasks: those of a restored cell
 	}
 	names := make([]schema.JobName, 0, len(s.kept.active))
-	for name := range s.kept.active {
+	for _, name := range s.kept.inOrder() {
 		switch {
 		case s.Job(name) != nil:
 			names = append(names, name)
 		case s.Base.Jobs[name] == nil:
 			delete(s.kept.active, name)
+			s.kept.sorted = nil
 		}
 	}
-	slices.SortFunc(names, schema.JobName.Compare)
 	s.bookCell(s.kept.due.first(s.kept.jobs))
 	return names
+}
+
+// inOrder returns the active jobs, sorted. The slice is not written to.
+func (m *idleJobs) inOrder() []schema.JobName {
+	if m.sorted == nil {
+		m.sorted = slices.SortedFunc(maps.Keys(m.active), schema.JobName.Compare)
+	}
+	return m.sorted
 }
 
 // markIdle remembers that a job is idle, if the step has changed nothing of it
@@ -260,6 +271,7 @@ func (s *activity) markIdle(name schema.JobName) {
 	r.machines = slices.Compact(r.machines)
 	s.kept.jobs[name] = r
 	delete(s.kept.active, name)
+	s.kept.sorted = nil
 	s.kept.due.add(name, r, s.kept.jobs)
 	for _, machine := range r.machines {
 		if s.kept.on[machine] == nil {

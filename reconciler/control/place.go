@@ -73,6 +73,7 @@ func (s *scheduler) open(inside bool) (asks []snapshot.Ask) {
 	s.joining = why
 	s.bookCell(until)
 	var held schema.Priority // the highest of those that wait
+	asks = make([]snapshot.Ask, 0, len(s.asks.list))
 	for _, a := range s.asks.list {
 		if why != "" && a.Job.Kind != schema.System && a.Job.AllocSet == "" {
 			held = max(held, a.Job.Priority)
@@ -101,8 +102,8 @@ func (s *scheduler) spare(job schema.JobName) (left int, bound bool) {
 	return left, bound
 }
 
-// decide has placement decide asks, and returns those that got no place.
-func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
+// decide has placement decide asks, and returns the indices of those that got no place.
+func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
 	if len(asks) == 0 {
 		return nil
 	}
@@ -129,7 +130,7 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []placement.Ask) {
 			s.why[d.Name] = d.Why
 			s.holding.refused(&d)
 			if ok {
-				refused = append(refused, asks[i])
+				refused = append(refused, i)
 			}
 			if s.claimed[d.Name] {
 				s.another() // others could not have the room that it could not take

@@ -33,6 +33,13 @@ func appointment(c *Cell) *Next {
 		a.hourly(name)
 		a.silences(name)
 	}
+	for _, m := range c.sorted {
+		for _, t := range m.begun {
+			if t.checks && t.State == schema.Running {
+				a.meet(t.next, "the health checks of %s on %s have their result", shortJob(t.Task.String()), m.name())
+			}
+		}
+	}
 	for i, s := 0, c.Status(); i < len(s.Machines); i++ {
 		if d := s.Machines[i].Draining; d != nil && d.Left > 0 && d.AtDeadline == schema.DeadlineStop {
 			a.meet(d.Deadline, "the drain of %s has its deadline and stops what is left", s.Machines[i].Name)

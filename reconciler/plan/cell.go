@@ -272,7 +272,7 @@ func (c *Cell) carryOut() error {
 		for i := range ready.Views {
 			if m := c.machines[ready.Views[i].Machine]; m != nil && m.epoch == ready.Views[i].Epoch {
 				m.take(&ready.Views[i].View, c.now, behaviour{c.fails, c.cfg.Lasts, c.cfg.Life})
-				m.advance(c.now)
+				c.trace.healthy(m.advance(c.now), c.now)
 				c.active[ready.Views[i].Machine] = struct{}{}
 				c.wrote = c.now
 			}
@@ -293,7 +293,7 @@ func (c *Cell) exchange() error {
 		talk = c.due()
 	}
 	for _, m := range talk {
-		m.advance(c.now)
+		healthy := m.advance(c.now)
 		if m.due.IsZero() && len(c.active) > 0 {
 			delete(c.active, m.name())
 		}
@@ -301,6 +301,7 @@ func (c *Cell) exchange() error {
 			m.news = false
 			continue
 		}
+		c.trace.healthy(healthy, c.now)
 		if m.news {
 			c.wrote = c.now
 		}

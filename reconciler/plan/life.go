@@ -8,7 +8,7 @@ import (
 )
 
 // Life is what is known to become of a generation of a task on its machine, in order. What is
-// not in it does not happen; a health check passes soon after a start.
+// not in it does not happen; a health check passes as soon after a start as its timings allow.
 type Life struct {
 	Turns []Turn
 }
@@ -101,10 +101,5 @@ func (t *task) turn(s *schema.TaskStatus, turn *Turn, at time.Time) {
 		return
 	}
 	s.Health = schema.HealthUnknown
-	if healthy := at.Add(startsWithin); t.next.IsZero() || healthy.Before(t.next) {
-		t.then(healthy, func(s *schema.TaskStatus) {
-			s.Health = schema.Healthy
-			t.live(healthy)
-		})
-	}
+	t.check(at, at)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// How long a simulated machine takes for what its view asks.
+// How long a simulated machine takes for what its view asks. A health check has a result no
+// earlier than startsWithin after the start.
 const (
 	startsWithin = 100 * time.Millisecond
 	stopsWithin  = 100 * time.Millisecond
@@ -46,6 +47,8 @@ type task struct {
 	job   *schema.Job // nil of what ran before and was not assigned since
 	life  *Life       // nil if it is not known
 	turns int         // of life that are over
+	// checks says that next is when its health check has a result.
+	checks bool
 }
 
 // newMachine returns a machine that goes on from what it said last.
@@ -78,7 +81,7 @@ func (m *machine) asks(v *schema.View) bool {
 	}
 	return slices.ContainsFunc(v.Assignments, func(a schema.Assignment) bool {
 		s := has[a.Generation]
-		return s == nil || s.State != schema.Running || a.Stop != nil || s.Data != a.Data || !slices.Equal(s.Brought, a.Bring)
+		return s == nil || s.State != schema.Running || s.Health == schema.HealthUnknown || a.Stop != nil || s.Data != a.Data || !slices.Equal(s.Brought, a.Bring)
 	})
 }
 
@@ -120,7 +123,11 @@ func (m *machine) take(v *schema.View, now time.Time, is behaviour) {
 			t.then(now.Add(startsWithin), func(s *schema.TaskStatus) { t.run(s, t.next) })
 		}
 		m.changed = m.changed || t.Data != a.Data || !slices.Equal(t.Brought, a.Bring)
+		had := t.health()
 		t.job, t.Data, t.Brought = a.Job, a.Data, a.Bring
+		if t.State == schema.Running && !t.stops && t.life == nil {
+			t.recheck(had, now)
+		}
 		if a.Stop != nil && !t.stops && t.State != schema.Dead {
 			m.changed = true
 			t.stop(a.Stop, now)
@@ -146,31 +153,67 @@ func (t *task) then(at time.Time, what func(*schema.TaskStatus)) { t.next, t.wha
 func (t *task) run(s *schema.TaskStatus, now time.Time) {
 	s.State, s.Incarnation, s.StartedAt, s.PID = schema.Running, 1, now, 1
 	t.goOn(now)
-	h := t.health()
-	if h != nil {
+	switch h := t.health(); {
+	case h != nil:
 		s.Health = schema.HealthUnknown
-	}
-	switch {
-	case t.fails && h != nil:
-		t.then(now.Add(startsWithin), func(s *schema.TaskStatus) {
-			s.Health, s.HealthMessage = schema.Unhealthy, "as is simulated"
-			t.then(time.Time{}, nil)
-		})
+		t.check(now, now)
 	case t.fails:
 		t.then(now.Add(startsWithin), func(s *schema.TaskStatus) {
 			exit := schema.Exit{Incarnation: 1, Code: 1, At: now.Add(startsWithin), Message: "as is simulated"}
 			t.die(s, schema.Cause{Kind: schema.CauseFailed, Exit: &exit, At: exit.At})
 		})
-	case h != nil:
-		t.then(now.Add(startsWithin), func(s *schema.TaskStatus) {
-			s.Health = schema.Healthy
+	}
+}
+
+// check has the check of t, whose health is not known, have its result as soon as it can that is
+// made since a time, unless t ends before.
+func (t *task) check(since, now time.Time) {
+	h := t.health().Timed()
+	after, health, message := h.HealthyAfter(), schema.Healthy, ""
+	if t.fails {
+		after, health, message = h.UnhealthyAfter(), schema.Unhealthy, "as is simulated"
+	}
+	at := since.Add(max(after, startsWithin))
+	if soon := now.Add(startsWithin); at.Before(soon) {
+		at = soon
+	}
+	if !t.next.IsZero() && t.next.Before(at) {
+		return
+	}
+	t.checks = true
+	t.then(at, func(s *schema.TaskStatus) {
+		s.Health, s.HealthMessage, s.Unchecked = health, message, false
+		if t.checks = false; t.life != nil {
+			t.live(at)
+		} else {
 			t.goOn(s.StartedAt)
-		})
+		}
+	})
+}
+
+// recheck has the check of a running task go on after its job's data was taken, as an agent does:
+// what is known of its health stays, and what another check has counted does not.
+func (t *task) recheck(had *schema.Health, now time.Time) {
+	switch h := t.health(); {
+	case h == nil && t.Health != "":
+		t.Health, t.HealthMessage, t.Unchecked = "", "", false
+		t.goOn(t.StartedAt)
+	case h == nil:
+	case t.Health == "":
+		t.Health = schema.HealthUnknown
+		t.check(now, now)
+	case t.Health != schema.HealthUnknown:
+	case !t.checks: // it was under way when this began
+		t.check(t.StartedAt, now)
+	case schema.DigestOf(had) != schema.DigestOf(h):
+		t.goOn(t.StartedAt)
+		t.check(now, now)
 	}
 }
 
 // goOn has t run until it ends by itself, or for good.
 func (t *task) goOn(since time.Time) {
+	t.checks = false
 	if t.then(time.Time{}, nil); t.lasts == 0 {
 		return
 	}
@@ -205,21 +248,26 @@ func (t *task) die(s *schema.TaskStatus, cause schema.Cause) {
 	t.then(time.Time{}, nil)
 }
 
-// advance has what is due at now happen.
-func (m *machine) advance(now time.Time) {
+// advance has what is due at now happen, and returns the jobs of which a task is healthy by that.
+func (m *machine) advance(now time.Time) (healthy []schema.JobName) {
 	if m.counted && (m.due.IsZero() || m.due.After(now)) {
-		return
+		return nil
 	}
 	m.due, m.counted = time.Time{}, true
 	for _, t := range m.begun {
 		for !t.next.IsZero() && !t.next.After(now) {
+			was := t.Health
 			t.what(&t.TaskStatus)
 			m.news, m.changed = true, true
+			if t.Health == schema.Healthy && was != t.Health {
+				healthy = append(healthy, t.Task.JobName)
+			}
 		}
 		if !t.next.IsZero() && (m.due.IsZero() || t.next.Before(m.due)) {
 			m.due = t.next
 		}
 	}
+	return healthy
 }
 
 // says returns what the machine reports.

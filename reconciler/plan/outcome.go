@@ -92,13 +92,16 @@ type Rollout struct {
 	// Stops is how many of its tasks are stopped, Starts how many times one is started.
 	Stops  int `json:"stops"`
 	Starts int `json:"starts"`
-	// Seconds is from its first step to its last.
+	// Seconds is from its first step to its last, and until the last of its tasks is healthy that
+	// is started, where they have a health check.
 	Seconds float64 `json:"seconds"`
 	// MostDown is how many tasks that ran before are down at once at most, and MayBeDown how
 	// many its disruption budget lets muster take down by its own choice.
-	MostDown  int    `json:"mostDown"`
-	MayBeDown int    `json:"mayBeDown"`
-	State     string `json:"state,omitempty"` // in which its rollout is in the end, in words; "" if it is done
+	MostDown  int `json:"mostDown"`
+	MayBeDown int `json:"mayBeDown"`
+	// PerHour is how many its disruption budget lets muster stop in an hour so; 0 is no bound.
+	PerHour int    `json:"perHour,omitempty"`
+	State   string `json:"state,omitempty"` // in which its rollout is in the end, in words; "" if it is done
 }
 
 // QuotaChange is what one user uses of one band. Field names are stable.
@@ -287,7 +290,9 @@ func (c *Cell) addRollouts(o *Outcome, s *status.Status) {
 		j, job := c.trace.jobs[name], name.Short()
 		r := Rollout{Job: job, Stops: stops[job], Starts: starts[job], Seconds: j.ended.Sub(j.began).Seconds(), MostDown: j.down, State: state[job]}
 		if want := c.state().Runs(name); want != nil {
-			r.MayBeDown = want.MayBeDown()
+			if r.MayBeDown = want.MayBeDown(); want.Disruption != nil {
+				r.PerHour = want.Disruption.PerHour
+			}
 		}
 		o.Rollouts = append(o.Rollouts, r)
 	}
@@ -351,12 +356,27 @@ func sumMachines(s *status.Status) Machines {
 	return out
 }
 
-// warn adds what is legal and yet likely to hurt, of the jobs that have another version than
-// before.
-func (c *Cell) warn(o *Outcome, m *Mark, s *status.Status) {
-	for i := range s.Warnings {
-		o.Warnings = append(o.Warnings, s.Warnings[i].Diagnostic.Error())
+// newWarnings returns the warnings of commits and quotas that were not there before. One whose line
+// has moved is no new one.
+func newWarnings(before, after []quota.Warning) (out []string) {
+	type key struct{ path, field, message string }
+	of := func(w *quota.Warning) key { return key{w.Diagnostic.Path, w.Diagnostic.Field, w.Diagnostic.Message} }
+	had := map[key]bool{}
+	for i := range before {
+		had[of(&before[i])] = true
 	}
+	for i := range after {
+		if !had[of(&after[i])] {
+			out = append(out, after[i].Diagnostic.Error())
+		}
+	}
+	return out
+}
+
+// warn adds what is legal and yet likely to hurt of what has changed: new warnings, and the jobs that
+// have another version than before.
+func (c *Cell) warn(o *Outcome, m *Mark, s *status.Status) {
+	o.Warnings = append(o.Warnings, newWarnings(m.status.Brief().Warnings, s.Warnings)...)
 	pending := map[string]int{}
 	for i := range o.Pending {
 		pending[shortJob(o.Pending[i].Task)]++

@@ -43,7 +43,7 @@ type trace struct {
 
 // jobTrace is what has happened to a job.
 type jobTrace struct {
-	began, ended time.Time         // of its steps
+	began, ended time.Time         // of its steps, and of what follows from them
 	served       []schema.TaskName // that had a machine before
 	down         int               // the most of these that were down at once
 }
@@ -121,6 +121,15 @@ func (t *trace) changed(name schema.TaskName, was, is *schema.TaskRecord, now ti
 		add(Step{Do: Start, Machine: is.Machine})
 	case same && is.Machine != "" && was.Data != is.Data:
 		add(Step{Do: Change, Machine: is.Machine})
+	}
+}
+
+// healthy takes that tasks of jobs are healthy, which is when a change of them has come to its end.
+func (t *trace) healthy(jobs []schema.JobName, now time.Time) {
+	for _, name := range jobs {
+		if j := t.jobs[name]; j != nil {
+			j.ended = now
+		}
 	}
 }
 

@@ -204,6 +204,9 @@ func (p planned) rollouts(o *plan.Outcome) string {
 		if r.MayBeDown > 0 {
 			down = fmt.Sprintf("%d of %d", r.MostDown, r.MayBeDown)
 		}
+		if r.PerHour > 0 {
+			down += fmt.Sprintf(", %d an hour", r.PerHour)
+		}
 		rows = append(rows, []string{r.Job, strconv.Itoa(r.Stops), strconv.Itoa(r.Starts), spell(r.Seconds), down, r.State})
 	}
 	return p.table([]string{"JOB", "STOPS", "STARTS", "TAKES", "DOWN AT ONCE", "ROLLOUT"}, rows)

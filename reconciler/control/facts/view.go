@@ -28,8 +28,18 @@ type Changes struct {
 type View struct {
 	Base    *model.State
 	changes *Changes
-	sized   map[sizedJob]*schema.Job       // see Admitted
-	tasks   map[schema.JobName]taskRecords // see Tasks
+	// admitted is what records have admitted, as long as they are as they were: a step asks it of
+	// each job a dozen times.
+	admitted map[*schema.JobRecord]admittedJob
+	sized    map[sizedJob]*schema.Job       // see Admitted
+	tasks    map[schema.JobName]taskRecords // see Tasks
+}
+
+// admittedJob is the data that a record with these values has admitted.
+type admittedJob struct {
+	digest schema.Digest
+	count  *int
+	data   *schema.Job
 }
 
 // taskRecords are the records of a job's tasks after so many changes of them.
@@ -46,7 +56,7 @@ type sizedJob struct {
 
 // ViewOf returns a view of a state with changes, which may go on.
 func ViewOf(base *model.State, changes *Changes) View {
-	return View{base, changes, map[sizedJob]*schema.Job{}, map[schema.JobName]taskRecords{}}
+	return View{base, changes, map[*schema.JobRecord]admittedJob{}, map[sizedJob]*schema.Job{}, map[schema.JobName]taskRecords{}}
 }
 
 // Stored returns a view of a state as it is.
@@ -75,6 +85,18 @@ func (v View) Admitted(name schema.JobName) *schema.Job {
 	if r == nil || r.Admitted == "" {
 		return nil
 	}
+	if a := v.admitted[r]; a.digest == r.Admitted && a.count == r.Count {
+		return a.data
+	}
+	data := v.sizedData(r)
+	if data != nil {
+		v.admitted[r] = admittedJob{r.Admitted, r.Count, data}
+	}
+	return data
+}
+
+// sizedData returns the data that a record has admitted, with as many tasks as it says.
+func (v View) sizedData(r *schema.JobRecord) *schema.Job {
 	data := v.Data(r.Admitted)
 	if data == nil || r.Count == nil {
 		return data
