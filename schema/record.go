@@ -21,6 +21,10 @@ type JobRecord struct {
 	// declared it.
 	Origin Position  `json:"origin"`
 	Since  time.Time `json:"since"` // when Admitted last changed
+	// Whole is since when the job wants as many tasks as now, of one whose tasks get places
+	// together, where that is another time than Since; zero else. A task that has got a place
+	// from then on has got it with all others.
+	Whole time.Time `json:"whole,omitzero"`
 	// Commit is the one with which Admitted last changed; "" of data that the job
 	// has returned to.
 	Commit string `json:"commit,omitempty"`

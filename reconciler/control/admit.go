@@ -85,12 +85,14 @@ func (s *admission) admitJob(name schema.JobName, d intent.DesiredJob, desired s
 	if over {
 		r.Rollout = nil // another commit has changed the job: what failed may be tried again
 	}
-	if !same {
-		s.beginRollout(r, d.Job, d.Digest != desired)
-	}
-	s.SetJob(name, r)
 	if same {
 		r.Since, r.Commit = was.Since, was.Commit // only its place in the repository changed, or its count
+	} else {
+		s.beginRollout(r, d.Job, d.Digest != desired)
+	}
+	r.Whole = s.wholeSince(was, r, d.Job)
+	s.SetJob(name, r)
+	if same {
 		if before, now := d.Job.With(was.Count).Tasks, d.Job.With(d.Count).Tasks; before != now {
 			s.Event(schema.Event{Kind: schema.EventUpdate, Job: name.Short(), Message: fmt.Sprintf("scaled from %d to %s", before, schema.Count(now, "task"))})
 		}

@@ -22,7 +22,8 @@ const (
 // joining says that machines have just begun to join a cell in which nothing runs yet, ""
 // if that is not so, and until when tasks are held for it. What is placed then would all be on the first of them. Once a task runs
 // there is no wait: neither for a new master, nor when machines join later. Tasks of
-// system jobs do not count, and are not held: they have one place each.
+// system jobs do not count, and are not held, since they have one place each, unless tasks
+// of a higher priority are: these might preempt them right after.
 func joining(s *facts.Facts) (why string, until facts.Until) {
 	wait := s.Observed.JoinWait
 	if wait == 0 || len(s.Machines()) == 0 || anyAssigned(s) {

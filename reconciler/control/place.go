@@ -27,6 +27,7 @@ type scheduler struct {
 	why       map[schema.TaskName]placement.Why
 	claims    map[schema.TaskName]Claim
 	holding   holding
+	vacated   map[schema.TaskName]vacated // room for tasks on machines that are drained
 }
 
 // place gives the asks of tasks that run in allocs, or those of the others, machines, as
@@ -63,7 +64,7 @@ func (s *scheduler) place(inside bool) {
 }
 
 // open returns the asks of tasks that run in allocs, or those of the others: none while
-// machines are joining, but of system jobs.
+// machines are joining, but of system jobs that no task which is held may preempt then.
 func (s *scheduler) open(inside bool) (asks []snapshot.Ask) {
 	if len(s.asks.list) == 0 {
 		return nil
@@ -71,9 +72,15 @@ func (s *scheduler) open(inside bool) (asks []snapshot.Ask) {
 	why, until := joining(s.Facts)
 	s.joining = why
 	s.bookCell(until)
+	var held schema.Priority // the highest of those that wait
 	asks = make([]snapshot.Ask, 0, len(s.asks.list))
 	for _, a := range s.asks.list {
-		if (a.Job.AllocSet != "") == inside && (why == "" || a.Job.Kind == schema.System) {
+		if why != "" && a.Job.Kind != schema.System && a.Job.AllocSet == "" {
+			held = max(held, a.Job.Priority)
+		}
+	}
+	for _, a := range s.asks.list {
+		if (a.Job.AllocSet != "") == inside && (why == "" || a.Job.Kind == schema.System && a.Job.Priority >= held) {
 			asks = append(asks, a)
 		}
 	}
@@ -104,14 +111,7 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
 	for i := range asks {
 		byName[asks[i].Name] = i
 	}
-	if s.noPreempt {
-		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
-	}
-	if s.policy != "" {
-		s.cell.Snapshot().SetPolicy(s.policy)
-	}
-	s.cell.Snapshot().SetBudgets(s.spare)
-	s.cell.Snapshot().SetParallel(s.parallel)
+	s.configure()
 	open := s.claim(asks)
 	s.keepPlaces()
 	s.cell.Expect(open)
@@ -148,6 +148,18 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
 	return refused
 }
 
+// configure prepares the snapshot for decisions of this step.
+func (s *scheduler) configure() {
+	if s.noPreempt {
+		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
+	}
+	if s.policy != "" {
+		s.cell.Snapshot().SetPolicy(s.policy)
+	}
+	s.cell.Snapshot().SetBudgets(s.spare)
+	s.cell.Snapshot().SetParallel(s.parallel)
+}
+
 // missedKin reports whether a task got no place that has to be where certain others are, and
 // another one got one, maybe after it.
 func (s *scheduler) missedKin(decisions []placement.Decision) bool {
@@ -159,11 +171,13 @@ func (s *scheduler) missedKin(decisions []placement.Decision) bool {
 }
 
 // keepPlaces keeps room on the machines that tasks move to, as far as there is any, from
-// when they are stopped until they are placed.
+// when they are stopped until they are placed; and room that others have made for some which
+// are to be stopped.
 func (s *scheduler) keepPlaces() {
 	for _, to := range s.stops.moves {
 		s.keepPlace(to)
 	}
+	s.keepVacated()
 }
 
 // keepPlace keeps room on the machine that a task moves to, as far as there is any.

@@ -15,6 +15,7 @@ func (s pass) setJobRight(name schema.JobName) {
 	}
 	r := waitsFrom(was, s.Past)
 	r.Since = s.Past(r.Since)
+	r.Whole = s.Past(r.Whole)
 	s.SetJob(name, r)
 }
 
@@ -43,6 +44,7 @@ func lastOf(r *schema.JobRecord) time.Time {
 			last = t
 		}
 	}
+	later(r.Whole)
 	if n := len(r.Disrupted); n > 0 {
 		later(r.Disrupted[n-1].At)
 	}

@@ -16,7 +16,8 @@ import (
 // claim that comes to nothing, beside which others have got their places. If there is room for
 // those that lack a place they get it as soon as they ask. Else those go back that got theirs
 // while the others had none, once machines have had the time to report to a new master. What ran
-// before goes on.
+// before goes on, unless another one was preempted, with which all were to go: a master may have
+// died before it had stored that.
 
 // afterStart is how long after it could first judge a master takes a task that never had a place
 // for one whose place its predecessor had decided upon.
@@ -68,20 +69,45 @@ func (s *scheduler) takeBack(asks []placement.Ask) {
 // lacksSince returns since when a task has wanted a place, and has had none that stays; now if
 // that is not known.
 func (s *scheduler) lacksSince(task schema.TaskName) time.Time {
-	was, is := s.Base.Jobs[task.JobName], s.Job(task.JobName)
-	if was == nil || was.Admitted != is.Admitted {
-		return s.Now // it may not have been wanted before
-	}
-	r := s.Task(task)
+	r, since := s.Task(task), wantedSince(s.Job(task.JobName))
 	switch stopped, stops := s.stops.together[task]; {
 	case stops: // what is placed in the step that stops it was placed before
-		return later(is.Since, stopped.Add(1))
+		return later(since, stopped.Add(1))
 	case r != nil && len(r.Causes) > 0:
-		return later(is.Since, r.Causes[len(r.Causes)-1].At)
-	case is.Count != nil, s.Now.Sub(s.Observed.ListeningSince()) > model.SilentAfter+afterStart:
-		return s.Now // it may be wanted since the count changed, or ceased to be set
+		last := &r.Causes[len(r.Causes)-1]
+		if last.Kind == schema.CausePreempted {
+			return since // all others were to go with it, and what runs has not
+		}
+		return later(since, last.At)
+	case s.Now.Sub(s.Observed.ListeningSince()) > model.SilentAfter+afterStart:
+		return s.Now
 	}
-	return is.Since
+	return since
+}
+
+// wantedSince returns since when a job wants as many tasks as now.
+func wantedSince(r *schema.JobRecord) time.Time {
+	if r.Whole.IsZero() {
+		return r.Since
+	}
+	return r.Whole
+}
+
+// wholeSince returns since when a job wants as many tasks together as now, zero if that is when
+// its data changed: other data of as many tasks does not hide that some of them lack a place.
+// was is its record before, nil for none, and is the one that it gets with job.
+func (s *admission) wholeSince(was, is *schema.JobRecord, job *schema.Job) time.Time {
+	if !job.Gathers() || was == nil || was.Admitted == "" {
+		return time.Time{}
+	}
+	before, since := s.Data(was.Admitted), s.Now
+	if before.Gathers() && before.Gang == job.Gang && before.With(was.Count).Tasks >= job.With(is.Count).Tasks {
+		since = wantedSince(was)
+	}
+	if since.Equal(is.Since) {
+		return time.Time{}
+	}
+	return since
 }
 
 // takeBackJob stops the tasks of a job that were placed while another one had no place.
@@ -90,7 +116,7 @@ func (s *scheduler) takeBackJob(job schema.JobName, l lack) {
 	if want == nil || s.Frozen(job) {
 		return
 	}
-	since := later(l.since, s.Job(job).Since) // what was placed for another version runs on
+	since := later(l.since, wantedSince(s.Job(job))) // what was placed before others joined it runs on
 	for _, t := range s.Tasks(job) {
 		if t.Machine == "" || t.Stop != nil || t.Done != nil || t.Index >= want.Tasks || t.At.Before(since) || t.At.After(s.Now) || s.adopted(&t) {
 			continue

@@ -147,6 +147,7 @@ func (w *World) checkGoneTogether(jobs []schema.JobName, members []member) {
 type torn struct {
 	since time.Time
 	came  map[schema.TaskName]uint64 // generations
+	tasks map[schema.JobName]int     // as many as their jobs wanted
 }
 
 // findParts takes down what a master that died in the middle of a step has left in part; before
@@ -156,7 +157,7 @@ func (w *World) findParts(before snap) {
 		return
 	}
 	for c, jobs := range w.companies() {
-		p, lacks := torn{w.now, map[schema.TaskName]uint64{}}, false
+		p, lacks := torn{w.now, map[schema.TaskName]uint64{}, w.tasksOf(jobs)}, false
 		for _, m := range w.members(jobs, before) {
 			if lacks = lacks || !has(m.is); m.came() {
 				p.came[m.task] = m.is.Generation
@@ -193,7 +194,7 @@ func (w *World) checkPart(c company, jobs []schema.JobName, members []member) {
 		}
 	}
 	whole := !slices.ContainsFunc(members, func(m member) bool { return !m.claims && !has(m.is) })
-	if len(stays) == 0 || whole || w.changedSince(jobs, p.since) {
+	if len(stays) == 0 || whole || p.joined(w.tasksOf(jobs)) {
 		delete(w.oracle.parts, c)
 		return
 	}
@@ -202,9 +203,21 @@ func (w *World) checkPart(c company, jobs []schema.JobName, members []member) {
 	}
 }
 
-// changedSince reports whether one of some jobs has had other data since a time.
-func (w *World) changedSince(jobs []schema.JobName, since time.Time) bool {
-	return slices.ContainsFunc(jobs, func(j schema.JobName) bool {
-		return w.master.state.Jobs[j].Since.After(since) || w.master.state.Jobs[j].Since.Equal(since)
-	})
+// tasksOf returns how many tasks jobs want.
+func (w *World) tasksOf(jobs []schema.JobName) map[schema.JobName]int {
+	out := map[schema.JobName]int{}
+	for _, j := range jobs {
+		out[j] = w.master.state.Data[w.master.state.Jobs[j].Admitted].Tasks
+	}
+	return out
+}
+
+// joined reports whether more tasks are to have places now: these may wait while others run.
+func (p *torn) joined(now map[schema.JobName]int) bool {
+	for j, n := range now {
+		if before, was := p.tasks[j]; !was || n > before {
+			return true
+		}
+	}
+	return false
 }
