@@ -73,12 +73,11 @@ type drains struct {
 	pass
 	cell    *snapshot.Cell
 	budget  disruption
-	waiting *scheduler           // has others make room
 	drained map[string]*Draining // by name of the machine
 }
 
 // drain moves tasks away from machines that are draining, as the disruption
-// budgets of their jobs allow and where others have room, or make some. Of the machines that
+// budgets of their jobs allow and where others have room. Of the machines that
 // one object names no more are emptied at a time than it says: those that hold
 // nothing any more make way for the next, until a deadline stops all that is left.
 // A silent machine cannot stop tasks, and is skipped.
@@ -165,7 +164,7 @@ func (s *drains) draining() []drained {
 // drainMachine stops the tasks of a machine that may go now, and says what the
 // others wait for.
 func (s *drains) drainMachine(m *drained, d *Draining) {
-	r := removal{machine: m.name, drain: d, full: map[schema.JobName]string{}, stuck: map[schema.JobName]string{}}
+	r := removal{machine: m.name, drain: d, full: map[schema.JobName]string{}}
 	r.others = slices.ContainsFunc(m.tasks, func(t drainTask) bool { return t.data.Kind != schema.System })
 	for i := range m.tasks {
 		t := &m.tasks[i]
@@ -185,7 +184,6 @@ type removal struct {
 	drain   *Draining
 	others  bool                      // tasks of jobs that are no system jobs are left
 	full    map[schema.JobName]string // why no other machine takes tasks of a job
-	stuck   map[schema.JobName]string // of which no others make room, and what keeps those that could
 }
 
 // moveAway stops a task on a machine that is draining, or says what it waits
@@ -218,37 +216,13 @@ func (s *drains) moveAway(r *removal, t *drainTask) string {
 	if s.bookCell(until); why != "" {
 		return why
 	}
-	if v, ok := s.waiting.vacated[t.name]; ok {
-		if cause.To = v.machine; v.claim != nil {
-			return v.String()
-		}
-		return s.budget.disrupt(t.name.JobName, *record, cause)
-	}
 	if r.full[t.name.JobName] == "" {
 		full, until := s.cell.NoPlace(snapshot.Ask{Task: t.name, Job: s.Data(job.Admitted), Data: job.Admitted}, record)
 		s.bookCell(until)
 		r.full[t.name.JobName] = full
 	}
 	if why := r.full[t.name.JobName]; why != "" {
-		return s.makeRoom(r, t.name, why)
+		return "no other machine can run it: " + why
 	}
 	return s.budget.disrupt(t.name.JobName, *record, cause)
-}
-
-// makeRoom has others make room for a task that no other machine has room for, and says what it
-// waits for; full says why there is none. What one task of a job waits for in vain, others do.
-func (s *drains) makeRoom(r *removal, task schema.TaskName, full string) string {
-	full = "no other machine can run it: " + full
-	kept, known := r.stuck[task.JobName]
-	if !known {
-		var waits string
-		if waits, kept = s.waiting.vacate(task); waits != "" {
-			return waits
-		}
-		r.stuck[task.JobName] = kept
-	}
-	if kept != "" {
-		full += "; " + kept
-	}
-	return full
 }

@@ -27,7 +27,6 @@ type scheduler struct {
 	why       map[schema.TaskName]placement.Why
 	claims    map[schema.TaskName]Claim
 	holding   holding
-	vacated   map[schema.TaskName]vacated // room for tasks on machines that are drained
 }
 
 // place gives the asks of tasks that run in allocs, or those of the others, machines, as
@@ -111,7 +110,14 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
 	for i := range asks {
 		byName[asks[i].Name] = i
 	}
-	s.configure()
+	if s.noPreempt {
+		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
+	}
+	if s.policy != "" {
+		s.cell.Snapshot().SetPolicy(s.policy)
+	}
+	s.cell.Snapshot().SetBudgets(s.spare)
+	s.cell.Snapshot().SetParallel(s.parallel)
 	open := s.claim(asks)
 	s.keepPlaces()
 	s.cell.Expect(open)
@@ -148,18 +154,6 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
 	return refused
 }
 
-// configure prepares the snapshot for decisions of this step.
-func (s *scheduler) configure() {
-	if s.noPreempt {
-		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
-	}
-	if s.policy != "" {
-		s.cell.Snapshot().SetPolicy(s.policy)
-	}
-	s.cell.Snapshot().SetBudgets(s.spare)
-	s.cell.Snapshot().SetParallel(s.parallel)
-}
-
 // missedKin reports whether a task got no place that has to be where certain others are, and
 // another one got one, maybe after it.
 func (s *scheduler) missedKin(decisions []placement.Decision) bool {
@@ -171,13 +165,11 @@ func (s *scheduler) missedKin(decisions []placement.Decision) bool {
 }
 
 // keepPlaces keeps room on the machines that tasks move to, as far as there is any, from
-// when they are stopped until they are placed; and room that others have made for some which
-// are to be stopped.
+// when they are stopped until they are placed.
 func (s *scheduler) keepPlaces() {
 	for _, to := range s.stops.moves {
 		s.keepPlace(to)
 	}
-	s.keepVacated()
 }
 
 // keepPlace keeps room on the machine that a task moves to, as far as there is any.

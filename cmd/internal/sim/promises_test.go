@@ -101,7 +101,7 @@ var promises = map[string][]promise{
 		{sentence: "a batch task that finished less than 10 minutes before its machine reports, by the clock of the machine, stays finished", none: "what finished after the snapshot may run again or not: nothing here says which of the two it was; reconciler/restore_test.go has it"},
 		{sentence: "The writes of a leader that resumes after its lease are fenced off, and it becomes a standby.", oracles: []string{"turnRival", "thaw"}, mutants: []string{"fence"}},
 		{sentence: "The master retries every second and continues without a restart.", none: outside + "cmd/internal/cell does that; here a master that loses its store is replaced"},
-		{sentence: "the room is kept for the task, and it is stopped when they are gone", none: "reconciler/testdata/script/drain-full does"},
+		{sentence: "nothing is preempted for a drain", none: "a preemption names the task that it is for, which wants a place in any case"},
 		{sentence: "with `\"stop\"` all remaining tasks are stopped", oracles: []string{"checkDrains"}, mutants: []string{"drain-deadline"}},
 		{sentence: "the next is drained when one is empty", oracles: []string{"checkWaves"}, mutants: []string{"drain-waves", "wave-one-more", "wave-empty"}},
 		{sentence: "A silent machine cannot stop tasks, and is skipped.", oracles: []string{"checkWaves", "checkSilentDrains"}, mutants: []string{"wave-silent", "wave-silent-stopped"}},
