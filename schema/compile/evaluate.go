@@ -34,7 +34,10 @@ func whole(req request) (resp response) {
 		}
 	}()
 	strict := loadPackage(req, req.Dir, nil)
-	defer func() { newEmbeds(strict.inst, req.Files).relocate(&resp) }()
+	defer func() {
+		newEmbeds(strict.inst, req.Files).relocate(&resp)
+		conceal(&resp)
+	}()
 	strict.errs = slices.DeleteFunc(strict.errs, ofTemplate)
 	if req.Ask != nil {
 		return answer(req, strict)
@@ -44,6 +47,21 @@ func whole(req request) (resp response) {
 		resp = judge(req, strict, resp)
 	}
 	return resp
+}
+
+// conceal leaves out secrets that messages and texts quote: they are printed, stored and shown to others.
+func conceal(resp *response) {
+	for i := range resp.Diagnostics {
+		d := &resp.Diagnostics[i]
+		d.Message, d.Expected, d.Hint = valid.Concealed(d.Message), valid.Concealed(d.Expected), valid.Concealed(d.Hint)
+	}
+	for i := range resp.Sources {
+		s := &resp.Sources[i]
+		s.Value, s.Error = valid.Concealed(s.Value), valid.Concealed(s.Error)
+		for j := range s.Places {
+			s.Places[j].Text = valid.Concealed(s.Places[j].Text)
+		}
+	}
 }
 
 // objects returns the objects of a package, or what is wrong with it.

@@ -32,6 +32,20 @@ var wellKnown = []struct {
 	{"npm_", regexp.MustCompile(`\bnpm_[A-Za-z0-9]{36}\b`), "a token of npm"},
 }
 
+// rest is what follows a form, of a private key, and of a secret that was shortened with what it
+// stands in.
+var rest = regexp.MustCompile(`(-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[^"]*)|(AGE-SECRET-KEY-|ghp_|gho_|ghs_|github_pat_|glpat-|AKIA|AIza|xox[abprs]-|sk_live_|npm_)[0-9A-Za-z_-]*…`)
+
+// Concealed returns a text in which a value may be quoted, with … for each secret in clear.
+func Concealed(text string) string {
+	for i := range wellKnown {
+		if w := &wellKnown[i]; strings.Contains(text, w.begins) {
+			text = w.form.ReplaceAllString(rest.ReplaceAllString(text, "…"), "…")
+		}
+	}
+	return text
+}
+
 // plainSecrets returns where data has a secret in clear: everybody who reads the repository,
 // the store or a status sees it.
 func plainSecrets(data any) (found problems) {
