@@ -46,9 +46,9 @@ func newSimulateCompact(std stdio) *cobra.Command {
 Borg's evaluation: machines are taken away in random order for as long as all tasks have
 room, but 0.2% of them, which may be picky. That is done for 11 orders; the result is the
 90th percentile, with the least and the most. Where the work has no room on the machines
-that there are, each is there 2, 4, 8 or 16 times to begin with; what jobs want of machines
-that ask for more than half of the cell, of any resource or kind of devices, is taken as a
-wish. Tasks are packed by their limits.
+that there are, each is there 2, 4, 8 or 16 times to begin with; where a job asks for
+more than half of the cell, of any resource or kind of devices, what it wants of machines is
+taken as a wish. Tasks are packed by their limits.
 
 The cell is that of --master, of a file that muster checkpoint save wrote, that which a
 repository declares (--repo), or a trace in the columns that docs/traces.md has.`,

@@ -135,9 +135,8 @@ func (c Cell) heldBy() map[string][]placement.Task {
 	return out
 }
 
-// soften returns the asks of a cell with what jobs want of machines as a wish that are
-// larger than half of it, as they are clones of a few machines of a real one; and which
-// these are.
+// soften returns the asks of a cell, and which of its jobs ask for more than half of it: what
+// these want of machines is a wish, as the cell may be clones of a few machines of a real one.
 func soften(c *Cell) (asks []placement.Ask, jobs []string) {
 	large := largerThanHalf(c)
 	jobs = []string{}

@@ -34,8 +34,8 @@ func appointment(c *Cell) *Next {
 		a.silences(name)
 	}
 	for _, m := range c.sorted {
-		for _, t := range m.begun {
-			if t.checks && t.State == schema.Running {
+		for _, generation := range slices.Sorted(maps.Keys(m.begun)) {
+			if t := m.begun[generation]; t.checks && t.State == schema.Running {
 				a.meet(t.next, "the health checks of %s on %s have their result", shortJob(t.Task.String()), m.name())
 			}
 		}
