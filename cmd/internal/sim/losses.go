@@ -120,19 +120,21 @@ func inRack(rack string) string {
 
 // load takes over what a new master has loaded: what the one before has decided of it
 // is not known any more. A store that was put back may have a machine given up that had
-// returned since: from the time that is stored, which is all that the master knows.
-func (l *losses) load(s *model.State, now time.Time) {
+// returned since: from the time that is stored, which is all that the master knows. That is by
+// the clock of its host, which is ahead.
+func (l *losses) load(s *model.State, now time.Time, ahead time.Duration) {
 	held := map[string]time.Time{}
 	for rack, since := range heldParts(s) {
-		held[rack] = cmp.Or(l.held[rack], since)
+		held[rack] = cmp.Or(l.held[rack], since.Add(-ahead))
 		if held[rack].After(now) {
 			held[rack] = now
 		}
 	}
 	l.held = held
 	for name, r := range s.Machines {
-		if since, ok := l.since[name]; !r.LostSince.IsZero() && r.LostSince.Before(now) && (!ok || r.LostSince.Before(since)) {
-			l.since[name] = r.LostSince
+		lost := r.LostSince.Add(-ahead)
+		if since, ok := l.since[name]; !r.LostSince.IsZero() && lost.Before(now) && (!ok || lost.Before(since)) {
+			l.since[name] = lost
 		}
 	}
 	l.giveUp(s, now)

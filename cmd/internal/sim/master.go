@@ -148,7 +148,7 @@ func (w *World) startMaster() error {
 	w.checkOnce(w.oracle.halfway)
 	w.findParts(w.oracle.halfway)
 	w.oracle.halfway = nil
-	w.oracle.losses.load(m.State(), w.now)
+	w.oracle.losses.load(m.State(), w.now, w.clock.ahead)
 	w.oracle.findLater(docs)
 	return nil
 }
