@@ -219,11 +219,11 @@ func experimentText(r *experiment.Result, width int) string {
 	}
 	b.WriteString(screen.Wrap("", "  ", fmt.Sprintf("%s, %s: 90th percentile of %s, and the least and the most", r.Policy, how, schema.Count(r.Trials, "trial")), width))
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	head := "machines\tmore"
+	result, change := "MACHINES", "MORE"
 	if r.Unit == experiment.Seconds {
-		head = "seconds\ttimes"
+		result, change = "SECONDS", "TIMES"
 	}
-	screen.Printf(t, "\nCELL\tWAY\t%s\n", strings.ToUpper(head))
+	screen.Printf(t, "\nCELL\tWAY\t%s\t%s\n", result, change)
 	for i := range r.Cells {
 		f := &r.Cells[i]
 		screen.Printf(t, "%s\t%s\t%s\t\n", f.Cell, f.As.Name, wayText(r, &f.As))
