@@ -41,6 +41,17 @@ func (s *asks) consider(a snapshot.Ask, t *schema.TaskRecord) {
 	s.activity.keep(a.Task.JobName)
 }
 
+// highest returns the highest priority of those that ask for a machine of the cell, system jobs
+// apart.
+func (s *asks) highest() (p schema.Priority) {
+	for i := range s.list {
+		if job := s.list[i].Job; job.Kind != schema.System && job.AllocSet == "" {
+			p = max(p, job.Priority)
+		}
+	}
+	return p
+}
+
 // renew stores the record of a pending task without what holds it up no more, and returns
 // it: what the previous version has earned, and waits that are over.
 func (s *asks) renew(job schema.JobName, t schema.TaskRecord, want *schema.Job) schema.TaskRecord {

@@ -72,12 +72,10 @@ func (s *scheduler) open(inside bool) (asks []snapshot.Ask) {
 	s.joining = why
 	s.bookCell(until)
 	var held schema.Priority // the highest of those that wait
-	asks = make([]snapshot.Ask, 0, len(s.asks.list))
-	for _, a := range s.asks.list {
-		if why != "" && a.Job.Kind != schema.System && a.Job.AllocSet == "" {
-			held = max(held, a.Job.Priority)
-		}
+	if why != "" {
+		held = s.asks.highest()
 	}
+	asks = make([]snapshot.Ask, 0, len(s.asks.list))
 	for _, a := range s.asks.list {
 		if (a.Job.AllocSet != "") == inside && (why == "" || a.Job.Kind == schema.System && a.Job.Priority >= held) {
 			asks = append(asks, a)
