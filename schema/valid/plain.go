@@ -34,7 +34,13 @@ var wellKnown = []struct {
 
 // rest is what follows a form, of a private key, and of a secret that was shortened with what it
 // stands in.
-var rest = regexp.MustCompile(`(-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[^"]*)|(AGE-SECRET-KEY-|ghp_|gho_|ghs_|github_pat_|glpat-|AKIA|AIza|xox[abprs]-|sk_live_|npm_)[0-9A-Za-z_-]*…`)
+var rest = func() *regexp.Regexp {
+	forms := []string{`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[^"]*`}
+	for i := range wellKnown {
+		forms = append(forms, regexp.QuoteMeta(wellKnown[i].begins)+`[0-9A-Za-z_-]*…`)
+	}
+	return regexp.MustCompile(strings.Join(forms, "|"))
+}()
 
 // Concealed returns a text in which a value may be quoted, with … for each secret in clear.
 func Concealed(text string) string {
