@@ -4,10 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/musterhq/muster/reconciler/plan"
 )
 
-var commitPrefix = regexp.MustCompile(`^[0-9a-f]{1,64}$`)
+var commitPrefix = lazyregexp.New(`^[0-9a-f]{1,64}$`)
 
 func newHistory(std stdio) *cobra.Command {
 	var m masterFlag

@@ -5,8 +5,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"regexp"
 	"time"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/spf13/cobra"
 
@@ -96,7 +97,7 @@ func runWait(parent context.Context, std stdio, m *masterFlag, until waited, for
 }
 
 // commitName is a commit's hash, or the beginning of one.
-var commitName = regexp.MustCompile(`^[0-9a-f]{1,64}$`)
+var commitName = lazyregexp.New(`^[0-9a-f]{1,64}$`)
 
 // checkWait errs if nothing could come of what the flags say. A commit that is
 // named and empty is the answer of a git that failed: any commit would do for it.

@@ -79,7 +79,7 @@ func (s *Store) archiveFrom(from string, sum digest.Digest, by Access) (reposito
 		return repository{}, fmt.Errorf("%w: archive from %s: its URL has a user; credentials are in the configuration", ErrReference, u.Host)
 	case u.Scheme != "https" && (u.Scheme != "http" || !s.client.plain(u.Host)):
 		return bad("only https is spoken with %s", u.Host)
-	case !digestForm().MatchString(sum.String()):
+	case !digestForm.MatchString(sum.String()):
 		return bad("%.100q is no digest of the form sha256: and 64 hexadecimal digits in lower case", sum)
 	}
 	h := host{registry: u.Host, url: u.Scheme + "://" + u.Host, insecure: s.client.plain(u.Host), floor: s.client.floor, logins: by.Logins[u.Host]}

@@ -57,7 +57,7 @@ func (c *copies) open() error {
 	for _, e := range entries {
 		sum := digest.NewDigestFromEncoded(digest.SHA256, e.Name())
 		info, err := e.Info()
-		if err != nil || !info.Mode().IsRegular() || !digestForm().MatchString(sum.String()) {
+		if err != nil || !info.Mode().IsRegular() || !digestForm.MatchString(sum.String()) {
 			if err := os.RemoveAll(filepath.Join(c.dir, e.Name())); err != nil {
 				return err
 			}

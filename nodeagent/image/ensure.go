@@ -129,7 +129,7 @@ func (s *Store) pullFrom(ctx context.Context, ref schema.ImageRef, from reposito
 	default:
 		return Image{}, fail(ErrMediaType, of, "its configuration is a %.100q: it is something else than an image", m.Config.MediaType)
 	}
-	if !digestForm().MatchString(m.Config.Digest.String()) || m.Config.Size > largestConfig {
+	if !digestForm.MatchString(m.Config.Digest.String()) || m.Config.Size > largestConfig {
 		return Image{}, fail(ErrInvalid, of, "its configuration has %d bytes and the digest %.80q; at most %d and sha256 are taken", m.Config.Size, m.Config.Digest, int64(largestConfig))
 	}
 	b, err := s.small(ctx, from, "blobs", m.Config.Digest, largestConfig)
@@ -186,7 +186,7 @@ func (s *Store) manifest(ctx context.Context, from repository, ref schema.ImageR
 		if err != nil {
 			return "", nil, err
 		}
-		if sum = d.Digest; !digestForm().MatchString(sum.String()) {
+		if sum = d.Digest; !digestForm.MatchString(sum.String()) {
 			return "", nil, fail(ErrInvalid, of, "its index has the digest %.80q, which is not sha256", sum)
 		}
 	}

@@ -211,7 +211,7 @@ func layersOf(m *v1.Manifest, diffs []digest.Digest, most int, of string) ([]lay
 		switch {
 		case !slices.Contains(layerTypes, d.MediaType):
 			return nil, fail(ErrMediaType, of, "its layer %d is a %.100q", i+1, d.MediaType)
-		case !digestForm().MatchString(d.Digest.String()) || !digestForm().MatchString(diffs[i].String()):
+		case !digestForm.MatchString(d.Digest.String()) || !digestForm.MatchString(diffs[i].String()):
 			return nil, fail(ErrInvalid, of, "its layer %d has a digest that is not sha256", i+1)
 		case d.Size < 0:
 			return nil, fail(ErrInvalid, of, "its layer %d has %d bytes", i+1, d.Size)

@@ -2,17 +2,15 @@ package image
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
-	"sync"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
-// These are compiled when they are needed first: most starts of a program need neither.
 var (
-	tagForm    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`) })
-	digestForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^sha256:[0-9a-f]{64}$`) })
+	tagForm    = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	digestForm = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 )
 
 // dockerHub is the registry of which short names are known to everyone, and

@@ -29,7 +29,7 @@ func NewTags(cfg Config) *Tags {
 // are images for several platforms. The digest of ref is not looked at. Errors are those
 // of Ensure, but for ErrDigest, ErrNoSpace and ErrPlatform.
 func (t *Tags) Digest(ctx context.Context, ref schema.ImageRef) (schema.Digest, error) {
-	if !tagForm().MatchString(ref.Tag) {
+	if !tagForm.MatchString(ref.Tag) {
 		return "", fail(ErrReference, ref.String(), "it has no tag")
 	}
 	registry, name := onHub(ref.Registry, ref.Name)
@@ -44,7 +44,7 @@ func (t *Tags) Digest(ctx context.Context, ref schema.ImageRef) (schema.Digest, 
 	_ = res.Body.Close()
 	sum := res.Header.Get("Docker-Content-Digest")
 	known := []string{typeIndex, typeManifest, typeDockerList, typeDockerManifest}
-	if digestForm().MatchString(sum) && slices.Contains(known, res.Header.Get("Content-Type")) {
+	if digestForm.MatchString(sum) && slices.Contains(known, res.Header.Get("Content-Type")) {
 		return schema.Digest(sum), nil
 	}
 	a.method = http.MethodGet

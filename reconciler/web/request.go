@@ -9,11 +9,12 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
@@ -23,7 +24,7 @@ import (
 const maxWait = time.Minute
 
 // commitName is a commit's hash, or the beginning of one.
-var commitName = regexp.MustCompile(`^[0-9a-f]{1,64}$`)
+var commitName = lazyregexp.New(`^[0-9a-f]{1,64}$`)
 
 // failure is an error with its status code, and what to do about it.
 type failure struct {

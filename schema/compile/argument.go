@@ -1,9 +1,10 @@
 package compile
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/valid"
@@ -13,7 +14,7 @@ import (
 
 // ofArgument is what CUE says of a function, or of text with values in it, for what is wrong with a
 // value that it is given.
-var ofArgument = regexp.MustCompile(`^(?:(?:error in call to [^ :]+|invalid interpolation): )+((?:[^ :."]+|"[^"]*")(?:\.(?:[^ :."]+|"[^"]*"))+): (.*)$`)
+var ofArgument = lazyregexp.New(`^(?:(?:error in call to [^ :]+|invalid interpolation): )+((?:[^ :."]+|"[^"]*")(?:\.(?:[^ :."]+|"[^"]*"))+): (.*)$`)
 
 // argument returns the data path of what is wrong, and what it is, if text is what CUE says of what
 // takes the value, at a path; a nil path if not.
@@ -30,6 +31,6 @@ func argument(text string, path []string) (at []string, what string) {
 }
 
 // qualifier is what CUE writes behind the name of a package that is imported.
-var qualifier = regexp.MustCompile(`([#_a-zA-Z0-9.]+)\([^ ()]+@v[0-9]+\)`)
+var qualifier = lazyregexp.New(`([#_a-zA-Z0-9.]+)\([^ ()]+@v[0-9]+\)`)
 
-var pathLabel = regexp.MustCompile(`[^."]+|"[^"]*"`)
+var pathLabel = lazyregexp.New(`[^."]+|"[^"]*"`)

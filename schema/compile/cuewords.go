@@ -1,7 +1,7 @@
 package compile
 
 import (
-	"regexp"
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -10,15 +10,15 @@ import (
 // errors have no types, so their text has to do. The first that matches counts.
 var cueWords = []struct {
 	rule schema.Rule
-	form *regexp.Regexp
+	form *lazyregexp.Regexp
 }{
-	{schema.RuleMissingField, regexp.MustCompile(`^required field`)},
-	{schema.RuleInvalidValue, regexp.MustCompile(`^(?:invalid value|.*invalid regexp)`)},
-	{schema.RuleWrongType, regexp.MustCompile(`arithmetic`)},
-	{schema.RuleUndefined, regexp.MustCompile(`index out of range`)},
-	{schema.RuleImport, regexp.MustCompile(`import|no package|@embed`)},
-	{schema.RuleCycle, regexp.MustCompile(`structural cycle`)},
-	{schema.RuleRepository, regexp.MustCompile(`package clause|definitions in`)},
+	{schema.RuleMissingField, lazyregexp.New(`^required field`)},
+	{schema.RuleInvalidValue, lazyregexp.New(`^(?:invalid value|.*invalid regexp)`)},
+	{schema.RuleWrongType, lazyregexp.New(`arithmetic`)},
+	{schema.RuleUndefined, lazyregexp.New(`index out of range`)},
+	{schema.RuleImport, lazyregexp.New(`import|no package|@embed`)},
+	{schema.RuleCycle, lazyregexp.New(`structural cycle`)},
+	{schema.RuleRepository, lazyregexp.New(`package clause|definitions in`)},
 }
 
 // ruleOf returns the rule of an error that CUE words as text: RuleSyntax if nothing
@@ -32,7 +32,7 @@ func ruleOf(text string) schema.Rule {
 	return schema.RuleSyntax
 }
 
-var durationTrouble = regexp.MustCompile(`^time: (missing unit|unknown unit|invalid duration)\b`)
+var durationTrouble = lazyregexp.New(`^time: (missing unit|unknown unit|invalid duration)\b`)
 
 // durationWords says what Go's time package says of a text that is no length of time; "" if the
 // message is another one.

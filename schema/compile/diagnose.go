@@ -5,10 +5,11 @@ import (
 	stderrors "errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/errors"
@@ -120,7 +121,7 @@ func objectOf(field string) string {
 }
 
 // ofCall is all that CUE says of a function some argument of which is wrong.
-var ofCall = regexp.MustCompile(`^error in call to [^ :]+$`)
+var ofCall = lazyregexp.New(`^error in call to [^ :]+$`)
 
 // diagnostic turns one error into a mistake and says how well it explains: lower
 // ranks do better.
@@ -209,7 +210,7 @@ func imported(e errors.Error) errors.Error {
 	}
 }
 
-var rooted = regexp.MustCompile(`(^|[ ("])/([^ "]*\.cue)`)
+var rooted = lazyregexp.New(`(^|[ ("])/([^ "]*\.cue)`)
 
 // errorText returns the message of an error without path and position, in one
 // line.
@@ -271,7 +272,7 @@ func covers(a, b mistake) bool {
 // each. What a user wants to know is the one place where it was made.
 
 // undecidedText is what CUE says of an expression whose operands have no values.
-var undecidedText = regexp.MustCompile(`incomplete |non-concrete value|unresolved disjunction|errors in empty disjunction`)
+var undecidedText = lazyregexp.New(`incomplete |non-concrete value|unresolved disjunction|errors in empty disjunction`)
 
 // withoutUndecided returns the errors of a lax evaluation without those that only say that
 // something has no value, which is so since what constrains it was taken out: the strict

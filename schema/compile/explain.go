@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -27,35 +28,36 @@ import (
 // expected, what to do.
 
 var (
-	unresolved  = regexp.MustCompile(`^reference "([^"]*)" not found$`)
-	undefined   = regexp.MustCompile(`^undefined field: ("[^"]*"|[^ ]+)$`)
-	nested      = regexp.MustCompile(`^invalid interpolation: (?:[^ ]+: )?(.*)$`)
-	twoTypes    = regexp.MustCompile(`^conflicting values (.*) and (.*) \(mismatched types .*\)$`)
-	twoValues   = regexp.MustCompile(`^conflicting values (.*) and (.*)$`)
-	outOfBound  = regexp.MustCompile(`^invalid value (.*) \((?:out of bound|does not satisfy) (.*?)\)(?:: (.*))?$`)
-	badEmbed    = regexp.MustCompile(`^(?:@embed: )?invalid ([A-Za-z]+) for file "([^"]*)": (.*)$`)
-	badRegexp   = regexp.MustCompile("^invalid regexp: error parsing regexp: (.*): `(.*)`$")
-	noEmbedded  = regexp.MustCompile(`^@embed: open (.*): no such file or directory$`)
-	farEmbedded = regexp.MustCompile(`^@embed: cannot refer to parent directory$`)
-	unused      = regexp.MustCompile(`^imported and not used: (.*)$`)
-	redeclared  = regexp.MustCompile(`^([^ ]+) redeclared as imported package name previous declaration at (.*)$`)
-	noPackage   = regexp.MustCompile(`^cannot find package "([^"]*)": (.*)$`)
-	noBuiltin   = regexp.MustCompile(`^builtin package "([^"]*)" undefined$`)
-	relative    = regexp.MustCompile(`^relative import paths not allowed \("([^"]*)"\)$`)
-	notSet      = regexp.MustCompile(`^(?:incomplete value|non-concrete value|incomplete [a-z]+:?) (.*?)(?: \(type .*\))?$`)
-	wrongType   = regexp.MustCompile(`^cannot use (.*) \(type ([a-z]+)\) as type (.*?)(?: in .*)?$`)
-	operands    = regexp.MustCompile(`^invalid operands? (.*) and (.*) to '(.*)' \(type (.*) and (.*)\)$`)
-	noFunction  = regexp.MustCompile(`^cannot call non-function ([^ ]+) \(type .*\)$`)
-	noRange     = regexp.MustCompile(`^cannot range over ([^ (]+)[^ ]* \((?:found ([a-z]+), want list or struct|incomplete.*)\)$`)
-	unusedLet   = regexp.MustCompile(`^unreferenced alias or let clause (.*)$`)
-	shadowed    = regexp.MustCompile(`^cannot have both alias and field with name "(.*)" in same scope$`)
-	ambiguous   = regexp.MustCompile(`^(?:unresolved disjunction:?|invalid interpolation: [^ ]+ non-concrete value) (.*?)(?: \(type .*\))?$`)
-	cycle       = regexp.MustCompile(`^cycle with field: ([^ (]+)`)
+	unresolved  = lazyregexp.New(`^reference "([^"]*)" not found$`)
+	undefined   = lazyregexp.New(`^undefined field: ("[^"]*"|[^ ]+)$`)
+	nested      = lazyregexp.New(`^invalid interpolation: (?:[^ ]+: )?(.*)$`)
+	twoTypes    = lazyregexp.New(`^conflicting values (.*) and (.*) \(mismatched types .*\)$`)
+	twoValues   = lazyregexp.New(`^conflicting values (.*) and (.*)$`)
+	outOfBound  = lazyregexp.New(`^invalid value (.*) \((?:out of bound|does not satisfy) (.*?)\)(?:: (.*))?$`)
+	badEmbed    = lazyregexp.New(`^(?:@embed: )?invalid ([A-Za-z]+) for file "([^"]*)": (.*)$`)
+	badRegexp   = lazyregexp.New("^invalid regexp: error parsing regexp: (.*): `(.*)`$")
+	noEmbedded  = lazyregexp.New(`^@embed: open (.*): no such file or directory$`)
+	farEmbedded = lazyregexp.New(`^@embed: cannot refer to parent directory$`)
+	unused      = lazyregexp.New(`^imported and not used: (.*)$`)
+	redeclared  = lazyregexp.New(`^([^ ]+) redeclared as imported package name previous declaration at (.*)$`)
+	noPackage   = lazyregexp.New(`^cannot find package "([^"]*)": (.*)$`)
+	noBuiltin   = lazyregexp.New(`^builtin package "([^"]*)" undefined$`)
+	relative    = lazyregexp.New(`^relative import paths not allowed \("([^"]*)"\)$`)
+	notSet      = lazyregexp.New(`^(?:incomplete value|non-concrete value|incomplete [a-z]+:?) (.*?)(?: \(type .*\))?$`)
+	wrongType   = lazyregexp.New(`^cannot use (.*) \(type ([a-z]+)\) as type (.*?)(?: in .*)?$`)
+	operands    = lazyregexp.New(`^invalid operands? (.*) and (.*) to '(.*)' \(type (.*) and (.*)\)$`)
+	noFunction  = lazyregexp.New(`^cannot call non-function ([^ ]+) \(type .*\)$`)
+	noRange     = lazyregexp.New(`^cannot range over ([^ (]+)[^ ]* \((?:found ([a-z]+), want list or struct|incomplete.*)\)$`)
+	unusedLet   = lazyregexp.New(`^unreferenced alias or let clause (.*)$`)
+	shadowed    = lazyregexp.New(`^cannot have both alias and field with name "(.*)" in same scope$`)
+	ambiguous   = lazyregexp.New(`^(?:unresolved disjunction:?|invalid interpolation: [^ ]+ non-concrete value) (.*?)(?: \(type .*\))?$`)
+	cycle       = lazyregexp.New(`^cycle with field: ([^ (]+)`)
+	typeForm    = lazyregexp.New(`^(int|string|bool|bytes|number|float|null|list|struct|\[.*|\{.*|[<>=!].*|.*\|.*)$`)
 )
 
 // explanation is how one of CUE's messages is said.
 type explanation struct {
-	form *regexp.Regexp
+	form *lazyregexp.Regexp
 	say  func(l *loaded, d *mistake, m []string, others []schema.Position)
 }
 
@@ -139,7 +141,7 @@ var explanations = []explanation{
 	{shadowed, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.Rule, d.Message, d.Hint = schema.RuleSyntax, fmt.Sprintf("%s is both a let clause and the field here, which hides it", m[1]), fmt.Sprintf("give the let clause another name, or write the field as %q", m[1])
 	}},
-	{regexp.MustCompile(`^structural cycle`), func(l *loaded, d *mistake, _ []string, _ []schema.Position) {
+	{lazyregexp.New(`^structural cycle`), func(l *loaded, d *mistake, _ []string, _ []schema.Position) {
 		d.Rule, d.Message, d.Hint = schema.RuleCycle, "contains itself", "a value cannot be a part of itself"
 		if name, _ := l.wordAt(d.Position, ""); identifier.MatchString(name) && !strings.ContainsAny(name[:1], "#_") {
 			d.Message, d.Hint = fmt.Sprintf("%s is not text here: it stands for the field %s around it", terms.Clip(name), terms.Clip(name)), fmt.Sprintf("write text in quotes: %q", terms.Clip(name))
@@ -472,11 +474,10 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 	if l.sayShape(d, a, b, others) {
 		return
 	}
-	types := regexp.MustCompile(`^(int|string|bool|bytes|number|float|null|list|struct|\[.*|\{.*|[<>=!].*|.*\|.*)$`)
-	if types.MatchString(a) && !types.MatchString(b) {
+	if typeForm.MatchString(a) && !typeForm.MatchString(b) {
 		a, b = b, a
 	}
-	if !types.MatchString(b) || types.MatchString(a) {
+	if !typeForm.MatchString(b) || typeForm.MatchString(a) {
 		sayConflict(l, d, []string{"", a, b}, others)
 		return
 	}

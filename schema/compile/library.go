@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -437,7 +438,7 @@ func sayEmbedded(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	}
 }
 
-var lineNumber = regexp.MustCompile(`(?:line |:)([0-9]{1,6})\b`)
+var lineNumber = lazyregexp.New(`(?:line |:)([0-9]{1,6})\b`)
 
 // sayCheck says of a check of the repository's own CUE that does not hold which of the
 // user's values breaks it; at is the path of the data that is checked. It reports whether

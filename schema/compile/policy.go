@@ -3,9 +3,10 @@ package compile
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -42,7 +43,7 @@ var policyFields = []string{"paths", "except", "severity", "message"}
 
 // policyLabel finds what may be the label of policies, in a file that is not parsed: perhaps
 // also in a text, or deeper.
-var policyLabel = regexp.MustCompile(`(^|[\n{,=])[ \t\r]*_policy[ \t\r]*[:?!~]`)
+var policyLabel = lazyregexp.New(`(^|[\n{,=])[ \t\r]*_policy[ \t\r]*[:?!~]`)
 
 // findPolicies reports whether a file may have policies, and where they begin: also one
 // that cannot be parsed, which must not be taken for one without.
@@ -314,10 +315,10 @@ func (ps *policies) apply(c *collection) (out []mistake) {
 
 // ofPolicy finds errors that a policy itself is the reason of: it asks for what an object may
 // lack, or compares what cannot be compared.
-var ofPolicy = regexp.MustCompile(`undefined field|index out of range|non-concrete|concrete value|not allowed|invalid operand|cannot |division`)
+var ofPolicy = lazyregexp.New(`undefined field|index out of range|non-concrete|concrete value|not allowed|invalid operand|cannot |division`)
 
 // texts are what a message quotes, of the object or the policy: to its end if that is cut off.
-var texts = regexp.MustCompile(`"([^"\\]|\\.)*("|$)`)
+var texts = lazyregexp.New(`"([^"\\]|\\.)*("|$)`)
 
 // isUnfit reports whether an error says that a policy cannot be evaluated: not if its own
 // call of error is the reason, which may use the same words.

@@ -3,10 +3,11 @@ package compile
 import (
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -143,7 +144,7 @@ func (p *positions) labelNamed(name string) (at schema.Position) {
 }
 
 // inName are the characters that a name may have anywhere.
-var inName = regexp.MustCompile(`^[a-z0-9-]*$`)
+var inName = lazyregexp.New(`^[a-z0-9-]*$`)
 
 // partOf returns where the package itself writes the part of a computed name that no name may have,
 // as a text or a label, if there is one such place.

@@ -2,9 +2,10 @@ package compile
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/ast/astutil"
@@ -41,7 +42,7 @@ func newRecovery() *recovery {
 	return &recovery{imports: map[schema.Position]bool{}, exprs: map[schema.Position]bool{}, blanks: map[schema.Position]bool{}}
 }
 
-var importTrouble = regexp.MustCompile(`^(imported and not used|cannot find package|builtin package .* undefined|relative import|invalid import path)`)
+var importTrouble = lazyregexp.New(`^(imported and not used|cannot find package|builtin package .* undefined|relative import|invalid import path)`)
 
 // learn notes what errs blame, and returns those of them that name something
 // new to leave out.
@@ -115,7 +116,7 @@ func (m *recovery) follows(l *loaded, at schema.Position) (yes bool) {
 
 // unresolvable has the import path of what CUE says of an import that it cannot
 // resolve.
-var unresolvable = regexp.MustCompile(`^(?:cannot find package|builtin package|relative import|invalid import path)[^"]*"([^"]*)"`)
+var unresolvable = lazyregexp.New(`^(?:cannot find package|builtin package|relative import|invalid import path)[^"]*"([^"]*)"`)
 
 // pathParts returns the elements of an import path.
 func pathParts(target string) []string {

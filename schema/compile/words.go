@@ -2,9 +2,10 @@ package compile
 
 import (
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"cuelang.org/go/cue/token"
 
@@ -46,8 +47,8 @@ func within(a, b string) bool {
 func below(a, b string) bool { return b == "." || a == b || strings.HasPrefix(a, b+"/") }
 
 var (
-	identifier = regexp.MustCompile(`^[_#]*[A-Za-z_$][A-Za-z0-9_$]*$`)
-	decimal    = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})$`)
+	identifier = lazyregexp.New(`^[_#]*[A-Za-z_$][A-Za-z0-9_$]*$`)
+	decimal    = lazyregexp.New(`^(0|[1-9][0-9]{0,8})$`)
 )
 
 // maxLabel is how much of one label a data path shows, in bytes.

@@ -21,3 +21,13 @@ func Files() map[string][]byte {
 	}
 	return m
 }
+
+// Has reports whether name is a file of the definitions.
+func Has(name string) bool {
+	f, err := files.Open(name)
+	if err != nil {
+		return false
+	}
+	_ = f.Close()
+	return true
+}

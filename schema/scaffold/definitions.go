@@ -3,12 +3,15 @@ package scaffold
 import (
 	"bytes"
 	"crypto/sha256"
-	_ "embed" // past.txt
 	"encoding/hex"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+
+	_ "embed" // past.txt
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	schemacue "github.com/musterhq/muster/schema/cue"
 )
@@ -21,7 +24,7 @@ const Dir = "muster"
 // itself whether anybody has edited it, wherever it was copied or merged to.
 const markFormat = "// Written by muster; sha256 of the lines below: "
 
-var mark = regexp.MustCompile(`^` + regexp.QuoteMeta(markFormat) + `([0-9a-f]{64})\n\n?`)
+var mark = lazyregexp.New(`^` + regexp.QuoteMeta(markFormat) + `([0-9a-f]{64})\n\n?`)
 
 // past has the digests of the definitions as they were written before there
 // were marks, one in a line.

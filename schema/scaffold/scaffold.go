@@ -4,8 +4,9 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -16,7 +17,7 @@ var files embed.FS
 // DefaultModule is the module path for a repository that nobody imports.
 const DefaultModule = "example.com/config"
 
-var moduleForm = regexp.MustCompile(`^[a-z0-9][-a-z0-9]*(\.[a-z0-9][-a-z0-9]*)+(/[A-Za-z0-9][-A-Za-z0-9._~]*)*$`)
+var moduleForm = lazyregexp.New(`^[a-z0-9][-a-z0-9]*(\.[a-z0-9][-a-z0-9]*)+(/[A-Za-z0-9][-A-Za-z0-9._~]*)*$`)
 
 // Files returns the content of each file by its path, with slashes, relative
 // to the root of the repository. Module is a CUE module path without a major

@@ -9,10 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -192,7 +193,7 @@ func (d *decryption) walk(v any, path []string) (any, error) {
 	return v, nil
 }
 
-var sealedForm = regexp.MustCompile(`^ENC\[AES256_GCM,data:(.+),iv:(.+),tag:(.+),type:(.+)\]$`)
+var sealedForm = lazyregexp.New(`^ENC\[AES256_GCM,data:(.+),iv:(.+),tag:(.+),type:(.+)\]$`)
 
 // value decrypts one text.
 func (d *decryption) value(text, path string) (any, error) {

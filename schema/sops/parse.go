@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/schema/lazyregexp"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/musterhq/muster/schema"
@@ -97,8 +99,8 @@ func parse(text string) (*file, error) {
 }
 
 var (
-	dotenvForm = regexp.MustCompile(`(?m)^sops_mac=`)
-	iniForm    = regexp.MustCompile(`(?m)^\[sops\]`)
+	dotenvForm = lazyregexp.New(`(?m)^sops_mac=`)
+	iniForm    = lazyregexp.New(`(?m)^\[sops\]`)
 )
 
 // takeMetadata moves what SOPS has added out of the document.

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -403,7 +404,7 @@ func incomplete(v any) bool {
 	return false
 }
 
-var integerForm = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+var integerForm = lazyregexp.New(`^-?(0|[1-9][0-9]*)$`)
 
 func (c *check) integer(path []string, r *Rule, n json.Number) {
 	if !integerForm.MatchString(n.String()) {

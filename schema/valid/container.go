@@ -1,9 +1,10 @@
 package valid
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -36,7 +37,7 @@ const (
 	maxContainerUser     = 32 + 1 + 32 // as useradd has it, of user and group
 )
 
-var containerName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
+var containerName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
 
 func matchContainerUser(s string) string {
 	user, group, has := strings.Cut(s, ":")

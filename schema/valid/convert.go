@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -157,8 +158,8 @@ func structHint(r *Rule, m map[string]any) string {
 }
 
 var (
-	amountForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?(?:([KMGTPkmgtp])([iI]?))?[Bb]?$`)
-	milliForm  = regexp.MustCompile(`^([0-9]+)m$`)
+	amountForm = lazyregexp.New(`^([0-9]+(?:\.[0-9]+)?) ?(?:([KMGTPkmgtp])([iI]?))?[Bb]?$`)
+	milliForm  = lazyregexp.New(`^([0-9]+)m$`)
 )
 
 // listed splits a command line at its spaces, a single word stays one element.

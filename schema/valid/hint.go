@@ -3,10 +3,11 @@ package valid
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -113,7 +114,7 @@ func editDistance(a, b string) int {
 	return last[len(b)]
 }
 
-var notName = regexp.MustCompile(`[^a-z0-9]+`)
+var notName = lazyregexp.New(`[^a-z0-9]+`)
 
 // nameHint returns the valid name nearest to s, if there is one.
 func nameHint(s string) string {
@@ -154,7 +155,7 @@ func keyHint(r *Rule, k string) string {
 	return ""
 }
 
-var notKey = regexp.MustCompile(`[^A-Za-z0-9]+`)
+var notKey = lazyregexp.New(`[^A-Za-z0-9]+`)
 
 // pathHint returns the directory that s probably means.
 func pathHint(s string) string {

@@ -5,10 +5,11 @@ import (
 	"maps"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -403,7 +404,7 @@ var volumesRule = &Rule{Type: Map, Max: maxMounts, Key: matchName, Elem: &Rule{
 	},
 }}
 
-var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var digestForm = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 
 func matchDigest(s string) string {
 	if !digestForm.MatchString(s) {

@@ -3,9 +3,10 @@ package valid
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -276,7 +277,7 @@ func portNames(task map[string]any) (ports []string, known bool) {
 	return ports, true
 }
 
-var reference = regexp.MustCompile(`\$+\(([A-Za-z_][A-Za-z0-9_]*)\)`)
+var reference = lazyregexp.New(`\$+\(([A-Za-z_][A-Za-z0-9_]*)\)`)
 
 // references checks the $(NAME) of a string. The cell sets what begins with
 // MUSTER_, so one that it does not set is a mistake, and would be found only at

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/schema/lazyregexp"
+
 	"github.com/musterhq/muster/schema"
 )
 
@@ -15,31 +17,31 @@ import (
 // word that few other texts have, so that most are looked at once.
 var wellKnown = []struct {
 	begins string
-	form   *regexp.Regexp
+	form   *lazyregexp.Regexp
 	what   string
 }{
-	{"AGE-SECRET-KEY-", regexp.MustCompile(`AGE-SECRET-KEY-(PQ-)?1[0-9A-Z]{20}`), "an age identity"},
-	{"PRIVATE KEY-----", regexp.MustCompile(`-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY-----`), "a private key"},
-	{"ghp_", regexp.MustCompile(`\bghp_[A-Za-z0-9]{36}\b`), "a token of GitHub"},
-	{"gho_", regexp.MustCompile(`\bgho_[A-Za-z0-9]{36}\b`), "a token of GitHub"},
-	{"ghs_", regexp.MustCompile(`\bghs_[A-Za-z0-9]{36}\b`), "a token of GitHub"},
-	{"github_pat_", regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{36}`), "a token of GitHub"},
-	{"glpat-", regexp.MustCompile(`\bglpat-[A-Za-z0-9_-]{20}`), "a token of GitLab"},
-	{"AKIA", regexp.MustCompile(`\bAKIA[A-Z2-7]{16}\b`), "an access key of AWS"},
-	{"AIza", regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{35}\b`), "a key of Google's APIs"},
-	{"xox", regexp.MustCompile(`\bxox[abprs]-[0-9A-Za-z]{10,}-[0-9A-Za-z-]{10,}`), "a token of Slack"},
-	{"sk_live_", regexp.MustCompile(`\bsk_live_[0-9A-Za-z]{24}`), "a key of Stripe"},
-	{"npm_", regexp.MustCompile(`\bnpm_[A-Za-z0-9]{36}\b`), "a token of npm"},
+	{"AGE-SECRET-KEY-", lazyregexp.New(`AGE-SECRET-KEY-(PQ-)?1[0-9A-Z]{20}`), "an age identity"},
+	{"PRIVATE KEY-----", lazyregexp.New(`-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY-----`), "a private key"},
+	{"ghp_", lazyregexp.New(`\bghp_[A-Za-z0-9]{36}\b`), "a token of GitHub"},
+	{"gho_", lazyregexp.New(`\bgho_[A-Za-z0-9]{36}\b`), "a token of GitHub"},
+	{"ghs_", lazyregexp.New(`\bghs_[A-Za-z0-9]{36}\b`), "a token of GitHub"},
+	{"github_pat_", lazyregexp.New(`\bgithub_pat_[A-Za-z0-9_]{36}`), "a token of GitHub"},
+	{"glpat-", lazyregexp.New(`\bglpat-[A-Za-z0-9_-]{20}`), "a token of GitLab"},
+	{"AKIA", lazyregexp.New(`\bAKIA[A-Z2-7]{16}\b`), "an access key of AWS"},
+	{"AIza", lazyregexp.New(`\bAIza[A-Za-z0-9_-]{35}\b`), "a key of Google's APIs"},
+	{"xox", lazyregexp.New(`\bxox[abprs]-[0-9A-Za-z]{10,}-[0-9A-Za-z-]{10,}`), "a token of Slack"},
+	{"sk_live_", lazyregexp.New(`\bsk_live_[0-9A-Za-z]{24}`), "a key of Stripe"},
+	{"npm_", lazyregexp.New(`\bnpm_[A-Za-z0-9]{36}\b`), "a token of npm"},
 }
 
 // rest is what follows a form, of a private key, and of a secret that was shortened with what it
 // stands in.
-var rest = func() *regexp.Regexp {
+var rest = func() *lazyregexp.Regexp {
 	forms := []string{`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[^"]*`}
 	for i := range wellKnown {
 		forms = append(forms, regexp.QuoteMeta(wellKnown[i].begins)+`[0-9A-Za-z_-]*…`)
 	}
-	return regexp.MustCompile(strings.Join(forms, "|"))
+	return lazyregexp.New(strings.Join(forms, "|"))
 }()
 
 // Concealed returns a text in which a value may be quoted, with … for each secret in clear.

@@ -2,10 +2,11 @@ package valid
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -37,9 +38,9 @@ func parseTime(s string) (time.Time, bool) {
 }
 
 var (
-	dateForm = regexp.MustCompile(`^([0-9]{4})-([0-9]{2})-([0-9]{2})`)
+	dateForm = lazyregexp.New(`^([0-9]{4})-([0-9]{2})-([0-9]{2})`)
 	// looseForm is a date with or without a time, and with or without a zone.
-	looseForm = regexp.MustCompile(`^([0-9]{4})[-/.]([0-9]{1,2})[-/.]([0-9]{1,2})(?:[Tt ]+([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]+)?)?)? *([Zz]|UTC|GMT|[-+][0-9]{2}:?[0-9]{2})?$`)
+	looseForm = lazyregexp.New(`^([0-9]{4})[-/.]([0-9]{1,2})[-/.]([0-9]{1,2})(?:[Tt ]+([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]+)?)?)? *([Zz]|UTC|GMT|[-+][0-9]{2}:?[0-9]{2})?$`)
 )
 
 // timeHint says which day there is not, or how to write what was probably

@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -320,7 +321,7 @@ func (c *check) conditions(path []string, v any) {
 	}
 }
 
-var versionForm = regexp.MustCompile(`^v?[0-9]+(\.[0-9A-Za-z_+~-]+)*$`)
+var versionForm = lazyregexp.New(`^v?[0-9]+(\.[0-9A-Za-z_+~-]+)*$`)
 
 // condition checks that an operator has the operands that it takes.
 func (c *check) condition(path []string, m map[string]any) {

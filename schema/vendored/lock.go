@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -45,7 +46,7 @@ type Module struct {
 	Sum string `json:"sum"`
 }
 
-var modulePath = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*(\.[a-z0-9-]+)+(/[a-zA-Z0-9_~-][a-zA-Z0-9._~-]*)*@v(0|[1-9][0-9]{0,3})$`)
+var modulePath = lazyregexp.New(`^[a-z0-9][a-z0-9-]*(\.[a-z0-9-]+)+(/[a-zA-Z0-9_~-][a-zA-Z0-9._~-]*)*@v(0|[1-9][0-9]{0,3})$`)
 
 // Path returns the path of the module without its major version.
 func (m *Module) Path() string {

@@ -18,12 +18,12 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms", "schema/compile/trace", "schema/vendored"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms", "schema/compile/trace", "schema/lazyregexp", "schema/vendored"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
 	},
 	{
 		"schema/vendored",
-		[]string{"schema"},
+		[]string{"schema", "schema/lazyregexp"},
 		"what is vendored is held against sums by whoever has the files, and read by nobody else",
 	},
 	{
@@ -33,7 +33,7 @@ var layers = []layer{
 	},
 	{
 		"schema/compile/edit",
-		[]string{"schema"},
+		[]string{"schema", "schema/lazyregexp"},
 		"where a text is to be changed needs its syntax alone",
 	},
 	{
@@ -43,7 +43,7 @@ var layers = []layer{
 	},
 	{
 		"schema/compile/syntax",
-		[]string{"schema"},
+		[]string{"schema", "schema/lazyregexp"},
 		"the words for what does not parse need the text alone",
 	},
 	{
@@ -53,13 +53,17 @@ var layers = []layer{
 	},
 	{
 		"schema/scaffold",
-		[]string{"schema", "schema/cue"},
+		[]string{"schema", "schema/cue", "schema/lazyregexp"},
 		"a new config repository holds the definitions",
 	},
 	{
 		"schema/atomicfile", nil,
 		"master, agent and keeper write files that must not be torn, and neither side imports the other: " +
 			"so it lies below both, and imports nothing",
+	},
+	{
+		"schema/lazyregexp", nil,
+		"it holds what it is given until that is used",
 	},
 	{
 		"schema/archive", nil,
@@ -76,12 +80,12 @@ var layers = []layer{
 	},
 	{
 		"schema/valid",
-		[]string{"schema", "schema/sealed", "schema/sops"},
+		[]string{"schema", "schema/lazyregexp", "schema/sealed", "schema/sops"},
 		"what is no age file is no secret; that can be seen without a key",
 	},
 	{
 		"schema/...",
-		[]string{"schema"},
+		[]string{"schema", "schema/lazyregexp"},
 		"forms of the schema (CUE, protobuf) are as low as the schema itself",
 	},
 	{
@@ -266,7 +270,7 @@ var layers = []layer{
 	},
 	{
 		"reconciler/web/...",
-		[]string{"reconciler", "reconciler/control", "reconciler/denied", "reconciler/model", "reconciler/status", "reconciler/local", "schema", "schema/identity", "reconciler/web/..."},
+		[]string{"reconciler", "reconciler/control", "reconciler/denied", "reconciler/model", "reconciler/status", "reconciler/local", "schema", "schema/identity", "schema/lazyregexp", "reconciler/web/..."},
 		"the API and its client share their requests, and know of the cell only its status",
 	},
 	{
@@ -331,12 +335,12 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/image/peer",
-		[]string{"nodeagent/image", "schema"},
+		[]string{"nodeagent/image", "schema", "schema/lazyregexp"},
 		"it carries blobs between stores, and knows a machine by what its certificate says alone",
 	},
 	{
 		"nodeagent/image",
-		[]string{"nodeagent/durable", "nodeagent/trash", "schema", "schema/atomicfile"},
+		[]string{"nodeagent/durable", "nodeagent/trash", "schema", "schema/atomicfile", "schema/lazyregexp"},
 		"it stores what registries have, and knows neither tasks nor how they are run",
 	},
 	{

@@ -18,6 +18,7 @@ var rules = []rule{
 	{"owners", checkOwners},
 	{"keeper", checkKeeper},
 	{"calls", checkCalls},
+	{"regexps", checkRegexps},
 	{"dot imports", checkDotImports},
 	{"pure imports", checkPureImports},
 	{"pure code", checkPureCode},
@@ -99,6 +100,8 @@ var plants = []plant{
 	{"keeper command imports cobra", "keeper", "cmd/muster-keeper/zz.go", "package main\nimport _ \"github.com/spf13/cobra\"\n", "the keeper imports github.com/spf13/cobra"},
 
 	{"fsync by hand", "calls", "reconciler/zz/zz.go", "package zz\nimport \"os\"\nfunc zz(f *os.File) error { return f.Sync() }\n", "reconciler/zz calls Sync"},
+	{"expression compiled at the start", "regexps", "schema/valid/zz.go", "package valid\nimport \"regexp\"\nvar zz = regexp.MustCompile(`a`)\n", "schema/valid compiles a regular expression"},
+	{"expression that does not compile", "regexps", "schema/valid/zz.go", "package valid\nimport \"" + mod + "/schema/lazyregexp\"\nvar zz = lazyregexp.New(`(`)\n", "missing closing"},
 	{"lock by hand", "calls", "nodeagent/zz/zz.go", "package zz\nimport \"golang.org/x/sys/unix\"\nvar _ = unix.Flock(0, 0)\n", "nodeagent/zz calls Flock"},
 
 	{"dot import", "dot imports", "cmd/muster/zz.go", "package main\nimport . \"fmt\"\n", "dot import of fmt"},

@@ -2,9 +2,10 @@ package screen
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/reconciler/status"
@@ -184,7 +185,7 @@ func missingOf(j *status.JobStatus) string {
 }
 
 // exact are amounts that stand beside a rounded one.
-var exact = regexp.MustCompile(`\b[0-9,]+ \(([0-9.]+ [KMGTPE]iB)\)`)
+var exact = lazyregexp.New(`\b[0-9,]+ \(([0-9.]+ [KMGTPE]iB)\)`)
 
 // lines bounds a text that is not shown in full.
 const lines = 4

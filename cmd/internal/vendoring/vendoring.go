@@ -10,9 +10,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"github.com/musterhq/muster/cmd/internal/repofiles"
 	"github.com/musterhq/muster/reconciler/git"
@@ -241,7 +242,7 @@ func (r *Repository) again(ctx context.Context, m *vendored.Module) (*fetched, e
 }
 
 // release is what tags are called that never move.
-var release = regexp.MustCompile(`^v?[0-9]+\.[0-9]+`)
+var release = lazyregexp.New(`^v?[0-9]+\.[0-9]+`)
 
 // Update takes what the sources of all modules have now under the versions that they were
 // vendored with: of a directory its files, of a branch its head. A tag that names a release

@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"path"
-	"regexp"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"cuelang.org/go/cue/ast"
 	cuejson "cuelang.org/go/encoding/json"
@@ -79,7 +80,7 @@ func spans(src []byte, from int, isJSON bool) (out []span) {
 	return out
 }
 
-var quotedYAML = regexp.MustCompile(`^('([^']|'')*'|"([^"\\]|\\.)*")`)
+var quotedYAML = lazyregexp.New(`^('([^']|'')*'|"([^"\\]|\\.)*")`)
 
 // forms returns how a value may be written in place of old: as old is, if that will do.
 func forms(old, text string, v any) []string {

@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"regexp"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/cuecontext"
@@ -55,7 +56,7 @@ func Literal(text string) (Value, error) {
 }
 
 // largeExponent is in numbers that take more memory than there is.
-var largeExponent = regexp.MustCompile(`[0-9.][eE][-+]?[0-9_]{4}`)
+var largeExponent = lazyregexp.New(`[0-9.][eE][-+]?[0-9_]{4}`)
 
 // IsQuoted reports whether text is one literal in quotes.
 func IsQuoted(text string) bool {

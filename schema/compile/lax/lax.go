@@ -50,10 +50,7 @@ var Declared = sync.OnceValue(func() map[string]*ast.Field {
 
 // IsEmbedded reports whether a file of Dir is one that muster writes, and not the user's
 // own.
-func IsEmbedded(name string) bool {
-	_, ok := schemacue.Files()[name]
-	return ok
-}
+func IsEmbedded(name string) bool { return schemacue.Has(name) }
 
 // Definitions holds the names of the embedded definitions, and whether they
 // are structs.

@@ -3,12 +3,13 @@ package syntax
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"cuelang.org/go/cue/token"
 
@@ -275,7 +276,7 @@ func (s *File) UnusedLet(d *schema.Diagnostic) { _ = equalsSign(s, s.at(d.Line, 
 // IsPlainWord reports whether text is what people write without quotes.
 func IsPlainWord(text string) bool { return plainWord.MatchString(text) }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@+-]+$`)
+var plainWord = lazyregexp.New(`^[A-Za-z0-9_./@+-]+$`)
 
 // bareLabel is a name with characters that only a quoted name may have.
 func bareLabel(s *File, i int, d *schema.Diagnostic) bool {
@@ -301,7 +302,7 @@ func bareLabel(s *File, i int, d *schema.Diagnostic) bool {
 	return s.say(d, first, fmt.Sprintf("the name %s is not in quotes", text), fmt.Sprintf("names with other characters than letters, digits and _ need them: %q", text))
 }
 
-var bytesUnit = regexp.MustCompile(`(?i)^([kmgtpe])(i?)b?$`)
+var bytesUnit = lazyregexp.New(`(?i)^([kmgtpe])(i?)b?$`)
 
 // numberUnit is a number with a unit that CUE does not have.
 func numberUnit(s *File, i int, d *schema.Diagnostic) bool {
@@ -435,7 +436,7 @@ func missingComma(s *File, i int, d *schema.Diagnostic) bool {
 	return true
 }
 
-var foundForm = regexp.MustCompile(`^expected (.*), found (?:'([^']*)' ?(.*)|newline)$`)
+var foundForm = lazyregexp.New(`^expected (.*), found (?:'([^']*)' ?(.*)|newline)$`)
 
 // plainSyntax writes a message of the parser without the names of its tokens.
 func plainSyntax(message string) string {

@@ -1,9 +1,10 @@
 package trace
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/errors"
@@ -27,7 +28,7 @@ func (e *Absent) Path() []string {
 	return at
 }
 
-var requiredMissing = regexp.MustCompile(`required field missing: ("[^"]*"|[^ ()]+)`)
+var requiredMissing = lazyregexp.New(`required field missing: ("[^"]*"|[^ ()]+)`)
 
 // MissingName returns the name of the required field that a text of CUE's says is missing.
 func MissingName(text string) (name string, ok bool) {
