@@ -267,6 +267,7 @@ func (c *Cell) carryOut() error {
 		}
 		c.master.Advance(c.now)
 		for i := range ready.Events {
+			c.trace.event(&ready.Events[i], c.now)
 			c.cfg.Happens(ready.Events[i])
 		}
 		for i := range ready.Views {
