@@ -1,6 +1,9 @@
 package experiment
 
 import (
+	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,10 +35,30 @@ func small(t *testing.T, name string) *Result {
 	return r
 }
 
+// numbers are what was found, in one line: the machines of each trial, of each cell and way.
+func numbers(r *Result) string {
+	var b strings.Builder
+	b.WriteString(r.Name)
+	for i := range r.Cells {
+		f := &r.Cells[i]
+		fmt.Fprintf(&b, "; %s %v", f.Cell, f.As.PerTrial)
+		for _, w := range f.Ways {
+			fmt.Fprintf(&b, ", %s %v", w.Name, w.PerTrial)
+		}
+	}
+	return b.String()
+}
+
 // TestDirections runs a small form of each experiment that packs, and checks that the answer
-// points in the direction in which it must.
+// points in the direction in which it must, and is the one that it was when the evaluation was
+// written: as placement weighs things by default.
 func TestDirections(t *testing.T) {
 	t.Parallel()
+	written, err := os.ReadFile("testdata/evaluation.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	evaluation := strings.Split(strings.TrimSpace(string(written)), "\n")
 	// more is the least and the most, in percent, that the median of each way may need more.
 	for name, more := range map[string][][2]float64{
 		"segregation":   {{5, 80}},
@@ -48,6 +71,9 @@ func TestDirections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := small(t, name)
+			if got := numbers(r); !slices.Contains(evaluation, got) {
+				t.Errorf("docs/evaluation.md is stale, or decisions have changed without being meant to: see there under \"When placement changes\". Now:\n%s", got)
+			}
 			if len(r.Medians) != len(more) {
 				t.Fatalf("%+v", r.Medians)
 			}
