@@ -167,6 +167,7 @@ func TestRunRefuses(t *testing.T) {
 		{Config{Name: "segregation", Cells: []Cell{one(ranked, task)}}, "tasks.csv:2: task t has no priority and no qos: experiment segregation needs it"},
 		{Config{Name: "large-users", Cells: []Cell{one(task)}}, "tasks.csv:2: task t has no user"},
 		{Config{Name: "reclamation", Cells: []Cell{one(ranked)}}, "tasks.csv:3: task t has no cpu_used_milli and memory_used_mib"},
+		{Config{Name: "reclamation", Cells: []Cell{OfCell("c1", one(ranked).Cell)}}, "it is not known of the tasks of cell c1 what they use: experiment reclamation needs it"},
 		{Config{Name: "policies", Cells: []Cell{one(pack.Task{Name: "t", CPUMilli: 2000, Line: 2})}}, "no room"},
 	} {
 		if _, err := Run(tc.c); err == nil || !strings.Contains(err.Error(), tc.want) {
