@@ -397,7 +397,8 @@ func decodeTask(m *TaskStatus) (schema.TaskStatus, error) {
 		Incarnation: int(m.GetIncarnation()), Attempt: int(m.GetAttempt()), PID: int(m.GetPid()),
 		Health: schema.HealthState(m.GetHealth()), Note: Text(m.GetNote()), Brought: m.GetBrought(),
 		HealthMessage: Text(m.GetHealthMessage()), Line: Text(m.GetLine()), Failures: int(m.GetFailures()), OOMKills: max(0, m.GetOomKills()),
-		Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()), Unconfirmed: m.GetUnconfirmed(), Withheld: m.GetWithheld(), Stuck: m.GetStuck(), Unchecked: m.GetUnchecked(), HealthyMillis: max(0, m.GetHealthyMillis()),
+		Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()), Unconfirmed: m.GetUnconfirmed(), Withheld: m.GetWithheld(), Stuck: m.GetStuck(),
+		Checking: schema.Checking{Unchecked: m.GetUnchecked(), HealthyMillis: max(0, m.GetHealthyMillis())},
 	}
 	if health, ok := healthStates[m.GetHealth()]; ok {
 		t.Health = health
