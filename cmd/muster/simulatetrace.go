@@ -103,6 +103,12 @@ program, which must have this command, is run. All are in one table.`,
 			return err
 		},
 	}
+	f.flags(c)
+	return c
+}
+
+// flags adds the flags of the command.
+func (f *traceFlags) flags(c *cobra.Command) {
 	f.add(c, 60)
 	c.Flags().DurationVar(&f.play.Span, "until", 24*time.Hour, "for how long the cell is played")
 	c.Flags().Float64Var(&f.play.Failures, "failures", 1, "how often a machine fails in 30 days, on average")
@@ -112,7 +118,6 @@ program, which must have this command, is run. All are in one table.`,
 	c.Flags().StringVar(&f.with, "with", "", "play the load with this other `program` muster, too")
 	c.Flags().StringVar(&f.svg, "svg", "", "write a plot to this `file`, too")
 	f.out = addOutput(c, "text", "json")
-	return c
 }
 
 // check errs for what would be missed when the load has been played.
