@@ -82,6 +82,7 @@ type Cell struct {
 	meets     time.Time              // until when Run waits for that, though nothing happens
 	watch     watch
 	seen      seen
+	aside     string // the directory of what is declared only to see what would be, "" before there is any
 }
 
 // New returns a cell as it was when its state was taken, under a master that begins to lead
