@@ -39,12 +39,7 @@ func (t *trace) event(e *schema.Event, now time.Time) {
 // rollouts returns the steps since a time by user/job, of the jobs of which running tasks get a new
 // version.
 func (t *trace) rollouts(since time.Time) map[string][]RolloutStep {
-	updated := map[string]bool{}
-	for i := range t.steps {
-		if s := &t.steps[i]; s.Do == Change || s.Do == Stop && s.Cause == schema.CauseUpdate {
-			updated[shortJob(s.Task)] = true
-		}
-	}
+	updated := t.updated()
 	out := map[string][]RolloutStep{}
 	// at returns the step of a job at a time: times come in order.
 	at := func(job string, when time.Time) *RolloutStep {
@@ -75,25 +70,44 @@ func (t *trace) rollouts(since time.Time) map[string][]RolloutStep {
 			continue
 		}
 		say(t.at[i])
-		step, index := at(job, t.at[i]), t.tasks[i].Index
-		switch s.Do {
-		case Stop:
-			step.Stops = append(step.Stops, index)
-		case End:
-			step.Ends = append(step.Ends, index)
-		case Start:
-			step.Starts = append(step.Starts, index)
-		case Change:
-			step.Changes = append(step.Changes, index)
-		}
+		at(job, t.at[i]).add(s.Do, t.tasks[i].Index)
 	}
 	say(time.Time{})
 	for _, steps := range out {
 		for i := range steps {
-			for _, tasks := range [][]int{steps[i].Stops, steps[i].Ends, steps[i].Starts, steps[i].Changes} {
-				slices.Sort(tasks)
-			}
+			steps[i].sort()
 		}
 	}
 	return out
+}
+
+// updated are the jobs, user/job, of which running tasks get a new version.
+func (t *trace) updated() map[string]bool {
+	out := map[string]bool{}
+	for i := range t.steps {
+		if s := &t.steps[i]; s.Do == Change || s.Do == Stop && s.Cause == schema.CauseUpdate {
+			out[shortJob(s.Task)] = true
+		}
+	}
+	return out
+}
+
+// add adds what is done to a task.
+func (s *RolloutStep) add(do Do, index int) {
+	switch do {
+	case Stop:
+		s.Stops = append(s.Stops, index)
+	case End:
+		s.Ends = append(s.Ends, index)
+	case Start:
+		s.Starts = append(s.Starts, index)
+	case Change:
+		s.Changes = append(s.Changes, index)
+	}
+}
+
+func (s *RolloutStep) sort() {
+	for _, tasks := range [][]int{s.Stops, s.Ends, s.Starts, s.Changes} {
+		slices.Sort(tasks)
+	}
 }

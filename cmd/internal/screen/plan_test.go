@@ -61,7 +61,8 @@ func TestPlan(t *testing.T) {
 func TestPlanSteps(t *testing.T) {
 	t.Parallel()
 	long := plan.Rollout{Job: "search/web", Steps: []plan.RolloutStep{
-		{Stops: []int{0}}, {Seconds: 0.1, Starts: []int{0}},
+		{Stops: []int{0}},
+		{Seconds: 0.1, Starts: []int{0}},
 		{Seconds: 5.1, Says: "canary 1 of 1 healthy: waits for a commit with the trailer Muster-Promote: search/web"},
 	}}
 	for i := range 40 {
