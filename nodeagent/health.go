@@ -13,6 +13,10 @@ import (
 // healthy to be so no longer: an upgrade of the agent takes less.
 const leastUnanswered = time.Minute
 
+// asksWithin is within what time from the start of an incarnation its first check is made by an agent
+// that has started it, on a machine that is busy, too.
+const asksWithin = 10 * time.Second
+
 // Check is the health check of an incarnation, which shall go on: after
 // Probe.Wait it is asked, and Probe.Next of the Result is the next Probe.
 type Check struct {
@@ -54,6 +58,12 @@ type Probe struct {
 	// UnansweredSince is when the first of the checks began that were made since the
 	// last that counts, and were void; zero for none.
 	UnansweredSince time.Time `json:"UntoldSince"` // as it was called in files of earlier releases
+	// Late says that the checks did not begin with the incarnation: they are of an agent that has
+	// adopted it, or of a check that came later.
+	Late bool
+	// HealthyAfter is the time from the start of the incarnation to the check by which it was
+	// healthy first; 0 if it was not yet, or if that is not known.
+	HealthyAfter time.Duration
 	// Message is of the last check that did not pass, or could not be run; "" after
 	// one that passed.
 	Message string
@@ -68,6 +78,10 @@ func Known(state schema.HealthState, message string) Probe {
 // Next returns p after one more check under h of a task that runs since
 // startedAt.
 func (p Probe) Next(h *schema.Health, startedAt time.Time, r Result) Probe {
+	age := r.At.Sub(startedAt)
+	if p.Asked == 0 && (age < 0 || age > asksWithin) {
+		p.Late = true
+	}
 	p.Asked++
 	switch {
 	case r.Void:
@@ -84,13 +98,16 @@ func (p Probe) Next(h *schema.Health, startedAt time.Time, r Result) Probe {
 		p.Answered, p.Failed, p.Message, p.UnansweredSince = true, 0, "", time.Time{}
 		p.Passed = min(p.Passed+1, h.Successes)
 		if p.Passed >= h.Successes {
+			if p.State != schema.Healthy && p.HealthyAfter == 0 && !p.Late {
+				p.HealthyAfter = max(0, age)
+			}
 			p.State = schema.Healthy
 		}
 	default:
 		p.Passed, p.Message, p.UnansweredSince = 0, r.Message, time.Time{}
 		// A clock that was set back since ends the start period: waiting for
 		// it to catch up could take for ever.
-		if age := r.At.Sub(startedAt); p.Answered || age < 0 || age >= h.Start() {
+		if p.Answered || age < 0 || age >= h.Start() {
 			p.Failed = min(p.Failed+1, h.Failures)
 		}
 		if p.Failed >= h.Failures {
@@ -144,4 +161,5 @@ func (it item) reportHealth(c *Incarnation, s *schema.TaskStatus) {
 		return
 	}
 	s.Health, s.HealthMessage, s.Unchecked = cmp.Or(c.Probe.State, schema.HealthUnknown), c.Probe.Message, !c.Probe.UnansweredSince.IsZero()
+	s.HealthyMillis = c.Probe.HealthyAfter.Milliseconds()
 }

@@ -84,6 +84,39 @@ func TestProbeSoonest(t *testing.T) {
 	}
 }
 
+// TestHealthyAfter: it is kept how long an incarnation took until it was healthy first, by an agent
+// that has checked it from the start on.
+func TestHealthyAfter(t *testing.T) {
+	t.Parallel()
+	spec := schema.Health{StartSeconds: 60, IntervalSeconds: 1, TimeoutSeconds: 1, Failures: 3, Successes: 2}
+	for name, tt := range map[string]struct {
+		from    nodeagent.Probe
+		results string // of a check each second: + passed, - failed
+		first   time.Duration
+		want    time.Duration
+	}{
+		"not yet":                    {results: "---+", want: 0},
+		"when it was":                {results: "---++", want: 4 * time.Second},
+		"later it fails":             {results: "++---++", want: time.Second},
+		"a check that came later":    {results: "++", first: time.Hour, want: 0},
+		"adopted":                    {from: nodeagent.Known(schema.HealthUnknown, ""), results: "++", first: time.Minute, want: 0},
+		"adopted when it was known":  {from: nodeagent.Probe{State: schema.Healthy, HealthyAfter: time.Second}, results: "---++", first: time.Minute, want: time.Second},
+		"the clock was set back":     {results: "++", first: -time.Hour, want: 0},
+		"the clock is back for once": {from: nodeagent.Probe{Asked: 1, Passed: 1}, results: "+", first: -time.Hour, want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := tt.from
+			for i, c := range tt.results {
+				p = p.Next(&spec, t0, nodeagent.Result{At: t0.Add(tt.first + time.Duration(i)*time.Second), OK: c == '+'})
+			}
+			if p.HealthyAfter != tt.want {
+				t.Errorf("healthy after %s, want %s", p.HealthyAfter, tt.want)
+			}
+		})
+	}
+}
+
 // TestProbeUnanswered: a healthy task whose checks cannot be made for long is not healthy
 // any more, and neither unhealthy; one that is made counts as at first.
 func TestProbeUnanswered(t *testing.T) {

@@ -58,9 +58,7 @@ type TaskStatus struct {
 	// HealthMessage is what the last health check that failed has seen; ""
 	// after one that passed.
 	HealthMessage string `json:"healthMessage,omitempty"`
-	// Unchecked says that the last checks had no result: they could not be
-	// made, for the reason in HealthMessage.
-	Unchecked bool `json:"unchecked,omitempty"`
+	Checking
 	// Line is what the task says of itself, at most MaxLine bytes of printable
 	// text; it changes at most every few seconds.
 	Line string `json:"line,omitempty"`
@@ -94,11 +92,22 @@ type TaskStatus struct {
 	Brought []string `json:"brought,omitempty"`
 }
 
+// Checking is how the health checks of an incarnation go. The zero Checking is that of one of which
+// nothing is known.
+type Checking struct {
+	// Unchecked says that the last checks had no result: they could not be
+	// made, for the reason in HealthMessage.
+	Unchecked bool `json:"unchecked,omitempty"`
+	// HealthyMillis is how many milliseconds the incarnation took from its start until it was
+	// healthy; 0 if it was not yet, if that is not known, and of an agent that does not say so.
+	HealthyMillis int64 `json:"healthyMillis,omitempty"`
+}
+
 // Same reports whether two statuses say the same.
 func (t *TaskStatus) Same(o *TaskStatus) bool {
 	return t.Task == o.Task && t.Generation == o.Generation && t.State == o.State && t.Incarnation == o.Incarnation && t.Attempt == o.Attempt && t.PID == o.PID &&
 		t.StartedAt.Equal(o.StartedAt) && slices.Equal(t.Ports, o.Ports) && slices.Equal(t.Devices, o.Devices) && t.Own.Equal(o.Own) &&
-		t.Health == o.Health && t.HealthMessage == o.HealthMessage && t.Unchecked == o.Unchecked && t.Line == o.Line &&
+		t.Health == o.Health && t.HealthMessage == o.HealthMessage && t.Checking == o.Checking && t.Line == o.Line &&
 		t.OOMKills == o.OOMKills && t.Failures == o.Failures && t.RestartAt.Equal(o.RestartAt) &&
 		slices.EqualFunc(t.Exits, o.Exits, func(a, b Exit) bool { return sameExit(&a, &b) }) && sameCause(t.End, o.End) &&
 		t.Note == o.Note && t.Withheld == o.Withheld && t.Stuck == o.Stuck && t.Unconfirmed == o.Unconfirmed &&

@@ -20,6 +20,8 @@ import (
 	"github.com/musterhq/muster/placement/experiment"
 	"github.com/musterhq/muster/placement/pack"
 	"github.com/musterhq/muster/placement/workload"
+	"github.com/musterhq/muster/reconciler/checkpoint"
+	"github.com/musterhq/muster/reconciler/compact"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
 )
@@ -28,6 +30,7 @@ import (
 type loadFlags struct {
 	made         workload.Config
 	nodes, tasks string
+	against      string
 }
 
 func (f *loadFlags) add(c *cobra.Command, machines int) {
@@ -36,6 +39,36 @@ func (f *loadFlags) add(c *cobra.Command, machines int) {
 	c.Flags().Uint64Var(&f.made.Seed, "seed", 0, "seed of what is made up, or drawn of a trace")
 	c.Flags().StringVar(&f.nodes, "nodes", "", "CSV file of the machines of a trace, instead of what is made up")
 	c.Flags().StringVar(&f.tasks, "tasks", "", "CSV file of the tasks of a trace")
+	c.Flags().StringVar(&f.against, "against", "", "the machines and the jobs of the cell in a `file` that muster checkpoint save wrote, instead of what is made up")
+}
+
+// saved reads the checkpoint, and returns nil if none is given. It errs for flags of another load.
+func (f *loadFlags) saved(c *cobra.Command) (*checkpoint.Cell, error) {
+	if !c.Flags().Changed("against") {
+		return nil, nil
+	}
+	if f.nodes != "" || f.tasks != "" {
+		return nil, invalid("leave out one of them", "--against and a trace are given: which is the load?")
+	}
+	if err := f.onlyMade(c, "a checkpoint"); err != nil {
+		return nil, err
+	}
+	return readCheckpoint(f.against)
+}
+
+// onlyMade errs if a flag is given that is of what is made up.
+func (f *loadFlags) onlyMade(c *cobra.Command, instead string) error {
+	for _, flag := range []string{"machines", "load", "cells"} {
+		if c.Flags().Changed(flag) {
+			return invalid("leave one of them out", "--%s is of what is made up, and %s is given", flag, instead)
+		}
+	}
+	return nil
+}
+
+// cellIn returns the machines of a checkpoint, and its work as if that was placed anew.
+func cellIn(saved *checkpoint.Cell) pack.Cell {
+	return compact.CellOf(compact.Config{State: saved.State, Machines: saved.Machines, Now: saved.At})
 }
 
 // trace reads the trace; it has no machines if none is given.
@@ -49,10 +82,8 @@ func (f *loadFlags) trace(c *cobra.Command) (nodes []pack.Node, tasks []pack.Tas
 	if f.nodes == "" || f.tasks == "" {
 		return nil, nil, invalid("give both, or neither", "--nodes and --tasks: want a file each")
 	}
-	for _, flag := range []string{"machines", "load", "cells"} {
-		if c.Flags().Changed(flag) {
-			return nil, nil, invalid("leave it out, or the trace", "--%s is of what is made up, and a trace is given", flag)
-		}
+	if err := f.onlyMade(c, "a trace"); err != nil {
+		return nil, nil, err
 	}
 	err = open("--nodes", f.nodes, func(r io.Reader) (err error) { nodes, err = pack.Nodes(f.nodes, r); return err })
 	if err == nil {
@@ -90,10 +121,13 @@ the fewest machines that its work has room on, at the 90th percentile, with the 
 most. The question about techniques takes the processor time to place all work from empty.
 
 The cells are made up, with many machines of several shapes, production services, batch and
-best-effort jobs and heavy tails, or are a trace in the columns that docs/traces.md has.
+best-effort jobs and heavy tails, or are a trace in the columns that docs/traces.md has, or
+the cell in a checkpoint: its machines, and the tasks that its jobs are to have. Of that it is
+not known what tasks use, so that the question about reclamation has no answer.
 docs/evaluation.md has the results, beside those of the paper.`,
 		Example: `  muster simulate experiment segregation
   muster simulate experiment policies --machines 1000 --cells 7 --svg policies.svg
+  muster simulate experiment segregation --against local.checkpoint
   muster simulate experiment buckets --nodes nodes.csv --tasks tasks.csv --trials 3 -o json`,
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: experimentNames(),
@@ -134,41 +168,63 @@ func experimentNames() []string {
 	return out
 }
 
+// experimentHint is where it is said what can be asked.
+const experimentHint = "muster simulate experiment --help lists the questions and what they take"
+
 func (f *experimentFlags) run(c *cobra.Command, name string) (*experiment.Result, error) {
-	const hint = "muster simulate experiment --help lists the questions and what they take"
 	if f.trials < 1 {
 		return nil, invalid("how many orders of machines are tried", "--trials %d: want 1 to %d", f.trials, experiment.MaxTrials)
 	}
 	policy, err := pack.ParsePolicy(f.policy)
 	if err != nil {
-		return nil, invalid(hint, "--policy: %w", err)
+		return nil, invalid(experimentHint, "--policy: %w", err)
 	}
 	config := experiment.Config{Name: name, Trials: f.trials, Policy: policy, Clock: processorTime}
-	nodes, tasks, err := f.trace(c)
-	if err != nil {
+	if config.Cells, err = f.load(c, name); err != nil {
 		return nil, err
-	}
-	if nodes != nil {
-		cell, err := experiment.OfTrace(nodes, f.tasks, tasks)
-		if err != nil {
-			return nil, invalid("docs/traces.md has the columns", "%w", err)
-		}
-		unseeded := func(q experiment.Question) bool { return q.Name == name && !q.Draws }
-		if c.Flags().Changed("seed") && slices.ContainsFunc(experiment.Questions(), unseeded) {
-			return nil, invalid("leave it out, or the trace", "--seed: experiment %s of a trace draws nothing at random", name)
-		}
-		cell.Seed = f.made.Seed
-		config.Cells = []experiment.Cell{cell}
-	} else if config.Cells, err = experiment.Generate(f.made, f.cells); err != nil {
-		return nil, invalid(hint, "%w", err)
 	}
 	return computed(c.Context(), func() (*experiment.Result, error) {
 		r, err := experiment.Run(config)
 		if err != nil {
-			return nil, invalid(hint, "%w", err)
+			return nil, invalid(experimentHint, "%w", err)
 		}
 		return r, nil
 	})
+}
+
+// load returns the cells that a question is about.
+func (f *experimentFlags) load(c *cobra.Command, name string) ([]experiment.Cell, error) {
+	var cell experiment.Cell
+	of := "a checkpoint"
+	saved, err := f.saved(c)
+	if err != nil {
+		return nil, err
+	}
+	if saved != nil {
+		cell = experiment.OfCell(saved.Cell, cellIn(saved))
+	} else {
+		nodes, tasks, err := f.trace(c)
+		if err != nil {
+			return nil, err
+		}
+		if nodes == nil {
+			cells, err := experiment.Generate(f.made, f.cells)
+			if err != nil {
+				return nil, invalid(experimentHint, "%w", err)
+			}
+			return cells, nil
+		}
+		of = "a trace"
+		if cell, err = experiment.OfTrace(nodes, f.tasks, tasks); err != nil {
+			return nil, invalid("docs/traces.md has the columns", "%w", err)
+		}
+	}
+	unseeded := func(q experiment.Question) bool { return q.Name == name && !q.Draws }
+	if c.Flags().Changed("seed") && slices.ContainsFunc(experiment.Questions(), unseeded) {
+		return nil, invalid("leave it out", "--seed: experiment %s of %s draws nothing at random", name, of)
+	}
+	cell.Seed = f.made.Seed
+	return []experiment.Cell{cell}, nil
 }
 
 // processorTime is what this process has used of processors: other than the clock it does not

@@ -51,9 +51,10 @@ happens any more: in a cell in which nothing else happens the same will happen.
 With neither, the cell runs BASE, on the machines that the repository names, which all have
 the size that --cpu, --ram and --disk say.
 
-A task is taken to start and to stop within 0.1 s each, and to be healthy as soon as its health
-check allows, so that times are the least that it takes; --fail has what HEAD brings of a job
-not work. Batch tasks are taken not to finish.
+A task is taken to start and to stop within 0.1 s each, and to be healthy after as long as the tasks
+of the job with the same health check were, in the median, or, if none was seen, as soon as its
+check allows: times are the least that it takes. --fail has what HEAD brings of a job not work.
+Batch tasks are taken not to finish.
 
 Exits 1 when something differs or, since BASE has errors, is not compared, 2 when HEAD has
 errors.`,

@@ -62,6 +62,11 @@ The load is made up, as muster simulate experiment does it, or is a trace in the
 that docs/traces.md has, with creation_time and deletion_time. There is no quota, images are
 there, an evicted task begins anew, and running tasks are not moved to make room.
 
+With --against it is the cell in a checkpoint: its machines, but what system jobs have of them,
+and the tasks that its other jobs are to have, with what they ask for and want of machines. All are
+placed anew at the beginning and run without end, so that what happens is failures of machines.
+Ports, spread, and what jobs want of each other are left out.
+
 With --reclaim the cell holds back for tasks what they are estimated to need, and places those
 below production in the rest of what others ask for: production is still placed by what it asks
 for, and preempts them. An estimate is all that is asked for in the first 5 minutes, then comes
@@ -74,6 +79,7 @@ program, which must have this command, is run. All are in one table.`,
 		Example: `  muster simulate trace
   muster simulate trace --machines 200 --load 1.1 --failures 10 --svg day.svg
   muster simulate trace --load 1.2 --reclaim
+  muster simulate trace --against local.checkpoint --failures 20 --compare hybrid,worst-fit
   muster simulate trace --until 6h --compare hybrid,best-fit,worst-fit
   muster simulate trace --nodes nodes.csv --tasks tasks.csv --with ./muster-0.9`,
 		Args: cobra.NoArgs,
@@ -97,6 +103,12 @@ program, which must have this command, is run. All are in one table.`,
 			return err
 		},
 	}
+	f.flags(c)
+	return c
+}
+
+// flags adds the flags of the command.
+func (f *traceFlags) flags(c *cobra.Command) {
 	f.add(c, 60)
 	c.Flags().DurationVar(&f.play.Span, "until", 24*time.Hour, "for how long the cell is played")
 	c.Flags().Float64Var(&f.play.Failures, "failures", 1, "how often a machine fails in 30 days, on average")
@@ -106,7 +118,6 @@ program, which must have this command, is run. All are in one table.`,
 	c.Flags().StringVar(&f.with, "with", "", "play the load with this other `program` muster, too")
 	c.Flags().StringVar(&f.svg, "svg", "", "write a plot to this `file`, too")
 	f.out = addOutput(c, "text", "json")
-	return c
 }
 
 // check errs for what would be missed when the load has been played.
@@ -119,29 +130,20 @@ func (f *traceFlags) check() error {
 	return checkChart(f.svg)
 }
 
+// traceHint is where it is said what flags take.
+const traceHint = "muster simulate trace --help has the values of the flags"
+
 func (f *traceFlags) run(c *cobra.Command) (*played, error) {
-	const hint = "muster simulate trace --help has the values of the flags"
 	if f.play.Down <= 0 {
-		return nil, invalid(hint, "--down %s: want more than 0", f.play.Down)
+		return nil, invalid(traceHint, "--down %s: want more than 0", f.play.Down)
 	}
 	for _, name := range f.compare {
 		if _, err := pack.ParsePolicy(name); err != nil {
-			return nil, invalid(hint, "--compare: %w", err)
+			return nil, invalid(traceHint, "--compare: %w", err)
 		}
 	}
-	nodes, tasks, err := f.trace(c)
-	if err != nil {
+	if err := f.load(c); err != nil {
 		return nil, err
-	}
-	if nodes != nil {
-		if f.play.Work, err = pack.LoadOf(nodes, f.tasks, tasks); err != nil {
-			return nil, invalid("docs/traces.md has the columns", "%w", err)
-		}
-	} else {
-		f.made.Span = max(f.play.Span, 0)
-		if f.play.Work, err = workload.New(f.made); err != nil {
-			return nil, invalid(hint, "%w", err)
-		}
 	}
 	f.play.Seed = f.made.Seed
 	out := &played{Version: fastforward.Version}
@@ -154,7 +156,7 @@ func (f *traceFlags) run(c *cobra.Command) (*played, error) {
 		r, err := computed(c.Context(), func() (*fastforward.Result, error) {
 			r, err := fastforward.Play(play)
 			if err != nil {
-				return nil, invalid(hint, "%w", err)
+				return nil, invalid(traceHint, "%w", err)
 			}
 			return r, nil
 		})
@@ -177,13 +179,44 @@ func (f *traceFlags) run(c *cobra.Command) (*played, error) {
 	return out, nil
 }
 
+// load takes what is played.
+func (f *traceFlags) load(c *cobra.Command) error {
+	saved, err := f.saved(c)
+	if err != nil {
+		return err
+	}
+	if saved != nil {
+		if f.play.Work, err = pack.LoadOfCell(cellIn(saved)); err != nil {
+			return invalid("a cell is played that has machines and jobs", "checkpoint %s: %w", f.against, err)
+		}
+		return nil
+	}
+	nodes, tasks, err := f.trace(c)
+	if err != nil {
+		return err
+	}
+	if nodes != nil {
+		if f.play.Work, err = pack.LoadOf(nodes, f.tasks, tasks); err != nil {
+			return invalid("docs/traces.md has the columns", "%w", err)
+		}
+		return nil
+	}
+	f.made.Span = max(f.play.Span, 0)
+	if f.play.Work, err = workload.New(f.made); err != nil {
+		return invalid(traceHint, "%w", err)
+	}
+	return nil
+}
+
 // other has another program play the load that this one has played first.
 func (f *traceFlags) other(ctx context.Context, first *fastforward.Result) ([]playedRun, error) {
 	args := []string{
 		"simulate", "trace", "-o", "json", "--until", f.play.Span.String(), "--down", f.play.Down.String(),
 		"--failures", strconv.FormatFloat(f.play.Failures, 'g', -1, 64), "--seed", strconv.FormatUint(f.made.Seed, 10),
 	}
-	if f.nodes != "" {
+	if f.against != "" {
+		args = append(args, "--against", f.against)
+	} else if f.nodes != "" {
 		args = append(args, "--nodes", f.nodes, "--tasks", f.tasks)
 	} else {
 		args = append(args, "--machines", strconv.Itoa(f.made.Machines), "--load", strconv.FormatFloat(f.made.Load, 'g', -1, 64))

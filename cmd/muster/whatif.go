@@ -359,6 +359,9 @@ func printFit(w io.Writer, f *plan.Fit) error {
 			text += fmt.Sprintf("  rack %s: %d\n", rack, f.Racks[rack])
 		}
 	}
+	if n := f.Racks[""]; n > 0 && len(f.Racks) > 1 {
+		text += fmt.Sprintf("  on machines without a rack: %d\n", n)
+	}
 	if f.Next != "" {
 		text += screen.Wrap("the next: ", "  ", f.Next, width)
 	}

@@ -9,7 +9,22 @@ import (
 
 	"github.com/musterhq/muster/reconciler/checkpoint"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/plan"
 )
+
+// TestPrintFit: each task that has room is on a line, where there are racks.
+func TestPrintFit(t *testing.T) {
+	t.Parallel()
+	for want, racks := range map[string]map[string]int{
+		"search/web has 2 tasks: 7 more fit\n  rack r1: 4\n  on machines without a rack: 3\nthe next: no room\n": {"r1": 4, "": 3},
+		"search/web has 2 tasks: 7 more fit\nthe next: no room\n":                                                {"": 7},
+	} {
+		var b bytes.Buffer
+		if err := printFit(&b, &plan.Fit{Job: "search/web", Has: 2, More: 7, Racks: racks, Next: "no room"}); err != nil || b.String() != want {
+			t.Errorf("%v: got %q, want %q", err, b.String(), want)
+		}
+	}
+}
 
 // TestLoseSelected: of the machines that a selector picks those are lost that are up, and one that
 // is named has to be up.

@@ -50,7 +50,7 @@ func (d *disk) store(machine string, x nodeagent.Document, content any) error {
 	case nodeagent.Given:
 		return d.write(d.path(x), givenDocument{c})
 	case nodeagent.Probe:
-		return d.write(d.path(x), knownHealth{c.State, c.Message})
+		return d.write(d.path(x), knownHealth{c.State, c.Message, c.HealthyAfter})
 	case time.Time:
 		return d.write(d.path(x), idleDocument{c})
 	}
@@ -172,6 +172,8 @@ const healthFile = "health.json"
 type knownHealth struct {
 	State   schema.HealthState `json:"state"`
 	Message string             `json:"message,omitempty"`
+	// After is Probe.HealthyAfter, in nanoseconds; a file of an earlier release has none.
+	After time.Duration `json:"after,omitempty"`
 }
 
 // readHealth returns what an earlier agent knew of the health of the incarnation
@@ -186,7 +188,9 @@ func (d *disk) readHealth(dir string) nodeagent.Probe {
 		}
 		return nodeagent.Probe{}
 	}
-	return nodeagent.Known(k.State, k.Message)
+	p := nodeagent.Known(k.State, k.Message)
+	p.HealthyAfter = max(0, k.After)
+	return p
 }
 
 // givenFile is what an incarnation was given after its start, in its directory.

@@ -263,6 +263,13 @@ func Generate(c workload.Config, cells int) ([]Cell, error) {
 	return out, nil
 }
 
+// OfCell returns a cell of which it is not known what its tasks use.
+func OfCell(name string, cell pack.Cell) Cell {
+	out := Cell{Name: name, Cell: cell}
+	out.lacks[usage] = "it is not known of the tasks of cell " + name + " what they use"
+	return out
+}
+
 // OfTrace returns a trace as a cell. The name is that of the file of tasks, for errors.
 func OfTrace(nodes []pack.Node, tasksFile string, tasks []pack.Task) (Cell, error) {
 	out := Cell{Name: "trace"}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/placement/workload"
+	"github.com/musterhq/muster/schema"
 )
 
 // LoadOf returns a trace as a workload: its tasks arrive and last as the trace says, from the
@@ -33,5 +34,39 @@ func LoadOf(nodes []Node, tasksFile string, tasks []Task) (*workload.Workload, e
 		})
 	}
 	slices.SortStableFunc(out.Jobs, func(a, b workload.Job) int { return cmp.Compare(a.Arrives, b.Arrives) })
+	return out, nil
+}
+
+// LoadOfCell returns the work of a cell as a workload: all of it is there from the beginning, and runs
+// without end. What each machine has whatever else is there is taken off what it has. A workload knows
+// nothing of ports, of what tasks want of each other and of domains: that is left out.
+func LoadOfCell(c Cell) (*workload.Workload, error) {
+	if len(c.Machines) == 0 || len(c.Asks) == 0 {
+		return nil, fmt.Errorf("%s and %s: want at least one of each", schema.Count(len(c.Machines), "machine"), schema.Count(len(c.Asks), "task"))
+	}
+	held := map[string]schema.Resources{}
+	for i := range c.Held {
+		t := &c.Held[i]
+		held[t.Machine] = held[t.Machine].Add(t.Limit)
+	}
+	out := &workload.Workload{Machines: slices.Clone(c.Machines)}
+	for i := range out.Machines {
+		m := &out.Machines[i]
+		m.Capacity = m.Capacity.Sub(held[m.Name])
+	}
+	for i := range c.Asks {
+		a := &c.Asks[i]
+		if n := len(out.Jobs); n > 0 && out.Jobs[n-1].Name == a.Name.JobName {
+			out.Jobs[n-1].Tasks++
+			continue
+		}
+		class := workload.Batch
+		if a.Priority.Prod() {
+			class = workload.Service
+		}
+		out.Jobs = append(out.Jobs, workload.Job{
+			Name: a.Name.JobName, Class: class, Priority: a.Priority, Tasks: 1, Limit: a.Limit, Constraints: a.Constraints, Devices: a.Devices,
+		})
+	}
 	return out, nil
 }

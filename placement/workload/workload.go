@@ -57,9 +57,9 @@ type Job struct {
 	Usage schema.Resources
 	// Steady says that each task uses Usage all the time, as of a trace that says nothing else.
 	Steady bool
-	// Constraints are on attributes that machines of a Workload have: of OpIn.
+	// Constraints are on attributes that machines of a Workload have.
 	Constraints []placement.Constraint
-	// Devices are asked for by traces alone.
+	// Devices are asked for by traces and by the jobs of a cell alone.
 	Devices []placement.DeviceAsk
 	Arrives time.Duration // since the beginning, 0 of what was there before
 	Lasts   time.Duration // from its start; 0 is without end

@@ -27,11 +27,17 @@ type Result struct {
 	pack.Compacted
 }
 
-// Compact returns how few machines hold the work of a cell. It errs as pack.Compact does.
-func Compact(c Config) (*Result, error) {
+// CellOf returns the machines of a cell and the work that is to have room on them, as if all of it was
+// placed anew.
+func CellOf(c Config) pack.Cell {
 	f := facts.New(facts.Stored(c.State), intent.Of(c.State), model.ObservedOf(c.Machines, c.Now), c.Now, nil)
 	w := snapshot.WorkloadOf(f)
-	found, err := pack.Compact(pack.Cell{Machines: w.Machines, Held: w.Held, Asks: w.Asks}, c.Seeds, placement.Options{})
+	return pack.Cell{Machines: w.Machines, Held: w.Held, Asks: w.Asks}
+}
+
+// Compact returns how few machines hold the work of a cell. It errs as pack.Compact does.
+func Compact(c Config) (*Result, error) {
+	found, err := pack.Compact(CellOf(c), c.Seeds, placement.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,13 @@ func jobOf(j *workload.Job) schema.Job {
 		out.Kind = schema.Batch
 	}
 	for _, c := range j.Constraints {
-		out.Constraints = append(out.Constraints, schema.Constraint{Attribute: c.Attribute, Operator: schema.In, Values: c.Values})
+		is := schema.Constraint{Attribute: c.Attribute, Operator: schema.Operator(c.Op)} // the words are the same
+		if c.Op == placement.OpAtLeast || c.Op == placement.OpBelow {
+			is.Value = c.Values[0]
+		} else {
+			is.Values = c.Values
+		}
+		out.Constraints = append(out.Constraints, is)
 	}
 	for _, d := range j.Devices {
 		if out.Task.Resources.Devices == nil {

@@ -164,5 +164,8 @@ func planOn(saved *checkpoint.Cell, commit schema.Compiled) (*plan.Outcome, erro
 	}
 	o := c.Outcome(mark, ending, last)
 	o.Steps = []plan.Step{}
+	for i := range o.Rollouts {
+		o.Rollouts[i].Steps = nil
+	}
 	return o, nil
 }

@@ -81,6 +81,8 @@ type Cell struct {
 	ahead     *Next                  // what comes by itself after Run, nil if nothing is known to
 	meets     time.Time              // until when Run waits for that, though nothing happens
 	watch     watch
+	seen      seen
+	aside     string // the directory of what is declared only to see what would be, "" before there is any
 }
 
 // New returns a cell as it was when its state was taken, under a master that begins to lead
@@ -101,7 +103,7 @@ func New(cfg Config) (*Cell, error) {
 	now := cfg.Now.UTC().Round(0) // a virtual clock has no other reading
 	c := &Cell{
 		cfg: cfg, now: now, wrote: now, repeated: now, sampled: now, reports: reportsEvery, broken: func(*schema.Job) bool { return false }, machines: map[string]*machine{}, active: map[string]struct{}{},
-		looked: status.NewSharedDescriber(),
+		looked: status.NewSharedDescriber(), seen: seenOf(cfg.State, cfg.Machines),
 	}
 	c.master = reconciler.NewMasterOf(reconciler.MasterConfig{
 		Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now)), Describer: c.looked,
@@ -267,11 +269,12 @@ func (c *Cell) carryOut() error {
 		}
 		c.master.Advance(c.now)
 		for i := range ready.Events {
+			c.trace.event(&ready.Events[i], c.now)
 			c.cfg.Happens(ready.Events[i])
 		}
 		for i := range ready.Views {
 			if m := c.machines[ready.Views[i].Machine]; m != nil && m.epoch == ready.Views[i].Epoch {
-				m.take(&ready.Views[i].View, c.now, behaviour{c.fails, c.cfg.Lasts, c.cfg.Life})
+				m.take(&ready.Views[i].View, c.now, behaviour{c.fails, c.cfg.Lasts, c.seen.after, c.cfg.Life})
 				c.trace.healthy(m.advance(c.now), c.now)
 				c.active[ready.Views[i].Machine] = struct{}{}
 				c.wrote = c.now

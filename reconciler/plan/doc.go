@@ -9,9 +9,11 @@
 //
 // What is decided is decided by reconciler.Master, and by nothing here. What is assumed is
 // this: a task starts 0.1 s after its machine has the assignment, ends 0.1 s after it
-// is to stop, passes each of its health checks at once, so that it is healthy as soon after its
-// start as their interval and successes allow, and 0.1 s at the least, and batch tasks do not
-// finish. What a task took to be healthy when it ran before is not known: no report says that. So times are the least that it takes.
+// is to stop, and is healthy as long after its start as the tasks of its job with the same health
+// check were, in the median of what machines have said when the cell begins. Where they have said
+// nothing it passes each of its checks at once, so that it is healthy as soon after its start as
+// their interval and successes allow, and 0.1 s at the least; it is never healthy earlier. Batch tasks do
+// not finish. So times are the least that it takes.
 //
 // It is pure: no I/O, no clock, no randomness, no goroutine. A Cell belongs to one goroutine.
 package plan

@@ -1,11 +1,15 @@
 package plan_test
 
 import (
+	"bytes"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/reconciler/checkpoint"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/plan"
 	"github.com/musterhq/muster/reconciler/plan/plantest"
 	"github.com/musterhq/muster/schema"
@@ -84,5 +88,64 @@ func TestHealth(t *testing.T) {
 	}
 	if o = does(t, newCell(t, plantest.Machine("m1", 8, 16)), plantest.Commit(1, job("web", "1", 1, checked(3600, 3)))); o.Ending != plan.Waiting || o.Next == nil || o.Next.At.Sub(at) < 2*time.Hour {
 		t.Errorf("a very slow check: %s after %v s, %+v", o.Ending, o.Seconds, o.Next)
+	}
+}
+
+// TestHealthSeen: a task takes as long to be healthy as those of the job with the same check took, in
+// the median, and no less than its check demands; with another check nothing was seen.
+func TestHealthSeen(t *testing.T) {
+	t.Parallel()
+	job := func(version string, h *schema.Health) schema.Job {
+		j := plantest.Job("web", 200, 4, version)
+		j.Task.Health = h
+		return j
+	}
+	c := newCell(t, plantest.Machine("m1", 8, 16), plantest.Machine("m2", 8, 16))
+	does(t, c, plantest.Commit(1, job("1", checked(10, 2))))
+	// takes is how long one task takes to be healthy when all get a new version one by one.
+	takes := func(millis []int64, h *schema.Health) time.Duration {
+		in := c.Moment()
+		machines := slices.Collect(model.SavedOf(in.Observed))
+		for i := range machines {
+			report := *machines[i].Report
+			report.Tasks = slices.Clone(report.Tasks)
+			for j := range report.Tasks {
+				report.Tasks[j].HealthyMillis = millis[report.Tasks[j].Task.Index]
+			}
+			machines[i].Report = &report
+		}
+		var b bytes.Buffer
+		if err := checkpoint.Write(&b, checkpoint.HeaderOf(in.State, in.Observed, in.Head, in.Now), in.State, in.Observed); err != nil {
+			t.Fatal(err)
+		}
+		saved, err := checkpoint.Read(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied, err := plan.New(plan.Config{State: saved.State, Machines: machines, Now: saved.At, Since: saved.Since})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := does(t, copied, plantest.Commit(2, job("2", h)))
+		if o.Ending != plan.Settled || o.Rollouts[0].Stops != 4 {
+			t.Fatalf("%s: %+v", o.Ending, o.Rollouts)
+		}
+		return (time.Duration(o.Rollouts[0].Seconds*1000) * time.Millisecond / 4).Round(time.Second)
+	}
+	for name, tt := range map[string]struct {
+		millis []int64
+		h      *schema.Health
+		want   time.Duration
+	}{
+		"nothing seen":            {[]int64{0, 0, 0, 0}, checked(10, 2), 10 * time.Second},
+		"the median":              {[]int64{0, 70_000, 30_000, 40_000}, checked(10, 2), 40 * time.Second},
+		"no less than the check":  {[]int64{100, 100, 100, 100}, checked(10, 2), 10 * time.Second},
+		"another check":           {[]int64{40_000, 40_000, 40_000, 40_000}, checked(10, 3), 20 * time.Second},
+		"the mean of the two":     {[]int64{0, 0, 30_000, 40_000}, checked(10, 2), 35 * time.Second},
+		"the check is gone there": {[]int64{40_000, 40_000, 40_000, 40_000}, nil, 0},
+	} {
+		if got := takes(tt.millis, tt.h); got != tt.want {
+			t.Errorf("%s: %s a task, want %s", name, got, tt.want)
+		}
 	}
 }

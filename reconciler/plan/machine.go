@@ -44,9 +44,10 @@ type task struct {
 	// by itself; 0 is never.
 	fails bool
 	lasts time.Duration
-	job   *schema.Job // nil of what ran before and was not assigned since
-	life  *Life       // nil if it is not known
-	turns int         // of life that are over
+	took  func(*schema.Job) time.Duration // see behaviour; nil of what was not assigned since
+	job   *schema.Job                     // nil of what ran before and was not assigned since
+	life  *Life                           // nil if it is not known
+	turns int                             // of life that are over
 	// checks says that next is when its health check has a result.
 	checks bool
 }
@@ -93,6 +94,7 @@ func (m *machine) compare(o *machine) int { return strings.Compare(m.name(), o.n
 type behaviour struct {
 	fails func(*schema.Assignment) bool   // they do not work
 	lasts func(*schema.Job) time.Duration // they end after so long; 0 is never
+	took  func(*schema.Job) time.Duration // until tasks with such a health check were healthy; 0 is not known
 	life  func(schema.TaskName, uint64) *Life
 }
 
@@ -124,7 +126,7 @@ func (m *machine) take(v *schema.View, now time.Time, is behaviour) {
 		}
 		m.changed = m.changed || t.Data != a.Data || !slices.Equal(t.Brought, a.Bring)
 		had := t.health()
-		t.job, t.Data, t.Brought = a.Job, a.Data, a.Bring
+		t.job, t.Data, t.Brought, t.took = a.Job, a.Data, a.Bring, is.took
 		if t.State == schema.Running && !t.stops && t.life == nil {
 			t.recheck(had, now)
 		}
@@ -166,12 +168,15 @@ func (t *task) run(s *schema.TaskStatus, now time.Time) {
 }
 
 // check has the check of t, whose health is not known, have its result as soon as it can that is
-// made since a time, unless t ends before.
+// made since a time, or as soon after a start as such tasks had it before, unless t ends before.
 func (t *task) check(since, now time.Time) {
 	h := t.health().Timed()
 	after, health, message := h.HealthyAfter(), schema.Healthy, ""
 	if t.fails {
 		after, health, message = h.UnhealthyAfter(), schema.Unhealthy, "as is simulated"
+	}
+	if !t.fails && t.life == nil && since.Equal(t.StartedAt) { // else the check has begun later, or what is known is less
+		after = max(after, t.took(t.job))
 	}
 	at := since.Add(max(after, startsWithin))
 	if soon := now.Add(startsWithin); at.Before(soon) {

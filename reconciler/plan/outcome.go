@@ -102,6 +102,8 @@ type Rollout struct {
 	// PerHour is how many its disruption budget lets muster stop in an hour so; 0 is no bound.
 	PerHour int    `json:"perHour,omitempty"`
 	State   string `json:"state,omitempty"` // in which its rollout is in the end, in words; "" if it is done
+	// Steps are how a new version reaches tasks that run, in order; none if it reaches none.
+	Steps []RolloutStep `json:"steps,omitempty"`
 }
 
 // QuotaChange is what one user uses of one band. Field names are stable.
@@ -177,7 +179,7 @@ func (c *Cell) Outcome(m *Mark, ending Ending, last time.Time) *Outcome {
 	for t := range pendingIn(is) {
 		o.Pending = append(o.Pending, Pending{t.Name, t.Reason, before[t.Name]})
 	}
-	c.addRollouts(o, s)
+	c.addRollouts(o, m, s)
 	o.addQuota(m.accounts, c.accounts())
 	c.warn(o, m, s)
 	return o
@@ -269,14 +271,14 @@ func (c *Cell) addPreempted(o *Outcome, after *status.Snapshot) {
 }
 
 // addRollouts adds how each job changes to which something happens.
-func (c *Cell) addRollouts(o *Outcome, s *status.Status) {
+func (c *Cell) addRollouts(o *Outcome, m *Mark, s *status.Status) {
 	state := map[string]string{}
 	for i := range s.Jobs {
 		if r := s.Jobs[i].Rollout; r != nil {
 			state[s.Jobs[i].Name] = r.Message
 		}
 	}
-	stops, starts := map[string]int{}, map[string]int{}
+	stops, starts, steps := map[string]int{}, map[string]int{}, c.trace.rollouts(m.at)
 	for i := range o.Steps {
 		switch job := shortJob(o.Steps[i].Task); o.Steps[i].Do {
 		case Stop, End:
@@ -288,7 +290,7 @@ func (c *Cell) addRollouts(o *Outcome, s *status.Status) {
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(c.trace.jobs), schema.JobName.Compare) {
 		j, job := c.trace.jobs[name], name.Short()
-		r := Rollout{Job: job, Stops: stops[job], Starts: starts[job], Seconds: j.ended.Sub(j.began).Seconds(), MostDown: j.down, State: state[job]}
+		r := Rollout{Job: job, Stops: stops[job], Starts: starts[job], Seconds: j.ended.Sub(j.began).Seconds(), MostDown: j.down, State: state[job], Steps: steps[job]}
 		if want := c.state().Runs(name); want != nil {
 			if r.MayBeDown = want.MayBeDown(); want.Disruption != nil {
 				r.PerHour = want.Disruption.PerHour

@@ -385,6 +385,28 @@ func TestWhatIf(t *testing.T) {
 	if err := c.Drain([]string{"m9"}, 1); err == nil {
 		t.Error("a machine that is not there is drained")
 	}
+
+	// What the repository declares where that is declared stays.
+	c = newCell(t, plantest.Machine("m1", 4, 16), plantest.Machine("m2", 4, 16))
+	own := plantest.Commit(1, plantest.Job("web", 200, 2, "1"))
+	own.Packages[0].Dir = "cells/what-if"
+	own.Packages[0].Package.Dir = own.Packages[0].Dir
+	own.Packages[0].Digest = schema.DigestOf(own.Packages[0].Package)
+	if o := does(t, c, own); len(o.Tasks) != 2 {
+		t.Fatalf("%s: %s", o.Ending, fates(o))
+	}
+	for _, drained := range []string{"m1", "m2"} {
+		mark = c.Mark()
+		if err := c.Drain([]string{drained}, 1); err != nil {
+			t.Fatal(err)
+		}
+		if ending, last, err = c.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if o := c.Outcome(mark, ending, last); ending != plan.Settled || strings.Contains(fates(o), "stops") || o.Machines.After.Used.CPUMilli == 0 {
+			t.Errorf("%s is drained: %s: %s", drained, ending, fates(o))
+		}
+	}
 }
 
 // TestAppointments: a cell is followed to what comes by itself, and said when what is too far ahead

@@ -36,9 +36,11 @@ const (
 type trace struct {
 	at    []time.Time // of steps
 	steps []Step
+	tasks []schema.TaskName // of steps
 	// first are the records of tasks before their first step; nil of tasks that had none.
 	first map[schema.TaskName]*schema.TaskRecord
 	jobs  map[schema.JobName]*jobTrace
+	notes []note
 }
 
 // jobTrace is what has happened to a job.
@@ -91,7 +93,7 @@ func (t *trace) changed(name schema.TaskName, was, is *schema.TaskRecord, now ti
 		if t.first == nil {
 			t.first, t.jobs = map[schema.TaskName]*schema.TaskRecord{}, map[schema.JobName]*jobTrace{}
 		}
-		t.at, t.steps = append(t.at, now), append(t.steps, s)
+		t.at, t.steps, t.tasks = append(t.at, now), append(t.steps, s), append(t.tasks, name)
 		j := t.jobs[name.JobName]
 		if j == nil {
 			j = &jobTrace{began: now}

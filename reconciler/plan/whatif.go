@@ -13,7 +13,7 @@ import (
 )
 
 // whatIf is the directory of what is declared only to see what would be: one whose packages may
-// declare machines and cells.
+// declare machines and cells. Where the repository has it, a number follows.
 const whatIf = "cells/what-if"
 
 // whatIfCommit stands for the commit that declares it.
@@ -23,21 +23,30 @@ const whatIfCommit = "ffffffffffffffffffffffffffffffffffffffff"
 // one more that objects are added to.
 func (c *Cell) desired() (schema.Compiled, *schema.Package) {
 	head := &c.state().Head
+	for n := 1; c.aside == ""; n++ {
+		dir := whatIf
+		if n > 1 {
+			dir = fmt.Sprintf("%s-%d", whatIf, n)
+		}
+		if _, taken := head.Packages[dir]; !taken { // by the repository
+			c.aside = dir
+		}
+	}
 	out := schema.Compiled{Commit: whatIfCommit}
 	for dir, p := range c.state().HeadPackages() {
-		if dir != whatIf {
+		if dir != c.aside {
 			out.Packages = append(out.Packages, schema.CompiledPackage{Dir: dir, Package: p, Digest: head.Packages[dir]})
 		}
 	}
 	slices.SortFunc(out.Packages, func(a, b schema.CompiledPackage) int { return strings.Compare(a.Dir, b.Dir) })
-	return out, &schema.Package{Dir: whatIf, Origins: map[schema.ObjectKey]schema.Position{}}
+	return out, &schema.Package{Dir: c.aside, Origins: map[schema.ObjectKey]schema.Position{}}
 }
 
 // commitWith has the head of the cell become commit and p.
 func (c *Cell) commitWith(commit schema.Compiled, p *schema.Package) error {
 	p.Objects.Sort()
 	p.Objects.Each(func(key schema.ObjectKey, _ any) {
-		p.Origins[key] = schema.Position{Path: whatIf + "/what-if.cue", Line: 1, Column: 1}
+		p.Origins[key] = schema.Position{Path: p.Dir + "/what-if.cue", Line: 1, Column: 1}
 	})
 	commit.Packages = append(commit.Packages, schema.CompiledPackage{Dir: p.Dir, Package: p, Digest: schema.DigestOf(p)})
 	return c.Commit(commit)

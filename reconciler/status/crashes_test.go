@@ -167,7 +167,7 @@ func TestSaid(t *testing.T) {
 	}{
 		"not checked yet": {schema.TaskStatus{State: schema.Running, Health: schema.HealthUnknown}, "its health check has not passed yet", false},
 		"checks that cannot be made": {
-			schema.TaskStatus{State: schema.Running, Health: schema.HealthUnknown, Unchecked: true, HealthMessage: "no keeper"},
+			schema.TaskStatus{State: schema.Running, Health: schema.HealthUnknown, Checking: schema.Checking{Unchecked: true}, HealthMessage: "no keeper"},
 			"its health is not known: no keeper", false,
 		},
 		"withheld after an end":   {schema.TaskStatus{State: schema.Waiting, Withheld: true, Exits: own, Note: "not yet"}, "exited with status 3; not yet", false},

@@ -347,7 +347,7 @@ func encodeTask(t *schema.TaskStatus) *TaskStatus {
 		Exits:   make([]*Exit, len(t.Exits)), End: encodeCause(t.End), Note: t.Note,
 		HealthMessage: t.HealthMessage, Line: t.Line, Failures: int32(t.Failures), RestartAt: encodeTime(t.RestartAt),
 		Data: string(t.Data), Alloc: encodeAlloc(t.Alloc),
-		OomKills: t.OOMKills, Unconfirmed: t.Unconfirmed, Withheld: t.Withheld, Stuck: t.Stuck, Unchecked: t.Unchecked, Brought: t.Brought, Attempt: int32(t.Attempt),
+		OomKills: t.OOMKills, Unconfirmed: t.Unconfirmed, Withheld: t.Withheld, Stuck: t.Stuck, Unchecked: t.Unchecked, HealthyMillis: t.HealthyMillis, Brought: t.Brought, Attempt: int32(t.Attempt),
 	}
 	for i := range t.Exits {
 		m.Exits[i] = encodeExit(&t.Exits[i])
@@ -397,7 +397,8 @@ func decodeTask(m *TaskStatus) (schema.TaskStatus, error) {
 		Incarnation: int(m.GetIncarnation()), Attempt: int(m.GetAttempt()), PID: int(m.GetPid()),
 		Health: schema.HealthState(m.GetHealth()), Note: Text(m.GetNote()), Brought: m.GetBrought(),
 		HealthMessage: Text(m.GetHealthMessage()), Line: Text(m.GetLine()), Failures: int(m.GetFailures()), OOMKills: max(0, m.GetOomKills()),
-		Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()), Unconfirmed: m.GetUnconfirmed(), Withheld: m.GetWithheld(), Stuck: m.GetStuck(), Unchecked: m.GetUnchecked(),
+		Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()), Unconfirmed: m.GetUnconfirmed(), Withheld: m.GetWithheld(), Stuck: m.GetStuck(),
+		Checking: schema.Checking{Unchecked: m.GetUnchecked(), HealthyMillis: max(0, m.GetHealthyMillis())},
 	}
 	if health, ok := healthStates[m.GetHealth()]; ok {
 		t.Health = health

@@ -117,7 +117,7 @@ func drawReport(t *rapid.T) schema.Report {
 			Incarnation: rapid.IntRange(0, 1000).Draw(t, "incarnation"), PID: rapid.IntRange(0, 1<<22).Draw(t, "pid"),
 			StartedAt: drawTime(t), Ports: drawPorts(t), Health: rapid.SampledFrom(health).Draw(t, "health"),
 			End: drawCause(t), Note: drawText(t, "note"), HealthMessage: drawText(t, "saw"), Line: drawText(t, "line"),
-			Withheld: rapid.Bool().Draw(t, "withheld"), Stuck: rapid.Bool().Draw(t, "stuck"), Unchecked: rapid.Bool().Draw(t, "unchecked"),
+			Withheld: rapid.Bool().Draw(t, "withheld"), Stuck: rapid.Bool().Draw(t, "stuck"), Checking: schema.Checking{Unchecked: rapid.Bool().Draw(t, "unchecked"), HealthyMillis: rapid.Int64Range(0, 1<<40).Draw(t, "took")},
 			Failures: rapid.IntRange(0, 100).Draw(t, "failures"), RestartAt: drawTime(t),
 			Data: schema.Digest(drawText(t, "data")),
 		}

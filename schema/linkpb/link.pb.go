@@ -3391,17 +3391,18 @@ type TaskStatus struct {
 	Line          string                 `protobuf:"bytes,81,opt,name=line,proto3" json:"line,omitempty"` // what the task says of itself
 	Failures      int32                  `protobuf:"varint,82,opt,name=failures,proto3" json:"failures,omitempty"`
 	RestartAt     *timestamppb.Timestamp `protobuf:"bytes,83,opt,name=restart_at,json=restartAt,proto3" json:"restart_at,omitempty"`
-	Data          string                 `protobuf:"bytes,84,opt,name=data,proto3" json:"data,omitempty"`                                 // digest of what it runs with
-	Alloc         *AllocUse              `protobuf:"bytes,85,opt,name=alloc,proto3" json:"alloc,omitempty"`                               // that it runs in
-	OomKills      int64                  `protobuf:"varint,86,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`        // of its processes, while it lives
-	Unconfirmed   bool                   `protobuf:"varint,87,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`                  // started before a master had confirmed its assignment
-	Withheld      bool                   `protobuf:"varint,88,opt,name=withheld,proto3" json:"withheld,omitempty"`                        // not started until one has, since it must never run twice
-	Stuck         bool                   `protobuf:"varint,89,opt,name=stuck,proto3" json:"stuck,omitempty"`                              // SIGKILL does not end it
-	Unchecked     bool                   `protobuf:"varint,90,opt,name=unchecked,proto3" json:"unchecked,omitempty"`                      // the last health checks could not be made
-	Brought       []string               `protobuf:"bytes,120,rep,name=brought,proto3" json:"brought,omitempty"`                          // what to bring, once all of it is there
-	Attempt       int32                  `protobuf:"varint,121,opt,name=attempt,proto3" json:"attempt,omitempty"`                         // incarnations that began with what runs before the task
-	OwnNetwork    bool                   `protobuf:"varint,174,opt,name=own_network,json=ownNetwork,proto3" json:"own_network,omitempty"` // of its own, in which ports are
-	Addresses     []string               `protobuf:"bytes,173,rep,name=addresses,proto3" json:"addresses,omitempty"`                      // of IP, of a task with a network of its own
+	Data          string                 `protobuf:"bytes,84,opt,name=data,proto3" json:"data,omitempty"`                                         // digest of what it runs with
+	Alloc         *AllocUse              `protobuf:"bytes,85,opt,name=alloc,proto3" json:"alloc,omitempty"`                                       // that it runs in
+	OomKills      int64                  `protobuf:"varint,86,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`                // of its processes, while it lives
+	Unconfirmed   bool                   `protobuf:"varint,87,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`                          // started before a master had confirmed its assignment
+	Withheld      bool                   `protobuf:"varint,88,opt,name=withheld,proto3" json:"withheld,omitempty"`                                // not started until one has, since it must never run twice
+	Stuck         bool                   `protobuf:"varint,89,opt,name=stuck,proto3" json:"stuck,omitempty"`                                      // SIGKILL does not end it
+	Unchecked     bool                   `protobuf:"varint,90,opt,name=unchecked,proto3" json:"unchecked,omitempty"`                              // the last health checks could not be made
+	HealthyMillis int64                  `protobuf:"varint,91,opt,name=healthy_millis,json=healthyMillis,proto3" json:"healthy_millis,omitempty"` // from the start of the incarnation until it was healthy
+	Brought       []string               `protobuf:"bytes,120,rep,name=brought,proto3" json:"brought,omitempty"`                                  // what to bring, once all of it is there
+	Attempt       int32                  `protobuf:"varint,121,opt,name=attempt,proto3" json:"attempt,omitempty"`                                 // incarnations that began with what runs before the task
+	OwnNetwork    bool                   `protobuf:"varint,174,opt,name=own_network,json=ownNetwork,proto3" json:"own_network,omitempty"`         // of its own, in which ports are
+	Addresses     []string               `protobuf:"bytes,173,rep,name=addresses,proto3" json:"addresses,omitempty"`                              // of IP, of a task with a network of its own
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3595,6 +3596,13 @@ func (x *TaskStatus) GetUnchecked() bool {
 		return x.Unchecked
 	}
 	return false
+}
+
+func (x *TaskStatus) GetHealthyMillis() int64 {
+	if x != nil {
+		return x.HealthyMillis
+	}
+	return 0
 }
 
 func (x *TaskStatus) GetBrought() []string {
@@ -5645,7 +5653,7 @@ const file_link_proto_rawDesc = "" +
 	"disk_bytes\x18\x03 \x01(\x03R\tdiskBytes\"5\n" +
 	"\tPortRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\xcc\a\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\xf3\a\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -5675,7 +5683,8 @@ const file_link_proto_rawDesc = "" +
 	"\vunconfirmed\x18W \x01(\bR\vunconfirmed\x12\x1a\n" +
 	"\bwithheld\x18X \x01(\bR\bwithheld\x12\x14\n" +
 	"\x05stuck\x18Y \x01(\bR\x05stuck\x12\x1c\n" +
-	"\tunchecked\x18Z \x01(\bR\tunchecked\x12\x18\n" +
+	"\tunchecked\x18Z \x01(\bR\tunchecked\x12%\n" +
+	"\x0ehealthy_millis\x18[ \x01(\x03R\rhealthyMillis\x12\x18\n" +
 	"\abrought\x18x \x03(\tR\abrought\x12\x18\n" +
 	"\aattempt\x18y \x01(\x05R\aattempt\x12 \n" +
 	"\vown_network\x18\xae\x01 \x01(\bR\n" +

@@ -97,6 +97,7 @@ func Plan(o *plan.Outcome, width, most int) []Section {
 		{"pending: " + schema.Count(len(o.Pending), "task"), p.pending(o)},
 		{"warnings", p.list(o.Warnings)},
 		{"jobs", p.rollouts(o)},
+		{"rollouts, step by step", p.steps(o)},
 		{"tasks", p.tasks(o)},
 		{"quota", p.quota(o)},
 		{"machines", p.machines(o)},
@@ -210,6 +211,96 @@ func (p planned) rollouts(o *plan.Outcome) string {
 		rows = append(rows, []string{r.Job, strconv.Itoa(r.Stops), strconv.Itoa(r.Starts), spell(r.Seconds), down, r.State})
 	}
 	return p.table([]string{"JOB", "STOPS", "STARTS", "TAKES", "DOWN AT ONCE", "ROLLOUT"}, rows)
+}
+
+// fewSteps is how many steps are shown of a rollout at the least, where not all of several are.
+const fewSteps = 3
+
+// steps writes the rollouts with a line for each step; of a long one the first, and those in which
+// the master says something of it.
+func (p planned) steps(o *plan.Outcome) string {
+	rollouts := slices.DeleteFunc(slices.Clone(o.Rollouts), func(r plan.Rollout) bool { return len(r.Steps) == 0 })
+	most, more := 0, 0
+	if p.most > 0 && len(rollouts) > 0 {
+		if few := max(1, p.most/fewSteps); len(rollouts) > few+1 {
+			rollouts, more = rollouts[:few], len(rollouts)-few
+		}
+		most = max(fewSteps, p.most/len(rollouts))
+	}
+	var rows [][]string
+	for i := range rollouts {
+		rows = append(rows, stepRows(&rollouts[i], most)...)
+	}
+	text := planned{p.width, 0}.table([]string{"JOB", "AFTER", "TASKS"}, rows)
+	if more > 0 {
+		text += fmt.Sprintf("  … and %s: --all shows them\n", schema.Count(more, "more rollout"))
+	}
+	return text
+}
+
+// stepRows returns the rows of a rollout: the first steps, so many at most if that is not 0, and those
+// in which the master says something.
+func stepRows(r *plan.Rollout, most int) (rows [][]string) {
+	job, left := r.Job, 0
+	add := func(after, what string) {
+		rows = append(rows, []string{job, after, what})
+		job = ""
+	}
+	skipped := func() {
+		if left > 0 {
+			add("", fmt.Sprintf("… and %s: --all shows them", schema.Count(left, "more step")))
+			left = 0
+		}
+	}
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		if most > 0 && i >= most && len(r.Steps) > most+1 && s.Says == "" {
+			left++
+			continue
+		}
+		skipped()
+		add(spell(s.Seconds), stepOf(s))
+	}
+	skipped()
+	return rows
+}
+
+// stepOf says in words what is done to tasks, and what the master says of it.
+func stepOf(s *plan.RolloutStep) string {
+	var parts []string
+	add := func(word string, tasks []int) {
+		if len(tasks) > 0 {
+			parts = append(parts, word+" "+ranges(tasks))
+		}
+	}
+	add("stop", s.Stops)
+	add("end", s.Ends)
+	add("change in place", s.Changes)
+	add("start", s.Starts)
+	if s.Says != "" {
+		parts = append(parts, s.Says)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// ranges writes numbers in order, those that follow each other as the first and the last.
+func ranges(numbers []int) string {
+	var parts []string
+	for i := 0; i < len(numbers); {
+		end := i + 1
+		for end < len(numbers) && numbers[end] == numbers[end-1]+1 {
+			end++
+		}
+		switch part := strconv.Itoa(numbers[i]); {
+		case end-i > 2:
+			parts = append(parts, part+"-"+strconv.Itoa(numbers[end-1]))
+			i = end
+		default:
+			parts = append(parts, part)
+			i++
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (p planned) tasks(o *plan.Outcome) string {

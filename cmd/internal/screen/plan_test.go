@@ -56,6 +56,52 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestPlanSteps: each step of a rollout has a line; of a long one the first, and those in which it is
+// at a canary or has an end.
+func TestPlanSteps(t *testing.T) {
+	t.Parallel()
+	long := plan.Rollout{Job: "search/web", Steps: []plan.RolloutStep{
+		{Stops: []int{0}},
+		{Seconds: 0.1, Starts: []int{0}},
+		{Seconds: 5.1, Says: "canary 1 of 1 healthy: waits for a commit with the trailer Muster-Promote: search/web"},
+	}}
+	for i := range 40 {
+		long.Steps = append(long.Steps, plan.RolloutStep{Seconds: 10 + float64(i), Stops: []int{2 * i, 2*i + 1, 2*i + 2, 2*i + 4}, Changes: []int{200}})
+	}
+	long.Steps = append(long.Steps, plan.RolloutStep{Seconds: 60, Says: "rollout complete"})
+	o := &plan.Outcome{Rollouts: []plan.Rollout{{Job: "ads/new"}, long}}
+	text := func(o *plan.Outcome, width, most int) string {
+		for _, s := range screen.Plan(o, width, most) {
+			if s.Title == "rollouts, step by step" {
+				return s.Text
+			}
+		}
+		return ""
+	}
+	const few = `  JOB         AFTER  TASKS
+  search/web  0s     stop 0
+              100ms  start 0
+              5.1s   canary 1 of 1 healthy: waits for a commit with the trailer…
+              10s    stop 0-2, 4; change in place 200
+                     … and 39 more steps: --all shows them
+              1m0s   rollout complete
+`
+	if got := text(o, 80, 4); got != few {
+		t.Errorf("got\n%s\nwant\n%s", got, few)
+	}
+	if got := text(o, 0, 0); strings.Count(got, "\n") != 45 || strings.Contains(got, "more") || !strings.Contains(got, "Muster-Promote: search/web\n") {
+		t.Errorf("not all:\n%s", got)
+	}
+	many := &plan.Outcome{}
+	for i := range 30 {
+		many.Rollouts = append(many.Rollouts, long)
+		many.Rollouts[i].Job = fmt.Sprintf("search/web%d", i)
+	}
+	if got := text(many, 80, 20); strings.Count(got, "search/web") != 6 || !strings.HasSuffix(got, "\n  … and 24 more rollouts: --all shows them\n") {
+		t.Errorf("of many rollouts:\n%s", got)
+	}
+}
+
 // TestBreak: a line is broken where it is too wide, and loses nothing but the spaces there.
 func TestBreak(t *testing.T) {
 	t.Parallel()
