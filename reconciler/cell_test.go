@@ -49,6 +49,7 @@ type agent struct {
 	info       schema.MachineInfo
 	silent     bool
 	offline    bool // no registry answers it: no image comes
+	hangs      bool // no task stops
 	busy       []int
 	conditions []schema.Condition
 	relief     []string                      // tasks that would relieve it; nil: it is not overloaded
@@ -293,7 +294,7 @@ func (c *cell) obey(a *agent, view []schema.Assignment) {
 		}
 		command := strings.Join(v.Job.Task.Process.Command, " ")
 		switch {
-		case s.State == schema.Dead:
+		case s.State == schema.Dead, v.Stop != nil && a.hangs:
 		case v.Stop != nil:
 			a.die(s, schema.Cause{Kind: v.Stop.Kind, Message: v.Stop.Message, At: c.now})
 		case strings.Contains(command, "crash"):

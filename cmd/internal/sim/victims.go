@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/musterhq/muster/schema"
+import (
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
 
 // checkVictims: who has stopped others to make room on a machine waits for them,
 // and does not take a second machine's tasks down meanwhile: as long as that
@@ -28,6 +32,21 @@ func (w *World) checkVictims(victim, by schema.TaskName, before snap) {
 				w.violate("task %s makes room on %s for %s, which waits for %s to leave %s", victim, now, by, name.Job.Task(r.Index), r.Machine)
 			}
 		}
+	}
+}
+
+// checkMadeRoom: for a task that has a machine others make room in the step alone that stops it for
+// a drain, and none beyond its budget.
+func (w *World) checkMadeRoom(victim, by schema.TaskName, before snap) {
+	is, was := w.oracle.record(by), before.record(by)
+	switch {
+	case is == nil || is.Machine == "": // it is pending
+	case is.Stop == nil || is.Stop.Kind != schema.CauseMaintenance || is.Stop.To == "":
+		w.violate("task %s makes room for %s, which is on %s and does not move", victim, by, is.Machine)
+	case was != nil && was.Generation == is.Generation && was.Stop != nil:
+		w.violate("task %s makes room for %s, which has been stopping for a drain and has room on %s", victim, by, is.Stop.To)
+	case strings.Contains(w.oracle.record(victim).Stop.Message, "disruption budget"):
+		w.violate("task %s makes room for a drain of %s, beyond a budget: %s", victim, by, w.oracle.record(victim).Stop.Message)
 	}
 }
 
