@@ -308,6 +308,18 @@ func (c *cell) obey(a *agent, view []schema.Assignment) {
 	})
 }
 
+// becomes has an agent offline, silent or hang, or ends that.
+func (a *agent) becomes(word string) {
+	switch word {
+	case "offline", "online":
+		a.offline = word == "offline"
+	case "silent", "speak":
+		a.silent = word == "silent"
+	default:
+		a.hangs = word == "hang"
+	}
+}
+
 func (a *agent) die(s *schema.TaskStatus, cause schema.Cause) {
 	s.State, s.PID, s.End = schema.Dead, 0, &cause
 }

@@ -95,19 +95,9 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		return c.rivals(t, d, args)
 	case "forget":
 		return c.forgetting(d, args)
-	case "offline", "online":
+	case "offline", "online", "silent", "speak", "hang", "obey":
 		for _, name := range args {
-			c.agent(name).offline = d.Cmd == "offline"
-		}
-		return ""
-	case "silent", "speak":
-		for _, name := range args {
-			c.agent(name).silent = d.Cmd == "silent"
-		}
-		return ""
-	case "hang", "obey":
-		for _, name := range args {
-			c.agent(name).hangs = d.Cmd == "hang"
+			c.agent(name).becomes(d.Cmd)
 		}
 		return ""
 	case "turn":

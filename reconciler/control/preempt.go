@@ -258,7 +258,7 @@ func (s *scheduler) vacate(task schema.TaskName) (v vacated, kept string) {
 	}
 	why := s.keptFrom(&d)
 	if why == "" && !s.cell.Claim(&v.ask, d.Machine, d.Victims) {
-		why = "they would not leave enough room" // of what a fork cannot tell
+		why = "they would not leave enough" // nobody goes for nothing
 	}
 	if why != "" {
 		return v, fmt.Sprintf("preempting %s on %s would make room, but %s", schema.Count(len(d.Victims), "task"), d.Machine, why)

@@ -1,10 +1,6 @@
 package sim
 
-import (
-	"strings"
-
-	"github.com/musterhq/muster/schema"
-)
+import "github.com/musterhq/muster/schema"
 
 // checkVictims: who has stopped others to make room on a machine waits for them,
 // and does not take a second machine's tasks down meanwhile: as long as that
@@ -45,8 +41,15 @@ func (w *World) checkMadeRoom(victim, by schema.TaskName, before snap) {
 		w.violate("task %s makes room for %s, which is on %s and does not move", victim, by, is.Machine)
 	case was != nil && was.Generation == is.Generation && was.Stop != nil:
 		w.violate("task %s makes room for %s, which has been stopping for a drain and has room on %s", victim, by, is.Stop.To)
-	case strings.Contains(w.oracle.record(victim).Stop.Message, "disruption budget"):
-		w.violate("task %s makes room for a drain of %s, beyond a budget: %s", victim, by, w.oracle.record(victim).Stop.Message)
+	default:
+		job := w.master.state.Jobs[victim.JobName]
+		want := w.master.state.Data[job.Admitted]
+		if want == nil || want.Disruption == nil {
+			return
+		}
+		if down, most := w.down(victim.JobName, want, before), want.MayBeDown(); len(down) > most {
+			w.violate("task %s makes room for a drain of %s beyond a budget: tasks %v of the job are down, and %d may be", victim, by, down, most)
+		}
 	}
 }
 
