@@ -97,6 +97,7 @@ func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
 		plan, ok = s.cheapest(c, false)
 	}
 	if ok {
+		d.Overruns = int(plan.cost.overruns)
 		p.evict(c, a, job, plan, d)
 	}
 	return ok

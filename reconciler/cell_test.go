@@ -49,6 +49,7 @@ type agent struct {
 	info       schema.MachineInfo
 	silent     bool
 	offline    bool // no registry answers it: no image comes
+	hangs      bool // no task stops
 	busy       []int
 	conditions []schema.Condition
 	relief     []string                      // tasks that would relieve it; nil: it is not overloaded
@@ -293,7 +294,7 @@ func (c *cell) obey(a *agent, view []schema.Assignment) {
 		}
 		command := strings.Join(v.Job.Task.Process.Command, " ")
 		switch {
-		case s.State == schema.Dead:
+		case s.State == schema.Dead, v.Stop != nil && a.hangs:
 		case v.Stop != nil:
 			a.die(s, schema.Cause{Kind: v.Stop.Kind, Message: v.Stop.Message, At: c.now})
 		case strings.Contains(command, "crash"):
@@ -305,6 +306,18 @@ func (c *cell) obey(a *agent, view []schema.Assignment) {
 	maps.DeleteFunc(a.tasks, func(g uint64, s *schema.TaskStatus) bool {
 		return !assigned[g] && (s.End == nil || s.End.Kind != schema.CausePortInUse)
 	})
+}
+
+// becomes has an agent offline, silent or hang, or ends that.
+func (a *agent) becomes(word string) {
+	switch word {
+	case "offline", "online":
+		a.offline = word == "offline"
+	case "silent", "speak":
+		a.silent = word == "silent"
+	default:
+		a.hangs = word == "hang"
+	}
 }
 
 func (a *agent) die(s *schema.TaskStatus, cause schema.Cause) {

@@ -47,6 +47,7 @@ func TestScripts(t *testing.T) {
 //	                 in which nothing runs
 //	silent NAME …    cuts machines off; speak joins them again
 //	offline NAME …   no registry answers machines; online ends that
+//	hang NAME …      no task stops on machines; obey ends that
 //	turn [N [DUR]]   N times: time passes (1s), machines obey and report, a step
 //	step             a step without any news
 //	clock DUR [seen] the master's clock is set by so much; seen: the master finds out
@@ -94,14 +95,9 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		return c.rivals(t, d, args)
 	case "forget":
 		return c.forgetting(d, args)
-	case "offline", "online":
+	case "offline", "online", "silent", "speak", "hang", "obey":
 		for _, name := range args {
-			c.agent(name).offline = d.Cmd == "offline"
-		}
-		return ""
-	case "silent", "speak":
-		for _, name := range args {
-			c.agent(name).silent = d.Cmd == "silent"
+			c.agent(name).becomes(d.Cmd)
 		}
 		return ""
 	case "turn":

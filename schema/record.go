@@ -22,9 +22,10 @@ type JobRecord struct {
 	Origin Position  `json:"origin"`
 	Since  time.Time `json:"since"` // when Admitted last changed
 	// Whole is since when the job wants as many tasks as now, of one whose tasks get places
-	// together, where that is another time than Since; zero else. A task that has got a place
-	// from then on has got it with all others.
-	Whole time.Time `json:"whole,omitzero"`
+	// together, where that is another time than Since; nil else. A task that has got a place
+	// from then on has got it with all others. In the store of an earlier build, whole is a time
+	// that does not say which record it is of, and is kept as what is unknown.
+	Whole *Whole `json:"wholeSince,omitempty"`
 	// Commit is the one with which Admitted last changed; "" of data that the job
 	// has returned to.
 	Commit string `json:"commit,omitempty"`
@@ -45,6 +46,22 @@ type JobRecord struct {
 	// Apart are the jobs beside which a task of this one waited for processors, or made one
 	// wait, recently; at most MaxApart.
 	Apart []Apart `json:"apart,omitempty"`
+}
+
+// Whole is since when a job has wanted as many tasks together as it does.
+type Whole struct {
+	Since time.Time `json:"since"`
+	// Of is the Since of the record for which that was found out. A release that does not know
+	// the field keeps it, whatever it changes in the record: with another Since it says nothing.
+	Of time.Time `json:"of"`
+}
+
+// WholeSince returns since when the job has wanted as many tasks as it does.
+func (r *JobRecord) WholeSince() time.Time {
+	if r.Whole == nil || !r.Whole.Of.Equal(r.Since) {
+		return r.Since
+	}
+	return r.Whole.Since
 }
 
 // MaxApart is how many other jobs a job is kept apart from.

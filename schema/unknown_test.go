@@ -25,7 +25,7 @@ func stored() map[string]any {
 			Stale: map[string][]schema.Diagnostic{"b": {{Severity: schema.Error, Message: "no"}, {Severity: schema.Error, Message: "never"}}},
 			Held:  &schema.Held{Guards: []schema.Guard{{Name: schema.GuardName{Kind: schema.GuardCell}, Tasks: 3}}, Jobs: []schema.HeldJob{{Job: "u/web", Tasks: 3}, {Job: "u/api", Tasks: 1}}},
 		},
-		"job": &schema.JobRecord{Name: job, Admitted: "sha256:3", Origin: schema.Position{Path: "a/x.cue", Line: 3, Column: 1}, Since: at},
+		"job": &schema.JobRecord{Name: job, Admitted: "sha256:3", Origin: schema.Position{Path: "a/x.cue", Line: 3, Column: 1}, Since: at, Whole: &schema.Whole{Since: at.Add(-time.Hour), Of: at}},
 		"chunk": &schema.Chunk{Job: job, Tasks: []schema.TaskRecord{
 			{Index: 0, Generation: 7, Machine: "m1", Ports: schema.PortsOf(map[string]int{"http": 80}), At: at, Stop: &schema.Cause{Kind: schema.CauseUpdate, At: at}},
 			{Index: 2, Generation: 9, Avoid: map[string]time.Time{"m1": at}, Causes: []schema.Cause{{Kind: schema.CauseFailed, At: at}, {Kind: schema.CauseUpdate, Exit: &schema.Exit{Code: 3}}}},

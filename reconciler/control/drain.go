@@ -73,11 +73,24 @@ type drains struct {
 	pass
 	cell    *snapshot.Cell
 	budget  disruption
+	waiting *scheduler           // has others make room
 	drained map[string]*Draining // by name of the machine
+	// stuck are tasks that may be stopped, for which no other machine has room.
+	stuck []stuck
+	// roaming says that tasks are stopping which others had room for: nothing is kept for them.
+	roaming bool
+}
+
+// stuck is a task that no other machine has room for.
+type stuck struct {
+	task     schema.TaskName
+	priority schema.Priority
+	drain    *Draining
+	full     string // why there is no room
 }
 
 // drain moves tasks away from machines that are draining, as the disruption
-// budgets of their jobs allow and where others have room. Of the machines that
+// budgets of their jobs allow and where others have room, or make some. Of the machines that
 // one object names no more are emptied at a time than it says: those that hold
 // nothing any more make way for the next, until a deadline stops all that is left.
 // A silent machine cannot stop tasks, and is skipped.
@@ -104,6 +117,20 @@ func (s *drains) drain() {
 		default:
 			turns[key]++
 			s.drainMachine(m, d)
+		}
+	}
+	s.makeRoom()
+	for i := range list {
+		s.drained[list[i].name].say(list[i].tasks)
+	}
+}
+
+// say names the first tasks that wait.
+func (d *Draining) say(tasks []drainTask) {
+	for i := range tasks {
+		name := tasks[i].name
+		if why := d.waits[name]; why != "" && len(d.Waits) < shownWaits {
+			d.Waits = append(d.Waits, name.Short()+": "+why)
 		}
 	}
 }
@@ -168,13 +195,11 @@ func (s *drains) drainMachine(m *drained, d *Draining) {
 	r.others = slices.ContainsFunc(m.tasks, func(t drainTask) bool { return t.data.Kind != schema.System })
 	for i := range m.tasks {
 		t := &m.tasks[i]
-		why := s.moveAway(&r, t)
-		if why == "" {
-			continue
+		if why := s.moveAway(&r, t); why != "" {
+			d.waits[t.name] = why
 		}
-		if d.waits[t.name] = why; len(d.Waits) < shownWaits {
-			d.Waits = append(d.Waits, t.name.Short()+": "+why)
-		}
+		stop := s.Task(t.name).Stop
+		s.roaming = s.roaming || stop != nil && stop.Kind == schema.CauseMaintenance && stop.To == "" && !t.inside && t.data.Kind != schema.System
 	}
 }
 
@@ -187,14 +212,14 @@ type removal struct {
 }
 
 // moveAway stops a task on a machine that is draining, or says what it waits
-// for; "" of one that is stopping, or goes with its alloc.
+// for; "" of one that is stopping, goes with its alloc, or is stuck.
 func (s *drains) moveAway(r *removal, t *drainTask) string {
 	record := s.Task(t.name)
 	job := s.Job(t.name.JobName)
 	if record.Stop != nil || t.inside || job == nil || job.Admitted == "" {
 		return ""
 	}
-	cause := schema.Cause{Kind: schema.CauseMaintenance, At: s.Now, Message: fmt.Sprintf("%s drains its machine", r.drain.Object)}
+	cause := s.causeOf(r.drain)
 	system, late := t.data.Kind == schema.System, r.drain.stops()
 	switch {
 	case s.Frozen(t.name.JobName): // whatever a deadline says
@@ -222,7 +247,65 @@ func (s *drains) moveAway(r *removal, t *drainTask) string {
 		r.full[t.name.JobName] = full
 	}
 	if why := r.full[t.name.JobName]; why != "" {
-		return "no other machine can run it: " + why
+		s.stuck = append(s.stuck, stuck{t.name, s.Data(job.Admitted).Priority, r.drain, why})
+		return ""
 	}
 	return s.budget.disrupt(t.name.JobName, *record, cause)
+}
+
+func (s *drains) causeOf(d *Draining) schema.Cause {
+	return schema.Cause{Kind: schema.CauseMaintenance, At: s.Now, Message: fmt.Sprintf("%s drains its machine", d.Object)}
+}
+
+// makeRoom has tasks of lower priority make room for those that no other machine has room for, of
+// high priority first. Such a task is stopped in the same step as the others: room is kept for it
+// from then on, and nobody else is preempted for it. What keeps the others of one task of a job
+// keeps those of the next.
+func (s *drains) makeRoom() {
+	slices.SortFunc(s.stuck, func(a, b stuck) int { return cmp.Or(cmp.Compare(b.priority, a.priority), a.task.Compare(b.task)) })
+	kept := map[schema.JobName]string{}
+	for i := range s.stuck {
+		x := &s.stuck[i]
+		why, known := kept[x.task.JobName]
+		if !known {
+			var stays bool
+			if why, stays = s.makeRoomFor(x); stays {
+				kept[x.task.JobName] = why
+			}
+		}
+		if why != "" {
+			x.drain.waits[x.task] = why
+		}
+	}
+}
+
+// makeRoomFor stops a task, and those that make room for it, or says what it waits for; stays says
+// that there is no room to be made.
+func (s *drains) makeRoomFor(x *stuck) (why string, stays bool) {
+	job, record := x.task.JobName, s.Task(x.task)
+	full := "no other machine can run it: " + x.full
+	if s.roaming {
+		return full + "; tasks that others have room for move first", true
+	}
+	why, until := s.Blocked(job, record)
+	if s.bookCell(until); why != "" {
+		return why, false
+	}
+	v, kept := s.waiting.vacate(x.task)
+	switch {
+	case v.decision.Machine == "" && kept == "":
+		return full, true
+	case v.decision.Machine == "":
+		return full + "; " + kept, true
+	}
+	cause := s.causeOf(x.drain)
+	cause.To = v.decision.Machine
+	if n := len(v.decision.Victims); n > 0 {
+		cause.Message += fmt.Sprintf(", and %s %s room for it on %s", schema.Count(n, "task"), schema.Verb(n, "makes", "make"), cause.To)
+	}
+	if why := s.budget.disrupt(job, *record, cause); why != "" {
+		return why, false
+	}
+	s.waiting.evict(x.task, v.ask.Priority, v.decision)
+	return "", false
 }

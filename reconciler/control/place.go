@@ -108,14 +108,7 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
 	for i := range asks {
 		byName[asks[i].Name] = i
 	}
-	if s.noPreempt {
-		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
-	}
-	if s.policy != "" {
-		s.cell.Snapshot().SetPolicy(s.policy)
-	}
-	s.cell.Snapshot().SetBudgets(s.spare)
-	s.cell.Snapshot().SetParallel(s.parallel)
+	s.configure()
 	open := s.claim(asks)
 	s.keepPlaces()
 	s.cell.Expect(open)
@@ -152,6 +145,18 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
 	return refused
 }
 
+// configure has the snapshot decide as the step does.
+func (s *scheduler) configure() {
+	if s.noPreempt {
+		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
+	}
+	if s.policy != "" {
+		s.cell.Snapshot().SetPolicy(s.policy)
+	}
+	s.cell.Snapshot().SetBudgets(s.spare)
+	s.cell.Snapshot().SetParallel(s.parallel)
+}
+
 // missedKin reports whether a task got no place that has to be where certain others are, and
 // another one got one, maybe after it.
 func (s *scheduler) missedKin(decisions []placement.Decision) bool {
@@ -170,14 +175,19 @@ func (s *scheduler) keepPlaces() {
 	}
 }
 
-// keepPlace keeps room on the machine that a task moves to, as far as there is any.
+// keepPlace keeps room on the machine that a task moves to, as far as there is any, with what
+// those leave that were preempted for it. One that waits for these has its claim already.
 func (s *scheduler) keepPlace(to snapshot.On) {
+	if _, waits := s.claims[to.Task]; waits || s.claimed[to.Task] {
+		return
+	}
 	job, t := s.Admitted(to.Task.JobName), s.Task(to.Task)
 	_, asks := s.asks.of[to.Task]
 	if job == nil || t == nil || t.Machine == "" && !asks || t.Machine != "" && t.Stop == nil {
 		return
 	}
-	s.cell.Snapshot().Claim(s.placement(snapshot.Ask{Task: to.Task, Job: job, Data: s.Job(to.Task.JobName).Admitted}), to.Machine, nil, false)
+	a := s.placement(snapshot.Ask{Task: to.Task, Job: job, Data: s.Job(to.Task.JobName).Admitted})
+	s.cell.Claim(&a, to.Machine, s.leaving(to.Task, to.Machine))
 }
 
 // assign makes a decision of placement the task's newest generation.

@@ -105,10 +105,11 @@ func (s *scheduler) leftBy(task schema.TaskName) []string {
 	return out
 }
 
-// leaving returns those that were preempted for a task and are still on machine.
+// leaving returns those that were preempted for a task and are still on machine, unless another
+// task has taken their room since.
 func (s *scheduler) leaving(task schema.TaskName, machine string) (out []placement.Victim) {
 	for _, l := range s.preempted[task.Short()] {
-		if r := s.Task(l.Task); l.Machine == machine && r != nil && r.Machine == machine && r.Stop != nil {
+		if r := s.Task(l.Task); l.Machine == machine && r != nil && r.Machine == machine && r.Stop != nil && r.Stop.By == task.Short() {
 			out = append(out, placement.Victim{Name: l.Task})
 		}
 	}
@@ -221,4 +222,68 @@ func claimOn(machine string, victims []placement.Victim) Claim {
 	}
 	slices.SortFunc(c.Victims, schema.TaskName.Compare)
 	return c
+}
+
+// vacated is the room that tasks of lower priority leave for one on a machine that is drained.
+type vacated struct {
+	ask      placement.Ask
+	decision placement.Decision
+}
+
+// vacate looks for room for a task on a machine that is drained, which others have to leave for
+// it, and holds it for the task, as far as the disruption budgets of these allow: a drain can wait.
+// If there is none, kept says what keeps the others where they are, "" if there are no such. The
+// caller stops the task and then, with evict, the others.
+func (s *scheduler) vacate(task schema.TaskName) (v vacated, kept string) {
+	if s.noPreempt {
+		return v, ""
+	}
+	on := snapshot.On{Task: task, Machine: s.Task(task).Machine}
+	v.ask = s.placement(snapshot.Ask{Task: task, Job: s.Admitted(task.JobName), Data: s.Job(task.JobName).Admitted})
+	v.ask.Avoid = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(v.ask.Avoid), on.Machine))))
+	v.ask.Together, v.ask.Gang = 0, nil      // the others have their places
+	v.ask.Waited = 0                         // it runs
+	for _, machine := range s.leftBy(task) { // a master may have died before it had stopped the task
+		if leaving := s.leaving(task, machine); len(leaving) > 0 && s.cell.Claim(&v.ask, machine, leaving) {
+			v.decision = placement.Decision{Name: task, Machine: machine, Victims: leaving}
+			return v, ""
+		}
+	}
+	s.configure()
+	fork := s.cell.Without(on)
+	defer fork.Release()
+	d := placement.Place(fork, []placement.Ask{v.ask}, s.seed)[0]
+	if d.Machine == "" {
+		return v, ""
+	}
+	why := s.keptFrom(&d)
+	if why == "" && !s.cell.Claim(&v.ask, d.Machine, d.Victims) {
+		why = "they would not leave enough" // nobody goes for nothing
+	}
+	if why != "" {
+		return v, fmt.Sprintf("preempting %s on %s would make room, but %s", schema.Count(len(d.Victims), "task"), d.Machine, why)
+	}
+	v.decision = d
+	return v, ""
+}
+
+// keptFrom says what keeps a task that can wait from the room of its victims, "" if nothing does:
+// the budget of a job, or that another task is to have what one leaves.
+func (s *scheduler) keptFrom(d *placement.Decision) string {
+	lost := map[schema.JobName]int{}
+	for _, v := range d.Victims {
+		if r := s.Task(v.Name); r == nil || r.Machine != d.Machine || r.Stop != nil {
+			return fmt.Sprintf("%s has a claim on it", v.Name.Short())
+		}
+		lost[v.Name.JobName]++
+	}
+	if d.Overruns == 0 {
+		return ""
+	}
+	for _, v := range d.Victims {
+		if left, bound := s.spare(v.Name.JobName); bound && lost[v.Name.JobName] > left {
+			return fmt.Sprintf("the disruption budget of %s does not allow that now", v.Name.JobName.Short())
+		}
+	}
+	return "the disruption budget of a job that goes with them does not allow that now"
 }

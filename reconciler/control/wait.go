@@ -15,7 +15,9 @@ func (s pass) setJobRight(name schema.JobName) {
 	}
 	r := waitsFrom(was, s.Past)
 	r.Since = s.Past(r.Since)
-	r.Whole = s.Past(r.Whole)
+	if was.Whole != nil {
+		r.Whole = &schema.Whole{Since: s.Past(was.Whole.Since), Of: s.Past(was.Whole.Of)}
+	}
 	s.SetJob(name, r)
 }
 
@@ -44,7 +46,10 @@ func lastOf(r *schema.JobRecord) time.Time {
 			last = t
 		}
 	}
-	later(r.Whole)
+	if r.Whole != nil {
+		later(r.Whole.Since)
+		later(r.Whole.Of)
+	}
 	if n := len(r.Disrupted); n > 0 {
 		later(r.Disrupted[n-1].At)
 	}

@@ -69,7 +69,7 @@ func (s *scheduler) takeBack(asks []placement.Ask) {
 // lacksSince returns since when a task has wanted a place, and has had none that stays; now if
 // that is not known.
 func (s *scheduler) lacksSince(task schema.TaskName) time.Time {
-	r, since := s.Task(task), wantedSince(s.Job(task.JobName))
+	r, since := s.Task(task), s.Job(task.JobName).WholeSince()
 	switch stopped, stops := s.stops.together[task]; {
 	case stops: // what is placed in the step that stops it was placed before
 		return later(since, stopped.Add(1))
@@ -85,29 +85,21 @@ func (s *scheduler) lacksSince(task schema.TaskName) time.Time {
 	return since
 }
 
-// wantedSince returns since when a job wants as many tasks as now.
-func wantedSince(r *schema.JobRecord) time.Time {
-	if r.Whole.IsZero() {
-		return r.Since
-	}
-	return r.Whole
-}
-
-// wholeSince returns since when a job wants as many tasks together as now, zero if that is when
+// wholeSince returns since when a job wants as many tasks together as now, nil if that is when
 // its data changed: other data of as many tasks does not hide that some of them lack a place.
 // was is its record before, nil for none, and is the one that it gets with job.
-func (s *admission) wholeSince(was, is *schema.JobRecord, job *schema.Job) time.Time {
+func (s *admission) wholeSince(was, is *schema.JobRecord, job *schema.Job) *schema.Whole {
 	if !job.Gathers() || was == nil || was.Admitted == "" {
-		return time.Time{}
+		return nil
 	}
 	before, since := s.Data(was.Admitted), s.Now
 	if before.Gathers() && before.Gang == job.Gang && before.With(was.Count).Tasks >= job.With(is.Count).Tasks {
-		since = wantedSince(was)
+		since = was.WholeSince()
 	}
 	if since.Equal(is.Since) {
-		return time.Time{}
+		return nil
 	}
-	return since
+	return &schema.Whole{Since: since, Of: is.Since}
 }
 
 // takeBackJob stops the tasks of a job that were placed while another one had no place.
@@ -116,7 +108,7 @@ func (s *scheduler) takeBackJob(job schema.JobName, l lack) {
 	if want == nil || s.Frozen(job) {
 		return
 	}
-	since := later(l.since, wantedSince(s.Job(job))) // what was placed before others joined it runs on
+	since := later(l.since, s.Job(job).WholeSince()) // what was placed before others joined it runs on
 	for _, t := range s.Tasks(job) {
 		if t.Machine == "" || t.Stop != nil || t.Done != nil || t.Index >= want.Tasks || t.At.Before(since) || t.At.After(s.Now) || s.adopted(&t) {
 			continue

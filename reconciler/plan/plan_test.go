@@ -407,6 +407,20 @@ func TestWhatIf(t *testing.T) {
 			t.Errorf("%s is drained: %s: %s", drained, ending, fates(o))
 		}
 	}
+
+	// In a full cell others make room.
+	c = newCell(t, plantest.Machine("m1", 4, 16), plantest.Machine("m2", 4, 16))
+	does(t, c, plantest.Commit(1, plantest.Job("web", 200, 2, "1"), plantest.Job("low", 0, 6, "1")))
+	mark = c.Mark()
+	if err := c.Drain([]string{"m1"}, 1); err != nil {
+		t.Fatal(err)
+	}
+	if ending, last, err = c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if o = c.Outcome(mark, ending, last); fates(o) != "search/low/1 pending, search/web/0 moves" || !slices.Contains(o.Tasks[0].Causes, schema.CausePreempted) {
+		t.Errorf("%s: %s", ending, fates(o))
+	}
 }
 
 // TestAppointments: a cell is followed to what comes by itself, and said when what is too far ahead

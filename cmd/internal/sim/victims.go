@@ -31,6 +31,28 @@ func (w *World) checkVictims(victim, by schema.TaskName, before snap) {
 	}
 }
 
+// checkMadeRoom: for a task that has a machine others make room in the step alone that stops it for
+// a drain, and none beyond its budget.
+func (w *World) checkMadeRoom(victim, by schema.TaskName, before snap) {
+	is, was := w.oracle.record(by), before.record(by)
+	switch {
+	case is == nil || is.Machine == "": // it is pending
+	case is.Stop == nil || is.Stop.Kind != schema.CauseMaintenance || is.Stop.To == "":
+		w.violate("task %s makes room for %s, which is on %s and does not move", victim, by, is.Machine)
+	case was != nil && was.Generation == is.Generation && was.Stop != nil:
+		w.violate("task %s makes room for %s, which has been stopping for a drain and has room on %s", victim, by, is.Stop.To)
+	default:
+		job := w.master.state.Jobs[victim.JobName]
+		want := w.master.state.Data[job.Admitted]
+		if want == nil || want.Disruption == nil {
+			return
+		}
+		if down, most := w.down(victim.JobName, want, before), want.MayBeDown(); len(down) > most {
+			w.violate("task %s makes room for a drain of %s beyond a budget: tasks %v of the job are down, and %d may be", victim, by, down, most)
+		}
+	}
+}
+
 // inOrder reports whether a machine has just said that nothing is wrong with it,
 // and is not held for another task.
 func (w *World) inOrder(machine string) bool {
