@@ -78,6 +78,7 @@ func (e *explain) run(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	defer compiler.Close()
 	e.compiler = compiler
 	r, err := e.find(ctx)
 	switch {

@@ -239,6 +239,13 @@ func TestResolve(t *testing.T) {
 			t.Errorf("Resolve(%q): %v", rev, err)
 		}
 	}
+	empty := t.TempDir()
+	if err := git.Init(empty, "main"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t, git.Config{URL: empty}).Resolve(t.Context(), "HEAD"); err == nil || !strings.Contains(err.Error(), "it has no commit yet") {
+		t.Errorf("of a repository without a commit: %v", err)
+	}
 }
 
 func TestWriter(t *testing.T) {

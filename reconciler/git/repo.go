@@ -137,7 +137,11 @@ func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 		return hash.String(), nil
 	}
 	hint := "git log shows the commits"
-	if r.remote != nil {
+	if r.remote == nil {
+		if _, head := r.repo.Head(); errors.Is(head, plumbing.ErrReferenceNotFound) {
+			return "", schema.Hintf("commit its files: git add -A && git commit; muster validate checks them before that", "repository %s: it has no commit yet", r.name)
+		}
+	} else {
 		hint = "of a remote only the head is fetched; name a local clone to see more"
 	}
 	return "", schema.Hintf(hint, "repository %s: no commit is named %q: %w", r.name, rev, err)

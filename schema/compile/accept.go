@@ -15,8 +15,9 @@ import (
 // in the process that will act on it.
 func accept(u *unit, resp response) *entry {
 	out := schema.CompiledPackage{Dir: u.dir, Diagnostics: resp.Diagnostics, Policies: resp.Policies}
+	spent := cost{resp.Used, resp.Allocs}
 	if slices.ContainsFunc(resp.Diagnostics, isError) {
-		return &entry{pkg: out}
+		return &entry{pkg: out, cost: spent}
 	}
 	p := &schema.Package{Dir: u.dir, Origins: map[schema.ObjectKey]schema.Position{}}
 	for _, o := range resp.Objects {
@@ -27,7 +28,7 @@ func accept(u *unit, resp response) *entry {
 		}
 	}
 	if slices.ContainsFunc(out.Diagnostics, isError) {
-		return &entry{pkg: out}
+		return &entry{pkg: out, cost: spent}
 	}
 	p.Objects.Sort()
 	slices.SortFunc(p.References, func(a, b schema.Reference) int {
@@ -35,7 +36,7 @@ func accept(u *unit, resp response) *entry {
 	})
 	data := schema.Canonical(p)
 	out.Package, out.Digest = p, schema.DigestBytes(data)
-	return &entry{pkg: out, bytes: len(data), policyPaths: resp.PolicyPaths}
+	return &entry{pkg: out, bytes: len(data), cost: spent, policyPaths: resp.PolicyPaths}
 }
 
 // take checks an object and adds it to the package.

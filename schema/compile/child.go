@@ -104,17 +104,18 @@ func bounded(req request, base uint64) (response, error) {
 	if err := setLimits(req.Limits, start, base); err != nil {
 		return response{}, err
 	}
+	before := allocated()
 	stop := make(chan struct{})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		watch(req.Limits, start, allocated(), stop)
+		watch(req.Limits, start, before, stop)
 	}()
 	resp := evaluate(req)
 	close(stop)
 	<-ended
 	end, err := cpuTime()
-	resp.Used = end - start
+	resp.Used, resp.Allocs = end-start, int(allocated()-before)
 	return resp, err
 }
 

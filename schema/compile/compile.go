@@ -49,6 +49,7 @@ type entry struct {
 	round       int             // of its last use
 	tried       int             // round in which it was evaluated
 	tooMuch     bool            // its evaluation exceeded a limit
+	cost        cost            // of its evaluation
 	again       bool            // the outcome may have been bad luck
 	stored      bool            // Config.Store has it
 	policyPaths []policyPath    // that its policies name

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/token"
@@ -11,6 +12,7 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -150,7 +152,7 @@ func (l *loaded) sayLength(d *mistake, f *ast.Field) bool {
 		return false
 	}
 	given, ok := f.Value.(*ast.ListLit)
-	if _, isList := want.Value.(*ast.ListLit); !ok || !isList || !terms.Limits(want.Value) || want == f {
+	if !ok || !terms.Limits(want.Value) || want == f {
 		return false
 	}
 	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, "the list has "+schema.Count(len(given.Elts), "element"), terms.SayExpr(l.known(want.Value, 0))
@@ -180,4 +182,107 @@ func (l *loaded) elements(e ast.Expr, depth int) (out []ast.Expr) {
 		out = append(out, lit)
 	}
 	return out
+}
+
+// holderOf returns the innermost field whose value a field stands in, nil if there is none.
+func (p *positions) holderOf(f *ast.Field) (found *ast.Field) {
+	at := position(f.Pos())
+	for _, h := range p.index() {
+		from, to := position(h.Value.Pos()), position(h.Value.End())
+		if h != f && from.Path == at.Path && from.Compare(at) <= 0 && at.Compare(to) < 0 && (found == nil || position(found.Value.Pos()).Compare(from) < 0) {
+			found = h
+		}
+	}
+	return found
+}
+
+// fileOf is fileAt for a position of ours.
+func (p *positions) fileOf(at schema.Position) *ast.File {
+	for _, f := range allFiles(p.from.inst) {
+		if strings.TrimPrefix(f.Filename, "/") == at.Path {
+			return f
+		}
+	}
+	return &ast.File{}
+}
+
+// given returns where the package itself gives what a value refers to, false if it does not.
+func (p *positions) given(v cue.Value) (schema.Position, bool) {
+	for _, o := range trace.Origins(v) {
+		at := valueAt(o.Value)
+		if !p.mine(at.Path) {
+			continue
+		}
+		if f, ok := p.index()[at]; ok {
+			at = edge(f, false)
+		}
+		return at, true
+	}
+	return schema.Position{}, false
+}
+
+// literalBehind returns the field of the package itself that gives a literal of a kind for the value of a
+// mistake, where that is joined from several, as from a row of a table; nil if there is none.
+func (l *loaded) literalBehind(d *mistake, kind cue.Kind) (found *ast.Field) {
+	defer func() {
+		if recover() != nil {
+			found = nil // CUE knows no variables of comprehensions
+		}
+	}()
+	f, ok := l.where.index()[d.Position]
+	if !ok {
+		return nil
+	}
+	if joined, ok := f.Value.(*ast.BinaryExpr); !ok || joined.Op != token.AND {
+		return nil
+	}
+	for _, leaf := range leaves(l.value.LookupPath(cue.MakePath(selectors(l, d.Field)...)), 0) {
+		to := cue.Dereference(leaf)
+		at := valueAt(to)
+		if f, ok := l.where.index()[at]; ok && l.where.mine(at.Path) && at != d.Position && to.IncompleteKind()&kind != 0 {
+			return f
+		}
+	}
+	return nil
+}
+
+// sayShape is of a list where a struct is expected, or the other way round. It reports whether the one
+// is written in the package.
+func (l *loaded) sayShape(d *mistake, a, b string, others []schema.Position) bool {
+	if a == "" || b == "" || a[:1]+b[:1] != "[{" && a[:1]+b[:1] != "{[" {
+		return false
+	}
+	for _, pos := range append([]schema.Position{d.Position}, others...) {
+		f, ok := l.where.index()[pos]
+		if !ok || !l.where.mine(pos.Path) {
+			continue
+		}
+		is, want := "a list", "a struct"
+		switch f.Value.(type) {
+		case *ast.ListLit:
+		case *ast.StructLit:
+			is, want = want, is
+		default:
+			continue
+		}
+		d.Rule, d.Position, d.Message, d.Expected = schema.RuleWrongType, edge(f, false), "is "+is, want
+		return true
+	}
+	if f := l.where.written(pathLabel.FindAllString(d.Field, -1)); f != nil && l.where.mine(position(f.Value.Pos()).Path) {
+		_, isStruct := f.Value.(*ast.StructLit)
+		_, isList := f.Value.(*ast.ListLit)
+		switch {
+		case isStruct:
+			d.Rule, d.Position, d.Message, d.Expected = schema.RuleWrongType, edge(f, false), "is a struct", "a list"
+			return true
+		case isList:
+			d.Rule, d.Position, d.Message, d.Expected = schema.RuleWrongType, edge(f, false), "is a list", "a struct"
+			return true
+		}
+	}
+	if f := l.literalBehind(d, cue.ListKind); f != nil {
+		d.Rule, d.Position, d.Message, d.Expected = schema.RuleWrongType, edge(f, false), "is a list", "a struct"
+		return true
+	}
+	return false
 }

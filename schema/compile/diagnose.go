@@ -15,6 +15,7 @@ import (
 	"cuelang.org/go/cue/errors"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/syntax"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
@@ -35,11 +36,17 @@ type mistake struct {
 	// about is the import path of unusedImport and badImport, the name of
 	// undefinedName, and the other data path of selfCycle.
 	about string
+	// alias is, of unusedImport, the name that the import has in its file, "" if it has that of the package.
+	alias string
 	// word is, of undefinedName, how many bytes of the line the text has that the name
 	// begins, where that is text without quotes; else 0.
 	word int
 	// undecided is set where CUE only says that something has no value yet.
 	undecided bool
+	// looks are, of a check, the data paths that it refers to.
+	looks []string
+	// moved is set of what a library constrains and nothing sets, as if a parameter that it is made from is wrong.
+	moved bool
 	// widened is set of what has no value where what constrains it was taken out.
 	widened bool
 }
@@ -272,7 +279,13 @@ func covers(a, b mistake) bool {
 // each. What a user wants to know is the one place where it was made.
 
 // undecidedText is what CUE says of an expression whose operands have no values.
-var undecidedText = lazyregexp.New(`incomplete |non-concrete value|unresolved disjunction|errors in empty disjunction`)
+var undecidedText = lazyregexp.New(`undefined as |incomplete |non-concrete value|unresolved disjunction|errors in empty disjunction`)
+
+// emptyDisjunction is what CUE says before it says what is wrong with each of several alternatives.
+var emptyDisjunction = lazyregexp.New(`^[0-9]+ errors in empty disjunction:?$`)
+
+// notThereText is what CUE says of a part of a value that the value does not have.
+var notThereText = lazyregexp.New(`index out of range`)
 
 // withoutUndecided returns the errors of a lax evaluation without those that only say that
 // something has no value, which is so since what constrains it was taken out: the strict
@@ -283,7 +296,8 @@ func withoutUndecided(wide, strict []errors.Error) []errors.Error {
 		known[fieldPath(e.Path())] = true
 	}
 	return slices.DeleteFunc(slices.Clone(wide), func(e errors.Error) bool {
-		return undecidedText.MatchString(errorText(e)) && !known[fieldPath(e.Path())]
+		text := errorText(e)
+		return (undecidedText.MatchString(text) || notThereText.MatchString(text)) && !known[fieldPath(e.Path())]
 	})
 }
 
@@ -315,9 +329,12 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 		misspelled := func(u mistake) bool {
 			return u.about == m.about && m.about != "" || u.form == closedField && parent(u.Field) == parent(m.Field)
 		}
-		if !slices.ContainsFunc(known, misspelled) {
+		if !slices.ContainsFunc(known, misspelled) && !givenAs(out, m) {
 			out = append(out, m)
 		}
+	}
+	if sayNothing := func(d mistake) bool { return emptyDisjunction.MatchString(d.Message) }; !slices.ContainsFunc(out, sayNothing) || slices.ContainsFunc(out, func(d mistake) bool { return !sayNothing(d) }) {
+		out = slices.DeleteFunc(out, sayNothing)
 	}
 	if len(out) == 0 {
 		return found // each explains another: a package with mistakes is never without one
@@ -328,6 +345,23 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 			return m.form == plain && strings.HasPrefix(m.about, "#") && parent(m.Field) != "" && within(d.Field, parent(m.Field))
 		})
 	}))
+}
+
+// givenAs reports whether the parameters of an object, which are not given, are given under another name
+// that begins with #, or without the #, and says so there.
+func givenAs(found []mistake, m mistake) bool {
+	name := lastOf(m.Field)
+	if !strings.HasPrefix(name, "#") {
+		return false
+	}
+	i := slices.IndexFunc(found, func(u mistake) bool {
+		other := lastOf(u.Field)
+		return u.Rule == schema.RuleUnknownField && parent(u.Field) == parent(m.Field) && (strings.HasPrefix(other, "#") || "#"+other == name)
+	})
+	if i >= 0 {
+		found[i].Hint = fmt.Sprintf("did you mean %s?", name)
+	}
+	return i >= 0
 }
 
 // folded returns mistakes with the fields of one struct that its definition has not, and that are
@@ -374,13 +408,17 @@ func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 	if d.form != plain || d.Rule == schema.RuleCheck || !wide.built || len(sels) < 3 || sels[len(sels)-1].IsDefinition() {
 		return mistake{}, itself
 	}
-	if valid.Of(schema.Kind(sels[0].String())) == nil {
+	if sels[0].LabelType() != cue.HiddenLabel && valid.Of(schema.Kind(sels[0].String())) == nil {
 		return mistake{}, itself
 	}
 	object := cue.MakePath(sels[:2]...).String()
 	var c mistake
 	why := itself
-	for _, o := range trace.Origins(wide.value.LookupPath(cue.MakePath(sels...))) {
+	origins := trace.Origins(wide.value.LookupPath(cue.MakePath(sels...)))
+	if d.Rule == schema.RuleNotSet { // of an element of a list nothing is known without what it may be
+		origins = append(origins, trace.Origins(strict.value.LookupPath(cue.MakePath(sels...)))...)
+	}
+	for _, o := range origins {
 		at := o.Path.String()
 		if slices.ContainsFunc(all, func(m mistake) bool {
 			return m.Field != "" && m.Field != d.Field && !m.repeats(d) && (m.explains(d, at, o.Value) || m.explains(d, object+"."+at, o.Value))
@@ -388,8 +426,10 @@ func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 			return mistake{}, another
 		}
 		declared := position(o.Value.Pos()).Path
-		if why == itself && unset(o.Value) && !wide.where.schema(declared) && !wide.where.mine(declared) && isParameter(o.Path) && !isType(o.Path) {
-			c, why = sayNotGiven(strict, object, o), notGiven
+		if (why == itself || !strict.where.mine(c.Path)) && unset(o.Value) && !wide.where.schema(declared) && !wide.where.mine(declared) && isParameter(o.Path) && !isType(o.Path) {
+			if next := sayNotGiven(strict, object, o); why == itself || strict.where.mine(next.Path) {
+				c, why = next, notGiven // the first, or the first that the package itself is to give
+			}
 		}
 	}
 	return c, why
@@ -425,6 +465,10 @@ func onlySince(d mistake, all []mistake) bool {
 		switch {
 		case m.Position == d.Position && m.Field == d.Field:
 			return false
+		case d.Rule == schema.RuleCheck && slices.ContainsFunc(d.looks, func(at string) bool { return strings.HasPrefix(lastOf(at), "_") }):
+			return m.Rule != schema.RuleCheck && m.ofParameter() && objectOf(m.Field) == objectOf(d.Field) // computed from what, is not known
+		case d.Rule == schema.RuleCheck:
+			return m.Rule != schema.RuleCheck && strings.Count(m.Field, ".") > 1 && slices.ContainsFunc(d.looks, func(at string) bool { return within(m.Field, at) || within(at, m.Field) })
 		case strings.Contains(d.Message, "found _|_("): // CUE says in it what was wrong before
 			return !strings.Contains(m.Message, "found _|_(")
 		case ofCall.MatchString(d.Message):
@@ -449,16 +493,16 @@ func place(l *loaded, d *mistake) {
 	if d.form != plain || d.Rule == schema.RuleCheck || !l.built || l.where.mine(d.Path) || len(sels) < 3 {
 		return
 	}
-	for _, o := range trace.Origins(l.value.LookupPath(cue.MakePath(sels...))) {
-		at := valueAt(o.Value)
-		if !l.where.mine(at.Path) {
-			continue
-		}
-		if f, ok := l.where.index()[at]; ok {
-			at = edge(f, false)
-		}
+	if at, ok := l.where.given(l.value.LookupPath(cue.MakePath(sels...))); ok {
 		d.Position = at
 		return
+	}
+	labels := labelsOf(cue.MakePath(sels...))
+	if d.Message != "the list is out of bounds" || !d.ofParameter() || l.where.written(labels) != nil {
+		return
+	}
+	if home := l.where.enclosing(labels); l.where.mine(home.Path) { // nothing is given: the list is empty
+		d.Rule, d.Position, d.Message = schema.RuleMissingField, home, fmt.Sprintf("the parameter %s is not set", lastOf(d.Field))
 	}
 }
 
@@ -492,6 +536,9 @@ func isType(path cue.Path) bool {
 // sayNotGiven says that a parameter is not given: the outermost of what it lies in that is not.
 func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 	labels := labelsOf(o.Path)
+	for len(labels) > 1 && decimal.MatchString(labels[len(labels)-1]) {
+		labels = labels[:len(labels)-1] // of an element: the list is not given
+	}
 	if o.Value.Path().String() != "" && len(labels) > 0 && !strings.HasPrefix(labels[0], "_") && !strings.HasPrefix(labels[0], "#") && valid.Of(schema.Kind(labels[0])) == nil {
 		labels = slices.Concat(labelsOf(cue.ParsePath(object)), labels)
 	}
@@ -527,6 +574,11 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 		d.Expected = "" // what it may be was taken out
 	}
 	d.Hint = fmt.Sprintf("it is declared at %s", position(f.Label.Pos()))
+	if misspelled := l.where.like(labels[:len(labels)-1], name); misspelled != nil { // of a struct that may have any field
+		word := lax.Label(misspelled)
+		d.Rule, d.Position, d.Field = schema.RuleUnknownField, position(misspelled.Label.Pos()), fieldPath(append(slices.Clone(labels[:len(labels)-1]), word))
+		d.Message, d.Expected, d.Hint = fmt.Sprintf("field %q is not in the definition", word), "", fmt.Sprintf("did you mean %s?", name)
+	}
 	return mistake{Diagnostic: d, about: name}
 }
 

@@ -67,6 +67,7 @@ func conceal(resp *response) {
 // objects returns the objects of a package, or what is wrong with it.
 func objects(req request, strict *loaded) response {
 	if len(strict.errs) > 0 {
+		strict = unconditional(req, strict)
 		return response{Diagnostics: tidy(mistakes(req, strict))}
 	}
 	c := collect(req, strict, nil)
@@ -119,6 +120,9 @@ func mistakes(req request, strict *loaded) []mistake {
 	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool { return m.blanks[d.Position] })
 	strictly := diagnose(strict, strict.errs)
 	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool {
+		return d.moved && slices.ContainsFunc(strictly, func(s mistake) bool { return s.ofParameter() && objectOf(s.Field) == objectOf(d.Field) })
+	})
+	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool {
 		return d.Rule == schema.RuleNotSet && slices.ContainsFunc(strictly, func(s mistake) bool {
 			return d.widened && s.form == closedField && s.ofParameter() || s.Field == d.Field && s.Rule == schema.RuleUndefined
 		})
@@ -159,6 +163,9 @@ func mistakes(req request, strict *loaded) []mistake {
 // is the same of a field whose constraint was taken out, or what CUE says of a function that got what
 // is wrong.
 func betterThan(strict, d mistake) bool {
+	if strict.Position == d.Position && strict.Field != d.Field && strict.ofParameter() && !d.ofParameter() {
+		return true // what takes the value from the parameter
+	}
 	return strict.Field == d.Field && (strict.form == absentField && d.form == absentField || strict.Rule == d.Rule && strict.Position == d.Position) ||
 		d.Rule == schema.RuleSyntax && strict.Rule != schema.RuleSyntax && strict.Position == d.Position
 }
@@ -184,6 +191,7 @@ func notAllowedAt(field string) func(errors.Error) bool {
 // whatever is left out: a file does not parse.
 func relaxed(req request, strict *loaded) (certain []mistake, wide *loaded, m *recovery) {
 	m = newRecovery()
+	m.never = strict.never
 	wide = strict
 	for range maxRecoveries {
 		fresh := m.learn(wide.errs)
@@ -194,13 +202,16 @@ func relaxed(req request, strict *loaded) (certain []mistake, wide *loaded, m *r
 			if strings.HasPrefix(errorText(e), "imported and not used") && used(req, position(e.Position())) {
 				continue // only since what used it is left out
 			}
+			if m := undefined.FindStringSubmatch(errorText(e)); m != nil && wide != strict && strict.built && !strings.HasPrefix(m[1], "#") && !wide.where.mine(position(e.Position()).Path) {
+				continue // only since what a library says of the value that it would be in is taken out
+			}
 			if d, _ := wide.diagnostic(e); !m.explained(d, certain) && !m.follows(wide, d.Position) {
 				certain = append(certain, d)
 			}
 		}
 		wide = loadPackage(req, req.Dir, m)
 	}
-	certain = misnamed(certain)
+	certain = misnamed(strict, certain)
 	if !wide.built {
 		return nil, nil, m
 	}
@@ -217,7 +228,8 @@ type loaded struct {
 	lax   bool // the definitions of the schema accept anything
 	errs  []errors.Error
 	where *positions
-	words map[string]*syntax.File // of files that do not parse
+	never map[schema.Position]bool // conditions that count as false
+	words map[string]*syntax.File  // of files that do not parse
 	// scopes are packages in which expressions of theirs are evaluated.
 	scopes map[*build.Instance]scope
 }
@@ -514,7 +526,7 @@ func (c *collection) add(at []string, p valid.Problem) {
 	}
 	if home := c.from.where.enclosing(full); p.Constrained && !c.from.where.mine(d.Path) && c.from.where.mine(home.Path) {
 		d.Message += ", at " + d.Position.String() // which may be as it should: the value belongs here
-		d.Position = home
+		d.Position, d.moved = home, true
 	}
 	c.diags = append(c.diags, d)
 }

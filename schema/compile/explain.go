@@ -2,6 +2,7 @@ package compile
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -44,13 +45,15 @@ var (
 	noBuiltin   = lazyregexp.New(`^builtin package "([^"]*)" undefined$`)
 	relative    = lazyregexp.New(`^relative import paths not allowed \("([^"]*)"\)$`)
 	notSet      = lazyregexp.New(`^(?:incomplete value|non-concrete value|incomplete [a-z]+:?) (.*?)(?: \(type .*\))?$`)
-	wrongType   = lazyregexp.New(`^cannot use (.*) \(type ([a-z]+)\) as type (.*?)(?: in .*)?$`)
+	wrongType   = lazyregexp.New(`^cannot use (.*) \(type ([a-z]+)\) as (?:type )?(.*?)(?: in .*)?$`)
 	operands    = lazyregexp.New(`^invalid operands? (.*) and (.*) to '(.*)' \(type (.*) and (.*)\)$`)
+	noName      = lazyregexp.New(`^key value of dynamic field must be concrete, found (?:_|[a-z]+)$`)
 	noFunction  = lazyregexp.New(`^cannot call non-function ([^ ]+) \(type .*\)$`)
 	noRange     = lazyregexp.New(`^cannot range over ([^ (]+)[^ ]* \((?:found ([a-z]+), want list or struct|incomplete.*)\)$`)
 	unusedLet   = lazyregexp.New(`^unreferenced alias or let clause (.*)$`)
 	shadowed    = lazyregexp.New(`^cannot have both alias and field with name "(.*)" in same scope$`)
 	ambiguous   = lazyregexp.New(`^(?:unresolved disjunction:?|invalid interpolation: [^ ]+ non-concrete value) (.*?)(?: \(type .*\))?$`)
+	partOfUnset = lazyregexp.New(`^.* undefined as (.+) is incomplete(?: \(type .*\))?$`)
 	cycle       = lazyregexp.New(`^cycle with field: ([^ (]+)`)
 	typeForm    = lazyregexp.New(`^(int|string|bool|bytes|number|float|null|list|struct|\[.*|\{.*|[<>=!].*|.*\|.*)$`)
 )
@@ -80,8 +83,9 @@ var explanations = []explanation{
 		d.Hint = "embed it in a package of that directory, and import the package here"
 	}},
 	{unused, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
-		if target, err := strconv.Unquote(m[1]); err == nil { // else it has another name here
-			d.form, d.about = unusedImport, target
+		target, name, _ := strings.Cut(m[1], " as ")
+		if target, err := strconv.Unquote(target); err == nil {
+			d.form, d.about, d.alias = unusedImport, target, name
 		}
 		d.Rule, d.Message, d.Hint = schema.RuleImport, fmt.Sprintf("the import %s is not used", m[1]), "remove the import"
 	}},
@@ -110,17 +114,35 @@ var explanations = []explanation{
 	}},
 	{wrongType, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(terms.Clip(m[1]), m[2]), terms.Say(m[3])
+		if strings.Contains(m[3], "|bytes") {
+			d.Expected = "text or a number, to be put into text"
+		}
 		if m[2] == "struct" && m[3] == "bool" {
 			d.Message, d.Expected, d.Hint = "&& does not join structs", "", "write a single &"
 		}
 	}},
-	{operands, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+	{operands, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
+		if strings.ContainsAny(m[3], "<>") && m[4] != m[5] && (l.writes(d.Position, m[1]) || l.writes(d.Position, m[2])) {
+			is, typ, other, want := m[1], m[4], m[2], m[5]
+			if l.writes(d.Position, m[2]) {
+				is, typ, other, want = m[2], m[5], m[1], m[4]
+			}
+			d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(is, typ), terms.Say(want)
+			d.Hint = "it is compared with " + terms.Clip(other)
+			return
+		}
 		d.Rule, d.Message = schema.RuleWrongType, fmt.Sprintf("%s cannot be applied to %s and %s", m[3], literally(m[1], m[4]), literally(m[2], m[5]))
 		switch {
 		case m[4] == "struct":
 			d.Hint = "structs are joined with &"
 		case m[4] == "string" || m[5] == "string":
 			d.Hint = `a value within text is written \(NAME): "v\(x)"`
+		}
+	}},
+	{noName, func(l *loaded, d *mistake, _ []string, _ []schema.Position) {
+		d.Rule, d.Message, d.Hint = schema.RuleNotSet, "a name that is computed here is not set", "set the fields that it is computed from"
+		if home := l.where.enclosing(pathLabel.FindAllString(d.Field, -1)); !l.where.mine(d.Path) && l.where.mine(home.Path) {
+			d.Message, d.Position = fmt.Sprintf("a name that is computed at %s is not set", d.Position), home
 		}
 	}},
 	{noFunction, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
@@ -147,7 +169,15 @@ var explanations = []explanation{
 			d.Message, d.Hint = fmt.Sprintf("%s is not text here: it stands for the field %s around it", terms.Clip(name), terms.Clip(name)), fmt.Sprintf("write text in quotes: %q", terms.Clip(name))
 		}
 	}},
-	{ambiguous, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+	{partOfUnset, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message = schema.RuleNotSet, fmt.Sprintf("needs a value that is not set: %s", terms.Clip(m[1]))
+	}},
+	{ambiguous, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
+		if f, ok := l.where.index()[d.Position]; ok && lax.Label(f) == m[1] && l.where.mine(d.Path) && terms.Names(f.Value, m[1]) {
+			d.form, d.about = selfCycle, m[1]
+			d.Rule, d.Message, d.Hint = schema.RuleCycle, fmt.Sprintf("depends on itself: %s is the field here", m[1]), "a field has one value, and cannot be computed from itself"
+			return
+		}
 		d.Rule, d.Message = schema.RuleNotSet, fmt.Sprintf("needs a value that is not set: %s", terms.Clip(m[1]))
 	}},
 	{cycle, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
@@ -158,7 +188,7 @@ var explanations = []explanation{
 
 // explain says an error in the words of a user.
 func explain(l *loaded, d *mistake, others []schema.Position) {
-	if m := nested.FindStringSubmatch(d.Message); m != nil {
+	for m := nested.FindStringSubmatch(d.Message); m != nil; m = nested.FindStringSubmatch(d.Message) {
 		d.Message = m[1]
 	}
 	d.Message = qualifier.ReplaceAllString(d.Message, "$1")
@@ -389,17 +419,32 @@ func (l *loaded) topOf(at schema.Position) (out []string) {
 			if in == nil || lax.IsDir(strings.TrimPrefix(in.Dir, "/")) {
 				return true
 			}
-			for _, f := range in.Files {
-				for _, d := range f.Decls {
-					if field, ok := d.(*ast.Field); ok && strings.HasPrefix(lax.Label(field), "#") && !slices.Contains(out, lax.Label(field)) {
-						out = append(out, lax.Label(field))
-					}
-				}
-			}
+			out = append(out, definitionsIn(in)...)
 			return false
 		}, nil)
 	}
 	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// definitionsOf returns the definitions of a package that is imported.
+func (l *loaded) definitionsOf(target string) []string {
+	for _, in := range l.inst.Imports {
+		if in.ImportPath == target {
+			return definitionsIn(in)
+		}
+	}
+	return nil
+}
+
+func definitionsIn(in *build.Instance) (out []string) {
+	for _, f := range in.Files {
+		for _, d := range f.Decls {
+			if field, ok := d.(*ast.Field); ok && strings.HasPrefix(lax.Label(field), "#") {
+				out = append(out, lax.Label(field))
+			}
+		}
+	}
 	return out
 }
 
@@ -414,8 +459,16 @@ func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 		return
 	}
 	a, b := m[1], m[2]
-	if l.textAt(d.Position) == b || len(others) > 0 && l.textAt(others[0]) == a || l.begins(d.Position, b) && !l.begins(d.Position, a) {
+	if l.writes(d.Position, b) || len(others) > 0 && l.writes(others[0], a) || l.begins(d.Position, b) && !l.begins(d.Position, a) {
 		a, b = b, a
+	}
+	if len(others) > 0 { // with their units
+		if l.writes(d.Position, a) {
+			a = l.textAt(d.Position)
+		}
+		if l.writes(others[0], b) {
+			b = l.textAt(others[0])
+		}
 	}
 	d.Rule, d.Message = schema.RuleConflict, fmt.Sprintf("is both %s and %s", a, b)
 	if len(others) == 0 {
@@ -457,6 +510,12 @@ func (l *loaded) textAt(pos schema.Position) string {
 	return ""
 }
 
+// writes reports whether the literal at a position stands for a value: 1Ki for 1024.
+func (l *loaded) writes(pos schema.Position, value string) bool {
+	text := l.textAt(pos)
+	return text == value || terms.Number(text) == value && value != ""
+}
+
 // begins reports whether a text stands at a position.
 func (l *loaded) begins(pos schema.Position, text string) bool {
 	lines := bytes.SplitN(l.req.Files[pos.Path], []byte("\n"), pos.Line+1)
@@ -488,6 +547,10 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 	if strings.HasPrefix(b, "{") {
 		d.Expected = "a struct"
 	}
+	if f := l.literalBehind(d, cue.NumberKind|cue.StringKind|cue.BoolKind|cue.ListKind); f != nil {
+		d.Position = edge(f, false)
+		return
+	}
 	if len(others) > 0 {
 		d.Hint = "the type is declared at " + others[0].String()
 	}
@@ -495,6 +558,12 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 
 // sayBound is of a value outside of a bound that the repository's own CUE sets.
 func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
+	if m = slices.Clone(m); l.writes(d.Position, m[1]) {
+		m[1] = l.textAt(d.Position)
+	}
+	if len(others) > 0 {
+		m[2] = cmp.Or(terms.BoundAt(l.where.fileOf(others[0]), others[0].Line, others[0].Column, m[2]), m[2])
+	}
 	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2])
 	if strings.HasPrefix(m[1], "[") && strings.HasPrefix(m[2], "list.M") {
 		d.Message = "the list is out of bounds"
@@ -564,6 +633,11 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	} else if len(allowed.Patterns) == 1 && len(allowed.Fields) == 0 {
 		d.Rule, d.Message = schema.RuleInvalidName, "invalid name "+strconv.Quote(strings.Trim(name, `"`))
 		d.Expected, d.Hint = terms.Say(fmt.Sprint(allowed.Patterns[0])), ""
+		if a, ok := terms.Of(allowed.Patterns[0].Syntax(cue.Raw()).(ast.Expr)); ok {
+			if near := valid.Nearest(strings.Trim(name, `"`), a.Words); near != "" {
+				d.Hint = fmt.Sprintf("did you mean %s?", near)
+			}
+		}
 	} else if near := valid.Nearest(name, slices.DeleteFunc(l.names(true), func(n string) bool { return n == name })); near != "" && len(name) > 2 && len(allowed.Fields) == 0 {
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
 	} else if i := slices.IndexFunc(others, func(o schema.Position) bool { return o.Line != d.Line || o.Path != d.Path }); i >= 0 {

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -105,16 +106,33 @@ func interleave(turns map[string][]*unit, wanted []*unit) []*unit {
 	return out
 }
 
+// cost is what the evaluation of a package took. It is remembered with the outcome, so that what is
+// refused for it does not change with the load of the machine, nor with what the cache holds. What is
+// allocated is the same on each machine, and grows with nearly all work; the processor time is for the
+// rest, and is measured again when the package is evaluated again.
+type cost struct {
+	CPU    time.Duration `json:"cpu"`
+	Allocs int           `json:"allocs"` // bytes
+}
+
+// plus returns the sum.
+func (c cost) plus(o cost) cost { return cost{c.CPU + o.CPU, c.Allocs + o.Allocs} }
+
+// over reports whether it is as much as all packages of an owner may take.
+func (c cost) over(l Limits) bool { return c.CPU >= l.OwnerCPU || c.Allocs >= l.OwnerAllocs }
+
 // usage is what the packages of an owner have used together, as far as is known.
 type usage struct {
 	tooMuch int // packages that exceed a limit
 	bytes   int // of data
+	cost    cost
 }
 
 // use counts the outcome of a package for its owner. The caller holds b.mu.
 func (b *batch) use(u *unit, e *entry) {
 	used := b.used[u.owner]
 	used.bytes += e.bytes
+	used.cost = used.cost.plus(e.cost)
 	if e.tooMuch {
 		used.tooMuch++
 	}
@@ -134,7 +152,7 @@ func (b *batch) count(units []*unit) {
 // spent says why a package is not to be evaluated, by what those of the same owner before
 // it have used as far as is known; nil if it is. The caller holds b.mu.
 func (b *batch) spent(u *unit) *schema.Diagnostic {
-	if used := b.used[u.owner]; used.tooMuch < maxTooMuch && used.bytes <= b.c.cfg.Limits.OwnerBytes {
+	if used := b.used[u.owner]; used.tooMuch < maxTooMuch && used.bytes <= b.c.cfg.Limits.OwnerBytes && !used.cost.over(b.c.cfg.Limits) {
 		return nil // however they are ordered
 	}
 	var t tally
@@ -151,14 +169,17 @@ func (b *batch) spent(u *unit) *schema.Diagnostic {
 type tally struct {
 	over  []*unit // those that exceed a limit
 	bytes int     // of data
-	full  string  // first file of the first that is refused
+	cost  cost
+	full  string // first file of the first that is refused
 }
 
 func (t *tally) add(u *unit, e *entry) {
 	if e == nil {
 		return
 	}
-	if t.bytes += e.bytes; e.tooMuch {
+	t.bytes += e.bytes
+	t.cost = t.cost.plus(e.cost)
+	if e.tooMuch {
 		t.over = append(t.over, u)
 	}
 }
@@ -168,6 +189,15 @@ func (b *batch) refuse(t tally, u *unit) *schema.Diagnostic {
 	if over := t.over; len(over) >= maxTooMuch {
 		d := firstOf(over[maxTooMuch-1].first, schema.RuleLimit, fmt.Sprintf("%d packages of %s exceed the limits of a package, so its larger ones are not compiled", maxTooMuch, u.owner))
 		d.Hint = "correct or remove these packages: " + strings.Join([]string{over[0].dir, over[1].dir, over[2].dir}, ", ")
+		return &d
+	}
+	if l := b.c.cfg.Limits; t.cost.over(l) {
+		what := fmt.Sprintf("takes more than %v of processor time", l.OwnerCPU)
+		if t.cost.Allocs >= l.OwnerAllocs {
+			what = fmt.Sprintf("allocates more than %d MiB of memory one after the other", l.OwnerAllocs>>20)
+		}
+		d := firstOf(cmp.Or(t.full, u.first), schema.RuleLimit, fmt.Sprintf("the evaluation of the packages of %s %s together, so its larger ones, from this one on, are not compiled", u.owner, what))
+		d.Hint = "look for nested comprehensions and large disjunctions in what its packages have in common"
 		return &d
 	}
 	limit, bytes := b.c.cfg.Limits.OwnerBytes, t.bytes

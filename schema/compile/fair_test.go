@@ -196,6 +196,52 @@ func TestMuchDataOfOne(t *testing.T) {
 	}
 }
 
+// TestMuchWorkOfOne: what the evaluation of all packages of a tenant takes is bounded, though each takes
+// what it may. The smallest of them are taken, with one mistake that says where the bound is; the
+// package of another tenant is, too, and the outcome is the same with whatever is cached or kept.
+func TestMuchWorkOfOne(t *testing.T) {
+	t.Parallel()
+	const n = 24
+	more := map[string]string{}
+	for i := range n {
+		name := fmt.Sprintf("p%02d", i)
+		busy := fmt.Sprintf("import \"list\"\n\n_busy: [for a in list.Range(0, %d, 1) if a > 7 {a}]\n\njob", 20_000+i)
+		more["teams/a/"+name+"/p.cue"] = strings.Replace(sized("a", name, i), "job", busy, 1)
+	}
+	files := tree(shared(more))
+	for what, limits := range map[string]compile.Limits{
+		"allocates more than 128 MiB of memory": {OwnerAllocs: 128 << 20},
+		"takes more than 400ms of processor":    {OwnerCPU: 400 * time.Millisecond},
+	} {
+		cfg := compile.Config{Limits: limits, Store: &memory{data: map[string][]byte{}}, Workers: 1}
+		c := compiler(t, cfg)
+		var want []string
+		for _, state := range []string{"cold", "warm", "kept"} {
+			if state == "kept" {
+				c = compiler(t, cfg)
+			}
+			out, err := c.Compile(t.Context(), files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := taken(t, out)
+			if want == nil {
+				want = got
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s, %s: -cold +now\n%s", what, state, diff)
+			}
+			if len(got) < 2 || len(got) > n || !slices.Contains(got, "teams/b") || !slices.Contains(got, "teams/a/p00") {
+				t.Errorf("%s, %s: taken %v", what, state, got)
+			}
+			ds := compile.Diagnostics(out)
+			if len(ds) != 1 || ds[0].Rule != schema.RuleLimit || !strings.Contains(ds[0].Message, `tenant "a" `+what) || ds[0].Path != fmt.Sprintf("teams/a/p%02d/p.cue", len(got)-1) {
+				t.Errorf("%s, %s: want one diagnostic, at the first that is not taken: %v", what, state, ds)
+			}
+		}
+	}
+}
+
 // sized is a package of a job with so many bytes in it.
 func sized(user, name string, bytes int) string {
 	return fmt.Sprintf("package %s\n\njob: %s: {user: %q, cell: \"local\", task: {process: command: [\"x\"], env: X: %q}}\n",

@@ -52,8 +52,10 @@ type response struct {
 	// Heap is what was alive in the child before this package, in bytes, 0 if that is
 	// little.
 	Heap uint64 `json:"heap"`
-	// Used is the processor time that the package took.
-	Used time.Duration `json:"used"`
+	// Used is the processor time that the package took, and Allocs how many bytes were allocated for
+	// it, collected again or not.
+	Used   time.Duration `json:"used"`
+	Allocs int           `json:"allocs"`
 }
 
 // object is one declared object, checked, with its defaults.

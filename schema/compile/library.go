@@ -255,31 +255,12 @@ func (l *loaded) sayAbsent(d *mistake, at []string, text string) {
 	}
 	d.Hint = "it is declared at " + position(f.Label.Pos()).String()
 	d.Expected = terms.SayExpr(l.known(f.Value, 0))
-}
-
-// sayShape is of a list where a struct is expected, or the other way round. It reports whether the one
-// is written in the package.
-func (l *loaded) sayShape(d *mistake, a, b string, others []schema.Position) bool {
-	if a == "" || b == "" || a[:1]+b[:1] != "[{" && a[:1]+b[:1] != "{[" {
-		return false
-	}
-	for _, pos := range append([]schema.Position{d.Position}, others...) {
-		f, ok := l.where.index()[pos]
-		if !ok || !l.where.mine(pos.Path) {
-			continue
+	if in := l.where.holderOf(f); in != nil && strings.HasPrefix(lax.Label(in), "#") && len(at) == 2 {
+		full := append(unquoted(at), lax.Label(in))
+		if given := l.where.written(full); given != nil && l.where.mine(position(given.Label.Pos()).Path) {
+			d.Position, d.Field = edge(given, true), fieldPath(append(full, name))
 		}
-		is, want := "a list", "a struct"
-		switch f.Value.(type) {
-		case *ast.ListLit:
-		case *ast.StructLit:
-			is, want = want, is
-		default:
-			continue
-		}
-		d.Rule, d.Position, d.Message, d.Expected = schema.RuleWrongType, edge(f, false), "is "+is, want
-		return true
 	}
-	return false
 }
 
 // twice returns mistakes with all conflicts of an object that the package declares twice, each time made
@@ -320,6 +301,9 @@ func (l *loaded) known(e ast.Expr, depth int) ast.Expr {
 	}
 	switch x := e.(type) {
 	case *ast.BinaryExpr:
+		if x.Op == token.AND {
+			return &ast.BinaryExpr{X: l.known(x.X, depth+1), OpPos: x.OpPos, Op: x.Op, Y: l.known(x.Y, depth+1)}
+		}
 		if x.Op == token.OR {
 			return &ast.BinaryExpr{X: l.element(x.X, depth+1), OpPos: x.OpPos, Op: x.Op, Y: l.element(x.Y, depth+1)}
 		}
@@ -460,18 +444,37 @@ func (l *loaded) sayCheck(d *mistake, at []string, places []token.Pos) bool {
 			d.Message = custom
 		}
 		d.Position, d.Field = l.where.enclosing(append(slices.Clone(at), "")), fieldPath(at)
-		for _, names := range c.Looks {
-			for n := len(at); n >= 2; n-- {
-				full := slices.Concat(at[:n], names)
-				if f := l.where.written(full); f != nil {
-					d.Position, d.Field = edge(f, false), fieldPath(full)
-					return true
-				}
-			}
-		}
+		l.sayLooked(d, at, c.Looks)
 		return true
 	}
 	return false
+}
+
+// sayLooked places a check of the data at a path at the first of the values that it looks at that the
+// package itself gives: where they are written, else where they are taken from, as of a row of a table.
+func (l *loaded) sayLooked(d *mistake, at []string, looks [][]string) {
+	var all [][]string
+	for _, names := range looks {
+		for n := len(at); n >= 2; n-- {
+			full := slices.Concat(at[:n], names)
+			all, d.looks = append(all, full), append(d.looks, fieldPath(full))
+			for _, o := range trace.Origins(l.value.LookupPath(cue.MakePath(selectors(l, fieldPath(full))...))) {
+				d.looks = append(d.looks, fieldPath(labelsOf(o.Path)))
+			}
+		}
+	}
+	for _, full := range all {
+		if f := l.where.written(full); f != nil {
+			d.Position, d.Field = edge(f, false), fieldPath(full)
+			return
+		}
+	}
+	for _, full := range all {
+		if pos, ok := l.where.given(l.value.LookupPath(cue.MakePath(selectors(l, fieldPath(full))...))); ok {
+			d.Position, d.Field = pos, fieldPath(full)
+			return
+		}
+	}
 }
 
 // sayValue says of a value that is of another type than a library's what the strict
@@ -515,6 +518,11 @@ func unquoted(at []string) []string {
 // checked says an error that a check of the repository's own CUE is the reason of: one in
 // a hidden field of an object, or a call of error. It reports whether it is one.
 func (l *loaded) checked(d *mistake, at []string, e errors.Error) bool {
+	if len(at) > 0 && strings.HasPrefix(at[0], "_") { // a library makes the objects, in a hidden field
+		if i := slices.IndexFunc(at, func(s string) bool { return valid.Of(schema.Kind(s)) != nil }); i > 0 && l.where.value(unquoted(at[i:min(len(at), i+2)])).Exists() {
+			at = at[i:]
+		}
+	}
 	if !l.built || len(at) < 2 || valid.Of(schema.Kind(at[0])) == nil {
 		return false
 	}

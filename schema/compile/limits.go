@@ -2,7 +2,7 @@ package compile
 
 import "time"
 
-// Limits bound what one package may use, and the last three a commit. The zero value of a field means its
+// Limits bound what one package may use, and the last five a commit. The zero value of a field means its
 // default. They are part of a package's cache key.
 type Limits struct {
 	AllocBytes   int           `json:"allocBytes"`   // that are allocated all in all, and collected again or not: default 8 GiB
@@ -19,6 +19,8 @@ type Limits struct {
 	Packages     int           `json:"packages"`     // in a commit, default 10,000
 	CommitBytes  int           `json:"commitBytes"`  // of data of all packages of a commit, default 256 MiB
 	OwnerBytes   int           `json:"ownerBytes"`   // of data of all packages of one tenant in a commit, default 64 MiB
+	OwnerAllocs  int           `json:"ownerAllocs"`  // that the evaluation of all packages of one tenant in a commit allocates, default 256 GiB
+	OwnerCPU     time.Duration `json:"ownerCPU"`     // processor time of it, default 10 min, for what allocates little
 }
 
 // withDefaults returns l with defaults for what is zero.
@@ -30,6 +32,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.CPU == 0 {
 		l.CPU = 20 * time.Second
+	}
+	if l.OwnerCPU == 0 {
+		l.OwnerCPU = 10 * time.Minute
 	}
 	if l.Wall == 0 {
 		l.Wall = 5 * time.Minute
@@ -46,6 +51,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.Packages, 10_000)
 	set(&l.CommitBytes, 256<<20)
 	set(&l.OwnerBytes, 64<<20)
+	set(&l.OwnerAllocs, 256<<30)
 	return l
 }
 

@@ -473,8 +473,8 @@ func (p *positions) written(at []string) *ast.Field {
 	return nil
 }
 
-// made returns the labels of the package's own that give all of an object, from a template that is
-// written as a function.
+// made returns the labels of the package's own that give all of an object, from a template of another
+// package or one that is written as a function.
 func (p *positions) made(at []string) (out []schema.Position) {
 	var found []*ast.Field
 	for _, f := range p.files {
@@ -488,7 +488,8 @@ func (p *positions) made(at []string) (out []schema.Position) {
 		if !ok {
 			continue
 		}
-		if _, call := s.X.(*ast.ParenExpr); call {
+		name, _, _ := ast.LabelName(s.Sel)
+		if _, call := s.X.(*ast.ParenExpr); call || strings.HasPrefix(name, "#") {
 			out = append(out, position(f.Label.Pos()))
 		}
 	}

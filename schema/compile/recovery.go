@@ -15,6 +15,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/terms"
 )
 
 // CUE stops at an import that it cannot resolve and gives up an object for one
@@ -36,6 +37,8 @@ type recovery struct {
 	open bool
 	// firm says that the definitions are to be as they are written.
 	firm bool
+	// never are conditions that count as false.
+	never map[schema.Position]bool
 }
 
 func newRecovery() *recovery {
@@ -123,9 +126,12 @@ func pathParts(target string) []string {
 	return strings.FieldsFunc(target, func(r rune) bool { return r == '/' || r == ':' || r == '@' })
 }
 
+// notThere is what is said of a name that a package has not.
+var notThere = lazyregexp.New(`^there is no (#[^ ]+) here$`)
+
 // misnamed folds an import that is not used with a name that is not defined and
-// is another one for it: an import is called by the name of its package.
-func misnamed(found []mistake) []mistake {
+// is another one for it, an import is called by the name of its package, or that this import has.
+func misnamed(l *loaded, found []mistake) []mistake {
 	return slices.DeleteFunc(found, func(d mistake) bool {
 		if d.form != unusedImport {
 			return false
@@ -133,8 +139,15 @@ func misnamed(found []mistake) []mistake {
 		explained := false
 		for i := range found {
 			o := &found[i]
+			if m := notThere.FindStringSubmatch(o.Message); m != nil && o.Path == d.Path && slices.Contains(l.definitionsOf(d.about), m[1]) {
+				o.Hint = fmt.Sprintf("%s is in %q, which line %d imports", m[1], d.about, d.Line)
+				explained = true
+			}
 			if o.form == undefinedName && o.Path == d.Path && slices.Contains(pathParts(d.about), o.about) {
 				o.Hint = fmt.Sprintf("the import at line %d has another name; write: import %s %q", d.Line, o.about, d.about)
+				if d.alias != "" {
+					o.Hint = fmt.Sprintf("the import at line %d gives it the name %s: write %s", d.Line, d.alias, d.alias)
+				}
 				explained = true
 			}
 		}
@@ -150,7 +163,7 @@ func (m *recovery) parse(name string, src any, cfg parser.Config) (*ast.File, er
 		read = parseFirm
 	}
 	f, err := read(name, src, cfg)
-	if err != nil || len(m.imports)+len(m.exprs) == 0 {
+	if err != nil || len(m.imports)+len(m.exprs)+len(m.never) == 0 {
 		return f, err
 	}
 	dropped := map[ast.Node]bool{}
@@ -182,6 +195,7 @@ func parseFirm(name string, src any, cfg parser.Config) (*ast.File, error) {
 func (m *recovery) leaveOut(c astutil.Cursor, dropped map[ast.Node]bool) bool {
 	switch n := c.Node().(type) {
 	case *ast.Comprehension:
+		m.falsify(n)
 		for _, clause := range n.Clauses {
 			if m.within(clause, dropped) && isDecl(c) {
 				c.Delete()
@@ -215,6 +229,46 @@ func (m *recovery) leaveOut(c astutil.Cursor, dropped map[ast.Node]bool) bool {
 	}
 	return true
 }
+
+// falsify puts a condition that does not hold before each one of a comprehension that counts as false:
+// what it refers to is still in use.
+func (m *recovery) falsify(n *ast.Comprehension) {
+	for i, clause := range n.Clauses {
+		if c, ok := clause.(*ast.IfClause); ok && m.never[position(c.Condition.Pos())] {
+			n.Clauses = slices.Insert(n.Clauses, i, ast.Clause(&ast.IfClause{If: c.If, Condition: ast.NewBool(false)}))
+			return
+		}
+	}
+}
+
+// unconditional returns a package without the conditions that CUE cannot decide since what they compare
+// is of the wrong type: it gives up all of an object for one, and says what is wrong with the value
+// only then. It returns the package itself if there is nothing else wrong.
+func unconditional(req request, strict *loaded) *loaded {
+	never := map[schema.Position]bool{}
+	for _, e := range strict.errs {
+		if !undecidable.MatchString(errorText(e)) {
+			continue
+		}
+		for _, at := range append([]token.Pos{e.Position()}, errors.Positions(e)...) {
+			if c := terms.ConditionAt(strict.where.fileAt(at), at); c.IsValid() {
+				never[position(c)] = true
+			}
+		}
+	}
+	if len(never) == 0 {
+		return strict
+	}
+	l := loadPackage(req, req.Dir, &recovery{firm: true, never: never})
+	if len(l.errs) == 0 || !l.built {
+		return strict
+	}
+	l.never = never
+	return l
+}
+
+// undecidable is what CUE says of a condition with values of types that it cannot compare.
+var undecidable = lazyregexp.New(`invalid operands? .* to '|cannot use .* as type|^invalid argument|in argument [0-9]+ to`)
 
 // isDecl reports whether the node at c is one of the fields of a struct or file.
 func isDecl(c astutil.Cursor) bool {

@@ -11,7 +11,8 @@ import (
 
 // Sources returns where the values of an object of a tree come from: of the field at a data
 // path, or of all for "". It compiles the package of the object alone. In a package with errors
-// it is what can be said in spite of them. It errs with ErrNoField, ErrNoObject, ErrUnread or
+// it is what can be said in spite of them. A child is kept for further questions, until the next tree
+// is compiled or Close. It errs with ErrNoField, ErrNoObject, ErrUnread or
 // ErrHidden.
 func (c *Compiler) Sources(ctx context.Context, tree schema.Tree, dir string, key schema.ObjectKey, field string) (Explanation, error) {
 	resp, err := c.ask(ctx, tree, dir, question{Kind: key.Kind, Name: key.Declared(), Field: field})
@@ -46,7 +47,7 @@ func (c *Compiler) ask(ctx context.Context, tree schema.Tree, dir string, q ques
 		return response{}, fmt.Errorf("make a directory for a compile child: %w", err)
 	}
 	defer func() { _ = os.Remove(empty) }()
-	w, err := startWorker(ctx, c.cfg.Exe, c.cfg.Args, empty)
+	w, err := c.spares.child(func() (*worker, error) { return startWorker(ctx, c.cfg.Exe, c.cfg.Args, empty) })
 	if err != nil {
 		return response{}, err
 	}
@@ -57,6 +58,10 @@ func (c *Compiler) ask(ctx context.Context, tree schema.Tree, dir string, q ques
 	case died != nil:
 		return response{}, fmt.Errorf("package %s: %s", dir, died.why)
 	}
-	w.close()
+	if resp.Heap > recycleHeap {
+		w.close()
+	} else {
+		c.spares.put(w)
+	}
 	return resp, nil
 }

@@ -27,6 +27,7 @@ type kept struct {
 	Diagnostics []schema.Diagnostic `json:"diagnostics,omitempty"`
 	Policies    int                 `json:"policies,omitempty"`
 	PolicyPaths []policyPath        `json:"policyPaths,omitempty"`
+	Cost        cost                `json:"cost"`
 }
 
 // recall takes from the store what the cache has not. At most so many goroutines as there
@@ -81,7 +82,7 @@ func keep(c *Compiler, units []*unit) {
 func isInternal(d schema.Diagnostic) bool { return d.Rule == schema.RuleInternal }
 
 func encodeEntry(key string, e *entry) []byte {
-	line, err := json.Marshal(kept{Key: key, Dir: e.pkg.Dir, Digest: e.pkg.Digest, Diagnostics: e.pkg.Diagnostics, Policies: e.pkg.Policies, PolicyPaths: e.policyPaths})
+	line, err := json.Marshal(kept{Key: key, Dir: e.pkg.Dir, Digest: e.pkg.Digest, Diagnostics: e.pkg.Diagnostics, Policies: e.pkg.Policies, PolicyPaths: e.policyPaths, Cost: e.cost})
 	if err != nil {
 		return nil
 	}
@@ -104,7 +105,7 @@ func decodeEntry(u *unit, data []byte) *entry {
 	if err := json.Unmarshal(line, &k); err != nil || k.Key != u.key || k.Dir != u.dir {
 		return nil
 	}
-	e := &entry{pkg: schema.CompiledPackage{Dir: k.Dir, Diagnostics: k.Diagnostics, Policies: k.Policies}, policyPaths: k.PolicyPaths}
+	e := &entry{pkg: schema.CompiledPackage{Dir: k.Dir, Diagnostics: k.Diagnostics, Policies: k.Policies}, policyPaths: k.PolicyPaths, cost: k.Cost}
 	if len(document) == 0 {
 		if !slices.ContainsFunc(k.Diagnostics, isError) {
 			return nil

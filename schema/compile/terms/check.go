@@ -41,6 +41,18 @@ func CheckAt(f *ast.File, at token.Pos) (c Check, ok bool) {
 	return c, true
 }
 
+// ConditionAt returns where the condition of a file begins that a position lies in, NoPos if there is none.
+func ConditionAt(f *ast.File, at token.Pos) token.Pos {
+	w, found := &walk{at: at}, token.NoPos
+	ast.Walk(f, func(n ast.Node) bool {
+		if c, ok := n.(*ast.IfClause); ok && w.contains(c.Condition) {
+			found = c.Condition.Pos()
+		}
+		return true
+	}, nil)
+	return found
+}
+
 // RefAt returns the names of the reference that begins at a position of a file: of a.b.c a, b and c.
 func RefAt(f *ast.File, at token.Pos) (names []string) {
 	ast.Walk(f, func(n ast.Node) bool {
@@ -51,6 +63,23 @@ func RefAt(f *ast.File, at token.Pos) (names []string) {
 		return names == nil
 	}, nil)
 	return names
+}
+
+// Names reports whether an expression refers to what has a name, as it stands.
+func Names(e ast.Expr, name string) (found bool) {
+	ast.Walk(e, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			found = found || Names(n.X, name)
+			return false
+		case *ast.Field:
+			return false
+		case *ast.Ident:
+			found = found || n.Name == name
+		}
+		return !found
+	}, nil)
+	return found
 }
 
 // chain returns the names of a chain of selectors, nil of another expression.

@@ -68,7 +68,11 @@ func alternatives(u *Union, v cue.Value, left *int) {
 	if to, ok := dereferenced(v); ok {
 		at = to
 	}
-	if op, args := at.Expr(); op == cue.OrOp {
+	op, args := at.Expr()
+	if op == cue.CallOp && len(args) == 2 && fmt.Sprint(args[0]) == "or" {
+		op, args = cue.OrOp, elements(args[1])
+	}
+	if op == cue.OrOp && len(args) > 0 {
 		for _, a := range args {
 			alternatives(u, a, left)
 		}
