@@ -122,7 +122,7 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
 	s.holding.begin(open, s.cell.Changes())
 	decisions := placement.Place(s.cell.Snapshot(), open, s.seed)
 	for _, d := range decisions {
-		a := s.asks.of[d.Name]
+		a, _ := s.asks.ofTask(d.Name)
 		delete(s.claims, d.Name) // one that was claimed from, and asked again
 		delete(s.why, d.Name)
 		switch {
@@ -156,8 +156,11 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
 // another one got one, maybe after it.
 func (s *scheduler) missedKin(decisions []placement.Decision) bool {
 	tied := func(d placement.Decision) bool {
-		job := s.asks.of[d.Name].Job
-		return d.Machine == "" && job != nil && slices.ContainsFunc(job.Affinity, func(a schema.Affinity) bool { return a.Weight == 0 })
+		if d.Machine != "" {
+			return false
+		}
+		a, asked := s.asks.ofTask(d.Name)
+		return asked && slices.ContainsFunc(a.Job.Affinity, func(a schema.Affinity) bool { return a.Weight == 0 })
 	}
 	return slices.ContainsFunc(decisions, tied) && slices.ContainsFunc(decisions, func(d placement.Decision) bool { return d.Machine != "" })
 }
@@ -173,7 +176,7 @@ func (s *scheduler) keepPlaces() {
 // keepPlace keeps room on the machine that a task moves to, as far as there is any.
 func (s *scheduler) keepPlace(to snapshot.On) {
 	job, t := s.Admitted(to.Task.JobName), s.Task(to.Task)
-	_, asks := s.asks.of[to.Task]
+	_, asks := s.asks.ofTask(to.Task)
 	if job == nil || t == nil || t.Machine == "" && !asks || t.Machine != "" && t.Stop == nil {
 		return
 	}
