@@ -13,10 +13,38 @@ import (
 // asks are the tasks that want a machine, in the order in which they have asked.
 type asks struct {
 	pass
-	cell     *snapshot.Cell
-	activity *activity
-	list     []snapshot.Ask
-	of       map[schema.TaskName]snapshot.Ask
+	cell  *snapshot.Cell
+	list  []snapshot.Ask
+	of    map[schema.JobName]span // where those of a job that was looked at are in list
+	at    map[schema.TaskName]int // where that of a task is in list, of as many as found says
+	found int
+}
+
+// span is a part of a list.
+type span struct{ from, to int }
+
+// add asks what an idle job asks.
+func (s *asks) add(r *idleJob) { s.list = append(s.list, r.asks...) }
+
+// ofJob returns what a job has asked for that was looked at.
+func (s *asks) ofJob(job schema.JobName) []snapshot.Ask {
+	is := s.of[job]
+	return s.list[is.from:is.to]
+}
+
+// ofTask returns what was asked for a task.
+func (s *asks) ofTask(task schema.TaskName) (a snapshot.Ask, ok bool) {
+	if s.at == nil {
+		s.at = make(map[schema.TaskName]int, len(s.list))
+	}
+	for ; s.found < len(s.list); s.found++ {
+		s.at[s.list[s.found].Task] = s.found
+	}
+	i, ok := s.at[task]
+	if !ok {
+		return snapshot.Ask{}, false
+	}
+	return s.list[i], true
 }
 
 // consider asks for a machine for a task that has none and wants one now; t is its record,
@@ -36,9 +64,13 @@ func (s *asks) consider(a snapshot.Ask, t *schema.TaskRecord) {
 			return
 		}
 	}
-	s.of[a.Task] = a
+	is, asked := s.of[a.Task.JobName]
+	if !asked {
+		is.from = len(s.list)
+	}
 	s.list = append(s.list, a)
-	s.activity.keep(a.Task.JobName)
+	is.to = len(s.list)
+	s.of[a.Task.JobName] = is
 }
 
 // highest returns the highest priority of those that ask for a machine of the cell, system jobs

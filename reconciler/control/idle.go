@@ -6,18 +6,21 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
 // idleJobs are the jobs of which nothing has to be done, as a step leaves them to the
-// next one. The zero value has none.
+// next one: for some of them tasks wait for room. The zero value has none.
 type idleJobs struct {
 	machines  map[string]machineMemo
 	jobs      map[schema.JobName]*idleJob
 	on        map[string]map[schema.JobName]bool // of them, by machine
 	active    map[schema.JobName]bool            // all others; some may be gone
 	sorted    []schema.JobName                   // active in order; nil when others have come or gone
+	waiting   []*idleJob                         // those whose tasks ask for machines, by name; some may be over
+	fresh     []*idleJob                         // those of them that are not in waiting yet
 	due       dueJobs
 	suspended map[string]*schema.Suspension
 	several   bool // machines were up, so that tasks could be spread
@@ -37,10 +40,13 @@ type machineMemo struct {
 }
 
 // idleJob is a job of which nothing has to be done before one of these changes or
-// until has come.
+// until has come, but to ask for machines.
 type idleJob struct {
+	name     schema.JobName
 	machines []string
 	until    facts.Until
+	asks     []snapshot.Ask
+	over     bool // it is idle no more
 }
 
 // activity says which jobs have to be looked at.
@@ -170,6 +176,7 @@ func (m *idleJobs) wakeUp(job schema.JobName) {
 	if r == nil {
 		return
 	}
+	r.over = true
 	delete(m.jobs, job)
 	for _, name := range r.machines {
 		delete(m.on[name], job)
@@ -232,6 +239,53 @@ func (s *activity) notIdle() []schema.JobName {
 	return names
 }
 
+// waiters returns the idle jobs whose tasks ask for machines, by name. The slice is not written
+// to before the next call.
+func (m *idleJobs) waiters() []*idleJob {
+	over := func(r *idleJob) bool { return r.over }
+	m.waiting, m.fresh = slices.DeleteFunc(m.waiting, over), slices.DeleteFunc(m.fresh, over)
+	if len(m.fresh) > 0 { // sorting what is nearly sorted would compare more names
+		slices.SortFunc(m.fresh, func(a, b *idleJob) int { return a.name.Compare(b.name) })
+		m.waiting, m.fresh = merged(m.waiting, m.fresh), nil
+	}
+	return m.waiting
+}
+
+// merged returns two lists of jobs, each sorted by name, as one.
+func merged(a, b []*idleJob) []*idleJob {
+	out := make([]*idleJob, 0, len(a)+len(b))
+	for _, r := range b {
+		for len(a) > 0 && a[0].name.Compare(r.name) < 0 {
+			out, a = append(out, a[0]), a[1:]
+		}
+		out = append(out, r)
+	}
+	return append(out, a...)
+}
+
+// joined returns active with the jobs that were waiting and that this step has changed since.
+func (s *activity) joined(active []schema.JobName) []schema.JobName {
+	var more []schema.JobName
+	join := func(name schema.JobName) {
+		if r := s.kept.jobs[name]; r != nil && len(r.asks) > 0 {
+			s.kept.wakeUp(name)
+			more = append(more, name)
+		}
+	}
+	for _, name := range s.ChangedJobs() {
+		join(name)
+	}
+	for _, name := range s.ChangedChunks() {
+		join(name.Job)
+	}
+	if len(more) == 0 {
+		return active
+	}
+	more = append(more, active...)
+	slices.SortFunc(more, schema.JobName.Compare)
+	return more
+}
+
 // inOrder returns the active jobs, sorted. The slice is not written to.
 func (m *idleJobs) inOrder() []schema.JobName {
 	if m.sorted == nil {
@@ -241,13 +295,16 @@ func (m *idleJobs) inOrder() []schema.JobName {
 }
 
 // markIdle remembers that a job is idle, if the step has changed nothing of it
-// and nothing of it is in progress.
-func (s *activity) markIdle(name schema.JobName) {
+// and nothing of it is in progress. asks are those of its tasks: if there are any, it only waits.
+func (s *activity) markIdle(name schema.JobName, asks []snapshot.Ask) {
 	record := s.Base.Jobs[name]
 	if s.JobChanged(name) || record == nil || record.Admitted == "" || s.busy[name] || len(s.Asked[name]) > 0 || s.Base.Data[record.Admitted].Kind == schema.System || lastOf(record).After(s.Now) {
 		return
 	}
-	r := &idleJob{until: s.timers.jobs[name]}
+	if len(asks) > 0 && !s.mayWait(record) {
+		return
+	}
+	r := &idleJob{name: name, until: s.timers.jobs[name], asks: slices.Clone(asks)}
 	for n := range s.Span(name) {
 		key := model.ChunkName{Job: name, Number: n}
 		if s.ChunkChanged(key) {
@@ -259,7 +316,7 @@ func (s *activity) markIdle(name schema.JobName) {
 		}
 		for i := 0; c != nil && i < len(c.Tasks); i++ {
 			t := &c.Tasks[i]
-			if t.Stop != nil || t.Machine != "" && t.Data != record.Admitted {
+			if t.Stop != nil || t.Machine != "" && t.Data != record.Admitted || len(asks) > 0 && movesTo(t) != "" {
 				return
 			}
 			if t.Machine != "" {
@@ -269,10 +326,28 @@ func (s *activity) markIdle(name schema.JobName) {
 	}
 	slices.Sort(r.machines)
 	r.machines = slices.Compact(r.machines)
+	s.addIdle(r)
+}
+
+// mayWait reports whether a job of which nothing has to be done but to ask for machines is to
+// be so as long as nothing of it changes: what it asks for is a function of it alone, and not of
+// others with which it goes together, of allocs, or of how far its rollout has come.
+func (s *activity) mayWait(record *schema.JobRecord) bool {
+	want := s.Base.Data[record.Admitted]
+	return record.Rollout == nil && (!facts.Rolls(want) || record.Good == record.Admitted) &&
+		(want.Kind == schema.Batch || want.Kind == schema.Service) && want.AllocSet == "" && !want.Gathers()
+}
+
+// addIdle adds a job that is active no more.
+func (s *activity) addIdle(r *idleJob) {
+	name := r.name
 	s.kept.jobs[name] = r
 	delete(s.kept.active, name)
 	s.kept.sorted = nil
 	s.kept.due.add(name, r, s.kept.jobs)
+	if len(r.asks) > 0 {
+		s.kept.fresh = append(s.kept.fresh, r)
+	}
 	for _, machine := range r.machines {
 		if s.kept.on[machine] == nil {
 			s.kept.on[machine] = map[schema.JobName]bool{}

@@ -115,7 +115,7 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
 	s.holding.begin(open, s.cell.Changes())
 	decisions := placement.Place(s.cell.Snapshot(), open, s.seed)
 	for _, d := range decisions {
-		a := s.asks.of[d.Name]
+		a, _ := s.asks.ofTask(d.Name)
 		delete(s.claims, d.Name) // one that was claimed from, and asked again
 		delete(s.why, d.Name)
 		switch {
@@ -161,8 +161,11 @@ func (s *scheduler) configure() {
 // another one got one, maybe after it.
 func (s *scheduler) missedKin(decisions []placement.Decision) bool {
 	tied := func(d placement.Decision) bool {
-		job := s.asks.of[d.Name].Job
-		return d.Machine == "" && job != nil && slices.ContainsFunc(job.Affinity, func(a schema.Affinity) bool { return a.Weight == 0 })
+		if d.Machine != "" {
+			return false
+		}
+		a, asked := s.asks.ofTask(d.Name)
+		return asked && slices.ContainsFunc(a.Job.Affinity, func(a schema.Affinity) bool { return a.Weight == 0 })
 	}
 	return slices.ContainsFunc(decisions, tied) && slices.ContainsFunc(decisions, func(d placement.Decision) bool { return d.Machine != "" })
 }
@@ -182,7 +185,7 @@ func (s *scheduler) keepPlace(to snapshot.On) {
 		return
 	}
 	job, t := s.Admitted(to.Task.JobName), s.Task(to.Task)
-	_, asks := s.asks.of[to.Task]
+	_, asks := s.asks.ofTask(to.Task)
 	if job == nil || t == nil || t.Machine == "" && !asks || t.Machine != "" && t.Stop == nil {
 		return
 	}

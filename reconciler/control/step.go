@@ -172,7 +172,7 @@ func newStep(p pass, in *Input) *step {
 	s.noMoves = in.NoMoves
 	s.restore = &restore{p, s.lost, memo.combed}
 	s.follower = &follower{pass: p, released: s.lost.released, stops: stops{preempted: map[string][]snapshot.On{}}}
-	wanted := &asks{pass: p, cell: cell, activity: activity, of: map[schema.TaskName]snapshot.Ask{}}
+	wanted := &asks{pass: p, cell: cell, of: map[schema.JobName]span{}}
 	s.scaling = &scaling{pass: p, asks: wanted}
 	s.systems = &systems{p, cell, s.judge, wanted}
 	s.scheduler = &scheduler{
@@ -211,6 +211,7 @@ func (s *step) run() {
 	s.rollOut(true)
 	// What makes nothing work that does not goes last, with what is left of the budgets.
 	s.rebalance.all(s.active)
+	s.active = s.activity.joined(s.active)
 	s.move()
 	s.scheduler.hold() // by what goes, and what has come
 	// What was decided may be news to those that were asked before it.
@@ -232,11 +233,17 @@ func (s *step) follow() {
 }
 
 // scale brings the jobs that are not idle to as many tasks as they are to have: alloc sets
-// that are going last, since their allocs go when nothing runs inside any more.
+// that are going last, since their allocs go when nothing runs inside any more. Idle jobs that wait
+// ask for machines in their turn.
 func (s *step) scale() {
 	var last []schema.JobName
 	s.active = s.activity.notIdle()
+	waiting := s.activity.kept.waiters()
 	for _, name := range s.active {
+		for len(waiting) > 0 && waiting[0].name.Compare(name) < 0 {
+			s.scaling.asks.add(waiting[0])
+			waiting = waiting[1:]
+		}
 		if s.Goes(name) {
 			last = append(last, name)
 			continue
@@ -246,6 +253,9 @@ func (s *step) scale() {
 		} else {
 			s.scaling.scale(name)
 		}
+	}
+	for _, r := range waiting {
+		s.scaling.asks.add(r)
 	}
 	for _, name := range last {
 		s.scaling.scale(name)
@@ -278,7 +288,7 @@ func (s *step) move() {
 func (s *step) markIdle() {
 	for _, name := range s.active {
 		if s.Job(name) != nil {
-			s.activity.markIdle(name)
+			s.activity.markIdle(name, s.scaling.asks.ofJob(name))
 		}
 	}
 }
