@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -285,4 +286,101 @@ func (l *loaded) sayShape(d *mistake, a, b string, others []schema.Position) boo
 		return true
 	}
 	return false
+}
+
+// names returns the labels in the package, or in all that it was made of.
+func (l *loaded) names(all bool) []string {
+	seen := map[string]bool{}
+	note := func(in *build.Instance) {
+		for _, f := range in.Files {
+			ast.Walk(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.Field:
+					if name := lax.Label(n); name != "" {
+						seen[name] = true
+					}
+				case *ast.LetClause:
+					seen[n.Ident.Name] = true
+				case *ast.ImportSpec:
+					if n.Name != nil {
+						seen[n.Name.Name] = true
+					}
+				}
+				return true
+			}, nil)
+		}
+	}
+	note(l.inst)
+	if all {
+		for _, in := range l.inst.Imports {
+			note(in)
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// topOf returns the definitions of the package that a name is selected from, nil if that is not
+// one of the repository's own libraries.
+func (l *loaded) topOf(at schema.Position) (out []string) {
+	byPath := map[string]*build.Instance{}
+	for _, in := range l.inst.Imports {
+		byPath[in.ImportPath] = in
+	}
+	for _, f := range l.where.files {
+		ast.Walk(f, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok || position(s.Sel.Pos()) != at {
+				return true
+			}
+			in := importOf(s.X, byPath)
+			if in == nil || lax.IsDir(strings.TrimPrefix(in.Dir, "/")) {
+				return true
+			}
+			out = append(out, definitionsIn(in)...)
+			return false
+		}, nil)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// definitionsOf returns the definitions of a package that is imported.
+func (l *loaded) definitionsOf(target string) []string {
+	for _, in := range l.inst.Imports {
+		if in.ImportPath == target {
+			return definitionsIn(in)
+		}
+	}
+	return nil
+}
+
+func definitionsIn(in *build.Instance) (out []string) {
+	for _, f := range in.Files {
+		for _, d := range f.Decls {
+			if field, ok := d.(*ast.Field); ok && strings.HasPrefix(lax.Label(field), "#") {
+				out = append(out, lax.Label(field))
+			}
+		}
+	}
+	return out
+}
+
+// isKind reports whether a definition is that of a kind.
+func isKind(definition string) bool {
+	return valid.Of(schema.Kind(strings.ToLower(strings.TrimPrefix(definition, "#")))) != nil
+}
+
+// isParameter reports whether a data path is not of an object's own data.
+func isParameter(path cue.Path) bool {
+	sels := path.Selectors()
+	if len(sels) > 0 && valid.Of(schema.Kind(sels[0].String())) == nil {
+		return true
+	}
+	return slices.ContainsFunc(sels, func(s cue.Selector) bool { return s.IsDefinition() })
+}
+
+// isType reports whether a data path is that of a definition, which parameters are declared with.
+func isType(path cue.Path) bool {
+	sels := path.Selectors()
+	return len(sels) == 1 && sels[0].IsDefinition()
 }

@@ -55,16 +55,17 @@ type mistake struct {
 type form int
 
 const (
-	plain           form = iota
-	unusedImport         // an import that nothing uses
-	badImport            // an import that cannot be resolved
-	undefinedName        // a name that stands for nothing
-	unusedName           // a let clause that nothing uses
-	selfCycle            // a field that depends on itself
-	missingField         // a required field that is not there
-	closedField          // a field that a definition of the repository's own does not have
-	wrongDefinition      // an object that is joined with the definition of another kind
-	absentField          // a parameter that is not given
+	plain            form = iota
+	unusedImport          // an import that nothing uses
+	badImport             // an import that cannot be resolved
+	undefinedName         // a name that stands for nothing
+	unusedName            // a let clause that nothing uses
+	selfCycle             // a field that depends on itself
+	missingField          // a required field that is not there
+	closedField           // a field that a definition of the repository's own does not have
+	wrongDefinition       // an object that is joined with the definition of another kind
+	absentField           // a parameter that is not given
+	absentDefinition      // a definition that is not there
 )
 
 // diagnose turns CUE's errors into mistakes: one for each data path, the one that
@@ -516,21 +517,6 @@ func unset(v cue.Value) bool {
 	}
 	known, _ := v.Default()
 	return known.Err() == nil && !known.IsConcrete()
-}
-
-// isParameter reports whether a data path is not of an object's own data.
-func isParameter(path cue.Path) bool {
-	sels := path.Selectors()
-	if len(sels) > 0 && valid.Of(schema.Kind(sels[0].String())) == nil {
-		return true
-	}
-	return slices.ContainsFunc(sels, func(s cue.Selector) bool { return s.IsDefinition() })
-}
-
-// isType reports whether a data path is that of a definition, which parameters are declared with.
-func isType(path cue.Path) bool {
-	sels := path.Selectors()
-	return len(sels) == 1 && sels[0].IsDefinition()
 }
 
 // sayNotGiven says that a parameter is not given: the outermost of what it lies in that is not.

@@ -15,7 +15,6 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
-	"cuelang.org/go/cue/build"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
@@ -334,40 +333,12 @@ func (l *loaded) wordAt(pos schema.Position, name string) (word string, called b
 	return strings.TrimRight(rest[:end], ":.,"), strings.HasPrefix(rest[len(name):], "(")
 }
 
-// names returns the labels in the package, or in all that it was made of.
-func (l *loaded) names(all bool) []string {
-	seen := map[string]bool{}
-	note := func(in *build.Instance) {
-		for _, f := range in.Files {
-			ast.Walk(f, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.Field:
-					if name := lax.Label(n); name != "" {
-						seen[name] = true
-					}
-				case *ast.LetClause:
-					seen[n.Ident.Name] = true
-				case *ast.ImportSpec:
-					if n.Name != nil {
-						seen[n.Name.Name] = true
-					}
-				}
-				return true
-			}, nil)
-		}
-	}
-	note(l.inst)
-	if all {
-		for _, in := range l.inst.Imports {
-			note(in)
-		}
-	}
-	return slices.Sorted(maps.Keys(seen))
-}
-
 func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := strings.Trim(m[1], `"`)
 	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name)
+	if strings.HasPrefix(name, "#") {
+		d.form, d.about = absentDefinition, name
+	}
 	if top := l.topOf(d.Position); len(top) > 0 { // of that package nothing else can be meant
 		if near := valid.Nearest(name, top); near != "" {
 			d.Hint = fmt.Sprintf("did you mean %s?", near)
@@ -400,57 +371,6 @@ func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 			d.Hint = fmt.Sprintf("did you mean %s?", near)
 		}
 	}
-}
-
-// topOf returns the definitions of the package that a name is selected from, nil if that is not
-// one of the repository's own libraries.
-func (l *loaded) topOf(at schema.Position) (out []string) {
-	byPath := map[string]*build.Instance{}
-	for _, in := range l.inst.Imports {
-		byPath[in.ImportPath] = in
-	}
-	for _, f := range l.where.files {
-		ast.Walk(f, func(n ast.Node) bool {
-			s, ok := n.(*ast.SelectorExpr)
-			if !ok || position(s.Sel.Pos()) != at {
-				return true
-			}
-			in := importOf(s.X, byPath)
-			if in == nil || lax.IsDir(strings.TrimPrefix(in.Dir, "/")) {
-				return true
-			}
-			out = append(out, definitionsIn(in)...)
-			return false
-		}, nil)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// definitionsOf returns the definitions of a package that is imported.
-func (l *loaded) definitionsOf(target string) []string {
-	for _, in := range l.inst.Imports {
-		if in.ImportPath == target {
-			return definitionsIn(in)
-		}
-	}
-	return nil
-}
-
-func definitionsIn(in *build.Instance) (out []string) {
-	for _, f := range in.Files {
-		for _, d := range f.Decls {
-			if field, ok := d.(*ast.Field); ok && strings.HasPrefix(lax.Label(field), "#") {
-				out = append(out, lax.Label(field))
-			}
-		}
-	}
-	return out
-}
-
-// isKind reports whether a definition is that of a kind.
-func isKind(definition string) bool {
-	return valid.Of(schema.Kind(strings.ToLower(strings.TrimPrefix(definition, "#")))) != nil
 }
 
 // sayConflict names both places of two values.

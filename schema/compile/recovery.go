@@ -126,9 +126,6 @@ func pathParts(target string) []string {
 	return strings.FieldsFunc(target, func(r rune) bool { return r == '/' || r == ':' || r == '@' })
 }
 
-// notThere is what is said of a name that a package has not.
-var notThere = lazyregexp.New(`^there is no (#[^ ]+) here$`)
-
 // misnamed folds an import that is not used with a name that is not defined and
 // is another one for it, an import is called by the name of its package, or that this import has.
 func misnamed(l *loaded, found []mistake) []mistake {
@@ -139,8 +136,8 @@ func misnamed(l *loaded, found []mistake) []mistake {
 		explained := false
 		for i := range found {
 			o := &found[i]
-			if m := notThere.FindStringSubmatch(o.Message); m != nil && o.Path == d.Path && slices.Contains(l.definitionsOf(d.about), m[1]) {
-				o.Hint = fmt.Sprintf("%s is in %q, which line %d imports", m[1], d.about, d.Line)
+			if o.form == absentDefinition && o.Path == d.Path && slices.Contains(l.definitionsOf(d.about), o.about) {
+				o.Hint = fmt.Sprintf("%s is in %q, which line %d imports", o.about, d.about, d.Line)
 				explained = true
 			}
 			if o.form == undefinedName && o.Path == d.Path && slices.Contains(pathParts(d.about), o.about) {
