@@ -117,16 +117,8 @@ func mistakes(req request, strict *loaded) []mistake {
 		return diagnose(strict, strict.errs)
 	}
 	c := collect(req, wide, strict)
-	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool { return m.blanks[d.Position] })
 	strictly := diagnose(strict, strict.errs)
-	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool {
-		return d.moved && slices.ContainsFunc(strictly, func(s mistake) bool { return s.ofParameter() && objectOf(s.Field) == objectOf(d.Field) })
-	})
-	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool {
-		return d.Rule == schema.RuleNotSet && slices.ContainsFunc(strictly, func(s mistake) bool {
-			return d.widened && s.form == closedField && s.ofParameter() || s.Field == d.Field && s.Rule == schema.RuleUndefined
-		})
-	})
+	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool { return m.blanks[d.Position] || overtaken(d, strictly) })
 	theirs := slices.DeleteFunc(diagnose(wide, withoutUndecided(wide.errs, strict.errs)), func(d mistake) bool {
 		if d.Rule == schema.RuleNotSet && slices.ContainsFunc(strictly, func(s mistake) bool { return s.Field == d.Field }) {
 			return true // the strict definitions say what it may be
@@ -157,6 +149,18 @@ func mistakes(req request, strict *loaded) []mistake {
 		}
 	}
 	return with(intent(strict), twice(strict, causes(strict, wide, mine)))
+}
+
+// overtaken reports whether what was found in the data of lax definitions is said by the strict
+// ones: it was moved to a parameter in which these find a mistake, or has no value because of one.
+func overtaken(d mistake, strictly []mistake) bool {
+	return slices.ContainsFunc(strictly, func(s mistake) bool {
+		if d.moved && s.ofParameter() && objectOf(s.Field) == objectOf(d.Field) {
+			return true
+		}
+		return d.Rule == schema.RuleNotSet &&
+			(d.widened && s.form == closedField && s.ofParameter() || s.Field == d.Field && s.Rule == schema.RuleUndefined)
+	})
 }
 
 // betterThan reports whether what the strict definitions say is the better way to say d, of lax ones: d
