@@ -90,8 +90,8 @@ type Decision struct {
 	// Victims have to stop on Machine before the task can start. Each of
 	// them that is known with its Ask has a later Decision of its own.
 	Victims []Victim
-	// Overruns is how many tasks go with Victims beyond the budgets of their jobs, see SetBudgets:
-	// where it is not 0 no eviction in the cell keeps them all.
+	// Overruns is how many tasks go with Victims beyond the budgets of their jobs, see SetBudgets, of
+	// an ask for any machine: where it is not 0 no eviction was found that keeps them all.
 	Overruns int
 	// Later is true when the ask is not placed yet: it has a claim on the room
 	// that Victims leave, see Options.Graceful and Snapshot.Claim.

@@ -257,7 +257,7 @@ type Cause struct {
 	Exit       *Exit     `json:"exit,omitempty"` // of the last incarnation
 	// By is the task, as user/job/index, for which one was preempted, or moved.
 	By string `json:"by,omitempty"`
-	// To is the machine that a task moves to, of CauseRebalance: room is kept there from
+	// To is the machine that a task moves to, of CauseRebalance and CauseMaintenance: room is kept there from
 	// when it is stopped. "" if it is placed as any other.
 	To string `json:"to,omitempty"`
 	// Resource is set of CauseOutOfResources.

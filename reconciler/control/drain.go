@@ -77,7 +77,7 @@ type drains struct {
 	drained map[string]*Draining // by name of the machine
 	// stuck are tasks that may be stopped, for which no other machine has room.
 	stuck []stuck
-	// roaming says that tasks are stopping which others had room for: nothing is kept for them.
+	// roaming says that tasks are stopping for which other machines had room: it is not kept for them.
 	roaming bool
 }
 
@@ -199,7 +199,7 @@ func (s *drains) drainMachine(m *drained, d *Draining) {
 			d.waits[t.name] = why
 		}
 		stop := s.Task(t.name).Stop
-		s.roaming = s.roaming || stop != nil && stop.Kind == schema.CauseMaintenance && stop.To == "" && !t.inside && t.data.Kind != schema.System
+		s.roaming = s.roaming || !d.stops() && stop != nil && stop.Kind == schema.CauseMaintenance && stop.To == "" && !t.inside && t.data.Kind != schema.System
 	}
 }
 
@@ -279,13 +279,27 @@ func (s *drains) makeRoom() {
 	}
 }
 
+// seesPart reports whether machines may have room that are not up now, and soon may be: some are
+// silent, or have not reported yet to a master that has begun to lead, and are not given up.
+func (s *drains) seesPart() bool {
+	for name := range s.SilentMachines() {
+		if !s.GivenUp(name) {
+			return true
+		}
+	}
+	return false
+}
+
 // makeRoomFor stops a task, and those that make room for it, or says what it waits for; stays says
 // that there is no room to be made.
 func (s *drains) makeRoomFor(x *stuck) (why string, stays bool) {
 	job, record := x.task.JobName, s.Task(x.task)
 	full := "no other machine can run it: " + x.full
 	if s.roaming {
-		return full + "; tasks that others have room for move first", true
+		return full + "; tasks for which other machines have room move first", true
+	}
+	if s.seesPart() {
+		return full + "; nobody is preempted for it while machines are silent that are not given up", true
 	}
 	why, until := s.Blocked(job, record)
 	if s.bookCell(until); why != "" {

@@ -72,7 +72,7 @@ func (s *scheduler) claim(asks []placement.Ask) []placement.Ask {
 // to leave yet, and nobody else, is taken.
 func (s *scheduler) claimFor(a *placement.Ask) (waits bool) {
 	machines := s.leftBy(a.Name)
-	for _, machine := range machines {
+	for _, machine := range s.movesFirst(a, machines) {
 		leaving := s.leaving(a.Name, machine)
 		if !s.cell.Snapshot().Claim(*a, machine, leaving, len(leaving) > 0) {
 			continue
@@ -88,6 +88,20 @@ func (s *scheduler) claimFor(a *placement.Ask) (waits bool) {
 		return false
 	}
 	return len(machines) > 0 && s.retake(a, machines[0])
+}
+
+// movesFirst returns machines with the one first that the task of an ask was stopped for, if it is
+// up: room was kept there, and all that made it may have gone.
+func (s *scheduler) movesFirst(a *placement.Ask, machines []string) []string {
+	t := s.Task(a.Name)
+	if t == nil || a.On != "" {
+		return machines
+	}
+	to := movesTo(t)
+	if to == "" || !s.IsUp(to) {
+		return machines
+	}
+	return append([]string{to}, slices.DeleteFunc(slices.Clone(machines), func(m string) bool { return m == to })...)
 }
 
 // leftBy returns the machines that are up and on which others were preempted
@@ -230,6 +244,10 @@ type vacated struct {
 	decision placement.Decision
 }
 
+// vacateSearches is how many machines are looked at where others wait for the room that could be
+// made.
+const vacateSearches = 4
+
 // vacate looks for room for a task on a machine that is drained, which others have to leave for
 // it, and holds it for the task, as far as the disruption budgets of these allow: a drain can wait.
 // If there is none, kept says what keeps the others where they are, "" if there are no such. The
@@ -239,10 +257,7 @@ func (s *scheduler) vacate(task schema.TaskName) (v vacated, kept string) {
 		return v, ""
 	}
 	on := snapshot.On{Task: task, Machine: s.Task(task).Machine}
-	v.ask = s.placement(snapshot.Ask{Task: task, Job: s.Admitted(task.JobName), Data: s.Job(task.JobName).Admitted})
-	v.ask.Avoid = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(v.ask.Avoid), on.Machine))))
-	v.ask.Together, v.ask.Gang = 0, nil      // the others have their places
-	v.ask.Waited = 0                         // it runs
+	v.ask = s.vacating(on)
 	for _, machine := range s.leftBy(task) { // a master may have died before it had stopped the task
 		if leaving := s.leaving(task, machine); len(leaving) > 0 && s.cell.Claim(&v.ask, machine, leaving) {
 			v.decision = placement.Decision{Name: task, Machine: machine, Victims: leaving}
@@ -250,40 +265,74 @@ func (s *scheduler) vacate(task schema.TaskName) (v vacated, kept string) {
 		}
 	}
 	s.configure()
-	fork := s.cell.Without(on)
-	defer fork.Release()
-	d := placement.Place(fork, []placement.Ask{v.ask}, s.seed)[0]
-	if d.Machine == "" {
+	for range vacateSearches {
+		d := s.placeWithout(&v.ask, on)
+		if d.Machine == "" {
+			break
+		}
+		claimant, why := s.keptFrom(&d)
+		if claimant != "" {
+			kept = fmt.Sprintf("room could be made on %s, but %s waits for it", d.Machine, claimant)
+			v.ask.Avoid = avoiding(v.ask.Avoid, d.Machine)
+			continue
+		}
+		if why == "" && !s.cell.Claim(&v.ask, d.Machine, d.Victims) {
+			why = "that would not be enough" // nobody goes for nothing
+		}
+		if why != "" {
+			return v, fmt.Sprintf("preempting %s on %s would make room, but %s", schema.Count(len(d.Victims), "task"), d.Machine, why)
+		}
+		v.decision = d
 		return v, ""
 	}
-	why := s.keptFrom(&d)
-	if why == "" && !s.cell.Claim(&v.ask, d.Machine, d.Victims) {
-		why = "they would not leave enough" // nobody goes for nothing
-	}
-	if why != "" {
-		return v, fmt.Sprintf("preempting %s on %s would make room, but %s", schema.Count(len(d.Victims), "task"), d.Machine, why)
-	}
-	v.decision = d
-	return v, ""
+	return v, kept
 }
 
-// keptFrom says what keeps a task that can wait from the room of its victims, "" if nothing does:
-// the budget of a job, or that another task is to have what one leaves.
-func (s *scheduler) keptFrom(d *placement.Decision) string {
+// vacating returns what is asked for a task that is to leave its machine: neither this one, nor one
+// that is held for a task which has waited long and is not to be preempted for this one.
+func (s *scheduler) vacating(on snapshot.On) placement.Ask {
+	job := on.Task.JobName
+	a := s.placement(snapshot.Ask{Task: on.Task, Job: s.Admitted(job), Data: s.Job(job).Admitted})
+	a.Avoid = avoiding(a.Avoid, on.Machine)
+	for _, d := range s.holding.held {
+		if h := s.holding.asks[d.Name]; h.Priority >= a.Priority || h.Priority.Prod() && a.Priority.Prod() {
+			a.Avoid = avoiding(a.Avoid, d.Why.Held)
+		}
+	}
+	a.Together, a.Gang = 0, nil // the others have their places
+	a.Waited = 0                // it runs
+	return a
+}
+
+// avoiding returns the machines that an ask avoids with one more, sorted, each once.
+func avoiding(avoid []string, machine string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(avoid), machine))))
+}
+
+// placeWithout decides an ask in the cell without a task.
+func (s *scheduler) placeWithout(a *placement.Ask, task snapshot.On) placement.Decision {
+	fork := s.cell.Without(task)
+	defer fork.Release()
+	return placement.Place(fork, []placement.Ask{*a}, s.seed)[0]
+}
+
+// keptFrom says what keeps a task that can wait from the room of its victims, if anything does:
+// another task that is to have what one leaves, or the budget of a job.
+func (s *scheduler) keptFrom(d *placement.Decision) (claimant, why string) {
 	lost := map[schema.JobName]int{}
 	for _, v := range d.Victims {
 		if r := s.Task(v.Name); r == nil || r.Machine != d.Machine || r.Stop != nil {
-			return fmt.Sprintf("%s has a claim on it", v.Name.Short())
+			return v.Name.Short(), ""
 		}
 		lost[v.Name.JobName]++
 	}
 	if d.Overruns == 0 {
-		return ""
+		return "", ""
 	}
 	for _, v := range d.Victims {
 		if left, bound := s.spare(v.Name.JobName); bound && lost[v.Name.JobName] > left {
-			return fmt.Sprintf("the disruption budget of %s does not allow that now", v.Name.JobName.Short())
+			return "", fmt.Sprintf("the disruption budget of %s does not allow that now", v.Name.JobName.Short())
 		}
 	}
-	return "the disruption budget of a job that goes with them does not allow that now"
+	return "", "the disruption budget of a job that goes with them does not allow that now"
 }
