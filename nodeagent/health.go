@@ -64,6 +64,9 @@ type Probe struct {
 	// HealthyAfter is the time from the start of the incarnation to the check by which it was
 	// healthy first; 0 if it was not yet, or if that is not known.
 	HealthyAfter time.Duration
+	// HealthyBy is the digest of that check, with its timings: of another one HealthyAfter says
+	// nothing.
+	HealthyBy schema.Digest
 	// Message is of the last check that did not pass, or could not be run; "" after
 	// one that passed.
 	Message string
@@ -99,7 +102,7 @@ func (p Probe) Next(h *schema.Health, startedAt time.Time, r Result) Probe {
 		p.Passed = min(p.Passed+1, h.Successes)
 		if p.Passed >= h.Successes {
 			if p.State != schema.Healthy && p.HealthyAfter == 0 && !p.Late {
-				p.HealthyAfter = max(0, age)
+				p.HealthyAfter, p.HealthyBy = max(0, age), schema.DigestOf(h)
 			}
 			p.State = schema.Healthy
 		}
@@ -161,5 +164,7 @@ func (it item) reportHealth(c *Incarnation, s *schema.TaskStatus) {
 		return
 	}
 	s.Health, s.HealthMessage, s.Unchecked = cmp.Or(c.Probe.State, schema.HealthUnknown), c.Probe.Message, !c.Probe.UnansweredSince.IsZero()
-	s.HealthyMillis = c.Probe.HealthyAfter.Milliseconds()
+	if timed := it.job().Task.Health.Timed(); c.Probe.HealthyAfter > 0 && c.Probe.HealthyBy == schema.DigestOf(&timed) {
+		s.HealthyMillis = c.Probe.HealthyAfter.Milliseconds()
+	}
 }

@@ -50,7 +50,7 @@ func (d *disk) store(machine string, x nodeagent.Document, content any) error {
 	case nodeagent.Given:
 		return d.write(d.path(x), givenDocument{c})
 	case nodeagent.Probe:
-		return d.write(d.path(x), knownHealth{c.State, c.Message, c.HealthyAfter})
+		return d.write(d.path(x), knownHealth{c.State, c.Message, c.HealthyAfter, c.HealthyBy})
 	case time.Time:
 		return d.write(d.path(x), idleDocument{c})
 	}
@@ -172,8 +172,10 @@ const healthFile = "health.json"
 type knownHealth struct {
 	State   schema.HealthState `json:"state"`
 	Message string             `json:"message,omitempty"`
-	// After is Probe.HealthyAfter, in nanoseconds; a file of an earlier release has none.
+	// After and By are Probe.HealthyAfter, in nanoseconds, and Probe.HealthyBy; a file of an
+	// earlier release has none.
 	After time.Duration `json:"after,omitempty"`
+	By    schema.Digest `json:"by,omitempty"`
 }
 
 // readHealth returns what an earlier agent knew of the health of the incarnation
@@ -189,7 +191,7 @@ func (d *disk) readHealth(dir string) nodeagent.Probe {
 		return nodeagent.Probe{}
 	}
 	p := nodeagent.Known(k.State, k.Message)
-	p.HealthyAfter = max(0, k.After)
+	p.HealthyAfter, p.HealthyBy = max(0, k.After), k.By
 	return p
 }
 
