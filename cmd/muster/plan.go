@@ -51,9 +51,9 @@ happens any more: in a cell in which nothing else happens the same will happen.
 With neither, the cell runs BASE, on the machines that the repository names, which all have
 the size that --cpu, --ram and --disk say.
 
-A task is taken to start and to stop within 0.1 s each, and to be healthy after as long as the tasks
-of the job with the same health check were, in the median, or, if none was seen, as soon as its
-check allows: times are the least that it takes. --fail has what HEAD brings of a job not work.
+A task takes 0.1 s to start and 0.1 s to stop. It is healthy after the median time that the running
+tasks of its job took with the same health check, or, if that is not known, as soon as the check
+allows. So times are estimates, and short ones. --fail has what HEAD brings of a job not work.
 Batch tasks are taken not to finish.
 
 Exits 1 when something differs or, since BASE has errors, is not compared, 2 when HEAD has

@@ -49,6 +49,11 @@ type playedRun struct {
 	*fastforward.Result
 }
 
+// usesAny reports whether anything is used of what tasks ask for: it is not known of a checkpoint.
+func (p *played) usesAny() bool {
+	return slices.ContainsFunc(p.Runs, func(r playedRun) bool { return r.Mean.UsedCPU+r.Mean.UsedRAM > 0 })
+}
+
 func newSimulateTrace(std stdio) *cobra.Command {
 	var f traceFlags
 	c := &cobra.Command{
@@ -63,9 +68,11 @@ that docs/traces.md has, with creation_time and deletion_time. There is no quota
 there, an evicted task begins anew, and running tasks are not moved to make room.
 
 With --against it is the cell in a checkpoint: its machines, but what system jobs have of them,
-and the tasks that its other jobs are to have, with what they ask for and want of machines. All are
+and the tasks that its other jobs are to have, with what they ask for and their constraints. All are
 placed anew at the beginning and run without end, so that what happens is failures of machines.
-Ports, spread, and what jobs want of each other are left out.
+Left out are ports and networks, preferences, alternatives (anyOf), taints, spread, gangs, what jobs
+want of each other, and jobs inside allocs. What tasks use is not known, so that there is no
+--reclaim.
 
 With --reclaim the cell holds back for tasks what they are estimated to need, and places those
 below production in the rest of what others ask for: production is still placed by what it asks
@@ -141,6 +148,9 @@ func (f *traceFlags) run(c *cobra.Command) (*played, error) {
 		if _, err := pack.ParsePolicy(name); err != nil {
 			return nil, invalid(traceHint, "--compare: %w", err)
 		}
+	}
+	if f.against != "" && f.play.Reclaim {
+		return nil, invalid(traceHint, "--reclaim with --against: it is not known what the tasks of a checkpoint use")
 	}
 	if err := f.load(c); err != nil {
 		return nil, err
@@ -351,9 +361,13 @@ func (p *played) compared() (rows [][]string) {
 	rows = append(rows, heads)
 	percent := func(v float64) string { return fmt.Sprintf("%.1f%%", v) }
 	row("CPU allocated", func(r *fastforward.Result) string { return percent(r.Mean.CPU) })
-	row("CPU used", func(r *fastforward.Result) string { return percent(r.Mean.UsedCPU) })
+	if p.usesAny() {
+		row("CPU used", func(r *fastforward.Result) string { return percent(r.Mean.UsedCPU) })
+	}
 	row("RAM allocated", func(r *fastforward.Result) string { return percent(r.Mean.RAM) })
-	row("RAM used", func(r *fastforward.Result) string { return percent(r.Mean.UsedRAM) })
+	if p.usesAny() {
+		row("RAM used", func(r *fastforward.Result) string { return percent(r.Mean.UsedRAM) })
+	}
 	row("CPU reclaimed", func(r *fastforward.Result) string { return percent(r.Mean.ReclaimedCPU) })
 	row("RAM reclaimed", func(r *fastforward.Result) string { return percent(r.Mean.ReclaimedRAM) })
 	row("tasks running", func(r *fastforward.Result) string { return strconv.Itoa(r.Mean.Running) })

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/placement/workload"
 	"github.com/musterhq/muster/schema"
 )
@@ -38,8 +39,9 @@ func LoadOf(nodes []Node, tasksFile string, tasks []Task) (*workload.Workload, e
 }
 
 // LoadOfCell returns the work of a cell as a workload: all of it is there from the beginning, and runs
-// without end. What each machine has whatever else is there is taken off what it has. A workload knows
-// nothing of ports, of what tasks want of each other and of domains: that is left out.
+// without end. What system jobs take of each machine is taken off its capacity. A workload knows
+// nothing of ports and task networks, preferences, alternatives, taints, of what tasks want of each
+// other and of domains: that is left out.
 func LoadOfCell(c Cell) (*workload.Workload, error) {
 	if len(c.Machines) == 0 || len(c.Asks) == 0 {
 		return nil, fmt.Errorf("%s and %s: want at least one of each", schema.Count(len(c.Machines), "machine"), schema.Count(len(c.Asks), "task"))
@@ -65,8 +67,14 @@ func LoadOfCell(c Cell) (*workload.Workload, error) {
 			class = workload.Service
 		}
 		out.Jobs = append(out.Jobs, workload.Job{
-			Name: a.Name.JobName, Class: class, Priority: a.Priority, Tasks: 1, Limit: a.Limit, Constraints: a.Constraints, Devices: a.Devices,
+			Name: a.Name.JobName, Class: class, Priority: a.Priority, Tasks: 1, Limit: a.Limit, Constraints: withoutNetwork(a.Constraints), Devices: a.Devices,
 		})
 	}
 	return out, nil
+}
+
+// withoutNetwork returns constraints without that on a network of the cell, which a machine alone
+// does not have.
+func withoutNetwork(all []placement.Constraint) []placement.Constraint {
+	return slices.DeleteFunc(slices.Clone(all), func(c placement.Constraint) bool { return c.Attribute == schema.HasSubnet })
 }

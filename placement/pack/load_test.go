@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,12 +18,13 @@ func TestLoadOfCell(t *testing.T) {
 	job := func(name string) schema.JobName { return schema.JobName{Cell: "c", User: "u", Job: name} }
 	size := func(cpu int64) schema.Resources { return schema.Resources{CPUMilli: cpu, RAMBytes: cpu << 20} }
 	ssd := []placement.Constraint{{Attribute: "disk", Op: placement.OpNotIn, Values: []string{"hdd"}}}
+	subnet := placement.Constraint{Attribute: schema.HasSubnet, Op: placement.OpIn, Values: []string{"true"}}
 	cell := Cell{
 		Machines: []placement.Machine{{Name: "m1", Capacity: size(4000)}, {Name: "m2", Capacity: size(8000)}},
 		Held:     []placement.Task{{Name: job("logs").Task(0), Machine: "m2", Limit: size(500)}, {Name: job("dns").Task(0), Machine: "m2", Limit: size(100)}},
 		Asks: []placement.Ask{
 			{Name: job("batch").Task(0), Priority: 100, Limit: size(300)},
-			{Name: job("web").Task(0), Priority: 200, Limit: size(1000), Constraints: ssd},
+			{Name: job("web").Task(0), Priority: 200, Limit: size(1000), Constraints: append(slices.Clone(ssd), subnet)},
 			{Name: job("web").Task(2), Priority: 200, Limit: size(1000), Constraints: ssd},
 		},
 	}

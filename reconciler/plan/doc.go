@@ -13,7 +13,7 @@
 // check were, in the median of what machines have said when the cell begins. Where they have said
 // nothing it passes each of its checks at once, so that it is healthy as soon after its start as
 // their interval and successes allow, and 0.1 s at the least; it is never healthy earlier. Batch tasks do
-// not finish. So times are the least that it takes.
+// not finish. So times are estimates, and short ones.
 //
 // It is pure: no I/O, no clock, no randomness, no goroutine. A Cell belongs to one goroutine.
 package plan

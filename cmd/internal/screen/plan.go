@@ -246,11 +246,14 @@ func stepRows(r *plan.Rollout, most int) (rows [][]string) {
 		rows = append(rows, []string{job, after, what})
 		job = ""
 	}
-	skipped := func() {
-		if left > 0 {
+	skipped := func(next int) {
+		if left == 1 { // it takes no more room than to say so
+			s := &r.Steps[next-1]
+			add(spell(s.Seconds), stepOf(s))
+		} else if left > 0 {
 			add("", fmt.Sprintf("… and %s: --all shows them", schema.Count(left, "more step")))
-			left = 0
 		}
+		left = 0
 	}
 	for i := range r.Steps {
 		s := &r.Steps[i]
@@ -258,10 +261,10 @@ func stepRows(r *plan.Rollout, most int) (rows [][]string) {
 			left++
 			continue
 		}
-		skipped()
+		skipped(i)
 		add(spell(s.Seconds), stepOf(s))
 	}
-	skipped()
+	skipped(len(r.Steps))
 	return rows
 }
 
