@@ -239,6 +239,33 @@ func TestUnhealthy(t *testing.T) {
 	}
 }
 
+// TestHealthyMillis: how long a task took until it was healthy is reported of the check by which that
+// was found, and not once it has another one.
+func TestHealthyMillis(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	a := assignment("web", 0, 7, schema.Service)
+	m.assign(a)
+	m.settle()
+	m.checked(nodeagent.Result{At: m.now})
+	m.now = m.now.Add(5 * time.Second)
+	m.checked(nodeagent.Result{At: m.now, OK: true})
+	if got := m.status(7); got.Health != schema.Healthy || got.HealthyMillis < 5000 || got.HealthyMillis > 6000 {
+		t.Fatalf("health %s after %d ms, want healthy after 5 s", got.Health, got.HealthyMillis)
+	}
+	other, job := a, *a.Job
+	job.Task.Health = &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/ready"}}
+	other.Job = &job
+	m.assign(other)
+	if got := m.status(7); got.Health != schema.Healthy || got.HealthyMillis != 0 {
+		t.Errorf("with another check: health %s after %d ms, want healthy, and no time", got.Health, got.HealthyMillis)
+	}
+	m.assign(a)
+	if got := m.status(7); got.HealthyMillis < 5000 {
+		t.Errorf("with the first check again: %d ms, want 5 s", got.HealthyMillis)
+	}
+}
+
 // A check that is taken away takes what it has found with it, and what is asked
 // to stop is not checked.
 func TestChecks(t *testing.T) {
