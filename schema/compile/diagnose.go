@@ -312,7 +312,7 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 		if onlySince(d, all) {
 			continue
 		}
-		if d.form == absentField {
+		if d.form == absentField || d.form == missingField && strings.HasPrefix(lastOf(d.Field), "#") {
 			missing[d.Field] = d
 			continue
 		}
@@ -326,11 +326,12 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 		}
 	}
 	known := slices.Clone(out)
-	for _, m := range notGivenOnce(missing) {
+	lack := notGivenOnce(missing)
+	for _, m := range lack {
 		misspelled := func(u mistake) bool {
 			return u.about == m.about && m.about != "" || u.form == closedField && parent(u.Field) == parent(m.Field)
 		}
-		if !slices.ContainsFunc(known, misspelled) && !givenAs(out, m) {
+		if !slices.ContainsFunc(known, misspelled) && !givenAs(out, m, lack) {
 			out = append(out, m)
 		}
 	}
@@ -348,16 +349,18 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 	}))
 }
 
-// givenAs reports whether the parameters of an object, which are not given, are given under another name
-// that begins with #, or without the #, and says so there.
-func givenAs(found []mistake, m mistake) bool {
+// givenAs reports whether a parameter of an object, which is not given, is given under a name that is
+// like it, without the #, or, if no other one lacks, under any other, and says so there.
+func givenAs(found []mistake, m mistake, lack []mistake) bool {
 	name := lastOf(m.Field)
 	if !strings.HasPrefix(name, "#") {
 		return false
 	}
+	alone := !slices.ContainsFunc(lack, func(o mistake) bool { return o.Field != m.Field && parent(o.Field) == parent(m.Field) })
 	i := slices.IndexFunc(found, func(u mistake) bool {
 		other := lastOf(u.Field)
-		return u.Rule == schema.RuleUnknownField && parent(u.Field) == parent(m.Field) && (strings.HasPrefix(other, "#") || "#"+other == name)
+		return u.Rule == schema.RuleUnknownField && parent(u.Field) == parent(m.Field) &&
+			("#"+other == name || u.about == name || u.about == "" && strings.HasPrefix(other, "#") && (alone || valid.Nearest(other, []string{name}) != ""))
 	})
 	if i >= 0 {
 		found[i].Hint = fmt.Sprintf("did you mean %s?", name)

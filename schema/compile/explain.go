@@ -553,7 +553,8 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	} else if len(allowed.Patterns) == 1 && len(allowed.Fields) == 0 {
 		d.Rule, d.Message = schema.RuleInvalidName, "invalid name "+strconv.Quote(strings.Trim(name, `"`))
 		d.Expected, d.Hint = terms.Say(fmt.Sprint(allowed.Patterns[0])), ""
-		if a, ok := terms.Of(allowed.Patterns[0].Syntax(cue.Raw()).(ast.Expr)); ok {
+		pattern, _ := allowed.Patterns[0].Syntax(cue.Raw()).(ast.Expr) // a file, where it needs an import
+		if a, ok := terms.Of(pattern); ok {
 			if near := valid.Nearest(strings.Trim(name, `"`), a.Words); near != "" {
 				d.Hint = fmt.Sprintf("did you mean %s?", near)
 			}

@@ -108,8 +108,8 @@ func interleave(turns map[string][]*unit, wanted []*unit) []*unit {
 
 // cost is what the evaluation of a package took. It is remembered with the outcome, so that what is
 // refused for it does not change with the load of the machine, nor with what the cache holds. What is
-// allocated is the same on each machine, and grows with nearly all work; the processor time is for the
-// rest, and is measured again when the package is evaluated again.
+// allocated is nearly the same on each machine, and grows with nearly all work; the processor time is for
+// the rest, and is measured again when the package is evaluated again.
 type cost struct {
 	CPU    time.Duration `json:"cpu"`
 	Allocs int           `json:"allocs"` // bytes
@@ -117,6 +117,14 @@ type cost struct {
 
 // plus returns the sum.
 func (c cost) plus(o cost) cost { return cost{c.CPU + o.CPU, c.Allocs + o.Allocs} }
+
+// inMinutes spells a time, in minutes where it is some.
+func inMinutes(d time.Duration) string {
+	if d >= time.Minute {
+		return fmt.Sprintf("%g minutes", d.Minutes())
+	}
+	return d.String()
+}
 
 // over reports whether it is as much as all packages of an owner may take.
 func (c cost) over(l Limits) bool { return c.CPU >= l.OwnerCPU || c.Allocs >= l.OwnerAllocs }
@@ -192,12 +200,12 @@ func (b *batch) refuse(t tally, u *unit) *schema.Diagnostic {
 		return &d
 	}
 	if l := b.c.cfg.Limits; t.cost.over(l) {
-		what := fmt.Sprintf("takes more than %v of processor time", l.OwnerCPU)
+		what := "take more than " + inMinutes(l.OwnerCPU) + " of processor time"
 		if t.cost.Allocs >= l.OwnerAllocs {
-			what = fmt.Sprintf("allocates more than %d MiB of memory one after the other", l.OwnerAllocs>>20)
+			what = fmt.Sprintf("allocate more than %d GiB", l.OwnerAllocs>>30)
 		}
-		d := firstOf(cmp.Or(t.full, u.first), schema.RuleLimit, fmt.Sprintf("the evaluation of the packages of %s %s together, so its larger ones, from this one on, are not compiled", u.owner, what))
-		d.Hint = "look for nested comprehensions and large disjunctions in what its packages have in common"
+		d := firstOf(cmp.Or(t.full, u.first), schema.RuleLimit, fmt.Sprintf("the packages of %s together %s when they are evaluated, so its larger ones, from this one on, are not compiled", u.owner, what))
+		d.Hint = "look for nested comprehensions and large disjunctions, and for a large library: it is evaluated again for each package that imports it"
 		return &d
 	}
 	limit, bytes := b.c.cfg.Limits.OwnerBytes, t.bytes

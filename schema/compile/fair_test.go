@@ -210,8 +210,8 @@ func TestMuchWorkOfOne(t *testing.T) {
 	}
 	files := tree(shared(more))
 	for what, limits := range map[string]compile.Limits{
-		"allocates more than 128 MiB of memory": {OwnerAllocs: 128 << 20},
-		"takes more than 400ms of processor":    {OwnerCPU: 400 * time.Millisecond},
+		"together allocate more than":                     {OwnerAllocs: 128 << 20},
+		"together take more than 400ms of processor time": {OwnerCPU: 400 * time.Millisecond},
 	} {
 		cfg := compile.Config{Limits: limits, Store: &memory{data: map[string][]byte{}}, Workers: 1}
 		c := compiler(t, cfg)

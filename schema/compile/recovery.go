@@ -240,13 +240,16 @@ func (m *recovery) falsify(n *ast.Comprehension) {
 
 // unconditional returns a package without the conditions that CUE cannot decide since what they compare
 // is of the wrong type: it gives up all of an object for one, and says what is wrong with the value
-// only then. It returns the package itself if there is nothing else wrong.
+// only then. What is wrong with a condition of an object in which nothing else is stays. It returns the
+// package itself if there is nothing else wrong.
 func unconditional(req request, strict *loaded) *loaded {
 	never := map[schema.Position]bool{}
+	var undecided []errors.Error
 	for _, e := range strict.errs {
 		if !undecidable.MatchString(errorText(e)) {
 			continue
 		}
+		undecided = append(undecided, e)
 		for _, at := range append([]token.Pos{e.Position()}, errors.Positions(e)...) {
 			if c := terms.ConditionAt(strict.where.fileAt(at), at); c.IsValid() {
 				never[position(c)] = true
@@ -261,7 +264,18 @@ func unconditional(req request, strict *loaded) *loaded {
 		return strict
 	}
 	l.never = never
+	for _, e := range undecided {
+		if of := objectAt(e); !slices.ContainsFunc(l.errs, func(o errors.Error) bool { return objectAt(o) == of }) {
+			l.errs = append(l.errs, e)
+		}
+	}
 	return l
+}
+
+// objectAt returns the data path of the object that an error is in, or of the field at the top.
+func objectAt(e errors.Error) string {
+	at := e.Path()
+	return fieldPath(at[:min(len(at), 2)])
 }
 
 // undecidable is what CUE says of a condition with values of types that it cannot compare.
