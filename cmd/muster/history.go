@@ -8,13 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/history"
 	"github.com/musterhq/muster/reconciler/plan"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 var commitPrefix = lazyregexp.New(`^[0-9a-f]{1,64}$`)

@@ -7,12 +7,11 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // appearEvery is how often a master is asked for a job that it does not have.

@@ -14,10 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // maxWait is the longest that one request may wait.

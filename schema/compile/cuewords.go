@@ -1,9 +1,8 @@
 package compile
 
 import (
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // cueWords finds the rule of an error of CUE's that no other code here explains. CUE's

@@ -258,34 +258,30 @@ func (l *loaded) sayShape(d *mistake, a, b string, others []schema.Position) boo
 		if !ok || !l.where.mine(pos.Path) {
 			continue
 		}
-		is, want := "a list", "a struct"
-		switch f.Value.(type) {
-		case *ast.ListLit:
-		case *ast.StructLit:
-			is, want = want, is
-		default:
-			continue
-		}
-		d.Rule, d.Position, d.Message, d.Expected = schema.RuleWrongType, edge(f, false), "is "+is, want
-		return true
-	}
-	if f := l.where.written(pathLabel.FindAllString(d.Field, -1)); f != nil && l.where.mine(position(f.Value.Pos()).Path) {
-		_, isStruct := f.Value.(*ast.StructLit)
-		_, isList := f.Value.(*ast.ListLit)
-		switch {
-		case isStruct:
-			d.Rule, d.Position, d.Message, d.Expected = schema.RuleWrongType, edge(f, false), "is a struct", "a list"
-			return true
-		case isList:
-			d.Rule, d.Position, d.Message, d.Expected = schema.RuleWrongType, edge(f, false), "is a list", "a struct"
+		if sayWritten(d, f, f.Value) {
 			return true
 		}
 	}
-	if f := l.literalBehind(d, cue.ListKind); f != nil {
-		d.Rule, d.Position, d.Message, d.Expected = schema.RuleWrongType, edge(f, false), "is a list", "a struct"
+	if f := l.where.written(pathLabel.FindAllString(d.Field, -1)); f != nil && l.where.mine(position(f.Value.Pos()).Path) && sayWritten(d, f, f.Value) {
 		return true
 	}
-	return false
+	f := l.literalBehind(d, cue.ListKind)
+	return f != nil && sayWritten(d, f, &ast.ListLit{})
+}
+
+// sayWritten says of a mistake that a field is a list and should be a struct, or the other way round. It
+// reports false of a value that is written as neither.
+func sayWritten(d *mistake, f *ast.Field, value ast.Expr) bool {
+	is, want := "a list", "a struct"
+	switch value.(type) {
+	case *ast.ListLit:
+	case *ast.StructLit:
+		is, want = want, is
+	default:
+		return false
+	}
+	d.Rule, d.Position, d.Message, d.Expected = schema.RuleWrongType, edge(f, false), "is "+is, want
+	return true
 }
 
 // names returns the labels in the package, or in all that it was made of.

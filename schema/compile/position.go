@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/errors"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -409,12 +408,7 @@ func (p *positions) required(e errors.Error) (best schema.Position) {
 // fileAt returns the syntax of the file of a position, an empty one if it is not of the
 // package or of what it imports.
 func (p *positions) fileAt(at token.Pos) *ast.File {
-	for _, f := range allFiles(p.from.inst) {
-		if at.IsValid() && f.Filename == at.Filename() {
-			return f
-		}
-	}
-	return &ast.File{}
+	return p.fileOf(position(at))
 }
 
 // holder returns the field of a name whose value a position lies in, nil if there is none.

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/ast/astutil"
 	"cuelang.org/go/cue/errors"
@@ -16,6 +14,7 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // CUE stops at an import that it cannot resolve and gives up an object for one

@@ -5,12 +5,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/vendored"
 )
 

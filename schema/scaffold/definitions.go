@@ -11,9 +11,8 @@ import (
 
 	_ "embed" // past.txt
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	schemacue "github.com/musterhq/muster/schema/cue"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // Dir is the directory of a repository that holds the definitions.

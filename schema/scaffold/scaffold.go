@@ -6,9 +6,8 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 //go:embed all:files

@@ -13,9 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // OwnerKey is the top-level key of a document that says whose it is, as in local/search.

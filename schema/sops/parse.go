@@ -11,11 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"go.yaml.in/yaml/v3"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // The values of a document are objects, lists of type []any, and string, int, float64, bool,

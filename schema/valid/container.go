@@ -4,9 +4,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 func matchImage(s string) string {

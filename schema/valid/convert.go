@@ -11,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // typeHint says how to write v as what r accepts.

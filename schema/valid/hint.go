@@ -7,9 +7,8 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // didYouMean returns a hint that names what word was probably meant to be, or

@@ -9,9 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 const (

@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // job checks what ties fields of a job together: ports that are named must be

@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // Where a task may run, and what it gets of the machine's devices.

@@ -8,9 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 const (

@@ -5,11 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // cause is one thing that keeps a cell from what its commit says, with all that it

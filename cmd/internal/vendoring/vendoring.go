@@ -13,12 +13,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/cmd/internal/repofiles"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
+	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/vendored"
 )
 

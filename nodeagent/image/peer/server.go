@@ -15,9 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // Most is how many blobs a machine sends at once.

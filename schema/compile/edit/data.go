@@ -6,13 +6,12 @@ import (
 	"path"
 	"strings"
 
-	"github.com/musterhq/muster/schema/lazyregexp"
-
 	"cuelang.org/go/cue/ast"
 	cuejson "cuelang.org/go/encoding/json"
 	"cuelang.org/go/encoding/yaml"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 // replaceData replaces a value in a file of JSON or YAML. Where a scalar ends is a guess in
