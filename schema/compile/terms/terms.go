@@ -32,9 +32,13 @@ type Alternatives struct {
 // Of returns the alternatives that an expression gives, false if it gives none: it is
 // one value, a struct, or refers to what is elsewhere.
 func Of(e ast.Expr) (a Alternatives, ok bool) {
-	all := split(e, token.OR, 0)
-	if listed := listed(e); listed != nil {
-		all = listed
+	var all []ast.Expr
+	for _, e := range split(e, token.OR, 0) {
+		if listed := listed(e); listed != nil {
+			all = append(all, listed...)
+		} else {
+			all = append(all, e)
+		}
 	}
 	var said, preferred []string
 	for _, e := range all {

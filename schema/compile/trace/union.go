@@ -45,7 +45,13 @@ func parts(u *Union, v cue.Value, left *int) {
 	if to, ok := dereferenced(v); ok {
 		at = to
 	}
-	switch op, args := at.Expr(); {
+	op, args := at.Expr()
+	if op == cue.NoOp && len(args) == 1 { // one of which or(LIST) is a part is computed already
+		if inner, all := args[0].Expr(); inner == cue.OrOp {
+			op, args = inner, all
+		}
+	}
+	switch {
 	case op == cue.AndOp:
 		for _, a := range args {
 			parts(u, a, left)
