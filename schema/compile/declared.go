@@ -9,6 +9,7 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
 
@@ -247,6 +248,39 @@ func (l *loaded) literalBehind(d *mistake, kind cue.Kind) (found *ast.Field) {
 		}
 	}
 	return nil
+}
+
+// toWritten moves a mistake that shows in a library to where the package writes the value, if it does.
+func (l *loaded) toWritten(d *mistake) {
+	if labels := l.labels(d.Field); !l.where.mine(d.Path) && len(labels) > 0 {
+		if f := l.where.written(labels); f != nil && l.where.mine(position(f.Value.Pos()).Path) {
+			d.Position = edge(f, false)
+		}
+	}
+}
+
+// size says how many elements or fields a value has whose bound is for that, "" if it is another one.
+func (l *loaded) size(d *mistake, value, bound string) string {
+	f, written := l.where.index()[d.Position]
+	switch {
+	case strings.HasPrefix(value, "{") && strings.HasPrefix(bound, "struct.M"):
+		fields, err := cuecontext.New().CompileString(value).Fields()
+		n := 0
+		for err == nil && fields.Next() {
+			n++
+		}
+		if n == 0 && value != "{}" {
+			return "the struct is out of bounds"
+		}
+		return "the struct has " + schema.Count(n, "field")
+	case !strings.HasPrefix(value, "[") || !strings.HasPrefix(bound, "list.M"):
+		return ""
+	case written:
+		if x, ok := f.Value.(*ast.ListLit); ok && !slices.ContainsFunc(x.Elts, isComputed) {
+			return "the list has " + schema.Count(len(x.Elts), "element")
+		}
+	}
+	return "the list is out of bounds"
 }
 
 // sayShape is of a list where a struct is expected, or the other way round. It reports whether the one

@@ -350,7 +350,7 @@ const (
 // causeOf finds what a mistake comes from, and says so if that is a parameter that is not given.
 func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 	sels := selectors(strict, d.Field)
-	if d.form != plain || d.Rule == schema.RuleCheck || !wide.built || len(sels) < 3 || sels[len(sels)-1].IsDefinition() {
+	if d.form != plain || d.Rule == schema.RuleCheck || !wide.built || len(sels) < 3 || sels[len(sels)-1].IsDefinition() && strict.where.mine(d.Path) {
 		return mistake{}, itself
 	}
 	if sels[0].LabelType() != cue.HiddenLabel && valid.Of(schema.Kind(sels[0].String())) == nil {
@@ -465,6 +465,14 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 	}
 	if o.Value.Path().String() != "" && len(labels) > 0 && !strings.HasPrefix(labels[0], "_") && !strings.HasPrefix(labels[0], "#") && valid.Of(schema.Kind(labels[0])) == nil {
 		labels = slices.Concat(labelsOf(cue.ParsePath(object)), labels)
+	}
+	if op, conjuncts := o.Value.Expr(); op == cue.AndOp {
+		if a, b := twoDefaults(conjuncts); a != "" {
+			return mistake{Diagnostic: schema.Diagnostic{
+				Severity: schema.Error, Rule: schema.RuleNotSet, Field: fieldPath(labels), Position: l.where.enclosing(labels),
+				Message: fmt.Sprintf("has two defaults, which differ: %s and %s", a, b), Hint: "set the parameter, or remove the default at one of these places",
+			}, about: labels[len(labels)-1]}
+		}
 	}
 	least := 2
 	if valid.Of(schema.Kind(labels[0])) != nil {

@@ -252,21 +252,24 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 		l.errs = trace.Required(l.value, l.errs)
 	}
 	if m == nil && slices.ContainsFunc(allFiles(l.inst), trace.HasArguments) {
-		l.errs = append(l.errs, l.arguments()...)
+		l.errs = append(l.errs, l.further(trace.Arguments)...)
+	}
+	if m == nil && slices.ContainsFunc(allFiles(l.inst), trace.HasMatch) {
+		l.errs = append(l.errs, l.further(trace.Unmatched)...)
 	}
 	return l
 }
 
-// arguments returns what is wrong with the arguments of templates in the package's objects, and
-// is not among its errors.
-func (l *loaded) arguments() (out []errors.Error) {
+// further returns what is found wrong with what the package's objects give to templates, and is not
+// among its errors.
+func (l *loaded) further(find func(cue.Value) []errors.Error) (out []errors.Error) {
 	known := map[string]bool{}
 	for _, e := range l.errs {
 		known[e.Error()] = true
 	}
 	top, err := l.value.Fields()
 	for err == nil && top.Next() {
-		for _, e := range trace.Arguments(top.Value()) {
+		for _, e := range find(top.Value()) {
 			if !known[e.Error()] {
 				out = append(out, e)
 			}

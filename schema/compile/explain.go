@@ -487,13 +487,9 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 		m[2] = cmp.Or(terms.BoundAt(l.where.fileOf(others[0]), others[0].Line, others[0].Column, m[2]), m[2])
 	}
 	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2])
-	if strings.HasPrefix(m[1], "[") && strings.HasPrefix(m[2], "list.M") {
-		d.Message = "the list is out of bounds"
-		if f, ok := l.where.index()[d.Position]; ok {
-			if x, ok := f.Value.(*ast.ListLit); ok && !slices.ContainsFunc(x.Elts, isComputed) {
-				d.Message = "the list has " + schema.Count(len(x.Elts), "element")
-			}
-		}
+	l.toWritten(d)
+	if said := l.size(d, m[1], m[2]); said != "" {
+		d.Message = said
 	}
 	if words := durationWords(m[3]); words != "" {
 		d.Message = terms.Clip(m[1]) + " " + words
@@ -552,9 +548,9 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	if near := valid.Nearest(strings.Trim(name, `"`), allowed.Fields); near != "" {
 		d.about = near
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
-	} else if len(allowed.Patterns) == 1 && len(allowed.Fields) == 0 {
+	} else if len(allowed.Patterns) == 1 {
 		d.Rule, d.Message = schema.RuleInvalidName, "invalid name "+strconv.Quote(strings.Trim(name, `"`))
-		d.Expected, d.Hint = terms.Say(fmt.Sprint(allowed.Patterns[0])), ""
+		d.Expected, d.Hint = strings.TrimPrefix(d.Expected+", or "+terms.Say(fmt.Sprint(allowed.Patterns[0])), ", or "), ""
 		pattern, _ := allowed.Patterns[0].Syntax(cue.Raw()).(ast.Expr) // a file, where it needs an import
 		if a, ok := terms.Of(pattern); ok {
 			if near := valid.Nearest(strings.Trim(name, `"`), a.Words); near != "" {

@@ -153,7 +153,7 @@ func (u Union) Chosen() (chosen cue.Value, ok bool) {
 	}
 	least, tie := -1, false
 	for _, a := range fit {
-		n := len(errors.Errors(u.With(a).Validate()))
+		n := wrong(u.With(a))
 		if least < 0 || n < least {
 			chosen, least, tie = a, n, false
 		} else if n == least {
@@ -161,6 +161,16 @@ func (u Union) Chosen() (chosen cue.Value, ok bool) {
 		}
 	}
 	return chosen, least > 0 && !tie
+}
+
+// wrong returns how many values in a value are wrong: of one that is none of several alternatives CUE has
+// an error for each.
+func wrong(v cue.Value) int {
+	at := map[string]bool{}
+	for _, e := range errors.Errors(v.Validate()) {
+		at[strings.Join(e.Path(), " ")] = true
+	}
+	return len(at)
 }
 
 // agrees compares the values that separate an alternative with those that are given: how many
