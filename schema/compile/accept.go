@@ -15,7 +15,7 @@ import (
 // in the process that will act on it.
 func accept(u *unit, resp response) *entry {
 	out := schema.CompiledPackage{Dir: u.dir, Diagnostics: resp.Diagnostics, Policies: resp.Policies}
-	spent := cost{max(resp.Used, 0), max(resp.Allocs, 0)} // a child is not trusted
+	spent := measured(resp.Used, resp.Allocs)
 	if slices.ContainsFunc(resp.Diagnostics, isError) {
 		return &entry{pkg: out, cost: spent}
 	}

@@ -294,7 +294,11 @@ func (b *batch) settle(u *unit, f *flight) {
 	}
 	b.c.cfg.Log.Warn("compile child ended", "package", u.dir, "why", died.why)
 	certain := died.certain && f.limits == b.c.cfg.Limits
-	b.done(u, &entry{pkg: failed(u, withHint(firstOf(u.first, died.rule, died.why), died.hint)), again: !certain, tooMuch: died.rule == schema.RuleLimit}, true)
+	e := &entry{pkg: failed(u, withHint(firstOf(u.first, died.rule, died.why), died.hint)), again: !certain, tooMuch: died.rule == schema.RuleLimit}
+	if e.tooMuch {
+		e.cost.CPU = f.limits.CPU // it says no more what it took
+	}
+	b.done(u, e, true)
 }
 
 // hurried reports whether a unit has no more time than Quick gives it. What says who owns

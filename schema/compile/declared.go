@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -8,6 +9,8 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
@@ -247,6 +250,39 @@ func (l *loaded) literalBehind(d *mistake, kind cue.Kind) (found *ast.Field) {
 	return nil
 }
 
+// toWritten moves a mistake that shows in a library to where the package writes the value, if it does.
+func (l *loaded) toWritten(d *mistake) {
+	if labels := l.labels(d.Field); !l.where.mine(d.Path) && len(labels) > 0 {
+		if f := l.where.written(labels); f != nil && l.where.mine(position(f.Value.Pos()).Path) {
+			d.Position = edge(f, false)
+		}
+	}
+}
+
+// size says how many elements or fields a value has whose bound is for that, "" if it is another one.
+func (l *loaded) size(d *mistake, value, bound string) string {
+	f, written := l.where.index()[d.Position]
+	switch {
+	case strings.HasPrefix(value, "{") && strings.HasPrefix(bound, "struct.M"):
+		fields, err := cuecontext.New().CompileString(value).Fields()
+		n := 0
+		for err == nil && fields.Next() {
+			n++
+		}
+		if n == 0 && value != "{}" {
+			return "the struct is out of bounds"
+		}
+		return "the struct has " + schema.Count(n, "field")
+	case !strings.HasPrefix(value, "[") || !strings.HasPrefix(bound, "list.M"):
+		return ""
+	case written:
+		if x, ok := f.Value.(*ast.ListLit); ok && !slices.ContainsFunc(x.Elts, isComputed) {
+			return "the list has " + schema.Count(len(x.Elts), "element")
+		}
+	}
+	return "the list is out of bounds"
+}
+
 // sayShape is of a list where a struct is expected, or the other way round. It reports whether the one
 // is written in the package.
 func (l *loaded) sayShape(d *mistake, a, b string, others []schema.Position) bool {
@@ -262,7 +298,7 @@ func (l *loaded) sayShape(d *mistake, a, b string, others []schema.Position) boo
 			return true
 		}
 	}
-	if f := l.where.written(pathLabel.FindAllString(d.Field, -1)); f != nil && l.where.mine(position(f.Value.Pos()).Path) && sayWritten(d, f, f.Value) {
+	if f := l.where.written(l.labels(d.Field)); f != nil && l.where.mine(position(f.Value.Pos()).Path) && sayWritten(d, f, f.Value) {
 		return true
 	}
 	f := l.literalBehind(d, cue.ListKind)
@@ -282,6 +318,58 @@ func sayWritten(d *mistake, f *ast.Field, value ast.Expr) bool {
 	}
 	d.Rule, d.Position, d.Message, d.Expected = schema.RuleWrongType, edge(f, false), "is "+is, want
 	return true
+}
+
+// sayUnset says of what refers to a parameter that is one of several alternatives, and is not given,
+// that it is not. It reports whether this is so.
+func (l *loaded) sayUnset(d *mistake, at []string, e errors.Error) bool {
+	if !l.built || len(at) < 2 || !ambiguous.MatchString(errorText(e)) || valid.Of(schema.Kind(at[0])) == nil && !strings.HasPrefix(at[0], "_") {
+		return false
+	}
+	names := terms.RefAt(l.where.fileAt(e.Position()), e.Position())
+	for _, name := range names {
+		found := trace.Unset(l.value, name)
+		i := slices.IndexFunc(found, func(o trace.Origin) bool { return slices.Contains(labelsOf(o.Path), strings.Trim(at[1], `"`)) })
+		if i < 0 {
+			continue
+		}
+		*d = sayNotGiven(l, fieldPath(at[:2]), found[i])
+		d.form = absentField
+		if u, ok := trace.UnionOf(found[i].Value); ok && u.Structs() {
+			d.Expected = wantOf(u)
+		}
+		return true
+	}
+	return false
+}
+
+// sayUnnamed says of a name that is computed from a field of a parameter, as of a row of a table, that
+// the field is not given. It reports whether this is so.
+func (l *loaded) sayUnnamed(d *mistake, at []string, e errors.Error) bool {
+	if !l.built || len(at) == 0 || !noName.MatchString(errorText(e)) {
+		return false
+	}
+	for _, name := range terms.LabelNames(l.where.fileAt(e.Position()), e.Position()) {
+		for _, o := range trace.Unset(l.value, name) {
+			declared := l.where.index()[valueAt(o.Value)]
+			if declared == nil || !slices.ContainsFunc(errors.Positions(e), func(p token.Pos) bool { return l.where.index()[position(p)] == declared }) {
+				continue
+			}
+			*d = sayNotGiven(l, fieldPath(at[:min(2, len(at))]), o)
+			d.form = absentField
+			return true
+		}
+	}
+	return false
+}
+
+// wantOf says which structs a union takes.
+func wantOf(u trace.Union) string {
+	tag, ok := u.Tag()
+	if !ok {
+		return "a struct"
+	}
+	return fmt.Sprintf("a struct whose %s is %s", tag.Name, terms.Say(strings.Join(tag.Values, " | ")))
 }
 
 // names returns the labels in the package, or in all that it was made of.

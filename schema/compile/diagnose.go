@@ -27,46 +27,6 @@ const (
 	maxFound = 1000
 )
 
-// mistake is a diagnostic in the making, with what is needed to find out which mistake
-// follows from which.
-type mistake struct {
-	schema.Diagnostic
-	form form
-	// about is the import path of unusedImport and badImport, the name of
-	// undefinedName, and the other data path of selfCycle.
-	about string
-	// alias is, of unusedImport, the name that the import has in its file, "" if it has that of the package.
-	alias string
-	// word is, of undefinedName, how many bytes of the line the text has that the name
-	// begins, where that is text without quotes; else 0.
-	word int
-	// undecided is set where CUE only says that something has no value yet.
-	undecided bool
-	// looks are, of a check, the data paths that it refers to.
-	looks []string
-	// moved is set of what a library constrains and nothing sets, as if a parameter that it is made from is wrong.
-	moved bool
-	// widened is set of what has no value where what constrains it was taken out.
-	widened bool
-}
-
-// form is a form of mistake that explains others, or is explained by them.
-type form int
-
-const (
-	plain            form = iota
-	unusedImport          // an import that nothing uses
-	badImport             // an import that cannot be resolved
-	undefinedName         // a name that stands for nothing
-	unusedName            // a let clause that nothing uses
-	selfCycle             // a field that depends on itself
-	missingField          // a required field that is not there
-	closedField           // a field that a definition of the repository's own does not have
-	wrongDefinition       // an object that is joined with the definition of another kind
-	absentField           // a parameter that is not given
-	absentDefinition      // a definition that is not there
-)
-
 // diagnose turns CUE's errors into mistakes: one for each data path, the one that
 // says most.
 func diagnose(l *loaded, errs []errors.Error) []mistake {
@@ -111,20 +71,6 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 		}
 	}
 	return out
-}
-
-// nearer reports whether m is of the value that o is of, in a field that takes it from there:
-// both are of one place and one object, and o lies deeper.
-func (m mistake) nearer(o mistake) bool {
-	depth := func(field string) int { return strings.Count(field, ".") + strings.Count(field, "[") }
-	return m.form == o.form && m.Position == o.Position && m.Position.Path != "" && depth(m.Field) < depth(o.Field) &&
-		strings.HasPrefix(m.Field, "_") && objectOf(m.Field) == objectOf(o.Field)
-}
-
-// objectOf returns the first two labels of a data path.
-func objectOf(field string) string {
-	labels := pathLabel.FindAllString(field, 3)
-	return strings.Join(labels[:min(2, len(labels))], ".")
 }
 
 // ofCall is all that CUE says of a function some argument of which is wrong.
@@ -180,7 +126,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	if strings.Contains(format, "mismatched types") && l.sayValue(&d, at) {
 		return d, rank
 	}
-	if l.sayUnset(&d, at, e) {
+	if l.sayUnset(&d, at, e) || l.sayUnnamed(&d, at, e) {
 		return d, -5
 	}
 	explain(l, &d, theirs)
@@ -267,14 +213,6 @@ func tidy(found []mistake) []schema.Diagnostic {
 	return out
 }
 
-// covers reports whether a says what b says.
-func covers(a, b mistake) bool {
-	if b.Field == "" || a.Field == "" {
-		return a.Position == b.Position
-	}
-	return a.Position == b.Position || within(a.Field, b.Field) || within(b.Field, a.Field)
-}
-
 // A mistake in what a template is given shows wherever the template uses it, and CUE says so of
 // each. What a user wants to know is the one place where it was made.
 
@@ -338,7 +276,11 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 		out = slices.DeleteFunc(out, sayNothing)
 	}
 	if len(out) == 0 {
-		return found // each explains another: a package with mistakes is never without one
+		// Each explains another: a package with mistakes is never without one.
+		if mine := slices.DeleteFunc(slices.Clone(found), func(d mistake) bool { return !strict.where.mine(d.Path) }); len(mine) > 0 {
+			return mine
+		}
+		return found
 	}
 	lacking := slices.Clone(out)
 	return folded(slices.DeleteFunc(out, func(d mistake) bool {
@@ -408,7 +350,7 @@ const (
 // causeOf finds what a mistake comes from, and says so if that is a parameter that is not given.
 func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 	sels := selectors(strict, d.Field)
-	if d.form != plain || d.Rule == schema.RuleCheck || !wide.built || len(sels) < 3 || sels[len(sels)-1].IsDefinition() {
+	if d.form != plain || d.Rule == schema.RuleCheck || !wide.built || len(sels) < 3 || sels[len(sels)-1].IsDefinition() && strict.where.mine(d.Path) {
 		return mistake{}, itself
 	}
 	if sels[0].LabelType() != cue.HiddenLabel && valid.Of(schema.Kind(sels[0].String())) == nil {
@@ -442,7 +384,7 @@ func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 func (m mistake) explains(d mistake, at string, v cue.Value) bool {
 	switch {
 	case m.form == closedField:
-		return parent(m.Field) == parent(at) && unset(v)
+		return parent(m.Field) == parent(at) && (unset(v) || m.about == lastOf(at))
 	case d.undecided && within(m.Field, parent(at)) && strings.Count(parent(at), ".") > 1:
 		return true // CUE gives up all of a struct
 	}
@@ -471,7 +413,9 @@ func onlySince(d mistake, all []mistake) bool {
 		case d.Rule == schema.RuleCheck && slices.ContainsFunc(d.looks, func(at string) bool { return strings.HasPrefix(lastOf(at), "_") }):
 			return m.Rule != schema.RuleCheck && m.ofParameter() && objectOf(m.Field) == objectOf(d.Field) // computed from what, is not known
 		case d.Rule == schema.RuleCheck:
-			return m.Rule != schema.RuleCheck && strings.Count(m.Field, ".") > 1 && slices.ContainsFunc(d.looks, func(at string) bool { return within(m.Field, at) || within(at, m.Field) })
+			return m.Rule != schema.RuleCheck && strings.Count(m.Field, ".") > 1 && slices.ContainsFunc(d.looks, func(at string) bool {
+				return within(m.Field, at) || within(at, m.Field) || m.form == closedField && parent(m.Field) == parent(at) && m.about == lastOf(at)
+			})
 		case strings.Contains(d.Message, "found _|_("): // CUE says in it what was wrong before
 			return !strings.Contains(m.Message, "found _|_(")
 		case ofCall.MatchString(d.Message):
@@ -483,11 +427,6 @@ func onlySince(d mistake, all []mistake) bool {
 		}
 		return d.repeats(m)
 	})
-}
-
-// repeats reports whether m is of the data that o is of, under another name.
-func (m mistake) repeats(o mistake) bool {
-	return strings.HasPrefix(m.Field, "_") && o.Field != "" && strings.HasSuffix(m.Field, "."+o.Field)
 }
 
 // place moves a mistake that shows in a library to where the package gives the value, if it does.
@@ -509,9 +448,6 @@ func place(l *loaded, d *mistake) {
 	}
 }
 
-// parent returns the data path of what holds a field.
-func parent(field string) string { return field[:max(0, strings.LastIndexByte(field, '.'))] }
-
 // unset reports whether a value is none yet.
 func unset(v cue.Value) bool {
 	if v.Err() != nil {
@@ -529,6 +465,14 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 	}
 	if o.Value.Path().String() != "" && len(labels) > 0 && !strings.HasPrefix(labels[0], "_") && !strings.HasPrefix(labels[0], "#") && valid.Of(schema.Kind(labels[0])) == nil {
 		labels = slices.Concat(labelsOf(cue.ParsePath(object)), labels)
+	}
+	if op, conjuncts := o.Value.Expr(); op == cue.AndOp {
+		if a, b := twoDefaults(conjuncts); a != "" {
+			return mistake{Diagnostic: schema.Diagnostic{
+				Severity: schema.Error, Rule: schema.RuleNotSet, Field: fieldPath(labels), Position: l.where.enclosing(labels),
+				Message: fmt.Sprintf("has two defaults, which differ: %s and %s", a, b), Hint: "set the parameter, or remove the default at one of these places",
+			}, about: labels[len(labels)-1]}
+		}
 	}
 	least := 2
 	if valid.Of(schema.Kind(labels[0])) != nil {

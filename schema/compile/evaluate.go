@@ -129,6 +129,9 @@ func mistakes(req request, strict *loaded) []mistake {
 		if slices.ContainsFunc(strictly, func(s mistake) bool { return betterThan(s, d) }) {
 			return true
 		}
+		if d.Rule == schema.RuleCheck && len(certain) == 0 && !slices.ContainsFunc(strictly, func(s mistake) bool { return s.Hint == d.Hint }) {
+			return true // it looks at what was taken out
+		}
 		return m.blanks[d.Position] || slices.ContainsFunc(certain, func(m mistake) bool { return covers(m, d) })
 	})
 	mine := slices.Concat(certain, c.diags)
@@ -150,37 +153,6 @@ func mistakes(req request, strict *loaded) []mistake {
 	}
 	return with(intent(strict), twice(strict, causes(strict, wide, mine)))
 }
-
-// overtaken reports whether what was found in the data of lax definitions is said by the strict
-// ones: it was moved to a parameter in which these find a mistake, or has no value because of one.
-func overtaken(d mistake, strictly []mistake) bool {
-	return slices.ContainsFunc(strictly, func(s mistake) bool {
-		if d.moved && s.ofParameter() && objectOf(s.Field) == objectOf(d.Field) {
-			return true
-		}
-		return d.Rule == schema.RuleNotSet &&
-			(d.widened && s.form == closedField && s.ofParameter() || s.Field == d.Field && s.Rule == schema.RuleUndefined)
-	})
-}
-
-// betterThan reports whether what the strict definitions say is the better way to say d, of lax ones: d
-// is the same of a field whose constraint was taken out, or what CUE says of a function that got what
-// is wrong.
-func betterThan(strict, d mistake) bool {
-	if strict.Position == d.Position && strict.Field != d.Field && strict.ofParameter() && !d.ofParameter() {
-		return true // what takes the value from the parameter
-	}
-	return strict.Field == d.Field && (strict.form == absentField && d.form == absentField || strict.Rule == d.Rule && strict.Position == d.Position) ||
-		d.Rule == schema.RuleSyntax && strict.Rule != schema.RuleSyntax && strict.Position == d.Position
-}
-
-// ofParameter reports whether a mistake is in what an object, or a library, is given.
-func (m mistake) ofParameter() bool {
-	return strings.HasPrefix(m.Field, "_") || strings.Contains(m.Field, "#")
-}
-
-// isMissing reports whether a mistake is of a field of an object that is not there.
-func isMissing(m mistake) bool { return m.form == missingField }
 
 // notAllowedAt returns a function that reports whether CUE says of the data at a
 // path that it is not allowed.
@@ -280,21 +252,24 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 		l.errs = trace.Required(l.value, l.errs)
 	}
 	if m == nil && slices.ContainsFunc(allFiles(l.inst), trace.HasArguments) {
-		l.errs = append(l.errs, l.arguments()...)
+		l.errs = append(l.errs, l.further(trace.Arguments)...)
+	}
+	if m == nil && slices.ContainsFunc(allFiles(l.inst), trace.HasMatch) {
+		l.errs = append(l.errs, l.further(trace.Unmatched)...)
 	}
 	return l
 }
 
-// arguments returns what is wrong with the arguments of templates in the package's objects, and
-// is not among its errors.
-func (l *loaded) arguments() (out []errors.Error) {
+// further returns what is found wrong with what the package's objects give to templates, and is not
+// among its errors.
+func (l *loaded) further(find func(cue.Value) []errors.Error) (out []errors.Error) {
 	known := map[string]bool{}
 	for _, e := range l.errs {
 		known[e.Error()] = true
 	}
 	top, err := l.value.Fields()
 	for err == nil && top.Next() {
-		for _, e := range trace.Arguments(top.Value()) {
+		for _, e := range find(top.Value()) {
 			if !known[e.Error()] {
 				out = append(out, e)
 			}

@@ -111,6 +111,7 @@ var explanations = []explanation{
 		d.Rule, d.Message, d.Expected = schema.RuleNotSet, fmt.Sprintf("is only constrained (%s), not set", m[1]), "a concrete value"
 	}},
 	{wrongType, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.operand = true
 		d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(terms.Clip(m[1]), m[2]), terms.Say(m[3])
 		if strings.Contains(m[3], "|bytes") {
 			d.Expected = "text or a number, to be put into text"
@@ -120,6 +121,7 @@ var explanations = []explanation{
 		}
 	}},
 	{operands, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.operand = true
 		if strings.ContainsAny(m[3], "<>") && m[4] != m[5] && (l.writes(d.Position, m[1]) || l.writes(d.Position, m[2])) {
 			is, typ, other, want := m[1], m[4], m[2], m[5]
 			if l.writes(d.Position, m[2]) {
@@ -138,8 +140,9 @@ var explanations = []explanation{
 		}
 	}},
 	{noName, func(l *loaded, d *mistake, _ []string, _ []schema.Position) {
+		d.unnamed = true
 		d.Rule, d.Message, d.Hint = schema.RuleNotSet, "a name that is computed here is not set", "set the fields that it is computed from"
-		if home := l.where.enclosing(pathLabel.FindAllString(d.Field, -1)); !l.where.mine(d.Path) && l.where.mine(home.Path) {
+		if home := l.where.enclosing(l.labels(d.Field)); !l.where.mine(d.Path) && l.where.mine(home.Path) {
 			d.Message, d.Position = fmt.Sprintf("a name that is computed at %s is not set", d.Position), home
 		}
 	}},
@@ -204,7 +207,7 @@ func explain(l *loaded, d *mistake, others []schema.Position) {
 		d.Rule = schema.RuleConflict
 		d.Message = strings.Replace(d.Message, "incompatible list lengths", "is two lists of different lengths", 1)
 		d.Hint = "a list has one value: keep one of them"
-		f := l.where.written(pathLabel.FindAllString(d.Field, -1))
+		f := l.where.written(l.labels(d.Field))
 		if l.sayLength(d, f) {
 			return
 		}
@@ -484,13 +487,9 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 		m[2] = cmp.Or(terms.BoundAt(l.where.fileOf(others[0]), others[0].Line, others[0].Column, m[2]), m[2])
 	}
 	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2])
-	if strings.HasPrefix(m[1], "[") && strings.HasPrefix(m[2], "list.M") {
-		d.Message = "the list is out of bounds"
-		if f, ok := l.where.index()[d.Position]; ok {
-			if x, ok := f.Value.(*ast.ListLit); ok && !slices.ContainsFunc(x.Elts, isComputed) {
-				d.Message = "the list has " + schema.Count(len(x.Elts), "element")
-			}
-		}
+	l.toWritten(d)
+	if said := l.size(d, m[1], m[2]); said != "" {
+		d.Message = said
 	}
 	if words := durationWords(m[3]); words != "" {
 		d.Message = terms.Clip(m[1]) + " " + words
@@ -549,9 +548,9 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	if near := valid.Nearest(strings.Trim(name, `"`), allowed.Fields); near != "" {
 		d.about = near
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
-	} else if len(allowed.Patterns) == 1 && len(allowed.Fields) == 0 {
+	} else if len(allowed.Patterns) == 1 {
 		d.Rule, d.Message = schema.RuleInvalidName, "invalid name "+strconv.Quote(strings.Trim(name, `"`))
-		d.Expected, d.Hint = terms.Say(fmt.Sprint(allowed.Patterns[0])), ""
+		d.Expected, d.Hint = strings.TrimPrefix(d.Expected+", or "+terms.Say(fmt.Sprint(allowed.Patterns[0])), ", or "), ""
 		pattern, _ := allowed.Patterns[0].Syntax(cue.Raw()).(ast.Expr) // a file, where it needs an import
 		if a, ok := terms.Of(pattern); ok {
 			if near := valid.Nearest(strings.Trim(name, `"`), a.Words); near != "" {
@@ -577,6 +576,11 @@ func allowedBeside(l *loaded, field string) trace.Allowed {
 	}
 	last := len(sels) - 1
 	return trace.Fields(l.value, sels[:last], sels[last].Unquoted())
+}
+
+// labels returns the labels of a data path of a package, and the indexes of lists in it.
+func (l *loaded) labels(field string) []string {
+	return labelsOf(cue.MakePath(selectors(l, field)...))
 }
 
 // selectors returns a data path of a package as CUE has it, nil if it is none.

@@ -20,6 +20,9 @@ const ExitOrphan = exitOrphan
 // ExitWall is how a child ends whose package takes too long.
 const ExitWall = exitWall
 
+// KeepRounds is for how many further trees a package is remembered.
+const KeepRounds = keepRounds
+
 // Exclude is exclude.
 var Exclude = exclude
 

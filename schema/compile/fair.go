@@ -115,6 +115,9 @@ type cost struct {
 	Allocs int           `json:"allocs"` // bytes
 }
 
+// measured is what a child, or a store, says that an evaluation took: neither is trusted.
+func measured(cpu time.Duration, allocs int) cost { return cost{max(cpu, 0), max(allocs, 0)} }
+
 // plus returns the sum.
 func (c cost) plus(o cost) cost { return cost{c.CPU + o.CPU, c.Allocs + o.Allocs} }
 
@@ -128,6 +131,17 @@ func inMinutes(d time.Duration) string {
 
 // over reports whether it is as much as all packages of an owner may take.
 func (c cost) over(l Limits) bool { return c.CPU >= l.OwnerCPU || c.Allocs >= l.OwnerAllocs }
+
+// beyond says what is as much as all packages of an owner may take, if anything is.
+func (c cost) beyond(l Limits) string {
+	switch {
+	case c.Allocs >= l.OwnerAllocs:
+		return fmt.Sprintf("allocate more than %d GiB", l.OwnerAllocs>>30)
+	case c.CPU >= l.OwnerCPU:
+		return "take more than " + inMinutes(l.OwnerCPU) + " of processor time"
+	}
+	return ""
+}
 
 // usage is what the packages of an owner have used together, as far as is known.
 type usage struct {
@@ -179,6 +193,7 @@ type tally struct {
 	bytes int     // of data
 	cost  cost
 	full  string // first file of the first that is refused
+	work  string // what its owner's packages before it took too much of, if that is why
 }
 
 func (t *tally) add(u *unit, e *entry) {
@@ -199,11 +214,7 @@ func (b *batch) refuse(t tally, u *unit) *schema.Diagnostic {
 		d.Hint = "correct or remove these packages: " + strings.Join([]string{over[0].dir, over[1].dir, over[2].dir}, ", ")
 		return &d
 	}
-	if l := b.c.cfg.Limits; t.cost.over(l) {
-		what := "take more than " + inMinutes(l.OwnerCPU) + " of processor time"
-		if t.cost.Allocs >= l.OwnerAllocs {
-			what = fmt.Sprintf("allocate more than %d GiB", l.OwnerAllocs>>30)
-		}
+	if what := cmp.Or(t.work, t.cost.beyond(b.c.cfg.Limits)); what != "" {
 		d := firstOf(cmp.Or(t.full, u.first), schema.RuleLimit, fmt.Sprintf("the packages of %s together %s when they are evaluated, so its larger ones, from this one on, are not compiled", u.owner, what))
 		d.Hint = "look for nested comprehensions and large disjunctions, and for a large library: it is evaluated again for each package that imports it"
 		return &d
@@ -228,7 +239,7 @@ func (b *batch) refusals() map[*unit]schema.Diagnostic {
 		var t tally
 		for _, u := range mine {
 			if d := b.refuse(t, u); d != nil {
-				refused[u], t.full = *d, cmp.Or(t.full, u.first)
+				refused[u], t.full, t.work = *d, cmp.Or(t.full, u.first), cmp.Or(t.work, t.cost.beyond(b.c.cfg.Limits))
 			}
 			t.add(u, b.c.cache[u.key])
 		}

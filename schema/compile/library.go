@@ -196,38 +196,6 @@ func (l *loaded) noAlternative(e *trace.NoAlternative) mistake {
 	return d
 }
 
-// sayUnset says of what refers to a parameter that is one of several alternatives, and is not given,
-// that it is not. It reports whether this is so.
-func (l *loaded) sayUnset(d *mistake, at []string, e errors.Error) bool {
-	if !l.built || len(at) < 2 || !ambiguous.MatchString(errorText(e)) || valid.Of(schema.Kind(at[0])) == nil && !strings.HasPrefix(at[0], "_") {
-		return false
-	}
-	names := terms.RefAt(l.where.fileAt(e.Position()), e.Position())
-	for _, name := range names {
-		found := trace.Unset(l.value, name)
-		i := slices.IndexFunc(found, func(o trace.Origin) bool { return slices.Contains(labelsOf(o.Path), strings.Trim(at[1], `"`)) })
-		if i < 0 {
-			continue
-		}
-		*d = sayNotGiven(l, fieldPath(at[:2]), found[i])
-		d.form = absentField
-		if u, ok := trace.UnionOf(found[i].Value); ok && u.Structs() {
-			d.Expected = wantOf(u)
-		}
-		return true
-	}
-	return false
-}
-
-// wantOf says which structs a union takes.
-func wantOf(u trace.Union) string {
-	tag, ok := u.Tag()
-	if !ok {
-		return "a struct"
-	}
-	return fmt.Sprintf("a struct whose %s is %s", tag.Name, terms.Say(strings.Join(tag.Values, " | ")))
-}
-
 // sayAbsent says of what refers to a required field, of which it is not known where it should be,
 // that the field is not there.
 func (l *loaded) sayAbsent(d *mistake, at []string, text string) {

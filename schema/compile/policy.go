@@ -238,6 +238,7 @@ func (r *policyReader) read() {
 			r.add(name, fmt.Sprintf("unknown field %q of a policy", name), "one of "+strings.Join(known, ", "), hint)
 		case isKindName(name):
 			kinds++
+			r.known([]string{name}, valid.Of(schema.Kind(name)), fields.Value())
 		}
 	}
 	if kinds == 0 && len(r.diags) == 0 {
@@ -257,6 +258,36 @@ func (r *policyReader) read() {
 		r.paths = r.directories("paths", list)
 	}
 	r.except = r.directories("except", r.value.LookupPath(cue.ParsePath("except")))
+}
+
+// known reports fields that a policy demands of objects, and that no object can have: each would break
+// the policy, and whoever wrote the object could do nothing about it.
+func (r *policyReader) known(at []string, rule *valid.Rule, v cue.Value) {
+	fields, err := v.Fields()
+	for err == nil && rule != nil && len(rule.Fields) > 0 && fields.Next() {
+		name, ok := label(fields)
+		if !ok || len(at) == 1 && name == "name" {
+			continue
+		}
+		full := append(slices.Clip(at), name)
+		if f := rule.Field(name); f != nil {
+			r.known(full, f.Rule, fields.Value())
+			continue
+		}
+		var all []string
+		for i := range rule.Fields {
+			all = append(all, rule.Fields[i].Name)
+		}
+		d := mistake{Diagnostic: schema.Diagnostic{
+			Severity: schema.Error, Rule: schema.RulePolicy, Field: fieldPath(slices.Concat([]string{policyField, r.name}, full)),
+			Position: r.from.where.of(slices.Concat([]string{policyField, r.name}, full), true),
+			Message:  fmt.Sprintf("demands the field %s, which no %s has", strings.Join(full[1:], "."), at[0]),
+		}}
+		if near := valid.Nearest(name, all); near != "" {
+			d.Hint = fmt.Sprintf("did you mean %s?", near)
+		}
+		r.diags = append(r.diags, d)
+	}
 }
 
 func isKindName(name string) bool { return slices.Contains(schema.Kinds(), schema.Kind(name)) }

@@ -41,6 +41,10 @@ type assignment struct {
 	field  []string
 	value  edit.Value
 	want   []byte // the data of the object after it
+	// parameter is what the change sets, if the field is that of a template, and where the field is
+	// taken from it.
+	parameter []string
+	taken     schema.Position
 }
 
 // Set returns the change of one file after which one field of an object has a value, and
@@ -85,7 +89,14 @@ func (c *Compiler) Set(ctx context.Context, tree schema.Tree, to Assignment) (Ch
 	if err != nil {
 		return Change{}, err
 	}
-	return change, a.check(ctx, change)
+	err = a.check(ctx, change)
+	if d := (schema.Diagnostic{}); errors.Is(err, errNoParameter) || a.parameter != nil && errors.As(err, &d) && d.Rule == schema.RuleUnknownField {
+		a.parameter = nil
+		if change, err = a.insert(a.field); err == nil {
+			err = a.check(ctx, change)
+		}
+	}
+	return change, err
 }
 
 // splitField returns the names in a data path.
@@ -246,8 +257,29 @@ func (a *assignment) edit(sources []FieldSource) (Change, error) {
 			text, err := edit.Replace(old, mine[0], a.value)
 			return Change{Position: mine[0], Old: old, New: text}, err
 		}
+		if s.Field == fieldPath(a.field) {
+			a.parameter, a.taken = parameterOf(s)
+		}
 	}
-	return a.insert()
+	if a.parameter != nil {
+		if change, err := a.insert(a.parameter); err == nil {
+			return change, nil
+		}
+		a.parameter = nil
+	}
+	return a.insert(a.field)
+}
+
+// parameterOf returns the parameter that a field is exactly, by the template, and where that says so; nil
+// if it is none.
+func parameterOf(s FieldSource) ([]string, schema.Position) {
+	for _, p := range s.Places {
+		names := strings.Split(p.Text, ".")
+		if p.Role == Refers && strings.HasPrefix(p.Text, "#") && !slices.ContainsFunc(names, func(n string) bool { return !identifier.MatchString(n) }) {
+			return names, p.Position
+		}
+	}
+	return nil, schema.Position{}
 }
 
 // terse returns a text that may stand in a hint.
@@ -258,8 +290,8 @@ func terse(s string) string {
 	return s
 }
 
-// insert makes the change in the file of the package that says most of the field.
-func (a *assignment) insert() (Change, error) {
+// insert makes the change in the file of the package that says most of a field of the object.
+func (a *assignment) insert(field []string) (Change, error) {
 	best, most := Change{}, -1
 	object := []string{string(a.key.Kind), a.key.Declared()}
 	for _, name := range slices.Sorted(maps.Keys(a.tree.Files)) {
@@ -267,7 +299,7 @@ func (a *assignment) insert() (Change, error) {
 			continue
 		}
 		old := a.tree.Files[name].Data
-		text, matched, err := edit.Insert(name, old, object, a.field, a.value)
+		text, matched, err := edit.Insert(name, old, object, field, a.value)
 		if err != nil {
 			return Change{}, fmt.Errorf("%s: %w", name, err)
 		}
@@ -280,6 +312,9 @@ func (a *assignment) insert() (Change, error) {
 	}
 	return best, nil
 }
+
+// errNoParameter says that what a field is taken from is a definition of the template's package.
+var errNoParameter = errors.New("no parameter of the object")
 
 // check compiles the repository with the change and compares the data.
 func (a *assignment) check(ctx context.Context, change Change) error {
@@ -315,6 +350,13 @@ func (a *assignment) check(ctx context.Context, change Change) error {
 		}
 	}
 	if !bytes.Equal(a.data(after), a.want) {
+		if a.parameter != nil && bytes.Equal(a.data(after), a.data(a.before)) {
+			return errNoParameter
+		}
+		if a.parameter != nil {
+			return schema.Hintf("set the parameter in the file if that is meant", "%s of %s is the parameter %s, at %s, and other fields follow from that, too",
+				fieldPath(a.field), a.key.Field(), strings.Join(a.parameter, "."), a.taken)
+		}
 		return schema.Hintf(hint, "a change at %s does not change this field of %s alone", change.Position, a.key.Field())
 	}
 	return nil

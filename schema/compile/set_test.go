@@ -61,6 +61,22 @@ job: api: lib.#Team & {labels: owner: "us", task: process: command: ["/bin/api"]
 job: row: lib.#Team & _rows.row
 _rows: row: {tasks: 3, labels: owner: "us", task: process: command: ["/bin/row"]} // c6
 `
+	files["lib/par.cue"] = `package lib
+
+#bounds: atOnce: *1 | int
+#Par: #Base & {
+	#params: {
+		many: *2 | int & <=50
+		cpu: *50 | int
+	}
+	user: "team-1"
+	tasks: #params.many
+	labels: {owner: "us", cpu: "\(#params.cpu)"}
+	task: {process: command: ["/bin/par"], resources: cpuMilli: #params.cpu}
+	update: maxParallel: #bounds.atOnce
+}
+`
+	files["teams/t1/par.cue"] = "package t1\n\nimport \"example.com/config/lib\"\n\njob: par: lib.#Par & {\n\tkind: \"service\" // c7\n}\n"
 	files["teams/t1/versions.yaml"] = "# c7\nweb: 1.0.0 # c8\nother: x\n"
 	return files
 }
@@ -154,6 +170,8 @@ func TestSet(t *testing.T) {
 		{"row", "tasks", "4", "teams/t1/set.cue:23:21", "_rows: row: {tasks: 4, labels: owner: \"us\", task: process: command: [\"/bin/row\"]} // c6"},
 		{"row", "update.maxParallel", "2", "teams/t1/set.cue", "job: row: lib.#Team & _rows.row & {update: maxParallel: 2}"},
 		{"api", "tasks", "2", "teams/t1/set.cue", ""},
+		{"par", "tasks", "5", "teams/t1/par.cue", "\t#params: many: 5"},
+		{"par", "update.maxParallel", "2", "teams/t1/par.cue", "\tupdate: maxParallel: 2"}, // of a definition that is no parameter
 	} {
 		change, err := setIn(t, files, tt.job, tt.field, tt.value)
 		if err != nil || change.Position.String() != tt.at {
@@ -176,6 +194,7 @@ func TestSetRefused(t *testing.T) {
 		{"web", "tasks", "10", "with this value: teams/t1/set.cue:"},
 		{"web", "tasks", "many", "job.web.tasks"},
 		{"web", "taks", "3", "unknown field"},
+		{"par", "task.resources.cpuMilli", "70", "task.resources.cpuMilli of job.par is the parameter #params.cpu, at lib/par.cue:12:"},
 		{"web", "task", "3", "task has fields of its own"},
 		{"web", "task.env", "{}", "task.env has fields of its own"},
 		{"web", "user", "you", "user is a part of the name"},

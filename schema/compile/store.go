@@ -105,7 +105,7 @@ func decodeEntry(u *unit, data []byte) *entry {
 	if err := json.Unmarshal(line, &k); err != nil || k.Key != u.key || k.Dir != u.dir {
 		return nil
 	}
-	e := &entry{pkg: schema.CompiledPackage{Dir: k.Dir, Diagnostics: k.Diagnostics, Policies: k.Policies}, policyPaths: k.PolicyPaths, cost: k.Cost}
+	e := &entry{pkg: schema.CompiledPackage{Dir: k.Dir, Diagnostics: k.Diagnostics, Policies: k.Policies}, policyPaths: k.PolicyPaths, cost: measured(k.Cost.CPU, k.Cost.Allocs)}
 	if len(document) == 0 {
 		if !slices.ContainsFunc(k.Diagnostics, isError) {
 			return nil

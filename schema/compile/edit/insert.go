@@ -9,6 +9,8 @@ import (
 	"cuelang.org/go/cue/literal"
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
+
+	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
 func formatNode(n ast.Node) (string, error) {
@@ -17,7 +19,7 @@ func formatNode(n ast.Node) (string, error) {
 }
 
 // Insert returns src with the field of an object set that the object itself does not set,
-// or sets as a default. matched is how many names of the field's path the text has already:
+// or sets as a default. A name that begins with # is that of a parameter. matched is how many names of the field's path the text has already:
 // of several files the one with the most is the place. It is negative if the object is not
 // written there.
 func Insert(name string, src []byte, object, field []string, v Value) (out []byte, matched int, err error) {
@@ -178,11 +180,14 @@ func indentation(src []byte, at int) string {
 	return string(line[:len(line)-len(bytes.TrimLeft(line, " \t"))])
 }
 
+// parameter is the name of a definition, which is no data.
+var parameter = lazyregexp.New(`^#[A-Za-z][A-Za-z0-9_]*$`)
+
 // chain returns names as the labels of fields within each other.
 func chain(names []string) string {
 	var b strings.Builder
 	for _, n := range names {
-		if ast.StringLabelNeedsQuoting(n) {
+		if ast.StringLabelNeedsQuoting(n) && !parameter.MatchString(n) {
 			n = literal.String.Quote(n)
 		}
 		b.WriteString(n + ": ")

@@ -65,6 +65,26 @@ func RefAt(f *ast.File, at token.Pos) (names []string) {
 	return names
 }
 
+// LabelNames returns the last names of the references in the computed label that a position of a file is in.
+func LabelNames(f *ast.File, at token.Pos) (names []string) {
+	ast.Walk(f, func(n ast.Node) bool {
+		field, ok := n.(*ast.Field)
+		if !ok || at.Filename() != field.Label.Pos().Filename() || at.Offset() < field.Label.Pos().Offset() || at.Offset() > field.Label.End().Offset() {
+			return true
+		}
+		ast.Walk(field.Label, func(n ast.Node) bool {
+			e, ok := n.(ast.Expr)
+			if ref := chain(e); ok && ref != nil {
+				names = append(names, ref[len(ref)-1])
+				return false
+			}
+			return true
+		}, nil)
+		return false
+	}, nil)
+	return names
+}
+
 // Names reports whether an expression refers to what has a name, as it stands.
 func Names(e ast.Expr, name string) (found bool) {
 	ast.Walk(e, func(n ast.Node) bool {

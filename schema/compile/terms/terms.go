@@ -32,9 +32,13 @@ type Alternatives struct {
 // Of returns the alternatives that an expression gives, false if it gives none: it is
 // one value, a struct, or refers to what is elsewhere.
 func Of(e ast.Expr) (a Alternatives, ok bool) {
-	all := split(e, token.OR, 0)
-	if listed := listed(e); listed != nil {
-		all = listed
+	var all []ast.Expr
+	for _, e := range split(e, token.OR, 0) {
+		if listed := listed(e); listed != nil {
+			all = append(all, listed...)
+		} else {
+			all = append(all, e)
+		}
 	}
 	var said, preferred []string
 	for _, e := range all {
@@ -284,9 +288,33 @@ func matched(n, forms ast.Expr) string {
 	}
 	var said []string
 	for _, e := range l.Elts {
-		said = append(said, Clip(Text(e)))
+		said = append(said, form(e))
 	}
 	return many + " of " + list(said)
+}
+
+// form says one of several forms: of a struct what it has to have.
+func form(e ast.Expr) string {
+	s, ok := strip(e).(*ast.StructLit)
+	if !ok {
+		return words(e, 0)
+	}
+	var said []string
+	for _, d := range s.Elts {
+		f, isField := d.(*ast.Field)
+		if !isField || f.Constraint == token.OPTION {
+			continue
+		}
+		name, _, err := ast.LabelName(f.Label)
+		if err != nil {
+			return Clip(Text(e))
+		}
+		said = append(said, name+" ("+SayExpr(f.Value)+")")
+	}
+	if len(said) == 0 {
+		return Clip(Text(e))
+	}
+	return strings.Join(said, " and ")
 }
 
 // Matched returns the call of matchN in an expression, nil if there is none.

@@ -301,6 +301,38 @@ func arguments(v cue.Value, depth int, out *[]errors.Error) {
 	}
 }
 
+// Unmatched returns what is wrong with the parameters of the objects of a kind by a call of matchN or
+// matchIf: CUE does not look at these in a definition while a field may come.
+func Unmatched(objects cue.Value) (out []errors.Error) {
+	all, err := objects.Fields()
+	for err == nil && all.Next() {
+		params, err := all.Value().Fields(cue.Definitions(true))
+		for err == nil && params.Next() && len(out) < maxErrors {
+			if !params.Selector().IsDefinition() {
+				continue
+			}
+			for _, e := range errors.Errors(params.Value().Validate(cue.Concrete(true))) {
+				if strings.Contains(e.Error(), "does not satisfy match") {
+					out = append(out, e)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// HasMatch reports whether a file calls matchN or matchIf.
+func HasMatch(f *ast.File) (found bool) {
+	ast.Walk(f, func(n ast.Node) bool {
+		if c, ok := n.(*ast.CallExpr); ok {
+			id, isIdent := c.Fun.(*ast.Ident)
+			found = found || isIdent && (id.Name == "matchN" || id.Name == "matchIf")
+		}
+		return !found
+	}, nil)
+	return found
+}
+
 // HasArguments reports whether a file has templates that are written as functions.
 func HasArguments(f *ast.File) (found bool) {
 	ast.Walk(f, func(n ast.Node) bool {

@@ -45,7 +45,13 @@ func parts(u *Union, v cue.Value, left *int) {
 	if to, ok := dereferenced(v); ok {
 		at = to
 	}
-	switch op, args := at.Expr(); {
+	op, args := at.Expr()
+	if op == cue.NoOp && len(args) == 1 { // one of which or(LIST) is a part is computed already
+		if inner, all := args[0].Expr(); inner == cue.OrOp {
+			op, args = inner, all
+		}
+	}
+	switch {
 	case op == cue.AndOp:
 		for _, a := range args {
 			parts(u, a, left)
@@ -147,7 +153,7 @@ func (u Union) Chosen() (chosen cue.Value, ok bool) {
 	}
 	least, tie := -1, false
 	for _, a := range fit {
-		n := len(errors.Errors(u.With(a).Validate()))
+		n := wrong(u.With(a))
 		if least < 0 || n < least {
 			chosen, least, tie = a, n, false
 		} else if n == least {
@@ -155,6 +161,16 @@ func (u Union) Chosen() (chosen cue.Value, ok bool) {
 		}
 	}
 	return chosen, least > 0 && !tie
+}
+
+// wrong returns how many values in a value are wrong: of one that is none of several alternatives CUE has
+// an error for each.
+func wrong(v cue.Value) int {
+	at := map[string]bool{}
+	for _, e := range errors.Errors(v.Validate()) {
+		at[strings.Join(e.Path(), " ")] = true
+	}
+	return len(at)
 }
 
 // agrees compares the values that separate an alternative with those that are given: how many

@@ -1,0 +1,116 @@
+package compile
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// mistake is a diagnostic in the making, with what is needed to find out which mistake
+// follows from which.
+type mistake struct {
+	schema.Diagnostic
+	form form
+	// about is the import path of unusedImport and badImport, the name of
+	// undefinedName, and the other data path of selfCycle.
+	about string
+	// alias is, of unusedImport, the name that the import has in its file, "" if it has that of the package.
+	alias string
+	// word is, of undefinedName, how many bytes of the line the text has that the name
+	// begins, where that is text without quotes; else 0.
+	word int
+	// undecided is set where CUE only says that something has no value yet.
+	undecided bool
+	// unnamed is set of a computed name that is not known.
+	unnamed bool
+	// operand is set of what a function or an operator says of what it gets.
+	operand bool
+	// looks are, of a check, the data paths that it refers to.
+	looks []string
+	// moved is set of what a library constrains and nothing sets, as if a parameter that it is made from is wrong.
+	moved bool
+	// widened is set of what has no value where what constrains it was taken out.
+	widened bool
+}
+
+// form is a form of mistake that explains others, or is explained by them.
+type form int
+
+const (
+	plain            form = iota
+	unusedImport          // an import that nothing uses
+	badImport             // an import that cannot be resolved
+	undefinedName         // a name that stands for nothing
+	unusedName            // a let clause that nothing uses
+	selfCycle             // a field that depends on itself
+	missingField          // a required field that is not there
+	closedField           // a field that a definition of the repository's own does not have
+	wrongDefinition       // an object that is joined with the definition of another kind
+	absentField           // a parameter that is not given
+	absentDefinition      // a definition that is not there
+)
+
+// nearer reports whether m is of the value that o is of, in a field that takes it from there:
+// both are of one place and one object, and o lies deeper.
+func (m mistake) nearer(o mistake) bool {
+	depth := func(field string) int { return strings.Count(field, ".") + strings.Count(field, "[") }
+	return m.form == o.form && m.Position == o.Position && m.Position.Path != "" && depth(m.Field) < depth(o.Field) &&
+		strings.HasPrefix(m.Field, "_") && objectOf(m.Field) == objectOf(o.Field)
+}
+
+// objectOf returns the first two labels of a data path.
+func objectOf(field string) string {
+	labels := pathLabel.FindAllString(field, 3)
+	return strings.Join(labels[:min(2, len(labels))], ".")
+}
+
+// covers reports whether a says what b says.
+func covers(a, b mistake) bool {
+	if b.Field == "" || a.Field == "" {
+		return a.Position == b.Position
+	}
+	return a.Position == b.Position || within(a.Field, b.Field) || within(b.Field, a.Field)
+}
+
+// repeats reports whether m is of the data that o is of, under another name.
+func (m mistake) repeats(o mistake) bool {
+	return strings.HasPrefix(m.Field, "_") && o.Field != "" && strings.HasSuffix(m.Field, "."+o.Field)
+}
+
+// parent returns the data path of what holds a field.
+func parent(field string) string { return field[:max(0, strings.LastIndexByte(field, '.'))] }
+
+// overtaken reports whether what was found in the data of lax definitions is said by the strict
+// ones: it was moved to a parameter in which these find a mistake, or has no value because of one.
+func overtaken(d mistake, strictly []mistake) bool {
+	return slices.ContainsFunc(strictly, func(s mistake) bool {
+		if d.moved && s.ofParameter() && objectOf(s.Field) == objectOf(d.Field) {
+			return true
+		}
+		return d.Rule == schema.RuleNotSet &&
+			(d.widened && s.form == closedField && s.ofParameter() || s.Field == d.Field && s.Rule == schema.RuleUndefined)
+	})
+}
+
+// betterThan reports whether what the strict definitions say is the better way to say d, of lax ones: d
+// is the same of a field whose constraint was taken out, or what CUE says of a function that got what
+// is wrong.
+func betterThan(strict, d mistake) bool {
+	if strict.Position == d.Position && strict.Field != d.Field && strict.ofParameter() && (!d.ofParameter() || d.operand && !strict.operand) {
+		return true // what takes the value from the parameter
+	}
+	if d.unnamed && strict.form == absentField {
+		return true
+	}
+	return strict.Field == d.Field && (strict.form == absentField && d.form == absentField || strict.Rule == d.Rule && strict.Position == d.Position) ||
+		d.Rule == schema.RuleSyntax && strict.Rule != schema.RuleSyntax && strict.Position == d.Position
+}
+
+// ofParameter reports whether a mistake is in what an object, or a library, is given.
+func (m mistake) ofParameter() bool {
+	return strings.HasPrefix(m.Field, "_") || strings.Contains(m.Field, "#")
+}
+
+// isMissing reports whether a mistake is of a field of an object that is not there.
+func isMissing(m mistake) bool { return m.form == missingField }
