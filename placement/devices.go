@@ -136,6 +136,14 @@ func (d DeviceAsk) milli() int16 {
 	return int16(d.Milli)
 }
 
+// devices returns how much of devices is asked for, in thousandths of one.
+func (a *Ask) devices() (milli int64) {
+	for i := range a.Devices {
+		milli += int64(a.Devices[i].milli()) * int64(max(a.Devices[i].Count, 1))
+	}
+	return milli
+}
+
 // usesOf returns the devices that a task gets of groups of them.
 func usesOf(groups []Device, chosen []device.Use) []DeviceUse {
 	var out []DeviceUse

@@ -136,3 +136,8 @@ func DefaultWeights() Weights {
 		Machine: 8, Packages: 1, Noise: 8, Wish: 16,
 	}
 }
+
+// keepsOrder reports whether asks are decided in the order in which they come, however many there are.
+func (o *Options) keepsOrder() bool {
+	return o.Policy != "" && o.Policy != Hybrid || o.OneByOne
+}

@@ -35,18 +35,12 @@ const (
 	smallPass = 1 << 18
 )
 
-// entry is an ask that waits for its turn.
-type entry struct {
-	ask     *Ask
-	job     int32
-	evicted bool
-}
-
 // Place decides the asks and charges the snapshot with what it placed. They
 // are decided by priority, high to low; within one, those that have waited
 // longer than Options.ReserveAfter come first, the longest first; then the
 // users take turns, in a user's turn the jobs do, and a job's asks go by index. Of
-// hundreds for which there is no ample room the largest have the first turns.
+// hundreds for which there is no ample room the largest have the first turns, unless
+// some want devices and all find room without that.
 // A turn is one ask, or a whole job where there is ample room for all.
 // The decisions are in that order; those of victims, which ask again at once,
 // are among them.
@@ -123,85 +117,55 @@ func (p *pass) enter(asks []Ask) {
 	s.learn(shapes, len(asks))
 }
 
-// queue is what a user still asks for, by job; the first job has the turn.
-type queue struct {
-	jobs [][]entry
-}
-
 // decideLevel decides the asks of one priority.
 func (p *pass) decideLevel(level []entry) {
 	level = p.decideWaiters(level)
-	var users []queue
 	p.sort(level)
-	for from := 0; from < len(level); {
-		to := from + 1
-		for to < len(level) && level[to].job == level[from].job {
-			to++
+	users, ample := queuesOf(level), p.ample(level)
+	if !ample && len(level) >= manyAsks && !p.snapshot.options.keepsOrder() {
+		if p.decideAsTheyCome(level) {
+			return
 		}
-		a, b := &level[from].ask.Name, &level[max(from-1, 0)].ask.Name
-		if from == 0 || a.User != b.User || a.Cell != b.Cell {
-			users = append(users, queue{})
-		}
-		u := &users[len(users)-1]
-		u.jobs = append(u.jobs, level[from:to])
-		from = to
+		largestFirst(users, p.snapshot.sizeOf)
 	}
-	ample := p.ample(level)
-	if !ample && len(level) >= manyAsks {
-		p.largestFirst(users)
-	}
-	turns := make([]entry, 0, len(level))
-	for len(users) > 0 {
-		left := users[:0]
-		for _, u := range users {
-			j := u.jobs[0]
-			u.jobs = u.jobs[1:]
-			n := 1
-			if ample {
-				n = len(j)
-			}
-			turns = append(turns, j[:n]...)
-			if len(j) > n {
-				u.jobs = append(u.jobs, j[n:])
-			}
-			if len(u.jobs) > 0 {
-				left = append(left, u)
-			}
-		}
-		users = left
-	}
-	p.decideInTurn(turns)
+	p.decideInTurn(turnsOf(users, ample, len(level)))
 }
 
-// largestFirst has each user's turns begin with the largest asks, and the users take theirs
-// by the first of these: what is small finds room after what is large, which does not find it
-// after what is small. So the order in which hundreds of asks come that are decided at once is no
-// matter.
-func (p *pass) largestFirst(users []queue) {
-	o := &p.snapshot.options
-	if o.Policy != "" && o.Policy != Hybrid || o.OneByOne {
-		return
+// decideAsTheyCome decides a level of which some want devices in the order in which they come, if
+// all find room so, and reports whether. Largest first, what wants a few devices takes the machines
+// that have no more, and what wants one or a part of one is left on machines for many. Those stay in
+// pieces for as long as it runs, and what wants many later waits. It is seen on a fork first.
+func (p *pass) decideAsTheyCome(level []entry) bool {
+	s := p.snapshot
+	var milli int64
+	for _, e := range level {
+		if e.evicted || e.ask.gathers() {
+			return false
+		}
+		milli += e.ask.devices()
 	}
-	for _, u := range users {
-		sortLargest(u.jobs, func(j []entry) float32 { return p.snapshot.sizeOf(j[0].ask) })
+	if milli == 0 || milli > s.devicesFree {
+		return false
 	}
-	sortLargest(users, func(u queue) float32 { return p.snapshot.sizeOf(u.jobs[0][0].ask) })
-}
-
-// sortLargest sorts a list by size, the largest first; what is of one size stays in order.
-func sortLargest[T any](list []T, size func(T) float32) {
-	type sized struct {
-		of   T
-		size float32
+	asks := make([]Ask, 0, len(level))
+	asked := make(map[schema.TaskName]*Ask, len(level))
+	for _, e := range level {
+		asks = append(asks, *e.ask)
+		asked[e.ask.Name] = e.ask
 	}
-	all := make([]sized, 0, len(list))
-	for _, x := range list {
-		all = append(all, sized{x, size(x)})
+	fork := s.Fork()
+	fork.options.OneByOne = true
+	decisions := Place(fork, asks, p.seed)
+	fork.Release()
+	s.merge()
+	if slices.ContainsFunc(decisions, func(d Decision) bool { return d.Machine == "" || len(d.Victims) > 0 }) {
+		return false
 	}
-	slices.SortStableFunc(all, func(a, b sized) int { return cmp.Compare(b.size, a.size) })
-	for i := range all {
-		list[i] = all[i].of
+	for _, e := range level {
+		p.returned(e)
 	}
+	p.takeOver(decisions, asked)
+	return true
 }
 
 // manyAsks is how many asks are worth the look whether there is ample room.
@@ -241,33 +205,6 @@ func (p *pass) ample(level []entry) bool {
 	return 2*asked[0] <= free[0] && 2*asked[1] <= free[1] && 2*asked[2] <= free[2]
 }
 
-// decideWaiters decides the asks that have waited long and returns the others.
-func (p *pass) decideWaiters(level []entry) []entry {
-	after := p.snapshot.reserveAfter()
-	if after < 0 || !slices.ContainsFunc(level, func(e entry) bool { return e.ask.Waited >= after }) {
-		return level
-	}
-	var waiters, others []entry
-	for _, e := range level {
-		if e.ask.Waited >= after {
-			waiters = append(waiters, e)
-		} else {
-			others = append(others, e)
-		}
-	}
-	slices.SortFunc(waiters, compareWaiters)
-	p.decideInTurn(waiters)
-	return others
-}
-
-func compareWaiters(a, b entry) int {
-	return cmp.Or(cmp.Compare(b.ask.Waited, a.ask.Waited), compareEntries(a, b))
-}
-
-func compareEntries(a, b entry) int {
-	return cmp.Or(a.ask.Name.Compare(b.ask.Name), cmp.Compare(a.ask.Generation, b.ask.Generation))
-}
-
 // sort sorts asks by job and index. Names are compared once for each job, not
 // for each ask, and asks that come sorted are left alone.
 func (p *pass) sort(level []entry) {
@@ -300,6 +237,25 @@ func (p *pass) sort(level []entry) {
 	})
 }
 
+// decideWaiters decides the asks that have waited long and returns the others.
+func (p *pass) decideWaiters(level []entry) []entry {
+	after := p.snapshot.reserveAfter()
+	if after < 0 || !slices.ContainsFunc(level, func(e entry) bool { return e.ask.Waited >= after }) {
+		return level
+	}
+	var waiters, others []entry
+	for _, e := range level {
+		if e.ask.Waited >= after {
+			waiters = append(waiters, e)
+		} else {
+			others = append(others, e)
+		}
+	}
+	slices.SortFunc(waiters, compareWaiters)
+	p.decideInTurn(waiters)
+	return others
+}
+
 // decide decides one ask.
 func (p *pass) decide(e entry) {
 	s, a := p.snapshot, e.ask
@@ -308,10 +264,7 @@ func (p *pass) decide(e entry) {
 		return
 	}
 	s.release(e.job, a.Name.Index)
-	if slot, ok := s.slots.Get(a.Last); ok {
-		at := slices.Index(p.returning[e.job], slot)
-		p.returning[e.job] = slices.Delete(p.returning[e.job], at, at+1)
-	}
+	p.returned(e)
 	p.out = append(p.out, Decision{Name: a.Name, Evicted: e.evicted})
 	d := &p.out[len(p.out)-1]
 	d.Why.Machines = s.slots.Len()
@@ -324,6 +277,14 @@ func (p *pass) decide(e entry) {
 		p.decideOn(c, a, e.job, d)
 	default:
 		p.decideAnywhere(c, a, e.job, d)
+	}
+}
+
+// returned says that an ask does not wait any more for the machine that it ran on last.
+func (p *pass) returned(e entry) {
+	if slot, ok := p.snapshot.slots.Get(e.ask.Last); ok {
+		at := slices.Index(p.returning[e.job], slot)
+		p.returning[e.job] = slices.Delete(p.returning[e.job], at, at+1)
 	}
 }
 
