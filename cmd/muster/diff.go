@@ -177,7 +177,7 @@ func compileRevs(ctx context.Context, dir string, revs revisions) (*difference, 
 	if d.base, err = compileTree(ctx, compiler, base, reconciler.Take); err != nil {
 		return nil, err
 	}
-	head, err := readTree(ctx, dir, d.Head)
+	head, err := headTree(ctx, repo, dir, d.Head)
 	if err != nil {
 		return nil, err
 	}
@@ -191,6 +191,15 @@ func compileRevs(ctx context.Context, dir string, revs revisions) (*difference, 
 	}
 	d.Ignored = d.head.compiled.Ignored
 	return d, nil
+}
+
+// headTree reads a commit, or the work tree for "". From the repository that the base was read from:
+// most directories of the two are the same, and are read once.
+func headTree(ctx context.Context, repo *git.Repo, dir, commit string) (schema.Tree, error) {
+	if commit == "" {
+		return readWorkTree(dir)
+	}
+	return repo.Tree(ctx, commit)
 }
 
 // only leaves what is of a cell, or all for "".
