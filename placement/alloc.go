@@ -87,6 +87,7 @@ func (p *pass) decideInSet(c *class, a *Ask, job int32, d *Decision) {
 // enter charges the task that was put on a machine last to an alloc there.
 func (s *Snapshot) enter(slot, host int32) {
 	id, h := s.nodes.At(slot).first, s.tasks.At(host)
+	s.burden.count(s.tasks.At(id), -1)
 	s.tasks.Edit(id).wants = allocKey{h.job + 1, h.index}
 	s.move(id, host)
 	s.touch(slot)

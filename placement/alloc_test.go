@@ -156,6 +156,9 @@ func (c *allocCell) actions() map[string]func(*rapid.T) {
 			if diff := gocmp.Diff(c.fresh().Describe(), c.snapshot.Describe()); diff != "" {
 				t.Fatalf("a snapshot that was kept is not like a new one (-new +kept):\n%s", diff)
 			}
+			if !c.snapshot.CountsFill() {
+				t.Fatal("how full the cell is, or what its tasks want, is not what its tasks say")
+			}
 		},
 	}
 }

@@ -285,12 +285,26 @@ func full(machines []placement.Machine, percent int64) *placement.Snapshot {
 }
 
 func BenchmarkPending(b *testing.B) {
-	s := full(fleet(10_000), 95)
 	asks := jobs(1000, 1000, 100)
 	for i := range asks { // too large for what is left anywhere
 		asks[i].Limit.CPUMilli = 6000 + int64(i)
 		asks[i].Priority = 110
 	}
+	b.Run("plain", func(b *testing.B) { benchmarkPending(b, full(fleet(10_000), 95), asks) })
+	b.Run("devices", func(b *testing.B) {
+		machines := fleet(10_000)
+		for i := 0; i < len(machines); i += 20 {
+			machines[i].Devices = []placement.Device{{Kind: "gpu", Count: 8}}
+		}
+		asks := slices.Clone(asks)
+		for i := 0; i < len(asks); i += 4 {
+			asks[i].Devices = []placement.DeviceAsk{{Kind: "gpu", Count: 1}}
+		}
+		benchmarkPending(b, full(machines, 95), asks)
+	})
+}
+
+func benchmarkPending(b *testing.B, s *placement.Snapshot, asks []placement.Ask) {
 	start := processor()
 	placement.Place(s, asks, 1) // asks every machine
 	first := processor() - start

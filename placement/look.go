@@ -44,7 +44,7 @@ type outlook struct {
 
 // decideInTurn decides asks in their order.
 func (p *pass) decideInTurn(turns []entry) {
-	for len(turns) > 0 {
+	for len(turns) > 0 && !p.failed() {
 		next := turns[:min(aheadAsks, len(turns))]
 		turns = turns[len(next):]
 		p.snapshot.gauge()
@@ -52,7 +52,9 @@ func (p *pass) decideInTurn(turns []entry) {
 			p.lookAhead(next)
 		}
 		for _, e := range next {
-			p.decide(e)
+			if p.decide(e); p.failed() {
+				break
+			}
 		}
 		p.forget()
 	}

@@ -25,7 +25,9 @@ type pass struct {
 	ahead   []outlook         // of asks whose turn comes next
 	looks   [aheadAsks][]look // room for what is looked up for them
 	classes []*class          // of the asks
-	out     []Decision
+	// allOrNone ends the pass at the first ask that finds no room.
+	allOrNone bool
+	out       []Decision
 }
 
 // A pass over a cell of smallCell machines at most, with smallPass machines and asks
@@ -40,15 +42,22 @@ const (
 // longer than Options.ReserveAfter come first, the longest first; then the
 // users take turns, in a user's turn the jobs do, and a job's asks go by index. Of
 // hundreds for which there is no ample room the largest have the first turns, unless
-// some want devices and all find room without that.
+// an eighth of them or more want devices and all find room without that.
 // A turn is one ask, or a whole job where there is ample room for all.
 // The decisions are in that order; those of victims, which ask again at once,
 // are among them.
 func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
-	p := &pass{
-		snapshot: s, seed: seed, asked: map[int32]int32{}, returning: map[int32][]int32{}, gangs: map[crowd][]Ask{}, levels: map[schema.Priority][]entry{},
-		out: make([]Decision, 0, len(asks)),
-	}
+	return newPass(s, seed).place(asks)
+}
+
+func newPass(s *Snapshot, seed uint64) *pass {
+	return &pass{snapshot: s, seed: seed, asked: map[int32]int32{}, returning: map[int32][]int32{}, gangs: map[crowd][]Ask{}, levels: map[schema.Priority][]entry{}}
+}
+
+// place decides the asks of the pass.
+func (p *pass) place(asks []Ask) []Decision {
+	s := p.snapshot
+	p.out = make([]Decision, 0, len(asks))
 	s.merge()
 	s.passes++
 	s.disruption.begin()
@@ -57,7 +66,7 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	s.here.Reserve(len(asks))
 	s.sense()
 	p.enter(asks)
-	for len(p.levels) > 0 {
+	for len(p.levels) > 0 && !p.failed() {
 		top := schema.Priority(-1)
 		for k := range p.levels {
 			top = max(top, k)
@@ -131,20 +140,26 @@ func (p *pass) decideLevel(level []entry) {
 	p.decideInTurn(turnsOf(users, ample, len(level)))
 }
 
-// decideAsTheyCome decides a level of which some want devices in the order in which they come, if
-// all find room so, and reports whether. Largest first, what wants a few devices takes the machines
-// that have no more, and what wants one or a part of one is left on machines for many. Those stay in
-// pieces for as long as it runs, and what wants many later waits. It is seen on a fork first.
+// decideAsTheyCome decides a level of which an eighth at least want devices in the order in which
+// they come, if all find room so, and reports whether. Largest first, what wants a few devices takes
+// the machines that have no more, and what wants one or a part of one is left on machines for many.
+// Those stay in pieces for as long as it runs, and what wants many later waits. It is seen on a fork
+// first, up to the first that finds no room: a fork has no scores, so in a cell with a backlog the
+// rest would cost more than the pass.
 func (p *pass) decideAsTheyCome(level []entry) bool {
 	s := p.snapshot
 	var milli int64
+	wanting := 0
 	for _, e := range level {
 		if e.evicted || e.ask.gathers() {
 			return false
 		}
-		milli += e.ask.devices()
+		if n := e.ask.devices(); n > 0 {
+			milli += n
+			wanting++
+		}
 	}
-	if milli == 0 || milli > s.devicesFree {
+	if wanting == 0 || 8*wanting < len(level) || milli > s.devicesFree {
 		return false
 	}
 	asks := make([]Ask, 0, len(level))
@@ -154,11 +169,14 @@ func (p *pass) decideAsTheyCome(level []entry) bool {
 		asked[e.ask.Name] = e.ask
 	}
 	fork := s.Fork()
-	fork.options.OneByOne = true
-	decisions := Place(fork, asks, p.seed)
+	fork.options.OneByOne, fork.options.Preempt = true, false
+	trial := newPass(fork, p.seed)
+	trial.allOrNone = true
+	decisions := trial.place(asks)
+	failed := trial.failed()
 	fork.Release()
 	s.merge()
-	if slices.ContainsFunc(decisions, func(d Decision) bool { return d.Machine == "" || len(d.Victims) > 0 }) {
+	if failed {
 		return false
 	}
 	for _, e := range level {
@@ -166,6 +184,11 @@ func (p *pass) decideAsTheyCome(level []entry) bool {
 	}
 	p.takeOver(decisions, asked)
 	return true
+}
+
+// failed reports whether the pass has ended before all asks were decided.
+func (p *pass) failed() bool {
+	return p.allOrNone && len(p.out) > 0 && p.out[len(p.out)-1].Machine == ""
 }
 
 // manyAsks is how many asks are worth the look whether there is ample room.

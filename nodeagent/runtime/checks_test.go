@@ -31,6 +31,7 @@ func traceNew([]string) error {
 		if _, err := os.Stat("stop"); err == nil {
 			return fmt.Errorf("caught %d", caught)
 		}
+		next = max(next, newest())
 		for range 10000 {
 			found := 0
 			for pid := next; pid < next+32 && found == 0; pid++ {
@@ -61,6 +62,21 @@ func traceNew([]string) error {
 			}
 		}
 	}
+}
+
+// newest returns the highest process number there is, 0 if it cannot be read. The one that attaches
+// may not have run while more of them came up than it looks ahead.
+func newest() (pid int) {
+	list, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0
+	}
+	for _, e := range list {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			pid = max(pid, n)
+		}
+	}
+	return pid
 }
 
 func waitFor(pid int) error {

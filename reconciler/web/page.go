@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/status"
@@ -23,14 +24,17 @@ const maxRows = 200
 //go:embed page.html
 var pageSource string
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"commit": func(c string) string { return c[:min(len(c), 12)] },
-	"cores":  func(milli int64) string { return fmt.Sprintf("%.1f", float64(milli)/1000) },
-	"bytes":  bytesText,
-	"since":  sinceText,
-	"ports":  portsText,
-	"last":   func(list []string) string { return strings.Join(list[max(0, len(list)-1):], "") },
-}).Parse(pageSource))
+// pageTemplate is parsed when a page is first asked for: most programs that link it show none.
+var pageTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page").Funcs(template.FuncMap{
+		"commit": func(c string) string { return c[:min(len(c), 12)] },
+		"cores":  func(milli int64) string { return fmt.Sprintf("%.1f", float64(milli)/1000) },
+		"bytes":  bytesText,
+		"since":  sinceText,
+		"ports":  portsText,
+		"last":   func(list []string) string { return strings.Join(list[max(0, len(list)-1):], "") },
+	}).Parse(pageSource))
+})
 
 // pageData is what the page shows.
 type pageData struct {
@@ -49,13 +53,13 @@ const (
 )
 
 // pagePolicy lets the page run the script that it has, which asks for nothing but the page.
-var pagePolicy = func() string {
+var pagePolicy = sync.OnceValue(func() string {
 	_, script, _ := strings.Cut(pageSource, "<script>")
 	script, _, _ = strings.Cut(script, "</script>")
 	sum := sha256.Sum256([]byte(script))
 	return "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-}()
+})
 
 // page shows the status to people, and watched what is new of it. It loads nothing else.
 func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
@@ -76,7 +80,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", pagePolicy)
+	w.Header().Set("Content-Security-Policy", pagePolicy())
 	_, _ = w.Write(b) // a client that has left needs no answer
 	return nil
 }
@@ -92,7 +96,7 @@ func pageOf(cell *status.Snapshot, what string) ([]byte, error) {
 	})
 	d.More = moreMachines + moreJobs + moreTasks
 	var b bytes.Buffer
-	if err := pageTemplate.ExecuteTemplate(&b, what, d); err != nil {
+	if err := pageTemplate().ExecuteTemplate(&b, what, d); err != nil {
 		return nil, fmt.Errorf("status page: %w", err)
 	}
 	return b.Bytes(), nil
