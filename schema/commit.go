@@ -154,10 +154,12 @@ func (c *Compiled) Mistakes() []Diagnostic {
 	for i := range c.Packages {
 		p := &c.Packages[i]
 		for _, d := range p.Diagnostics {
-			elsewhere := d.Severity == Error && path.Dir(d.Path) != p.Dir
+			elsewhere := path.Dir(d.Path) != p.Dir
 			at := mistake{d.Position, d.Message}
 			if i, again := first[at]; again && elsewhere && p.Awaits == "" {
-				stops[i]++
+				if d.Severity == Error {
+					stops[i]++
+				}
 				continue
 			}
 			if p.Awaits != "" {
