@@ -120,6 +120,9 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	if strings.Contains(d.Message, "field not allowed") {
 		theirs = l.where.closedAt(e)
 	}
+	if strings.Contains(d.Message, "does not satisfy match") {
+		theirs = l.where.matchedAt(e)
+	}
 	if l.checked(&d, at, e) {
 		return d, rank - 10 // whoever wrote the check knows best
 	}
