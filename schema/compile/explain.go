@@ -499,15 +499,8 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 	if len(others) > 0 {
 		d.Hint = "the bound is set at " + others[0].String()
 	}
-	if m[2] != "matchN" && m[2] != "matchIf" {
-		return
-	}
-	d.Message, d.Expected = terms.Clip(m[1])+" is not valid", "" // the rest is of one of the forms, with paths of its own
-	for _, at := range others {
-		if call := terms.MatchedAt(l.where.fileOf(at), at.Line, at.Column); call != nil {
-			d.Expected = terms.SayExpr(call)
-			return
-		}
+	if m[2] == "matchN" || m[2] == "matchIf" {
+		l.sayMatched(d, m[1], others)
 	}
 }
 

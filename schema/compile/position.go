@@ -14,7 +14,6 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
-	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -390,21 +389,6 @@ func (p *positions) closedAt(e errors.Error) (out []schema.Position) {
 		}
 	}
 	return out
-}
-
-// matchedAt returns the call of matchN or matchIf that an error is of, as the only position, if it is
-// written outside of the schema.
-func (p *positions) matchedAt(e errors.Error) []schema.Position {
-	for _, tp := range errors.Positions(e) {
-		pos := position(tp)
-		if pos.Path == "" || p.schema(pos.Path) {
-			continue
-		}
-		if call := terms.MatchedAt(p.fileOf(pos), pos.Line, pos.Column); call != nil {
-			return []schema.Position{position(call.Pos())}
-		}
-	}
-	return nil
 }
 
 // required returns where the field that an error misses is required: in the repository's

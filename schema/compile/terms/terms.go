@@ -297,10 +297,10 @@ func matched(n, forms ast.Expr) string {
 // conditional says what matchIf(condition, then, otherwise) wants.
 func conditional(args []ast.Expr) string {
 	condition, then, otherwise := form(args[0]), form(args[1]), form(args[2])
-	switch any := words(ast.NewIdent("_"), 0); {
-	case otherwise == any:
+	switch all := words(ast.NewIdent("_"), 0); {
+	case otherwise == all:
 		return fmt.Sprintf("%s where it has %s", then, condition)
-	case then == any:
+	case then == all:
 		return fmt.Sprintf("%s unless it has %s", otherwise, condition)
 	}
 	return fmt.Sprintf("%s where it has %s, else %s", then, condition, otherwise)
