@@ -154,10 +154,12 @@ func (c *Compiled) Mistakes() []Diagnostic {
 	for i := range c.Packages {
 		p := &c.Packages[i]
 		for _, d := range p.Diagnostics {
-			elsewhere := d.Severity == Error && path.Dir(d.Path) != p.Dir
+			elsewhere := path.Dir(d.Path) != p.Dir
 			at := mistake{d.Position, d.Message}
 			if i, again := first[at]; again && elsewhere && p.Awaits == "" {
-				stops[i]++
+				if d.Severity == Error {
+					stops[i]++
+				}
 				continue
 			}
 			if p.Awaits != "" {
@@ -181,10 +183,15 @@ func (c *Compiled) Mistakes() []Diagnostic {
 			all = append(all, p.Diagnostics...)
 		}
 	}
+	countStopped(all, stops)
+	return all
+}
+
+// countStopped adds to mistakes how many other packages do not compile because of them, by index in all.
+func countStopped(all []Diagnostic, stops map[int]int) {
 	for i, n := range stops {
 		all[i].Message += fmt.Sprintf(" (%s not compile because of it)", map[bool]string{true: "1 other package does", false: fmt.Sprintf("%d other packages do", n)}[n == 1])
 	}
-	return all
 }
 
 // Head says what the cell's desired data is: flipped in one transaction, after

@@ -27,8 +27,8 @@ func newSet(std stdio) *cobra.Command {
 		Short: "change one value of a job in the file that sets it",
 		Long: `Change one value of a job in the config repository, for people and for bots: in the CUE
 file that sets it, in a file of YAML or JSON that this embeds, or, where nothing of the
-job's own package sets it, by a new line of the job: of the parameter, where a template takes the
-field from one. Comments, order and format stay as they are, and nothing is committed.
+job's own package sets it, by a new line of the job, which sets the parameter if a template takes
+the field from one. Comments, order and format stay as they are, and nothing is committed.
 
 The repository is compiled with the change before anything is written: unless its data is the
 same but for this field, nothing is. So it is refused where a template sets the value (it

@@ -52,11 +52,22 @@ func answer(req request, strict *loaded) (resp response) {
 	delete(data, "name")
 	w := &sourcing{l: l, texts: strict.where, blanks: blanks, q: q, given: given, errs: resp.Diagnostics}
 	w.walk(nil, any(data), given)
-	resp.Sources = w.out
+	resp.Sources, resp.Definitions = w.out, definitionsOf(l.where.value(top))
 	if isWhole(given) {
 		resp.Given = schema.Canonical(given)
 	}
 	return resp
+}
+
+// definitionsOf returns the names of the definitions that a struct has, such as the parameters of a template.
+func definitionsOf(v cue.Value) (out []string) {
+	it, err := v.Fields(cue.Definitions(true))
+	for err == nil && it.Next() {
+		if it.Selector().IsDefinition() {
+			out = append(out, it.Selector().String())
+		}
+	}
+	return out
 }
 
 // firm evaluates a package with its own definitions, but without the names and imports that CUE

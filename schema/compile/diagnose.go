@@ -120,6 +120,9 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	if strings.Contains(d.Message, "field not allowed") {
 		theirs = l.where.closedAt(e)
 	}
+	if strings.Contains(d.Message, "does not satisfy match") {
+		theirs = l.where.matchedAt(e)
+	}
 	if l.checked(&d, at, e) {
 		return d, rank - 10 // whoever wrote the check knows best
 	}
@@ -135,6 +138,32 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 		rank += 2 // that it is of no type that is wanted is said of another alternative
 	}
 	return d, rank
+}
+
+// sayMatched is of a value that a call of matchN or matchIf does not take. What else CUE says is of one
+// of the forms, with paths of its own.
+func (l *loaded) sayMatched(d *mistake, value string, calls []schema.Position) {
+	d.Message, d.Expected = terms.Clip(value)+" is not valid", ""
+	for _, at := range calls {
+		if call := terms.MatchedAt(l.where.fileOf(at), at.Line, at.Column); call != nil {
+			d.Expected = terms.SayExpr(call)
+		}
+	}
+}
+
+// matchedAt returns the call of matchN or matchIf that an error is of, as the only position, if it is
+// written outside of the schema.
+func (p *positions) matchedAt(e errors.Error) []schema.Position {
+	for _, tp := range errors.Positions(e) {
+		pos := position(tp)
+		if pos.Path == "" || p.schema(pos.Path) {
+			continue
+		}
+		if call := terms.MatchedAt(p.fileOf(pos), pos.Line, pos.Column); call != nil {
+			return []schema.Position{position(call.Pos())}
+		}
+	}
+	return nil
 }
 
 // rankOf says how well errors of a format explain.

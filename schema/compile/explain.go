@@ -498,10 +498,9 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 	}
 	if len(others) > 0 {
 		d.Hint = "the bound is set at " + others[0].String()
-		f := l.where.holder(lastOf(d.Field), others[0])
-		if m[2] == "matchN" && f != nil && terms.Matched(f.Value) != nil {
-			d.Message, d.Expected = terms.Clip(m[1])+" is not valid", terms.SayExpr(terms.Matched(f.Value))
-		}
+	}
+	if m[2] == "matchN" || m[2] == "matchIf" {
+		l.sayMatched(d, m[1], others)
 	}
 }
 

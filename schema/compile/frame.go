@@ -42,9 +42,10 @@ type response struct {
 	Objects     []object            `json:"objects,omitempty"`
 	Diagnostics []schema.Diagnostic `json:"diagnostics,omitempty"`
 	Sources     []FieldSource       `json:"sources,omitempty"`
-	Given       json.RawMessage     `json:"given,omitempty"`   // the data of what is asked for, without defaults of the schema
-	User        string              `json:"user,omitempty"`    // of the object that is asked for
-	Unasked     string              `json:"unasked,omitempty"` // a key of unasked: why there are no sources
+	Definitions []string            `json:"definitions,omitempty"` // that the object has that is asked for, such as #params
+	Given       json.RawMessage     `json:"given,omitempty"`       // the data of what is asked for, without defaults of the schema
+	User        string              `json:"user,omitempty"`        // of the object that is asked for
+	Unasked     string              `json:"unasked,omitempty"`     // a key of unasked: why there are no sources
 	// Policies is how many policies the package declares, and PolicyPaths are those that
 	// they name.
 	Policies    int          `json:"policies,omitempty"`

@@ -238,7 +238,6 @@ func (r *policyReader) read() {
 			r.add(name, fmt.Sprintf("unknown field %q of a policy", name), "one of "+strings.Join(known, ", "), hint)
 		case isKindName(name):
 			kinds++
-			r.known([]string{name}, valid.Of(schema.Kind(name)), fields.Value())
 		}
 	}
 	if kinds == 0 && len(r.diags) == 0 {
@@ -258,36 +257,6 @@ func (r *policyReader) read() {
 		r.paths = r.directories("paths", list)
 	}
 	r.except = r.directories("except", r.value.LookupPath(cue.ParsePath("except")))
-}
-
-// known reports fields that a policy demands of objects, and that no object can have: each would break
-// the policy, and whoever wrote the object could do nothing about it.
-func (r *policyReader) known(at []string, rule *valid.Rule, v cue.Value) {
-	fields, err := v.Fields()
-	for err == nil && rule != nil && len(rule.Fields) > 0 && fields.Next() {
-		name, ok := label(fields)
-		if !ok || len(at) == 1 && name == "name" {
-			continue
-		}
-		full := append(slices.Clip(at), name)
-		if f := rule.Field(name); f != nil {
-			r.known(full, f.Rule, fields.Value())
-			continue
-		}
-		var all []string
-		for i := range rule.Fields {
-			all = append(all, rule.Fields[i].Name)
-		}
-		d := mistake{Diagnostic: schema.Diagnostic{
-			Severity: schema.Error, Rule: schema.RulePolicy, Field: fieldPath(slices.Concat([]string{policyField, r.name}, full)),
-			Position: r.from.where.of(slices.Concat([]string{policyField, r.name}, full), true),
-			Message:  fmt.Sprintf("demands the field %s, which no %s has", strings.Join(full[1:], "."), at[0]),
-		}}
-		if near := valid.Nearest(name, all); near != "" {
-			d.Hint = fmt.Sprintf("did you mean %s?", near)
-		}
-		r.diags = append(r.diags, d)
-	}
 }
 
 func isKindName(name string) bool { return slices.Contains(schema.Kinds(), schema.Kind(name)) }
@@ -361,6 +330,9 @@ func (p *policy) isUnfit(e errors.Error) bool {
 // evaluated for it.
 func (p *policy) broken(c *collection, o *object, joined cue.Value, errs []errors.Error) mistake {
 	top := []string{string(o.Kind), o.Name}
+	if m, ok := p.impossible(o.Kind, errs); ok {
+		return m
+	}
 	at := slices.IndexFunc(errs, func(e errors.Error) bool { return !p.isUnfit(e) })
 	if at < 0 {
 		return p.unfit(fieldPath(top), errs[0])
@@ -377,10 +349,7 @@ func (p *policy) broken(c *collection, o *object, joined cue.Value, errs []error
 	if m.Message == "" {
 		return p.unfit(fieldPath(top), slices.Concat(errors.Errors(noMessage), errs)[0]) // the message refers to what the object lacks
 	}
-	path := unquoted(e.Path())
-	if n := slices.Index(path, p.name); n >= 0 && len(path) > n+1 {
-		path = path[n+2:] // below the kind
-	}
+	path := p.below(e)
 	full := slices.Concat(top, path)
 	if n := slices.IndexFunc(path, func(s string) bool { return strings.HasPrefix(s, "_") }); n >= 0 {
 		full = p.looksAt(c, full[:len(top)+n], e)
@@ -391,6 +360,62 @@ func (p *policy) broken(c *collection, o *object, joined cue.Value, errs []error
 		m.Position = home
 	}
 	return m
+}
+
+// below returns the path of an error within the object that the policy is joined with.
+func (p *policy) below(e errors.Error) []string {
+	path := unquoted(e.Path())
+	if n := slices.Index(path, p.name); n >= 0 && len(path) > n+1 {
+		return path[n+2:]
+	}
+	return path
+}
+
+// withoutValue is what CUE says of a field that a policy names, and that an object does not have.
+var withoutValue = lazyregexp.New(`^incomplete value |^field is required but not present`)
+
+// impossible says, at the policy, that it demands a field that no object of a kind can have: whoever
+// wrote the object can do nothing about it. A field that has a value, or gets one of others, is no demand.
+func (p *policy) impossible(kind schema.Kind, errs []errors.Error) (mistake, bool) {
+	for _, e := range errs {
+		path := p.below(e)
+		n, known := unknownIn(valid.Of(kind), path)
+		if n < 0 || !withoutValue.MatchString(errorText(e)) {
+			continue
+		}
+		at := slices.Concat([]string{policyField, p.name, string(kind)}, path[:n+1])
+		m := mistake{Diagnostic: schema.Diagnostic{
+			Severity: p.severity, Rule: schema.RulePolicy, Field: fieldPath(at), Position: p.from.where.of(at, true),
+			Message: fmt.Sprintf("demands the field %s, which no %s has", fieldPath(path[:n+1]), kind),
+			Hint:    fmt.Sprintf("what a policy needs for itself is a hidden field: _%s", path[n]),
+		}}
+		if near := valid.Nearest(path[n], known); near != "" {
+			m.Hint = fmt.Sprintf("did you mean %s?", near)
+		}
+		return m, true
+	}
+	return mistake{}, false
+}
+
+// unknownIn returns which name of a path no object by a rule can have, and those that there are instead;
+// -1 if it can have all.
+func unknownIn(rule *valid.Rule, path []string) (n int, known []string) {
+	for n, name := range path {
+		switch {
+		case rule == nil || strings.HasPrefix(name, "_") || strings.HasPrefix(name, "#") || n == 0 && name == "name":
+			return -1, nil
+		case rule.Has(name):
+			rule = rule.Field(name).Rule
+		case len(rule.Fields) > 0:
+			for i := range rule.Fields {
+				known = append(known, rule.Fields[i].Name)
+			}
+			return n, known
+		default:
+			rule = rule.Elem
+		}
+	}
+	return -1, nil
 }
 
 // looksAt returns the path of the value that a check in a hidden field of the struct at a

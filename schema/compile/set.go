@@ -85,7 +85,7 @@ func (c *Compiler) Set(ctx context.Context, tree schema.Tree, to Assignment) (Ch
 		old := tree.Files[at.Path].Data
 		return Change{Position: at, Old: old, New: old}, nil
 	}
-	change, err := a.edit(resp.Sources)
+	change, err := a.edit(resp.Sources, resp.Definitions)
 	if err != nil {
 		return Change{}, err
 	}
@@ -235,8 +235,8 @@ func apart(o schema.Objects, key schema.ObjectKey) (mine, others []byte) {
 	return schema.Canonical(job), schema.Canonical(rest)
 }
 
-// edit makes the change: where the value is set, and else in the object's own struct.
-func (a *assignment) edit(sources []FieldSource) (Change, error) {
+// edit makes the change: where the value is set, and else in the object's own struct, which has definitions.
+func (a *assignment) edit(sources []FieldSource, definitions []string) (Change, error) {
 	for _, s := range sources {
 		var mine []schema.Position
 		for _, p := range s.Places {
@@ -258,7 +258,7 @@ func (a *assignment) edit(sources []FieldSource) (Change, error) {
 			return Change{Position: mine[0], Old: old, New: text}, err
 		}
 		if s.Field == fieldPath(a.field) {
-			a.parameter, a.taken = parameterOf(s)
+			a.parameter, a.taken = parameterOf(s, definitions)
 		}
 	}
 	if a.parameter != nil {
@@ -271,11 +271,11 @@ func (a *assignment) edit(sources []FieldSource) (Change, error) {
 }
 
 // parameterOf returns the parameter that a field is exactly, by the template, and where that says so; nil
-// if it is none.
-func parameterOf(s FieldSource) ([]string, schema.Position) {
+// if it is none: a definition that the object does not have is one of a package, for other objects too.
+func parameterOf(s FieldSource, definitions []string) ([]string, schema.Position) {
 	for _, p := range s.Places {
 		names := strings.Split(p.Text, ".")
-		if p.Role == Refers && strings.HasPrefix(p.Text, "#") && !slices.ContainsFunc(names, func(n string) bool { return !identifier.MatchString(n) }) {
+		if p.Role == Refers && slices.Contains(definitions, names[0]) && !slices.ContainsFunc(names, func(n string) bool { return !identifier.MatchString(n) }) {
 			return names, p.Position
 		}
 	}
@@ -313,7 +313,8 @@ func (a *assignment) insert(field []string) (Change, error) {
 	return best, nil
 }
 
-// errNoParameter says that what a field is taken from is a definition of the template's package.
+// errNoParameter says that what a field is taken from is a definition of the template's package, and not that
+// of the object, which has the same name.
 var errNoParameter = errors.New("no parameter of the object")
 
 // check compiles the repository with the change and compares the data.

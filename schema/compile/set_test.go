@@ -64,7 +64,13 @@ _rows: row: {tasks: 3, labels: owner: "us", task: process: command: ["/bin/row"]
 	files["lib/par.cue"] = `package lib
 
 #bounds: atOnce: *1 | int
-#Par: #Base & {
+#grace:  *20 | int
+#Bound: {
+	#bounds: most: *3 | int
+	#grace: *30 | int
+	...
+}
+#Par: #Base & #Bound & {
 	#params: {
 		many: *2 | int & <=50
 		cpu: *50 | int
@@ -74,9 +80,11 @@ _rows: row: {tasks: 3, labels: owner: "us", task: process: command: ["/bin/row"]
 	labels: {owner: "us", cpu: "\(#params.cpu)"}
 	task: {process: command: ["/bin/par"], resources: cpuMilli: #params.cpu}
 	update: maxParallel: #bounds.atOnce
+	task: graceSeconds: #grace
 }
 `
-	files["teams/t1/par.cue"] = "package t1\n\nimport \"example.com/config/lib\"\n\njob: par: lib.#Par & {\n\tkind: \"service\" // c7\n}\n"
+	files["teams/t1/par.cue"] = "package t1\n\nimport \"example.com/config/lib\"\n\njob: par: lib.#Par & {\n\tkind: \"service\" // c7\n}\n" +
+		"#here: *7 | int\njob: own: {user: \"team-1\", cell: \"local\", tasks: #here, task: process: command: [\"/bin/own\"]}\n"
 	files["teams/t1/versions.yaml"] = "# c7\nweb: 1.0.0 # c8\nother: x\n"
 	return files
 }
@@ -171,7 +179,8 @@ func TestSet(t *testing.T) {
 		{"row", "update.maxParallel", "2", "teams/t1/set.cue", "job: row: lib.#Team & _rows.row & {update: maxParallel: 2}"},
 		{"api", "tasks", "2", "teams/t1/set.cue", ""},
 		{"par", "tasks", "5", "teams/t1/par.cue", "\t#params: many: 5"},
-		{"par", "update.maxParallel", "2", "teams/t1/par.cue", "\tupdate: maxParallel: 2"}, // of a definition that is no parameter
+		{"par", "update.maxParallel", "2", "teams/t1/par.cue", "\tupdate: maxParallel: 2"}, // of definitions of the template's package
+		{"par", "task.graceSeconds", "9", "teams/t1/par.cue", "\ttask: graceSeconds: 9"},
 	} {
 		change, err := setIn(t, files, tt.job, tt.field, tt.value)
 		if err != nil || change.Position.String() != tt.at {
@@ -194,7 +203,8 @@ func TestSetRefused(t *testing.T) {
 		{"web", "tasks", "10", "with this value: teams/t1/set.cue:"},
 		{"web", "tasks", "many", "job.web.tasks"},
 		{"web", "taks", "3", "unknown field"},
-		{"par", "task.resources.cpuMilli", "70", "task.resources.cpuMilli of job.par is the parameter #params.cpu, at lib/par.cue:12:"},
+		{"par", "task.resources.cpuMilli", "70", "task.resources.cpuMilli of job.par is the parameter #params.cpu, at lib/par.cue:18:"},
+		{"own", "tasks", "8", "job.own is computed at teams/t1/par.cue:9:6"},
 		{"web", "task", "3", "task has fields of its own"},
 		{"web", "task.env", "{}", "task.env has fields of its own"},
 		{"web", "user", "you", "user is a part of the name"},

@@ -19,9 +19,9 @@ func formatNode(n ast.Node) (string, error) {
 }
 
 // Insert returns src with the field of an object set that the object itself does not set,
-// or sets as a default. A name that begins with # is that of a parameter. matched is how many names of the field's path the text has already:
-// of several files the one with the most is the place. It is negative if the object is not
-// written there.
+// or sets as a default. A name that begins with # is that of a parameter. matched is how many
+// names of the field's path the text has already: of several files the one with the most is the
+// place. It is negative if the object is not written there.
 func Insert(name string, src []byte, object, field []string, v Value) (out []byte, matched int, err error) {
 	defer func() { err = errOf(recover(), name, err) }()
 	f, err := parser.ParseFile(name, src, parser.ParseComments)

@@ -1,6 +1,7 @@
 package terms
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -293,7 +294,19 @@ func matched(n, forms ast.Expr) string {
 	return many + " of " + list(said)
 }
 
-// form says one of several forms: of a struct what it has to have.
+// conditional says what matchIf(condition, then, otherwise) wants.
+func conditional(args []ast.Expr) string {
+	condition, then, otherwise := form(args[0]), form(args[1]), form(args[2])
+	switch all := words(ast.NewIdent("_"), 0); {
+	case otherwise == all:
+		return fmt.Sprintf("%s where it has %s", then, condition)
+	case then == all:
+		return fmt.Sprintf("%s unless it has %s", otherwise, condition)
+	}
+	return fmt.Sprintf("%s where it has %s, else %s", then, condition, otherwise)
+}
+
+// form says one of several forms: of a struct what it has to have, as it is written if that is more than fields.
 func form(e ast.Expr) string {
 	s, ok := strip(e).(*ast.StructLit)
 	if !ok {
@@ -302,12 +315,18 @@ func form(e ast.Expr) string {
 	var said []string
 	for _, d := range s.Elts {
 		f, isField := d.(*ast.Field)
-		if !isField || f.Constraint == token.OPTION {
+		if _, open := d.(*ast.Ellipsis); open {
 			continue
+		}
+		if !isField {
+			return Clip(Text(e))
 		}
 		name, _, err := ast.LabelName(f.Label)
 		if err != nil {
 			return Clip(Text(e))
+		}
+		if f.Constraint == token.OPTION || hasDefault(f.Value) {
+			continue
 		}
 		said = append(said, name+" ("+SayExpr(f.Value)+")")
 	}
@@ -317,25 +336,38 @@ func form(e ast.Expr) string {
 	return strings.Join(said, " and ")
 }
 
-// Matched returns the call of matchN in an expression, nil if there is none.
-func Matched(e ast.Expr) (found ast.Expr) {
-	ast.Walk(e, func(n ast.Node) bool {
-		c, ok := n.(*ast.CallExpr)
-		if ok {
-			id, isIdent := c.Fun.(*ast.Ident)
-			if isIdent && id.Name == "matchN" && len(c.Args) == 2 {
-				found = c
-			}
+// hasDefault reports whether one of several alternatives is the default.
+func hasDefault(e ast.Expr) bool {
+	return slices.ContainsFunc(split(e, token.OR, 0), func(e ast.Expr) bool { _, isDefault := unmarked(e); return isDefault })
+}
+
+// MatchedAt returns the call of matchN or matchIf that a line and a column of a file lie in, nil if there is none.
+func MatchedAt(f *ast.File, line, column int) (found ast.Expr) {
+	ast.Walk(f, func(n ast.Node) bool {
+		from, to := n.Pos(), n.End()
+		switch c, ok := n.(*ast.CallExpr); {
+		case !ok || found != nil || !isCall(c, "matchN", 2) && !isCall(c, "matchIf", 3):
+		case cmp.Or(from.Line()-line, from.Column()-column) <= 0 && cmp.Or(to.Line()-line, to.Column()-column) > 0:
+			found = c
 		}
 		return found == nil
 	}, nil)
 	return found
 }
 
+// isCall reports whether a call is of a builtin function with so many arguments.
+func isCall(c *ast.CallExpr, name string, args int) bool {
+	id, ok := c.Fun.(*ast.Ident)
+	return ok && id.Name == name && len(c.Args) == args
+}
+
 // call says a function of CUE's standard library that checks a value.
 func call(x *ast.CallExpr) (string, bool) {
-	if id, ok := x.Fun.(*ast.Ident); ok && id.Name == "matchN" && len(x.Args) == 2 {
+	switch {
+	case isCall(x, "matchN", 2):
 		return matched(x.Args[0], x.Args[1]), true
+	case isCall(x, "matchIf", 3):
+		return conditional(x.Args), true
 	}
 	s, ok := x.Fun.(*ast.SelectorExpr)
 	if !ok {
