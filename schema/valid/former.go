@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -24,9 +23,9 @@ type Renamed struct {
 }
 
 // Formers returns the fields of all kinds that have a former name, by that.
-func Formers() map[string]Renamed { return formers() }
+func Formers() map[string]Renamed { return formers }
 
-var formers = sync.OnceValue(findFormers)
+var formers = findFormers()
 
 func findFormers() map[string]Renamed {
 	out, seen := map[string]Renamed{}, map[*Rule]bool{}
@@ -54,7 +53,7 @@ func findFormers() map[string]Renamed {
 // WithFormer returns the JSON of an object as Object returns it with what has a former name
 // under that, too, for CUE that still asks for it. It is what it was if there is none.
 func WithFormer(kind schema.Kind, data []byte) []byte {
-	if !slices.ContainsFunc(slices.Collect(maps.Values(formers())), func(f Renamed) bool { return bytes.Contains(data, []byte(strconv.Quote(f.Name))) }) {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(formers)), func(f Renamed) bool { return bytes.Contains(data, []byte(strconv.Quote(f.Name))) }) {
 		return data
 	}
 	v, err := Parse(data)
