@@ -35,7 +35,7 @@ func (s *Snapshot) IsSteady() bool {
 func (s *Snapshot) gauge() {
 	b := &s.burden
 	if b.mean = 0; b.tasks > 0 {
-		b.mean = s.typical.Size((*[dims]int64)(&b.limit), []int{int(b.milli)}) / float32(b.tasks)
+		b.mean = s.typical.Size((*[dims]int64)(&b.limit), b.milli) / float32(b.tasks)
 	}
 }
 
@@ -47,7 +47,7 @@ const beyondSteps = 8
 // 0 up to that, 1/2 at twice that, up to 1. Those that want what some machines lack are never:
 // which machines have that counts more than which are idle.
 func (s *Snapshot) beyond(c *class) float32 {
-	size := s.typical.Size((*[dims]int64)(&c.limit), nil)
+	size := s.typical.Size((*[dims]int64)(&c.limit), 0)
 	if !c.plain || s.burden.mean <= 0 || size <= s.burden.mean {
 		return 0
 	}
@@ -128,11 +128,7 @@ func shapeOfAsk(a *Ask) mix.Shape {
 // sizeOf is how much an ask wants of what machines have, most of what is scarce.
 func (s *Snapshot) sizeOf(a *Ask) float32 {
 	limit := [dims]int64(vectorOf(a.Limit))
-	milli := make([]int, 0, 4)
-	for i := range a.Devices {
-		milli = append(milli, int(a.Devices[i].milli())*max(a.Devices[i].Count, 1))
-	}
-	return s.typical.Size(&limit, milli)
+	return s.typical.Size(&limit, a.devices())
 }
 
 // deriveAll derives all machines afresh.

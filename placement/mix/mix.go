@@ -163,15 +163,13 @@ func bulk(sh *Shape, has *Stock) float32 {
 	return float32(share*share*share + scatteredBulk*share)
 }
 
-// Size is how much is wanted of what machines have, most of what is scarce.
-func (t *Typical) Size(limit *[Dims]int64, milli []int) (sum float32) {
+// Size is how much is wanted of what machines have, and of thousandths of devices, most of what is
+// scarce.
+func (t *Typical) Size(limit *[Dims]int64, milli int64) (sum float32) {
 	for d, v := range limit {
 		sum += float32(v) * t.Tight[d]
 	}
-	for _, m := range milli {
-		sum += float32(m) * t.Tight[Dims]
-	}
-	return sum
+	return sum + float32(milli)*t.Tight[Dims]
 }
 
 // SetSteady says whether the cell is filled by half at least, and reports whether that is new.

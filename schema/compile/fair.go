@@ -129,10 +129,7 @@ func inMinutes(d time.Duration) string {
 	return d.String()
 }
 
-// over reports whether it is as much as all packages of an owner may take.
-func (c cost) over(l Limits) bool { return c.CPU >= l.OwnerCPU || c.Allocs >= l.OwnerAllocs }
-
-// beyond says what is as much as all packages of an owner may take, if anything is.
+// beyond says what is as much as all packages of an owner may take, "" if nothing is.
 func (c cost) beyond(l Limits) string {
 	switch {
 	case c.Allocs >= l.OwnerAllocs:
@@ -174,7 +171,7 @@ func (b *batch) count(units []*unit) {
 // spent says why a package is not to be evaluated, by what those of the same owner before
 // it have used as far as is known; nil if it is. The caller holds b.mu.
 func (b *batch) spent(u *unit) *schema.Diagnostic {
-	if used := b.used[u.owner]; used.tooMuch < maxTooMuch && used.bytes <= b.c.cfg.Limits.OwnerBytes && !used.cost.over(b.c.cfg.Limits) {
+	if used := b.used[u.owner]; used.tooMuch < maxTooMuch && used.bytes <= b.c.cfg.Limits.OwnerBytes && used.cost.beyond(b.c.cfg.Limits) == "" {
 		return nil // however they are ordered
 	}
 	var t tally

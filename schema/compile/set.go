@@ -351,14 +351,14 @@ func (a *assignment) check(ctx context.Context, change Change) error {
 		}
 	}
 	if !bytes.Equal(a.data(after), a.want) {
-		if a.parameter != nil && bytes.Equal(a.data(after), a.data(a.before)) {
+		switch {
+		case a.parameter == nil:
+			return schema.Hintf(hint, "a change at %s does not change this field of %s alone", change.Position, a.key.Field())
+		case bytes.Equal(a.data(after), a.data(a.before)):
 			return errNoParameter
 		}
-		if a.parameter != nil {
-			return schema.Hintf("set the parameter in the file if that is meant", "%s of %s is the parameter %s, at %s, and other fields follow from that, too",
-				fieldPath(a.field), a.key.Field(), strings.Join(a.parameter, "."), a.taken)
-		}
-		return schema.Hintf(hint, "a change at %s does not change this field of %s alone", change.Position, a.key.Field())
+		return schema.Hintf("set the parameter in the file if that is meant", "%s of %s is the parameter %s, at %s, and other fields follow from that, too",
+			fieldPath(a.field), a.key.Field(), strings.Join(a.parameter, "."), a.taken)
 	}
 	return nil
 }
