@@ -332,7 +332,7 @@ func (w *World) dead(machine string, generation uint64) bool {
 	d := &w.named(machine).disk
 	for _, g := range d.generations {
 		if g.assignment.Generation == generation {
-			return g.end != nil || d.refused[file(g.ref(), "end.json")]
+			return g.end != nil || d.refusesEnd(g)
 		}
 	}
 	return false

@@ -145,6 +145,12 @@ func (d *disk) find(task schema.TaskName, number uint64) *generation {
 	return nil
 }
 
+// refusesEnd reports whether d refuses the end of g, or the assignment that an agent
+// has to write before it: one may be there that has not been synced.
+func (d *disk) refusesEnd(g *generation) bool {
+	return d.refused[file(g.ref(), "end.json")] || d.refused[file(g.ref(), "assignment.json")]
+}
+
 func (d *disk) remove(g *generation) {
 	d.generations = slices.DeleteFunc(d.generations, func(x *generation) bool { return x == g })
 }

@@ -18,7 +18,7 @@ func (w *World) checkEnds(m *machine, r *schema.Report) {
 		}
 		// An agent that comes after does not know of it.
 		w.oracle.closed[t.Generation] = m.agent
-		if !m.disk.refused[file(g.ref(), "end.json")] {
+		if !m.disk.refusesEnd(g) {
 			w.violate("%s says that task %s generation %d has ended (%s), and has not written down that it did", m.name, t.Task, t.Generation, t.End)
 		}
 	}
