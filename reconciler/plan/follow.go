@@ -10,7 +10,8 @@ import (
 )
 
 // Follow follows the cell until a time, whatever happens meanwhile. What happens within grain is
-// reported together: machines and master then know it that much later, at most. It ends before
+// reported together, that machines have taken what the master gave them included: machines and
+// master then know it that much later, at most. It ends before
 // that where a condition comes true of those that Until was given: then there is a Breakpoint.
 func (c *Cell) Follow(until time.Time, grain time.Duration) error {
 	c.reports = max(reportsEvery-grain, model.SilentAfter/2) // a turn comes that much later
@@ -22,11 +23,11 @@ func (c *Cell) Follow(until time.Time, grain time.Duration) error {
 			return nil
 		}
 		next := c.next()
-		if late := c.now.Add(grain); next.After(c.now) && next.Before(late) {
+		if late := c.now.Add(grain); next.Before(late) {
 			next = late
 		}
 		switch {
-		case !next.After(c.now): // views that were just taken
+		case !next.After(c.now): // views that were just taken, and grain is 0
 		case next.After(until):
 			c.now = until
 			return nil
