@@ -142,7 +142,7 @@ func TestStyles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			style(t, compiler(t, compile.Config{}), file, ar)
+			style(t, idling(t), file, ar)
 		})
 	}
 }
