@@ -82,11 +82,43 @@ func (h *holder) startKernel() error {
 		if err := h.await(); err != nil {
 			return err
 		}
-		if err := h.networked(h.forkRuntime); err != nil {
-			return err
+		for try := 1; ; try++ {
+			if err := h.networked(h.forkRuntime); err != nil {
+				return err
+			}
+			err := h.awaitKernel()
+			if try == kernelTries || h.spec.relayed() || !interfaceGone(err) {
+				return err
+			}
+			if err := h.forgetRuntime(); err != nil {
+				return err
+			}
 		}
-		return h.awaitKernel()
 	})
+}
+
+// kernelTries is how often a runtime is started for one task: where interfaces come and go all
+// the time, such as where tasks with networks of their own start, one start in some tens fails.
+const kernelTries = 5
+
+// interfaceGone reports whether a runtime failed since an interface of the machine, whose
+// network the task has, went while the runtime looked at it. runsc lists them, and then asks for
+// the properties of each (pkg/sentry/socket/hostinet).
+func interfaceGone(err error) bool {
+	return errors.Is(err, bundle.ErrRuntime) && strings.HasSuffix(err.Error(), "starting sandbox: "+unix.ENODEV.Error())
+}
+
+// forgetRuntime takes the end of a runtime that has failed, and what it wrote about that. It
+// has removed the container. The working directory is the bundle.
+func (h *holder) forgetRuntime() error {
+	var status unix.WaitStatus
+	for {
+		if _, err := unix.Wait4(h.main, &status, 0, nil); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	h.main = 0
+	return os.Remove(filepath.Join(bundle.State, runtimeLog))
 }
 
 // configFor returns an OCI runtime's config with what it runs.

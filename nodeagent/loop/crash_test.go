@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/musterhq/muster/nodeagent"
-	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/turns"
 )
 
 // story is a master's day with one machine, whose agent may die at any step of
@@ -187,7 +187,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 	}
 	for at := range steps {
 		for i, again := range []int{0, 1, 4} {
-			if !strike.Takes(3*at + i) {
+			if !turns.Takes(3*at + i) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%d %s and %d", at+1, steps[at], again), func(t *testing.T) {

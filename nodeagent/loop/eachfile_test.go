@@ -19,8 +19,8 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/loop"
-	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/turns"
 )
 
 // Each file of a state directory is damaged in each of these ways, while no agent runs.
@@ -310,7 +310,7 @@ func TestDamagedEachFile(t *testing.T) {
 	n := 0
 	for _, path := range e.kinds() {
 		for _, way := range waysToDamage {
-			if n++; testing.Short() && n%7 == 0 || !testing.Short() && strike.Takes(n) {
+			if n++; testing.Short() && n%7 == 0 || !testing.Short() && turns.Takes(n) {
 				e.try(e.place(path), way)
 			}
 		}

@@ -27,6 +27,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/turns"
 )
 
 // The test binary is also the agent and the keeper, under those names.
@@ -458,7 +459,7 @@ func killAtEveryStep(t *testing.T, bin string, least int, play func(*realStory))
 	}
 	t.Logf("%d steps", whole.steps)
 	for at := 1; at <= whole.steps; at++ {
-		if !strike.Takes(at) {
+		if !turns.Takes(at) {
 			continue
 		}
 		t.Run(strconv.Itoa(at), func(t *testing.T) {

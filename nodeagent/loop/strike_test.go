@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/turns"
 )
 
 // refusal is a disk that refuses an agent count of its writes, from number from on.
@@ -158,10 +159,10 @@ func TestAgentRefusedAtEveryWrite(t *testing.T) {
 	}
 	for from := 1; from <= whole.writes(); from += step {
 		var refusals []*refusal
-		if strike.Takes(from / step) {
+		if turns.Takes(from / step) {
 			refusals = append(refusals, &refusal{from: from, count: 1, errno: syscall.ENOSPC})
 		}
-		if from%while == 1 && strike.Takes(from/while) {
+		if from%while == 1 && turns.Takes(from/while) {
 			refusals = append(refusals, &refusal{from: from, count: while, errno: syscall.EIO})
 		}
 		for _, r := range refusals {

@@ -3,7 +3,9 @@ package runtime_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -171,5 +173,48 @@ func testRunscKilled(t *testing.T, m *machine) {
 	}
 	if _, err := os.Stat(bundle.Path(dir, bundle.State)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of the bundle there is left: %v", err)
+	}
+}
+
+// An interface of the machine that goes while runsc looks at it is no fault of the task: runsc
+// is started again. Not parallel, since it sets the PATH.
+func TestRunscInterfaceGone(t *testing.T) {
+	newRunscMachine(t) // it works
+	runsc, err := exec.LookPath("runsc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "runsc-") // the runtime is nobody
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // as above
+		t.Fatal(err)
+	}
+	// It fails once for each container, as runsc does then.
+	script := fmt.Sprintf(`#!/bin/sh
+case " $* " in *" run "*)
+	if [ ! -e "$2/failed" ]; then
+		: >"$2/failed"
+		echo '{"level":"error","msg":"running container: starting container: starting root container: starting sandbox: no such device"}' >"$4"
+		echo failed
+		exit 128
+	fi ;;
+esac
+exec %s "$@"
+`, runsc)
+	if err := os.WriteFile(filepath.Join(dir, "runsc"), []byte(script), 0o755); err != nil { //nolint:gosec // as above
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	m := newMachine(t, withImages(t), func(c *config) { c.Runtimes = []schema.ContainerRuntime{schema.Runsc} })
+	if m.Attributes()[schema.Runsc.Attribute()] != "true" {
+		t.Fatalf("runsc that fails once is not taken: %v", m.Notes())
+	}
+	m.contained, m.by = true, schema.Runsc
+	p, taskDir := m.start(shell(0, "echo up; exit 3"))
+	if e := wait(t, p); e.Code != 3 || said(t, taskDir) != "failed\nup\n" {
+		t.Errorf("exit %v, output %q: want 3, and that it failed and was up", e, said(t, taskDir))
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/turns"
 	"golang.org/x/sys/unix"
 )
 
@@ -160,7 +161,7 @@ func TestKeeperKilledAtEveryEffect(t *testing.T) {
 	t.Parallel()
 	all := effects(t)
 	for n := 1; n <= len(all); n += stride() {
-		if !strike.Takes(n) {
+		if !turns.Takes(n) {
 			continue
 		}
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
@@ -231,7 +232,7 @@ func TestKeeperRefusedAtEveryEffect(t *testing.T) {
 	all := effects(t)
 	for _, errno := range []unix.Errno{unix.ENOSPC, unix.EIO} {
 		for i, e := range all {
-			if !e.OnDisk() || i%stride() != 0 || !strike.Takes(i) {
+			if !e.OnDisk() || i%stride() != 0 || !turns.Takes(i) {
 				continue
 			}
 			t.Run(errno.Error()+" "+strconv.Itoa(i+1), func(t *testing.T) {
@@ -282,7 +283,7 @@ func TestKeeperRefusedUntilRepaired(t *testing.T) {
 	t.Parallel()
 	all := effects(t)
 	for i, e := range all {
-		if !e.OnDisk() || i%stride() != 0 || !strike.Takes(i) {
+		if !e.OnDisk() || i%stride() != 0 || !turns.Takes(i) {
 			continue
 		}
 		t.Run(strconv.Itoa(i+1), func(t *testing.T) {

@@ -56,6 +56,7 @@ func (u usurper) campaign(ctx context.Context, key string, value []byte) (int64,
 
 func (m *clusterMedium) open(t *testing.T, cell string) (*Store, error) {
 	cfg := m.config(t, cell)
+	cfg.Lease = time.Minute // none of them is about its end, and a busy machine may renew one late
 	s, err := OpenCluster(cfg)
 	if err != nil {
 		return nil, err

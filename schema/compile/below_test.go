@@ -121,7 +121,7 @@ var belowLibraryMistakes = []struct{ name, lines string }{
 func TestBelowLibrary(t *testing.T) {
 	t.Parallel()
 	lib, levels := belowLibrary(t)
-	c := compiler(t, compile.Config{})
+	c := idling(t)
 	said := func(imports, definition, lines string) string {
 		process := "task: process: command: [\"/bin/x\"]"
 		if strings.Contains(lines, "process") {

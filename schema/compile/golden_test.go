@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
@@ -50,6 +51,15 @@ func compiler(t testing.TB, cfg compile.Config) *compile.Compiler {
 	}
 	cfg.Exe, cfg.Args = exe, []string{childArg}
 	return compile.New(cfg)
+}
+
+// idling returns a compiler for one small tree after the other, as a master has it: a child
+// that has nothing to do waits for the next, since to start one takes longer than to compile.
+func idling(t testing.TB) *compile.Compiler {
+	t.Helper()
+	c := compiler(t, compile.Config{Idle: time.Minute})
+	t.Cleanup(c.Close)
+	return c
 }
 
 // show writes what a commit compiled to as a golden can hold it.
@@ -114,7 +124,7 @@ func unresolved(c schema.Compiled) []schema.Diagnostic {
 // for those in testdata/good, the data.
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	c := compiler(t, compile.Config{})
+	c := idling(t)
 	files, err := filepath.Glob("testdata/*/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no goldens: %v", err)

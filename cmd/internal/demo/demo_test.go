@@ -10,9 +10,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 
-// TestDemo is the demo without the talk: a whole cell of real processes from
+// TestWholeDemo is the demo without the talk: a whole cell of real processes from
 // the first commit to nothing left.
-func TestDemo(t *testing.T) {
+func TestWholeDemo(t *testing.T) {
 	t.Parallel()
 	res, err := demo.Run(t.Context(), demo.Config{Bin: binaries.Dir(t), Talk: t.Output()})
 	if err != nil {

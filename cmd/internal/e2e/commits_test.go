@@ -18,12 +18,12 @@ import (
 
 var storm = flag.Int("e2e.storm", 60, "commits of TestStorm")
 
-// TestBadPackage commits a change of a hundred packages of which one is bad: the
+// TestBadPackage commits a change of many packages of which one is bad: the
 // others apply, the bad one keeps its last good version and its process, and the
 // status says which and why.
 func TestBadPackage(t *testing.T) {
 	t.Parallel()
-	const packages, bad = 100, 42
+	const packages, bad = 25, 12
 	c := newCell(t)
 	files := func(word string) map[string][]byte {
 		out := map[string][]byte{}

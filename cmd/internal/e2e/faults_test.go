@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/turns"
 )
 
 var (
@@ -26,8 +26,8 @@ var (
 // plays reports whether a step of what is played as a whole by make e2e is played now: in
 // CI, whose runs take turns, as the environment says, and else if it is in the first third.
 func plays(step int) bool {
-	if *whole || os.Getenv(strike.WalkEnv) != "" {
-		return *whole || strike.Takes(step)
+	if *whole || os.Getenv(turns.Env) != "" {
+		return *whole || turns.Takes(step)
 	}
 	return step%3 == 0
 }

@@ -70,6 +70,10 @@ var layers = []layer{
 		"files are copied between the command line and a program inside a task, and neither side imports the other: it lies below both",
 	},
 	{
+		"schema/turns", nil,
+		"tests of all layers take turns by one variable, so it lies below them",
+	},
+	{
 		"schema/thread", nil,
 		"it runs what it is given",
 	},
