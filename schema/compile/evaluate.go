@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/syntax"
+	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -251,10 +252,14 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 		l.errs = trace.Narrow(l.errs, func(at []string) cue.Value { return trace.Lookup(l.value, at, l.inst.ID()) })
 		l.errs = trace.Required(l.value, l.errs)
 	}
-	if m == nil && slices.ContainsFunc(allFiles(l.inst), trace.HasArguments) {
+	if m != nil {
+		return l
+	}
+	functions, matches := terms.Uses(allFiles(l.inst))
+	if functions {
 		l.errs = append(l.errs, l.further(trace.Arguments)...)
 	}
-	if m == nil && slices.ContainsFunc(allFiles(l.inst), trace.HasMatch) {
+	if matches {
 		l.errs = append(l.errs, l.further(trace.Unmatched)...)
 	}
 	return l
