@@ -25,8 +25,8 @@ import (
 	"github.com/musterhq/muster/schema/valid"
 )
 
-// whole compiles one package at once.
-func whole(req request) (resp response) {
+// whole compiles one package at once. also adds to the mistakes of a package those that they hide.
+func whole(req request, also func(request, []mistake) []mistake) (resp response) {
 	defer func() {
 		if p := recover(); p != nil {
 			d := firstOf(ownFiles(req)[0], schema.RuleInternal, fmt.Sprintf("the CUE evaluator failed on this package: %v", p))
@@ -43,7 +43,7 @@ func whole(req request) (resp response) {
 	if req.Ask != nil {
 		return answer(req, strict)
 	}
-	resp = objects(req, strict)
+	resp = objects(req, strict, also)
 	if req.Test != "" {
 		resp = judge(req, strict, resp)
 	}
@@ -65,11 +65,15 @@ func conceal(resp *response) {
 	}
 }
 
-// objects returns the objects of a package, or what is wrong with it.
-func objects(req request, strict *loaded) response {
+// objects returns the objects of a package, or what is wrong with it. also may be nil.
+func objects(req request, strict *loaded, also func(request, []mistake) []mistake) response {
 	if len(strict.errs) > 0 {
 		strict = unconditional(req, strict)
-		return response{Diagnostics: tidy(mistakes(req, strict))}
+		found := mistakes(req, strict)
+		if also != nil {
+			found = also(req, found)
+		}
+		return response{Diagnostics: tidy(found)}
 	}
 	c := collect(req, strict, nil)
 	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), unknownParameters(strict.parameters(func(string) bool { return false })))
