@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -144,7 +146,45 @@ func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 	} else {
 		hint = "of a remote only the head is fetched; name a local clone to see more"
 	}
+	if errors.Is(err, io.EOF) || r.remote == nil && errors.Is(err, plumbing.ErrObjectNotFound) {
+		if why := r.pastEnd(rev); why != nil {
+			err = why
+		}
+	}
 	return "", schema.Hintf(hint, "repository %s: no commit is named %q: %w", r.name, rev, err)
+}
+
+// pastEnd returns what a revision such as HEAD~3 names that is before the first commit, or a parent that
+// a commit does not have; nil if there is something else wrong with it. Of that go-git only says EOF.
+func (r *Repo) pastEnd(rev string) (why error) {
+	defer func() { why = recovered(recover(), why) }()
+	for cut := strings.LastIndexAny(rev, "~^"); cut > 0; cut = strings.LastIndexAny(rev, "~^") {
+		step := rev[cut:]
+		rev = rev[:cut]
+		hash, err := r.repo.ResolveRevision(plumbing.Revision(rev))
+		if err != nil {
+			continue
+		}
+		at, err := r.commit(*hash)
+		if err != nil {
+			return nil
+		}
+		if n := at.NumParents(); n > 0 && step[0] == '^' {
+			return fmt.Errorf("commit %s has %d %s", at.Hash, n, schema.Verb(n, "parent", "parents"))
+		}
+		for at.NumParents() > 0 {
+			next, err := r.commit(at.ParentHashes[0])
+			if errors.Is(err, plumbing.ErrObjectNotFound) {
+				return fmt.Errorf("the clone is shallow and ends before it, at commit %s; git fetch --unshallow fetches the rest", at.Hash)
+			}
+			if err != nil {
+				return nil
+			}
+			at = next
+		}
+		return fmt.Errorf("the history ends before it; its first commit is %s", at.Hash)
+	}
+	return nil
 }
 
 // Poke has Run look now.

@@ -26,7 +26,7 @@ func answer(req request, strict *loaded) (resp response) {
 	if !l.where.value(top).Exists() && len(strict.errs) > 0 {
 		var m *recovery
 		if l, m = firm(req, strict); l == nil {
-			return response{Unasked: "package", Diagnostics: objects(req, strict).Diagnostics}
+			return response{Unasked: "package", Diagnostics: objects(req, strict, nil).Diagnostics}
 		}
 		blanks = m.blanks
 	}
@@ -37,7 +37,7 @@ func answer(req request, strict *loaded) (resp response) {
 	given := x.draft(valid.Of(q.Kind), l.where.value(top))
 	data, _ := valid.Object(q.Kind, q.Name, given)
 	if data == nil || len(strict.errs) > 0 {
-		resp.Diagnostics = slices.DeleteFunc(objects(req, strict).Diagnostics, func(d schema.Diagnostic) bool {
+		resp.Diagnostics = slices.DeleteFunc(objects(req, strict, nil).Diagnostics, func(d schema.Diagnostic) bool {
 			of := objectOf(d.Field)
 			return !isError(d) || of != fieldPath(top) && strings.Contains(of, ".") && isKindName(strings.Split(of, ".")[0]) // it is of another object
 		})

@@ -20,12 +20,13 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/syntax"
+	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/valid"
 )
 
-// whole compiles one package at once.
-func whole(req request) (resp response) {
+// whole compiles one package at once. also adds to the mistakes of a package those that they hide.
+func whole(req request, also func(request, []mistake) []mistake) (resp response) {
 	defer func() {
 		if p := recover(); p != nil {
 			d := firstOf(ownFiles(req)[0], schema.RuleInternal, fmt.Sprintf("the CUE evaluator failed on this package: %v", p))
@@ -42,7 +43,7 @@ func whole(req request) (resp response) {
 	if req.Ask != nil {
 		return answer(req, strict)
 	}
-	resp = objects(req, strict)
+	resp = objects(req, strict, also)
 	if req.Test != "" {
 		resp = judge(req, strict, resp)
 	}
@@ -64,11 +65,15 @@ func conceal(resp *response) {
 	}
 }
 
-// objects returns the objects of a package, or what is wrong with it.
-func objects(req request, strict *loaded) response {
+// objects returns the objects of a package, or what is wrong with it. also may be nil.
+func objects(req request, strict *loaded, also func(request, []mistake) []mistake) response {
 	if len(strict.errs) > 0 {
 		strict = unconditional(req, strict)
-		return response{Diagnostics: tidy(mistakes(req, strict))}
+		found := mistakes(req, strict)
+		if also != nil {
+			found = also(req, found)
+		}
+		return response{Diagnostics: tidy(found)}
 	}
 	c := collect(req, strict, nil)
 	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), unknownParameters(strict.parameters(func(string) bool { return false })))
@@ -251,10 +256,14 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 		l.errs = trace.Narrow(l.errs, func(at []string) cue.Value { return trace.Lookup(l.value, at, l.inst.ID()) })
 		l.errs = trace.Required(l.value, l.errs)
 	}
-	if m == nil && slices.ContainsFunc(allFiles(l.inst), trace.HasArguments) {
+	if m != nil {
+		return l
+	}
+	functions, matches := terms.Uses(allFiles(l.inst))
+	if functions {
 		l.errs = append(l.errs, l.further(trace.Arguments)...)
 	}
-	if m == nil && slices.ContainsFunc(allFiles(l.inst), trace.HasMatch) {
+	if matches {
 		l.errs = append(l.errs, l.further(trace.Unmatched)...)
 	}
 	return l

@@ -42,7 +42,7 @@ func evaluate(req request) response {
 	if resp, ok := inParts(req); ok {
 		return resp
 	}
-	return whole(req)
+	return whole(req, uncovered)
 }
 
 // inParts evaluates a package in parts if it has more than one, and reports whether it does.
@@ -56,11 +56,11 @@ func inParts(req request) (out response, ok bool) {
 	}
 	if req.Ask != nil {
 		n := max(0, slices.Index(s.names, req.Ask.Name)) / partJobs
-		return whole(s.part(n)), true
+		return whole(s.part(n), uncovered), true
 	}
 	m := merger{req: req, seen: map[schema.ObjectKey]bool{}}
 	for n := 0; n*partJobs < len(s.names) && !m.full(); n++ {
-		m.add(whole(s.part(n)))
+		m.add(whole(s.part(n), uncovered))
 	}
 	return m.response(), true
 }

@@ -333,6 +333,9 @@ func (p *policy) broken(c *collection, o *object, joined cue.Value, errs []error
 	if m, ok := p.impossible(o.Kind, errs); ok {
 		return m
 	}
+	if m, ok := p.mistyped(o.Kind, errs); ok {
+		return m
+	}
 	at := slices.IndexFunc(errs, func(e errors.Error) bool { return !p.isUnfit(e) })
 	if at < 0 {
 		return p.unfit(fieldPath(top), errs[0])
@@ -395,6 +398,63 @@ func (p *policy) impossible(kind schema.Kind, errs []errors.Error) (mistake, boo
 		return m, true
 	}
 	return mistake{}, false
+}
+
+// mismatched is what CUE says of two values of different types.
+var mismatched = lazyregexp.New(`\(mismatched types ([a-z]+) and ([a-z]+)\)$`)
+
+// cueTypes are CUE's names of the types that a value by a rule always has.
+var cueTypes = map[valid.Type]string{
+	valid.Int: "int", valid.String: "string", valid.Enum: "string", valid.Time: "string", valid.List: "list", valid.Map: "struct", valid.Struct: "struct",
+}
+
+// mistyped says, at the policy, that it demands a type of a field that the field has in no object of a
+// kind, as <="10" does of a number. Of several alternatives all have to be such.
+func (p *policy) mistyped(kind schema.Kind, errs []errors.Error) (mistake, bool) {
+	path := p.below(errs[0])
+	typ, demanded := cueTypes[typeAt(valid.Of(kind), path)], ""
+	for _, e := range errs {
+		text := errorText(e)
+		if typ == "" || !slices.Equal(p.below(e), path) {
+			return mistake{}, false
+		}
+		switch m := mismatched.FindStringSubmatch(text); {
+		case emptyDisjunction.MatchString(text):
+		case m == nil:
+			return mistake{}, false
+		case m[1] == typ:
+			demanded = m[2]
+		case m[2] == typ:
+			demanded = m[1]
+		}
+	}
+	if demanded == "" || demanded == typ {
+		return mistake{}, false
+	}
+	at := slices.Concat([]string{policyField, p.name, string(kind)}, path)
+	return mistake{Diagnostic: schema.Diagnostic{
+		Severity: p.severity, Rule: schema.RulePolicy, Field: fieldPath(at), Position: p.from.where.of(at, false),
+		Message: fmt.Sprintf("demands the type %s of the field %s, which is of type %s in each %s", demanded, fieldPath(path), typ, kind),
+		Hint:    "compare it with a value of type " + typ,
+	}}, true
+}
+
+// typeAt returns the type that a rule gives what is at a path; "" if it says nothing of it.
+func typeAt(rule *valid.Rule, path []string) valid.Type {
+	for _, name := range path {
+		switch {
+		case rule == nil:
+			return ""
+		case rule.Has(name):
+			rule = rule.Field(name).Rule
+		default:
+			rule = rule.Elem
+		}
+	}
+	if rule == nil {
+		return ""
+	}
+	return rule.Type
 }
 
 // unknownIn returns which name of a path no object by a rule can have, and those that there are instead;

@@ -36,6 +36,9 @@ func Top(fields map[string]any) []Problem {
 			}
 			reported[of] = true
 			p.Hint = fmt.Sprintf("this looks like a %s; a job is written job: NAME: muster.#Job & {…}", of)
+		} else if arePolicies(name, fields[name]) {
+			p.Message, p.Expected = fmt.Sprintf("field %q holds policies, and is no kind", name), ""
+			p.Hint = "policies are in a hidden field, without quotes: _policy: NAME: {…}"
 		} else if jobRule.Has(name) {
 			if reported["job"] {
 				continue
@@ -66,6 +69,27 @@ func familyOf(name string, fields map[string]any) string {
 		}
 	}
 	return ""
+}
+
+// arePolicies reports whether a field that is no kind holds what a company demands of objects: by name
+// what has a message, or what a kind of object must have. The policy of a job has neither.
+func arePolicies(name string, v any) bool {
+	if name == "_policy" {
+		return true
+	}
+	byName, ok := v.(map[string]any)
+	if !ok || name != "policy" && name != "policies" {
+		return false
+	}
+	for _, v := range byName {
+		policy, _ := v.(map[string]any)
+		for field := range policy {
+			if field == "message" || slices.Contains(schema.Kinds(), schema.Kind(field)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 const noHint = "a field for use within the package begins with _ or #"

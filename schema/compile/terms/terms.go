@@ -346,7 +346,7 @@ func MatchedAt(f *ast.File, line, column int) (found ast.Expr) {
 	ast.Walk(f, func(n ast.Node) bool {
 		from, to := n.Pos(), n.End()
 		switch c, ok := n.(*ast.CallExpr); {
-		case !ok || found != nil || !isCall(c, "matchN", 2) && !isCall(c, "matchIf", 3):
+		case !ok || found != nil || !isMatch(c):
 		case cmp.Or(from.Line()-line, from.Column()-column) <= 0 && cmp.Or(to.Line()-line, to.Column()-column) > 0:
 			found = c
 		}
@@ -354,6 +354,27 @@ func MatchedAt(f *ast.File, line, column int) (found ast.Expr) {
 	}, nil)
 	return found
 }
+
+// Uses reports whether files have templates that are written as functions, (#Make & {in: …}).out, and
+// whether they call matchN or matchIf.
+func Uses(files []*ast.File) (functions, matches bool) {
+	for _, f := range files {
+		ast.Walk(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				_, call := n.X.(*ast.ParenExpr)
+				functions = functions || call
+			case *ast.CallExpr:
+				matches = matches || isMatch(n)
+			}
+			return !functions || !matches
+		}, nil)
+	}
+	return functions, matches
+}
+
+// isMatch reports whether a call is of matchN or matchIf.
+func isMatch(c *ast.CallExpr) bool { return isCall(c, "matchN", 2) || isCall(c, "matchIf", 3) }
 
 // isCall reports whether a call is of a builtin function with so many arguments.
 func isCall(c *ast.CallExpr, name string, args int) bool {

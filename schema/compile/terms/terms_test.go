@@ -96,3 +96,26 @@ func TestCheckAt(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 }
+
+// TestUses finds what CUE does not look at of itself, in one of several files.
+func TestUses(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][2]bool{
+		`a: (#Make & {in: 1}).out`:            {true, false},
+		`#A: matchIf({a!: 1}, {b!: 2}, _)`:    {false, true},
+		`a: (b).c, d: matchN(1, [{e!: int}])`: {true, true},
+		`matchN: 1, a: b.c, d: (1), e: [2]`:   {false, false},
+	} {
+		var files []*ast.File
+		for _, src := range []string{"first: 1", text, "last: 2"} {
+			f, err := parser.ParseFile("-", src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, f)
+		}
+		if functions, matches := terms.Uses(files); functions != want[0] || matches != want[1] {
+			t.Errorf("%s: functions %v, calls of matchN %v", text, functions, matches)
+		}
+	}
+}

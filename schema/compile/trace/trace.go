@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
-	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/errors"
 )
 
@@ -319,29 +318,4 @@ func Unmatched(objects cue.Value) (out []errors.Error) {
 		}
 	}
 	return out
-}
-
-// HasMatch reports whether a file calls matchN or matchIf.
-func HasMatch(f *ast.File) (found bool) {
-	ast.Walk(f, func(n ast.Node) bool {
-		if c, ok := n.(*ast.CallExpr); ok {
-			id, isIdent := c.Fun.(*ast.Ident)
-			found = found || isIdent && (id.Name == "matchN" || id.Name == "matchIf")
-		}
-		return !found
-	}, nil)
-	return found
-}
-
-// HasArguments reports whether a file has templates that are written as functions.
-func HasArguments(f *ast.File) (found bool) {
-	ast.Walk(f, func(n ast.Node) bool {
-		s, ok := n.(*ast.SelectorExpr)
-		if ok {
-			_, call := s.X.(*ast.ParenExpr)
-			found = found || call
-		}
-		return !found
-	}, nil)
-	return found
 }
