@@ -90,7 +90,7 @@ func (h *holder) startKernel() error {
 			if try == kernelTries || h.spec.relayed() || !interfaceGone(err) {
 				return err
 			}
-			if err := h.forgetRuntime(); err != nil {
+			if h.forgetRuntime() != nil { // the disk is no better
 				return err
 			}
 		}

@@ -241,7 +241,7 @@ func TestResolve(t *testing.T) {
 	}
 	for rev, want := range map[string]string{
 		"HEAD~9": "the history ends before it; its first commit is " + first, "v1^": "its first commit is " + first,
-		"HEAD~1^^": "its first commit is " + first, "HEAD^2": "commit " + second + " has 1 parent", "HEAD~x": "",
+		"HEAD~1^^": "its first commit is " + first, "HEAD^2": "commit " + second + " has one parent", "HEAD~x": "",
 	} {
 		if _, err := r.Resolve(t.Context(), rev); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "EOF") {
 			t.Errorf("Resolve(%s): %v, want %q", rev, err, want)
@@ -249,8 +249,10 @@ func TestResolve(t *testing.T) {
 	}
 	shallow := filepath.Join(t.TempDir(), "clone")
 	run(t, dir, "clone", "-q", "--depth=1", "file://"+dir, shallow)
-	_, err := open(t, git.Config{URL: shallow}).Resolve(t.Context(), "HEAD~1")
-	wantError(t, err, "the clone is shallow and ends before it, at commit "+second, "git log")
+	for _, rev := range []string{"HEAD~1", "HEAD^"} {
+		_, err := open(t, git.Config{URL: shallow}).Resolve(t.Context(), rev)
+		wantError(t, err, "the clone is shallow and ends before it, at commit "+second, "git log")
+	}
 	empty := t.TempDir()
 	if err := git.Init(empty, "main"); err != nil {
 		t.Fatal(err)

@@ -147,7 +147,7 @@ func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 		hint = "of a remote only the head is fetched; name a local clone to see more"
 	}
 	if errors.Is(err, io.EOF) || r.remote == nil && errors.Is(err, plumbing.ErrObjectNotFound) {
-		if why := r.pastEnd(rev); why != nil {
+		if why := r.pastEnd(ctx, rev); why != nil {
 			err = why
 		}
 	}
@@ -156,7 +156,7 @@ func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 
 // pastEnd returns what a revision such as HEAD~3 names that is before the first commit, or a parent that
 // a commit does not have; nil if there is something else wrong with it. Of that go-git only says EOF.
-func (r *Repo) pastEnd(rev string) (why error) {
+func (r *Repo) pastEnd(ctx context.Context, rev string) (why error) {
 	defer func() { why = recovered(recover(), why) }()
 	for cut := strings.LastIndexAny(rev, "~^"); cut > 0; cut = strings.LastIndexAny(rev, "~^") {
 		step := rev[cut:]
@@ -169,15 +169,15 @@ func (r *Repo) pastEnd(rev string) (why error) {
 		if err != nil {
 			return nil
 		}
-		if n := at.NumParents(); n > 0 && step[0] == '^' {
-			return fmt.Errorf("commit %s has %d %s", at.Hash, n, schema.Verb(n, "parent", "parents"))
+		if step == "^2" && at.NumParents() == 1 { // more than two go-git does not know
+			return fmt.Errorf("commit %s has one parent", at.Hash)
 		}
 		for at.NumParents() > 0 {
 			next, err := r.commit(at.ParentHashes[0])
-			if errors.Is(err, plumbing.ErrObjectNotFound) {
+			if errors.Is(err, plumbing.ErrObjectNotFound) && r.isShallow() {
 				return fmt.Errorf("the clone is shallow and ends before it, at commit %s; git fetch --unshallow fetches the rest", at.Hash)
 			}
-			if err != nil {
+			if err != nil || ctx.Err() != nil {
 				return nil
 			}
 			at = next
@@ -185,6 +185,12 @@ func (r *Repo) pastEnd(rev string) (why error) {
 		return fmt.Errorf("the history ends before it; its first commit is %s", at.Hash)
 	}
 	return nil
+}
+
+// isShallow reports whether the repository has only the last commits.
+func (r *Repo) isShallow() bool {
+	ends, err := r.repo.Storer.Shallow()
+	return err == nil && len(ends) > 0
 }
 
 // Poke has Run look now.

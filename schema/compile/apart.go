@@ -19,22 +19,28 @@ import (
 // follows from the one mistake looks like what the other one is. So a package with mistakes is
 // evaluated again without the objects that they are in, and without what refers to these.
 
-// maxApart bounds how often a package is evaluated again for what stands beside its mistakes.
-const maxApart = 2
+const (
+	// maxApart bounds how often a package is evaluated again for what stands beside its mistakes.
+	maxApart = 2
+	// apartShare is the part of the package's limit of allocations up to which it is: to be
+	// beyond the limit would say less than the first mistakes.
+	apartShare = 8
+)
 
 // uncovered adds to the mistakes of a package those that these hide in other objects. Where it is not known
-// which declarations the mistakes are in, it adds none.
+// which declarations the mistakes are in, or what else depends on these, it adds none: the files of parent
+// directories may use what is left out.
 func uncovered(req request, found []mistake) []mistake {
 	anywhere := func(d mistake) bool {
 		return d.form == unusedName || d.form == unusedImport || // what would use it may be in any object
 			strings.HasSuffix(d.Path, ".cue") && path.Dir(d.Path) != req.Dir // whatever is made from a library has it
 	}
-	if req.Test != "" || len(found) == 0 || slices.ContainsFunc(found, anywhere) {
+	if req.Test != "" || req.Parent != "" || len(found) == 0 || slices.ContainsFunc(found, anywhere) {
 		return found
 	}
 	s := separate(req)
 	for n := 0; s != nil && n < maxApart; n++ {
-		if len(found) >= maxDiagnostics || !s.cut(found) || !s.declares() {
+		if len(found) >= maxDiagnostics || allocated()-req.Began > uint64(req.Limits.AllocBytes)/apartShare || !s.cut(found) || !s.declares() {
 			break
 		}
 		fresh := slices.DeleteFunc(mistakesOf(s.rest()), func(d mistake) bool { return !s.hidden(d, found) })
@@ -76,6 +82,8 @@ type piece struct {
 	file       *splitFile
 	begin, end schema.Position
 	uses       map[string]bool // identifiers
+	gives      map[string]bool // labels in a comprehension at the top
+	embeds     bool            // it may give any field
 	top        string          // the field at the top; "" of what is embedded
 	object     string          // its data path, or that of another field at the top; "" if it may be several
 	gone       bool
@@ -121,8 +129,11 @@ func (s *separation) decl(f *splitFile, d ast.Decl) bool {
 	case *ast.LetClause:
 		s.add(f, d, d.Ident.Name, "")
 		return true
-	case *ast.EmbedDecl, *ast.Comprehension:
-		s.add(f, d, "", "")
+	case *ast.EmbedDecl:
+		s.add(f, d, "", "").embeds = true
+		return true
+	case *ast.Comprehension:
+		s.add(f, d, "", "").gives = givenBy(d)
 		return true
 	case *ast.Field:
 		return named(d) && s.field(f, d)
@@ -158,14 +169,27 @@ func (s *separation) field(f *splitFile, d *ast.Field) bool {
 	return true
 }
 
-func (s *separation) add(f *splitFile, n ast.Node, top, object string) {
+// givenBy returns the labels of all fields in a comprehension.
+func givenBy(c *ast.Comprehension) map[string]bool {
+	labels := map[string]bool{}
+	ast.Walk(c.Value, func(n ast.Node) bool {
+		if f, ok := n.(*ast.Field); ok {
+			labels[lax.Label(f)] = true
+		}
+		return true
+	}, nil)
+	return labels
+}
+
+func (s *separation) add(f *splitFile, n ast.Node, top, object string) *piece {
 	u := &piece{file: f, begin: position(n.Pos()), end: position(n.End()), uses: map[string]bool{}, top: top, object: object}
 	u.written = written{name: lastOf(object), from: n.Pos().Offset(), to: n.End().Offset()}
 	identifiersOf(n, u.uses)
 	s.pieces = append(s.pieces, u)
+	return u
 }
 
-// cut leaves out what mistakes are in, and what refers to it. It reports whether that is known of each.
+// cut leaves out what mistakes are in, and what refers to it. It reports whether all of that is known.
 func (s *separation) cut(found []mistake) bool {
 	for _, d := range found {
 		known := false
@@ -184,10 +208,11 @@ func (s *separation) cut(found []mistake) bool {
 		for _, u := range s.pieces {
 			if u.gone = u.gone || u.usesAny(names); u.gone {
 				names[u.top], names[u.name] = true, true
+				maps.Copy(names, u.gives)
 			}
 		}
 	}
-	return true
+	return !slices.ContainsFunc(s.pieces, func(u *piece) bool { return u.gone && u.embeds })
 }
 
 // usesAny reports whether a piece refers to one of some names.

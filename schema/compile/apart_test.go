@@ -66,3 +66,48 @@ func TestApart(t *testing.T) {
 		})
 	}
 }
+
+// TestApartAlone has mistakes whose places give what other objects use: without them these would
+// have mistakes of their own, and each is reported alone.
+func TestApartAlone(t *testing.T) {
+	t.Parallel()
+	const (
+		limited = "_base: {user: \"a\", cell: \"local\", task: process: command: [\"x\"], if _env == \"dev\" {tasks: <5}}\n"
+		mine    = "job: mine: _base & {tasks: 9}\n"
+	)
+	files := map[string]string{
+		"parent/base.cue":     "package p\n_env: *\"dev\" | \"prod\"\n" + limited,
+		"parent/a/a.cue":      "package p\n_env: \"prodd\"\n" + mine,
+		"comprehension/a.cue": "package p\n_env: *\"dev\" | \"prod\"\nif true {_env: \"prod\", _bad: 1 & \"x\"}\n" + limited + mine,
+		"follows/a.cue": "package p\n_kind: *\"small\" | \"large\"\n_kind: \"lage\"\n_n: *1 | int\nif _kind == \"large\" {_n: 7}\nif _kind != \"large\" {_n: 9}\n" +
+			"job: mine: {user: \"a\", cell: \"local\", task: process: command: [\"x\"], tasks: 2, if _n == 1 {tasks: >5}}\n",
+		"embedded/lib/l.cue":  "package lib\n#Prod: {#env: \"prod\", #zone: string, ...}\n",
+		"embedded/jobs/a.cue": "package p\nimport \"example.com/x/embedded/lib\"\n#env: *\"dev\" | \"prod\"\nlib.#Prod & {#zone: 3}\n_env: #env\n" + limited + mine,
+		"cue.mod/module.cue":  "module: \"example.com/x\"\nlanguage: version: \"v0.9.0\"\n",
+	}
+	out := compiledTree(t, compiler(t, compile.Config{}), files)
+	for _, dir := range []string{"parent/a", "comprehension", "follows", "embedded/jobs"} {
+		if got := saidOf(out, dir); strings.Count("\n"+got, "\n")-strings.Count("\n"+got, "\n\t") != 2 || strings.Contains(got, "tasks") {
+			t.Errorf("%s:\n%s\nwant one mistake, and nothing of tasks", dir, got)
+		}
+	}
+}
+
+// TestManyMistakes has a mistake in each of hundreds of rows: as many are explained as are reported.
+func TestManyMistakes(t *testing.T) {
+	t.Parallel()
+	var rows strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&rows, "\t{nam: \"r%d\", cmd: \"/bin/x\"},\n", i)
+	}
+	files := map[string]string{
+		"cue.mod/module.cue": "module: \"example.com/x\"\nlanguage: version: \"v0.9.0\"\n",
+		"lib/l.cue": "package lib\n#Table: {\n\trows: [...{name!: string, cmd!: string}]\n" +
+			"\tout: {for r in rows {(r.name): {user: \"a\", cell: \"local\", task: process: command: [r.cmd]}}}\n}\n",
+		"a/a.cue": "package a\nimport \"example.com/x/lib\"\n_t: lib.#Table & {rows: [\n" + rows.String() + "]}\njob: _t.out\n",
+	}
+	out := compileTree(t, compile.Config{Limits: compile.Limits{AllocBytes: 1 << 30}}, files)
+	if n := strings.Count(out, "error unknown-field\n"); n != 100 || strings.Contains(out, "error limit") {
+		t.Errorf("%d rows are reported, want 100:\n%.500s", n, out)
+	}
+}

@@ -105,6 +105,7 @@ func bounded(req request, base uint64) (response, error) {
 		return response{}, err
 	}
 	before := allocated()
+	req.Began = before
 	stop := make(chan struct{})
 	ended := make(chan struct{})
 	go func() {

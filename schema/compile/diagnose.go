@@ -25,7 +25,31 @@ const (
 	// maxFound bounds what is looked at: a mistake in a comprehension shows in
 	// each of thousands of objects, and is then folded.
 	maxFound = 1000
+	// maxPlaces bounds at how many places of a package: no more mistakes are reported, and
+	// each is searched for in all of it.
+	maxPlaces = maxDiagnostics
 )
+
+// explained returns those of some errors that are looked at: the first maxFound, of which none
+// is at other places than the first maxPlaces.
+func explained(errs []errors.Error) []errors.Error {
+	places := map[string]bool{}
+	kept := make([]errors.Error, 0, min(len(errs), maxFound))
+	for _, e := range errs {
+		var at strings.Builder
+		for _, p := range errors.Positions(e) {
+			fmt.Fprintln(&at, p)
+		}
+		if places[at.String()] || len(places) < maxPlaces {
+			places[at.String()] = true
+			kept = append(kept, e)
+		}
+		if len(kept) == maxFound {
+			break
+		}
+	}
+	return kept
+}
 
 // diagnose turns CUE's errors into mistakes: one for each data path, the one that
 // says most.

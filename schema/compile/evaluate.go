@@ -251,8 +251,7 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 	l.value = cuecontext.New().BuildInstance(l.inst)
 	l.built = true
 	if err := l.value.Validate(cue.Concrete(true)); err != nil {
-		l.errs = errors.Errors(err)
-		l.errs = l.errs[:min(len(l.errs), maxFound)]
+		l.errs = explained(errors.Errors(err))
 		l.errs = trace.Narrow(l.errs, func(at []string) cue.Value { return trace.Lookup(l.value, at, l.inst.ID()) })
 		l.errs = trace.Required(l.value, l.errs)
 	}

@@ -35,6 +35,8 @@ type request struct {
 	Ask   *question         `json:"ask,omitempty"`
 	Names []string          `json:"names"` // of Files, in the order of their blobs
 	Files map[string][]byte `json:"-"`
+	// Began is how many bytes the child had allocated when it began with this.
+	Began uint64 `json:"-"`
 }
 
 // response is a child's answer: objects, or diagnostics.

@@ -431,10 +431,13 @@ func (p *policy) mistyped(kind schema.Kind, errs []errors.Error) (mistake, bool)
 	if demanded == "" || demanded == typ {
 		return mistake{}, false
 	}
-	at := slices.Concat([]string{policyField, p.name, string(kind)}, path)
+	at, of := slices.Concat([]string{policyField, p.name, string(kind)}, path), fmt.Sprintf("each %s, which is of type %s", kind, typ)
+	if len(path) > 0 {
+		of = fmt.Sprintf("the field %s, which is of type %s in each %s", fieldPath(path), typ, kind)
+	}
 	return mistake{Diagnostic: schema.Diagnostic{
 		Severity: p.severity, Rule: schema.RulePolicy, Field: fieldPath(at), Position: p.from.where.of(at, false),
-		Message: fmt.Sprintf("demands the type %s of the field %s, which is of type %s in each %s", demanded, fieldPath(path), typ, kind),
+		Message: fmt.Sprintf("demands the type %s of %s", demanded, of),
 		Hint:    "compare it with a value of type " + typ,
 	}}, true
 }
