@@ -143,11 +143,7 @@ func (s *Session) await(pid int) {
 		s.exit, s.err = Exit{Code: -1}, errors.Join(err, errors.New("how the command ended is not known"))
 	}
 	s.Close()
-	for {
-		if _, err := unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
+	reapOne(pid)
 }
 
 // Signal sends a signal to the command's process group. It is no error if it has

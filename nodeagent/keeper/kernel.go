@@ -111,12 +111,7 @@ func interfaceGone(err error) bool {
 // forgetRuntime takes the end of a runtime that has failed, and what it wrote about that. It
 // has removed the container. The working directory is the bundle.
 func (h *holder) forgetRuntime() error {
-	var status unix.WaitStatus
-	for {
-		if _, err := unix.Wait4(h.main, &status, 0, nil); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	reapOne(h.main)
 	h.main = 0
 	return os.Remove(filepath.Join(bundle.State, runtimeLog))
 }

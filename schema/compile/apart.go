@@ -247,13 +247,7 @@ func (s *separation) rest() request {
 				maps.Copy(kept, u.uses)
 			}
 		}
-		for _, w := range f.imports {
-			if lost[w.name] && !kept[w.name] {
-				cut = append(cut, w)
-			}
-		}
-		slices.SortFunc(cut, func(a, b written) int { return cmp.Compare(a.from, b.from) })
-		req.Files[f.name] = blank(f.data, cut)
+		req.Files[f.name] = f.without(cut, kept, lost)
 	}
 	return req
 }

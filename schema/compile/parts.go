@@ -347,6 +347,12 @@ func (f *splitFile) keep(job func(name string) bool) []byte {
 	if f.alone && len(f.jobs) > 0 && len(cut) == len(f.jobs) {
 		return nil
 	}
+	return f.without(cut, kept, lost)
+}
+
+// without returns the file without some of it, and without the imports that nothing else uses: kept
+// are the identifiers of what stays, and lost those of what goes.
+func (f *splitFile) without(cut []written, kept, lost map[string]bool) []byte {
 	for _, w := range f.imports {
 		if lost[w.name] && !kept[w.name] {
 			cut = append(cut, w)
