@@ -78,7 +78,8 @@ type MasterConfig struct {
 	// Describer finds out whether a commit has converged: one that is shared, and that the owner
 	// of the master has describe the cell. nil: one of the master's own.
 	Describer *status.Describer
-	// Parallel is that of control.Input.
+	// Parallel is that of control.Input. It also spreads what a master begins with: reading
+	// documents, and the digests of jobs.
 	Parallel func(n int, do func(i int))
 	// Step decides; nil is the package's own. The simulation plants bugs here.
 	Step func(control.Input) control.Output
@@ -132,7 +133,7 @@ const (
 // NewMaster returns a master that begins to lead at now with what is stored. It
 // errs when a document cannot be read.
 func NewMaster(cfg MasterConfig, docs map[string][]byte, now time.Time) (*Master, error) {
-	state, err := model.Load(cfg.Cell, docs)
+	state, err := model.Load(cfg.Cell, docs, cfg.Parallel)
 	if err != nil {
 		return nil, fmt.Errorf("load cell %s: %w", cfg.Cell, err)
 	}
@@ -146,7 +147,7 @@ func NewMasterOf(cfg MasterConfig, state *model.State, now time.Time) *Master {
 		cfg.Step = control.Step
 	}
 	m := &Master{
-		cfg: cfg, state: state, observed: cfg.Observed, looked: cfg.Describer, head: head{commit: state.Head.Commit, reported: true},
+		cfg: cfg, state: state, observed: cfg.Observed, wanted: intent.Cache{Parallel: cfg.Parallel}, looked: cfg.Describer, head: head{commit: state.Head.Commit, reported: true},
 		epochs: map[string]uint64{}, pushed: map[string]schema.View{}, unsent: map[string]struct{}{}, joining: map[string]struct{}{},
 	}
 	if m.observed == nil {

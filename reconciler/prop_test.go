@@ -259,7 +259,7 @@ func (a *anything) alike(t *rapid.T, fresh, kept control.Output) {
 // unchanged: Step has changed nothing of the state, and it is what the store
 // holds.
 func (a *anything) unchanged(t *rapid.T) {
-	loaded, err := model.Load("c", a.docs)
+	loaded, err := model.Load("c", a.docs, lastFirst)
 	if err != nil {
 		t.Fatal(err)
 	}

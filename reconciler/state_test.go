@@ -27,14 +27,23 @@ func TestLoadErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := model.Load("c", map[string][]byte{tt.key: []byte(tt.value)})
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v: want one about %q", err, tt.want)
+			for _, parallel := range []func(int, func(int)){nil, lastFirst} {
+				_, err := model.Load("c", map[string][]byte{tt.key: []byte(tt.value)}, parallel)
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%v: want one about %q", err, tt.want)
+				}
 			}
 		})
 	}
-	if _, err := model.Load("c", map[string][]byte{"cell": []byte("?"), "later/x": []byte("?")}); err != nil {
+	if _, err := model.Load("c", map[string][]byte{"cell": []byte("?"), "later/x": []byte("?")}, nil); err != nil {
 		t.Errorf("documents of other kinds are no trouble: %v", err)
+	}
+}
+
+// lastFirst makes the calls of workers in an order that they might.
+func lastFirst(n int, do func(i int)) {
+	for i := n - 1; i >= 0; i-- {
+		do(i)
 	}
 }
 

@@ -168,7 +168,7 @@ func TestDataOfLaterRelease(t *testing.T) {
 	for key := range docs {
 		docs[key] = bytes.ReplaceAll(docs[key], []byte(old), []byte(its))
 	}
-	s, err := model.Load("c", docs)
+	s, err := model.Load("c", docs, lastFirst)
 	if err != nil {
 		t.Fatal(err)
 	}

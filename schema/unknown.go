@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"reflect"
+
+	"github.com/musterhq/muster/schema/strictjson"
 )
 
 // Unknown is what a document holds beyond what this release knows: fields that
@@ -25,12 +26,8 @@ type Unknown struct {
 // Decode reads a stored document into v, a pointer, which it overwrites. The
 // document may have been written by a later release.
 func Decode(doc []byte, v any) (*Unknown, error) {
-	d := json.NewDecoder(bytes.NewReader(doc))
-	d.DisallowUnknownFields()
-	if d.Decode(v) == nil {
-		if _, err := d.Token(); err == io.EOF {
-			return nil, nil
-		}
+	if strictjson.Unmarshal(doc, v) == nil {
+		return nil, nil
 	}
 	// Rare, and thus slow: find out what is unknown by writing what is known.
 	reflect.ValueOf(v).Elem().SetZero()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/checkpoint"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/parallel"
 	"github.com/musterhq/muster/reconciler/plan"
 	"github.com/musterhq/muster/schema"
 )
@@ -90,7 +92,10 @@ func savedCell(ctx context.Context, m *masterFlag, file string) (*checkpoint.Cel
 
 // configOf returns what a cell in a checkpoint is simulated with.
 func configOf(c *checkpoint.Cell) plan.Config {
-	return plan.Config{State: c.State, Machines: c.Machines, Now: c.At, Since: c.Since, LostAfter: c.LostAfter()}
+	return plan.Config{
+		State: c.State, Machines: c.Machines, Now: c.At, Since: c.Since, LostAfter: c.LostAfter(),
+		Parallel: parallel.Calls(runtime.GOMAXPROCS(0)),
+	}
 }
 
 // simulated is what the commands print with -o json. Field names are stable.

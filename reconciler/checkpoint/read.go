@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strconv"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/parallel"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -112,11 +114,11 @@ func (c *Cell) read(from *lineReader) error {
 	}
 	var wg sync.WaitGroup
 	var stored, seen error
-	wg.Go(func() { c.State, stored = model.Load(c.Cell, docs) })
+	wg.Go(func() { c.State, stored = model.Load(c.Cell, docs, parallel.Calls(runtime.GOMAXPROCS(0))) })
 	wg.Go(func() {
 		c.Machines = make([]model.SavedMachine, len(machines))
 		for i, line := range machines {
-			if err := json.Unmarshal(line, &c.Machines[i]); err != nil && seen == nil {
+			if _, err := schema.Decode(line, &c.Machines[i]); err != nil && seen == nil {
 				seen = fmt.Errorf("machine %d: %w", i+1, err)
 			}
 		}

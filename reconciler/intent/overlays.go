@@ -218,6 +218,10 @@ func Of(s *model.State) *Desired { return new(Cache).Of(s) }
 // is a function of the state, and only spares work. The zero value is empty. It
 // belongs to one goroutine at a time.
 type Cache struct {
+	// Parallel makes n calls and returns when all have returned: those that make digests. nil is one
+	// after the other.
+	Parallel func(n int, do func(i int))
+
 	version uint64   // of the state that desired is of
 	desired *Desired // nil until it is asked for
 	// digests are those of the jobs of the head's packages: those of many jobs take
@@ -232,6 +236,7 @@ func (c *Cache) Of(s *model.State) *Desired {
 	}
 	known := c.digests
 	c.digests = make(map[*schema.Package][]jobDigest, len(s.Head.Packages))
+	var missing []undigested
 	d := DeclaredWith(s.Cell, s.PackagesInOrder(), func(p *schema.Package, i int, j *schema.Job) schema.Digest {
 		ds, ok := c.digests[p]
 		if !ok {
@@ -241,11 +246,37 @@ func (c *Cache) Of(s *model.State) *Desired {
 			c.digests[p] = ds
 		}
 		if ds[i].digest == "" || ds[i].priority != j.Priority {
-			ds[i] = jobDigest{j.Priority, schema.DigestOf(j)}
+			ds[i].digest = ""
+			missing = append(missing, undigested{j, &ds[i]})
 		}
 		return ds[i].digest
 	})
+	c.digest(&d, missing)
 	lay(s, &d, s.Head.Held)
 	c.version, c.desired = s.Desires, &d
 	return c.desired
+}
+
+// undigested is a job of a package, and where its digest is to be.
+type undigested struct {
+	job *schema.Job
+	to  *jobDigest
+}
+
+// digest makes the digests that d has not.
+func (c *Cache) digest(d *Desired, missing []undigested) {
+	of := func(i int) { *missing[i].to = jobDigest{missing[i].job.Priority, schema.DigestOf(missing[i].job)} }
+	if c.Parallel != nil {
+		c.Parallel(len(missing), of)
+	} else {
+		for i := range missing {
+			of(i)
+		}
+	}
+	for _, m := range missing {
+		if j := d.Jobs[m.job.ID()]; j.Job == m.job {
+			j.Digest = m.to.digest
+			d.Jobs[m.job.ID()] = j
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/parallel"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -201,7 +202,7 @@ func newOwner(ctx context.Context, cfg Config) (*owner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load cell %s: %w", cfg.Cell, err)
 	}
-	m, err := reconciler.NewMaster(reconciler.MasterConfig{Cell: cfg.Cell, LostAfter: cfg.LostAfter, JoinWait: cfg.JoinWait, Parallel: parallel(cfg.Workers)}, docs, cfg.Now())
+	m, err := reconciler.NewMaster(reconciler.MasterConfig{Cell: cfg.Cell, LostAfter: cfg.LostAfter, JoinWait: cfg.JoinWait, Parallel: parallel.Calls(cfg.Workers)}, docs, cfg.Now())
 	if err != nil {
 		return nil, err
 	}

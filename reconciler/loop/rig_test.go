@@ -144,7 +144,7 @@ func (r *rig) stored() *model.State {
 	if err != nil {
 		r.t.Error(err)
 	}
-	s, err := model.Load("c", docs)
+	s, err := model.Load("c", docs, nil)
 	if err != nil {
 		r.t.Error(err)
 	}

@@ -92,6 +92,7 @@ type decoded struct {
 	unknown map[string]*schema.Unknown      // of documents, by key; those without are absent
 	known   map[schema.Digest]schema.Digest // of data with unknown fields: the digest of what is known of it
 	heavy   map[schema.Digest]int           // of data that no machine can be sent: how many bytes it has
+	ahead   document                        // what Load has read already of the document that is applied
 }
 
 // ChunkName identifies a chunk of a job's task records.
@@ -125,21 +126,6 @@ func NewState(cell string) *State {
 	}
 }
 
-// Load returns the state that the documents of a cell's store hold. Documents
-// of kinds that this version does not know are left alone. It errs when a
-// document cannot be read, or refers to one that is not there.
-func Load(cell string, docs map[string][]byte) (*State, error) {
-	s := NewState(cell)
-	writes := make([]Write, 0, len(docs))
-	for _, key := range slices.Sorted(maps.Keys(docs)) {
-		writes = append(writes, Write{Key: key, Value: docs[key]})
-	}
-	if err := s.Apply(writes); err != nil {
-		return nil, err
-	}
-	return s, s.check()
-}
-
 // Apply makes the state hold what the store has taken.
 func (s *State) Apply(writes []Write) error {
 	for _, w := range writes {
@@ -156,7 +142,10 @@ func (s *State) Document(key string, v any) Write { return Write{key, s.unknown[
 
 // decode reads the document of a write into v.
 func (s *State) decode(w Write, v any) error {
-	u, err := schema.Decode(w.Value, v)
+	u, err := s.ahead.unknown, s.ahead.err
+	if s.ahead.v == nil {
+		u, err = schema.Decode(w.Value, v)
+	}
 	if u == nil {
 		delete(s.unknown, w.Key)
 	} else {
@@ -362,7 +351,10 @@ func put[K comparable, V any](s *State, m map[K]*V, key K, w Write) error {
 		delete(s.unknown, w.Key)
 		return nil
 	}
-	v := new(V)
+	v, read := s.ahead.v.(*V)
+	if !read {
+		v = new(V)
+	}
 	if err := s.decode(w, v); err != nil {
 		return err
 	}

@@ -55,6 +55,8 @@ type Config struct {
 	Policy string
 	// NoMoves has no task be moved by choice: see control.Input.
 	NoMoves bool
+	// Parallel is that of reconciler.MasterConfig.
+	Parallel func(n int, do func(i int))
 	// Limit is the most virtual time for which the cell is followed; 0 is DefaultLimit.
 	Limit time.Duration
 }
@@ -106,7 +108,7 @@ func New(cfg Config) (*Cell, error) {
 		looked: status.NewSharedDescriber(), seen: seenOf(cfg.State, cfg.Machines),
 	}
 	c.master = reconciler.NewMasterOf(reconciler.MasterConfig{
-		Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now)), Describer: c.looked,
+		Cell: cfg.State.Cell, LostAfter: cfg.LostAfter, Observed: model.ObservedOf(cfg.Machines, cmp.Or(cfg.Since, now)), Describer: c.looked, Parallel: cfg.Parallel,
 	}, cfg.State, now)
 	if cfg.Uses != nil {
 		c.master.Reclaim()

@@ -40,7 +40,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (SnapshotInfo, error) {
 		return info, schema.Hintf("leave --cell out, or name another snapshot", "snapshot %s is of cell %q, not %q", cfg.Snapshot, info.Cell, cfg.Cell)
 	}
 	delete(docs, identityKey)
-	state, err := model.Load(info.Cell, docs)
+	state, err := model.Load(info.Cell, docs, nil)
 	if err != nil {
 		return info, fmt.Errorf("snapshot %s: %w", cfg.Snapshot, err)
 	}

@@ -113,7 +113,7 @@ func decodeEntry(u *unit, data []byte) *entry {
 		return e
 	}
 	p := &schema.Package{}
-	if err := json.Unmarshal(document, p); err != nil {
+	if _, err := schema.Decode(document, p); err != nil {
 		return nil
 	}
 	e.pkg.Package, e.pkg.Digest, e.bytes = p, k.Digest, len(document)

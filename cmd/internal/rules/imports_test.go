@@ -13,7 +13,8 @@ type layer struct {
 // layers point down: cmd → reconciler, nodeagent → placement → schema.
 var layers = []layer{
 	{
-		"schema", nil,
+		"schema",
+		[]string{"schema/strictjson"},
 		"schema is the words that all packages share: it cannot depend on one that speaks them",
 	},
 	{
@@ -64,6 +65,10 @@ var layers = []layer{
 	{
 		"schema/lazyregexp", nil,
 		"it holds what it is given until that is used",
+	},
+	{
+		"schema/strictjson", nil,
+		"it reads JSON into any type",
 	},
 	{
 		"schema/archive", nil,
@@ -200,7 +205,7 @@ var layers = []layer{
 	},
 	{
 		"reconciler/checkpoint",
-		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/status", "schema"},
+		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/parallel", "reconciler/status", "schema"},
 		"a cell in a file is looked at as a live one is, and knows nothing of files and masters",
 	},
 	{
@@ -285,6 +290,15 @@ var layers = []layer{
 		"reconciler/events",
 		[]string{"reconciler/failpoint", "schema"},
 		"what has happened is written down whatever has decided it",
+	},
+	{
+		"reconciler/parallel", nil,
+		"it makes the calls that it is given",
+	},
+	{
+		"reconciler/loop",
+		[]string{"reconciler", "reconciler/control", "reconciler/model", "reconciler/parallel", "reconciler/status", "schema"},
+		"the loop knows its master, and the goroutines that the master's calls are made from; adapters are put together in cmd/internal/cell",
 	},
 	{
 		"reconciler/fswatch", nil,

@@ -200,6 +200,12 @@ var owners = []owner{
 		"config repositories are CUE; only files of SOPS are YAML",
 	},
 	{
+		"github.com/go-json-experiment/json",
+		[]string{"schema/strictjson"},
+		nil,
+		"all else is read and written by the standard library, which will have what is used of it",
+	},
+	{
 		"github.com/google/go-cmp",
 		nil,
 		anywhere,

@@ -359,7 +359,7 @@ func (w *World) pushEarly(writes []model.Write) error {
 	if err != nil {
 		return err
 	}
-	s, err := model.Load(cellName, docs)
+	s, err := model.Load(cellName, docs, nil)
 	if err != nil {
 		return err
 	}

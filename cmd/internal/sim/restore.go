@@ -61,7 +61,7 @@ func (w *World) keepSnapshot() {
 
 // checkStored: a master goes by what the store holds, all of it and nothing else.
 func (w *World) checkStored(docs map[string][]byte) {
-	stored, err := model.Load(cellName, docs)
+	stored, err := model.Load(cellName, docs, nil)
 	if err != nil {
 		w.violate("what is stored cannot be loaded: %v", err)
 		return
@@ -100,7 +100,7 @@ func (w *World) restores(a Action) bool {
 // fill is what reconciler/store does with a snapshot.
 func (w *World) fill(memory *store.Memory, s *snapshot) error {
 	ctx := context.Background()
-	state, err := model.Load(cellName, s.docs)
+	state, err := model.Load(cellName, s.docs, nil)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,14 @@
-package loop
+package parallel
 
 import (
 	"sync"
 	"sync/atomic"
 )
 
-// parallel returns a function that makes calls from so many goroutines at a time, and returns
-// when all have returned: placement.Snapshot.SetParallel says what for. It is nil for one.
-func parallel(workers int) func(n int, do func(i int)) {
+// Calls returns a function that makes n calls, from so many goroutines at a time and in any
+// order, and returns when all have returned. It is nil for one worker, or fewer: the cores
+// make the calls themselves then, in order. It is safe for concurrent use.
+func Calls(workers int) func(n int, do func(i int)) {
 	if workers <= 1 {
 		return nil
 	}

@@ -1,18 +1,20 @@
-package loop
+package parallel_test
 
 import (
 	"sync/atomic"
 	"testing"
+
+	"github.com/musterhq/muster/reconciler/parallel"
 )
 
-// Each call is made once, and all have returned when parallel does.
-func TestParallel(t *testing.T) {
+// Each call is made once, and all have returned when Calls does.
+func TestCalls(t *testing.T) {
 	t.Parallel()
-	if parallel(0) != nil || parallel(1) != nil {
+	if parallel.Calls(0) != nil || parallel.Calls(1) != nil {
 		t.Fatal("one worker needs no goroutines")
 	}
 	for _, workers := range []int{2, 3, 40} {
-		run := parallel(workers)
+		run := parallel.Calls(workers)
 		for _, n := range []int{0, 1, 2, 100} {
 			made := make([]atomic.Int32, n)
 			run(n, func(i int) { made[i].Add(1) })
