@@ -240,8 +240,15 @@ func TestWrong(t *testing.T) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
 		}
 	}
-	if _, err := checkpoint.Read(strings.NewReader("package main\n")); err == nil || !strings.Contains(err.Error(), "no checkpoint") {
-		t.Errorf("a file of another kind: %v", err)
+	for text, want := range map[string]string{
+		"package main\n":   "it is no checkpoint of muster",
+		"m1\n":             "it is no checkpoint of muster", // shorter than what zstd begins with
+		"\x28\xb5":         "it ends too early",
+		"\x28\xb5\x2f\xfd": "it ends too early",
+	} {
+		if _, err := checkpoint.Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", text, err, want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -31,10 +33,22 @@ type Cell struct {
 // errCut says that a checkpoint ends before its end.
 var errCut = errors.New("it ends too early: it was not written or copied to its end")
 
+// magic is how what zstd has compressed begins (RFC 8878, section 3.1.1).
+const magic = "\x28\xb5\x2f\xfd"
+
+// errOther says that a file is something else.
+func errOther() error {
+	return schema.Hintf("`muster checkpoint save` writes one", "it is no checkpoint of muster")
+}
+
 // Read reads a checkpoint. It errs if r has none, one that is damaged or cut short, or one
 // of a later format.
 func Read(r io.Reader) (*Cell, error) {
-	z, err := zstd.NewReader(r)
+	from := bufio.NewReader(r)
+	if first, err := from.Peek(len(magic)); errors.Is(err, io.EOF) && !strings.HasPrefix(magic, string(first)) {
+		return nil, errOther() // zstd would say that it ends too early
+	}
+	z, err := zstd.NewReader(from)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +57,7 @@ func Read(r io.Reader) (*Cell, error) {
 	c := &Cell{}
 	first, err := lines.next()
 	if errors.Is(err, zstd.ErrMagicMismatch) || errors.Is(err, io.EOF) {
-		return nil, schema.Hintf("`muster checkpoint save` writes one", "it is no checkpoint of muster")
+		return nil, errOther()
 	} else if err != nil {
 		return nil, unread(err)
 	}
@@ -72,7 +86,7 @@ func again(err error) error {
 // read takes the first line.
 func (h *Header) read(first []byte) error {
 	if err := json.Unmarshal(first, h); err != nil || h.Format != Format {
-		return schema.Hintf("`muster checkpoint save` writes one", "it is no checkpoint of muster")
+		return errOther()
 	}
 	if h.Version > Version || h.Version < 1 {
 		return schema.Hintf(fmt.Sprintf("use muster %s or later", h.Release),
