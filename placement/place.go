@@ -31,7 +31,9 @@ type pass struct {
 }
 
 // A pass over a cell of smallCell machines at most, with smallPass machines and asks
-// to compare at most, examines all machines: that takes some milliseconds.
+// to compare at most, examines all machines: that takes some milliseconds. So does one of
+// which an eighth at least want devices, which takes up to 0.1 ms for each ask: devices are
+// dear, and how many of them can be used later depends on which machines are chosen.
 const (
 	smallCell = 4096
 	smallPass = 1 << 18
@@ -61,7 +63,7 @@ func (p *pass) place(asks []Ask) []Decision {
 	s.merge()
 	s.passes++
 	s.disruption.begin()
-	s.small = s.slots.Len() <= smallCell && len(asks)*s.slots.Len() <= smallPass
+	s.small = s.slots.Len() <= smallCell && (len(asks)*s.slots.Len() <= smallPass || wantDevices(asks))
 	s.tasks.Reserve(len(asks) - len(s.unused))
 	s.here.Reserve(len(asks))
 	s.sense()
@@ -184,6 +186,17 @@ func (p *pass) decideAsTheyCome(level []entry) bool {
 	}
 	p.takeOver(decisions, asked)
 	return true
+}
+
+// wantDevices reports whether an eighth at least of the asks want devices.
+func wantDevices(asks []Ask) bool {
+	wanting := 0
+	for i := range asks {
+		if len(asks[i].Devices) > 0 {
+			wanting++
+		}
+	}
+	return wanting > 0 && 8*wanting >= len(asks)
 }
 
 // failed reports whether the pass has ended before all asks were decided.

@@ -82,3 +82,38 @@ func shunsSlow(a *placement.Ask) {
 }
 
 func wantsTool(a *placement.Ask) { a.Packages = []string{"tool"} }
+
+// TestDevicesAreLookedFor: where an eighth of the asks want devices, all machines are examined, and the
+// machine is chosen among all, also for hundreds of asks on hundreds of machines.
+func TestDevicesAreLookedFor(t *testing.T) {
+	t.Parallel()
+	var machines []placement.Machine
+	for i := range 600 {
+		machines = append(machines, placement.Machine{
+			Name: fmt.Sprintf("m%05d", i), Up: true, Capacity: schema.Resources{CPUMilli: 32_000 + int64(i*7919%600)*100, RAMBytes: 64 << 30},
+			Devices: []placement.Device{{Kind: "gpu", Count: 1 + i*31%8}},
+		})
+	}
+	var asks []placement.Ask
+	for i := range 800 {
+		a := placement.Ask{
+			Name:  schema.JobName{Cell: "c", User: "u", Job: fmt.Sprintf("j%05d", i)}.Task(0),
+			Limit: schema.Resources{CPUMilli: 1000 + int64(i), RAMBytes: 1 << 30},
+		}
+		if i%8 == 0 {
+			a.Devices = []placement.DeviceAsk{{Kind: "gpu", Count: 1 + i/8%4}}
+		}
+		asks = append(asks, a)
+	}
+	place := func(o placement.Options) []placement.Decision {
+		s := placement.NewSnapshot(machines, nil)
+		s.Configure(o)
+		return placement.Place(s, asks, 1)
+	}
+	got, want := place(placement.Options{OneByOne: true}), place(placement.Options{OneByOne: true, NoRelaxed: true})
+	for i := range want {
+		if got[i].Name != want[i].Name || got[i].Machine != want[i].Machine {
+			t.Fatalf("decision %d is %v on %s: want %v on %s", i, got[i].Name, got[i].Machine, want[i].Name, want[i].Machine)
+		}
+	}
+}

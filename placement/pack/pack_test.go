@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -111,14 +112,33 @@ func BenchmarkCompactionRelaxed(b *testing.B) {
 	benchmark(b, c, "openb_node_list_all_node.csv", "openb_pod_list_default.csv")
 }
 
+// BenchmarkGPUAt130 takes each list of tasks that is with the traces: of openb there are more than are
+// in the folder that the tests read. "relaxed" is as a cell decides, the others look at all
+// machines for each task.
 func BenchmarkGPUAt130(b *testing.B) {
-	for _, list := range []string{"default", "gpuspec33"} {
-		for _, policy := range []placement.Policy{placement.Random, placement.BestFit, placement.Hybrid} {
-			b.Run(list+"/"+string(policy), func(b *testing.B) {
-				c := Config{Policy: policy, Measure: GPUAt130}
-				c.Options.NoRelaxed = true
-				benchmark(b, c, "openb_node_list_gpu_node.csv", "openb_pod_list_"+list+".csv")
-			})
+	const prefix, suffix = "openb_pod_list_", ".csv"
+	lists := []string{"default"} // which says that there are no traces
+	if *traces != "" {
+		files, err := filepath.Glob(filepath.Join(*traces, prefix+"*"+suffix))
+		if err != nil {
+			b.Fatal(err)
 		}
+		lists = nil
+		for _, f := range files {
+			lists = append(lists, strings.TrimSuffix(strings.TrimPrefix(filepath.Base(f), prefix), suffix))
+		}
+	}
+	run := func(list, name string, policy placement.Policy, relaxed bool) {
+		b.Run(list+"/"+name, func(b *testing.B) {
+			c := Config{Policy: policy, Measure: GPUAt130}
+			c.Options.NoRelaxed = !relaxed
+			benchmark(b, c, "openb_node_list_gpu_node.csv", prefix+list+suffix)
+		})
+	}
+	for _, list := range lists {
+		for _, policy := range []placement.Policy{placement.Random, placement.BestFit, placement.Hybrid} {
+			run(list, string(policy), policy, false)
+		}
+		run(list, "relaxed", placement.Hybrid, true)
 	}
 }
