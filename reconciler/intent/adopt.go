@@ -414,10 +414,9 @@ func (a *adoption) result(s *model.State, c schema.Compiled, now time.Time) Adop
 	case same && (s.Head.Held == nil || head.Commit == s.Head.Commit):
 		head.Held = s.Head.Held
 	default:
-		d := DeclaredWith(s.Cell, model.InOrder(a.packages), func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return digestIfReturned(s, j) })
-		head.Held, gone = a.guard(s, &d, c, a.hides(s, c, head.Stale))
-		lay(s, &d, head.Held)
-		next = &d
+		b := a.desired.base.next(s.Cell, a.packages, func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return digestIfReturned(s, j) })
+		head.Held, gone = a.guard(s, &b.declared, c, a.hides(s, c, head.Stale))
+		next = b.laid(s, head.Held)
 		promoted, _ := a.waits.divide(c.PromoteNew)
 		a.brings = changed(s, next, promoted)
 		head.Promote = slices.Compact(slices.Sorted(slices.Values(slices.Concat(head.Promote, a.brings))))

@@ -136,7 +136,7 @@ func WithRetained(s *model.State, desired *Desired, retained map[schema.JobName]
 	if len(retained) == 0 {
 		return d
 	}
-	d.Jobs = maps.Clone(d.Jobs)
+	d.Jobs, d.names = maps.Clone(d.Jobs), nil
 	for name, jobs := range retained {
 		r := s.Jobs[name]
 		data := s.Data[r.Admitted]
@@ -220,6 +220,7 @@ func Of(s *model.State) *Desired { return new(Cache).Of(s) }
 type Cache struct {
 	version uint64   // of the state that desired is of
 	desired *Desired // nil until it is asked for
+	base    *base    // of the head that desired is of
 	// digests are those of the jobs of the head's packages: those of many jobs take
 	// their time.
 	digests map[*schema.Package][]jobDigest
@@ -230,22 +231,26 @@ func (c *Cache) Of(s *model.State) *Desired {
 	if c.desired != nil && c.version == s.Desires {
 		return c.desired
 	}
-	known := c.digests
-	c.digests = make(map[*schema.Package][]jobDigest, len(s.Head.Packages))
-	d := DeclaredWith(s.Cell, s.PackagesInOrder(), func(p *schema.Package, i int, j *schema.Job) schema.Digest {
-		ds, ok := c.digests[p]
-		if !ok {
-			if ds, ok = known[p]; !ok {
-				ds = make([]jobDigest, len(p.Objects.Jobs))
-			}
-			c.digests[p] = ds
-		}
-		if ds[i].digest == "" || ds[i].priority != j.Priority {
-			ds[i] = jobDigest{j.Priority, schema.DigestOf(j)}
-		}
-		return ds[i].digest
-	})
-	lay(s, &d, s.Head.Held)
-	c.version, c.desired = s.Desires, &d
+	c.base = c.base.next(s.Cell, s.HeadPackages(), c.digest)
+	if len(c.digests) > 2*len(c.base.packages)+64 { // most are of packages that are gone
+		maps.DeleteFunc(c.digests, func(p *schema.Package, _ []jobDigest) bool { return c.base.packages[p.Dir] != p })
+	}
+	c.version, c.desired = s.Desires, c.base.laid(s, s.Head.Held)
 	return c.desired
+}
+
+// digest returns the digest of a job of a package, which is found out once.
+func (c *Cache) digest(p *schema.Package, i int, j *schema.Job) schema.Digest {
+	ds, ok := c.digests[p]
+	if !ok {
+		if c.digests == nil {
+			c.digests = map[*schema.Package][]jobDigest{}
+		}
+		ds = make([]jobDigest, len(p.Objects.Jobs))
+		c.digests[p] = ds
+	}
+	if ds[i].digest == "" || ds[i].priority != j.Priority {
+		ds[i] = jobDigest{j.Priority, schema.DigestOf(j)}
+	}
+	return ds[i].digest
 }
