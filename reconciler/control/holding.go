@@ -73,7 +73,7 @@ func (s *scheduler) hold() {
 func (s *scheduler) holdAgain() map[schema.TaskName]placement.Decision {
 	var asks []*placement.Ask
 	for _, name := range s.holding.pending {
-		if _, pending := s.why[name]; pending && s.preempted[name.Short()] == nil {
+		if _, pending := s.why[name]; pending && (len(s.preempted) == 0 || s.preempted[name.Short()] == nil) {
 			asks = append(asks, s.holding.asks[name])
 		}
 	}

@@ -48,11 +48,15 @@ func (s *scheduler) place(inside bool) {
 	}
 	list := make([]placement.Ask, 0, len(asks))
 	for _, a := range asks {
-		if gang := s.cell.Gang(a.Task.JobName); gang != nil && gang.Waits != "" {
-			s.why[a.Task] = placement.Why{Waits: gang.Waits}
-			continue
+		p, until := s.cell.Placement(a)
+		if p.Gang != nil {
+			if waits := s.cell.Gang(a.Task.JobName).Waits; waits != "" {
+				s.why[a.Task] = placement.Why{Waits: waits}
+				continue
+			}
 		}
-		list = append(list, s.placement(a))
+		s.bookCell(until)
+		list = append(list, p)
 	}
 	if len(list) == 0 {
 		s.keepPlaces()
@@ -113,9 +117,10 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
 	s.keepPlaces()
 	s.cell.Expect(open)
 	s.holding.begin(open, s.cell.Changes())
-	decisions := placement.Place(s.cell.Snapshot(), open, s.seed)
-	for _, d := range decisions {
+	var tied, placed bool // one got no place that has to be where others are, and another one got one
+	for _, d := range placement.Place(s.cell.Snapshot(), open, s.seed) {
 		a, _ := s.asks.ofTask(d.Name)
+		tied, placed = tied || d.Machine == "" && bound(a.Job), placed || d.Machine != ""
 		delete(s.claims, d.Name) // one that was claimed from, and asked again
 		delete(s.why, d.Name)
 		switch {
@@ -139,10 +144,15 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
 			s.assign(a, d)
 		}
 	}
-	if s.missedKin(decisions) {
-		s.another()
+	if tied && placed {
+		s.another() // it may have been placed after one that has to be where it is
 	}
 	return refused
+}
+
+// bound reports whether the tasks of a job have to be where certain others are.
+func bound(job *schema.Job) bool {
+	return job != nil && slices.ContainsFunc(job.Affinity, func(a schema.Affinity) bool { return a.Weight == 0 })
 }
 
 // configure has the snapshot decide as the step does.
@@ -155,19 +165,6 @@ func (s *scheduler) configure() {
 	}
 	s.cell.Snapshot().SetBudgets(s.spare)
 	s.cell.Snapshot().SetParallel(s.parallel)
-}
-
-// missedKin reports whether a task got no place that has to be where certain others are, and
-// another one got one, maybe after it.
-func (s *scheduler) missedKin(decisions []placement.Decision) bool {
-	tied := func(d placement.Decision) bool {
-		if d.Machine != "" {
-			return false
-		}
-		a, asked := s.asks.ofTask(d.Name)
-		return asked && slices.ContainsFunc(a.Job.Affinity, func(a schema.Affinity) bool { return a.Weight == 0 })
-	}
-	return slices.ContainsFunc(decisions, tied) && slices.ContainsFunc(decisions, func(d placement.Decision) bool { return d.Machine != "" })
 }
 
 // keepPlaces keeps room on the machines that tasks move to, as far as there is any, from
