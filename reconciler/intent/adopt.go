@@ -403,11 +403,12 @@ func (a *adoption) result(s *model.State, c schema.Compiled, now time.Time) Adop
 		}
 		used[digest] = true
 	}
-	for _, digest := range slices.Sorted(maps.Keys(s.Packages)) {
+	for digest := range s.Packages {
 		if !used[digest] {
 			deletes = append(deletes, model.Write{Key: model.KeyPackage + string(digest)})
 		}
 	}
+	slices.SortFunc(deletes, func(a, b model.Write) int { return strings.Compare(a.Key, b.Key) })
 	var gone []schema.Guard
 	var next *Desired // nil: that of the head so far
 	switch same := maps.Equal(head.Packages, s.Head.Packages); {

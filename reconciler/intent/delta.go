@@ -134,3 +134,11 @@ func (b *base) laid(s *model.State, held *schema.Held) *Desired {
 	}
 	return &d
 }
+
+// Tenants returns those of the head of a cell of which d is what is desired.
+func (d *Desired) Tenants(s *model.State) Tenants {
+	if d.base == nil {
+		return TenantsOf(s.HeadPackages())
+	}
+	return d.base.resolver.tenants
+}

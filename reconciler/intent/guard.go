@@ -79,18 +79,18 @@ type guarding struct {
 
 // find gathers what is to go.
 func (g *guarding) find(next *Desired) {
-	for name := range g.desired.Jobs {
-		was := g.state.Runs(name)
-		if was == nil {
-			continue
-		}
+	for name, d := range g.desired.Jobs {
 		is, there := next.Jobs[name]
+		if r := g.state.Jobs[name]; r == nil || r.Admitted == "" || there && is.Job == d.Job && r.Admitted == d.Digest && r.Count == nil {
+			continue // it runs nothing, or what it is to run, as nearly all do
+		}
+		was := g.state.Runs(name)
 		if there && !removes(was, is.Job) {
 			continue
 		}
 		r := g.heldJob(name, was)
 		switch {
-		case g.desired.Jobs[name].Job.Kept():
+		case d.Job.Kept():
 			r.Guard = guardJob
 		case !there:
 			r.Guard = g.hides.guard(name)
@@ -157,7 +157,7 @@ func (g *guarding) tenants() func(schema.JobName) string {
 			held[j.Job] = j.Tenant
 		}
 	}
-	owners, desired := TenantsOf(g.state.HeadPackages()), g.desired
+	owners, desired := g.desired.Tenants(g.state), g.desired
 	byDir := map[string]string{} // of many jobs in one directory
 	return func(name schema.JobName) string {
 		if tenant, ok := held[name.Short()]; ok {

@@ -155,6 +155,8 @@ func WithRetained(s *model.State, desired *Desired, retained map[schema.JobName]
 type Records struct {
 	Job  func(schema.JobName) *schema.JobRecord // nil if there is none
 	Data func(schema.Digest) *schema.Job
+	// Changed returns the jobs whose records are others than those of the state; nil for none.
+	Changed func() []schema.JobName
 }
 
 // Stored are the records of a state.
@@ -175,13 +177,28 @@ func (x Records) InsteadOf(name schema.JobName, desired *DesiredJob) (DesiredJob
 	return DesiredJob{Job: x.Data(r.Good), Digest: r.Good, Origin: r.Origin, Count: desired.Count, By: Returned}, true
 }
 
-// WithReturned returns what is desired, with jobs that return to their last
+// returned returns the jobs whose records say that they run the last healthy version, and maybe
+// others.
+func (x Records) returned(s *model.State) (names []schema.JobName) {
+	for name, r := range s.Jobs {
+		if r.Rollout != nil && r.Rollout.Returned != "" {
+			names = append(names, name)
+		}
+	}
+	if x.Changed != nil {
+		names = append(names, x.Changed()...)
+	}
+	return names
+}
+
+// WithReturned returns what is desired of a cell, with jobs that return to their last
 // healthy data at that: it is admitted as any other.
-func WithReturned(d Desired, records Records) Desired {
+func WithReturned(s *model.State, d Desired, records Records) Desired {
 	owned := false
-	for name, job := range d.Jobs {
+	for _, name := range records.returned(s) {
+		job, desired := d.Jobs[name]
 		base, ok := records.InsteadOf(name, &job)
-		if !ok {
+		if !ok || !desired {
 			continue
 		}
 		if !owned {

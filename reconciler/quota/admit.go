@@ -144,7 +144,7 @@ func (in Input) admitAll() Admission {
 			out.refuse(name, &d.Refused[0])
 			continue
 		}
-		at := turn{in.grows(&d, in.runs(name)), d.Job.Priority}
+		at := turn{!in.same(name, &d) && in.grows(&d, in.runs(name)), d.Job.Priority}
 		order[at] = append(order[at], name)
 	}
 	turns := slices.SortedFunc(maps.Keys(order), func(x, y turn) int {
@@ -154,6 +154,15 @@ func (in Input) admitAll() Admission {
 		out.Order = append(out.Order, order[at]...)
 	}
 	return out
+}
+
+// same reports whether a job surely runs what is desired of it. Where it says no, only time is lost.
+func (in Input) same(name schema.JobName, d *intent.DesiredJob) bool {
+	if in.state == nil {
+		return false
+	}
+	r := in.state.Jobs[name]
+	return r != nil && r.Admitted != "" && r.Admitted == d.Digest && r.Count == d.Count
 }
 
 // runs returns the data that a job runs now, nil if it runs nothing.

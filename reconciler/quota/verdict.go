@@ -30,7 +30,7 @@ func (q Question) Verdict() (Admission, map[schema.JobName][]string) {
 	}
 	retained := intent.RetainedSets(q.State, q.Desired, q.State.Runs)
 	for {
-		in.Desired = intent.WithReturned(intent.WithRetained(q.State, q.Desired, retained), q.Records)
+		in.Desired = intent.WithReturned(q.State, intent.WithRetained(q.State, q.Desired, retained), q.Records)
 		verdict := Admit(in)
 		if len(retained) == 0 {
 			return verdict, nil
