@@ -51,11 +51,14 @@ func (s *scheduler) hold() {
 	}
 	for _, a := range h.pending {
 		name := a.Name
+		d, holds := held[name]
+		if _, held := h.held[name]; !holds && !held && a.Held == "" && a.HeldSince.IsZero() {
+			continue // nothing was held for it, and nothing is
+		}
 		why, pending := s.why[name]
 		if !pending {
 			continue
 		}
-		d := held[name]
 		if was := h.held[name].Why; was.Held != d.Why.Held || !was.Room.Equal(d.Why.Room) {
 			s.another() // others may have what is not held any more, or have gone before there is room
 		}

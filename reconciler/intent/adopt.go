@@ -60,7 +60,7 @@ func Adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) A
 
 // adopt is Adopt but for rollouts that go on. It also returns what it has found on the way.
 func adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) (Adoption, adoption) {
-	a := newAdoption(s.HeadPackages())
+	a := newAdoption(desired.packages(s))
 	a.desired = desired
 	if c.Commit != s.Head.Commit && holds(s, c) {
 		head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: s.Head.Packages, Warnings: warnings(packagesOf(c), c, nil)}

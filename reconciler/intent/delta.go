@@ -125,20 +125,19 @@ func mergedNames(a, b []schema.JobName) []schema.JobName {
 	return append(out, a...)
 }
 
-// laid returns what is desired of a cell whose head declares that, and holds what held says.
-func (b *base) laid(s *model.State, held *schema.Held) *Desired {
-	d := b.declared
-	if held != nil || len(s.Suspensions) > 0 {
-		d.Jobs, d.names = maps.Clone(d.Jobs), nil
-		lay(s, &d, held)
-	}
-	return &d
-}
-
 // Tenants returns those of the head of a cell of which d is what is desired.
 func (d *Desired) Tenants(s *model.State) Tenants {
 	if d.base == nil {
 		return TenantsOf(s.HeadPackages())
 	}
 	return d.base.resolver.tenants
+}
+
+// packages returns those of the head of a cell of which d is what is desired, by directory. They are
+// not to be written to.
+func (d *Desired) packages(s *model.State) map[string]*schema.Package {
+	if d.base == nil {
+		return s.HeadPackages()
+	}
+	return d.base.packages
 }

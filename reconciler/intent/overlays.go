@@ -28,15 +28,33 @@ const (
 	Returned Overlay = "returned"
 )
 
+// overlay is one that depends on what is stored alone.
+type overlay struct {
+	// applies reports whether there is anything to be laid over a head which holds what held says.
+	applies func(s *model.State, held *schema.Held) bool
+	lay     func(s *model.State, d *Desired, held *schema.Held)
+}
+
 // overlays are those that depend on what is stored alone. Retained and Returned depend
 // on what is admitted in the same step, see retainedSets and withReturned.
-var overlays = []func(s *model.State, d *Desired, held *schema.Held){keepHeld, keepSuspended}
+var overlays = []overlay{
+	{func(_ *model.State, held *schema.Held) bool { return held != nil }, keepHeld},
+	{func(s *model.State, _ *schema.Held) bool { return len(s.Suspensions) > 0 }, keepSuspended},
+}
 
-// lay lays them over what the packages of a head declare, which holds what held says.
-func lay(s *model.State, d *Desired, held *schema.Held) {
+// laid returns what is desired of a cell whose head declares that, and holds what held says.
+func (b *base) laid(s *model.State, held *schema.Held) *Desired {
+	d, owned := b.declared, false
 	for _, over := range overlays {
-		over(s, d, held)
+		if !over.applies(s, held) {
+			continue
+		}
+		if !owned {
+			d.Jobs, d.names, owned = maps.Clone(d.Jobs), nil, true
+		}
+		over.lay(s, &d, held)
 	}
+	return &d
 }
 
 // keepSuspended puts the suspended jobs into d as they were admitted last. While
@@ -79,9 +97,6 @@ func keepSuspended(s *model.State, d *Desired, _ *schema.Held) {
 
 // keepHeld puts the held jobs into d, as they were admitted last.
 func keepHeld(s *model.State, d *Desired, held *schema.Held) {
-	if held == nil {
-		return
-	}
 	for _, h := range held.Jobs {
 		name := s.JobName(h.Job)
 		if r := s.Jobs[name]; r != nil && r.Admitted != "" {

@@ -119,8 +119,11 @@ func (c *Cell) Expect(asks []placement.Ask) {
 		return
 	}
 	for i := range asks {
-		if job := c.facts.Admitted(asks[i].Name.JobName); job != nil {
-			asks[i].Lasts = c.runs.lasts(asks[i].Name.JobName, job)
+		name := asks[i].Name.JobName
+		if i > 0 && name == asks[i-1].Name.JobName { // they come job by job
+			asks[i].Lasts = asks[i-1].Lasts
+		} else if job := c.facts.Admitted(name); job != nil {
+			asks[i].Lasts = c.runs.lasts(name, job)
 		}
 	}
 	c.Snapshot().SetTimes(c.facts.Now, c.runs.ends)
