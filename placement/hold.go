@@ -105,7 +105,10 @@ func Holds(s *Snapshot, asks []*Ask) []Decision {
 		waiters = append(waiters, entry{ask: a, job: job})
 	}
 	slices.SortFunc(waiters, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(b.ask.Priority, a.ask.Priority), compareWaiters(a, b))
+		if c := cmp.Compare(b.ask.Priority, a.ask.Priority); c != 0 {
+			return c
+		}
+		return compareWaiters(a, b)
 	})
 	for _, e := range waiters {
 		if !s.holdsMore(e.ask.Waited) {

@@ -89,7 +89,10 @@ func sortLargest[T any](list []T, size func(T) float32) {
 }
 
 func compareWaiters(a, b entry) int {
-	return cmp.Or(cmp.Compare(b.ask.Waited, a.ask.Waited), compareEntries(a, b))
+	if c := cmp.Compare(b.ask.Waited, a.ask.Waited); c != 0 {
+		return c // without a look at their names
+	}
+	return compareEntries(a, b)
 }
 
 func compareEntries(a, b entry) int {

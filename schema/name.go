@@ -27,7 +27,14 @@ func (n JobName) Short() string { return n.User + "/" + n.Job }
 
 // Compare orders names by cell, user and job.
 func (n JobName) Compare(o JobName) int {
-	return cmp.Or(strings.Compare(n.Cell, o.Cell), strings.Compare(n.User, o.User), strings.Compare(n.Job, o.Job))
+	// cmp.Or would compare all parts, and names are what is sorted most.
+	if c := strings.Compare(n.Cell, o.Cell); c != 0 {
+		return c
+	}
+	if c := strings.Compare(n.User, o.User); c != 0 {
+		return c
+	}
+	return strings.Compare(n.Job, o.Job)
 }
 
 // Task returns the name of the task of n with the given index.

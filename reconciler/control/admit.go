@@ -38,17 +38,19 @@ func (s *admission) admit() (changed []schema.JobName) {
 	if settled {
 		return nil
 	}
-	for _, name := range s.Base.JobNames() {
-		if _, ok := desired.Jobs[name]; !ok && s.Base.Jobs[name].Admitted != "" && !s.keeps(name) {
-			r := *s.Job(name)
-			r.Admitted, r.Since = "", s.Now
-			s.SetJob(name, &r)
-			s.Event(schema.Event{Kind: schema.EventRemove, Job: name.Short(), Commit: s.Base.Head.Commit, Message: intent.Sentence("removed from the repository", s.Base.Head.Whose())})
-		}
+	for _, name := range s.removed() {
+		r := *s.Job(name)
+		r.Admitted, r.Since = "", s.Now
+		s.SetJob(name, &r)
+		s.Event(schema.Event{Kind: schema.EventRemove, Job: name.Short(), Commit: s.Base.Head.Commit, Message: intent.Sentence("removed from the repository", s.Base.Head.Whose())})
 	}
+	records := s.Records()
 	for _, name := range s.verdict.Order {
 		d := desired.Jobs[name]
-		if base, ok := s.Records().InsteadOf(name, &d); ok {
+		if was := s.Job(name); was != nil && was.Rollout == nil && was.Admitted == d.Digest && was.Origin == d.Origin && sameCount(was.Count, d.Count) {
+			continue // as of nearly all
+		}
+		if base, ok := records.InsteadOf(name, &d); ok {
 			d = base
 		}
 		if s.admitJob(name, d, desired.Jobs[name].Digest) {
@@ -57,6 +59,20 @@ func (s *admission) admit() (changed []schema.JobName) {
 	}
 	s.remember()
 	return changed
+}
+
+// removed returns the jobs that are admitted and neither desired nor kept, sorted.
+func (s *admission) removed() (names []schema.JobName) {
+	for name, r := range s.Base.Jobs {
+		if r.Admitted == "" {
+			continue
+		}
+		if _, ok := s.Desired.Jobs[name]; !ok && !s.keeps(name) {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, schema.JobName.Compare)
+	return names
 }
 
 // keeps reports whether a job that is not desired stays, as an alloc set does

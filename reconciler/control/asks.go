@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/schema"
@@ -18,13 +19,17 @@ type asks struct {
 	of    map[schema.JobName]span // where those of a job that was looked at are in list
 	at    map[schema.TaskName]int // where that of a task is in list, of as many as found says
 	found int
+	again int // those of idle jobs: they had no place before
 }
 
 // span is a part of a list.
 type span struct{ from, to int }
 
 // add asks what an idle job asks.
-func (s *asks) add(r *idleJob) { s.list = append(s.list, r.asks...) }
+func (s *asks) add(r *idleJob) {
+	s.list = append(s.list, r.asks...)
+	s.again += len(r.asks)
+}
 
 // ofJob returns what a job has asked for that was looked at.
 func (s *asks) ofJob(job schema.JobName) []snapshot.Ask {
@@ -32,19 +37,31 @@ func (s *asks) ofJob(job schema.JobName) []snapshot.Ask {
 	return s.list[is.from:is.to]
 }
 
-// ofTask returns what was asked for a task.
-func (s *asks) ofTask(task schema.TaskName) (a snapshot.Ask, ok bool) {
+// ofTask returns what was asked for a task, and where that is in list; -1 if nothing was.
+func (s *asks) ofTask(task schema.TaskName) (a snapshot.Ask, at int) {
 	if s.at == nil {
 		s.at = make(map[schema.TaskName]int, len(s.list))
 	}
 	for ; s.found < len(s.list); s.found++ {
 		s.at[s.list[s.found].Task] = s.found
 	}
-	i, ok := s.at[task]
+	at, ok := s.at[task]
 	if !ok {
-		return snapshot.Ask{}, false
+		return snapshot.Ask{}, -1
 	}
-	return s.list[i], true
+	return s.list[at], at
+}
+
+// places returns where asks of placement are, by where what was asked for their tasks is in list:
+// one more than that, 0 for those that are not among them.
+func (s *asks) places(asks []placement.Ask) []int {
+	out := make([]int, len(s.list))
+	for i := range asks {
+		if _, at := s.ofTask(asks[i].Name); at >= 0 {
+			out[at] = i + 1
+		}
+	}
+	return out
 }
 
 // consider asks for a machine for a task that has none and wants one now; t is its record,

@@ -14,32 +14,27 @@ const holdKept = time.Minute
 
 // holding is the machines that are held for tasks which have waited long.
 type holding struct {
-	asks    map[schema.TaskName]*placement.Ask // as they were asked of placement
-	pending []schema.TaskName                  // those that got no place
+	pending []*placement.Ask // those that got no place, as they were asked of placement
 	held    map[schema.TaskName]placement.Decision
-	changes int // of the cell, before placement was asked
+	asks    map[schema.TaskName]*placement.Ask // of those in held
+	changes int                                // of the cell, before placement was asked
 }
 
-// begin has the asks known that placement is about to decide.
-func (h *holding) begin(asks []placement.Ask, changes int) {
-	if h.asks == nil {
-		h.asks, h.held, h.changes = map[schema.TaskName]*placement.Ask{}, map[schema.TaskName]placement.Decision{}, changes
-	}
-	for i := range asks {
-		if asks[i].Held != "" || asks[i].Waited >= placement.DefaultReserveAfter {
-			h.asks[asks[i].Name] = &asks[i]
-		}
+// begin says that placement is about to decide, with so many changes of the cell before.
+func (h *holding) begin(changes int) {
+	if h.held == nil {
+		h.held, h.asks, h.changes = map[schema.TaskName]placement.Decision{}, map[schema.TaskName]*placement.Ask{}, changes
 	}
 }
 
 // refused takes the decision about a task that has found no room.
-func (h *holding) refused(d *placement.Decision) {
-	if h.asks[d.Name] == nil {
+func (h *holding) refused(d *placement.Decision, a *placement.Ask) {
+	if a.Held == "" && a.Waited < placement.DefaultReserveAfter {
 		return
 	}
-	h.pending = append(h.pending, d.Name)
+	h.pending = append(h.pending, a)
 	if d.Why.Held != "" {
-		h.held[d.Name] = *d
+		h.held[d.Name], h.asks[d.Name] = *d, a
 	}
 }
 
@@ -54,12 +49,16 @@ func (s *scheduler) hold() {
 	if s.cell.Changes() != h.changes {
 		held = s.holdAgain()
 	}
-	for _, name := range h.pending {
+	for _, a := range h.pending {
+		name := a.Name
+		d, holds := held[name]
+		if _, held := h.held[name]; !holds && !held && a.Held == "" && a.HeldSince.IsZero() {
+			continue // nothing was held for it, and nothing is
+		}
 		why, pending := s.why[name]
 		if !pending {
 			continue
 		}
-		d := held[name]
 		if was := h.held[name].Why; was.Held != d.Why.Held || !was.Room.Equal(d.Why.Room) {
 			s.another() // others may have what is not held any more, or have gone before there is room
 		}
@@ -72,9 +71,9 @@ func (s *scheduler) hold() {
 // holdAgain returns which machines are held for the tasks that are still pending.
 func (s *scheduler) holdAgain() map[schema.TaskName]placement.Decision {
 	var asks []*placement.Ask
-	for _, name := range s.holding.pending {
-		if _, pending := s.why[name]; pending && s.preempted[name.Short()] == nil {
-			asks = append(asks, s.holding.asks[name])
+	for _, a := range s.holding.pending {
+		if _, pending := s.why[a.Name]; pending && (len(s.preempted) == 0 || s.preempted[a.Name.Short()] == nil) {
+			asks = append(asks, a)
 		}
 	}
 	held := map[schema.TaskName]placement.Decision{}

@@ -51,8 +51,8 @@ func (s *scheduler) placeInside(asks []snapshot.Ask) {
 		p.Alloc = alloc
 		own = append(own, p)
 	}
-	for _, i := range s.decide(own) {
-		p := own[i]
+	for _, refused := range s.decide(own) {
+		p := *refused
 		if s.makesRoom(p) {
 			s.why[p.Name] = placement.Why{Waits: fmt.Sprintf("waits for tasks that leave alloc %s", p.Alloc.Short())}
 			continue
@@ -60,8 +60,8 @@ func (s *scheduler) placeInside(asks []snapshot.Ask) {
 		p.Alloc = schema.TaskName{} // better elsewhere than not at all
 		others = append(others, p)
 	}
-	for _, i := range s.decide(others) {
-		if p := &others[i]; hasReason(s.why[p.Name], placement.ReasonShare) {
+	for _, p := range s.decide(others) {
+		if hasReason(s.why[p.Name], placement.ReasonShare) {
 			alloc, why := s.firstAway(p.AllocSet)
 			s.why[p.Name] = placement.Why{Waits: fmt.Sprintf("waits a minute for alloc %s, %s; the others have their share", alloc.Short(), why)}
 		}

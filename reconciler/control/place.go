@@ -40,7 +40,7 @@ func (s *scheduler) place(inside bool) {
 		return
 	}
 	if s.why == nil {
-		s.why, s.claims = map[schema.TaskName]placement.Why{}, map[schema.TaskName]Claim{}
+		s.why, s.claims = make(map[schema.TaskName]placement.Why, s.asks.again), map[schema.TaskName]Claim{}
 	}
 	if inside {
 		s.placeInside(asks)
@@ -48,11 +48,15 @@ func (s *scheduler) place(inside bool) {
 	}
 	list := make([]placement.Ask, 0, len(asks))
 	for _, a := range asks {
-		if gang := s.cell.Gang(a.Task.JobName); gang != nil && gang.Waits != "" {
-			s.why[a.Task] = placement.Why{Waits: gang.Waits}
-			continue
+		p, until := s.cell.Placement(a)
+		if p.Gang != nil {
+			if waits := s.cell.Gang(a.Task.JobName).Waits; waits != "" {
+				s.why[a.Task] = placement.Why{Waits: waits}
+				continue
+			}
 		}
-		list = append(list, s.placement(a))
+		s.bookCell(until)
+		list = append(list, p)
 	}
 	if len(list) == 0 {
 		s.keepPlaces()
@@ -75,9 +79,14 @@ func (s *scheduler) open(inside bool) (asks []snapshot.Ask) {
 	if why != "" {
 		held = s.asks.highest()
 	}
-	asks = make([]snapshot.Ask, 0, len(s.asks.list))
+	is := func(a snapshot.Ask) bool {
+		return (a.Job.AllocSet != "") == inside && (why == "" || a.Job.Kind == schema.System && a.Job.Priority >= held)
+	}
+	if !slices.ContainsFunc(s.asks.list, func(a snapshot.Ask) bool { return !is(a) }) {
+		return s.asks.list // which are many where tasks wait
+	}
 	for _, a := range s.asks.list {
-		if (a.Job.AllocSet != "") == inside && (why == "" || a.Job.Kind == schema.System && a.Job.Priority >= held) {
+		if is(a) {
 			asks = append(asks, a)
 		}
 	}
@@ -99,50 +108,54 @@ func (s *scheduler) spare(job schema.JobName) (left int, bound bool) {
 	return left, bound
 }
 
-// decide has placement decide asks, and returns the indices of those that got no place.
-func (s *scheduler) decide(asks []placement.Ask) (refused []int) {
+// decide has placement decide asks, and returns those that got no place.
+func (s *scheduler) decide(asks []placement.Ask) (refused []*placement.Ask) {
 	if len(asks) == 0 {
 		return nil
-	}
-	byName := make(map[schema.TaskName]int, len(asks))
-	for i := range asks {
-		byName[asks[i].Name] = i
 	}
 	s.configure()
 	open := s.claim(asks)
 	s.keepPlaces()
 	s.cell.Expect(open)
-	s.holding.begin(open, s.cell.Changes())
-	decisions := placement.Place(s.cell.Snapshot(), open, s.seed)
-	for _, d := range decisions {
-		a, _ := s.asks.ofTask(d.Name)
+	s.holding.begin(s.cell.Changes())
+	places := s.asks.places(open)
+	var tied, placed bool // one got no place that has to be where others are, and another one got one
+	for _, d := range placement.Place(s.cell.Snapshot(), open, s.seed) {
+		a, at := s.asks.ofTask(d.Name)
+		tied, placed = tied || d.Machine == "" && bound(a.Job), placed || d.Machine != ""
 		delete(s.claims, d.Name) // one that was claimed from, and asked again
-		delete(s.why, d.Name)
 		switch {
 		case d.Machine == "":
-			i, ok := byName[d.Name]
-			if ok && asks[i].On != "" && a.Job.Kind != schema.System {
-				d.Why.Waits = s.cell.NoRoomAtHome(&asks[i], s.cell.Snapshot())
+			if at >= 0 && at < len(places) && places[at] > 0 {
+				ask := &open[places[at]-1]
+				if ask.On != "" && a.Job.Kind != schema.System {
+					d.Why.Waits = s.cell.NoRoomAtHome(ask, s.cell.Snapshot())
+				}
+				s.holding.refused(&d, ask)
+				refused = append(refused, ask)
 			}
 			s.why[d.Name] = d.Why
-			s.holding.refused(&d)
-			if ok {
-				refused = append(refused, i)
-			}
 			if s.claimed[d.Name] {
 				s.another() // others could not have the room that it could not take
 			}
+			continue
 		case d.Later:
 			s.preempt(a, d)
 		default:
 			s.evict(a.Task, a.Job.Priority, d) // claims, if any
 			s.assign(a, d)
 		}
+		delete(s.why, d.Name)
 	}
-	if s.missedKin(decisions) {
-		s.another()
+	if tied && placed {
+		s.another() // it may have been placed after one that has to be where it is
 	}
 	return refused
+}
+
+// bound reports whether the tasks of a job have to be where certain others are.
+func bound(job *schema.Job) bool {
+	return job != nil && slices.ContainsFunc(job.Affinity, func(a schema.Affinity) bool { return a.Weight == 0 })
 }
 
 // configure has the snapshot decide as the step does.
@@ -155,19 +168,6 @@ func (s *scheduler) configure() {
 	}
 	s.cell.Snapshot().SetBudgets(s.spare)
 	s.cell.Snapshot().SetParallel(s.parallel)
-}
-
-// missedKin reports whether a task got no place that has to be where certain others are, and
-// another one got one, maybe after it.
-func (s *scheduler) missedKin(decisions []placement.Decision) bool {
-	tied := func(d placement.Decision) bool {
-		if d.Machine != "" {
-			return false
-		}
-		a, asked := s.asks.ofTask(d.Name)
-		return asked && slices.ContainsFunc(a.Job.Affinity, func(a schema.Affinity) bool { return a.Weight == 0 })
-	}
-	return slices.ContainsFunc(decisions, tied) && slices.ContainsFunc(decisions, func(d placement.Decision) bool { return d.Machine != "" })
 }
 
 // keepPlaces keeps room on the machines that tasks move to, as far as there is any, from
@@ -185,8 +185,8 @@ func (s *scheduler) keepPlace(to snapshot.On) {
 		return
 	}
 	job, t := s.Admitted(to.Task.JobName), s.Task(to.Task)
-	_, asks := s.asks.ofTask(to.Task)
-	if job == nil || t == nil || t.Machine == "" && !asks || t.Machine != "" && t.Stop == nil {
+	_, at := s.asks.ofTask(to.Task)
+	if job == nil || t == nil || t.Machine == "" && at < 0 || t.Machine != "" && t.Stop == nil {
 		return
 	}
 	a := s.placement(snapshot.Ask{Task: to.Task, Job: job, Data: s.Job(to.Task.JobName).Admitted})

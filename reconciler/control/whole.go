@@ -35,7 +35,10 @@ func (s *scheduler) takeBack(asks []placement.Ask) {
 	first := map[schema.JobName]lack{} // by the first job of a gang, or the only one
 	for i := range asks {
 		a := &asks[i]
-		if _, pending := s.why[a.Name]; !pending || a.Together == 0 && a.Gang == nil {
+		if a.Together == 0 && a.Gang == nil {
+			continue
+		}
+		if _, pending := s.why[a.Name]; !pending {
 			continue
 		}
 		key := a.Name.JobName

@@ -60,7 +60,7 @@ func Adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) A
 
 // adopt is Adopt but for rollouts that go on. It also returns what it has found on the way.
 func adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) (Adoption, adoption) {
-	a := newAdoption(s.HeadPackages())
+	a := newAdoption(desired.packages(s))
 	a.desired = desired
 	if c.Commit != s.Head.Commit && holds(s, c) {
 		head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: s.Head.Packages, Warnings: warnings(packagesOf(c), c, nil)}
@@ -70,7 +70,7 @@ func adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) (
 		maps.Copy(a.packages, a.held)
 		a.unread = c.Diagnostics
 	} else {
-		a.settle(c.Packages)
+		a.settle(sinceHead(s, a.held, c.Packages))
 		a.part(s)
 		a.check()
 	}
@@ -152,21 +152,33 @@ func declaresPolicy(p *schema.Package) bool { return len(p.Objects.Tenants)+len(
 // rejectViolations finds the packages among those wanted that declare what
 // they may not. It reports whether one was rejected.
 func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
+	fresh := a.fresh(wanted)
+	if len(fresh) == 0 {
+		return false
+	}
 	t := TenantsOf(a.packages)
-	cells, volumes, dirs := a.cells(), volumesOf(a.packages), slices.Sorted(maps.Keys(a.packages))
-	l := loginsOf(a.packages, a.held, dirs)
+	cells, volumes, l := a.cells(), volumesOf(a.packages), loginsOf(a.packages, a.held)
 	found := false
-	for _, dir := range dirs {
+	for _, dir := range fresh {
 		p := a.packages[dir]
-		if p == a.held[dir] || !wanted(p) {
-			continue
-		}
 		if ds := slices.Concat(t.violations(p), unknownCells(p, cells), volumes.violations(p), l.violations(p), sharedNames(p)); len(ds) > 0 {
 			a.reject(dir, ds)
 			found = true
 		}
 	}
 	return found
+}
+
+// fresh returns the directories of the packages among those wanted that are not as the head has
+// them, sorted: only these can be rejected.
+func (a *adoption) fresh(wanted func(*schema.Package) bool) (dirs []string) {
+	for dir, p := range a.packages {
+		if p != a.held[dir] && wanted(p) {
+			dirs = append(dirs, dir)
+		}
+	}
+	slices.Sort(dirs)
+	return dirs
 }
 
 // reject gives a directory its last good version back, if it has any.
@@ -183,13 +195,20 @@ func (a *adoption) reject(dir string, why []schema.Diagnostic) {
 // whether one of the packages wanted was rejected, which may bring back older
 // objects.
 func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
-	declared := map[schema.ObjectKey][]string{}
-	for _, dir := range slices.Sorted(maps.Keys(a.packages)) {
-		if !wanted(a.packages[dir]) {
+	declared := map[schema.ObjectKey][]string{} // of what fresh packages declare
+	for _, dir := range a.fresh(wanted) {
+		for key := range a.packages[dir].Origins {
+			declared[shared(key)] = nil
+		}
+	}
+	for dir, p := range a.packages {
+		if len(declared) == 0 || !wanted(p) {
 			continue
 		}
-		for key := range a.packages[dir].Origins {
-			declared[shared(key)] = append(declared[shared(key)], dir)
+		for key := range p.Origins {
+			if dirs, ok := declared[shared(key)]; ok {
+				declared[shared(key)] = append(dirs, dir)
+			}
 		}
 	}
 	again := map[string][]schema.Diagnostic{}
@@ -197,6 +216,7 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 		if len(dirs) < 2 {
 			continue
 		}
+		slices.Sort(dirs)
 		holder := slices.IndexFunc(dirs, func(dir string) bool {
 			h := a.held[dir]
 			if h == nil {
@@ -383,27 +403,27 @@ func (a *adoption) result(s *model.State, c schema.Compiled, now time.Time) Adop
 		}
 		used[digest] = true
 	}
-	for _, digest := range slices.Sorted(maps.Keys(s.Packages)) {
+	for digest := range s.Packages {
 		if !used[digest] {
 			deletes = append(deletes, model.Write{Key: model.KeyPackage + string(digest)})
 		}
 	}
+	slices.SortFunc(deletes, func(a, b model.Write) int { return strings.Compare(a.Key, b.Key) })
 	var gone []schema.Guard
 	var next *Desired // nil: that of the head so far
 	switch same := maps.Equal(head.Packages, s.Head.Packages); {
 	case same && (s.Head.Held == nil || head.Commit == s.Head.Commit):
 		head.Held = s.Head.Held
 	default:
-		d := DeclaredWith(s.Cell, model.InOrder(a.packages), func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return digestIfReturned(s, j) })
-		head.Held, gone = a.guard(s, &d, c, a.hides(s, c, head.Stale))
-		lay(s, &d, head.Held)
-		next = &d
+		b := a.desired.base.next(s.Cell, a.packages, func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return digestIfReturned(s, j) })
+		head.Held, gone = a.guard(s, &b.declared, c, a.hides(s, c, head.Stale))
+		next = b.laid(s, head.Held)
 		promoted, _ := a.waits.divide(c.PromoteNew)
 		a.brings = changed(s, next, promoted)
 		head.Promote = slices.Compact(slices.Sorted(slices.Values(slices.Concat(head.Promote, a.brings))))
 	}
 	head.Rest = a.rest(s, c, head.Stale, gone)
-	if bytes.Equal(s.Document(model.KeyHead, headWithoutRules(head)).Value, s.Document(model.KeyHead, headWithoutRules(s.Head)).Value) {
+	if head.Commit == s.Head.Commit && bytes.Equal(s.Document(model.KeyHead, headWithoutRules(head)).Value, s.Document(model.KeyHead, headWithoutRules(s.Head)).Value) {
 		return Adoption{}
 	}
 	flip := s.Document(model.KeyHead, head)

@@ -195,7 +195,7 @@ func heldIn(cell string, base, head schema.Compiled, live *model.State) []Hold {
 		s.Jobs[name] = &schema.JobRecord{Name: name, Admitted: j.Digest, Origin: j.Origin}
 	}
 	if live != nil && live.Cell == cell {
-		maps.Copy(s.Chunks, live.Chunks)
+		s.ShareChunks(live)
 	}
 	if !take(head) {
 		return nil

@@ -26,6 +26,8 @@ type Desired struct {
 	Waiting map[schema.JobName]*DesiredJob
 	// Services are those of this cell, sorted by user and name.
 	Services []*schema.ServiceSpec
+	names    []schema.JobName // of Jobs, sorted; nil if that is not known
+	base     *base            // nil if that is not known
 }
 
 // DesiredJob is a job as it is declared, with what the names in it stand for.
@@ -58,27 +60,24 @@ func Declared(cell string, packages []*schema.Package) Desired {
 // DeclaredWith is Declared with another way to get the digest of a package's job
 // as it is with its names resolved.
 func DeclaredWith(cell string, packages []*schema.Package, digest func(p *schema.Package, i int, j *schema.Job) schema.Digest) Desired {
-	d := Desired{
+	d, _, _ := declaredWith(cell, packages, digest)
+	return d
+}
+
+// declaredWith also returns what the names in the packages stand for, and how many jobs they declare.
+func declaredWith(cell string, packages []*schema.Package, digest digester) (d Desired, r resolver, jobs int) {
+	d = Desired{
 		Jobs: map[schema.JobName]DesiredJob{}, Policy: schema.Cell{Name: cell, Quota: "on"},
 		QuotaOrigins: map[string]schema.Position{}, Machines: map[string]DesiredMachine{},
 	}
-	r := resolverOf(packages)
+	r = resolverOf(packages)
 	for _, p := range packages {
 		objects, refused := r.objects(p)
-		add := func(j *schema.Job, digest func() schema.Digest) {
-			if j.Cell == cell {
-				key := KeyOf(j)
-				d.Jobs[j.ID()] = DesiredJob{Job: j, Digest: digest(), Origin: p.Origins[key], Refused: refused[key]}
-			}
-		}
-		for i := range objects.Jobs {
-			j := &objects.Jobs[i]
-			add(j, func() schema.Digest { return digest(p, i, j) })
-		}
-		for i := range objects.AllocSets {
-			j := objects.AllocSets[i].Job()
-			add(j, func() schema.Digest { return schema.DigestOf(j) })
-		}
+		jobsOf(cell, p, &objects, digest, func(j DesiredJob) {
+			j.Refused = refused[KeyOf(j.Job)]
+			d.Jobs[j.Job.ID()] = j
+			jobs++
+		})
 		for _, q := range objects.Quotas {
 			if q.Cell == cell {
 				d.Quotas = append(d.Quotas, q)
@@ -100,7 +99,22 @@ func DeclaredWith(cell string, packages []*schema.Package, digest func(p *schema
 	slices.SortFunc(d.Quotas, func(a, b schema.Quota) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(d.Services, (*schema.ServiceSpec).Compare)
 	slices.SortFunc(d.matching, func(a, b DesiredMachine) int { return strings.Compare(a.Name, b.Name) })
-	return d
+	return d, r, jobs
+}
+
+// jobsOf calls add with the jobs and alloc sets that a package declares for a cell, as they are in
+// objects, with their names resolved.
+func jobsOf(cell string, p *schema.Package, objects *schema.Objects, digest digester, add func(DesiredJob)) {
+	for i := range objects.Jobs {
+		if j := &objects.Jobs[i]; j.Cell == cell {
+			add(DesiredJob{Job: j, Digest: digest(p, i, j), Origin: p.Origins[KeyOf(j)]})
+		}
+	}
+	for i := range objects.AllocSets {
+		if j := objects.AllocSets[i].Job(); j.Cell == cell {
+			add(DesiredJob{Job: j, Digest: schema.DigestOf(j), Origin: p.Origins[KeyOf(j)]})
+		}
+	}
 }
 
 func (d *Desired) addServices(cell string, services []schema.ServiceSpec) {
@@ -133,8 +147,11 @@ func (r resolver) objects(p *schema.Package) (schema.Objects, map[schema.ObjectK
 	return objects, wrong
 }
 
-// Names returns the names of the desired jobs, sorted.
+// Names returns the names of the desired jobs, sorted. The slice is not to be written to.
 func (d *Desired) Names() []schema.JobName {
+	if d.names != nil {
+		return d.names
+	}
 	return slices.SortedFunc(maps.Keys(d.Jobs), schema.JobName.Compare)
 }
 

@@ -43,14 +43,18 @@ func (a *adoption) guard(s *model.State, next *Desired, c schema.Compiled, hides
 	for _, before := range goneBefore(s, c) {
 		g.before[before.Name], g.of[before.Name], g.going[before.Name] = before, before.Of, before.Tasks
 	}
-	if g.find(next); len(g.removed) == 0 {
-		return nil, g.gone()
-	}
+	g.find(next)
 	free := 0
 	for _, r := range g.removed {
 		if r.Guard == (schema.GuardName{}) {
 			free += r.Tasks
 		}
+	}
+	if g.partial || free > c.AllowPrune { // else no guard that counts says anything
+		g.count()
+	}
+	if len(g.removed) == 0 {
+		return nil, g.gone()
 	}
 	if free > c.AllowPrune {
 		g.hold()
@@ -66,60 +70,71 @@ type guarding struct {
 	emptied bool                              // the repository has nothing left
 	partial bool                              // more of the commit is to come
 	before  map[schema.GuardName]schema.Guard // by which some of the commit has gone
-	removed []schema.HeldJob
-	of      map[schema.GuardName]int // tasks by guard
-	going   map[schema.GuardName]int // of these, those that are to go
+	// tenantOf is what tenants returns, once it was asked for.
+	tenantOf func(schema.JobName) string
+	removed  []schema.HeldJob
+	of       map[schema.GuardName]int // tasks by guard
+	going    map[schema.GuardName]int // of these, those that are to go
 }
 
-// find gathers what is to go, and counts.
+// find gathers what is to go.
 func (g *guarding) find(next *Desired) {
-	desired := g.desired
-	gone := func(name schema.JobName, was *schema.Job) bool {
-		is, ok := next.Jobs[name]
-		return !ok || removes(was, is.Job)
-	}
-	live := map[schema.JobName]*schema.Job{}
-	some := false
-	for name := range desired.Jobs {
-		if r := g.state.Jobs[name]; r != nil && r.Admitted != "" {
-			live[name] = g.state.Runs(name)
-			some = some || gone(name, live[name])
+	for name, d := range g.desired.Jobs {
+		is, there := next.Jobs[name]
+		if r := g.state.Jobs[name]; r == nil || r.Admitted == "" || there && is.Job == d.Job && r.Admitted == d.Digest && r.Count == nil {
+			continue // it runs nothing, or what it is to run, as nearly all do
 		}
-	}
-	if !some && !g.partial {
-		return
-	}
-	tenantOf, done := g.tenants(), taskCounts(g.state)
-	for name, was := range live {
-		tasks := was.Tasks - done[name].done
-		if was.Kind == schema.System {
-			tasks = done[name].records
+		was := g.state.Runs(name)
+		if there && !removes(was, is.Job) {
+			continue
 		}
-		r := schema.HeldJob{Job: name.Short(), Tasks: tasks, Tenant: tenantOf(name)}
-		if desired.Jobs[name].Job.Kept() {
+		r := g.heldJob(name, was)
+		switch {
+		case d.Job.Kept():
 			r.Guard = guardJob
-		}
-		goes := gone(name, was)
-		if _, there := next.Jobs[name]; !there && r.Guard == (schema.GuardName{}) {
+		case !there:
 			r.Guard = g.hides.guard(name)
 		}
-		g.count(&r, goes)
+		g.removed = append(g.removed, r)
 	}
 	slices.SortFunc(g.removed, func(a, b schema.HeldJob) int { return strings.Compare(a.Job, b.Job) })
 }
 
-// count adds a job to what guards count, and to what is removed if it goes.
-func (g *guarding) count(r *schema.HeldJob, goes bool) {
-	for _, guard := range guardsOf(r.Tenant) {
-		if _, counted := g.before[guard]; !counted {
-			g.of[guard] += r.Tasks
+// heldJob returns a job that is live, as guards count it; no guard holds it yet.
+func (g *guarding) heldJob(name schema.JobName, was *schema.Job) schema.HeldJob {
+	if g.tenantOf == nil {
+		g.tenantOf = g.tenants()
+	}
+	records, done := taskCounts(g.state, name)
+	tasks := was.Tasks - done
+	if was.Kind == schema.System {
+		tasks = records
+	}
+	return schema.HeldJob{Job: name.Short(), Tasks: tasks, Tenant: g.tenantOf(name)}
+}
+
+// count counts for each guard what there is, and what is to go of it. It looks at all jobs.
+func (g *guarding) count() {
+	for name := range g.desired.Jobs {
+		was := g.state.Runs(name)
+		if was == nil {
+			continue
 		}
-		if goes && r.Guard == (schema.GuardName{}) {
-			g.going[guard] += r.Tasks
+		r := g.heldJob(name, was)
+		for _, guard := range guardsOf(r.Tenant) {
+			if _, counted := g.before[guard]; !counted {
+				g.of[guard] += r.Tasks
+			}
 		}
 	}
-	if goes {
-		g.removed = append(g.removed, *r)
+	for i := range g.removed {
+		r := &g.removed[i]
+		if r.Guard != (schema.GuardName{}) {
+			continue
+		}
+		for _, guard := range guardsOf(r.Tenant) {
+			g.going[guard] += r.Tasks
+		}
 	}
 }
 
@@ -142,7 +157,7 @@ func (g *guarding) tenants() func(schema.JobName) string {
 			held[j.Job] = j.Tenant
 		}
 	}
-	owners, desired := TenantsOf(g.state.HeadPackages()), g.desired
+	owners, desired := g.desired.Tenants(g.state), g.desired
 	byDir := map[string]string{} // of many jobs in one directory
 	return func(name schema.JobName) string {
 		if tenant, ok := held[name.Short()]; ok {
@@ -160,22 +175,21 @@ func (g *guarding) tenants() func(schema.JobName) string {
 	}
 }
 
-// taskCount is what a job's records say of its number of tasks.
-type taskCount struct{ records, done int }
-
-func taskCounts(s *model.State) map[schema.JobName]taskCount {
-	out := make(map[schema.JobName]taskCount, len(s.Jobs))
-	for name, c := range s.Chunks {
-		t := out[name.Job]
-		t.records += len(c.Tasks)
+// taskCounts returns how many tasks of a job have records, and how many of these are done.
+func taskCounts(s *model.State, job schema.JobName) (records, done int) {
+	for n := range s.Span(job) {
+		c := s.Chunks[model.ChunkName{Job: job, Number: n}]
+		if c == nil {
+			continue
+		}
+		records += len(c.Tasks)
 		for i := range c.Tasks {
 			if c.Tasks[i].Done != nil {
-				t.done++
+				done++
 			}
 		}
-		out[name.Job] = t
 	}
-	return out
+	return records, done
 }
 
 // hold gives each removal the guard that holds it, if one does.

@@ -28,15 +28,33 @@ const (
 	Returned Overlay = "returned"
 )
 
+// overlay is one that depends on what is stored alone.
+type overlay struct {
+	// applies reports whether there is anything to be laid over a head which holds what held says.
+	applies func(s *model.State, held *schema.Held) bool
+	lay     func(s *model.State, d *Desired, held *schema.Held)
+}
+
 // overlays are those that depend on what is stored alone. Retained and Returned depend
 // on what is admitted in the same step, see retainedSets and withReturned.
-var overlays = []func(s *model.State, d *Desired, held *schema.Held){keepHeld, keepSuspended}
+var overlays = []overlay{
+	{func(_ *model.State, held *schema.Held) bool { return held != nil }, keepHeld},
+	{func(s *model.State, _ *schema.Held) bool { return len(s.Suspensions) > 0 }, keepSuspended},
+}
 
-// lay lays them over what the packages of a head declare, which holds what held says.
-func lay(s *model.State, d *Desired, held *schema.Held) {
+// laid returns what is desired of a cell whose head declares that, and holds what held says.
+func (b *base) laid(s *model.State, held *schema.Held) *Desired {
+	d, owned := b.declared, false
 	for _, over := range overlays {
-		over(s, d, held)
+		if !over.applies(s, held) {
+			continue
+		}
+		if !owned {
+			d.Jobs, d.names, owned = maps.Clone(d.Jobs), nil, true
+		}
+		over.lay(s, &d, held)
 	}
+	return &d
 }
 
 // keepSuspended puts the suspended jobs into d as they were admitted last. While
@@ -79,9 +97,6 @@ func keepSuspended(s *model.State, d *Desired, _ *schema.Held) {
 
 // keepHeld puts the held jobs into d, as they were admitted last.
 func keepHeld(s *model.State, d *Desired, held *schema.Held) {
-	if held == nil {
-		return
-	}
 	for _, h := range held.Jobs {
 		name := s.JobName(h.Job)
 		if r := s.Jobs[name]; r != nil && r.Admitted != "" {
@@ -136,7 +151,7 @@ func WithRetained(s *model.State, desired *Desired, retained map[schema.JobName]
 	if len(retained) == 0 {
 		return d
 	}
-	d.Jobs = maps.Clone(d.Jobs)
+	d.Jobs, d.names = maps.Clone(d.Jobs), nil
 	for name, jobs := range retained {
 		r := s.Jobs[name]
 		data := s.Data[r.Admitted]
@@ -155,6 +170,8 @@ func WithRetained(s *model.State, desired *Desired, retained map[schema.JobName]
 type Records struct {
 	Job  func(schema.JobName) *schema.JobRecord // nil if there is none
 	Data func(schema.Digest) *schema.Job
+	// Changed returns the jobs whose records are others than those of the state; nil for none.
+	Changed func() []schema.JobName
 }
 
 // Stored are the records of a state.
@@ -175,13 +192,28 @@ func (x Records) InsteadOf(name schema.JobName, desired *DesiredJob) (DesiredJob
 	return DesiredJob{Job: x.Data(r.Good), Digest: r.Good, Origin: r.Origin, Count: desired.Count, By: Returned}, true
 }
 
-// WithReturned returns what is desired, with jobs that return to their last
+// returned returns the jobs whose records say that they run the last healthy version, and maybe
+// others.
+func (x Records) returned(s *model.State) (names []schema.JobName) {
+	for name, r := range s.Jobs {
+		if r.Rollout != nil && r.Rollout.Returned != "" {
+			names = append(names, name)
+		}
+	}
+	if x.Changed != nil {
+		names = append(names, x.Changed()...)
+	}
+	return names
+}
+
+// WithReturned returns what is desired of a cell, with jobs that return to their last
 // healthy data at that: it is admitted as any other.
-func WithReturned(d Desired, records Records) Desired {
+func WithReturned(s *model.State, d Desired, records Records) Desired {
 	owned := false
-	for name, job := range d.Jobs {
+	for _, name := range records.returned(s) {
+		job, desired := d.Jobs[name]
 		base, ok := records.InsteadOf(name, &job)
-		if !ok {
+		if !ok || !desired {
 			continue
 		}
 		if !owned {
@@ -224,9 +256,11 @@ type Cache struct {
 
 	version uint64   // of the state that desired is of
 	desired *Desired // nil until it is asked for
+	base    *base    // of the head that desired is of
 	// digests are those of the jobs of the head's packages: those of many jobs take
 	// their time.
 	digests map[*schema.Package][]jobDigest
+	missing []undigested // that are to be found out
 }
 
 // Of returns what intent.Of returns. It is shared, and must not be written to.
@@ -234,27 +268,31 @@ func (c *Cache) Of(s *model.State) *Desired {
 	if c.desired != nil && c.version == s.Desires {
 		return c.desired
 	}
-	known := c.digests
-	c.digests = make(map[*schema.Package][]jobDigest, len(s.Head.Packages))
-	var missing []undigested
-	d := DeclaredWith(s.Cell, s.PackagesInOrder(), func(p *schema.Package, i int, j *schema.Job) schema.Digest {
-		ds, ok := c.digests[p]
-		if !ok {
-			if ds, ok = known[p]; !ok {
-				ds = make([]jobDigest, len(p.Objects.Jobs))
-			}
-			c.digests[p] = ds
-		}
-		if ds[i].digest == "" || ds[i].priority != j.Priority {
-			ds[i].digest = ""
-			missing = append(missing, undigested{j, &ds[i]})
-		}
-		return ds[i].digest
-	})
-	c.digest(&d, missing)
-	lay(s, &d, s.Head.Held)
-	c.version, c.desired = s.Desires, &d
+	c.base = c.base.next(s.Cell, s.HeadPackages(), c.digest)
+	c.fill(&c.base.declared)
+	if len(c.digests) > 2*len(c.base.packages)+64 { // most are of packages that are gone
+		maps.DeleteFunc(c.digests, func(p *schema.Package, _ []jobDigest) bool { return c.base.packages[p.Dir] != p })
+	}
+	c.version, c.desired = s.Desires, c.base.laid(s, s.Head.Held)
 	return c.desired
+}
+
+// digest returns the digest of a job of a package, which is found out once; "" if fill is to find
+// it out.
+func (c *Cache) digest(p *schema.Package, i int, j *schema.Job) schema.Digest {
+	ds, ok := c.digests[p]
+	if !ok {
+		if c.digests == nil {
+			c.digests = map[*schema.Package][]jobDigest{}
+		}
+		ds = make([]jobDigest, len(p.Objects.Jobs))
+		c.digests[p] = ds
+	}
+	if ds[i].digest == "" || ds[i].priority != j.Priority {
+		ds[i].digest = ""
+		c.missing = append(c.missing, undigested{j, &ds[i]})
+	}
+	return ds[i].digest
 }
 
 // undigested is a job of a package, and where its digest is to be.
@@ -263,20 +301,25 @@ type undigested struct {
 	to  *jobDigest
 }
 
-// digest makes the digests that d has not.
-func (c *Cache) digest(d *Desired, missing []undigested) {
-	of := func(i int) { *missing[i].to = jobDigest{missing[i].job.Priority, schema.DigestOf(missing[i].job)} }
+// fill puts the digests that are missing into what was just declared.
+func (c *Cache) fill(declared *Desired) {
+	of := func(i int) {
+		m := &c.missing[i]
+		*m.to = jobDigest{m.job.Priority, schema.DigestOf(m.job)}
+	}
 	if c.Parallel != nil {
-		c.Parallel(len(missing), of)
+		c.Parallel(len(c.missing), of)
 	} else {
-		for i := range missing {
+		for i := range c.missing {
 			of(i)
 		}
 	}
-	for _, m := range missing {
-		if j := d.Jobs[m.job.ID()]; j.Job == m.job {
+	for _, m := range c.missing {
+		name := m.job.ID()
+		if j := declared.Jobs[name]; j.Job == m.job { // else it is declared twice
 			j.Digest = m.to.digest
-			d.Jobs[m.job.ID()] = j
+			declared.Jobs[name] = j
 		}
 	}
+	c.missing = nil
 }

@@ -18,7 +18,7 @@ type logins struct {
 
 // loginsOf finds them in packages in an order that is the same for the same packages; what
 // held has comes first, so that a new one does not take the place of one that is used.
-func loginsOf(packages, held map[string]*schema.Package, dirs []string) logins {
+func loginsOf(packages, held map[string]*schema.Package) logins {
 	l := logins{declared: map[string]bool{}, first: map[string]schema.ObjectKey{}, at: map[schema.ObjectKey]schema.Position{}}
 	add := func(dir string, s *schema.Secret) {
 		key := secretKey(s)
@@ -27,6 +27,13 @@ func loginsOf(packages, held map[string]*schema.Package, dirs []string) logins {
 			l.first[of] = key
 		}
 	}
+	var dirs []string // of those that have any
+	for dir, p := range packages {
+		if len(p.Objects.Secrets) > 0 {
+			dirs = append(dirs, dir)
+		}
+	}
+	slices.Sort(dirs)
 	for _, old := range []bool{true, false} {
 		for _, dir := range dirs {
 			p := packages[dir]

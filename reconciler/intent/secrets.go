@@ -2,6 +2,7 @@ package intent
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
@@ -11,9 +12,12 @@ import (
 // ciphertext is that of the head keeps its version, whoever leads and whatever keys it has.
 // So a master without them changes nothing that runs.
 func carried(s *model.State, c schema.Compiled) schema.Compiled {
-	known := versions(s.HeadPackages())
 	out := c
 	out.Packages = append([]schema.CompiledPackage(nil), c.Packages...)
+	if !slices.ContainsFunc(c.Packages, func(p schema.CompiledPackage) bool { return p.Package != nil && len(p.Package.Objects.Secrets) > 0 }) {
+		return out
+	}
+	known := versions(s.HeadPackages())
 	for i := range out.Packages {
 		p := &out.Packages[i]
 		if p.Package == nil || len(p.Package.Objects.Secrets) == 0 {

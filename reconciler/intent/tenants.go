@@ -2,7 +2,6 @@ package intent
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -29,7 +28,13 @@ type Tenants []tenant
 // TenantsOf returns the tenants of a set of packages. A tenant with the
 // capability admin may declare further ones in its paths, and so on.
 func TenantsOf(packages map[string]*schema.Package) Tenants {
-	dirs := slices.Sorted(maps.Keys(packages))
+	var dirs []string // of those that declare any
+	for dir, p := range packages {
+		if len(p.Objects.Tenants) > 0 {
+			dirs = append(dirs, dir)
+		}
+	}
+	slices.Sort(dirs)
 	var t Tenants
 	for {
 		next := gather(packages, dirs, t.admin)
@@ -309,6 +314,9 @@ const shownObjects = 3
 // Fold returns one diagnostic for each mistake, at the first object that shows
 // it; it names others.
 func (f *Findings) Fold() []schema.Diagnostic {
+	if len(*f) == 0 {
+		return nil
+	}
 	slices.SortFunc(*f, func(a, b finding) int { return a.Compare(b.Diagnostic) })
 	var out []schema.Diagnostic
 	at := map[string]int{}

@@ -470,6 +470,12 @@ func (s *State) ChunksOn(machine string) []ChunkName { return s.holders[machine]
 // number of one that is there.
 func (s *State) Span(job schema.JobName) int { return s.spans[job] }
 
+// ShareChunks has s have the chunks of another state of its cell. No other index knows of them.
+func (s *State) ShareChunks(of *State) {
+	maps.Copy(s.Chunks, of.Chunks)
+	maps.Copy(s.spans, of.spans)
+}
+
 // DataOf returns the digests of the data that is stored of a job, sorted.
 func (s *State) DataOf(job schema.JobName) []schema.Digest { return s.dataOf[job] }
 

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -54,7 +55,7 @@ type task struct {
 
 // newMachine returns a machine that goes on from what it said last.
 func newMachine(saved *model.SavedMachine, epoch uint64) *machine {
-	return &machine{report: *saved.Report, epoch: epoch, news: true, changed: !slices.IsSortedFunc(saved.Report.Tasks, inOrder)}
+	return &machine{report: *saved.Report, epoch: epoch, news: true, changed: !slices.IsSortedFunc(saved.Report.Tasks, func(a, b schema.TaskStatus) int { return inOrder(&a, &b) })}
 }
 
 // tasks are those that the machine has, by generation.
@@ -283,17 +284,16 @@ func (m *machine) says() schema.Report {
 	}
 	if m.changed {
 		m.changed = false
-		tasks := m.tasks()
-		m.report.Tasks = make([]schema.TaskStatus, 0, len(tasks))
-		for _, t := range tasks {
-			m.report.Tasks = append(m.report.Tasks, t.TaskStatus)
+		tasks := slices.SortedFunc(maps.Values(m.tasks()), func(a, b *task) int { return inOrder(&a.TaskStatus, &b.TaskStatus) }) // a status is large
+		m.report.Tasks = make([]schema.TaskStatus, len(tasks))
+		for i, t := range tasks {
+			m.report.Tasks[i] = t.TaskStatus
 		}
-		slices.SortFunc(m.report.Tasks, inOrder)
 	}
 	return m.report
 }
 
 // inOrder is the order of tasks in a report.
-func inOrder(a, b schema.TaskStatus) int {
+func inOrder(a, b *schema.TaskStatus) int {
 	return cmp.Or(a.Task.Compare(b.Task), cmp.Compare(a.Generation, b.Generation))
 }

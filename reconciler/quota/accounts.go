@@ -41,7 +41,7 @@ func Accounts(in Input) []Account {
 	out := make([]Account, 0, len(used))
 	for k, u := range used {
 		a := Account{User: k.user, Band: k.band, Used: amountsOf(u)}
-		if b := budgets[k]; b != nil && in.Desired.Policy.Quota != "off" {
+		if b := budgets[k]; b != nil && !in.free() {
 			limit := amountsOf(b.limit)
 			a.Limit = &limit
 		}

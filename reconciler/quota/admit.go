@@ -2,10 +2,12 @@ package quota
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -14,6 +16,8 @@ type Input struct {
 	Desired intent.Desired
 	// Admitted is the data that each job runs now.
 	Admitted map[schema.JobName]*schema.Job
+	// state has what Admitted would, where it is not gathered; nil for none.
+	state *model.State
 	// Size is that of the cell; nil if unknown, as it is offline and before the
 	// first machine joins.
 	Size *CellSize
@@ -31,32 +35,33 @@ type CellSize struct {
 	Machines int
 }
 
-// counted returns the input with the number of tasks that each job counts with: that
-// which an overlay says, and of a system job that of machines.
+// counted returns the input with the number of tasks that each job counts with.
 func (in Input) counted() Input {
-	n := 1
-	if in.Size != nil {
-		n = min(in.Size.Machines, schema.MaxTasks)
-	}
-	count := func(j *schema.Job) *schema.Job {
-		if j.Kind != schema.System {
-			return j
-		}
-		c := *j
-		c.Tasks = n
-		return &c
-	}
 	jobs := make(map[schema.JobName]intent.DesiredJob, len(in.Desired.Jobs))
 	for name, d := range in.Desired.Jobs {
-		d.Job = count(d.Job.With(d.Count))
+		d.Job = in.count(d.Job.With(d.Count))
 		jobs[name] = d
 	}
 	admitted := make(map[schema.JobName]*schema.Job, len(in.Admitted))
 	for name, j := range in.Admitted {
-		admitted[name] = count(j)
+		admitted[name] = in.count(j)
 	}
 	in.Desired.Jobs, in.Admitted = jobs, admitted
 	return in
+}
+
+// count returns a job with the number of tasks that it counts with: that which an overlay says,
+// which j has, and of a system job that of machines.
+func (in Input) count(j *schema.Job) *schema.Job {
+	if j.Kind != schema.System {
+		return j
+	}
+	c := *j
+	c.Tasks = 1
+	if in.Size != nil {
+		c.Tasks = min(in.Size.Machines, schema.MaxTasks)
+	}
+	return &c
 }
 
 // Admission is the verdict on each desired job.
@@ -90,10 +95,12 @@ type Heal struct {
 // name, as long as the quotas of its user at its band hold in what grows. Band
 // free needs none (Borg §2.5: infinite quota at priority zero).
 func Admit(in Input) Admission {
+	if in.free() {
+		return in.admitAll()
+	}
 	in = in.counted()
 	a := admission{
-		in: in, out: Admission{Rejected: map[schema.JobName]*schema.Diagnostic{}, Causes: map[schema.JobName]RejectionCause{}, Heals: map[schema.JobName]Heal{}},
-		budgets: budgetsOf(in), used: map[account]*amounts{},
+		in: in, out: newAdmission(), budgets: budgetsOf(in), used: map[account]*amounts{},
 	}
 	a.ask()
 	left := a.wishes
@@ -114,12 +121,76 @@ func Admit(in Input) Admission {
 	for _, w := range left {
 		a.explain(w)
 	}
-	if !a.free() {
-		a.out.Next = nextChange(in.Desired.Quotas, in.Now)
-		a.out.Warnings = append(a.unbacked(), a.exceeded()...)
-		slices.SortStableFunc(a.out.Warnings, func(x, y Warning) int { return x.Diagnostic.Compare(y.Diagnostic) })
-	}
+	a.out.Next = nextChange(in.Desired.Quotas, in.Now)
+	a.out.Warnings = append(a.unbacked(), a.exceeded()...)
+	slices.SortStableFunc(a.out.Warnings, func(x, y Warning) int { return x.Diagnostic.Compare(y.Diagnostic) })
 	return a.out
+}
+
+// free reports whether no band needs quota in this cell.
+func (in Input) free() bool { return in.Desired.Policy.Quota == "off" }
+
+// admitAll is Admit where no band needs quota. Nothing is charged: only those are rejected whose
+// names stand for nothing, or for what they may not have.
+func (in Input) admitAll() Admission {
+	type turn struct {
+		grows    bool
+		priority schema.Priority
+	}
+	out, order := newAdmission(), map[turn][]schema.JobName{}
+	for _, name := range in.Desired.Names() {
+		d := in.Desired.Jobs[name]
+		if len(d.Refused) > 0 {
+			out.refuse(name, &d.Refused[0])
+			continue
+		}
+		at := turn{!in.same(name, &d) && in.grows(&d, in.runs(name)), d.Job.Priority}
+		order[at] = append(order[at], name)
+	}
+	turns := slices.SortedFunc(maps.Keys(order), func(x, y turn) int {
+		return cmp.Or(schema.CompareBool(x.grows, y.grows), cmp.Compare(y.priority, x.priority))
+	})
+	for _, at := range turns {
+		out.Order = append(out.Order, order[at]...)
+	}
+	return out
+}
+
+// same reports whether a job surely runs what is desired of it. Where it says no, only time is lost.
+func (in Input) same(name schema.JobName, d *intent.DesiredJob) bool {
+	if in.state == nil {
+		return false
+	}
+	r := in.state.Jobs[name]
+	return r != nil && r.Admitted != "" && r.Admitted == d.Digest && r.Count == d.Count
+}
+
+// runs returns the data that a job runs now, nil if it runs nothing.
+func (in Input) runs(name schema.JobName) *schema.Job {
+	if in.state != nil {
+		return in.state.Runs(name)
+	}
+	return in.Admitted[name]
+}
+
+// grows reports whether a job asks for more of anything than it has at its band.
+func (in Input) grows(d *intent.DesiredJob, was *schema.Job) bool {
+	is := in.count(d.Job.With(d.Count))
+	var had amounts
+	if was != nil && accountOf(was) == accountOf(is) {
+		had = askOf(in.count(was))
+	}
+	return len(askOf(is).above(had)) > 0
+}
+
+// newAdmission returns a verdict on nothing yet.
+func newAdmission() Admission {
+	return Admission{Rejected: map[schema.JobName]*schema.Diagnostic{}, Causes: map[schema.JobName]RejectionCause{}, Heals: map[schema.JobName]Heal{}}
+}
+
+// refuse rejects a job for what a name in it stands for.
+func (a *Admission) refuse(name schema.JobName, why *schema.Diagnostic) {
+	a.Causes[name], a.Rejected[name] = RejectedRefused, why
 }
 
 // account is what quota is granted to.
@@ -216,9 +287,6 @@ type admission struct {
 	runs map[account][]*schema.Job
 }
 
-// free reports whether no band needs quota in this cell.
-func (a *admission) free() bool { return a.in.Desired.Policy.Quota == "off" }
-
 // ask finds the wishes, charges what runs, and puts those first that grow in
 // nothing, since they may make room for those that do.
 func (a *admission) ask() {
@@ -283,7 +351,7 @@ func (a *admission) with(w *wish) amounts {
 // account would be over its quota.
 func (a *admission) over(w *wish) []int {
 	k := accountOf(w.Job)
-	if len(w.grows) == 0 || k.band == schema.BandFree || a.free() {
+	if len(w.grows) == 0 || k.band == schema.BandFree {
 		return nil
 	}
 	return slices.DeleteFunc(a.budgets[k].exceeded(a.with(w)), func(d int) bool { return !slices.Contains(w.grows, d) })

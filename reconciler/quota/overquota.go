@@ -43,8 +43,7 @@ func wordOf(d int) string {
 // it is over, by how much, what else counts there, and who may do what.
 func (a *admission) explain(w *wish) {
 	if len(w.Refused) > 0 {
-		a.out.Causes[w.name] = RejectedRefused
-		a.out.Rejected[w.name] = &w.Refused[0]
+		a.out.refuse(w.name, &w.Refused[0])
 		return
 	}
 	k := accountOf(w.Job)

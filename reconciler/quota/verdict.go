@@ -22,12 +22,15 @@ type Question struct {
 // those which it leaves as they are: these, with the jobs that run inside. It is what
 // the master goes by, and what the check of a commit reports.
 func (q Question) Verdict() (Admission, map[schema.JobName][]string) {
-	in := AdmitInput(q.State, *q.Desired, q.Now)
-	admitted := in.Admitted
-	runs := func(name schema.JobName) *schema.Job { return admitted[name] }
-	retained := intent.RetainedSets(q.State, q.Desired, runs)
+	in := sizedInput(q.State, *q.Desired, q.Now)
+	if in.free() {
+		in.state = q.State // which is not gathered to be counted
+	} else {
+		in.Admitted = q.State.AdmittedData()
+	}
+	retained := intent.RetainedSets(q.State, q.Desired, q.State.Runs)
 	for {
-		in.Desired = intent.WithReturned(intent.WithRetained(q.State, q.Desired, retained), q.Records)
+		in.Desired = intent.WithReturned(q.State, intent.WithRetained(q.State, q.Desired, retained), q.Records)
 		verdict := Admit(in)
 		if len(retained) == 0 {
 			return verdict, nil
@@ -40,7 +43,7 @@ func (q Question) Verdict() (Admission, map[schema.JobName][]string) {
 			if decided[name] {
 				return q.Desired.Jobs[name].Job
 			}
-			return admitted[name]
+			return q.State.Runs(name)
 		})
 		if len(still) == len(retained) {
 			return verdict, retained
@@ -52,7 +55,14 @@ func (q Question) Verdict() (Admission, map[schema.JobName][]string) {
 // AdmitInput returns what admission of desired depends on: all who call Admit
 // have it from here, and so ask the same.
 func AdmitInput(s *model.State, desired intent.Desired, now time.Time) Input {
-	in := Input{Desired: desired, Admitted: s.AdmittedData(), Now: now}
+	in := sizedInput(s, desired, now)
+	in.Admitted = s.AdmittedData()
+	return in
+}
+
+// sizedInput is AdmitInput without what is admitted.
+func sizedInput(s *model.State, desired intent.Desired, now time.Time) Input {
+	in := Input{Desired: desired, Now: now}
 	if len(s.Machines) > 0 {
 		in.Size = &CellSize{Machines: len(s.Machines)}
 		for _, m := range s.Machines {

@@ -145,7 +145,7 @@ func (d *describer) repository() {
 		}
 		d.status.Rejected = append(d.status.Rejected, r)
 	}
-	if len(s.Head.Packages) > 0 && len(intent.TenantsOf(s.HeadPackages())) == 0 {
+	if len(s.Head.Packages) > 0 && len(d.desired.Tenants(s)) == 0 {
 		d.status.Notes = append(d.status.Notes, intent.NoTenants.Message)
 	}
 	d.status.Notes = append(d.status.Notes, d.in.Source.Notes...)

@@ -112,6 +112,7 @@ func Key(kind schema.Kind, name string, data map[string]any) schema.ObjectKey {
 // Names is what the references of a set of packages can stand for. It does not
 // change, and is safe for concurrent use.
 type Names struct {
+	wanted     map[schema.Kind]bool          // kinds that are referred to
 	declared   map[schema.ObjectKey]bool     // of the kinds that are referred to
 	beside     map[schema.ObjectKey][]string // names by kind and what is before them, sorted
 	priorities map[string]schema.Priority
@@ -136,8 +137,8 @@ func scope(k schema.ObjectKey) schema.ObjectKey {
 
 // NamesOf returns what references can stand for among the given packages.
 func NamesOf(packages []*schema.Package) Names {
-	n := Names{declared: map[schema.ObjectKey]bool{}, beside: map[schema.ObjectKey][]string{}, priorities: map[string]schema.Priority{}}
 	wanted := map[schema.Kind]bool{}
+	n := Names{wanted: wanted, declared: map[schema.ObjectKey]bool{}, beside: map[schema.ObjectKey][]string{}, priorities: map[string]schema.Priority{}}
 	for _, p := range packages {
 		for i := range p.References {
 			wanted[p.References[i].To.Kind] = true
@@ -170,6 +171,22 @@ func NamesOf(packages []*schema.Package) Names {
 		}
 	}
 	return n
+}
+
+// Covers reports whether n is the same with a package more, or without it, but for kinds that
+// nothing refers to then.
+func (n Names) Covers(p *schema.Package) bool {
+	for i := range p.References {
+		if !n.wanted[p.References[i].To.Kind] {
+			return false
+		}
+	}
+	for key := range p.Origins {
+		if n.wanted[key.Kind] {
+			return false
+		}
+	}
+	return len(p.Objects.Priorities) == 0
 }
 
 // findSets takes down the alloc sets of a package.

@@ -109,7 +109,9 @@ func (v View) sizedData(r *schema.JobRecord) *schema.Job {
 }
 
 // Records are those of the view.
-func (v View) Records() intent.Records { return intent.Records{Job: v.Job, Data: v.Data} }
+func (v View) Records() intent.Records {
+	return intent.Records{Job: v.Job, Data: v.Data, Changed: v.ChangedJobs}
+}
 
 // Jobs returns the names of all jobs that have a record, sorted.
 func (v View) Jobs() []schema.JobName {

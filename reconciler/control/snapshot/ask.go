@@ -64,14 +64,15 @@ func stayAsk(task schema.TaskName, job *schema.Job) placement.Ask {
 
 // Placement returns what placement is asked for a task.
 func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
-	bare := bareAsk(a.Task, a.Job, c.facts.Desired.Policy.Network)
-	p := *c.ofAll(&bare, a.Task.JobName, a.Job)
-	p.Relations = c.relations(a)
-	p.Apart = c.facts.Apart(a.Task.JobName)
-	t := c.facts.Task(a.Task)
-	waited, until := c.waited(a, t)
+	p := *c.ofAll(c.wanted(a), a.Task.JobName, a.Job)
+	p.Name = a.Task
+	t, r := c.facts.Task(a.Task), c.facts.Job(a.Task.JobName)
+	if len(r.Apart) > 0 {
+		p.Apart = c.facts.Apart(a.Task.JobName)
+	}
+	waited, until := c.waited(r, t)
 	p.Waited = waited
-	if p.Gang = c.gangOf(a.Task.JobName); p.Gang == nil {
+	if p.Gang = c.gangOf(a, r); p.Gang == nil {
 		p.Together = c.together(a)
 	}
 	if t == nil {
@@ -118,8 +119,11 @@ func (c *Cell) Expect(asks []placement.Ask) {
 		return
 	}
 	for i := range asks {
-		if job := c.facts.Admitted(asks[i].Name.JobName); job != nil {
-			asks[i].Lasts = c.runs.lasts(asks[i].Name.JobName, job)
+		name := asks[i].Name.JobName
+		if i > 0 && name == asks[i-1].Name.JobName { // they come job by job
+			asks[i].Lasts = asks[i-1].Lasts
+		} else if job := c.facts.Admitted(name); job != nil {
+			asks[i].Lasts = c.runs.lasts(name, job)
 		}
 	}
 	c.Snapshot().SetTimes(c.facts.Now, c.runs.ends)
@@ -137,9 +141,13 @@ func (c *Cell) together(a Ask) int {
 // Gang returns the gang of a job, nil if it is in none.
 func (c *Cell) Gang(job schema.JobName) *facts.Gang { return c.gangs.Of(job) }
 
-// gangOf returns the gang of a job as placement is asked for it, nil if it is in none.
-func (c *Cell) gangOf(job schema.JobName) *placement.Gang {
-	g := c.Gang(job)
+// gangOf returns the gang of a task that asks as placement is asked for it, nil if it is in none; r
+// is the record of its job.
+func (c *Cell) gangOf(a Ask, r *schema.JobRecord) *placement.Gang {
+	if a.Job.Gang == "" && a.Data == r.Admitted {
+		return nil // it is looked up for others only: what is admitted says the gang
+	}
+	g := c.Gang(a.Task.JobName)
 	if g == nil {
 		return nil
 	}
@@ -173,8 +181,8 @@ func (c *Cell) mayHold(a Ask) []string {
 // waited returns how long a task without a machine has been able to have one: a
 // function of what is stored, so that a new master does not begin to count
 // again. Placement may decide otherwise for it when the answer ends.
-func (c *Cell) waited(a Ask, t *schema.TaskRecord) (time.Duration, facts.Until) {
-	since := c.facts.Job(a.Task.JobName).Since
+func (c *Cell) waited(r *schema.JobRecord, t *schema.TaskRecord) (time.Duration, facts.Until) {
+	since := r.Since
 	if t != nil {
 		if n := len(t.Causes); n > 0 && t.Causes[n-1].At.After(since) {
 			since = t.Causes[n-1].At

@@ -31,9 +31,10 @@ type Kept struct {
 	asks     map[schema.Digest]*placement.Ask // of tasks by their data, which those of a job share
 	runs     keptRuns
 	gangs    facts.GangIndex
-	names    int             // that the snapshot knew after the first step that it was there for, see worn
-	reserved int             // see Reservations.Since
-	ranges   [2]netip.Prefix // of addresses for tasks that the cell had when all this was made
+	names    int                 // that the snapshot knew after the first step that it was there for, see worn
+	reserved int                 // see Reservations.Since
+	ranges   [2]netip.Prefix     // of addresses for tasks that the cell had when all this was made
+	network  *schema.CellNetwork // that the cell had when asks were made
 }
 
 // Cell is a cell as placement sees it. Its snapshot follows what a draft changes.
@@ -59,6 +60,9 @@ type Cell struct {
 func New(f *facts.Facts, kept *Kept) *Cell {
 	if kept == nil {
 		kept = &Kept{}
+	}
+	if network := f.Desired.Policy.Network; network != kept.network {
+		kept.asks, kept.network = nil, network // new tasks may ask for other machines
 	}
 	c := &Cell{facts: f, kept: kept, runs: runs{facts: f, kept: kept}, mayRun: map[*schema.Job][]string{}, mayStay: map[*schema.Job][]string{}, gangs: facts.GangsOf(f, &kept.gangs)}
 	c.exchangeDrafted()
@@ -104,7 +108,7 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 		return c.kept.snapshot
 	}
 	if ranges := c.ranges(); ranges != c.kept.ranges {
-		*c.kept = Kept{ranges: ranges, runs: c.kept.runs, gangs: c.kept.gangs} // tasks ask for other machines now, and machines have not what they had
+		*c.kept = Kept{ranges: ranges, network: c.kept.network, runs: c.kept.runs, gangs: c.kept.gangs} // tasks ask for other machines now, and machines have not what they had
 	}
 	changed, changes, known := c.facts.MachinesChangedSince(c.kept.changes)
 	if !known {
@@ -225,7 +229,7 @@ func (c *Cell) build() {
 	if c.reserved != nil {
 		_, m.reserved, _ = c.reserved.Since(0)
 	}
-	m.asks, m.ranges, m.runs, m.gangs = c.kept.asks, c.kept.ranges, c.kept.runs, c.kept.gangs
+	m.asks, m.ranges, m.network, m.runs, m.gangs = c.kept.asks, c.kept.ranges, c.kept.network, c.kept.runs, c.kept.gangs
 	*c.kept = m
 }
 
@@ -411,15 +415,23 @@ func (c *Cell) askOf(data schema.Digest) *placement.Ask {
 	return c.keepAsk(data, c.facts.Data(data))
 }
 
-// relations returns those of a task that asks. Tasks of the same data share them.
-func (c *Cell) relations(a Ask) *placement.Relations {
+// wanted returns what a task that asks wants by its job alone; the name is not its own. Tasks of the
+// same data share it.
+func (c *Cell) wanted(a Ask) *placement.Ask {
 	if kept := c.kept.asks[a.Data]; kept != nil {
-		return kept.Relations
+		return kept
 	}
 	if a.Data == "" {
-		return relationsOf(a.Job)
+		return c.askFor(a.Job)
 	}
-	return c.keepAsk(a.Data, a.Job).Relations
+	return c.keepAsk(a.Data, a.Job)
+}
+
+// askFor returns what the tasks of a job ask for; the name is not theirs.
+func (c *Cell) askFor(job *schema.Job) *placement.Ask {
+	a := bareAsk(job.ID().Task(0), job, c.facts.Desired.Policy.Network)
+	a.Relations = relationsOf(job)
+	return &a
 }
 
 // keepAsk remembers what tasks ask for that run some data; their names are not it.
@@ -428,10 +440,8 @@ func (c *Cell) keepAsk(data schema.Digest, job *schema.Job) *placement.Ask {
 	if m.asks == nil || len(m.asks) > 2*len(c.facts.Base.Data)+1024 { // most are of data that is gone
 		m.asks = map[schema.Digest]*placement.Ask{}
 	}
-	a := bareAsk(job.ID().Task(0), job, c.facts.Desired.Policy.Network)
-	a.Relations = relationsOf(job)
-	m.asks[data] = &a
-	return &a
+	m.asks[data] = c.askFor(job)
+	return m.asks[data]
 }
 
 // Changed takes over that the record of a task is about to change; nil stands for none.
