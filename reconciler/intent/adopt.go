@@ -195,24 +195,8 @@ func (a *adoption) reject(dir string, why []schema.Diagnostic) {
 // whether one of the packages wanted was rejected, which may bring back older
 // objects.
 func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
-	declared := map[schema.ObjectKey][]string{} // of what fresh packages declare
-	for _, dir := range a.fresh(wanted) {
-		for key := range a.packages[dir].Origins {
-			declared[shared(key)] = nil
-		}
-	}
-	for dir, p := range a.packages {
-		if len(declared) == 0 || !wanted(p) {
-			continue
-		}
-		for key := range p.Origins {
-			if dirs, ok := declared[shared(key)]; ok {
-				declared[shared(key)] = append(dirs, dir)
-			}
-		}
-	}
 	again := map[string][]schema.Diagnostic{}
-	for key, dirs := range declared {
+	for key, dirs := range a.declaring(wanted) {
 		if len(dirs) < 2 {
 			continue
 		}
@@ -243,6 +227,28 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 		a.reject(dir, ds)
 	}
 	return len(again) > 0
+}
+
+// declaring returns the directories of the packages wanted that declare what a fresh one among them
+// does, by the key that they share. Unchanged packages have been compared with each other before.
+func (a *adoption) declaring(wanted func(*schema.Package) bool) map[schema.ObjectKey][]string {
+	declared := map[schema.ObjectKey][]string{}
+	for _, dir := range a.fresh(wanted) {
+		for key := range a.packages[dir].Origins {
+			declared[shared(key)] = nil
+		}
+	}
+	for dir, p := range a.packages {
+		if len(declared) == 0 || !wanted(p) {
+			continue
+		}
+		for key := range p.Origins {
+			if dirs, ok := declared[shared(key)]; ok {
+				declared[shared(key)] = append(dirs, dir)
+			}
+		}
+	}
+	return declared
 }
 
 // shared returns the key under which an object's name is looked up: jobs and
