@@ -503,6 +503,9 @@ func (c *collection) add(at []string, p valid.Problem) {
 	if p.Rule == schema.RuleInvalidName && c.from.where.mine(d.Path) && c.from.where.computedAt(full) {
 		d.Position = cmp.Or(c.from.where.partOf(full[len(full)-1]), d.Position)
 	}
+	if _, ok := c.from.where.index()[d.Position]; p.Key && !ok && c.from.where.mine(d.Path) { // of data, of which the value has a place
+		d.Position = cmp.Or(c.from.where.labelNamed(full[len(full)-1]), c.from.where.partOf(full[len(full)-1]), d.Position)
+	}
 	if !c.from.where.mine(d.Path) { // what is made of names in the package is its own
 		switch home := c.from.where.enclosing(full); {
 		case p.Rule == schema.RuleInvalidName:

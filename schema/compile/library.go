@@ -1,11 +1,8 @@
 package compile
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +18,6 @@ import (
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
-	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -367,29 +363,6 @@ func kindOf(literal string) string {
 		return t
 	}
 }
-
-// lastOf returns the last name of a data path.
-func lastOf(field string) string {
-	return strings.Trim(field[strings.LastIndexByte(field, '.')+1:], `"`)
-}
-
-// sayEmbedded is of a file that is embedded and cannot be read.
-func sayEmbedded(l *loaded, d *mistake, m []string, _ []schema.Position) {
-	from := d.Position
-	name := path.Join(path.Dir(from.Path), m[2])
-	d.Rule, d.Message, d.Hint = schema.RuleSyntax, fmt.Sprintf("is not valid %s: %s", m[1], terms.Clip(m[3])), fmt.Sprintf("it is embedded at %s", from)
-	d.Position, d.Field = schema.Position{Path: name, Line: 1, Column: 1}, ""
-	if line := lineNumber.FindStringSubmatch(m[3]); line != nil {
-		d.Line, _ = strconv.Atoi(line[1])
-	}
-	var bad *json.SyntaxError
-	if err := json.Unmarshal(l.req.Files[name], new(any)); m[1] == "JSON" && errors.As(err, &bad) {
-		before := l.req.Files[name][:max(0, min(int(bad.Offset)-1, len(l.req.Files[name])))]
-		d.Line, d.Column = 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n')
-	}
-}
-
-var lineNumber = lazyregexp.New(`(?:line |:)([0-9]{1,6})\b`)
 
 // sayCheck says of a check of the repository's own CUE that does not hold which of the
 // user's values breaks it; at is the path of the data that is checked. It reports whether

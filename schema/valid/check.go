@@ -234,6 +234,9 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 				Message: fmt.Sprintf("required field %q is missing", f.Name), Expected: f.Rule.String(),
 			})
 			continue
+		case meant[f.Name]:
+			out[f.Name] = Broken{}
+			continue
 		default:
 			if v = f.defaultIn(m); v == nil {
 				continue
