@@ -295,7 +295,7 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 	missing := map[string]mistake{}
 	unknown := len(out) > 0
 	for _, d := range found {
-		if unknown && (d.undecided || d.Rule == schema.RuleUndefined) && !strict.where.mine(d.Path) {
+		if unknown && (d.Rule == schema.RuleCheck || (d.undecided || d.Rule == schema.RuleUndefined) && !strict.where.mine(d.Path)) {
 			continue // the library uses the parameter that was meant
 		}
 		if onlySince(d, all) {
@@ -366,7 +366,7 @@ func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 			return mistake{}, another
 		}
 		declared := position(o.Value.Pos()).Path
-		if (why == itself || !strict.where.mine(c.Path)) && unset(o.Value) && !wide.where.schema(declared) && !wide.where.mine(declared) && isParameter(o.Path) && !isType(o.Path) {
+		if (why == itself || !strict.where.mine(c.Path)) && trace.NoValue(o.Value) && !wide.where.schema(declared) && !wide.where.mine(declared) && isParameter(o.Path) && !isType(o.Path) {
 			if next := sayNotGiven(strict, object, o); why == itself || strict.where.mine(next.Path) {
 				c, why = next, notGiven // the first, or the first that the package itself is to give
 			}
@@ -379,7 +379,7 @@ func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 func (m mistake) explains(d mistake, at string, v cue.Value) bool {
 	switch {
 	case m.form == closedField:
-		return parent(m.Field) == parent(at) && (unset(v) || m.about == lastOf(at))
+		return parent(m.Field) == parent(at) && (trace.NoValue(v) || m.about == lastOf(at))
 	case d.undecided && within(m.Field, parent(at)) && strings.Count(parent(at), ".") > 1:
 		return true // CUE gives up all of a struct
 	}
@@ -439,6 +439,12 @@ func place(l *loaded, d *mistake) {
 	if l.where.mine(d.Path) {
 		return
 	}
+	if name := labelsOf(cue.MakePath(sels[:len(sels)-1]...)); strings.HasPrefix(d.Message, strconv.Quote(name[len(name)-1])+" ") {
+		if at := l.where.of(name, true); l.where.mine(at.Path) { // the name of what it is in
+			d.Position = at
+			return
+		}
+	}
 	if at, ok := l.where.given(l.value.LookupPath(cue.MakePath(sels...))); ok {
 		d.Position = at
 		return
@@ -450,15 +456,6 @@ func place(l *loaded, d *mistake) {
 	if home := l.where.enclosing(labels); l.where.mine(home.Path) { // nothing is given: the list is empty
 		d.Rule, d.Position, d.Message = schema.RuleMissingField, home, fmt.Sprintf("the parameter %s is not set", lastOf(d.Field))
 	}
-}
-
-// unset reports whether a value is none yet.
-func unset(v cue.Value) bool {
-	if v.Err() != nil {
-		return false
-	}
-	known, _ := v.Default()
-	return known.Err() == nil && !known.IsConcrete()
 }
 
 // sayNotGiven says that a parameter is not given: the outermost of what it lies in that is not.

@@ -294,6 +294,8 @@ func sayUnresolved(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.word, d.Hint = len(text), fmt.Sprintf("environment variables are not available here; write text in quotes: %q", text)
 	case strings.ContainsAny(name, "#_"):
 		d.Hint = fmt.Sprintf("define it: %s: …", name)
+	case l.begins(schema.Position{Path: d.Path, Line: d.Line, Column: d.Column - 2}, `\(`):
+		d.Hint = fmt.Sprintf(`define %s, or write it as text, without \( )`, name)
 	case syntax.IsPlainWord(text):
 		d.word, d.Hint = len(text), fmt.Sprintf("write text in quotes: %q", text)
 	}

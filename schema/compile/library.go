@@ -44,13 +44,14 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		if f == nil || position(f.Value.Pos()) == at {
 			continue
 		}
-		a, ok := terms.Of(l.known(f.Value, 0))
+		known := l.known(f.Value, 0)
+		a, ok := terms.Of(known)
 		if !ok {
 			continue
 		}
 		got := l.textAt(d.Position)
 		for _, text := range m[1:3] {
-			if got == "" && !strings.Contains(terms.Text(f.Value), text) {
+			if got == "" && !strings.Contains(terms.Text(known), text) {
 				got = text
 			}
 		}
@@ -403,18 +404,45 @@ func (l *loaded) sayLooked(d *mistake, at []string, looks [][]string) {
 			}
 		}
 	}
+	d.looks = append(d.looks, l.fromParameters(at[:2], looks)...)
+	for _, full := range all {
+		if f := l.where.written(full); f != nil && !strings.HasPrefix(lastOf(fieldPath(full)), "#") {
+			d.Position, d.Field = edge(f, false), fieldPath(full)
+			return
+		}
+	}
+	for _, full := range all {
+		if strings.HasPrefix(lastOf(fieldPath(full)), "#") {
+			continue // what the check stands under, or takes what it looks at from
+		}
+		if pos, ok := l.where.given(l.value.LookupPath(cue.MakePath(selectors(l, fieldPath(full))...))); ok {
+			d.Position, d.Field = pos, fieldPath(full)
+			return
+		}
+	}
 	for _, full := range all {
 		if f := l.where.written(full); f != nil {
 			d.Position, d.Field = edge(f, false), fieldPath(full)
 			return
 		}
 	}
-	for _, full := range all {
-		if pos, ok := l.where.given(l.value.LookupPath(cue.MakePath(selectors(l, fieldPath(full))...))); ok {
-			d.Position, d.Field = pos, fieldPath(full)
-			return
+}
+
+// fromParameters returns the data paths that what a check looks at has in what is given for the parameters
+// of an object: a template may have taken it from there, had it been right.
+func (l *loaded) fromParameters(object []string, looks [][]string) (out []string) {
+	it, err := l.value.LookupPath(cue.MakePath(selectors(l, fieldPath(object))...)).Fields(cue.Definitions(true))
+	for err == nil && it.Next() {
+		if !it.Selector().IsDefinition() {
+			continue
+		}
+		for _, o := range trace.Origins(it.Value()) {
+			for _, names := range looks {
+				out = append(out, fieldPath(append(labelsOf(o.Path), names[len(names)-1])))
+			}
 		}
 	}
+	return out
 }
 
 // sayValue says of a value that is of another type than a library's what the strict

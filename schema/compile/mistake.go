@@ -7,7 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	"cuelang.org/go/cue/ast"
+
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -225,3 +228,31 @@ func lastOf(field string) string {
 
 // callFailed is what CUE says of a function that fails, for whatever reason.
 var callFailed = lazyregexp.New(`^error in call to `)
+
+// formerNames warns of fields that what is below a top level field of files names by a former name.
+func formerNames(files []*ast.File, top string) (out []mistake) {
+	note := func(name ast.Label) {
+		text, _, err := ast.LabelName(name)
+		if f, ok := valid.Formers()[text]; err == nil && ok {
+			out = append(out, mistake{Diagnostic: schema.Diagnostic{
+				Severity: schema.Warning, Rule: schema.RuleDeprecated, Position: position(name.Pos()), Message: f.Replaced(), Hint: valid.RewriteHint,
+			}})
+		}
+	}
+	for _, f := range files {
+		for _, d := range f.Decls {
+			if field, ok := d.(*ast.Field); ok && lax.Label(field) == top {
+				ast.Walk(d, func(n ast.Node) bool {
+					switch n := n.(type) {
+					case *ast.Field:
+						note(n.Label)
+					case *ast.SelectorExpr:
+						note(n.Sel)
+					}
+					return true
+				}, nil)
+			}
+		}
+	}
+	return out
+}

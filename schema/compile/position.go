@@ -541,6 +541,33 @@ func (p *positions) literal(text string) schema.Position {
 	})
 }
 
+// anywhere returns where a field of a name is in the package or in what it imports, without the schema; the
+// zero Position if there is none, or several.
+func (p *positions) anywhere(name string) (found schema.Position) {
+	for at, f := range p.index() {
+		label := position(f.Label.Pos())
+		if lax.Label(f) != name || p.schema(at.Path) || label == found {
+			continue
+		}
+		if found.Path != "" {
+			return schema.Position{}
+		}
+		found = label
+	}
+	return found
+}
+
+// leaf returns where the package itself says something of the value at a path, the zero Position if it
+// does not.
+func (p *positions) leaf(at []string) schema.Position {
+	for _, v := range leaves(p.value(at), 0) {
+		if pos := valueAt(v); p.mine(pos.Path) {
+			return pos
+		}
+	}
+	return schema.Position{}
+}
+
 // only returns the one place of the package's own that is what is looked for, the zero Position if there
 // is none, or several.
 func (p *positions) only(at func(ast.Node) token.Pos) (found schema.Position) {

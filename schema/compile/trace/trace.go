@@ -366,3 +366,12 @@ func Unmatched(objects cue.Value) (out []errors.Error) {
 	}
 	return out
 }
+
+// NoValue reports whether a value is none yet.
+func NoValue(v cue.Value) bool {
+	if v.Err() != nil {
+		return false
+	}
+	known, _ := v.Default()
+	return known.Err() == nil && !known.IsConcrete()
+}

@@ -301,7 +301,7 @@ func Narrow(errs []errors.Error, at func(path []string) cue.Value) []errors.Erro
 // allowed, and then what is of another type. It is for where the alternatives are not known. If all are
 // of one field, they are those of the alternatives that have it, and none if all alternatives have.
 func telling(path []string, errs []errors.Error) []errors.Error {
-	var classes [3][]errors.Error
+	var classes [4][]errors.Error
 	var first []string
 	several := false
 	for _, e := range errs {
@@ -317,6 +317,8 @@ func telling(path []string, errs []errors.Error) []errors.Error {
 			class = 0
 		case strings.HasPrefix(format, "conflicting values") && !strings.Contains(format, "mismatched types"):
 			class = 2
+		case strings.Contains(format, "incompatible list lengths"):
+			class = 3 // more is said of the elements
 		}
 		classes[class] = append(classes[class], e)
 	}
