@@ -38,10 +38,13 @@ func uncovered(req request, found []mistake) []mistake {
 	if req.Test != "" || req.Parent != "" || len(found) == 0 || slices.ContainsFunc(found, anywhere) {
 		return found
 	}
-	found = append(found, unclosed(req, found)...)
+	cheap := func() bool { return allocated()-req.Began <= uint64(req.Limits.AllocBytes)/apartShare }
+	if cheap() {
+		found = append(found, unclosed(req, found)...)
+	}
 	s := separate(req)
 	for n := 0; s != nil && n < maxApart; n++ {
-		if len(found) >= maxDiagnostics || allocated()-req.Began > uint64(req.Limits.AllocBytes)/apartShare || !s.cut(found) || !s.declares() {
+		if len(found) >= maxDiagnostics || !cheap() || !s.cut(found) || !s.declares() {
 			break
 		}
 		fresh := slices.DeleteFunc(mistakesOf(s.rest()), func(d mistake) bool { return !s.hidden(d, found) })

@@ -538,11 +538,18 @@ func sayEmbedded(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	}
 }
 
+// maxSearched is how large a file of YAML is, in bytes, that is parsed again for the line of a mistake.
+const maxSearched = 64 << 10
+
 // sayYAML is of a file of YAML that is embedded. What is said to be its line is often that of what
 // encloses the mistake.
 func sayYAML(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	sayEmbedded(l, d, []string{"", "YAML", m[1], m[2]}, nil)
-	lines := bytes.SplitAfter(l.req.Files[d.Path], []byte("\n"))
+	data := l.req.Files[d.Path]
+	if len(data) > maxSearched {
+		return
+	}
+	lines := bytes.SplitAfter(data, []byte("\n"))
 	d.Line = 1 + sort.Search(len(lines)-1, func(n int) bool {
 		_, err := yaml.Extract("", bytes.Join(lines[:n+1], nil))
 		return err != nil
