@@ -541,10 +541,10 @@ func sayEmbedded(l *loaded, d *mistake, m []string, _ []schema.Position) {
 // maxSearched is how large a file of YAML is, in bytes, that is parsed again for the line of a mistake.
 const maxSearched = 64 << 10
 
-// sayYAML is of a file of YAML that is embedded. What is said to be its line is often that of what
-// encloses the mistake.
+// sayYAML is of an embedded file of YAML, whose line is often said to be that of what encloses it.
 func sayYAML(l *loaded, d *mistake, m []string, _ []schema.Position) {
-	sayEmbedded(l, d, []string{"", "YAML", m[1], m[2]}, nil)
+	sayEmbedded(l, d, []string{"", "YAML", m[1], m[3]}, nil)
+	d.Line, _ = strconv.Atoi(m[2])
 	data := l.req.Files[d.Path]
 	if len(data) > maxSearched {
 		return

@@ -32,7 +32,7 @@ var (
 	twoValues   = lazyregexp.New(`^conflicting values (.*) and (.*)$`)
 	outOfBound  = lazyregexp.New(`^invalid value (.*) \((?:out of bound|does not satisfy) (.*?)\)(?:: (.*))?$`)
 	badEmbed    = lazyregexp.New(`^(?:@embed: )?invalid ([A-Za-z]+) for file "([^"]*)": (.*)$`)
-	badYAML     = lazyregexp.New(`^@embed: failed to decode file: ([^:]+):[0-9]+: (.*)$`)
+	badYAML     = lazyregexp.New(`^@embed: failed to decode file: ([^:]+):([0-9]+): (.*)$`)
 	keyTwice    = lazyregexp.New(`^@embed: ([^ :]+): conflicting values (.*) and (.*)$`)
 	badRegexp   = lazyregexp.New("^invalid regexp: error parsing regexp: (.*): `(.*)`$")
 	noEmbedded  = lazyregexp.New(`^@embed: open (.*): no such file or directory$`)
