@@ -1,10 +1,13 @@
 package compile
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -17,6 +20,7 @@ import (
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
+	"github.com/musterhq/muster/schema/compile/walk"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -67,7 +71,7 @@ func (p *positions) like(at []string, name string) *ast.Field {
 	var found []*ast.Field
 	for _, f := range p.files {
 		if len(at) > 0 {
-			search{found: &found}.decls(f.Decls, at, 0)
+			found = append(found, walk.Find(f.Decls, at)...)
 		}
 	}
 	known := map[string]bool{}
@@ -150,19 +154,21 @@ func (l *loaded) definition(e ast.Expr) (found ast.Expr) {
 
 // sayLength says of a list that is shorter than a definition wants it what that wants; f is the field
 // that gives it, if one does. It reports whether this is so.
-func (l *loaded) sayLength(d *mistake, f *ast.Field) bool {
-	want, ok := l.where.index()[d.Position]
-	if f == nil || !ok || !l.where.mine(position(f.Value.Pos()).Path) {
+func (l *loaded) sayLength(d *mistake, f *ast.Field, others []schema.Position) bool {
+	if f == nil || !l.where.mine(position(f.Value.Pos()).Path) {
 		return false
 	}
 	given, ok := f.Value.(*ast.ListLit)
-	if !ok || !terms.Limits(want.Value) || want == f {
-		return false
+	for _, at := range append([]schema.Position{d.Position}, others...) {
+		want := l.where.index()[at]
+		if !ok || want == nil || !terms.Limits(want.Value) || want == f {
+			continue
+		}
+		d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, "the list has "+schema.Count(len(given.Elts), "element"), terms.SayExpr(l.known(want.Value, 0))
+		d.Hint, d.Position = "it is declared at "+at.String(), edge(f, false)
+		return true
 	}
-	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, "the list has "+schema.Count(len(given.Elts), "element"), terms.SayExpr(l.known(want.Value, 0))
-	d.Hint = "it is declared at " + d.Position.String()
-	d.Position = edge(f, false)
-	return true
+	return false
 }
 
 // elements returns the elements of a list, computed ones too, where all are known; nil if
@@ -363,6 +369,47 @@ func (l *loaded) sayUnnamed(d *mistake, at []string, e errors.Error) bool {
 	return false
 }
 
+// sayIndex says of what is indexed by a value that it does not have what it may be. It reports whether
+// this is so, and the package gives the value.
+func (l *loaded) sayIndex(d *mistake, at []string, e errors.Error) bool {
+	m := undefined.FindStringSubmatch(errorText(e))
+	if !l.built || m == nil {
+		return false
+	}
+	of, by, ok := trace.Indexed(trace.Lookup(l.value, at, l.inst.ID()), e.Position())
+	if !ok {
+		return false
+	}
+	name := strings.Trim(m[1], `"`)
+	pos := l.where.nearest(by)
+	if file := l.where.data.whole(pos.Path); !l.begins(schema.Position{Path: file, Line: pos.Line, Column: pos.Column}, name) && !l.writes(pos, strconv.Quote(name)) {
+		pos = l.where.labelNamed(name) // the variable of a comprehension, which is a label
+	}
+	names := trace.Names(of)
+	if !l.where.mine(pos.Path) || len(names) == 0 {
+		return false
+	}
+	d.Rule, d.Position = schema.RuleInvalidValue, pos
+	d.Message, d.Expected = fmt.Sprintf("is %q", name), "one of "+strings.Join(names, ", ")
+	if near := valid.Nearest(name, names); near != "" {
+		d.Hint = fmt.Sprintf("did you mean %q?", near)
+	} else if at := valueAt(of); at.Path != "" {
+		d.Hint = fmt.Sprintf("they are declared at %s", valueAt(cue.Dereference(of)))
+	}
+	return true
+}
+
+// nearest returns where the package gives the value that a reference stands for; the zero Position if it
+// does not.
+func (p *positions) nearest(ref cue.Value) (at schema.Position) {
+	defer func() { _ = recover() }() // CUE knows no variables of comprehensions
+	if at = valueAt(cue.Dereference(ref)); p.mine(at.Path) && at != position(ref.Pos()) {
+		return at
+	}
+	at, _ = p.given(ref)
+	return at
+}
+
 // wantOf says which structs a union takes.
 func wantOf(u trace.Union) string {
 	tag, ok := u.Tag()
@@ -401,6 +448,31 @@ func (l *loaded) names(all bool) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(seen))
+}
+
+// selectable returns the fields of what is selected from at a position, where that is a top level field
+// of the package, or lies in one, and is known.
+func (l *loaded) selectable(at schema.Position) (out []string) {
+	ast.Walk(l.where.fileOf(at), func(n ast.Node) bool {
+		s, ok := n.(*ast.SelectorExpr)
+		if !ok || position(s.Sel.Pos()) != at || !l.built {
+			return true
+		}
+		names := terms.Chain(s.X)
+		if len(names) == 0 || valid.Of(schema.Kind(names[0])) != nil {
+			return false
+		}
+		v := trace.Lookup(l.value, names, l.inst.ID())
+		if !v.Exists() {
+			return false
+		}
+		it, err := v.Fields(cue.Optional(true), cue.Definitions(true))
+		for err == nil && it.Next() {
+			out = append(out, strings.TrimRight(it.Selector().String(), "?!"))
+		}
+		return false
+	}, nil)
+	return out
 }
 
 // topOf returns the definitions of the package that a name is selected from, nil if that is not
@@ -467,4 +539,53 @@ func isParameter(path cue.Path) bool {
 func isType(path cue.Path) bool {
 	sels := path.Selectors()
 	return len(sels) == 1 && sels[0].IsDefinition()
+}
+
+// textAt returns the literal that is written at a position, "" if it is no
+// literal.
+func (l *loaded) textAt(pos schema.Position) string {
+	if f, ok := l.where.index()[pos]; ok {
+		switch v := f.Value.(type) {
+		case *ast.BasicLit:
+			return v.Value
+		case *ast.UnaryExpr:
+			if x, ok := v.X.(*ast.BasicLit); ok {
+				return v.Op.String() + x.Value
+			}
+		}
+	}
+	return ""
+}
+
+// writes reports whether the literal at a position stands for a value: 1Ki for 1024.
+func (l *loaded) writes(pos schema.Position, value string) bool {
+	text := l.textAt(pos)
+	return text == value || terms.Number(text) == value && value != ""
+}
+
+// begins reports whether a text stands at a position.
+func (l *loaded) begins(pos schema.Position, text string) bool {
+	lines := bytes.SplitN(l.req.Files[pos.Path], []byte("\n"), pos.Line+1)
+	return pos.Line > 0 && pos.Line <= len(lines) && pos.Column > 0 && pos.Column <= len(lines[pos.Line-1]) &&
+		bytes.HasPrefix(lines[pos.Line-1][pos.Column-1:], []byte(text))
+}
+
+// wordAt returns the word of a source line that begins with the name at pos,
+// and whether it is called as a function.
+func (l *loaded) wordAt(pos schema.Position, name string) (word string, called bool) {
+	lines := strings.Split(string(l.req.Files[pos.Path]), "\n")
+	if pos.Line < 1 || pos.Line > len(lines) || pos.Column < 1 || pos.Column > len(lines[pos.Line-1]) {
+		return name, false
+	}
+	rest := lines[pos.Line-1][pos.Column-1:]
+	if !strings.HasPrefix(rest, name) {
+		return name, false
+	}
+	end := strings.IndexFunc(rest, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("$#_-./:@", r)
+	})
+	if end < 0 {
+		end = len(rest)
+	}
+	return strings.TrimRight(rest[:end], ":.,"), strings.HasPrefix(rest[len(name):], "(")
 }

@@ -1,22 +1,29 @@
 package compile
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	stderrors "errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/encoding/yaml"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/syntax"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
+	"github.com/musterhq/muster/schema/compile/walk"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -153,7 +160,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	if strings.Contains(format, "mismatched types") && l.sayValue(&d, at) {
 		return d, rank
 	}
-	if l.sayUnset(&d, at, e) || l.sayUnnamed(&d, at, e) {
+	if l.sayUnset(&d, at, e) || l.sayUnnamed(&d, at, e) || l.sayIndex(&d, at, e) {
 		return d, -5
 	}
 	explain(l, &d, theirs)
@@ -245,30 +252,6 @@ func errorText(e errors.Error) string {
 	return cmp.Or(s, "unknown error")
 }
 
-// tidy sorts mistakes and folds those that say the same of the same place:
-// a mistake within a comprehension shows in every object that it makes.
-func tidy(found []mistake) []schema.Diagnostic {
-	slices.SortStableFunc(found, func(a, b mistake) int { return a.Compare(b.Diagnostic) })
-	var kept []mistake
-	for _, d := range found {
-		same := func(o mistake) bool {
-			return o.Position == d.Position && (o.Message == d.Message || d.Rule == schema.RuleInvalidName)
-		}
-		circle := func(o mistake) bool { return d.form == selfCycle && o.form == selfCycle && d.about == o.Field }
-		if len(kept) < maxDiagnostics && !slices.ContainsFunc(kept, same) && !slices.ContainsFunc(kept, circle) {
-			kept = append(kept, d)
-		}
-	}
-	out := make([]schema.Diagnostic, len(kept))
-	for i := range kept {
-		out[i] = kept[i].Diagnostic
-	}
-	return out
-}
-
-// A mistake in what a template is given shows wherever the template uses it, and CUE says so of
-// each. What a user wants to know is the one place where it was made.
-
 // undecidedText is what CUE says of an expression whose operands have no values.
 var undecidedText = lazyregexp.New(`undefined as |incomplete |non-concrete value|unresolved disjunction|errors in empty disjunction`)
 
@@ -277,6 +260,18 @@ var emptyDisjunction = lazyregexp.New(`^[0-9]+ errors in empty disjunction:?$`)
 
 // notThereText is what CUE says of a part of a value that the value does not have.
 var notThereText = lazyregexp.New(`index out of range`)
+
+// A mistake in what a template is given shows wherever the template uses it, and CUE says so of
+// each. What a user wants to know is the one place where it was made.
+
+// reason is what a mistake comes from.
+type reason int
+
+const (
+	itself   reason = iota // it is one of its own
+	another                // another mistake
+	notGiven               // a parameter that is not given
+)
 
 // withoutUndecided returns the errors of a lax evaluation without those that only say that
 // something has no value, which is so since what constrains it was taken out: the strict
@@ -288,7 +283,7 @@ func withoutUndecided(wide, strict []errors.Error) []errors.Error {
 	}
 	return slices.DeleteFunc(slices.Clone(wide), func(e errors.Error) bool {
 		text := errorText(e)
-		return (undecidedText.MatchString(text) || notThereText.MatchString(text)) && !known[fieldPath(e.Path())]
+		return strings.HasPrefix(text, "invalid index _") || (undecidedText.MatchString(text) || notThereText.MatchString(text)) && !known[fieldPath(e.Path())]
 	})
 }
 
@@ -298,7 +293,11 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 	out := unknownParameters(strict.parameters(func(top string) bool { return strings.HasPrefix(top, "_") }))
 	all := slices.Concat(found, out)
 	missing := map[string]mistake{}
+	unknown := len(out) > 0
 	for _, d := range found {
+		if unknown && (d.Rule == schema.RuleCheck || (d.undecided || d.Rule == schema.RuleUndefined) && !strict.where.mine(d.Path)) {
+			continue // the library uses the parameter that was meant
+		}
 		if onlySince(d, all) {
 			continue
 		}
@@ -343,63 +342,6 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 	}))
 }
 
-// givenAs reports whether a parameter of an object, which is not given, is given under a name that is
-// like it, without the #, or, if no other one lacks, under any other, and says so there.
-func givenAs(found []mistake, m mistake, lack []mistake) bool {
-	name := lastOf(m.Field)
-	if !strings.HasPrefix(name, "#") {
-		return false
-	}
-	alone := !slices.ContainsFunc(lack, func(o mistake) bool { return o.Field != m.Field && parent(o.Field) == parent(m.Field) })
-	i := slices.IndexFunc(found, func(u mistake) bool {
-		other := lastOf(u.Field)
-		return u.Rule == schema.RuleUnknownField && parent(u.Field) == parent(m.Field) &&
-			("#"+other == name || u.about == name || u.about == "" && strings.HasPrefix(other, "#") && (alone || valid.Nearest(other, []string{name}) != ""))
-	})
-	if i >= 0 {
-		found[i].Hint = fmt.Sprintf("did you mean %s?", name)
-	}
-	return i >= 0
-}
-
-// folded returns mistakes with the fields of one struct that its definition has not, and that are
-// no misspelled ones, as one.
-func folded(found []mistake) (out []mistake) {
-	first := map[string]bool{}
-	for _, d := range found {
-		if d.form != closedField || d.about != "" {
-			out = append(out, d)
-			continue
-		}
-		var same []string
-		for _, o := range found {
-			if o.form == closedField && o.about == "" && parent(o.Field) == parent(d.Field) {
-				same = append(same, strconv.Quote(lastOf(o.Field)))
-			}
-		}
-		in := parent(d.Field)
-		if first[in] && len(same) > 1 {
-			continue
-		}
-		first[in] = true
-		if len(same) > 1 {
-			slices.Sort(same)
-			d.Field, d.Message = in, fmt.Sprintf("the fields %s are not in the definition", strings.Join(same, ", "))
-		}
-		out = append(out, d)
-	}
-	return out
-}
-
-// reason is what a mistake comes from.
-type reason int
-
-const (
-	itself   reason = iota // it is one of its own
-	another                // another mistake
-	notGiven               // a parameter that is not given
-)
-
 // causeOf finds what a mistake comes from, and says so if that is a parameter that is not given.
 func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 	sels := selectors(strict, d.Field)
@@ -424,7 +366,7 @@ func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 			return mistake{}, another
 		}
 		declared := position(o.Value.Pos()).Path
-		if (why == itself || !strict.where.mine(c.Path)) && unset(o.Value) && !wide.where.schema(declared) && !wide.where.mine(declared) && isParameter(o.Path) && !isType(o.Path) {
+		if (why == itself || !strict.where.mine(c.Path)) && trace.NoValue(o.Value) && !wide.where.schema(declared) && !wide.where.mine(declared) && isParameter(o.Path) && !isType(o.Path) {
 			if next := sayNotGiven(strict, object, o); why == itself || strict.where.mine(next.Path) {
 				c, why = next, notGiven // the first, or the first that the package itself is to give
 			}
@@ -437,7 +379,7 @@ func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 func (m mistake) explains(d mistake, at string, v cue.Value) bool {
 	switch {
 	case m.form == closedField:
-		return parent(m.Field) == parent(at) && (unset(v) || m.about == lastOf(at))
+		return parent(m.Field) == parent(at) && (trace.NoValue(v) || m.about == lastOf(at))
 	case d.undecided && within(m.Field, parent(at)) && strings.Count(parent(at), ".") > 1:
 		return true // CUE gives up all of a struct
 	}
@@ -469,10 +411,12 @@ func onlySince(d mistake, all []mistake) bool {
 			return m.Rule != schema.RuleCheck && strings.Count(m.Field, ".") > 1 && slices.ContainsFunc(d.looks, func(at string) bool {
 				return within(m.Field, at) || within(at, m.Field) || m.form == closedField && parent(m.Field) == parent(at) && m.about == lastOf(at)
 			})
-		case strings.Contains(d.Message, "found _|_("): // CUE says in it what was wrong before
-			return !strings.Contains(m.Message, "found _|_(")
+		case d.follows: // CUE says in it what was wrong before
+			return !m.follows
 		case ofCall.MatchString(d.Message):
-			return !ofCall.MatchString(m.Message) && m.Field != "" && d.Field != "" && objectOf(m.Field) == objectOf(d.Field)
+			return !ofCall.MatchString(m.Message) && m.Rule != schema.RuleCheck && (m.ofParameter() || objectOf(m.Field) == objectOf(d.Field))
+		case noRange.MatchString(d.Message):
+			return m.ofParameter() && within(m.Field, d.Field)
 		case d.form == unusedName:
 			return m.form == undefinedName && m.Path == d.Path
 		case d.form == undefinedName && m.form == undefinedName && m.Path == d.Path && m.Compare(d.Diagnostic) < 0:
@@ -485,8 +429,21 @@ func onlySince(d mistake, all []mistake) bool {
 // place moves a mistake that shows in a library to where the package gives the value, if it does.
 func place(l *loaded, d *mistake) {
 	sels := selectors(l, d.Field)
-	if d.form != plain || d.Rule == schema.RuleCheck || !l.built || l.where.mine(d.Path) || len(sels) < 3 {
+	if d.form != plain || d.Rule == schema.RuleCheck || !l.built || len(sels) < 3 {
 		return
+	}
+	if at, ok := l.where.inData(labelsOf(cue.MakePath(sels...)), false); ok {
+		d.Position = at
+		return
+	}
+	if l.where.mine(d.Path) {
+		return
+	}
+	if name := labelsOf(cue.MakePath(sels[:len(sels)-1]...)); strings.HasPrefix(d.Message, strconv.Quote(name[len(name)-1])+" ") {
+		if at := l.where.of(name, true); l.where.mine(at.Path) { // the name of what it is in
+			d.Position = at
+			return
+		}
 	}
 	if at, ok := l.where.given(l.value.LookupPath(cue.MakePath(sels...))); ok {
 		d.Position = at
@@ -499,15 +456,6 @@ func place(l *loaded, d *mistake) {
 	if home := l.where.enclosing(labels); l.where.mine(home.Path) { // nothing is given: the list is empty
 		d.Rule, d.Position, d.Message = schema.RuleMissingField, home, fmt.Sprintf("the parameter %s is not set", lastOf(d.Field))
 	}
-}
-
-// unset reports whether a value is none yet.
-func unset(v cue.Value) bool {
-	if v.Err() != nil {
-		return false
-	}
-	known, _ := v.Default()
-	return known.Err() == nil && !known.IsConcrete()
 }
 
 // sayNotGiven says that a parameter is not given: the outermost of what it lies in that is not.
@@ -532,12 +480,18 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 		least = 3
 	}
 	for len(labels) > least && l.where.written(labels[:len(labels)-1]) == nil {
+		if _, embedded := l.where.inData(labels[:len(labels)-1], false); embedded {
+			break
+		}
 		labels = labels[:len(labels)-1]
 	}
 	name := labels[len(labels)-1]
 	d := schema.Diagnostic{
 		Severity: schema.Error, Rule: schema.RuleMissingField, Field: fieldPath(labels), Position: l.where.enclosing(labels),
 		Message: fmt.Sprintf("the parameter %s is not set", name),
+	}
+	if top := l.where.of(labels[:1], true); len(labels) == 2 && !l.where.mine(d.Path) && l.where.mine(top.Path) {
+		d.Position = top // a parameter of the template that makes all objects of a kind
 	}
 	f := l.where.holder(name, valueAt(o.Value))
 	if f == nil {
@@ -567,24 +521,80 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 	return mistake{Diagnostic: d, about: name}
 }
 
-// notGivenOnce returns parameters that are not given, sorted by field, each once: what several
-// objects that are made alike do not have is reported of the first.
-func notGivenOnce(missing map[string]mistake) (out []mistake) {
-	first := map[string]int{} // index in out
-	others := map[int]int{}
-	for _, field := range slices.Sorted(maps.Keys(missing)) {
-		m := missing[field]
-		key := m.about + " " + m.Hint
-		i, ok := first[key]
-		if !ok || m.Hint == "" {
-			first[key] = len(out)
-			out = append(out, m)
-			continue
-		}
-		others[i]++
+// sayEmbedded is of a file that is embedded and is not of the form that its name says.
+func sayEmbedded(l *loaded, d *mistake, m []string, _ []schema.Position) {
+	from := l.where.attribute(m[2], d.Position)
+	name := path.Join(path.Dir(from.Path), m[2])
+	d.Rule, d.Message, d.Hint = schema.RuleSyntax, fmt.Sprintf("is not valid %s: %s", m[1], terms.Clip(m[3])), fmt.Sprintf("it is embedded at %s", from)
+	d.Position, d.Field = schema.Position{Path: name, Line: 1, Column: 1}, ""
+	if line := lineNumber.FindStringSubmatch(m[3]); line != nil {
+		d.Line, _ = strconv.Atoi(line[1])
 	}
-	for i, n := range others {
-		out[i].Message += fmt.Sprintf(", nor in %d %s", n, schema.Verb(n, "other", "others"))
+	data := l.req.Files[name]
+	var bad *json.SyntaxError
+	if err := json.Unmarshal(data, new(any)); m[1] == "JSON" && errors.As(err, &bad) {
+		before := data[:max(0, min(int(bad.Offset)-1, len(data)))]
+		d.Line, d.Column = 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n')
 	}
-	return out
 }
+
+// maxSearched is how large a file of YAML is, in bytes, that is parsed again for the line of a mistake.
+const maxSearched = 64 << 10
+
+// sayYAML is of an embedded file of YAML, whose line is often said to be that of what encloses it.
+func sayYAML(l *loaded, d *mistake, m []string, _ []schema.Position) {
+	sayEmbedded(l, d, []string{"", "YAML", m[1], m[3]}, nil)
+	d.Line, _ = strconv.Atoi(m[2])
+	data := l.req.Files[d.Path]
+	if len(data) > maxSearched {
+		return
+	}
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	d.Line = 1 + sort.Search(len(lines)-1, func(n int) bool {
+		_, err := yaml.Extract("", bytes.Join(lines[:n+1], nil))
+		return err != nil
+	})
+}
+
+// sayTwice is of a key that a file which is embedded has twice.
+func sayTwice(l *loaded, d *mistake, m []string, _ []schema.Position) {
+	at := pathLabel.FindAllString(m[1], -1)
+	names := []string{l.where.data.whole(d.Path)}
+	if strings.HasSuffix(d.Path, ".cue") {
+		names = slices.DeleteFunc(slices.Sorted(maps.Keys(l.req.Files)), func(name string) bool { return !l.where.data.embeddedAt(name, d.Position) })
+	}
+	from := d.Position
+	if len(names) > 0 {
+		from = l.where.attribute(path.Base(names[0]), d.Position)
+	}
+	d.Rule, d.Message, d.Field = schema.RuleConflict, fmt.Sprintf("%s is there twice, as %s and %s", at[len(at)-1], m[3], m[2]), ""
+	d.Hint = fmt.Sprintf("keep one of them; the file is embedded at %s", from)
+	for _, name := range names {
+		f, err := yaml.Extract(name, l.req.Files[name]) // JSON is YAML
+		var found []*ast.Field
+		if err == nil {
+			found = append(found, walk.Find(f.Decls, at)...)
+		}
+		if len(found) > 1 {
+			d.Position = position(found[1].Label.Pos())
+		}
+	}
+}
+
+// attribute returns where a package embeds the file of a name: at, if that is in CUE.
+func (p *positions) attribute(name string, at schema.Position) schema.Position {
+	for _, f := range p.files {
+		if strings.HasSuffix(at.Path, ".cue") {
+			break
+		}
+		ast.Walk(f, func(n ast.Node) bool {
+			if a, ok := n.(*ast.Attribute); ok && strings.Contains(a.Text, name) {
+				at = position(a.Pos())
+			}
+			return true
+		}, nil)
+	}
+	return at
+}
+
+var lineNumber = lazyregexp.New(`(?:line |:)([0-9]{1,6})\b`)

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"cmp"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/inject/embed"
+	"cuelang.org/go/encoding/yaml"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -18,6 +20,7 @@ type embeds struct {
 	of    *build.Instance   // the package
 	files map[string][]byte // all that there are, by path
 	known map[string]string // paths by name: thousands of objects may be of one file
+	by    map[string]string // directories of what embeds them, by path
 }
 
 // relocate gives positions in embedded files, which CUE names from the directory of the
@@ -45,7 +48,7 @@ func (e *embeds) relocate(resp *response) {
 }
 
 func newEmbeds(of *build.Instance, files map[string][]byte) *embeds {
-	return &embeds{of: of, files: files, known: map[string]string{}}
+	return &embeds{of: of, files: files, known: map[string]string{}, by: map[string]string{}}
 }
 
 // whole returns the path of a file by the name that its position has.
@@ -59,6 +62,29 @@ func (e *embeds) whole(name string) string {
 		e.known[name] = full
 	}
 	return full
+}
+
+// embeds reports whether the files of a directory embed the file that positions name so.
+func (e *embeds) embeds(dir, name string) bool {
+	by, ok := e.by[e.whole(name)]
+	return ok && by == dir
+}
+
+// parsed returns the files of YAML and JSON that those of a directory embed.
+func (e *embeds) parsed(dir string) (out []*ast.File) {
+	for _, full := range slices.Sorted(maps.Keys(e.files)) {
+		if ext := path.Ext(full); !slices.Contains([]string{".yaml", ".yml", ".json"}, ext) || !below(full, dir) {
+			continue
+		}
+		name := strings.TrimPrefix(strings.TrimPrefix(full, dir), "/")
+		if !e.embeds(dir, name) {
+			continue
+		}
+		if f, err := yaml.Extract(name, e.files[full]); err == nil { // JSON is YAML
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // find returns the path of an embedded file: name itself if files of several directories
@@ -79,7 +105,7 @@ func (e *embeds) find(name string) string {
 			if found != "" {
 				return name
 			}
-			found = full
+			found, e.by[full] = full, dir
 			break
 		}
 	}
@@ -121,4 +147,20 @@ func instances(in *build.Instance) (all []*build.Instance) {
 	}
 	visit(in)
 	return all
+}
+
+// embeddedAt reports whether the attribute at a position embeds a file.
+func (e *embeds) embeddedAt(name string, at schema.Position) bool {
+	for _, f := range allFiles(e.of) {
+		if strings.TrimPrefix(f.Filename, "/") != at.Path {
+			continue
+		}
+		attributes, _ := embed.EmbeddedPaths(at.Path, f) // as in find
+		for _, a := range attributes {
+			if a.Matches(name) && position(a.Attribute.Pos) == at {
+				return true
+			}
+		}
+	}
+	return false
 }

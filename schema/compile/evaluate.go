@@ -131,6 +131,9 @@ func mistakes(req request, strict *loaded) []mistake {
 		if d.form == closedField && !slices.ContainsFunc(strict.errs, notAllowedAt(d.Field)) {
 			return true // only since the definitions of the schema have no fields now
 		}
+		if d.form == unusedName && strict.built && !slices.ContainsFunc(strictly, func(s mistake) bool { return s.Position == d.Position }) {
+			return true // only since what used it is left out
+		}
 		if slices.ContainsFunc(strictly, func(s mistake) bool { return betterThan(s, d) }) {
 			return true
 		}
@@ -502,6 +505,15 @@ func (c *collection) add(at []string, p valid.Problem) {
 	}
 	if p.Rule == schema.RuleInvalidName && c.from.where.mine(d.Path) && c.from.where.computedAt(full) {
 		d.Position = cmp.Or(c.from.where.partOf(full[len(full)-1]), d.Position)
+	}
+	if p.Rule == schema.RuleNotSet && !c.from.where.mine(d.Path) {
+		d.Position = cmp.Or(c.from.where.leaf(full), d.Position)
+	}
+	if f, ok := c.from.where.index()[d.Position]; p.Rule == schema.RuleUnknownField && ok && lax.Label(f) != full[len(full)-1] && lax.Label(f) != "" {
+		d.Position = cmp.Or(c.from.where.anywhere(full[len(full)-1]), d.Position) // of a value that is computed elsewhere
+	}
+	if _, ok := c.from.where.index()[d.Position]; p.Key && !ok && c.from.where.mine(d.Path) { // of data, of which the value has a place
+		d.Position = cmp.Or(c.from.where.labelNamed(full[len(full)-1]), c.from.where.partOf(full[len(full)-1]), d.Position)
 	}
 	if !c.from.where.mine(d.Path) { // what is made of names in the package is its own
 		switch home := c.from.where.enclosing(full); {

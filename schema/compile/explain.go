@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -34,6 +32,8 @@ var (
 	twoValues   = lazyregexp.New(`^conflicting values (.*) and (.*)$`)
 	outOfBound  = lazyregexp.New(`^invalid value (.*) \((?:out of bound|does not satisfy) (.*?)\)(?:: (.*))?$`)
 	badEmbed    = lazyregexp.New(`^(?:@embed: )?invalid ([A-Za-z]+) for file "([^"]*)": (.*)$`)
+	badYAML     = lazyregexp.New(`^@embed: failed to decode file: ([^:]+):([0-9]+): (.*)$`)
+	keyTwice    = lazyregexp.New(`^@embed: ([^ :]+): conflicting values (.*) and (.*)$`)
 	badRegexp   = lazyregexp.New("^invalid regexp: error parsing regexp: (.*): `(.*)`$")
 	noEmbedded  = lazyregexp.New(`^@embed: open (.*): no such file or directory$`)
 	farEmbedded = lazyregexp.New(`^@embed: cannot refer to parent directory$`)
@@ -45,7 +45,7 @@ var (
 	notSet      = lazyregexp.New(`^(?:incomplete value|non-concrete value|incomplete [a-z]+:?) (.*?)(?: \(type .*\))?$`)
 	wrongType   = lazyregexp.New(`^cannot use (.*) \(type ([a-z]+)\) as (?:type )?(.*?)(?: in .*)?$`)
 	operands    = lazyregexp.New(`^invalid operands? (.*) and (.*) to '(.*)' \(type (.*) and (.*)\)$`)
-	noName      = lazyregexp.New(`^key value of dynamic field must be concrete, found (?:_|[a-z]+)$`)
+	noName      = lazyregexp.New(`^key value of dynamic field must be concrete, found (?:_|[a-z]+|_\|_\(.*)$`)
 	noFunction  = lazyregexp.New(`^cannot call non-function ([^ ]+) \(type .*\)$`)
 	noRange     = lazyregexp.New(`^cannot range over ([^ (]+)[^ ]* \((?:found ([a-z]+), want list or struct|incomplete.*)\)$`)
 	unusedLet   = lazyregexp.New(`^unreferenced alias or let clause (.*)$`)
@@ -69,6 +69,8 @@ var explanations = []explanation{
 	{twoValues, sayConflict},
 	{outOfBound, sayBound},
 	{badEmbed, sayEmbedded},
+	{badYAML, sayYAML},
+	{keyTwice, sayTwice},
 	{badRegexp, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.Rule, d.Message = schema.RuleInvalidValue, fmt.Sprintf("%q is no regular expression: %s", m[2], m[1])
 	}},
@@ -139,8 +141,8 @@ var explanations = []explanation{
 			d.Hint = `a value within text is written \(NAME): "v\(x)"`
 		}
 	}},
-	{noName, func(l *loaded, d *mistake, _ []string, _ []schema.Position) {
-		d.unnamed = true
+	{noName, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.unnamed, d.follows = true, strings.Contains(m[0], "_|_")
 		d.Rule, d.Message, d.Hint = schema.RuleNotSet, "a name that is computed here is not set", "set the fields that it is computed from"
 		if home := l.where.enclosing(l.labels(d.Field)); !l.where.mine(d.Path) && l.where.mine(home.Path) {
 			d.Message, d.Position = fmt.Sprintf("a name that is computed at %s is not set", d.Position), home
@@ -207,8 +209,8 @@ func explain(l *loaded, d *mistake, others []schema.Position) {
 		d.Rule = schema.RuleConflict
 		d.Message = strings.Replace(d.Message, "incompatible list lengths", "is two lists of different lengths", 1)
 		d.Hint = "a list has one value: keep one of them"
-		f := l.where.written(l.labels(d.Field))
-		if l.sayLength(d, f) {
+		f := cmp.Or(l.where.written(l.labels(d.Field)), l.where.embedded(l.labels(d.Field)))
+		if l.sayLength(d, f, others) {
 			return
 		}
 		if f != nil && !l.where.mine(d.Path) && l.where.mine(position(f.Value.Pos()).Path) {
@@ -271,7 +273,7 @@ func sayUnresolved(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("%s is not defined", name)
 	text, called := l.wordAt(d.Position, name)
 	_, ours := lax.Definitions()[name]
-	near := valid.Nearest(name, slices.DeleteFunc(l.names(false), func(n string) bool { return n[0] != name[0] && strings.ContainsAny(n[:1]+name[:1], "_#$") }))
+	near := valid.Nearest(name, slices.DeleteFunc(l.names(false), func(n string) bool { return n == name || n[0] != name[0] && strings.ContainsAny(n[:1]+name[:1], "_#$") }))
 	switch {
 	case name == SchemaDir:
 		d.Hint = fmt.Sprintf("add: import %q", l.modulePath(SchemaDir))
@@ -292,6 +294,8 @@ func sayUnresolved(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.word, d.Hint = len(text), fmt.Sprintf("environment variables are not available here; write text in quotes: %q", text)
 	case strings.ContainsAny(name, "#_"):
 		d.Hint = fmt.Sprintf("define it: %s: …", name)
+	case l.begins(schema.Position{Path: d.Path, Line: d.Line, Column: d.Column - 2}, `\(`):
+		d.Hint = fmt.Sprintf(`define %s, or write it as text, without \( )`, name)
 	case syntax.IsPlainWord(text):
 		d.word, d.Hint = len(text), fmt.Sprintf("write text in quotes: %q", text)
 	}
@@ -315,26 +319,6 @@ func isField(name string) bool {
 	})
 }
 
-// wordAt returns the word of a source line that begins with the name at pos,
-// and whether it is called as a function.
-func (l *loaded) wordAt(pos schema.Position, name string) (word string, called bool) {
-	lines := strings.Split(string(l.req.Files[pos.Path]), "\n")
-	if pos.Line < 1 || pos.Line > len(lines) || pos.Column < 1 || pos.Column > len(lines[pos.Line-1]) {
-		return name, false
-	}
-	rest := lines[pos.Line-1][pos.Column-1:]
-	if !strings.HasPrefix(rest, name) {
-		return name, false
-	}
-	end := strings.IndexFunc(rest, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("$#_-./:@", r)
-	})
-	if end < 0 {
-		end = len(rest)
-	}
-	return strings.TrimRight(rest[:end], ":.,"), strings.HasPrefix(rest[len(name):], "(")
-}
-
 func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := strings.Trim(m[1], `"`)
 	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name)
@@ -350,6 +334,14 @@ func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 			d.Expected = "one of " + strings.Join(top, ", ")
 			return
 		}
+	}
+	if beside := l.selectable(d.Position); len(beside) > 0 {
+		if near := valid.Nearest(name, beside); near != "" {
+			d.Hint = fmt.Sprintf("did you mean %s?", near)
+		} else {
+			d.Expected = "one of " + strings.Join(beside, ", ")
+		}
+		return
 	}
 	_, ours := lax.Definitions()["#"+name]
 	isKnown := func(n string) bool { return strings.HasPrefix(n, "#") }
@@ -416,35 +408,6 @@ func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 	}
 }
 
-// textAt returns the literal that is written at a position, "" if it is no
-// literal.
-func (l *loaded) textAt(pos schema.Position) string {
-	if f, ok := l.where.index()[pos]; ok {
-		switch v := f.Value.(type) {
-		case *ast.BasicLit:
-			return v.Value
-		case *ast.UnaryExpr:
-			if x, ok := v.X.(*ast.BasicLit); ok {
-				return v.Op.String() + x.Value
-			}
-		}
-	}
-	return ""
-}
-
-// writes reports whether the literal at a position stands for a value: 1Ki for 1024.
-func (l *loaded) writes(pos schema.Position, value string) bool {
-	text := l.textAt(pos)
-	return text == value || terms.Number(text) == value && value != ""
-}
-
-// begins reports whether a text stands at a position.
-func (l *loaded) begins(pos schema.Position, text string) bool {
-	lines := bytes.SplitN(l.req.Files[pos.Path], []byte("\n"), pos.Line+1)
-	return pos.Line > 0 && pos.Line <= len(lines) && pos.Column > 0 && pos.Column <= len(lines[pos.Line-1]) &&
-		bytes.HasPrefix(lines[pos.Line-1][pos.Column-1:], []byte(text))
-}
-
 // sayTypes is of two values that cannot be one since they are of different
 // types; one is often the type itself.
 func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
@@ -455,10 +418,11 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 	if l.sayShape(d, a, b, others) {
 		return
 	}
-	if typeForm.MatchString(a) && !typeForm.MatchString(b) {
+	isType := func(s string) bool { return s != "null" && typeForm.MatchString(s) }
+	if isType(a) && !isType(b) {
 		a, b = b, a
 	}
-	if !typeForm.MatchString(b) || typeForm.MatchString(a) {
+	if !isType(b) || isType(a) {
 		sayConflict(l, d, []string{"", a, b}, others)
 		return
 	}
@@ -488,6 +452,9 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 	}
 	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2])
 	l.toWritten(d)
+	if at := l.where.literal(m[1]); strings.HasPrefix(lastOf(d.Field), "#") && !l.where.mine(d.Path) && l.where.mine(at.Path) {
+		d.Position = at // of the argument of a template that is written as a function
+	}
 	if said := l.size(d, m[1], m[2]); said != "" {
 		d.Message = said
 	}

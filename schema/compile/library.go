@@ -1,11 +1,8 @@
 package compile
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +18,6 @@ import (
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
-	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -48,13 +44,14 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		if f == nil || position(f.Value.Pos()) == at {
 			continue
 		}
-		a, ok := terms.Of(l.known(f.Value, 0))
+		known := l.known(f.Value, 0)
+		a, ok := terms.Of(known)
 		if !ok {
 			continue
 		}
 		got := l.textAt(d.Position)
 		for _, text := range m[1:3] {
-			if got == "" && !strings.Contains(terms.Text(f.Value), text) {
+			if got == "" && !strings.Contains(terms.Text(known), text) {
 				got = text
 			}
 		}
@@ -368,29 +365,6 @@ func kindOf(literal string) string {
 	}
 }
 
-// lastOf returns the last name of a data path.
-func lastOf(field string) string {
-	return strings.Trim(field[strings.LastIndexByte(field, '.')+1:], `"`)
-}
-
-// sayEmbedded is of a file that is embedded and cannot be read.
-func sayEmbedded(l *loaded, d *mistake, m []string, _ []schema.Position) {
-	from := d.Position
-	name := path.Join(path.Dir(from.Path), m[2])
-	d.Rule, d.Message, d.Hint = schema.RuleSyntax, fmt.Sprintf("is not valid %s: %s", m[1], terms.Clip(m[3])), fmt.Sprintf("it is embedded at %s", from)
-	d.Position, d.Field = schema.Position{Path: name, Line: 1, Column: 1}, ""
-	if line := lineNumber.FindStringSubmatch(m[3]); line != nil {
-		d.Line, _ = strconv.Atoi(line[1])
-	}
-	var bad *json.SyntaxError
-	if err := json.Unmarshal(l.req.Files[name], new(any)); m[1] == "JSON" && errors.As(err, &bad) {
-		before := l.req.Files[name][:max(0, min(int(bad.Offset)-1, len(l.req.Files[name])))]
-		d.Line, d.Column = 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n')
-	}
-}
-
-var lineNumber = lazyregexp.New(`(?:line |:)([0-9]{1,6})\b`)
-
 // sayCheck says of a check of the repository's own CUE that does not hold which of the
 // user's values breaks it; at is the path of the data that is checked. It reports whether
 // there is such a check at one of the places.
@@ -430,18 +404,45 @@ func (l *loaded) sayLooked(d *mistake, at []string, looks [][]string) {
 			}
 		}
 	}
+	d.looks = append(d.looks, l.fromParameters(at[:2], looks)...)
+	for _, full := range all {
+		if f := l.where.written(full); f != nil && !strings.HasPrefix(lastOf(fieldPath(full)), "#") {
+			d.Position, d.Field = edge(f, false), fieldPath(full)
+			return
+		}
+	}
+	for _, full := range all {
+		if strings.HasPrefix(lastOf(fieldPath(full)), "#") {
+			continue // what the check stands under, or takes what it looks at from
+		}
+		if pos, ok := l.where.given(l.value.LookupPath(cue.MakePath(selectors(l, fieldPath(full))...))); ok {
+			d.Position, d.Field = pos, fieldPath(full)
+			return
+		}
+	}
 	for _, full := range all {
 		if f := l.where.written(full); f != nil {
 			d.Position, d.Field = edge(f, false), fieldPath(full)
 			return
 		}
 	}
-	for _, full := range all {
-		if pos, ok := l.where.given(l.value.LookupPath(cue.MakePath(selectors(l, fieldPath(full))...))); ok {
-			d.Position, d.Field = pos, fieldPath(full)
-			return
+}
+
+// fromParameters returns the data paths that what a check looks at has in what is given for the parameters
+// of an object: a template may have taken it from there, had it been right.
+func (l *loaded) fromParameters(object []string, looks [][]string) (out []string) {
+	it, err := l.value.LookupPath(cue.MakePath(selectors(l, fieldPath(object))...)).Fields(cue.Definitions(true))
+	for err == nil && it.Next() {
+		if !it.Selector().IsDefinition() {
+			continue
+		}
+		for _, o := range trace.Origins(it.Value()) {
+			for _, names := range looks {
+				out = append(out, fieldPath(append(labelsOf(o.Path), names[len(names)-1])))
+			}
 		}
 	}
+	return out
 }
 
 // sayValue says of a value that is of another type than a library's what the strict

@@ -1,10 +1,18 @@
 package compile
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
+	"cuelang.org/go/cue/ast"
+
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/lazyregexp"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 // mistake is a diagnostic in the making, with what is needed to find out which mistake
@@ -24,6 +32,8 @@ type mistake struct {
 	undecided bool
 	// unnamed is set of a computed name that is not known.
 	unnamed bool
+	// follows is set where CUE says of what something is wrong with that it is.
+	follows bool
 	// operand is set of what a function or an operator says of what it gets.
 	operand bool
 	// looks are, of a check, the data paths that it refers to.
@@ -114,3 +124,135 @@ func (m mistake) ofParameter() bool {
 
 // isMissing reports whether a mistake is of a field of an object that is not there.
 func isMissing(m mistake) bool { return m.form == missingField }
+
+// tidy sorts mistakes and folds those that say the same of the same place:
+// a mistake within a comprehension shows in every object that it makes.
+func tidy(found []mistake) []schema.Diagnostic {
+	// weak is of what is made from a value at a place, where something is wrong with the value itself.
+	weak := func(d mistake) bool { return d.Rule == schema.RuleInvalidName || callFailed.MatchString(d.Message) }
+	slices.SortStableFunc(found, func(a, b mistake) int {
+		if a.Position == b.Position && weak(a) != weak(b) {
+			return map[bool]int{false: -1, true: 1}[weak(a)]
+		}
+		return a.Compare(b.Diagnostic)
+	})
+	var kept []mistake
+	for _, d := range found {
+		same := func(o mistake) bool { return o.Position == d.Position && (o.Message == d.Message || weak(d)) }
+		circle := func(o mistake) bool { return d.form == selfCycle && o.form == selfCycle && d.about == o.Field }
+		if len(kept) < maxDiagnostics && !slices.ContainsFunc(kept, same) && !slices.ContainsFunc(kept, circle) {
+			kept = append(kept, d)
+		}
+	}
+	out := make([]schema.Diagnostic, len(kept))
+	for i := range kept {
+		out[i] = kept[i].Diagnostic
+	}
+	return out
+}
+
+// givenAs reports whether a parameter of an object, which is not given, is given under a name that is
+// like it, without the #, or, if no other one lacks, under any other, and says so there.
+func givenAs(found []mistake, m mistake, lack []mistake) bool {
+	name := lastOf(m.Field)
+	if !strings.HasPrefix(name, "#") {
+		return false
+	}
+	alone := !slices.ContainsFunc(lack, func(o mistake) bool { return o.Field != m.Field && parent(o.Field) == parent(m.Field) })
+	i := slices.IndexFunc(found, func(u mistake) bool {
+		other := lastOf(u.Field)
+		return u.Rule == schema.RuleUnknownField && parent(u.Field) == parent(m.Field) &&
+			("#"+other == name || u.about == name || u.about == "" && strings.HasPrefix(other, "#") && (alone || valid.Nearest(other, []string{name}) != ""))
+	})
+	if i >= 0 {
+		found[i].Hint = fmt.Sprintf("did you mean %s?", name)
+	}
+	return i >= 0
+}
+
+// folded returns mistakes with the fields of one struct that its definition has not, and that are
+// no misspelled ones, as one.
+func folded(found []mistake) (out []mistake) {
+	first := map[string]bool{}
+	for _, d := range found {
+		if d.form != closedField || d.about != "" {
+			out = append(out, d)
+			continue
+		}
+		var same []string
+		for _, o := range found {
+			if o.form == closedField && o.about == "" && parent(o.Field) == parent(d.Field) {
+				same = append(same, strconv.Quote(lastOf(o.Field)))
+			}
+		}
+		in := parent(d.Field)
+		if first[in] && len(same) > 1 {
+			continue
+		}
+		first[in] = true
+		if len(same) > 1 {
+			slices.Sort(same)
+			d.Field, d.Message = in, fmt.Sprintf("the fields %s are not in the definition", strings.Join(same, ", "))
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// notGivenOnce returns parameters that are not given, sorted by field, each once: what several
+// objects that are made alike do not have is reported of the first.
+func notGivenOnce(missing map[string]mistake) (out []mistake) {
+	first := map[string]int{} // index in out
+	others := map[int]int{}
+	for _, field := range slices.Sorted(maps.Keys(missing)) {
+		m := missing[field]
+		key := m.about + " " + m.Hint
+		i, ok := first[key]
+		if !ok || m.Hint == "" {
+			first[key] = len(out)
+			out = append(out, m)
+			continue
+		}
+		others[i]++
+	}
+	for i, n := range others {
+		out[i].Message += fmt.Sprintf(", nor in %d %s", n, schema.Verb(n, "other", "others"))
+	}
+	return out
+}
+
+// lastOf returns the last name of a data path.
+func lastOf(field string) string {
+	return strings.Trim(field[strings.LastIndexByte(field, '.')+1:], `"`)
+}
+
+// callFailed is what CUE says of a function that fails, for whatever reason.
+var callFailed = lazyregexp.New(`^error in call to `)
+
+// formerNames warns of fields that what is below a top level field of files names by a former name.
+func formerNames(files []*ast.File, top string) (out []mistake) {
+	note := func(name ast.Label) {
+		text, _, err := ast.LabelName(name)
+		if f, ok := valid.Formers()[text]; err == nil && ok {
+			out = append(out, mistake{Diagnostic: schema.Diagnostic{
+				Severity: schema.Warning, Rule: schema.RuleDeprecated, Position: position(name.Pos()), Message: f.Replaced(), Hint: valid.RewriteHint,
+			}})
+		}
+	}
+	for _, f := range files {
+		for _, d := range f.Decls {
+			if field, ok := d.(*ast.Field); ok && lax.Label(field) == top {
+				ast.Walk(d, func(n ast.Node) bool {
+					switch n := n.(type) {
+					case *ast.Field:
+						note(n.Label)
+					case *ast.SelectorExpr:
+						note(n.Sel)
+					}
+					return true
+				}, nil)
+			}
+		}
+	}
+	return out
+}

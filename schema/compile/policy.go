@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -121,6 +122,15 @@ func loadPolicies(req request, strict *loaded) *policies {
 		err := eachHidden(l, policyField, func(name string, v cue.Value) {
 			r := &policyReader{policy: &policy{name: name, paths: []string{"."}, severity: schema.Error, value: v, at: l.where.of([]string{policyField, name}, true), from: l}}
 			r.read()
+			if dir == req.Dir && len(r.diags) == 0 {
+				for _, m := range r.demands() {
+					if m.Severity == schema.Warning {
+						ps.warnings = append(ps.warnings, m)
+					} else {
+						found = append(found, m)
+					}
+				}
+			}
 			found = append(found, r.diags...)
 			ps.all = append(ps.all, r.policy)
 			if dir == req.Dir {
@@ -128,7 +138,7 @@ func loadPolicies(req request, strict *loaded) *policies {
 			}
 		})
 		if dir == req.Dir {
-			ps.warnings = formerNames(l.where.files)
+			ps.warnings = append(ps.warnings, formerNames(l.where.files, policyField)...)
 		}
 		if err != nil {
 			found = append(found, mistake{Diagnostic: schema.Diagnostic{
@@ -139,34 +149,6 @@ func loadPolicies(req request, strict *loaded) *policies {
 		ps.diags = append(ps.diags, tidy(found)...)
 	}
 	return ps
-}
-
-// formerNames warns of fields that the policies in files ask for under a former name.
-func formerNames(files []*ast.File) (out []mistake) {
-	note := func(name ast.Label) {
-		text, _, err := ast.LabelName(name)
-		if f, ok := valid.Formers()[text]; err == nil && ok {
-			out = append(out, mistake{Diagnostic: schema.Diagnostic{
-				Severity: schema.Warning, Rule: schema.RuleDeprecated, Position: position(name.Pos()), Message: f.Replaced(), Hint: valid.RewriteHint,
-			}})
-		}
-	}
-	for _, f := range files {
-		for _, d := range f.Decls {
-			if field, ok := d.(*ast.Field); ok && lax.Label(field) == policyField {
-				ast.Walk(d, func(n ast.Node) bool {
-					switch n := n.(type) {
-					case *ast.Field:
-						note(n.Label)
-					case *ast.SelectorExpr:
-						note(n.Sel)
-					}
-					return true
-				}, nil)
-			}
-		}
-	}
-	return out
 }
 
 // eachHidden calls f for each field of a hidden top-level field of a package. It errs if that
@@ -386,18 +368,68 @@ func (p *policy) impossible(kind schema.Kind, errs []errors.Error) (mistake, boo
 		if n < 0 || !withoutValue.MatchString(errorText(e)) {
 			continue
 		}
-		at := slices.Concat([]string{policyField, p.name, string(kind)}, path[:n+1])
-		m := mistake{Diagnostic: schema.Diagnostic{
-			Severity: p.severity, Rule: schema.RulePolicy, Field: fieldPath(at), Position: p.from.where.of(at, true),
-			Message: fmt.Sprintf("demands the field %s, which no %s has", fieldPath(path[:n+1]), kind),
-			Hint:    fmt.Sprintf("what a policy needs for itself is a hidden field: _%s", path[n]),
-		}}
-		if near := valid.Nearest(path[n], known); near != "" {
-			m.Hint = fmt.Sprintf("did you mean %s?", near)
-		}
-		return m, true
+		return p.demanded(kind, path[:n+1], known), true
 	}
 	return mistake{}, false
+}
+
+// demanded says that a policy demands the field at a path, which no object of a kind can have; known are
+// those that it can have there.
+func (p *policy) demanded(kind schema.Kind, path, known []string) mistake {
+	at, name := slices.Concat([]string{policyField, p.name, string(kind)}, path), path[len(path)-1]
+	m := mistake{Diagnostic: schema.Diagnostic{
+		Severity: p.severity, Rule: schema.RulePolicy, Field: fieldPath(at), Position: p.from.where.of(at, true),
+		Message: fmt.Sprintf("demands the field %s, which no %s has", fieldPath(path), kind),
+		Hint:    fmt.Sprintf("what a policy needs for itself is a hidden field: _%s", name),
+	}}
+	if near := valid.Nearest(name, known); near != "" {
+		m.Hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	return m
+}
+
+// demands returns those of a policy's demands that no object can meet, also if it is for none so far.
+func (p *policy) demands() (out []mistake) {
+	for _, kind := range schema.Kinds() {
+		p.impossibleIn(kind, p.value.LookupPath(cue.ParsePath(string(kind))), nil, &out)
+	}
+	return out
+}
+
+// impossibleIn adds the fields without a value in a struct at a path that no object of a kind can have.
+func (p *policy) impossibleIn(kind schema.Kind, v cue.Value, path []string, out *[]mistake) {
+	it, err := v.Fields(cue.Optional(true))
+	for err == nil && it.Next() && len(*out) < maxDiagnostics && len(path) < maxDepth {
+		if it.Selector().LabelType() != cue.StringLabel || it.Selector().ConstraintType() == cue.PatternConstraint {
+			continue
+		}
+		at := append(slices.Clip(path), it.Selector().Unquoted())
+		n, known := unknownIn(valid.Of(kind), at)
+		switch constraint := it.Selector().ConstraintType(); {
+		case n >= 0 && (constraint == cue.RequiredConstraint || constraint == 0 && lacks(it.Value())):
+			*out = append(*out, p.demanded(kind, at, known))
+		case n < 0 && it.Value().IncompleteKind() == cue.StructKind:
+			p.impossibleIn(kind, it.Value(), at, out)
+		}
+	}
+}
+
+// lacks reports whether a value is none, or has one that is none, and gets none of others.
+func lacks(v cue.Value) bool {
+	v, _ = v.Default()
+	if v.Err() != nil || len(trace.Origins(v)) > 0 {
+		return false
+	}
+	if v.IncompleteKind() != cue.StructKind {
+		return !v.IsConcrete()
+	}
+	it, err := v.Fields()
+	for err == nil && it.Next() {
+		if lacks(it.Value()) {
+			return true
+		}
+	}
+	return false
 }
 
 // mismatched is what CUE says of two values of different types.

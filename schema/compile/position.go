@@ -14,6 +14,8 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/trace"
+	"github.com/musterhq/muster/schema/compile/walk"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -25,10 +27,12 @@ type positions struct {
 	fields map[schema.Position]*ast.Field
 	labels map[[2]string]schema.Position // of objects, by kind and name
 	bodies map[[2]string][]ast.Expr      // what is written of these
+	data   *embeds
+	all    []*ast.File // files, and what they embed
 }
 
 func newPositions(l *loaded) *positions {
-	p := &positions{from: l}
+	p := &positions{from: l, data: newEmbeds(l.inst, l.req.Files)}
 	for _, f := range l.inst.Files {
 		if p.mine(strings.TrimPrefix(f.Filename, "/")) {
 			p.files = append(p.files, f)
@@ -42,8 +46,10 @@ func newPositions(l *loaded) *positions {
 	return p
 }
 
-// mine reports whether a file lies in the package's own directory.
-func (p *positions) mine(name string) bool { return path.Dir(name) == p.from.dir }
+// mine reports whether a file lies in the package's own directory, or is embedded there.
+func (p *positions) mine(name string) bool {
+	return path.Dir(name) == p.from.dir || name != "" && !strings.HasSuffix(name, ".cue") && p.data.embeds(p.from.dir, name)
+}
 
 // index maps the positions of labels and values to their fields, in all files
 // that the package was made of. It is built when there is a first mistake.
@@ -101,9 +107,8 @@ func (p *positions) labelled(at []string) (out []schema.Position) {
 			out = append(out, label)
 		}
 	}
-	e := newEmbeds(p.from.inst, p.from.req.Files)
 	for i := range out {
-		out[i].Path = e.whole(out[i].Path)
+		out[i].Path = p.data.whole(out[i].Path)
 	}
 	if len(out) == 0 {
 		out = append(out, p.of(at, true))
@@ -123,54 +128,6 @@ func (p *positions) unnamed(kind string) schema.Position {
 		}
 	}
 	return p.of([]string{kind}, true)
-}
-
-// labelNamed returns where the package itself has a field of a name, if there is one such place.
-func (p *positions) labelNamed(name string) (at schema.Position) {
-	found := 0
-	for _, f := range p.files {
-		ast.Walk(f, func(n ast.Node) bool {
-			if field, ok := n.(*ast.Field); ok && lax.Label(field) == name && p.mine(position(field.Label.Pos()).Path) {
-				at, found = position(field.Label.Pos()), found+1
-			}
-			return true
-		}, nil)
-	}
-	if found != 1 {
-		return schema.Position{}
-	}
-	return at
-}
-
-// inName are the characters that a name may have anywhere.
-var inName = lazyregexp.New(`^[a-z0-9-]*$`)
-
-// partOf returns where the package itself writes the part of a computed name that no name may have,
-// as a text or a label, if there is one such place.
-func (p *positions) partOf(name string) (at schema.Position) {
-	found := 0
-	note := func(text string, pos token.Pos) {
-		if !inName.MatchString(text) && strings.Contains(name, text) && p.mine(position(pos).Path) {
-			at, found = position(pos), found+1
-		}
-	}
-	for _, f := range p.files {
-		ast.Walk(f, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.Field:
-				note(lax.Label(n), n.Label.Pos())
-			case *ast.BasicLit:
-				if s, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
-					note(s, n.Pos())
-				}
-			}
-			return true
-		}, nil)
-	}
-	if found != 1 {
-		return schema.Position{}
-	}
-	return at
 }
 
 // valueAt returns where a value is written: behind its label, also in a file of JSON or
@@ -243,7 +200,7 @@ func (p *positions) places(kind schema.Kind, name string, data map[string]any) m
 		at := slices.Concat([]string{string(kind), name}, path)
 		var found []*ast.Field
 		for _, body := range p.bodies[[2]string{string(kind), name}] {
-			search{found: &found}.expr(body, path, 0)
+			found = append(found, walk.FindIn(body, path)...)
 		}
 		if len(found) > 0 {
 			pos, ok := p.row(found[0], at, false)
@@ -304,6 +261,9 @@ func edge(f *ast.Field, key bool) schema.Position {
 
 // evaluated asks the value itself; a position in the schema does not count.
 func (p *positions) evaluated(at []string, key bool) (schema.Position, bool) {
+	if pos, ok := p.inData(at, key); ok {
+		return pos, true
+	}
 	v := p.value(at)
 	if !v.Exists() {
 		return schema.Position{}, false
@@ -318,20 +278,37 @@ func (p *positions) evaluated(at []string, key bool) (schema.Position, bool) {
 	return pos, true
 }
 
+// embedded returns the field of a file that the package embeds that gives the data at a path, nil if
+// there is none.
+func (p *positions) embedded(at []string) *ast.Field {
+	for _, leaf := range leaves(p.value(at), 0) {
+		if f, ok := leaf.Source().(*ast.Field); ok && !strings.HasSuffix(valueAt(leaf).Path, ".cue") && p.mine(valueAt(leaf).Path) {
+			return f
+		}
+	}
+	return nil
+}
+
+// inData returns where a file that the package embeds gives the data at a path, or its label.
+func (p *positions) inData(at []string, key bool) (schema.Position, bool) {
+	for _, leaf := range leaves(p.value(at), 0) {
+		pos := valueAt(leaf)
+		if f, ok := leaf.Source().(*ast.Field); ok && key && f.Label.Pos().IsValid() {
+			pos = position(f.Label.Pos())
+		}
+		if pos.Path != "" && !strings.HasSuffix(pos.Path, ".cue") && p.mine(pos.Path) {
+			return pos, true
+		}
+	}
+	return schema.Position{}, false
+}
+
 // value returns the value at a path; one that does not exist if there is none.
 func (p *positions) value(at []string) cue.Value {
 	if !p.from.built {
 		return cue.Value{}
 	}
-	var sel []cue.Selector
-	for i, s := range at {
-		if n, err := strconv.Atoi(s); err == nil && i > 2 && p.from.value.LookupPath(cue.MakePath(sel...)).IncompleteKind() == cue.ListKind {
-			sel = append(sel, cue.Index(n))
-		} else {
-			sel = append(sel, cue.Str(s))
-		}
-	}
-	return p.from.value.LookupPath(cue.MakePath(sel...))
+	return trace.Lookup(p.from.value, at, p.from.inst.ID())
 }
 
 // schema reports whether a file is of the repository's copy of the definitions,
@@ -447,9 +424,12 @@ func (p *positions) written(at []string) *ast.Field {
 		if wild && len(at) > 2 && p.written(at[:2]) != nil && !p.computedAt(at[:2]) {
 			break // it is written by its name
 		}
-		s := search{found: &found, wild: wild}
+		find := walk.Find
+		if wild {
+			find = walk.FindWild
+		}
 		for _, f := range p.files {
-			s.decls(f.Decls, at, 0)
+			found = append(found, find(f.Decls, at)...)
 		}
 		if len(found) > 0 {
 			break
@@ -472,7 +452,7 @@ func (p *positions) written(at []string) *ast.Field {
 func (p *positions) made(at []string) (out []schema.Position) {
 	var found []*ast.Field
 	for _, f := range p.files {
-		search{found: &found}.decls(f.Decls, at, 0)
+		found = append(found, walk.Find(f.Decls, at)...)
 	}
 	for _, f := range found {
 		s, ok := f.Value.(*ast.SelectorExpr)
@@ -495,87 +475,9 @@ func (p *positions) made(at []string) (out []schema.Position) {
 func (p *positions) computedAt(at []string) bool {
 	var found []*ast.Field
 	for _, f := range p.files {
-		search{found: &found}.decls(f.Decls, at, 0)
+		found = append(found, walk.Find(f.Decls, at)...)
 	}
 	return len(found) == 0
-}
-
-// search walks syntax along a path.
-type search struct {
-	found *[]*ast.Field
-	wild  bool // computed labels and patterns match every name
-}
-
-// maxSearch bounds the walk through nested expressions.
-const maxSearch = 100
-
-func (s search) decls(decls []ast.Decl, at []string, depth int) {
-	if depth > maxSearch {
-		return
-	}
-	for _, d := range decls {
-		switch d := d.(type) {
-		case *ast.Field:
-			name := lax.Label(d)
-			if name != at[0] && !(s.wild && computed(d.Label, at[0])) {
-				continue
-			}
-			if len(at) == 1 {
-				*s.found = append(*s.found, d)
-			} else {
-				s.expr(d.Value, at[1:], depth+1)
-			}
-		case *ast.EmbedDecl:
-			s.expr(d.Expr, at, depth+1)
-		case *ast.Comprehension:
-			s.expr(d.Value, at, depth+1)
-		}
-	}
-}
-
-func (s search) expr(e ast.Expr, at []string, depth int) {
-	if depth > maxSearch {
-		return
-	}
-	switch e := e.(type) {
-	case *ast.StructLit:
-		s.decls(e.Elts, at, depth+1)
-	case *ast.BinaryExpr:
-		s.expr(e.X, at, depth+1)
-		s.expr(e.Y, at, depth+1)
-	case *ast.ParenExpr:
-		s.expr(e.X, at, depth+1)
-	case *ast.SelectorExpr: // (#Make & {in: …}).out
-		if p, ok := e.X.(*ast.ParenExpr); ok {
-			s.expr(p.X, at, depth+1)
-		}
-	case *ast.ListLit:
-		i, err := strconv.Atoi(at[0])
-		if err != nil || i < 0 || i >= len(e.Elts) {
-			return
-		}
-		if len(at) > 1 {
-			s.expr(e.Elts[i], at[1:], depth+1)
-		} else if _, spread := e.Elts[i].(*ast.Ellipsis); !spread {
-			*s.found = append(*s.found, &ast.Field{Label: ast.NewIdent(at[0]), Value: e.Elts[i]})
-		}
-	}
-}
-
-// computed reports whether a label is an expression that may yield name.
-func computed(l ast.Label, name string) bool {
-	switch l := l.(type) {
-	case *ast.ParenExpr, *ast.ListLit:
-		return true
-	case *ast.Interpolation:
-		first, ok := l.Elts[0].(*ast.BasicLit)
-		if !ok {
-			return true
-		}
-		prefix := strings.TrimSuffix(strings.TrimLeft(first.Value, `#"`), `\(`)
-		return strings.HasPrefix(name, prefix)
-	}
-	return false
 }
 
 // filesOf returns the CUE files directly in dir, sorted.
@@ -587,4 +489,99 @@ func filesOf(files map[string][]byte, dir string) []string {
 		}
 	}
 	return own
+}
+
+// inName are the characters that a name may have anywhere.
+var inName = lazyregexp.New(`^[a-z0-9-]*$`)
+
+// own returns the files of the package, and those of data that it embeds.
+func (p *positions) own() []*ast.File {
+	if p.all == nil {
+		p.all = slices.Concat(p.files, p.data.parsed(p.from.dir))
+	}
+	return p.all
+}
+
+// labelNamed returns where the package itself has a field of a name, if there is one such place.
+func (p *positions) labelNamed(name string) schema.Position {
+	return p.only(func(n ast.Node) token.Pos {
+		if field, ok := n.(*ast.Field); ok && lax.Label(field) == name {
+			return field.Label.Pos()
+		}
+		return token.NoPos
+	})
+}
+
+// partOf returns where the package itself writes the part of a computed name that no name may have,
+// as a text or a label, if there is one such place.
+func (p *positions) partOf(name string) schema.Position {
+	bad := func(text string) bool { return text != "" && !inName.MatchString(text) && strings.Contains(name, text) }
+	return p.only(func(n ast.Node) token.Pos {
+		switch n := n.(type) {
+		case *ast.Field:
+			if bad(lax.Label(n)) {
+				return n.Label.Pos()
+			}
+		case *ast.BasicLit:
+			if s, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && bad(s) {
+				return n.Pos()
+			}
+		}
+		return token.NoPos
+	})
+}
+
+// literal returns where the package itself writes a literal, if there is one such place.
+func (p *positions) literal(text string) schema.Position {
+	return p.only(func(n ast.Node) token.Pos {
+		if lit, ok := n.(*ast.BasicLit); ok && lit.Value == text {
+			return lit.Pos()
+		}
+		return token.NoPos
+	})
+}
+
+// anywhere returns where a field of a name is in the package or in what it imports, without the schema; the
+// zero Position if there is none, or several.
+func (p *positions) anywhere(name string) (found schema.Position) {
+	for at, f := range p.index() {
+		label := position(f.Label.Pos())
+		if lax.Label(f) != name || p.schema(at.Path) || label == found {
+			continue
+		}
+		if found.Path != "" {
+			return schema.Position{}
+		}
+		found = label
+	}
+	return found
+}
+
+// leaf returns where the package itself says something of the value at a path, the zero Position if it
+// does not.
+func (p *positions) leaf(at []string) schema.Position {
+	for _, v := range leaves(p.value(at), 0) {
+		if pos := valueAt(v); p.mine(pos.Path) {
+			return pos
+		}
+	}
+	return schema.Position{}
+}
+
+// only returns the one place of the package's own that is what is looked for, the zero Position if there
+// is none, or several.
+func (p *positions) only(at func(ast.Node) token.Pos) (found schema.Position) {
+	n := 0
+	for _, f := range p.own() {
+		ast.Walk(f, func(node ast.Node) bool {
+			if pos := position(at(node)); p.mine(pos.Path) {
+				found, n = pos, n+1
+			}
+			return true
+		}, nil)
+	}
+	if n != 1 {
+		return schema.Position{}
+	}
+	return found
 }

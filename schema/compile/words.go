@@ -61,7 +61,7 @@ func fieldPath(at []string) string {
 			s = u // CUE quotes labels in the paths of errors
 		}
 		switch {
-		case (i > 2 || i > 0 && strings.HasPrefix(at[0], "_")) && decimal.MatchString(s):
+		case decimal.MatchString(s) && inList(at, i):
 			b.WriteString("[" + s + "]")
 			continue
 		case i > 0:
@@ -77,6 +77,12 @@ func fieldPath(at []string) string {
 		}
 	}
 	return b.String()
+}
+
+// inList reports whether a number in a data path is the index of an element, and no label: not the
+// name of an object, nor a field of one.
+func inList(at []string, i int) bool {
+	return i > 2 || i > 0 && strings.HasPrefix(at[0], "_") || i == 2 && strings.HasPrefix(at[1], "#")
 }
 
 // position turns a position of CUE's into one of ours; the zero Position if it

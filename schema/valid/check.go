@@ -121,8 +121,9 @@ func Value(kind schema.Kind, path []string, data any) []Problem {
 type check struct {
 	problems []Problem
 	warnings []Problem
-	object   *Rule // of the whole object
-	partial  bool  // what is not there, or not decided, may come later
+	object   *Rule    // of the whole object
+	meant    []string // paths of fields that a misspelled one was probably meant to be
+	partial  bool     // what is not there, or not decided, may come later
 }
 
 func (c *check) add(p Problem) {
@@ -213,7 +214,9 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 	}
 	slices.Sort(unknown)
 	for _, name := range unknown {
-		meant[c.unknown(append(path, name), r)] = true
+		field := c.unknown(append(path, name), r)
+		meant[field] = true
+		c.meant = append(c.meant, strings.Join(append(slices.Clone(path), field), "."))
 	}
 	for i := range r.Fields {
 		f := &r.Fields[i]
@@ -233,6 +236,9 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 				Rule: schema.RuleMissingField, Path: append(path, f.Name), Missing: true,
 				Message: fmt.Sprintf("required field %q is missing", f.Name), Expected: f.Rule.String(),
 			})
+			continue
+		case meant[f.Name]:
+			out[f.Name] = Broken{}
 			continue
 		default:
 			if v = f.defaultIn(m); v == nil {

@@ -510,7 +510,7 @@ func (m *mountCheck) volume(at []string, v map[string]any) {
 	path, _ := v["path"].(string)
 	readOnly, _ := v["readOnly"].(bool)
 	switch {
-	case memory == shared && !memory && !m.plain(v): // what was meant is said of another field
+	case memory == shared && !memory && !m.plain(v): // what was meant, or is wrong, is said of another field
 	case memory == shared:
 		m.add(Problem{
 			Rule: schema.RuleMissingField, Path: at, Key: true, Message: fmt.Sprintf("volume %q has %s tmpBytes and shared", at[len(at)-1], map[bool]string{true: "both", false: "neither of"}[memory]),
@@ -523,10 +523,11 @@ func (m *mountCheck) volume(at []string, v map[string]any) {
 	}
 }
 
-// plain reports whether a volume has no fields but its own.
+// plain reports whether a volume has no fields but its own, and each is right.
 func (m *mountCheck) plain(v map[string]any) bool {
-	for name := range v {
-		if !volumesRule.Elem.Has(name) {
+	for name, of := range v {
+		_, broken := of.(Broken)
+		if broken && name != "path" || !volumesRule.Elem.Has(name) {
 			return false
 		}
 	}

@@ -23,7 +23,7 @@ func (c *check) job(given any, job map[string]any) {
 	c.all(kernelProblems(job, task, devicesOf(task)))
 	c.all(capabilityProblems(task))
 	ports, known := portNames(task)
-	if !known {
+	if !known || slices.Contains(c.meant, "task.resources") || slices.Contains(c.meant, "task.resources.ports") {
 		return
 	}
 	c.isolation(task, ports)
@@ -55,10 +55,10 @@ func (c *check) job(given any, job map[string]any) {
 // runs checks that a task has exactly one thing to run. given is what the job's owner
 // wrote.
 func (c *check) runs(given any, task map[string]any) {
-	_, process := task["process"]
-	_, container := task["container"]
 	job, _ := given.(map[string]any)
 	written, _ := job["task"].(map[string]any)
+	_, process := written["process"]
+	_, container := written["container"]
 	switch {
 	case process && container:
 		c.add(Problem{

@@ -58,7 +58,7 @@ func RefAt(f *ast.File, at token.Pos) (names []string) {
 	ast.Walk(f, func(n ast.Node) bool {
 		e, ok := n.(ast.Expr)
 		if ok && names == nil && e.Pos() == at {
-			names = chain(e)
+			names = Chain(e)
 		}
 		return names == nil
 	}, nil)
@@ -74,7 +74,7 @@ func LabelNames(f *ast.File, at token.Pos) (names []string) {
 		}
 		ast.Walk(field.Label, func(n ast.Node) bool {
 			e, ok := n.(ast.Expr)
-			if ref := chain(e); ok && ref != nil {
+			if ref := Chain(e); ok && ref != nil {
 				names = append(names, ref[len(ref)-1])
 				return false
 			}
@@ -102,14 +102,14 @@ func Names(e ast.Expr, name string) (found bool) {
 	return found
 }
 
-// chain returns the names of a chain of selectors, nil of another expression.
-func chain(e ast.Expr) []string {
+// Chain returns the names of a chain of selectors, nil of another expression.
+func Chain(e ast.Expr) []string {
 	switch x := e.(type) {
 	case *ast.Ident:
 		return []string{x.Name}
 	case *ast.SelectorExpr:
 		name, _, err := ast.LabelName(x.Sel)
-		if base := chain(x.X); base != nil && err == nil {
+		if base := Chain(x.X); base != nil && err == nil {
 			return append(base, name)
 		}
 	}

@@ -46,11 +46,7 @@ func (p *Parameters) Objects(f *ast.File, isKind func(string) bool) {
 			return false // and what is within is not left, either
 		}
 		at = append(at, name)
-		least := 2 // the kind and the name of an object
-		if strings.HasPrefix(at[0], "_") {
-			least = 1
-		}
-		if strings.HasPrefix(name, "#") && len(at) > least && len(p.Given) < maxGiven {
+		if strings.HasPrefix(name, "#") && len(at) > 1 && len(p.Given) < maxGiven {
 			p.Given = append(p.Given, Given{name, field.Label, slices.Clone(at)})
 			p.label(field.Label)
 		}

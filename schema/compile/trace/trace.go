@@ -7,6 +7,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
 )
 
 const (
@@ -54,11 +55,57 @@ func origins(v cue.Value, left *int, out *[]Origin) {
 		for _, a := range args {
 			origins(a, left, out)
 		}
+		if op == cue.SelectorOp {
+			given(args[0], left, out)
+		}
 		return
 	}
 	for _, e := range elements(v) {
 		origins(e, left, out)
 	}
+}
+
+// given follows the arguments of a template that is written as a function: (#Make & {in: …}).out.
+func given(v cue.Value, left *int, out *[]Origin) {
+	op, parts := v.Expr()
+	if op != cue.AndOp {
+		return
+	}
+	for _, p := range parts {
+		if inner, _ := p.Expr(); inner != cue.NoOp {
+			continue // the template itself
+		}
+		it, err := p.Fields(cue.Definitions(true), cue.Hidden(true))
+		for err == nil && it.Next() {
+			origins(it.Value(), left, out)
+		}
+	}
+}
+
+// Indexed returns what is indexed at a position in the expression that a value is, and by what; false if
+// nothing is.
+func Indexed(v cue.Value, at token.Pos) (of, by cue.Value, ok bool) {
+	defer func() { ok = recover() == nil && ok }() // as in elements
+	left := maxFollowed
+	var find func(cue.Value)
+	find = func(v cue.Value) {
+		if left--; left < 0 || ok {
+			return
+		}
+		op, args := v.Expr()
+		if op == cue.IndexOp && args[1].Pos() == at {
+			of, by, ok = args[0], args[1], true
+			return
+		}
+		if op == cue.NoOp {
+			return
+		}
+		for _, a := range args {
+			find(a)
+		}
+	}
+	find(v)
+	return of, by, ok
 }
 
 // usable reports whether a value can be looked at: see elements.
@@ -318,4 +365,13 @@ func Unmatched(objects cue.Value) (out []errors.Error) {
 		}
 	}
 	return out
+}
+
+// NoValue reports whether a value is none yet.
+func NoValue(v cue.Value) bool {
+	if v.Err() != nil {
+		return false
+	}
+	known, _ := v.Default()
+	return known.Err() == nil && !known.IsConcrete()
 }

@@ -107,7 +107,7 @@ type Tag struct {
 // Tag returns the field that separates the alternatives: one that is a value in each of them, and
 // not the same in all; false if there is none. One that is given comes before others.
 func (u Union) Tag() (best Tag, ok bool) {
-	for _, name := range scalars(u.Alternatives[0]) {
+	for _, name := range Names(u.Alternatives[0]) {
 		t := Tag{Name: name}
 		for _, a := range u.Alternatives {
 			v, isScalar := scalar(a, name)
@@ -176,7 +176,7 @@ func wrong(v cue.Value) int {
 // agrees compares the values that separate an alternative with those that are given: how many
 // are the same, and whether one is another.
 func (u Union) agrees(alternative cue.Value) (same int, other bool) {
-	for _, name := range scalars(alternative) {
+	for _, name := range Names(alternative) {
 		v, isScalar := scalar(alternative, name)
 		given, there := u.given(name)
 		if !isScalar || !there {
@@ -209,8 +209,8 @@ func (u Union) given(name string) (cue.Value, bool) {
 	return cue.Value{}, false
 }
 
-// scalars returns the names of the fields of a struct.
-func scalars(v cue.Value) (names []string) {
+// Names returns the names of the fields of a struct.
+func Names(v cue.Value) (names []string) {
 	it, err := v.Fields()
 	for err == nil && it.Next() {
 		names = append(names, it.Selector().Unquoted())
@@ -301,7 +301,7 @@ func Narrow(errs []errors.Error, at func(path []string) cue.Value) []errors.Erro
 // allowed, and then what is of another type. It is for where the alternatives are not known. If all are
 // of one field, they are those of the alternatives that have it, and none if all alternatives have.
 func telling(path []string, errs []errors.Error) []errors.Error {
-	var classes [3][]errors.Error
+	var classes [4][]errors.Error
 	var first []string
 	several := false
 	for _, e := range errs {
@@ -317,6 +317,8 @@ func telling(path []string, errs []errors.Error) []errors.Error {
 			class = 0
 		case strings.HasPrefix(format, "conflicting values") && !strings.Contains(format, "mismatched types"):
 			class = 2
+		case strings.Contains(format, "incompatible list lengths"):
+			class = 3 // more is said of the elements
 		}
 		classes[class] = append(classes[class], e)
 	}
@@ -426,7 +428,7 @@ func Lookup(v cue.Value, at []string, importPath string) cue.Value {
 		var sel cue.Selector
 		n, err := strconv.Atoi(s)
 		switch {
-		case err == nil && n >= 0 && v.IncompleteKind()&cue.ListKind != 0 && v.IncompleteKind()&cue.StructKind == 0:
+		case err == nil && n >= 0 && v.LookupPath(cue.MakePath(cue.Index(n))).Exists(): // also of a list with an error
 			sel = cue.Index(n)
 		case strings.HasPrefix(s, "_"):
 			sel = cue.Hid(s, importPath)
