@@ -551,12 +551,13 @@ func (l *loaded) labels(field string) []string {
 
 // selectors returns a data path of a package as CUE has it, nil if it is none.
 func selectors(l *loaded, field string) (out []cue.Selector) {
-	if name, rest, ok := strings.Cut(field, "."); ok && strings.HasPrefix(field, "_") {
-		out, field = append(out, cue.Hid(name, l.inst.ID())), rest
+	if strings.HasPrefix(field, "_") { // which a path has only with its package
+		end := strings.IndexAny(field+".", ".[")
+		out, field = append(out, cue.Hid(field[:end], l.inst.ID())), "_"+field[end:]
 	}
-	path := cue.ParsePath(field)
+	path := cue.ParsePath(strings.Replace(field, "_", "x", len(out)))
 	if path.Err() != nil {
 		return nil
 	}
-	return append(out, path.Selectors()...)
+	return append(out, path.Selectors()[len(out):]...)
 }
