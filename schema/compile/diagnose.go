@@ -165,6 +165,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	}
 	explain(l, &d, theirs)
 	l.sayAbsent(&d, at, text)
+	d.ofCall = strings.HasPrefix(d.Message, "error in call to ")
 	if d.Rule == schema.RuleConflict && strings.Contains(format, "mismatched types") {
 		rank += 2 // that it is of no type that is wanted is said of another alternative
 	}
@@ -324,8 +325,8 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 			out = append(out, m)
 		}
 	}
-	if sayNothing := func(d mistake) bool { return emptyDisjunction.MatchString(d.Message) }; !slices.ContainsFunc(out, sayNothing) || slices.ContainsFunc(out, func(d mistake) bool { return !sayNothing(d) }) {
-		out = slices.DeleteFunc(out, sayNothing)
+	if rest := slices.DeleteFunc(slices.Clone(out), func(d mistake) bool { return emptyDisjunction.MatchString(d.Message) }); len(rest) > 0 {
+		out = rest // which say more
 	}
 	if len(out) == 0 {
 		// Each explains another: a package with mistakes is never without one.
@@ -334,12 +335,7 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 		}
 		return found
 	}
-	lacking := slices.Clone(out)
-	return folded(slices.DeleteFunc(out, func(d mistake) bool {
-		return d.Rule == schema.RuleNotSet && !strict.where.mine(d.Path) && slices.ContainsFunc(lacking, func(m mistake) bool {
-			return m.form == plain && strings.HasPrefix(m.about, "#") && parent(m.Field) != "" && within(d.Field, parent(m.Field))
-		})
-	}))
+	return folded(withoutUnset(out, strict.where.mine))
 }
 
 // causeOf finds what a mistake comes from, and says so if that is a parameter that is not given.

@@ -146,20 +146,7 @@ func mistakes(req request, strict *loaded) []mistake {
 	if !m.open {
 		mine = append(mine, c.missingBeside(slices.Concat(theirs, certain, slices.DeleteFunc(slices.Clone(strictly), isMissing)))...)
 	}
-	for _, d := range theirs {
-		if !slices.ContainsFunc(mine, func(m mistake) bool { return m.Field == d.Field || m.Position == d.Position }) {
-			mine = append(mine, d)
-		}
-	}
-	for _, d := range strictly {
-		if d.form == unusedImport {
-			continue // among the certain, or explained by one of them
-		}
-		if !slices.ContainsFunc(mine, func(m mistake) bool { return covers(m, d) }) {
-			mine = append(mine, d)
-		}
-	}
-	return with(intent(strict), twice(strict, causes(strict, wide, mine)))
+	return with(intent(strict), twice(strict, causes(strict, wide, joined(mine, theirs, strictly))))
 }
 
 // notAllowedAt returns a function that reports whether CUE says of the data at a
@@ -494,6 +481,13 @@ func (c *collection) add(at []string, p valid.Problem) {
 		c.diags = append(c.diags, d)
 		return
 	}
+	c.place(&d, at, p)
+	c.diags = append(c.diags, d)
+}
+
+// place says where the problem of the value at a path is.
+func (c *collection) place(d *mistake, at []string, p valid.Problem) {
+	full := slices.Concat(at, p.Path)
 	d.Position = c.from.where.of(full, p.Key)
 	if p.Beside != nil {
 		d.Position = c.from.where.labelled(full)[0]
@@ -527,7 +521,6 @@ func (c *collection) add(at []string, p valid.Problem) {
 		d.Message += ", at " + d.Position.String() // which may be as it should: the value belongs here
 		d.Position, d.moved = home, true
 	}
-	c.diags = append(c.diags, d)
 }
 
 // warn notes that a value is taken all the same: at each place that has it, once for all

@@ -11,7 +11,6 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
-	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -34,6 +33,8 @@ type mistake struct {
 	unnamed bool
 	// follows is set where CUE says of what something is wrong with that it is.
 	follows bool
+	// ofCall is set where CUE says of a function that it fails, for whatever reason.
+	ofCall bool
 	// operand is set of what a function or an operator says of what it gets.
 	operand bool
 	// looks are, of a check, the data paths that it refers to.
@@ -129,7 +130,7 @@ func isMissing(m mistake) bool { return m.form == missingField }
 // a mistake within a comprehension shows in every object that it makes.
 func tidy(found []mistake) []schema.Diagnostic {
 	// weak is of what is made from a value at a place, where something is wrong with the value itself.
-	weak := func(d mistake) bool { return d.Rule == schema.RuleInvalidName || callFailed.MatchString(d.Message) }
+	weak := func(d mistake) bool { return d.Rule == schema.RuleInvalidName || d.ofCall }
 	slices.SortStableFunc(found, func(a, b mistake) int {
 		if a.Position == b.Position && weak(a) != weak(b) {
 			return map[bool]int{false: -1, true: 1}[weak(a)]
@@ -149,6 +150,35 @@ func tidy(found []mistake) []schema.Diagnostic {
 		out[i] = kept[i].Diagnostic
 	}
 	return out
+}
+
+// joined returns mistakes with those of CUE, of a lax and a strict evaluation, that they do not cover.
+func joined(mine, lax, strict []mistake) []mistake {
+	for _, d := range lax {
+		if !slices.ContainsFunc(mine, func(m mistake) bool { return m.Field == d.Field || m.Position == d.Position }) {
+			mine = append(mine, d)
+		}
+	}
+	for _, d := range strict {
+		if d.form == unusedImport {
+			continue // among the certain, or explained by one of them
+		}
+		if !slices.ContainsFunc(mine, func(m mistake) bool { return covers(m, d) }) {
+			mine = append(mine, d)
+		}
+	}
+	return mine
+}
+
+// withoutUnset returns mistakes without those which say that a library does not set something in an
+// object of which a parameter is missing; mine reports whether a file is of the package.
+func withoutUnset(found []mistake, mine func(path string) bool) []mistake {
+	all := slices.Clone(found)
+	return slices.DeleteFunc(found, func(d mistake) bool {
+		return d.Rule == schema.RuleNotSet && !mine(d.Path) && slices.ContainsFunc(all, func(m mistake) bool {
+			return m.form == plain && strings.HasPrefix(m.about, "#") && parent(m.Field) != "" && within(d.Field, parent(m.Field))
+		})
+	})
 }
 
 // givenAs reports whether a parameter of an object, which is not given, is given under a name that is
@@ -225,9 +255,6 @@ func notGivenOnce(missing map[string]mistake) (out []mistake) {
 func lastOf(field string) string {
 	return strings.Trim(field[strings.LastIndexByte(field, '.')+1:], `"`)
 }
-
-// callFailed is what CUE says of a function that fails, for whatever reason.
-var callFailed = lazyregexp.New(`^error in call to `)
 
 // formerNames warns of fields that what is below a top level field of files names by a former name.
 func formerNames(files []*ast.File, top string) (out []mistake) {

@@ -122,20 +122,11 @@ func loadPolicies(req request, strict *loaded) *policies {
 		err := eachHidden(l, policyField, func(name string, v cue.Value) {
 			r := &policyReader{policy: &policy{name: name, paths: []string{"."}, severity: schema.Error, value: v, at: l.where.of([]string{policyField, name}, true), from: l}}
 			r.read()
-			if dir == req.Dir && len(r.diags) == 0 {
-				for _, m := range r.demands() {
-					if m.Severity == schema.Warning {
-						ps.warnings = append(ps.warnings, m)
-					} else {
-						found = append(found, m)
-					}
-				}
+			if dir == req.Dir {
+				found = append(found, ps.take(r)...)
 			}
 			found = append(found, r.diags...)
 			ps.all = append(ps.all, r.policy)
-			if dir == req.Dir {
-				ps.paths, ps.own = append(ps.paths, r.named...), ps.own+1
-			}
 		})
 		if dir == req.Dir {
 			ps.warnings = append(ps.warnings, formerNames(l.where.files, policyField)...)
@@ -149,6 +140,22 @@ func loadPolicies(req request, strict *loaded) *policies {
 		ps.diags = append(ps.diags, tidy(found)...)
 	}
 	return ps
+}
+
+// take counts a policy that the request's own package has, and returns what is wrong with what it demands.
+func (ps *policies) take(r *policyReader) (found []mistake) {
+	ps.paths, ps.own = append(ps.paths, r.named...), ps.own+1
+	if len(r.diags) > 0 {
+		return nil
+	}
+	for _, m := range r.demands() {
+		if m.Severity == schema.Warning {
+			ps.warnings = append(ps.warnings, m)
+		} else {
+			found = append(found, m)
+		}
+	}
+	return found
 }
 
 // eachHidden calls f for each field of a hidden top-level field of a package. It errs if that

@@ -250,27 +250,6 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 	return out
 }
 
-// written returns the name under which m has a field: the former one with a warning.
-func (c *check) written(path []string, f *Field, m map[string]any) string {
-	if _, ok := m[f.Former]; !ok || f.Former == "" {
-		return f.Name
-	}
-	former := slices.Concat(path, []string{f.Former})
-	if _, ok := m[f.Name]; ok {
-		c.add(Problem{
-			Rule: schema.RuleConflict, Path: append(path, f.Name), Key: true, Beside: former,
-			Message: fmt.Sprintf("is also set under its former name, %s", f.Former), Hint: fmt.Sprintf("remove one of them: %s", f.Replaced()),
-		})
-		return f.Name
-	}
-	if len(c.warnings) < maxProblems {
-		c.warnings = append(c.warnings, Problem{
-			Rule: schema.RuleDeprecated, Path: former, Key: true, Warning: true, Message: f.Replaced(), Hint: RewriteHint,
-		})
-	}
-	return f.Former
-}
-
 // unknown reports a field that r does not have, and returns the name of the one
 // that was meant, "" if nobody can say.
 func (c *check) unknown(path []string, r *Rule) (meant string) {

@@ -19,7 +19,7 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms", "schema/compile/trace", "schema/lazyregexp", "schema/vendored"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms", "schema/compile/trace", "schema/compile/walk", "schema/lazyregexp", "schema/vendored"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
 	},
 	{
@@ -41,6 +41,11 @@ var layers = []layer{
 		"schema/compile/lax",
 		[]string{"schema/cue"},
 		"the syntax of definitions and libraries knows nothing of what is made of it",
+	},
+	{
+		"schema/compile/walk",
+		[]string{"schema/compile/lax"},
+		"where a file writes something is found out of its syntax alone",
 	},
 	{
 		"schema/compile/syntax",
