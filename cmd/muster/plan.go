@@ -306,7 +306,7 @@ func (f *planFlags) declared(ctx context.Context, p *planned) (*plan.Cell, error
 	}
 	p.At, p.Applied = time.Now().UTC().Truncate(time.Second), d.Base
 	size := schema.Resources{CPUMilli: f.size.cpu, RAMBytes: f.size.ram, DiskBytes: f.size.disk}
-	c, err := plan.New(plan.Config{State: model.NewState(p.Cell), Now: p.At})
+	c, err := plan.New(plan.Config{State: model.NewState(p.Cell), Now: p.At, Parallel: workers()})
 	if err != nil {
 		return nil, err
 	}

@@ -164,6 +164,7 @@ func (f *traceFlags) run(c *cobra.Command) (*played, error) {
 		f.play.Policy = policy
 		play := f.play
 		r, err := computed(c.Context(), func() (*fastforward.Result, error) {
+			play.Parallel = workers()
 			r, err := fastforward.Play(play)
 			if err != nil {
 				return nil, invalid(traceHint, "%w", err)

@@ -94,9 +94,12 @@ func savedCell(ctx context.Context, m *masterFlag, file string) (*checkpoint.Cel
 func configOf(c *checkpoint.Cell) plan.Config {
 	return plan.Config{
 		State: c.State, Machines: c.Machines, Now: c.At, Since: c.Since, LostAfter: c.LostAfter(),
-		Parallel: parallel.Calls(runtime.GOMAXPROCS(0)),
+		Parallel: workers(),
 	}
 }
+
+// workers returns what spreads the work of a simulated cell's master over all processors.
+func workers() func(n int, do func(i int)) { return parallel.Calls(runtime.GOMAXPROCS(0)) }
 
 // simulated is what the commands print with -o json. Field names are stable.
 type simulated struct {

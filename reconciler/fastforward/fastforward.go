@@ -32,6 +32,8 @@ type Config struct {
 	Reclaim bool
 	// Policy is how tasks are placed, see placement.Policy; "" is the master's own.
 	Policy string
+	// Parallel is that of reconciler.MasterConfig: the result is the same.
+	Parallel func(n int, do func(i int))
 }
 
 const (
@@ -99,7 +101,7 @@ func Play(c Config) (*Result, error) {
 		c: c, random: rand.New(rand.NewPCG(c.Seed, 7)), jobs: map[schema.JobName]*playing{}, down: map[string]bool{},
 		books: newBooks(),
 	}
-	cfg := plan.Config{State: model.NewState(c.Work.Jobs[0].Name.Cell), Now: begin, Lasts: p.lasts, Policy: c.Policy, NoMoves: true}
+	cfg := plan.Config{State: model.NewState(c.Work.Jobs[0].Name.Cell), Now: begin, Lasts: p.lasts, Policy: c.Policy, NoMoves: true, Parallel: c.Parallel}
 	if c.Reclaim {
 		p.c.Work, cfg.Uses = used(c.Work), p.uses
 	}
