@@ -32,11 +32,12 @@ type pass struct {
 
 // A pass over a cell of smallCell machines at most, with smallPass machines and asks
 // to compare at most, examines all machines: that takes some milliseconds. So does one of
-// which an eighth at least want devices, which takes up to 0.1 ms for each ask: devices are
-// dear, and how many of them can be used later depends on which machines are chosen.
+// which an eighth at least want devices, up to devicePass, which takes up to a second: how many
+// devices can be used later depends on which machines are chosen.
 const (
-	smallCell = 4096
-	smallPass = 1 << 18
+	smallCell  = 4096
+	smallPass  = 1 << 18
+	devicePass = 1 << 24
 )
 
 // Place decides the asks and charges the snapshot with what it placed. They
@@ -63,7 +64,8 @@ func (p *pass) place(asks []Ask) []Decision {
 	s.merge()
 	s.passes++
 	s.disruption.begin()
-	s.small = s.slots.Len() <= smallCell && (len(asks)*s.slots.Len() <= smallPass || wantDevices(asks))
+	pairs := len(asks) * s.slots.Len()
+	s.small = s.slots.Len() <= smallCell && (pairs <= smallPass || pairs <= devicePass && wantDevices(asks))
 	s.tasks.Reserve(len(asks) - len(s.unused))
 	s.here.Reserve(len(asks))
 	s.sense()

@@ -52,7 +52,7 @@ func (s *scheduler) hold() {
 	for _, a := range h.pending {
 		name := a.Name
 		d, holds := held[name]
-		if _, held := h.held[name]; !holds && !held && a.Held == "" && a.HeldSince.IsZero() {
+		if _, did := h.held[name]; !holds && !did && a.Held == "" && a.HeldSince.IsZero() {
 			continue // nothing was held for it, and nothing is
 		}
 		why, pending := s.why[name]

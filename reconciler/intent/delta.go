@@ -10,7 +10,8 @@ import (
 
 // base is what the packages of a head declare, before overlays, and what it was found out of. What
 // another head declares is found out of it by the packages that differ, as long as these declare
-// jobs only, which nothing else in the cell depends on. It is never written to.
+// jobs only, which nothing else in the cell depends on. Whoever made it may complete the digests of its jobs;
+// after that it is not written to.
 type base struct {
 	packages map[string]*schema.Package // by directory
 	resolver resolver

@@ -36,7 +36,7 @@ type overlay struct {
 }
 
 // overlays are those that depend on what is stored alone. Retained and Returned depend
-// on what is admitted in the same step, see retainedSets and withReturned.
+// on what is admitted in the same step, see RetainedSets and WithReturned.
 var overlays = []overlay{
 	{func(_ *model.State, held *schema.Held) bool { return held != nil }, keepHeld},
 	{func(s *model.State, _ *schema.Held) bool { return len(s.Suspensions) > 0 }, keepSuspended},
@@ -270,9 +270,7 @@ func (c *Cache) Of(s *model.State) *Desired {
 	}
 	c.base = c.base.next(s.Cell, s.HeadPackages(), c.digest)
 	c.fill(&c.base.declared)
-	if len(c.digests) > 2*len(c.base.packages)+64 { // most are of packages that are gone
-		maps.DeleteFunc(c.digests, func(p *schema.Package, _ []jobDigest) bool { return c.base.packages[p.Dir] != p })
-	}
+	maps.DeleteFunc(c.digests, func(p *schema.Package, _ []jobDigest) bool { return c.base.packages[p.Dir] != p })
 	c.version, c.desired = s.Desires, c.base.laid(s, s.Head.Held)
 	return c.desired
 }
@@ -303,16 +301,17 @@ type undigested struct {
 
 // fill puts the digests that are missing into what was just declared.
 func (c *Cache) fill(declared *Desired) {
-	of := func(i int) {
-		m := &c.missing[i]
-		*m.to = jobDigest{m.job.Priority, schema.DigestOf(m.job)}
-	}
+	made := make([]jobDigest, len(c.missing))
+	of := func(i int) { made[i] = jobDigest{c.missing[i].job.Priority, schema.DigestOf(c.missing[i].job)} }
 	if c.Parallel != nil {
-		c.Parallel(len(c.missing), of)
+		c.Parallel(len(made), of)
 	} else {
-		for i := range c.missing {
+		for i := range made {
 			of(i)
 		}
+	}
+	for i, m := range c.missing { // which has a job twice where a base was begun, and another made instead
+		*m.to = made[i]
 	}
 	for _, m := range c.missing {
 		name := m.job.ID()

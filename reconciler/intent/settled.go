@@ -13,7 +13,7 @@ import (
 
 // sinceHead returns the packages of a commit, those that are as the head has them as they are
 // there, if nothing about them was wrong or can be by what the commit changes. held are the
-// packages of the head. The list is the caller's, and is changed.
+// packages of the head. compiled is not written to.
 func sinceHead(s *model.State, held map[string]*schema.Package, compiled []schema.CompiledPackage) []schema.CompiledPackage {
 	if len(s.Head.Stale)+len(s.Head.Unread) > 0 {
 		return compiled
@@ -36,6 +36,7 @@ func sinceHead(s *model.State, held map[string]*schema.Package, compiled []schem
 	if missing > 0 && slices.ContainsFunc(gone(held, compiled), func(p *schema.Package) bool { return !declaresJobsOnly(p) }) {
 		return compiled
 	}
+	compiled = slices.Clone(compiled)
 	for _, i := range same {
 		compiled[i].Package = held[compiled[i].Dir]
 	}

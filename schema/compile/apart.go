@@ -38,13 +38,9 @@ func uncovered(req request, found []mistake) []mistake {
 	if req.Test != "" || req.Parent != "" || len(found) == 0 || slices.ContainsFunc(found, anywhere) {
 		return found
 	}
-	cheap := func() bool { return allocated()-req.Began <= uint64(req.Limits.AllocBytes)/apartShare }
-	if cheap() {
-		found = append(found, unclosed(req, found)...)
-	}
 	s := separate(req)
 	for n := 0; s != nil && n < maxApart; n++ {
-		if len(found) >= maxDiagnostics || !cheap() || !s.cut(found) || !s.declares() {
+		if len(found) >= maxDiagnostics || allocated()-req.Began > uint64(req.Limits.AllocBytes)/apartShare || !s.cut(found) || !s.declares() {
 			break
 		}
 		fresh := slices.DeleteFunc(mistakesOf(s.rest()), func(d mistake) bool { return !s.hidden(d, found) })
@@ -54,32 +50,6 @@ func uncovered(req request, found []mistake) []mistake {
 		found = append(found, fresh...)
 	}
 	return found
-}
-
-// unclosed returns the fields that a definition does not have beside values that are wrong: CUE does not say
-// of a struct that it may not have a field while something in it is in conflict.
-func unclosed(req request, found []mistake) (out []mistake) {
-	defer func() {
-		if recover() != nil {
-			out = nil
-		}
-	}()
-	m := newRecovery()
-	m.firm, m.values = true, map[schema.Position]bool{}
-	for _, d := range found {
-		m.values[d.Position] = true
-	}
-	l := loadPackage(req, req.Dir, m)
-	if !l.built || len(l.errs) == 0 {
-		return nil
-	}
-	for _, d := range diagnose(l, l.errs) {
-		known := slices.ContainsFunc(found, func(o mistake) bool { return o.Position == d.Position || within(d.Field, o.Field) && o.Field != "" })
-		if d.form == closedField && l.where.mine(d.Path) && d.about != "" && !known {
-			out = append(out, d)
-		}
-	}
-	return out
 }
 
 // mistakesOf returns what is wrong with a package. That the evaluator fails on it is nothing that is

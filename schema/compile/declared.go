@@ -369,8 +369,8 @@ func (l *loaded) sayUnnamed(d *mistake, at []string, e errors.Error) bool {
 	return false
 }
 
-// sayIndex says of what is indexed by a value that it does not have what it may be. It reports whether
-// this is so, and the package gives the value.
+// sayIndex is of a struct that is indexed by a name which it does not have, as {eu: 1}["us"] is: it says
+// which names it has. It reports whether this is so, and the package gives the name.
 func (l *loaded) sayIndex(d *mistake, at []string, e errors.Error) bool {
 	m := undefined.FindStringSubmatch(errorText(e))
 	if !l.built || m == nil {
@@ -466,7 +466,7 @@ func (l *loaded) selectable(at schema.Position) (out []string) {
 		if !v.Exists() {
 			return false
 		}
-		it, err := v.Fields(cue.Optional(true), cue.Definitions(true))
+		it, err := v.Fields(cue.Definitions(true)) // those that are not set are not there to be used
 		for err == nil && it.Next() {
 			out = append(out, strings.TrimRight(it.Selector().String(), "?!"))
 		}

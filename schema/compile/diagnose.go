@@ -9,7 +9,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -517,7 +516,7 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 	return mistake{Diagnostic: d, about: name}
 }
 
-// sayEmbedded is of a file that is embedded and is not of the form that its name says.
+// sayEmbedded is of an embedded file that cannot be read as what its name says it is: JSON, YAML, TOML.
 func sayEmbedded(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	from := l.where.attribute(m[2], d.Position)
 	name := path.Join(path.Dir(from.Path), m[2])
@@ -534,22 +533,11 @@ func sayEmbedded(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	}
 }
 
-// maxSearched is how large a file of YAML is, in bytes, that is parsed again for the line of a mistake.
-const maxSearched = 64 << 10
-
-// sayYAML is of an embedded file of YAML, whose line is often said to be that of what encloses it.
+// sayYAML is of an embedded file that is no YAML. Its line is often said to be that of what encloses it.
 func sayYAML(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	sayEmbedded(l, d, []string{"", "YAML", m[1], m[3]}, nil)
 	d.Line, _ = strconv.Atoi(m[2])
-	data := l.req.Files[d.Path]
-	if len(data) > maxSearched {
-		return
-	}
-	lines := bytes.SplitAfter(data, []byte("\n"))
-	d.Line = 1 + sort.Search(len(lines)-1, func(n int) bool {
-		_, err := yaml.Extract("", bytes.Join(lines[:n+1], nil))
-		return err != nil
-	})
+	d.Line = max(d.Line, wrongLine(l.req.Files[d.Path]))
 }
 
 // sayTwice is of a key that a file which is embedded has twice.

@@ -1,10 +1,12 @@
 package compile
 
 import (
+	"bytes"
 	"cmp"
 	"maps"
 	"path"
 	"slices"
+	"sort"
 	"strings"
 
 	"cuelang.org/go/cue/ast"
@@ -163,4 +165,39 @@ func (e *embeds) embeddedAt(name string, at schema.Position) bool {
 		}
 	}
 	return false
+}
+
+const (
+	// maxSearched is how large a file of YAML is, in bytes, that is parsed again for the line of a mistake.
+	maxSearched = 64 << 10
+	// openLines is how many lines a list in brackets, or a text in quotes, may have, and mostSearches how
+	// many of them there may be, for a mistake below to be found.
+	openLines, mostSearches = 40, 10
+)
+
+// wrongLine returns the first line of a file of YAML, counted from 1, up to which it is none; 0 if that is not
+// found. What is open at the end of a line, as a list in brackets is, makes it none only
+// up to where it is closed.
+func wrongLine(data []byte) int {
+	if len(data) > maxSearched {
+		return 0
+	}
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	wrong := func(n int) bool {
+		_, err := yaml.Extract("", bytes.Join(lines[:n], nil))
+		return err != nil
+	}
+	right := 0 // so many lines are YAML
+	for n := 0; n < mostSearches && right < len(lines); n++ {
+		first := right + 1 + sort.Search(len(lines)-right-1, func(n int) bool { return wrong(right + 1 + n) })
+		closed := first + 1
+		for closed <= min(first+openLines, len(lines)) && wrong(closed) {
+			closed++
+		}
+		if closed > min(first+openLines, len(lines)) {
+			return first
+		}
+		right = closed
+	}
+	return 0
 }

@@ -31,7 +31,7 @@ type mistake struct {
 	undecided bool
 	// unnamed is set of a computed name that is not known.
 	unnamed bool
-	// follows is set where CUE says of what something is wrong with that it is.
+	// follows is set where all that CUE says is that something it refers to has an error.
 	follows bool
 	// ofCall is set where CUE says of a function that it fails, for whatever reason.
 	ofCall bool

@@ -16,7 +16,6 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
-	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -403,7 +402,7 @@ func (p *policy) demands() (out []mistake) {
 	return out
 }
 
-// impossibleIn adds the fields without a value in a struct at a path that no object of a kind can have.
+// impossibleIn adds the required fields in a struct at a path that no object of a kind can have.
 func (p *policy) impossibleIn(kind schema.Kind, v cue.Value, path []string, out *[]mistake) {
 	it, err := v.Fields(cue.Optional(true))
 	for err == nil && it.Next() && len(*out) < maxDiagnostics && len(path) < maxDepth {
@@ -412,31 +411,13 @@ func (p *policy) impossibleIn(kind schema.Kind, v cue.Value, path []string, out 
 		}
 		at := append(slices.Clip(path), it.Selector().Unquoted())
 		n, known := unknownIn(valid.Of(kind), at)
-		switch constraint := it.Selector().ConstraintType(); {
-		case n >= 0 && (constraint == cue.RequiredConstraint || constraint == 0 && lacks(it.Value())):
+		switch {
+		case n >= 0 && it.Selector().ConstraintType() == cue.RequiredConstraint: // others may get a value from an object
 			*out = append(*out, p.demanded(kind, at, known))
 		case n < 0 && it.Value().IncompleteKind() == cue.StructKind:
 			p.impossibleIn(kind, it.Value(), at, out)
 		}
 	}
-}
-
-// lacks reports whether a value is none, or has one that is none, and gets none of others.
-func lacks(v cue.Value) bool {
-	v, _ = v.Default()
-	if v.Err() != nil || len(trace.Origins(v)) > 0 {
-		return false
-	}
-	if v.IncompleteKind() != cue.StructKind {
-		return !v.IsConcrete()
-	}
-	it, err := v.Fields()
-	for err == nil && it.Next() {
-		if lacks(it.Value()) {
-			return true
-		}
-	}
-	return false
 }
 
 // mismatched is what CUE says of two values of different types.

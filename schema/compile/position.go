@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -512,18 +513,25 @@ func (p *positions) labelNamed(name string) schema.Position {
 	})
 }
 
-// partOf returns where the package itself writes the part of a computed name that no name may have,
-// as a text or a label, if there is one such place.
+// partOf returns where the package itself writes a computed name, or else the part of it that no name may
+// have, as a text or a label, if there is one such place.
 func (p *positions) partOf(name string) schema.Position {
-	bad := func(text string) bool { return text != "" && !inName.MatchString(text) && strings.Contains(name, text) }
+	whole := p.text(func(text string) bool { return text == name })
+	return cmp.Or(whole, p.text(func(text string) bool {
+		return text != "" && !inName.MatchString(text) && strings.Contains(name, text)
+	}))
+}
+
+// text returns where the package itself writes a label or a text that is such, if there is one such place.
+func (p *positions) text(is func(string) bool) schema.Position {
 	return p.only(func(n ast.Node) token.Pos {
 		switch n := n.(type) {
 		case *ast.Field:
-			if bad(lax.Label(n)) {
+			if is(lax.Label(n)) {
 				return n.Label.Pos()
 			}
 		case *ast.BasicLit:
-			if s, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && bad(s) {
+			if s, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && is(s) {
 				return n.Pos()
 			}
 		}

@@ -38,8 +38,6 @@ type recovery struct {
 	firm bool
 	// never are conditions that count as false.
 	never map[schema.Position]bool
-	// values are fields of the package whose values are left out.
-	values map[schema.Position]bool
 }
 
 func newRecovery() *recovery {
@@ -161,7 +159,7 @@ func (m *recovery) parse(name string, src any, cfg parser.Config) (*ast.File, er
 		read = parseFirm
 	}
 	f, err := read(name, src, cfg)
-	if err != nil || len(m.imports)+len(m.exprs)+len(m.never)+len(m.values) == 0 {
+	if err != nil || len(m.imports)+len(m.exprs)+len(m.never) == 0 {
 		return f, err
 	}
 	dropped := map[ast.Node]bool{}
@@ -207,10 +205,6 @@ func (m *recovery) leaveOut(c astutil.Cursor, dropped map[ast.Node]bool) bool {
 		}
 		if _, plain := n.Label.(*ast.Ident); plain {
 			n.Value = m.without(n.Value, dropped)
-		}
-		if n.Value != nil && m.values[position(n.Value.Pos())] {
-			n.Value = m.blank(n.Value)
-			return false
 		}
 	case *ast.EmbedDecl:
 		if m.names(n.Expr, dropped) {

@@ -169,7 +169,7 @@ func oneOf(ports []string) string {
 // portOf checks that a port that a field names is declared.
 func (c *check) portOf(path []string, v any, ports []string) {
 	port, ok := v.(string)
-	if !ok || slices.Contains(ports, port) {
+	if !ok || slices.Contains(ports, port) || c.meansPorts() {
 		return
 	}
 	c.add(undeclared(Problem{Rule: schema.RuleUndefined, Path: path}, port, ports))
@@ -194,7 +194,9 @@ func (c *check) numbers(task map[string]any, ports []string) {
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		path := []string{"task", "resources", "portNumbers", name}
 		if !slices.Contains(ports, name) && matchName(name) == "" {
-			c.add(undeclared(Problem{Rule: schema.RuleUndefined, Path: path, Key: true}, name, ports))
+			if !c.meansPorts() {
+				c.add(undeclared(Problem{Rule: schema.RuleUndefined, Path: path, Key: true}, name, ports))
+			}
 			continue
 		}
 		n := intOf(asked[name])

@@ -23,7 +23,7 @@ func (c *check) job(given any, job map[string]any) {
 	c.all(kernelProblems(job, task, devicesOf(task)))
 	c.all(capabilityProblems(task))
 	ports, known := portNames(task)
-	if !known || slices.Contains(c.meant, "task.resources") || slices.Contains(c.meant, "task.resources.ports") {
+	if !known && !c.meansPorts() {
 		return
 	}
 	c.isolation(task, ports)
@@ -317,15 +317,27 @@ func (c *check) references(path []string, v any, vars variables) {
 	}
 }
 
+// portPrefix is how the variables begin that hold the numbers of ports.
+const portPrefix = "MUSTER_PORT_"
+
+// meansPorts reports whether ports may be declared under a misspelled name: then nothing is known of
+// which there are.
+func (c *check) meansPorts() bool {
+	return slices.Contains(c.meant, "task.resources") || slices.Contains(c.meant, "task.resources.ports")
+}
+
 // unset reports a MUSTER_ variable that the cell does not set.
 func (c *check) unset(path []string, name string, vars variables) {
+	if strings.HasPrefix(name, portPrefix) && c.meansPorts() {
+		return
+	}
 	names := vars.names()
 	p := Problem{
 		Rule: schema.RuleUndefined, Path: path, Message: fmt.Sprintf("$(%s) is not set for this task", short(name)),
 		Expected: "one of " + strings.Join(names, ", "), Hint: didYouMean(name, names, nil),
 	}
-	if strings.HasPrefix(name, "MUSTER_PORT_") && len(vars.ports) == 0 {
-		port := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "MUSTER_PORT_"), "_", "-"))
+	if strings.HasPrefix(name, portPrefix) && len(vars.ports) == 0 {
+		port := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, portPrefix), "_", "-"))
 		p.Hint = fmt.Sprintf("add ports: [%q] to task.resources", short(port))
 	}
 	switch name {

@@ -173,8 +173,8 @@ func NamesOf(packages []*schema.Package) Names {
 	return n
 }
 
-// Covers reports whether n is the same with a package more, or without it, but for kinds that
-// nothing refers to then.
+// Covers reports whether names stand for the same with p as without it: p declares no object of a kind
+// that is referred to, and refers to none of a kind that nothing else refers to.
 func (n Names) Covers(p *schema.Package) bool {
 	for i := range p.References {
 		if !n.wanted[p.References[i].To.Kind] {
