@@ -69,6 +69,7 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 	var out []mistake
 	for _, e := range errs {
 		d, rank := l.diagnostic(e)
+		d.callFailed = strings.HasPrefix(d.Message, "error in call to ")
 		if at, _ := argument(errorText(e), e.Path()); at != nil {
 			rank += 20 // what CUE says of the value itself is better
 		}
@@ -164,7 +165,6 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	}
 	explain(l, &d, theirs)
 	l.sayAbsent(&d, at, text)
-	d.ofCall = strings.HasPrefix(d.Message, "error in call to ")
 	if d.Rule == schema.RuleConflict && strings.Contains(format, "mismatched types") {
 		rank += 2 // that it is of no type that is wanted is said of another alternative
 	}

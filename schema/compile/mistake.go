@@ -33,8 +33,8 @@ type mistake struct {
 	unnamed bool
 	// follows is set where all that CUE says is that something it refers to has an error.
 	follows bool
-	// ofCall is set where CUE says of a function that it fails, for whatever reason.
-	ofCall bool
+	// callFailed is set where CUE says of a function that it fails, for whatever reason.
+	callFailed bool
 	// operand is set of what a function or an operator says of what it gets.
 	operand bool
 	// looks are, of a check, the data paths that it refers to.
@@ -130,10 +130,10 @@ func isMissing(m mistake) bool { return m.form == missingField }
 // a mistake within a comprehension shows in every object that it makes.
 func tidy(found []mistake) []schema.Diagnostic {
 	// weak is of what is made from a value at a place, where something is wrong with the value itself.
-	weak := func(d mistake) bool { return d.Rule == schema.RuleInvalidName || d.ofCall }
+	weak := func(d mistake) bool { return d.Rule == schema.RuleInvalidName || d.callFailed }
 	slices.SortStableFunc(found, func(a, b mistake) int {
 		if a.Position == b.Position && weak(a) != weak(b) {
-			return map[bool]int{false: -1, true: 1}[weak(a)]
+			return schema.CompareBool(weak(a), weak(b))
 		}
 		return a.Compare(b.Diagnostic)
 	})
