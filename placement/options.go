@@ -72,7 +72,7 @@ const DefaultReserveAfter = 5 * time.Minute
 //
 // A cell of which half is used is steady: what comes takes the place of what has gone.
 // Other terms are about packing there than while it fills: Room and SteadyTight, not
-// Stranded, Shape, Tight, Open and its likes for size and large asks.
+// Stranded, Shape and ShapeDevices, Tight, Open and its likes for size and large asks.
 type Weights struct {
 	// Packing bounds the terms that follow, up to Mix: their sum is brought into a
 	// range so wide, and keeps its order. So packing decides between machines only that
@@ -95,6 +95,9 @@ type Weights struct {
 	// the typical ask. A machine that has mostly CPU left gets the asks that
 	// want mostly CPU, before anything is stranded.
 	Shape float32
+	// ShapeDevices is Shape in a cell that has devices: there what is used of CPU and RAM where
+	// devices are free leaves them without.
+	ShapeDevices float32
 	// Tight: what is left of the machine, in multiples of the typical ask,
 	// so that large asks find room in one piece.
 	Tight float32
@@ -132,7 +135,7 @@ type Weights struct {
 // with.
 func DefaultWeights() Weights {
 	return Weights{
-		Packing: 0.15, Room: 2, SteadyTight: 10, Stranded: 0.4, Shape: 1, Tight: 0.0002, Open: 0.05, OpenSize: 0.005, OpenLarge: 0.2, OpenSizeLarge: 0.05, Headroom: 0.02, Mix: 0.02,
+		Packing: 0.15, Room: 2, SteadyTight: 10, Stranded: 0.4, Shape: 1, ShapeDevices: 4, Tight: 0.0002, Open: 0.05, OpenSize: 0.005, OpenLarge: 0.2, OpenSizeLarge: 0.05, Headroom: 0.02, Mix: 0.02,
 		Machine: 8, Packages: 1, Noise: 8, Wish: 16,
 	}
 }

@@ -110,7 +110,11 @@ func (s *Snapshot) packing(c *class, slot int32, t *Terms) float32 {
 		tight = -w.Tight * s.left(c, r, &s.typical.Scale)
 		u := &r.unit
 		stranded = w.Stranded * less
-		shape = w.Shape * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
+		even := w.Shape
+		if s.devices > 0 {
+			even = w.ShapeDevices
+		}
+		shape = even * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
 		if r.idle {
 			if open = -(w.Open + w.OpenLarge*c.beyond); c.plain {
 				open -= (w.OpenSize + w.OpenSizeLarge*c.beyond) * max(s.leftPlain(c, r, &s.typical.Tight), 0)
