@@ -7,6 +7,7 @@ import (
 	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/placement/rebalance"
 	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -127,6 +128,22 @@ func (s *emptying) look(below int) []rebalance.Emptied {
 		}
 	}
 	return list
+}
+
+// Emptiable returns how many machines moves could empty now of which less than so many percent is
+// used, however long their tasks have been where they are, and however many moves that takes.
+func Emptiable(f *facts.Facts, below int) int {
+	cell := snapshot.New(f, nil)
+	s := looking{pass: pass{Facts: f}, search: holeSearch{Facts: f, cell: cell}}
+	search := rebalance.Search{
+		Snapshot: cell.Snapshot(), Moves: schema.MaxTasks,
+		May: func(t *placement.Task, _ []rebalance.Move) (placement.Ask, bool) {
+			ask, ok, _ := s.search.movable(t, 0, 0)
+			return ask, ok
+		},
+	}
+	list, _, _ := search.Empty(rebalance.Emptying{Below: float64(below) / 100, Counts: s.counts}, 0)
+	return len(list)
 }
 
 // unsettled reports whether a machine is silent that has tasks: these may need the room.

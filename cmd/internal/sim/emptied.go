@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -125,7 +124,8 @@ func (w *World) share(machine string, used *stay) (most float64) {
 // is used by less than it says, all tasks of which may move, to one that is in use, and used as
 // much at least, and that has been there for long. now is what the master's clock said.
 func (w *World) checkEmptied(m *move, now time.Time) {
-	if !strings.HasSuffix(m.is.Stop.Message, fmt.Sprintf("so that %s is empty and can be switched off", m.is.Machine)) {
+	// What a move is for users read in its message, and nowhere else.
+	if m.is.Stop.Message != fmt.Sprintf("moves to %s, so that %s is empty and can be switched off", m.is.Stop.To, m.is.Machine) {
 		return
 	}
 	w.emptying++
