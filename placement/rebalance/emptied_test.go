@@ -47,42 +47,54 @@ func (x *aged) idle() (n int) {
 	return n
 }
 
+// emptyOpen is placement.Weights.Open of a cell that empties machines, as reconciler/control/snapshot
+// has it.
+const emptyOpen = 2
+
 // BenchmarkEmptied runs a cell of which little is used for long: how many machines are empty in
 // the second half, in the mean, how many tasks were moved a day, of all that run, and how long
 // large tasks waited.
 func BenchmarkEmptied(b *testing.B) {
-	const machines = 60
 	for _, f := range forms[1:3] {
 		for _, load := range []float64{0.3, 0.5} {
 			for _, below := range []float64{0, 0.2, 0.4} {
 				b.Run(fmt.Sprintf("%s/load=%v/below=%v", f.name, load, below), func(b *testing.B) {
 					for b.Loop() {
-						var idle, moved, wait []float64
-						for seed := range uint64(agedSeeds) {
-							x := newAged(f, agedSeed+seed, machines)
-							x.below = below
-							perDay, ran := int(agedDay/f.pass), 0.0
-							empty := 0.0
-							for n := range f.days * perDay {
-								if x.pass(n, load, true); 2*n <= f.days*perDay {
-									x.moves = 0
-									continue
-								}
-								empty += float64(x.idle())
-								ran += float64(len(x.running))
-							}
-							passes := float64(f.days*perDay) / 2
-							idle = append(idle, empty/passes)
-							moved = append(moved, 100*float64(x.moves)/(float64(f.days)/2)/(ran/passes))
-							wait = append(wait, x.waited.Seconds()/float64(max(x.larges, 1)))
-						}
-						b.ReportMetric(0, "ns/op")
-						b.ReportMetric(mean(idle), "empty-of-60")
-						b.ReportMetric(mean(moved), "moved-%/day")
-						b.ReportMetric(mean(wait), "large-wait-s")
+						measureEmptied(b, f, load, below)
 					}
 				})
 			}
 		}
 	}
+}
+
+func measureEmptied(b *testing.B, f form, load, below float64) {
+	const machines = 60
+	var idle, moved, wait []float64
+	for seed := range uint64(agedSeeds) {
+		x := newAged(f, agedSeed+seed, machines)
+		if x.below = below; below > 0 {
+			w := placement.DefaultWeights()
+			w.Open = emptyOpen
+			x.snapshot.Configure(placement.Options{Weights: &w})
+		}
+		passes := f.days * int(agedDay/f.pass)
+		ran, empty := 0.0, 0.0
+		for n := range passes {
+			if x.pass(n, load, true); 2*n <= passes {
+				x.moves = 0
+				continue
+			}
+			empty += float64(x.idle())
+			ran += float64(len(x.running))
+		}
+		half := float64(passes) / 2
+		idle = append(idle, empty/half)
+		moved = append(moved, 100*float64(x.moves)/(float64(f.days)/2)/(ran/half))
+		wait = append(wait, x.waited.Seconds()/float64(max(x.larges, 1)))
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(mean(idle), "empty-of-60")
+	b.ReportMetric(mean(moved), "moved-%/day")
+	b.ReportMetric(mean(wait), "large-wait-s")
 }
