@@ -47,8 +47,9 @@ func BestMove(s *Snapshot, a Ask, from string) (best Gain, ok bool) {
 // FirstAsWell returns the number of the first of some machines to which a task could move: one that
 // has room for it while it still is where it is, and on which it is as well off as there, in all
 // that BestMove compares but the room that is made. It is how many there are if there is none. The
-// ask is the task's, and nothing is moved.
-func FirstAsWell(s *Snapshot, a Ask, from string, machines []string) int {
+// ask is the task's, and nothing is moved. The loads are of the snapshot, or of one that it is a
+// fork of.
+func FirstAsWell(s *Snapshot, a Ask, from string, machines []Load) int {
 	was, known := s.slots.Get(from)
 	if !known {
 		return len(machines)
@@ -58,9 +59,8 @@ func FirstAsWell(s *Snapshot, a Ask, from string, machines []string) int {
 	if m.id = s.find(taskKey{m.class.job, int32(a.Name.Index), was, a.Generation}); m.id < 0 {
 		return len(machines)
 	}
-	for i, name := range machines {
-		slot, ok := s.slots.Get(name)
-		if ok && slot != was && s.check(m.class, slot) == fine && m.suitsAsWell(slot) {
+	for i := range machines {
+		if slot := machines[i].slot; slot != was && s.check(m.class, slot) == fine && m.suitsAsWell(slot) {
 			return i
 		}
 	}

@@ -12,6 +12,8 @@ type Load struct {
 	Tasks int
 	// Claims are how many of the tasks are not there yet.
 	Claims int
+
+	slot int32
 }
 
 // Loads returns the loads of the machines that may get tasks, in an order that is always the same
@@ -26,7 +28,7 @@ func Loads(s *Snapshot, counts func(schema.JobName) bool) []Load {
 			continue
 		}
 		n := s.nodes.At(slot)
-		load := Load{Machine: n.Name}
+		load := Load{Machine: n.Name, slot: slot}
 		var has vector
 		devices := 0
 		for id := n.first; id >= 0; {

@@ -56,10 +56,10 @@ type emptier struct {
 	Emptying
 	snapshot *placement.Snapshot // after the moves that were found
 	checks   int
-	used     []string        // machines in use that may be moved to, those that are used most first
-	rank     map[string]int  // in used
-	empty    map[string]bool // machines that moves leave empty
-	filled   map[string]bool // machines that get what moves
+	used     []placement.Load // machines in use that may be moved to, those that are used most first
+	rank     map[string]int   // in used
+	empty    map[string]bool  // machines that moves leave empty
+	filled   map[string]bool  // machines that get what moves
 }
 
 // order returns the machines that may be emptied, the least used first.
@@ -70,8 +70,9 @@ func (x *emptier) order() (least []placement.Load) {
 	slices.SortFunc(loads, func(a, b placement.Load) int {
 		return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(b.Machine, a.Machine))
 	})
+	x.used = loads
 	for i, l := range loads {
-		x.used, x.rank[l.Machine] = append(x.used, l.Machine), i
+		x.rank[l.Machine] = i
 		if l.Used < x.Below && l.Claims == 0 {
 			least = append(least, l)
 		}
@@ -128,6 +129,9 @@ func (x *emptier) movable(m *placement.Load) (asks []placement.Ask, ok bool) {
 		}
 		asks = append(asks, ask)
 	}
+	for i := range asks { // so that all forks know the domains over which the job is spread
+		placement.NearOn(x.snapshot, asks[i], m.Machine)
+	}
 	// The largest first: what is small finds room in what these leave.
 	slices.SortStableFunc(asks, func(a, b placement.Ask) int {
 		return cmp.Or(cmp.Compare(b.Limit.CPUMilli, a.Limit.CPUMilli), cmp.Compare(b.Limit.RAMBytes, a.Limit.RAMBytes), a.Name.Compare(b.Name))
@@ -144,8 +148,8 @@ func (x *emptier) place(s *placement.Snapshot, a placement.Ask, from string) (to
 		if i == len(machines) {
 			return "", false
 		}
-		if !x.empty[machines[i]] && placement.Move(s, a, from, machines[i]) {
-			return machines[i], true
+		if to = machines[i].Machine; !x.empty[to] && placement.Move(s, a, from, to) {
+			return to, true
 		}
 		machines = machines[i+1:]
 	}

@@ -108,7 +108,7 @@ func (s *emptying) look(below int) []rebalance.Emptied {
 	cell := s.search.cell
 	avoid, until := s.avoided()
 	search := rebalance.Search{
-		Snapshot: cell.Snapshot(), Moves: s.moves.bounds.atOnce(), Checks: emptyChecks,
+		Snapshot: cell.Snapshot(), Moves: s.moves.bounds.left(), Checks: emptyChecks,
 		May: func(t *placement.Task, _ []rebalance.Move) (placement.Ask, bool) {
 			ask, ok, changes := s.search.movable(t, emptyAfter, emptyAgain)
 			until = until.Or(changes)

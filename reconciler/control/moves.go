@@ -116,6 +116,11 @@ func (s *moveBounds) crowded(n int) string {
 	return ""
 }
 
+// left is how many tasks may be moved now.
+func (s *moveBounds) left() int {
+	return max(0, min(s.atOnce()-s.moving, s.Desired.Policy.Moves().MovesPerHour-sumOf(s.moved)))
+}
+
 // atOnce is how many tasks of the cell are moved at once.
 func (s *moveBounds) atOnce() int { return max(1, len(s.Machines())*moveShare/100) }
 
