@@ -47,9 +47,12 @@ func (x *aged) idle() (n int) {
 	return n
 }
 
-// emptyOpen is placement.Weights.Open of a cell that empties machines, as reconciler/control/snapshot
-// has it.
-const emptyOpen = 2
+// emptyOpen and emptyTight are placement.Weights.Open and Tight of a cell that empties machines, as
+// reconciler/control/snapshot has them.
+const (
+	emptyOpen  = 100
+	emptyTight = 0.05
+)
 
 // BenchmarkEmptied runs a cell of which little is used for long: how many machines are empty in
 // the second half, in the mean, how many tasks were moved a day, of all that run, and how long
@@ -75,7 +78,7 @@ func measureEmptied(b *testing.B, f form, load, below float64) {
 		x := newAged(f, agedSeed+seed, machines)
 		if x.below = below; below > 0 {
 			w := placement.DefaultWeights()
-			w.Open = emptyOpen
+			w.Open, w.Tight = emptyOpen, emptyTight
 			x.snapshot.Configure(placement.Options{Weights: &w})
 		}
 		passes := f.days * int(agedDay/f.pass)

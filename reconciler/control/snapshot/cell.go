@@ -237,10 +237,14 @@ func (c *Cell) build() {
 	c.configure()
 }
 
-// emptyOpen is placement.Weights.Open of a cell that empties machines: more than any shape is worth,
-// so that what is small begins no machine which is empty while others have room. Measured: see
-// docs/performance-placement.md.
-const emptyOpen = 2
+// emptyOpen and emptyTight are placement.Weights.Open and Tight of a cell that empties machines: more
+// than any shape is worth, and than what is stranded, so that nothing begins a machine which is empty
+// while others have room; and what is small, beside which a machine counts as idle, goes where
+// there is more of it already. Measured: see docs/performance-placement.md.
+const (
+	emptyOpen  = 100
+	emptyTight = 0.05
+)
 
 // empties reports whether machines of the cell are emptied.
 func (c *Cell) empties() bool { return c.facts.Desired.Policy.Moves().EmptyBelow > 0 }
@@ -255,7 +259,7 @@ func (c *Cell) options(preempt bool) placement.Options {
 	o := placement.Options{Preempt: preempt, Graceful: true}
 	if c.empties() {
 		w := placement.DefaultWeights()
-		w.Open = emptyOpen
+		w.Open, w.Tight = emptyOpen, emptyTight
 		o.Weights = &w
 	}
 	return o
