@@ -44,6 +44,29 @@ func BestMove(s *Snapshot, a Ask, from string) (best Gain, ok bool) {
 	return best, ok
 }
 
+// FirstAsWell returns the number of the first of some machines to which a task could move: one that
+// has room for it while it still is where it is, and on which it is as well off as there, in all
+// that BestMove compares but the room that is made. It is how many there are if there is none. The
+// ask is the task's, and nothing is moved. The loads are of the snapshot, or of one that it is a
+// fork of.
+func FirstAsWell(s *Snapshot, a Ask, from string, machines []Load) int {
+	was, known := s.slots.Get(from)
+	if !known {
+		return len(machines)
+	}
+	m := mover{s: s, ask: a, class: s.single(&a)}
+	defer m.release()
+	if m.id = s.find(taskKey{m.class.job, int32(a.Name.Index), was, a.Generation}); m.id < 0 {
+		return len(machines)
+	}
+	for i := range machines {
+		if slot := machines[i].slot; slot != was && s.check(m.class, slot) == fine && m.suitsAsWell(slot) {
+			return i
+		}
+	}
+	return len(machines)
+}
+
 // mover is a task that may move.
 type mover struct {
 	s     *Snapshot

@@ -453,6 +453,8 @@ func summary(s status.Status) string {
 			}
 		case m.Cordoned:
 			b.WriteString(", cordoned")
+		case m.Empty:
+			b.WriteString(", empty")
 		}
 		for _, k := range m.Conditions {
 			fmt.Fprintf(&b, ", %s", k.Kind)

@@ -3,10 +3,13 @@ package schema
 import "time"
 
 // RebalancePolicy bounds the moves of running tasks by which a cell is made better: for the
-// spread of their jobs, and to make room for tasks that wait or may come.
+// spread of their jobs, to make room for tasks that wait or may come, and to empty machines.
 type RebalancePolicy struct {
 	// MovesPerHour is how many tasks may be moved within an hour: 0, for none, to MaxTasks.
 	MovesPerHour int `json:"movesPerHour"`
+	// EmptyBelow is of how little of each resource, in percent of a machine, tasks move away so
+	// that it is empty: 0, for never, to MaxEmptyBelow.
+	EmptyBelow int `json:"emptyBelow,omitempty"`
 	// Quiet is when no move begins, each day; nil: at no time.
 	Quiet *QuietHours `json:"quiet,omitempty"`
 }
@@ -14,6 +17,10 @@ type RebalancePolicy struct {
 // DefaultMovesPerHour is RebalancePolicy.MovesPerHour of a cell that says nothing: in a day
 // these are 2% of the tasks of a cell with 72,000.
 const DefaultMovesPerHour = 60
+
+// MaxEmptyBelow bounds RebalancePolicy.EmptyBelow, in percent: what has more of a machine than
+// that rarely finds room on others.
+const MaxEmptyBelow = 90
 
 // QuietHours are a time within each day, in UTC.
 type QuietHours struct {

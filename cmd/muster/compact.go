@@ -50,6 +50,10 @@ that there are, each is there 2, 4, 8 or 16 times to begin with; where a job ask
 more than half of the cell, of any resource or kind of devices, what it wants of machines is
 taken as a wish. Tasks are packed by their limits.
 
+Of a cell that runs it says, too, how many machines are in use now, and how many of them can be
+emptied by moves as the cell is: as rebalance.emptyBelow of the cell says, else of which less than
+20% is used.
+
 The cell is that of --master, of a file that muster checkpoint save wrote, that which a
 repository declares (--repo), or a trace in the columns that docs/traces.md has.`,
 		Example: `  muster simulate compact --against local.checkpoint
@@ -183,6 +187,7 @@ func (c *compacted) text(width int) string {
 		schema.Count(c.Value, "machine"), c.Machines, schema.Verb(c.Value, "holds", "hold"), schema.Count(c.Seeds, "order"), c.Min, c.Max)
 	if c.Cell != "" {
 		line("%s %s a task now, those of system jobs apart", schema.Count(c.Used, "machine"), schema.Verb(c.Used, "holds", "hold"))
+		line("%s of these can be emptied by moves as the cell is, where less than %d%% is used (rebalance.emptyBelow)", schema.Count(c.Emptied, "machine"), c.EmptyBelow)
 	}
 	line("%s %s placed, of which %d may stay pending", schema.Count(c.Tasks, "task"), schema.Verb(c.Tasks, "is", "are"), c.Pending)
 	if c.Clones > 1 {

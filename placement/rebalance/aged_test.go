@@ -52,6 +52,7 @@ type guest struct {
 	came    time.Duration
 	ends    time.Duration
 	since   time.Duration // it is where it is
+	moved   time.Duration // when it was last, 0 for never
 	looked  time.Duration // for a hole for it, 0 for not yet
 	service bool
 }
@@ -67,6 +68,7 @@ type aged struct {
 	pending  []*guest
 	names    int
 	moves    int             // in all
+	below    float64         // machines of which less is used are emptied
 	today    []time.Duration // when tasks were moved
 	waited   time.Duration   // of the tasks of large size that were placed
 	larges   int
@@ -131,6 +133,9 @@ func (x *aged) pass(n int, load float64, rebalancing bool) {
 	if now%agedSearch == 0 {
 		x.improve(now)
 	}
+	if x.below > 0 {
+		x.empty(now)
+	}
 }
 
 // begin has services be there that have been for long.
@@ -178,7 +183,7 @@ func (x *aged) improve(now time.Duration) {
 func (x *aged) move(m rebalance.Move, now time.Duration) {
 	g := x.running[m.Task]
 	if placement.Move(x.snapshot, g.ask, m.From, m.To) {
-		g.machine, g.since = m.To, now
+		g.machine, g.since, g.moved = m.To, now, now
 		x.moves++
 		x.today = append(x.today, now)
 	}

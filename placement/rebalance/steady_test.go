@@ -3,6 +3,7 @@ package rebalance_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/musterhq/muster/placement"
@@ -18,14 +19,25 @@ type steady struct {
 	snapshot *placement.Snapshot
 	machines []string
 	waiting  []placement.Ask
+	empties  bool                                // machines of which less than 40% is used are emptied
 	been     map[schema.TaskName]map[string]bool // where tasks have been before
 }
 
 func newSteady(seed uint64) *steady {
-	r := rand.New(rand.NewPCG(seed, 1))
+	return makeup{machines: 12, jobs: 16, gone: 1}.of(seed, 1)
+}
+
+// makeup is what a cell is made of.
+type makeup struct {
+	machines, jobs int
+	gone           int // of four tasks
+}
+
+func (m makeup) of(seed, stream uint64) *steady {
+	r := rand.New(rand.NewPCG(seed, stream))
 	s := &steady{been: map[schema.TaskName]map[string]bool{}}
 	var machines []placement.Machine
-	for i := range 12 {
+	for i := range m.machines {
 		s.machines = append(s.machines, fmt.Sprintf("m%02d", i))
 		machines = append(machines, placement.Machine{
 			Name: s.machines[i], Up: true, Capacity: schema.Resources{CPUMilli: 8000, RAMBytes: 1 << 40}, Attributes: map[string]string{"rack": fmt.Sprintf("r%d", i%3)},
@@ -40,11 +52,11 @@ func newSteady(seed uint64) *steady {
 			})
 		}
 	}
-	for job := range 16 {
+	for job := range m.jobs {
 		ask(job, 1+r.IntN(4), 1000+500*r.Int64N(5))
 	}
 	for _, d := range placement.Place(s.snapshot, asks, seed) {
-		if d.Machine != "" && r.IntN(4) == 0 {
+		if d.Machine != "" && r.IntN(4) < m.gone {
 			s.snapshot.RemoveTask(d.Name, d.Machine, 0)
 		}
 	}
@@ -89,6 +101,59 @@ func (s *steady) round(t *testing.T) (moved int) {
 			}
 		}
 	}
+	if s.empties {
+		moved += s.empty(t)
+	}
+	return moved
+}
+
+// empty moves what is on machines of which little is used, but for jobs of which each sixth never
+// moves.
+func (s *steady) empty(t *testing.T) (moved int) {
+	t.Helper()
+	search := rebalance.Search{Snapshot: s.snapshot, Moves: 3, May: func(task *placement.Task, _ []rebalance.Move) (placement.Ask, bool) {
+		return *task.Ask, !strings.HasSuffix(task.Name.Job, "5")
+	}}
+	list, _, _ := search.Empty(rebalance.Emptying{Below: 0.4, Counts: func(schema.JobName) bool { return true }}, 0)
+	for _, e := range list {
+		for _, m := range e.Moves {
+			s.move(t, m)
+			moved++
+		}
+		if n := len(placement.TasksOn(s.snapshot, e.Machine)); n > 0 {
+			t.Errorf("%s has %d tasks yet", e.Machine, n)
+		}
+	}
+	return moved
+}
+
+// inUse returns how many machines have a task.
+func (s *steady) inUse() (n int) {
+	for _, machine := range s.machines {
+		if len(placement.TasksOn(s.snapshot, machine)) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// settle does what there is to do until that is nothing, and wants it to be nothing from then on.
+func (s *steady) settle(t *testing.T, seed uint64) (moved int) {
+	t.Helper()
+	for n := 0; ; n++ {
+		m := s.round(t)
+		if m == 0 {
+			break
+		}
+		if moved += m; n == 20 {
+			t.Fatalf("seed %d: tasks still move after %d rounds", seed, n)
+		}
+	}
+	for range rounds / 20 {
+		if m := s.round(t); m > 0 {
+			t.Fatalf("seed %d: %d tasks move in a cell in which nothing happens", seed, m)
+		}
+	}
 	return moved
 }
 
@@ -122,21 +187,7 @@ func TestSteady(t *testing.T) {
 	t.Parallel()
 	moved := 0
 	for seed := range uint64(20) {
-		s := newSteady(seed)
-		for n := 0; ; n++ {
-			m := s.round(t)
-			if m == 0 {
-				break
-			}
-			if moved += m; n == 20 {
-				t.Fatalf("seed %d: tasks still move after %d rounds", seed, n)
-			}
-		}
-		for range rounds / 20 {
-			if m := s.round(t); m > 0 {
-				t.Fatalf("seed %d: %d tasks move in a cell in which nothing happens", seed, m)
-			}
-		}
+		moved += newSteady(seed).settle(t, seed)
 	}
 	if moved < 20 {
 		t.Errorf("%d tasks were moved before that: this tests too little", moved)

@@ -1,10 +1,12 @@
 package compact
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/placement/pack"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/intent"
@@ -24,20 +26,34 @@ type Config struct {
 type Result struct {
 	// Used is how many machines hold a task now, those of system jobs apart.
 	Used int `json:"used"`
+	// Emptied is how many of these running tasks can leave as they are, by moves within what
+	// rebalance.emptyBelow of the cell says, which is EmptyBelow: exampleBelow if it says none.
+	Emptied    int `json:"emptied"`
+	EmptyBelow int `json:"emptyBelow,omitempty"`
 	pack.Compacted
 }
 
+// exampleBelow is of how little of a machine, in percent, it is said whether it could be emptied
+// in a cell that empties none.
+const exampleBelow = 20
+
 // CellOf returns the machines of a cell and the work that is to have room on them, as if all of it was
 // placed anew.
-func CellOf(c Config) pack.Cell {
-	f := facts.New(facts.Stored(c.State), intent.Of(c.State), model.ObservedOf(c.Machines, c.Now), c.Now, nil)
+func CellOf(c Config) pack.Cell { return cellOf(factsOf(&c)) }
+
+func factsOf(c *Config) *facts.Facts {
+	return facts.New(facts.Stored(c.State), intent.Of(c.State), model.ObservedOf(c.Machines, c.Now), c.Now, nil)
+}
+
+func cellOf(f *facts.Facts) pack.Cell {
 	w := snapshot.WorkloadOf(f)
 	return pack.Cell{Machines: w.Machines, Held: w.Held, Asks: w.Asks}
 }
 
 // Compact returns how few machines hold the work of a cell. It errs as pack.Compact does.
 func Compact(c Config) (*Result, error) {
-	found, err := pack.Compact(CellOf(c), c.Seeds, placement.Options{})
+	f := factsOf(&c)
+	found, err := pack.Compact(cellOf(f), c.Seeds, placement.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -49,5 +65,6 @@ func Compact(c Config) (*Result, error) {
 			}
 		}
 	}
-	return &Result{len(used), *found}, nil
+	below := cmp.Or(f.Desired.Policy.Moves().EmptyBelow, exampleBelow)
+	return &Result{len(used), control.Emptiable(f, below), below, *found}, nil
 }

@@ -25,6 +25,7 @@ type Memo struct {
 	served    servedServices
 	numbered  numbered
 	packed    packed
+	emptied   emptied
 }
 
 // Audit holds a memo, and what in says is desired, against what is found out from

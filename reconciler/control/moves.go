@@ -14,7 +14,7 @@ import (
 
 // Running tasks are moved to make the cell better: for the spread of their jobs, see
 // repair, to make room for tasks that wait, see holes, and for those that may come, see
-// packing. The cell bounds how many are
+// packing, and so that machines are empty, see emptying. The cell bounds how many are
 // moved within an hour, and when. The cause of a move names the machine that the task
 // moves to: room is kept for it there from when it is stopped.
 
@@ -110,11 +110,19 @@ func withinHour(list []schema.Disrupted, d schema.Disrupted) []schema.Disrupted 
 
 // crowded says that others move first, "" if so many may move beside them.
 func (s *moveBounds) crowded(n int) string {
-	if s.moving > 0 && s.moving+n > max(1, len(s.Machines())*moveShare/100) {
+	if s.moving > 0 && s.moving+n > s.atOnce() {
 		return "tasks of other jobs move first"
 	}
 	return ""
 }
+
+// left is how many tasks may be moved now.
+func (s *moveBounds) left() int {
+	return max(0, min(s.atOnce()-s.moving, s.Desired.Policy.Moves().MovesPerHour-sumOf(s.moved)))
+}
+
+// atOnce is how many tasks of the cell are moved at once.
+func (s *moveBounds) atOnce() int { return max(1, len(s.Machines())*moveShare/100) }
 
 // moves moves tasks.
 type moves struct {

@@ -3,7 +3,6 @@ package control
 import (
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"slices"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/musterhq/muster/placement/rebalance"
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
-	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -39,26 +37,27 @@ const (
 	packChecks = 1 << 18
 )
 
-// packing moves tasks to make room for what may come.
-type packing struct {
+// looking is what looks at the whole cell have in common.
+type looking struct {
 	pass
 	search  holeSearch
 	moves   *moves
 	waiting *scheduler
-	kept    *packed
+}
+
+// packing moves tasks to make room for what may come.
+type packing struct {
+	looking
+	kept *packed
 }
 
 // packed is what a look leaves to the next one: that no task is worth moving, as long as nothing
 // changes.
 type packed struct {
-	jobs, machines int // see model.State.WrittenSince, facts.MachinesChangedSince
-	desired        *intent.Desired
-	suspended      map[string]*schema.Suspension
-	now            time.Time
-	began          time.Time // when there was the last look
+	sight
+	began time.Time // when there was the last look
 	// Of so many machines, from there on, no task is worth moving, before until has come.
 	looked, turn int
-	until        facts.Until
 	tasks        taskCount
 }
 
@@ -91,18 +90,10 @@ func (c *taskCount) follow(s *model.State, written []schema.JobName, all bool) {
 
 // follow forgets what was found out if that may be otherwise by now.
 func (m *packed) follow(f *facts.Facts, turn int) {
-	is := packed{desired: f.Desired, suspended: f.Base.Suspensions, now: f.Now.Round(0), began: m.began, looked: m.looked, turn: m.turn, until: m.until, tasks: m.tasks}
-	written, jobs, ok := f.Base.WrittenSince(m.jobs)
-	is.jobs = jobs
-	is.tasks.follow(f.Base, written, !ok)
-	_, is.machines, _ = f.MachinesChangedSince(m.machines)
-	same := is.jobs == m.jobs && is.machines == m.machines && is.desired == m.desired && maps.Equal(is.suspended, m.suspended)
-	isOver := f.At(m.until.Wall).Or(f.At(m.until.Monotonic)) != m.until // or a part of it
-	if !same || isOver || is.now.Before(m.now) {
-		is.looked, is.turn, is.until = 0, turn, facts.Until{}
+	holds, written, all := m.sight.follow(f)
+	if m.tasks.follow(f.Base, written, all); !holds {
+		m.looked, m.turn = 0, turn
 	}
-	is.suspended = maps.Clone(is.suspended)
-	*m = is
 }
 
 // improve makes the moves that make the most room, if it is time to look. What waits comes
@@ -144,6 +135,7 @@ func (s *packing) improve() {
 func (s *packing) look(up []string) []rebalance.Better {
 	cell := s.search.cell
 	avoid, until := s.avoided()
+	avoid = append(avoid, s.toEmpty()...)
 	search := rebalance.Search{
 		Snapshot: cell.Snapshot(), Moves: s.left(), Checks: packChecks,
 		May: func(t *placement.Task, _ []rebalance.Move) (placement.Ask, bool) {
@@ -165,7 +157,7 @@ func (s *packing) look(up []string) []rebalance.Better {
 
 // avoided are the machines to which no task is moved: those that are held for a task which has
 // waited for long, where the one that moves would be refused, and those that have just joined.
-func (s *packing) avoided() (list []string, until facts.Until) {
+func (s *looking) avoided() (list []string, until facts.Until) {
 	for _, name := range s.search.cell.JoinedRecently() {
 		list = append(list, name)
 		until = until.Or(s.At(s.Base.Machines[name].Joined.Add(snapshot.UnevenFor)))
@@ -174,6 +166,28 @@ func (s *packing) avoided() (list []string, until facts.Until) {
 		list = append(list, d.Why.Held)
 	}
 	return list, until
+}
+
+// toEmpty are the machines that are empty, or are to be, where the cell has machines emptied: what
+// moves there would be in the way of that.
+func (s *packing) toEmpty() (list []string) {
+	below := s.Desired.Policy.Moves().EmptyBelow
+	if below == 0 {
+		return nil
+	}
+	for _, l := range placement.Loads(s.search.cell.Snapshot(), s.counts) {
+		if l.Tasks == 0 || 100*l.Used < float64(below) {
+			list = append(list, l.Machine)
+		}
+	}
+	return list
+}
+
+// counts reports whether tasks of a job keep a machine from being empty: those of system jobs do
+// not.
+func (s *looking) counts(name schema.JobName) bool {
+	want := s.Admitted(name)
+	return want == nil || want.Kind != schema.System
 }
 
 // left is how many tasks may still be moved today.

@@ -153,7 +153,7 @@ func TestPackingSleeps(t *testing.T) {
 		if up := len(p.Up()); up != 2 {
 			t.Fatalf("%d machines are up, want 2", up)
 		}
-		s := packing{pass: p, moves: &moves{pass: p, bounds: newMoveBounds(p.Facts)}, waiting: &scheduler{}, kept: kept}
+		s := packing{looking{pass: p, moves: &moves{pass: p, bounds: newMoveBounds(p.Facts)}, waiting: &scheduler{}}, kept}
 		s.improve()
 		return p.wake
 	}

@@ -161,7 +161,7 @@ func bound(job *schema.Job) bool {
 // configure has the snapshot decide as the step does.
 func (s *scheduler) configure() {
 	if s.noPreempt {
-		s.cell.Snapshot().Configure(placement.Options{Graceful: true})
+		s.cell.PreemptNone()
 	}
 	if s.policy != "" {
 		s.cell.Snapshot().SetPolicy(s.policy)

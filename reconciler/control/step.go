@@ -149,6 +149,7 @@ type step struct {
 	holes     *holes
 	repair    *repair
 	packing   *packing
+	emptying  *emptying
 	active    []schema.JobName // jobs that are not idle
 }
 
@@ -184,7 +185,8 @@ func newStep(p pass, in *Input) *step {
 	s.rebalance = &rebalancer{pass: p, cell: cell, activity: activity, budget: budget, away: s.scheduler.away}
 	s.moves = &moves{p, budget, newMoveBounds(p.Facts), s.scheduler.keepPlace}
 	s.holes = &holes{p, holeSearch{Facts: p.Facts, cell: cell}, s.moves, s.scheduler}
-	s.packing = &packing{p, s.holes.search, s.moves, s.scheduler, &memo.packed}
+	all := looking{p, s.holes.search, s.moves, s.scheduler}
+	s.packing, s.emptying = &packing{all, &memo.packed}, &emptying{all, &memo.emptied}
 	s.repair = &repair{p, activity, s.moves, uneven{p.Facts, cell, s.moves.bounds}}
 	return s
 }
@@ -272,7 +274,7 @@ func (s *step) rollOut(inside bool) {
 }
 
 // move moves tasks to make the cell better, unless something else moves: for those that
-// wait first, then for the spread of jobs, at last for those that may come.
+// wait first, then for the spread of jobs, for those that may come, and at last for power.
 func (s *step) move() {
 	s.moves.bounds.holding, s.moves.bounds.draining = s.lost.holding, s.drains.drained
 	s.moves.setRight()
@@ -282,6 +284,7 @@ func (s *step) move() {
 	s.holes.open()
 	s.repair.all(s.active)
 	s.packing.improve()
+	s.emptying.empty()
 }
 
 // markIdle notes which jobs are idle.

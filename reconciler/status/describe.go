@@ -179,7 +179,11 @@ func (d *describer) task(job schema.JobName, r reportedRecord, record *schema.Jo
 		} else {
 			uses = d.data(r.Data).Task.Resources.Resources
 		}
-		d.job.loads = append(d.job.loads, machineLoad{r.Machine, load{uses, 1}})
+		own := 0
+		if j.Kind == schema.System {
+			own = 1
+		}
+		d.job.loads = append(d.job.loads, machineLoad{r.Machine, load{uses, 1, own}})
 		if r.Data != record.Admitted && r.Stop == nil && (wanted || j.Kind != schema.System) {
 			j.Updating++
 		}
@@ -346,6 +350,7 @@ func (d *describer) describeMachine(name string, basis machineBasis) *machinePar
 	conflict := d.in.Observed.NameConflict(name, d.in.Now)
 	m := &machinePart{basis: basis, MachineStatus: MachineStatus{
 		Name: name, Health: string(basis.health), Address: r.Address, Subnets: r.Subnets, Leaving: r.Leaving, Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: basis.load.used, Tasks: basis.load.tasks,
+		Empty:    basis.health == model.HealthUp && d.desired.Policy.Moves().EmptyBelow > 0 && basis.load.tasks == basis.load.own,
 		Cordoned: spec.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), conflict...), Devices: r.Devices, Attributes: spec.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
 	}}
 	m.cacheable = m.Draining == nil && spec.Gone == nil && len(conflict) == 0 && len(d.alone[name]) == 0

@@ -53,6 +53,7 @@ type jobPart struct {
 type load struct {
 	used  schema.Resources // limits
 	tasks int
+	own   int // of these, those of system jobs
 }
 
 type machineLoad struct {
@@ -137,7 +138,7 @@ func (k *Describer) replace(name schema.JobName, p *jobPart) {
 	if was := k.jobs[name]; was != nil {
 		for _, x := range was.loads {
 			l := k.loads[x.machine]
-			if l.used, l.tasks = l.used.Sub(x.used), l.tasks-x.tasks; l == (load{}) {
+			if l = (load{l.used.Sub(x.used), l.tasks - x.tasks, l.own - x.own}); l == (load{}) {
 				delete(k.loads, x.machine)
 			} else {
 				k.loads[x.machine] = l
@@ -151,7 +152,7 @@ func (k *Describer) replace(name schema.JobName, p *jobPart) {
 	k.jobs[name] = p
 	for _, x := range p.loads {
 		l := k.loads[x.machine]
-		k.loads[x.machine] = load{l.used.Add(x.used), l.tasks + x.tasks}
+		k.loads[x.machine] = load{l.used.Add(x.used), l.tasks + x.tasks, l.own + x.own}
 	}
 }
 

@@ -218,6 +218,9 @@ type MachineStatus struct {
 	Tasks    int                  `json:"tasks"`
 	Devices  []schema.DeviceGroup `json:"devices,omitempty"`
 	Cordoned bool                 `json:"cordoned"` // gets no new tasks
+	// Empty says that it is up and holds nothing but tasks of system jobs, in a cell that has
+	// machines emptied (rebalance.emptyBelow).
+	Empty bool `json:"empty,omitempty"`
 	// Draining is how far the machine is emptied, if it is to be.
 	Draining *control.Draining `json:"draining,omitempty"`
 	// Conditions are what is wrong with it, as its agent last said.

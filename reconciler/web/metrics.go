@@ -30,7 +30,8 @@ type Metrics struct {
 	converged, upToDate, source, sourceAt, info *prometheus.Desc
 	stale, unread, rejected, held, at           *prometheus.Desc
 	suspended, suspendedAt                      *prometheus.Desc
-	jobs, tasks, machines, conditions, rollouts *prometheus.Desc
+	jobs, tasks, rollouts                       *prometheus.Desc
+	machines                                    machineMetrics
 	losses, draining, drainLeft                 *prometheus.Desc
 	capacity, used                              map[schema.Dimension]*prometheus.Desc
 
@@ -40,6 +41,9 @@ type Metrics struct {
 
 	last lastCount
 }
+
+// machineMetrics are the metrics of how machines are.
+type machineMetrics struct{ all, empty, conditions *prometheus.Desc }
 
 // lastCount is what was counted last.
 type lastCount struct {
@@ -104,11 +108,14 @@ func NewMetrics(cell Cell) *Metrics {
 		jobs:        d("jobs", "Jobs, by kind.", "kind"),
 		rollouts:    d("rollouts", "Jobs whose newest version has not reached all tasks, by state of the rollout.", "state"),
 		tasks:       d("tasks", "Tasks, by state; unknown: on machines that are silent or lost.", "state"),
-		machines:    d("machines", "Machines, by health.", "health"),
-		conditions:  d("machine_conditions", "Machines that are up and have a condition, by condition.", "condition"),
-		losses:      d("loss_holds", "The cell, or failure domains, in which so many machines are silent that their tasks are not rescheduled."),
-		draining:    d("draining_machines", "Machines that are draining, by state.", "state"),
-		drainLeft:   d("draining_tasks", "Tasks on machines that are draining."),
+		machines: machineMetrics{
+			all:        d("machines", "Machines, by health.", "health"),
+			empty:      d("machines_empty", "Machines that are up and hold nothing but tasks of system jobs, in a cell that has machines emptied (rebalance.emptyBelow); 0 in any other."),
+			conditions: d("machine_conditions", "Machines that are up and have a condition, by condition.", "condition"),
+		},
+		losses:    d("loss_holds", "The cell, or failure domains, in which so many machines are silent that their tasks are not rescheduled."),
+		draining:  d("draining_machines", "Machines that are draining, by state.", "state"),
+		drainLeft: d("draining_tasks", "Tasks on machines that are draining."),
 		capacity: map[schema.Dimension]*prometheus.Desc{
 			schema.CPUMilli:  d("capacity_cores", "Capacity in cores of the machines that are up."),
 			schema.RAMBytes:  d("capacity_ram_bytes", "Capacity in memory of the machines that are up."),
@@ -133,7 +140,7 @@ func (m *Metrics) CommitRunning(d time.Duration) { m.commitRunning.Observe(d.Sec
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.unread, m.rejected, m.held, m.suspended, m.suspendedAt, m.at, m.jobs, m.tasks, m.machines, m.conditions, m.rollouts, m.losses, m.draining, m.drainLeft,
+		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.unread, m.rejected, m.held, m.suspended, m.suspendedAt, m.at, m.jobs, m.tasks, m.machines.all, m.machines.empty, m.machines.conditions, m.rollouts, m.losses, m.draining, m.drainLeft,
 	} {
 		out <- d
 	}
@@ -219,8 +226,9 @@ func (m *Metrics) collect(cell *status.Snapshot) {
 		gauge(m.tasks, n, string(state))
 	}
 	for health, n := range count(slices.Values(cell.Machines()), []string{"up", "silent", "lost"}, func(x *status.MachineStatus) string { return x.Health }) {
-		gauge(m.machines, n, health)
+		gauge(m.machines.all, n, health)
 	}
+	gauge(m.machines.empty, count(slices.Values(cell.Machines()), []bool{true}, func(x *status.MachineStatus) bool { return x.Empty })[true])
 	gauge(m.losses, float64(len(s.Losses)))
 	m.collectDrains(s.Machines)
 	var capacity, used schema.Resources
@@ -234,7 +242,7 @@ func (m *Metrics) collect(cell *status.Snapshot) {
 		}
 	}
 	for _, k := range schema.ConditionKinds() {
-		gauge(m.conditions, float64(conditions[k]), string(k))
+		gauge(m.machines.conditions, float64(conditions[k]), string(k))
 	}
 	for _, d := range schema.Dimensions() {
 		unit := 1.0

@@ -141,6 +141,7 @@ var rebalanceRule = &Rule{
 	Type: Struct,
 	Fields: []Field{
 		{Name: "movesPerHour", Rule: integer(Count, 0, schema.MaxTasks), Default: num(schema.DefaultMovesPerHour)},
+		{Name: "emptyBelow", Rule: integer(Percent, 0, schema.MaxEmptyBelow)},
 		{Name: "quiet", Rule: &Rule{
 			Type: Struct,
 			Fields: []Field{
@@ -150,7 +151,7 @@ var rebalanceRule = &Rule{
 			Alias: map[string]string{"start": "from", "begin": "from", "end": "to", "until": "to"},
 		}},
 	},
-	Alias: map[string]string{"perHour": "movesPerHour", "rate": "movesPerHour", "maxMoves": "movesPerHour", "quietHours": "quiet", "window": "quiet"},
+	Alias: map[string]string{"perHour": "movesPerHour", "rate": "movesPerHour", "maxMoves": "movesPerHour", "consolidate": "emptyBelow", "consolidation": "emptyBelow", "scaleDownUtilizationThreshold": "emptyBelow", "quietHours": "quiet", "window": "quiet"},
 }
 
 const (

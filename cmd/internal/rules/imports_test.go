@@ -215,8 +215,8 @@ var layers = []layer{
 	},
 	{
 		"reconciler/compact",
-		[]string{"placement", "placement/pack", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "schema"},
-		"what a cell would need is a question to placement, and changes nothing",
+		[]string{"placement", "placement/pack", "reconciler/control", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "schema"},
+		"what a cell would need is a question to placement, and what it could do to those that decide; it changes nothing",
 	},
 	{
 		"reconciler/plan",

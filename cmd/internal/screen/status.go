@@ -209,6 +209,8 @@ func machineRow(m *status.MachineStatus) []Cell {
 		health += ", draining"
 	case m.Cordoned:
 		health += ", cordoned"
+	case m.Empty:
+		health += ", empty"
 	}
 	for _, c := range m.Conditions {
 		health += ", " + string(c.Kind)

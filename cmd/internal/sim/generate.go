@@ -13,6 +13,9 @@ func Seeded(seed uint64, steps int) Script {
 		// Twelve are enough to back the quotas of all users, with jobs or without.
 		s.World.Machines, s.World.Mixed = 9+3*p.users+int(seed%5), true
 	}
+	if seed%7 == 3 {
+		s.World.EmptyBelow = emptyPercent
+	}
 	s.Actions = p.generate(seed, steps)
 	return s
 }

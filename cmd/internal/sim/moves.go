@@ -55,6 +55,7 @@ func (w *World) checkMove(m *move, all []move, now time.Time) {
 		w.violate("task %s moves to %s, which has no room for it: %+v would be there", m.task, to, used)
 	}
 	if m.is.Stop.By == "" {
+		w.checkEmptied(m, now)
 		return
 	}
 	by, err := schema.ParseTaskName(cellName + "/" + m.is.Stop.By)

@@ -69,6 +69,7 @@ var promises = map[string][]promise{
 		{sentence: "were not moved for others within an hour", none: "checkMove looks for it; 10 minutes of histories did not find a planted bug, which reconciler/testdata/script/holes-again does"},
 		{sentence: "No task is moved from or to a machine that is held for another task", none: "checkMovesFor looks for it; 10 minutes of histories did not find a planted bug, which reconciler/testdata/script/holes-held does"},
 		{sentence: "A move keeps room at its destination first", none: "checkMove looks for it; 10 minutes of histories did not find a planted bug, which reconciler/testdata/script/holes-two does"},
+		{sentence: "All its tasks must find room on other machines that are in use, and used more than it", none: "checkEmptied looks for it; no bug is planted: placement/rebalance has the tests, and reconciler/testdata/script/emptying"},
 		{sentence: "It keeps its last good version.", oracles: []string{"checkEvents"}, mutants: []string{"stale-empties", "ownership-ignored"}},
 		{sentence: "A commit that leaves nothing of the repository is held whatever the number.", none: "deletesRest leaves one directory; reconciler/testdata/script has it"},
 		{sentence: "both sides refuse messages with a lower one", oracles: []string{"join", "checkTask"}, mutants: []string{"epoch-reused", "epoch-ignored", "forgotten-epoch"}},

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -132,6 +133,7 @@ type repository struct {
 	packages  map[string]*schema.Package // as committed last; nil: does not compile
 	// movesPerHour is what the cell bounds moves to; 0: it says nothing.
 	movesPerHour int
+	emptyBelow   int // machines of which less is used are emptied, in percent; 0: none
 }
 
 // newRepository returns one that holds the jobs of a world, or all of the catalogue for
@@ -139,7 +141,7 @@ type repository struct {
 func newRepository(of *Config) *repository {
 	r := &repository{
 		catalogue: of.catalogue(), jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, quotas: map[string]int{}, machines: map[string]schema.Machine{},
-		packages: map[string]*schema.Package{}, movesPerHour: of.MovesPerHour,
+		packages: map[string]*schema.Package{}, movesPerHour: of.MovesPerHour, emptyBelow: of.EmptyBelow,
 	}
 	r.packages["."] = r.root()
 	for _, u := range users {
@@ -156,8 +158,8 @@ func newRepository(of *Config) *repository {
 // root returns the root package as it is to be.
 func (r *repository) root() *schema.Package {
 	p := randomRoot(r.quotas)
-	if r.movesPerHour > 0 {
-		p.Objects.Cells[0].Rebalance = &schema.RebalancePolicy{MovesPerHour: r.movesPerHour}
+	if r.movesPerHour > 0 || r.emptyBelow > 0 {
+		p.Objects.Cells[0].Rebalance = &schema.RebalancePolicy{MovesPerHour: cmp.Or(r.movesPerHour, schema.DefaultMovesPerHour), EmptyBelow: r.emptyBelow}
 	}
 	return p
 }

@@ -40,8 +40,12 @@ func (s *Script) Play(mutant *Mutant) (w *World, err error) {
 	}
 	if s.Calm {
 		w.chapterOf("the faults end, and the repository holds again what it did at first")
-		if err := w.Calm(); err != nil || !s.World.DrainHalf {
+		if err := w.Calm(); err != nil || !s.World.DrainHalf && !s.World.EmptySome {
 			return w, err
+		}
+		if s.World.EmptySome {
+			w.chapterOf("nothing happens until machines of which little is used are emptied")
+			return w, w.EmptySome()
 		}
 		w.chapterOf("half of the racks are drained, and no longer; then some jobs are updated")
 		return w, w.DrainHalf()

@@ -52,6 +52,11 @@ type Config struct {
 	Gangs bool
 	// MovesPerHour is the cell's bound for moves of running tasks, 0: what it has by itself.
 	MovesPerHour int
+	// EmptyBelow is the share of machines, in percent, below which they are emptied, 0: never.
+	EmptyBelow int
+	// EmptySome has the cell be followed after the calm until machines are emptied: see
+	// World.EmptySome.
+	EmptySome bool
 	// Mutant plants a bug, nil: none.
 	Mutant *Mutant
 }
@@ -87,6 +92,7 @@ type World struct {
 	slow       time.Time // until then commits take slowCommit
 	gone       time.Time // until then the store refuses all
 	gitGone    time.Time // until then nobody sees a new head
+	emptying   int       // tasks that were moved so that a machine is empty
 	rebalanced int       // tasks that were moved for their own good
 	machines   []*machine
 	byName     map[string]*machine

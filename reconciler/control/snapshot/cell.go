@@ -35,6 +35,7 @@ type Kept struct {
 	reserved int                 // see Reservations.Since
 	ranges   [2]netip.Prefix     // of addresses for tasks that the cell had when all this was made
 	network  *schema.CellNetwork // that the cell had when asks were made
+	empties  bool                // the snapshot is placed on as of a cell that empties machines
 }
 
 // Cell is a cell as placement sees it. Its snapshot follows what a draft changes.
@@ -125,6 +126,9 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 		}
 		c.updateTasks()
 		c.updateReserved()
+		if c.kept.empties != c.empties() {
+			c.configure()
+		}
 	}
 	c.kept.changes = changes
 	c.ready = true
@@ -225,13 +229,44 @@ func (c *Cell) build() {
 		}
 	}
 	m.snapshot = placement.NewSnapshot(machines, tasks)
-	m.snapshot.Configure(placement.Options{Preempt: true, Graceful: true})
 	if c.reserved != nil {
 		_, m.reserved, _ = c.reserved.Since(0)
 	}
 	m.asks, m.ranges, m.network, m.runs, m.gangs = c.kept.asks, c.kept.ranges, c.kept.network, c.kept.runs, c.kept.gangs
 	*c.kept = m
+	c.configure()
 }
+
+// emptyOpen and emptyTight are placement.Weights.Open and Tight of a cell that empties machines: more
+// than any shape is worth, and than what is stranded, so that nothing begins a machine which is empty
+// while others have room; and what is small, beside which a machine counts as idle, goes where
+// there is more of it already. Measured: see docs/performance-placement.md.
+const (
+	emptyOpen  = 100
+	emptyTight = 0.05
+)
+
+// empties reports whether machines of the cell are emptied.
+func (c *Cell) empties() bool { return c.facts.Desired.Policy.Moves().EmptyBelow > 0 }
+
+// configure says how the snapshot is placed on.
+func (c *Cell) configure() {
+	c.kept.empties = c.empties()
+	c.kept.snapshot.Configure(c.options(true))
+}
+
+func (c *Cell) options(preempt bool) placement.Options {
+	o := placement.Options{Preempt: preempt, Graceful: true}
+	if c.empties() {
+		w := placement.DefaultWeights()
+		w.Open, w.Tight = emptyOpen, emptyTight
+		o.Weights = &w
+	}
+	return o
+}
+
+// PreemptNone has no task of the snapshot make room for another one.
+func (c *Cell) PreemptNone() { c.Snapshot().Configure(c.options(false)) }
 
 // keepMachine remembers what a machine was made of.
 func (m *Kept) keepMachine(name string, seen seenMachine) {
