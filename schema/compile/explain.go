@@ -152,6 +152,7 @@ var explanations = []explanation{
 		d.Rule, d.Message, d.Hint = schema.RuleUndefined, fmt.Sprintf("%s is not a function", m[1]), "see pkg.go.dev/cuelang.org/go/pkg for those of CUE's standard library"
 	}},
 	{noRange, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.ranges = lastOf(m[1])
 		d.Rule, d.Message, d.Expected = schema.RuleNotSet, fmt.Sprintf("for cannot iterate over %s, which is not set", m[1]), "a list or a struct"
 		if m[2] != "" {
 			d.Rule, d.Message = schema.RuleWrongType, fmt.Sprintf("for cannot iterate over %s, which is of type %s", m[1], m[2])
@@ -286,7 +287,9 @@ func sayUnresolved(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.Hint = fmt.Sprintf("import %q and write %s", pkg, functions[name])
 	case slices.Contains(standard, name) && strings.HasPrefix(text, name+"."):
 		d.Hint = fmt.Sprintf("add: import %q", name)
-	case l.inExpression(d.Position) && isField(name):
+	case strings.HasPrefix(text, name+".") && importable(l, name) != "":
+		d.Hint = "add: import " + importable(l, name)
+	case l.inExpression(d.Position) && isField(name), isOperand(l, d.Position) && slices.Contains(l.names(true), name):
 		d.Hint = fmt.Sprintf("to use a field that is set elsewhere, declare it in the definition: %s: _", name)
 	case near != "" && len(name) > 2:
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
@@ -506,6 +509,9 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	name := d.Field[strings.LastIndexByte(d.Field, '.')+1:]
 	d.form, d.Rule = closedField, schema.RuleUnknownField
 	d.Message = fmt.Sprintf("field %q is not in the definition", strings.Trim(name, `"`))
+	if list, index, ok := strings.Cut(name, "["); ok && strings.HasSuffix(index, "]") && !strings.HasPrefix(name, `"`) {
+		d.Message = fmt.Sprintf("the definition has no element %s of %s", strings.TrimSuffix(index, "]"), list)
+	}
 	d.Hint = "remove it, or add it to the definition"
 	allowed := allowedBeside(l, d.Field)
 	if len(allowed.Fields) > 0 {

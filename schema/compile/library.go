@@ -227,36 +227,6 @@ func (l *loaded) sayAbsent(d *mistake, at []string, text string) {
 	}
 }
 
-// twice returns mistakes with all conflicts of an object that the package declares twice, each time made
-// from a definition, as one: they are of two objects that have one name.
-func twice(l *loaded, found []mistake) (out []mistake) {
-	said := map[string]bool{}
-	for _, d := range found {
-		sels := selectors(l, d.Field)
-		if d.Rule != schema.RuleConflict || len(sels) < 3 || valid.Of(schema.Kind(sels[0].String())) == nil {
-			out = append(out, d)
-			continue
-		}
-		at := labelsOf(cue.MakePath(sels[:2]...))
-		places := l.where.made(at)
-		if len(places) < 2 {
-			out = append(out, d)
-			continue
-		}
-		object := fieldPath(at)
-		if said[object] {
-			continue
-		}
-		said[object] = true
-		out = append(out, mistake{Diagnostic: schema.Diagnostic{
-			Severity: schema.Error, Rule: schema.RuleConflict, Position: places[1], Field: object,
-			Message: fmt.Sprintf("the %s %s is made twice, first at %s, and the two are not the same", at[0], at[1], places[0]),
-			Hint:    "remove one, or give it another name",
-		}})
-	}
-	return out
-}
-
 // known returns alternatives with the values that stand elsewhere in the place of the
 // references to them, where these are known.
 func (l *loaded) known(e ast.Expr, depth int) ast.Expr {
