@@ -66,6 +66,7 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		d.Hint = "it is declared at " + place
 		word := strings.Trim(got, `"`)
 		if near := valid.Nearest(word, a.Words); near != "" {
+			d.is, d.meant = word, near
 			d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, place)
 		} else if len(a.Words) > 1 {
 			d.Hint = "the values are listed at " + place
@@ -112,6 +113,7 @@ func (l *loaded) sayAmong(d *mistake) bool {
 	}
 	d.Hint = fmt.Sprintf("the values are listed at %s", at)
 	if near := valid.Nearest(strings.Trim(text, `"`), a.Words); near != "" && kind == cue.StringKind && len(near) > 1 {
+		d.is, d.meant = strings.Trim(text, `"`), near
 		d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, at)
 	}
 	return true
@@ -188,6 +190,7 @@ func (l *loaded) noAlternative(e *trace.NoAlternative) mistake {
 		}
 	}
 	if near := valid.Nearest(strings.Trim(e.Tag.Given, `"`), names); near != "" {
+		d.is, d.meant = strings.Trim(e.Tag.Given, `"`), near
 		d.Hint = fmt.Sprintf("did you mean %q? The alternatives are listed at %s", near, listed)
 	}
 	return d

@@ -35,6 +35,9 @@ type mistake struct {
 	follows bool
 	// callFailed is set where CUE says of a function that it fails, for whatever reason.
 	callFailed bool
+	// meant is, of a text that is none of those that may be, the one that it is probably a misspelling of,
+	// and is the text.
+	is, meant string
 	// refs are, of what is undecided, the last names of what it refers to.
 	refs []string
 	// ranges is, of a comprehension that goes through what is no list or struct, the last name of that.
