@@ -48,6 +48,7 @@ var (
 	noName      = lazyregexp.New(`^key value of dynamic field must be concrete, found (?:_|[a-z]+|_\|_\(.*)$`)
 	noFunction  = lazyregexp.New(`^cannot call non-function ([^ ]+) \(type .*\)$`)
 	noRange     = lazyregexp.New(`^cannot range over ([^ (]+)[^ ]* \((?:found ([a-z]+), want list or struct|incomplete.*)\)$`)
+	noElement   = lazyregexp.New(`^index out of range \[([0-9]+)\] with length ([0-9]+)$`)
 	unusedLet   = lazyregexp.New(`^unreferenced alias or let clause (.*)$`)
 	shadowed    = lazyregexp.New(`^cannot have both alias and field with name "(.*)" in same scope$`)
 	ambiguous   = lazyregexp.New(`^(?:unresolved disjunction:?|invalid interpolation: [^ ]+ non-concrete value) (.*?)(?: \(type .*\))?$`)
@@ -157,6 +158,11 @@ var explanations = []explanation{
 		if m[2] != "" {
 			d.Rule, d.Message = schema.RuleWrongType, fmt.Sprintf("for cannot iterate over %s, which is of type %s", m[1], m[2])
 		}
+	}},
+	{noElement, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		n, _ := strconv.Atoi(m[2])
+		d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no element %s: the list has %s", m[1], schema.Count(n, "element"))
+		d.Hint = "elements are counted from 0"
 	}},
 	{unusedLet, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		name := m[1]
@@ -509,9 +515,6 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	name := d.Field[strings.LastIndexByte(d.Field, '.')+1:]
 	d.form, d.Rule = closedField, schema.RuleUnknownField
 	d.Message = fmt.Sprintf("field %q is not in the definition", strings.Trim(name, `"`))
-	if list, index, ok := strings.Cut(name, "["); ok && strings.HasSuffix(index, "]") && !strings.HasPrefix(name, `"`) {
-		d.Message = fmt.Sprintf("the definition has no element %s of %s", strings.TrimSuffix(index, "]"), list)
-	}
 	d.Hint = "remove it, or add it to the definition"
 	allowed := allowedBeside(l, d.Field)
 	if len(allowed.Fields) > 0 {
