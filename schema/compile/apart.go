@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"bytes"
 	"cmp"
 	"maps"
 	"path"
@@ -49,7 +50,62 @@ func uncovered(req request, found []mistake) []mistake {
 		}
 		found = append(found, fresh...)
 	}
+	if len(found) < maxDiagnostics && allocated()-req.Began < uint64(req.Limits.AllocBytes)/apartShare {
+		found = append(found, behind(req, found)...)
+	}
 	return found
+}
+
+// behind returns what is wrong with values that misspelled ones hide, as the cell of a row hides all of
+// the job that has a name with it: what is found once these are as they were probably meant.
+func behind(req request, found []mistake) (out []mistake) {
+	files := maps.Clone(req.Files)
+	meant := false
+	for _, d := range found {
+		name := d.Path
+		if _, ok := files[name]; !ok {
+			name = path.Join(req.Dir, name) // of a file that is embedded
+		}
+		if data, ok := corrected(files[name], d); ok {
+			files[name], meant = data, true
+		}
+	}
+	if !meant {
+		return nil
+	}
+	req.Files = files
+	for _, d := range mistakesOf(req) {
+		for _, o := range found {
+			if o.Path == d.Path && o.Line == d.Line && o.Column < d.Column {
+				d.Column += len(o.is) - len(o.meant)
+			}
+		}
+		known := func(o mistake) bool { return o.Position == d.Position }
+		switch d.Rule {
+		case schema.RuleWrongType, schema.RuleOutOfRange, schema.RuleInvalidValue, schema.RuleUnknownField:
+			if !slices.ContainsFunc(found, known) && (path.Dir(d.Path) == req.Dir || !strings.HasSuffix(d.Path, ".cue")) {
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}
+
+// corrected returns a file with a misspelled text as it is probably meant, false if it does not stand
+// where the mistake is.
+func corrected(data []byte, d mistake) ([]byte, bool) {
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	if d.meant == "" || d.Line < 1 || d.Line > len(lines) || d.Column < 1 || d.Column > len(lines[d.Line-1]) {
+		return nil, false
+	}
+	line := lines[d.Line-1]
+	rest := line[d.Column-1:]
+	quote := rest[:len(rest)-len(bytes.TrimLeft(rest, `"'`))]
+	if !bytes.HasPrefix(rest[len(quote):], []byte(d.is)) {
+		return nil, false
+	}
+	lines[d.Line-1] = slices.Concat(line[:d.Column-1], quote, []byte(d.meant), rest[len(quote)+len(d.is):])
+	return bytes.Join(lines, nil), true
 }
 
 // mistakesOf returns what is wrong with a package. That the evaluator fails on it is nothing that is

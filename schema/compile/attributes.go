@@ -12,13 +12,13 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// withoutEffect warns of attributes by which CUE silently leaves something out: an @if
-// that never holds, since there are no tags, and an @embed in a file without
-// @extern(embed). f is the head of the file.
+// withoutEffect reports attributes by which CUE silently leaves something out. An @if that never holds,
+// since there are no tags, is a warning. An @embed in a file without @extern(embed) is an error: the
+// objects that the data is for would be gone, and their tasks stopped. f is the head of the file.
 func withoutEffect(f *ast.File, data []byte) (out []schema.Diagnostic) {
-	warn := func(pos token.Pos, message, hint string) {
+	say := func(severity schema.Severity, pos token.Pos, message, hint string) {
 		d := fault(pos.Line(), pos.Column(), schema.RuleNoEffect, message)
-		d.Severity, d.Hint = schema.Warning, hint
+		d.Severity, d.Hint = severity, hint
 		out = append(out, *d)
 	}
 	extern := false
@@ -38,7 +38,7 @@ func withoutEffect(f *ast.File, data []byte) (out []schema.Diagnostic) {
 				continue
 			}
 			if e, err := parser.ParseExpr("-", body); err == nil && !holds(e, 0) {
-				warn(a.Pos(), fmt.Sprintf("the file is not read: @if(%s) never holds, since nothing sets tags", body),
+				say(schema.Warning, a.Pos(), fmt.Sprintf("the file is not read: @if(%s) never holds, since nothing sets tags", body),
 					"remove the line, and write what differs as data: in a directory of its own, or with if in CUE")
 			}
 		}
@@ -47,7 +47,7 @@ func withoutEffect(f *ast.File, data []byte) (out []schema.Diagnostic) {
 		return out
 	}
 	if at := firstEmbed(data); at.IsValid() {
-		warn(at, "@embed has no effect: the file does not begin with @extern(embed)", "write the line @extern(embed) above the package clause")
+		say(schema.Error, at, "@embed has no effect: the file does not begin with @extern(embed)", "write the line @extern(embed) above the package clause")
 	}
 	return out
 }

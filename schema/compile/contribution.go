@@ -5,10 +5,13 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
@@ -366,4 +369,151 @@ func isOpen(e ast.Expr) bool {
 	}
 	_, ok = l.Elts[len(l.Elts)-1].(*ast.Ellipsis)
 	return ok
+}
+
+// once returns mistakes with a field that no definition has reported once, at its label, where it is in
+// several structs that are made from one.
+func once(l *loaded, found []mistake) (out []mistake) {
+	said := map[*ast.Field]bool{}
+	slices.SortStableFunc(found, func(a, b mistake) int { return a.Compare(b.Diagnostic) })
+	for _, d := range found {
+		if d.Rule != schema.RuleUnknownField || d.Field == "" {
+			out = append(out, d)
+			continue
+		}
+		if f := l.where.holder(lastOf(d.Field), d.Position); f != nil && l.where.mine(d.Path) {
+			if said[f] {
+				continue
+			}
+			said[f] = true
+			d.Position = edge(f, true)
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// A parameter that is not given shows in what is computed from it, for which CUE says that there is no
+// value yet: of an element of a list, of a condition, of a name.
+
+// refsOf returns the last names of what an expression refers to that has no value: the one at the places
+// of an error, or else those that give the value at its path.
+func refsOf(l *loaded, e errors.Error, at []string) (names []string) {
+	if !l.built {
+		return nil
+	}
+	for _, p := range errors.Positions(e) {
+		if pos := position(p); pos.Path == "" || l.where.schema(pos.Path) {
+			continue
+		}
+		file := l.where.fileAt(p)
+		if ref := terms.RefAt(file, p); ref != nil {
+			names = append(names, ref[len(ref)-1])
+		}
+		names = append(names, terms.LabelNames(file, p)...)
+	}
+	if len(names) > 0 || len(at) == 0 {
+		return names
+	}
+	for len(at) > 1 && decimal.MatchString(at[len(at)-1]) {
+		at = at[:len(at)-1]
+	}
+	for _, leaf := range leaves(l.where.value(unquoted(at)), 0) {
+		if f, ok := l.where.index()[valueAt(leaf)]; ok && !l.where.schema(position(f.Pos()).Path) {
+			names = append(names, terms.RefNames(f.Value)...)
+		}
+	}
+	return names
+}
+
+// lackingFor returns the parameters that a library declares and that are not given, for lack of which a
+// mistake says that something has no value; none if it is not of that form. Of several of one name those
+// of what the mistake is in come before others.
+func lackingFor(l *loaded, d mistake) (out []mistake) {
+	if !d.undecided || d.form != plain || !l.built {
+		return nil
+	}
+	best := 0
+	for _, name := range d.refs {
+		for _, o := range trace.Lacking(l.value, name, l.where.mine) {
+			labels := labelsOf(o.Path)
+			if !declaredOutside(l, o, name) || len(labels) < 2 {
+				continue
+			}
+			near := nearness(l.labels(d.Field), labels)
+			if near < best {
+				continue
+			}
+			if near > best {
+				best, out = near, nil
+			}
+			m := sayNotGiven(l, fieldPath(labels[:2]), o)
+			m.form = absentField
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// declaredOutside reports whether a library has the field of a name, which is not given.
+func declaredOutside(l *loaded, o trace.Origin, name string) bool {
+	return slices.ContainsFunc(leaves(o.Value, 0), func(leaf cue.Value) bool {
+		at := valueAt(leaf)
+		f := l.where.index()[at]
+		return f != nil && lax.Label(f) == name && terms.Limits(f.Value) && !l.where.mine(at.Path) && !l.where.schema(at.Path)
+	})
+}
+
+// nearness says how likely it is that what is at a data path is made from what is at another one: 2 if
+// both are in one object, 1 if the object has a name that is made with a label of the other, else 0.
+func nearness(of, from []string) int {
+	switch {
+	case len(of) < 2:
+		return 0
+	case of[0] == from[0] && of[1] == from[1]:
+		return 2
+	case slices.ContainsFunc(from[1:len(from)-1], func(label string) bool { return strings.Contains("-"+of[1]+"-", "-"+label+"-") }):
+		return 1
+	}
+	return 0
+}
+
+// importable returns the import path, in quotes, of the one package of the repository that has a name, ""
+// if there is none or there are several.
+func importable(l *loaded, name string) (target string) {
+	for file := range l.req.Files {
+		dir := path.Dir(file)
+		if path.Base(dir) != name || !strings.HasSuffix(file, ".cue") || ignored(file) || dir == l.dir {
+			continue
+		}
+		next := strconv.Quote(l.modulePath(dir))
+		if target != "" && next != target {
+			return ""
+		}
+		target = next
+	}
+	return target
+}
+
+// isOperand reports whether what is at a position is compared or computed with: text without quotes is
+// not meant there.
+func isOperand(l *loaded, at schema.Position) (yes bool) {
+	is := func(e ast.Expr) bool {
+		_, ident := e.(*ast.Ident)
+		return ident && position(e.Pos()) == at
+	}
+	ast.Walk(l.where.fileOf(at), func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BinaryExpr:
+			yes = yes || n.Op != token.AND && n.Op != token.OR && (is(n.X) || is(n.Y))
+		case *ast.IfClause:
+			yes = yes || is(n.Condition)
+		case *ast.ForClause:
+			yes = yes || is(n.Source)
+		case *ast.SelectorExpr:
+			yes = yes || is(n.X)
+		}
+		return !yes
+	}, nil)
+	return yes
 }

@@ -70,7 +70,7 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 	for _, e := range errs {
 		d, rank := l.diagnostic(e)
 		d.callFailed = strings.HasPrefix(d.Message, "error in call to ")
-		if at, _ := argument(errorText(e), e.Path()); at != nil {
+		if ofArgument.MatchString(qualifier.ReplaceAllString(errorText(e), "$1")) {
 			rank += 20 // what CUE says of the value itself is better
 		}
 		if d.Field == "" {
@@ -138,8 +138,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	}
 	if pos := position(e.Position()); pos.Path != "" && !l.built && syntax.IsError(d.Message) {
 		d.Position = pos
-	}
-	if d.Path == "" {
+	} else if d.Path == "" {
 		d.Position = l.where.of(at, false)
 	}
 	if strings.Contains(d.Field, "[]\"") { // of a comprehension or a pattern: no data path
@@ -148,10 +147,12 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	if d.Message == "field is required but not present" && len(at) > 0 {
 		l.sayRequired(&d, at, e)
 	}
-	if strings.Contains(d.Message, "field not allowed") {
+	switch {
+	case d.undecided:
+		d.refs = refsOf(l, e, at)
+	case strings.Contains(d.Message, "field not allowed"):
 		theirs = l.where.closedAt(e)
-	}
-	if strings.Contains(d.Message, "does not satisfy match") {
+	case strings.Contains(d.Message, "does not satisfy match"):
 		theirs = l.where.matchedAt(e)
 	}
 	if l.checked(&d, at, e) {
@@ -308,22 +309,19 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 		c, why := causeOf(strict, wide, d, all)
 		switch why {
 		case itself:
+			if lack := lackingFor(strict, d); len(lack) > 0 {
+				for _, m := range lack {
+					missing[m.Field] = m
+				}
+				break
+			}
 			place(wide, &d)
 			out = append(out, d)
 		case notGiven:
 			missing[c.Field] = c
 		}
 	}
-	known := slices.Clone(out)
-	lack := notGivenOnce(missing)
-	for _, m := range lack {
-		misspelled := func(u mistake) bool {
-			return u.about == m.about && m.about != "" || u.form == closedField && parent(u.Field) == parent(m.Field)
-		}
-		if !slices.ContainsFunc(known, misspelled) && !givenAs(out, m, lack) {
-			out = append(out, m)
-		}
-	}
+	out = withLacking(out, notGivenOnce(missing, strict.where.data.whole))
 	if rest := slices.DeleteFunc(slices.Clone(out), func(d mistake) bool { return emptyDisjunction.MatchString(d.Message) }); len(rest) > 0 {
 		out = rest // which say more
 	}
@@ -334,7 +332,22 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 		}
 		return found
 	}
-	return folded(withoutUnset(out, strict.where.mine))
+	return folded(once(strict, withoutUnset(out, strict.where.mine)))
+}
+
+// withLacking adds to mistakes the parameters that are not given, without those that are given under
+// another name.
+func withLacking(out, lack []mistake) []mistake {
+	known := slices.Clone(out)
+	for _, m := range lack {
+		misspelled := func(u mistake) bool {
+			return u.about == m.about && m.about != "" || u.form == closedField && parent(u.Field) == parent(m.Field)
+		}
+		if !slices.ContainsFunc(known, misspelled) && !givenAs(out, m, lack) {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // causeOf finds what a mistake comes from, and says so if that is a parameter that is not given.
@@ -410,8 +423,8 @@ func onlySince(d mistake, all []mistake) bool {
 			return !m.follows
 		case ofCall.MatchString(d.Message):
 			return !ofCall.MatchString(m.Message) && m.Rule != schema.RuleCheck && (m.ofParameter() || objectOf(m.Field) == objectOf(d.Field))
-		case noRange.MatchString(d.Message):
-			return m.ofParameter() && within(m.Field, d.Field)
+		case d.ranges != "":
+			return m.ofParameter() && (within(m.Field, d.Field) || m.ofType() && (lastOf(m.Field) == d.ranges || objectOf(m.Field) == objectOf(d.Field)))
 		case d.form == unusedName:
 			return m.form == undefinedName && m.Path == d.Path
 		case d.form == undefinedName && m.form == undefinedName && m.Path == d.Path && m.Compare(d.Diagnostic) < 0:
@@ -535,7 +548,7 @@ func sayEmbedded(l *loaded, d *mistake, m []string, _ []schema.Position) {
 
 // sayYAML is of an embedded file that is no YAML. Its line is often said to be that of what encloses it.
 func sayYAML(l *loaded, d *mistake, m []string, _ []schema.Position) {
-	sayEmbedded(l, d, []string{"", "YAML", m[1], m[3]}, nil)
+	sayEmbedded(l, d, []string{"", "YAML", m[1], cmp.Or(yamlWords[m[3]], m[3])}, nil)
 	d.Line, _ = strconv.Atoi(m[2])
 	d.Line = max(d.Line, wrongLine(l.req.Files[d.Path]))
 }

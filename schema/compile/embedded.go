@@ -201,3 +201,13 @@ func wrongLine(data []byte) int {
 	}
 	return 0
 }
+
+// yamlWords are what the parser of YAML says, in words that name what to look at.
+var yamlWords = map[string]string{
+	"mapping values are not allowed in this context":         "no key can be here: look at the indentation, and put text with a colon in quotes",
+	"did not find expected key":                              "a key is expected here: look at the indentation, quotes and brackets",
+	"did not find expected '-' indicator":                    "an element, which begins with -, is expected here: look at the indentation",
+	"block sequence entries are not allowed in this context": "no element of a list can be here: look at the indentation",
+	"could not find expected ':'":                            "a key has no colon, or a text is indented too little",
+	"found character that cannot start any token":            "a value begins with a tab, or with one of @ ` %: indent with spaces, put text in quotes",
+}

@@ -243,7 +243,7 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 	if err := l.value.Validate(cue.Concrete(true)); err != nil {
 		l.errs = explained(errors.Errors(err))
 		l.errs = trace.Narrow(l.errs, func(at []string) cue.Value { return trace.Lookup(l.value, at, l.inst.ID()) })
-		l.errs = trace.Required(l.value, l.errs)
+		l.errs = trace.Required(l.value, l.errs, l.where.mine)
 	}
 	if m != nil {
 		return l

@@ -48,6 +48,7 @@ var (
 	noName      = lazyregexp.New(`^key value of dynamic field must be concrete, found (?:_|[a-z]+|_\|_\(.*)$`)
 	noFunction  = lazyregexp.New(`^cannot call non-function ([^ ]+) \(type .*\)$`)
 	noRange     = lazyregexp.New(`^cannot range over ([^ (]+)[^ ]* \((?:found ([a-z]+), want list or struct|incomplete.*)\)$`)
+	noElement   = lazyregexp.New(`^index out of range \[([0-9]+)\] with length ([0-9]+)$`)
 	unusedLet   = lazyregexp.New(`^unreferenced alias or let clause (.*)$`)
 	shadowed    = lazyregexp.New(`^cannot have both alias and field with name "(.*)" in same scope$`)
 	ambiguous   = lazyregexp.New(`^(?:unresolved disjunction:?|invalid interpolation: [^ ]+ non-concrete value) (.*?)(?: \(type .*\))?$`)
@@ -152,10 +153,16 @@ var explanations = []explanation{
 		d.Rule, d.Message, d.Hint = schema.RuleUndefined, fmt.Sprintf("%s is not a function", m[1]), "see pkg.go.dev/cuelang.org/go/pkg for those of CUE's standard library"
 	}},
 	{noRange, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.ranges = lastOf(m[1])
 		d.Rule, d.Message, d.Expected = schema.RuleNotSet, fmt.Sprintf("for cannot iterate over %s, which is not set", m[1]), "a list or a struct"
 		if m[2] != "" {
 			d.Rule, d.Message = schema.RuleWrongType, fmt.Sprintf("for cannot iterate over %s, which is of type %s", m[1], m[2])
 		}
+	}},
+	{noElement, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		n, _ := strconv.Atoi(m[2])
+		d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no element %s: the list has %s", m[1], schema.Count(n, "element"))
+		d.Hint = "elements are counted from 0"
 	}},
 	{unusedLet, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		name := m[1]
@@ -286,7 +293,9 @@ func sayUnresolved(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.Hint = fmt.Sprintf("import %q and write %s", pkg, functions[name])
 	case slices.Contains(standard, name) && strings.HasPrefix(text, name+"."):
 		d.Hint = fmt.Sprintf("add: import %q", name)
-	case l.inExpression(d.Position) && isField(name):
+	case strings.HasPrefix(text, name+".") && importable(l, name) != "":
+		d.Hint = "add: import " + importable(l, name)
+	case l.inExpression(d.Position) && isField(name), isOperand(l, d.Position) && slices.Contains(l.names(true), name):
 		d.Hint = fmt.Sprintf("to use a field that is set elsewhere, declare it in the definition: %s: _", name)
 	case near != "" && len(name) > 2:
 		d.Hint = fmt.Sprintf("did you mean %s?", near)

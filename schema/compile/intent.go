@@ -6,12 +6,14 @@ import (
 	"strconv"
 	"strings"
 
+	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -269,4 +271,118 @@ func covered(intents []mistake, d mistake) bool {
 		other := n.form == wrongDefinition
 		return d.Field == n.Field && d.Position != n.Position && !other || other && within(d.Field, n.Field) && d.form == closedField
 	})
+}
+
+// Two objects with one name are one object to CUE, which says of each field that it has two values.
+
+// twice returns mistakes with all conflicts of an object that is made twice as one: they are of two
+// objects that have one name. What makes several objects, as a quota beside a job, has one mistake, too.
+func twice(l *loaded, found []mistake) (out []mistake) {
+	said := map[string]bool{}
+	for _, d := range found {
+		sels := selectors(l, d.Field)
+		if len(sels) < 3 || valid.Of(schema.Kind(sels[0].String())) == nil {
+			out = append(out, d)
+			continue
+		}
+		at := labelsOf(cue.MakePath(sels[:2]...))
+		var places []schema.Position
+		if d.Rule == schema.RuleConflict {
+			places = l.where.made(at)
+		}
+		if len(places) < 2 {
+			places = twins(l, d, sels)
+		}
+		if len(places) < 2 {
+			out = append(out, d)
+			continue
+		}
+		object, both := fieldPath(at), fmt.Sprint(places)
+		if said[object] || said[both] {
+			continue
+		}
+		said[object], said[both] = true, true
+		for i := range places {
+			places[i].Path = l.where.data.whole(places[i].Path)
+		}
+		out = append(out, mistake{Diagnostic: schema.Diagnostic{
+			Severity: schema.Error, Rule: schema.RuleConflict, Position: places[1], Field: object,
+			Message: fmt.Sprintf("the %s %s is made twice, first at %s, and the two are not the same", at[0], at[1], places[0]),
+			Hint:    "remove one, or give it another name",
+		}})
+	}
+	return out
+}
+
+// twins returns where two things stand that an expression makes one and the same object of, as of two
+// rows of a table with one name, if the values of a mistake in it are one of each; nil if they are not.
+func twins(l *loaded, d mistake, sels []cue.Selector) []schema.Position {
+	switch d.Rule {
+	case schema.RuleConflict, schema.RuleInvalidValue, schema.RuleWrongType, schema.RuleOutOfRange:
+	default:
+		return nil
+	}
+	if a, _ := sameSource(l, sels[:2]); !a.Exists() {
+		return nil
+	}
+	for n := len(sels); n > 2; n-- {
+		a, b := sameSource(l, sels[:n])
+		if !a.Exists() {
+			continue
+		}
+		for _, one := range trace.Origins(a) {
+			for _, other := range trace.Origins(b) {
+				if places := partedAt(l, one.Path, other.Path); places != nil {
+					return places
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// sameSource returns two of what the value at a path is joined from that are written at one place, and
+// so come from two runs of a comprehension, or two uses of a definition; values that do not exist if
+// there are none.
+func sameSource(l *loaded, at []cue.Selector) (a, b cue.Value) {
+	seen := map[schema.Position]cue.Value{}
+	for _, leaf := range leaves(l.value.LookupPath(cue.MakePath(at...)), 0) {
+		pos := position(leaf.Pos())
+		if pos.Path == "" || l.where.schema(pos.Path) {
+			continue
+		}
+		if first, ok := seen[pos]; ok {
+			return first, leaf
+		}
+		seen[pos] = leaf
+	}
+	return cue.Value{}, cue.Value{}
+}
+
+// partedAt returns where two data paths part that are alike but for one label or index, sorted; nil if they
+// are not, or the package does not have these.
+func partedAt(l *loaded, one, other cue.Path) []schema.Position {
+	a, b := labelsOf(one), labelsOf(other)
+	if len(a) != len(b) {
+		return nil
+	}
+	n := -1
+	for i := range a {
+		if a[i] == b[i] {
+			continue
+		}
+		if n >= 0 {
+			return nil
+		}
+		n = i
+	}
+	if n < 1 {
+		return nil
+	}
+	places := []schema.Position{l.where.of(a[:n+1], true), l.where.of(b[:n+1], true)}
+	if places[0] == places[1] || !l.where.mine(places[0].Path) || !l.where.mine(places[1].Path) {
+		return nil
+	}
+	slices.SortFunc(places, schema.Position.Compare)
+	return places
 }

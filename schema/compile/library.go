@@ -66,6 +66,7 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		d.Hint = "it is declared at " + place
 		word := strings.Trim(got, `"`)
 		if near := valid.Nearest(word, a.Words); near != "" {
+			d.is, d.meant = word, near
 			d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, place)
 		} else if len(a.Words) > 1 {
 			d.Hint = "the values are listed at " + place
@@ -112,6 +113,7 @@ func (l *loaded) sayAmong(d *mistake) bool {
 	}
 	d.Hint = fmt.Sprintf("the values are listed at %s", at)
 	if near := valid.Nearest(strings.Trim(text, `"`), a.Words); near != "" && kind == cue.StringKind && len(near) > 1 {
+		d.is, d.meant = strings.Trim(text, `"`), near
 		d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, at)
 	}
 	return true
@@ -188,6 +190,7 @@ func (l *loaded) noAlternative(e *trace.NoAlternative) mistake {
 		}
 	}
 	if near := valid.Nearest(strings.Trim(e.Tag.Given, `"`), names); near != "" {
+		d.is, d.meant = strings.Trim(e.Tag.Given, `"`), near
 		d.Hint = fmt.Sprintf("did you mean %q? The alternatives are listed at %s", near, listed)
 	}
 	return d
@@ -225,36 +228,6 @@ func (l *loaded) sayAbsent(d *mistake, at []string, text string) {
 			d.Position, d.Field = edge(given, true), fieldPath(append(full, name))
 		}
 	}
-}
-
-// twice returns mistakes with all conflicts of an object that the package declares twice, each time made
-// from a definition, as one: they are of two objects that have one name.
-func twice(l *loaded, found []mistake) (out []mistake) {
-	said := map[string]bool{}
-	for _, d := range found {
-		sels := selectors(l, d.Field)
-		if d.Rule != schema.RuleConflict || len(sels) < 3 || valid.Of(schema.Kind(sels[0].String())) == nil {
-			out = append(out, d)
-			continue
-		}
-		at := labelsOf(cue.MakePath(sels[:2]...))
-		places := l.where.made(at)
-		if len(places) < 2 {
-			out = append(out, d)
-			continue
-		}
-		object := fieldPath(at)
-		if said[object] {
-			continue
-		}
-		said[object] = true
-		out = append(out, mistake{Diagnostic: schema.Diagnostic{
-			Severity: schema.Error, Rule: schema.RuleConflict, Position: places[1], Field: object,
-			Message: fmt.Sprintf("the %s %s is made twice, first at %s, and the two are not the same", at[0], at[1], places[0]),
-			Hint:    "remove one, or give it another name",
-		}})
-	}
-	return out
 }
 
 // known returns alternatives with the values that stand elsewhere in the place of the

@@ -35,6 +35,13 @@ type mistake struct {
 	follows bool
 	// callFailed is set where CUE says of a function that it fails, for whatever reason.
 	callFailed bool
+	// meant is, of a text that is none of those that may be, the one that it is probably a misspelling of,
+	// and is the text.
+	is, meant string
+	// refs are, of what is undecided, the last names of what it refers to.
+	refs []string
+	// ranges is, of a comprehension that goes through what is no list or struct, the last name of that.
+	ranges string
 	// operand is set of what a function or an operator says of what it gets.
 	operand bool
 	// looks are, of a check, the data paths that it refers to.
@@ -121,6 +128,11 @@ func betterThan(strict, d mistake) bool {
 // ofParameter reports whether a mistake is in what an object, or a library, is given.
 func (m mistake) ofParameter() bool {
 	return strings.HasPrefix(m.Field, "_") || strings.Contains(m.Field, "#")
+}
+
+// ofType reports whether a mistake is a value that is none of those, or not of the type, that may be.
+func (m mistake) ofType() bool {
+	return m.Rule == schema.RuleWrongType || m.Rule == schema.RuleInvalidValue
 }
 
 // isMissing reports whether a mistake is of a field of an object that is not there.
@@ -230,10 +242,11 @@ func folded(found []mistake) (out []mistake) {
 }
 
 // notGivenOnce returns parameters that are not given, sorted by field, each once: what several
-// objects that are made alike do not have is reported of the first.
-func notGivenOnce(missing map[string]mistake) (out []mistake) {
+// objects that are made alike do not have is reported of the first. whole returns the path of a file by
+// the name that its positions have.
+func notGivenOnce(missing map[string]mistake, whole func(string) string) (out []mistake) {
 	first := map[string]int{} // index in out
-	others := map[int]int{}
+	others := map[int][]schema.Position{}
 	for _, field := range slices.Sorted(maps.Keys(missing)) {
 		m := missing[field]
 		key := m.about + " " + m.Hint
@@ -243,10 +256,17 @@ func notGivenOnce(missing map[string]mistake) (out []mistake) {
 			out = append(out, m)
 			continue
 		}
-		others[i]++
+		if m.Position != out[i].Position && !slices.Contains(others[i], m.Position) {
+			others[i] = append(others[i], m.Position)
+		}
 	}
-	for i, n := range others {
-		out[i].Message += fmt.Sprintf(", nor in %d %s", n, schema.Verb(n, "other", "others"))
+	for i, at := range others {
+		at[0].Path = whole(at[0].Path)
+		also := "at " + at[0].String()
+		if len(at) > 1 {
+			also = fmt.Sprintf("in %d other places", len(at))
+		}
+		out[i].Message += ", here and " + also
 	}
 	return out
 }

@@ -110,12 +110,27 @@ func judge(req request, l *loaded, resp response) response {
 	case len(v.test.Fails) > 0:
 		v.mistakes(resp.Diagnostics)
 	case failed:
-		v.diags = resp.Diagnostics
+		v.diags = withExpectations(resp.Diagnostics)
 	default:
 		v.diags = resp.Diagnostics // warnings
 		v.data(resp.Objects)
 	}
 	return response{Diagnostics: v.diags}
+}
+
+// withExpectations says of a field of a test that is no kind, and that probably stands for what the test
+// expects, which of that it may be.
+func withExpectations(found []schema.Diagnostic) []schema.Diagnostic {
+	words := []string{cases.Want, cases.Has, cases.Lacks, cases.Fails}
+	for i, d := range found {
+		near := valid.Nearest(lastOf(d.Field), words)
+		if d.Rule != schema.RuleUnknownKind || near == "" {
+			continue
+		}
+		found[i].Message = fmt.Sprintf("a test has no field %q", lastOf(d.Field))
+		found[i].Expected, found[i].Hint = d.Expected+", or what the test expects: "+strings.Join(words, ", "), fmt.Sprintf("did you mean %s?", near)
+	}
+	return found
 }
 
 func (v *verdict) add(at schema.Position, field, message, expected string) {

@@ -113,12 +113,18 @@ func editDistance(a, b string) int {
 	return last[len(b)]
 }
 
+// foreignInsert is how a value is put into text in a shell, and in templates of text.
+var foreignInsert = lazyregexp.New(`\$\(([A-Za-z_.]+)\)|\$\{([A-Za-z_.]+)\}|\{\{ *\.?([A-Za-z_.]+) *\}\}`)
+
 var notName = lazyregexp.New(`[^a-z0-9]+`)
 
 // nameHint returns the valid name nearest to s, if there is one.
 func nameHint(s string) string {
 	if len(s) > 2*schema.MaxNameLen || strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) {
 		return ""
+	}
+	if meant := foreignInsert.ReplaceAllString(s, `\($1$2$3)`); meant != s {
+		return `a value within text is written \(NAME): "` + meant + `"`
 	}
 	name := strings.Trim(notName.ReplaceAllString(strings.ToLower(s), "-"), "-")
 	if name == s || schema.CheckName(name) != nil {

@@ -72,15 +72,21 @@ func LabelNames(f *ast.File, at token.Pos) (names []string) {
 		if !ok || at.Filename() != field.Label.Pos().Filename() || at.Offset() < field.Label.Pos().Offset() || at.Offset() > field.Label.End().Offset() {
 			return true
 		}
-		ast.Walk(field.Label, func(n ast.Node) bool {
-			e, ok := n.(ast.Expr)
-			if ref := Chain(e); ok && ref != nil {
-				names = append(names, ref[len(ref)-1])
-				return false
-			}
-			return true
-		}, nil)
+		names = append(names, RefNames(field.Label)...)
 		return false
+	}, nil)
+	return names
+}
+
+// RefNames returns the last names of the references in a part of a file.
+func RefNames(in ast.Node) (names []string) {
+	ast.Walk(in, func(n ast.Node) bool {
+		e, ok := n.(ast.Expr)
+		if ref := Chain(e); ok && ref != nil {
+			names = append(names, ref[len(ref)-1])
+			return false
+		}
+		return true
 	}, nil)
 	return names
 }

@@ -256,16 +256,25 @@ func conjunction(all []ast.Expr, depth int) string {
 
 // elements says a list by what its elements may be.
 func elements(x *ast.ListLit, depth int) string {
-	least, of := 0, ""
+	least, of, more := 0, "", false
+	var each []string
 	for _, e := range x.Elts {
 		rest, open := e.(*ast.Ellipsis)
 		switch {
 		case !open:
 			least++
 			of = words(e, depth+1)
+			each = append(each, of)
 		case rest.Type != nil:
 			of = words(rest.Type, depth+1)
 		}
+		more = more || open
+	}
+	if computed := slices.ContainsFunc(x.Elts, func(e ast.Expr) bool { _, ok := e.(*ast.Comprehension); return ok }); !more && !computed && least > 0 {
+		if len(slices.Compact(slices.Clone(each))) > 1 {
+			return fmt.Sprintf("a list of %d: %s", least, strings.Join(each, ", "))
+		}
+		return fmt.Sprintf("a list, each %s, of exactly %d", of, least)
 	}
 	said := "a list"
 	if of != "" && of != "any value" {

@@ -42,12 +42,15 @@ func MissingName(text string) (name string, ok bool) {
 // Required replaces the errors of what refers to a required field that is not given by errors of
 // the field itself, where a package has it among the parameters of its objects and its hidden
 // fields. Those of objects come before others, which may be made to be completed.
-func Required(v cue.Value, errs []errors.Error) []errors.Error {
+func Required(v cue.Value, errs []errors.Error, own func(file string) bool) []errors.Error {
 	var out []errors.Error
 	known := map[string][]Origin{}
 	said := map[string]bool{}
 	for _, e := range errs {
 		name, ok := MissingName(e.Error())
+		if !ok {
+			name, ok = absentDefinition(e)
+		}
 		if !ok {
 			out = append(out, e)
 			continue
@@ -56,6 +59,9 @@ func Required(v cue.Value, errs []errors.Error) []errors.Error {
 			known[name] = absent(v, &walk{name: name})
 			if len(known[name]) == 0 {
 				known[name] = absent(v, &walk{name: name, around: true})
+			}
+			if len(known[name]) == 0 {
+				known[name] = Lacking(v, name, own)
 			}
 		}
 		if len(known[name]) == 0 {
@@ -69,6 +75,15 @@ func Required(v cue.Value, errs []errors.Error) []errors.Error {
 		}
 	}
 	return out
+}
+
+// absentDefinition returns the name of the definition that an error says a struct is to have.
+func absentDefinition(e errors.Error) (name string, ok bool) {
+	at := e.Path()
+	if len(at) == 0 || !strings.HasPrefix(at[len(at)-1], "#") || !strings.Contains(e.Error(), "field is required but not present") {
+		return "", false
+	}
+	return at[len(at)-1], true
 }
 
 // absent returns the required fields that are looked for and are not given.
@@ -94,6 +109,9 @@ func Unset(v cue.Value, name string) []Origin {
 type walk struct {
 	name  string
 	unset bool // what has no value is looked for, not what is required
+	// required has what is required looked for too, and given notes what has a value.
+	required bool
+	given    []Origin
 	// around has what is required found if the field would be in it.
 	around bool
 	left   int
@@ -129,6 +147,7 @@ func (w *walk) fields(v cue.Value, at []cue.Selector) {
 	}
 	it, err := v.Fields(cue.Optional(true), cue.Hidden(true), cue.Definitions(true))
 	if err != nil {
+		w.only(v, at)
 		return
 	}
 	for it.Next() {
@@ -138,18 +157,66 @@ func (w *walk) fields(v cue.Value, at []cue.Selector) {
 		}
 		switch sel.ConstraintType() {
 		case cue.RequiredConstraint:
-			if !w.unset && sel.LabelType() == cue.StringLabel && w.means(sel.Unquoted(), it.Value()) {
-				w.found = append(w.found, Origin{cue.MakePath(append(slices.Clone(at), cue.Str(sel.Unquoted()))...), it.Value()})
-			}
+			w.marked(sel, it.Value(), at)
 		case cue.OptionalConstraint:
 		default:
-			if known, _ := it.Value().Default(); w.unset && strings.TrimRight(sel.String(), "!?") == w.name && known.Err() == nil && !known.IsConcrete() {
-				w.found = append(w.found, Origin{cue.MakePath(append(slices.Clone(at), sel)...), it.Value()})
-				continue
+			if !w.lacks(Origin{cue.MakePath(append(slices.Clone(at), sel)...), it.Value()}, sel) {
+				w.value(it.Value(), append(slices.Clip(at), sel))
 			}
-			w.value(it.Value(), append(slices.Clip(at), sel))
 		}
 	}
+}
+
+// marked notes a field that is required, if it is looked for.
+func (w *walk) marked(sel cue.Selector, v cue.Value, at []cue.Selector) {
+	plain := unmarked(sel)
+	if wanted := w.required || !w.unset && sel.LabelType() == cue.StringLabel; wanted && w.means(nameOf(plain), v) {
+		w.found = append(w.found, Origin{cue.MakePath(append(slices.Clone(at), plain)...), v})
+	}
+}
+
+// lacks notes a field, if it is looked for, and reports whether it has no value.
+func (w *walk) lacks(o Origin, sel cue.Selector) bool {
+	if !w.unset || nameOf(sel) != w.name {
+		return false
+	}
+	if NoValue(o.Value) || w.required && unsetElement(o.Value) {
+		w.found = append(w.found, o)
+		return true
+	}
+	w.given = append(w.given, o)
+	return false
+}
+
+// only looks for the field alone in a struct that CUE does not list the fields of, as it cannot decide a
+// condition in it.
+func (w *walk) only(v cue.Value, at []cue.Selector) {
+	sel := cue.Str(w.name)
+	if strings.HasPrefix(w.name, "#") {
+		sel = cue.Def(w.name)
+	}
+	if o := (Origin{cue.MakePath(append(slices.Clone(at), sel)...), v.LookupPath(cue.MakePath(sel))}); w.required && o.Value.Exists() && NoValue(o.Value) {
+		w.found = append(w.found, o)
+	}
+}
+
+// unmarked returns the label of a field that is required, without the mark.
+func unmarked(s cue.Selector) cue.Selector {
+	switch {
+	case s.LabelType() == cue.HiddenLabel || s.LabelType() == cue.HiddenDefinitionLabel:
+		return cue.Hid(nameOf(s), s.PkgPath())
+	case s.IsDefinition():
+		return cue.Def(nameOf(s))
+	}
+	return cue.Str(nameOf(s))
+}
+
+// nameOf returns the name of a field.
+func nameOf(s cue.Selector) string {
+	if s.LabelType() == cue.StringLabel {
+		return s.Unquoted()
+	}
+	return strings.TrimRight(s.String(), "!?")
 }
 
 // means reports whether a required field is the one that is looked for, or what it would be in.
@@ -162,7 +229,11 @@ func (w *walk) means(name string, v cue.Value) bool {
 }
 
 func (w *walk) value(v cue.Value, at []cue.Selector) {
-	if w.left--; w.left > 0 && v.IncompleteKind()&(cue.StructKind|cue.ListKind) != 0 {
+	switch w.left--; {
+	case w.left <= 0:
+	case v.IncompleteKind()&(cue.StructKind|cue.ListKind) != 0:
 		w.fields(v, at)
+	case v.Err() != nil:
+		w.only(v, at)
 	}
 }

@@ -63,10 +63,40 @@ job: a: #App & {#in: size: 1}
 job: b: #App & {#in: {size: 1, command: []}}
 `)
 	var got []string
-	for _, e := range trace.Required(v, errors.Errors(v.Validate(cue.Concrete(true)))) {
+	for _, e := range trace.Required(v, errors.Errors(v.Validate(cue.Concrete(true))), ownFile) {
 		got = append(got, strings.Join(e.Path(), "."))
 	}
 	if diff := cmp.Diff([]string{"job.a.#in.command"}, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func ownFile(name string) bool { return name == "own.cue" }
+
+// TestLacking finds where a value is to be given: in the struct that others are made from, if none of
+// them has it, and else in those that have it not.
+func TestLacking(t *testing.T) {
+	t.Parallel()
+	v := cuecontext.New().CompileString(`
+#Base: {#key!: string, width: int, list: [...string]}
+_all: #Base & {list: ["x"]}
+_one: _all & {width: 1}
+_two: _all & {width: 2}
+_some: #Base & {#key: "k"}
+_three: _some & {width: 3}
+_four: _some & {list: [string]}
+`, cue.Filename("own.cue"))
+	for name, want := range map[string][]string{
+		"#key":  {"_all.#key"},
+		"width": {"_four.width"},
+		"list":  {"_four.list"},
+	} {
+		var got []string
+		for _, o := range trace.Lacking(v, name, ownFile) {
+			got = append(got, o.Path.String())
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: -want +got\n%s", name, diff)
+		}
 	}
 }
