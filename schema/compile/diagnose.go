@@ -81,21 +81,22 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 			out = append(out, d)
 			continue
 		}
-		if old, ok := best[d.Field]; !ok || rank < old.rank {
-			best[d.Field] = ranked{rank, d}
+		key := d.key()
+		if old, ok := best[key]; !ok || rank < old.rank {
+			best[key] = ranked{rank, d}
 		}
 	}
-	for _, field := range slices.Sorted(maps.Keys(best)) {
-		d := best[field]
+	for _, key := range slices.Sorted(maps.Keys(best)) {
+		d := best[key]
+		field := d.Field
 		if name, ok := strings.CutPrefix(d.Message, "required field missing: "); ok && slices.ContainsFunc(slices.Collect(maps.Keys(best)), func(f string) bool {
 			return f != field && strings.HasSuffix(f, "."+name)
 		}) {
 			continue // said of the field itself
 		}
-		deeper := func(other string) bool { return other != field && within(other, field) }
 		covered := false
-		for other, o := range best {
-			covered = covered || deeper(other) || o.nearer(d.mistake)
+		for _, o := range best {
+			covered = covered || o.says(d.mistake)
 		}
 		if !covered {
 			out = append(out, d.mistake)

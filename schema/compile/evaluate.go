@@ -195,12 +195,14 @@ type loaded struct {
 	dir   string
 	inst  *build.Instance
 	value cue.Value
-	built bool // value is worth looking at, whatever errs says
-	lax   bool // the definitions of the schema accept anything
-	errs  []errors.Error
-	where *positions
-	never map[schema.Position]bool // conditions that count as false
-	words map[string]*syntax.File  // of files that do not parse
+	// context is that of value.
+	context *cue.Context
+	built   bool // value is worth looking at, whatever errs says
+	lax     bool // the definitions of the schema accept anything
+	errs    []errors.Error
+	where   *positions
+	never   map[schema.Position]bool // conditions that count as false
+	words   map[string]*syntax.File  // of files that do not parse
 	// scopes are packages in which expressions of theirs are evaluated.
 	scopes map[*build.Instance]scope
 }
@@ -238,7 +240,8 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 		l.errs = errors.Errors(l.inst.Err)
 		return l
 	}
-	l.value = cuecontext.New().BuildInstance(l.inst)
+	l.context = cuecontext.New()
+	l.value = l.context.BuildInstance(l.inst)
 	l.built = true
 	if err := l.value.Validate(cue.Concrete(true)); err != nil {
 		l.errs = explained(errors.Errors(err))

@@ -78,10 +78,32 @@ func objectOf(field string) string {
 
 // covers reports whether a says what b says.
 func covers(a, b mistake) bool {
+	if a.besides(b) {
+		return false
+	}
 	if b.Field == "" || a.Field == "" {
 		return a.Position == b.Position
 	}
 	return a.Position == b.Position || within(a.Field, b.Field) || within(b.Field, a.Field)
+}
+
+// besides reports whether a mistake is that of another check than o is, perhaps of the same value.
+func (m mistake) besides(o mistake) bool {
+	return m.Rule == schema.RuleCheck && o.Rule == schema.RuleCheck && m.Hint != o.Hint
+}
+
+// key separates mistakes of which only one is reported: those of one data path, but for checks, of which several
+// may look at one value.
+func (m mistake) key() string {
+	if m.Rule == schema.RuleCheck {
+		return m.Field + " " + m.Hint
+	}
+	return m.Field
+}
+
+// says reports whether m is of a part of what o is of, or of the value itself.
+func (m mistake) says(o mistake) bool {
+	return !m.besides(o) && (m.Field != o.Field && within(m.Field, o.Field) || m.nearer(o))
 }
 
 // repeats reports whether m is of the data that o is of, under another name.
@@ -139,7 +161,9 @@ func tidy(found []mistake) []schema.Diagnostic {
 	})
 	var kept []mistake
 	for _, d := range found {
-		same := func(o mistake) bool { return o.Position == d.Position && (o.Message == d.Message || weak(d)) }
+		same := func(o mistake) bool {
+			return o.Position == d.Position && (o.Message == d.Message && o.Expected == d.Expected || weak(d))
+		}
 		circle := func(o mistake) bool { return d.form == selfCycle && o.form == selfCycle && d.about == o.Field }
 		if len(kept) < maxDiagnostics && !slices.ContainsFunc(kept, same) && !slices.ContainsFunc(kept, circle) {
 			kept = append(kept, d)
@@ -155,7 +179,9 @@ func tidy(found []mistake) []schema.Diagnostic {
 // joined returns mistakes with those of CUE, of a lax and a strict evaluation, that they do not cover.
 func joined(mine, lax, strict []mistake) []mistake {
 	for _, d := range lax {
-		if !slices.ContainsFunc(mine, func(m mistake) bool { return m.Field == d.Field || m.Position == d.Position }) {
+		if !slices.ContainsFunc(mine, func(m mistake) bool {
+			return (m.Field == d.Field || m.Position == d.Position) && !m.besides(d)
+		}) {
 			mine = append(mine, d)
 		}
 	}
