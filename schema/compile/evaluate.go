@@ -123,7 +123,7 @@ func mistakes(req request, strict *loaded) []mistake {
 	}
 	c := collect(req, wide, strict)
 	strictly := diagnose(strict, strict.errs)
-	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool { return m.blanks[d.Position] || overtaken(d, strictly) })
+	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool { return m.blanks[d.Position] || m.blanks[d.from] || overtaken(d, strictly) })
 	theirs := slices.DeleteFunc(diagnose(wide, withoutUndecided(wide.errs, strict.errs)), func(d mistake) bool {
 		if d.Rule == schema.RuleNotSet && slices.ContainsFunc(strictly, func(s mistake) bool { return s.Field == d.Field }) {
 			return true // the strict definitions say what it may be
@@ -522,7 +522,7 @@ func (c *collection) place(d *mistake, at []string, p valid.Problem) {
 	}
 	if home := c.from.where.enclosing(full); p.Constrained && !c.from.where.mine(d.Path) && c.from.where.mine(home.Path) {
 		d.Message += ", at " + d.Position.String() // which may be as it should: the value belongs here
-		d.Position, d.moved = home, true
+		d.Position, d.from, d.moved = home, d.Position, true
 	}
 }
 

@@ -44,6 +44,11 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		if f == nil || position(f.Value.Pos()) == at {
 			continue
 		}
+		if low, high, ok := terms.Exclusive(f.Value); ok {
+			d.Position = position(low.Pos())
+			sayExclusive(l, d, terms.Text(low), terms.Text(high))
+			return true
+		}
 		known := l.known(f.Value, 0)
 		a, ok := terms.Of(known)
 		if !ok {

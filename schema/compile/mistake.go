@@ -39,6 +39,10 @@ type mistake struct {
 	operand bool
 	// looks are, of a check, the data paths that it refers to.
 	looks []string
+	// is and other are, of a conflict, the values here and at the other place.
+	is, other string
+	// from is where a value stands of which a mistake is moved to where it belongs.
+	from schema.Position
 	// moved is set of what a library constrains and nothing sets, as if a parameter that it is made from is wrong.
 	moved bool
 	// widened is set of what has no value where what constrains it was taken out.
@@ -60,15 +64,18 @@ const (
 	wrongDefinition       // an object that is joined with the definition of another kind
 	absentField           // a parameter that is not given
 	absentDefinition      // a definition that is not there
+	ofLibrary             // a mistake that a library has, whatever it is given
 )
 
 // nearer reports whether m is of the value that o is of, in a field that takes it from there:
 // both are of one place and one object, and o lies deeper.
 func (m mistake) nearer(o mistake) bool {
-	depth := func(field string) int { return strings.Count(field, ".") + strings.Count(field, "[") }
 	return m.form == o.form && m.Position == o.Position && m.Position.Path != "" && depth(m.Field) < depth(o.Field) &&
 		strings.HasPrefix(m.Field, "_") && objectOf(m.Field) == objectOf(o.Field)
 }
+
+// depth returns how deep a data path is, from 0 for a field at the top.
+func depth(field string) int { return strings.Count(field, ".") + strings.Count(field, "[") }
 
 // objectOf returns the first two labels of a data path.
 func objectOf(field string) string {
@@ -264,7 +271,7 @@ func notGivenOnce(missing map[string]mistake) (out []mistake) {
 		m := missing[field]
 		key := m.about + " " + m.Hint
 		i, ok := first[key]
-		if !ok || m.Hint == "" {
+		if !ok || m.Hint == "" || m.Rule == schema.RuleNotSet {
 			first[key] = len(out)
 			out = append(out, m)
 			continue

@@ -139,6 +139,32 @@ func TestReached(t *testing.T) {
 	}
 }
 
+// TestExclusive finds bounds that exclude each other.
+func TestExclusive(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`*128 | int & >=4096 & <=32`: ">=4096 <=32",
+		`int & <1Ki & >=1024`:        ">=1024 <1Ki",
+		`>0.5 & <=-1.5`:              ">0.5 <=-1.5",
+		`>=3 & <=3`:                  "",
+		`>=3 & <a`:                   "",
+		`<=3 | >=5`:                  "",
+		`>=1 & <=1Gi`:                "",
+	} {
+		e, err := parser.ParseExpr("-", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if low, high, ok := terms.Exclusive(e); ok {
+			got = terms.Text(low) + " " + terms.Text(high)
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // TestUses finds what CUE does not look at of itself, in one of several files.
 func TestUses(t *testing.T) {
 	t.Parallel()
