@@ -471,13 +471,10 @@ func (l *loaded) checked(d *mistake, at []string, e errors.Error) bool {
 			at = at[i:]
 		}
 	}
-	if !l.built || len(at) < 2 {
-		return false
-	}
-	if strings.HasPrefix(at[0], "_") {
+	if l.built && len(at) > 0 && strings.HasPrefix(at[0], "_") {
 		return l.checkedHidden(d, at, e)
 	}
-	if valid.Of(schema.Kind(at[0])) == nil {
+	if !l.built || len(at) < 2 || valid.Of(schema.Kind(at[0])) == nil {
 		return false
 	}
 	hidden := slices.IndexFunc(at[2:], func(s string) bool { return strings.HasPrefix(s, "_") })
@@ -514,7 +511,7 @@ func (l *loaded) checkedHidden(d *mistake, at []string, e errors.Error) bool {
 			continue
 		case !c.Call && (c.Field != of[last] || last == 0 || l.where.mine(position(c.At).Path) && !c.IsTrue):
 			continue
-		case strings.HasPrefix(of[last], "_"):
+		case last > 0 && strings.HasPrefix(of[last], "_"):
 			of = of[:last]
 		}
 		return l.sayCheck(d, of, places[i:])
