@@ -231,6 +231,35 @@ func (p *positions) given(v cue.Value) (schema.Position, bool) {
 	return schema.Position{}, false
 }
 
+// gives returns the first of some data paths whose value the package itself gives, and where: where it is
+// written, else where it is taken from, as of a row of a table. Parameters come last: what a check stands
+// under, or takes what it looks at from.
+func (p *positions) gives(paths [][]string) (full []string, pos schema.Position, ok bool) {
+	isParameter := func(full []string) bool { return strings.HasPrefix(full[len(full)-1], "#") }
+	for _, full := range paths {
+		if f := p.written(full); f != nil && !isParameter(full) {
+			return full, edge(f, false), true
+		}
+	}
+	for _, full := range paths {
+		if isParameter(full) {
+			continue
+		}
+		if pos, ok := p.given(p.value(full)); ok {
+			return full, pos, true
+		}
+		if pos := p.leaf(full); pos.Path != "" {
+			return full, pos, true
+		}
+	}
+	for _, full := range paths {
+		if f := p.written(full); f != nil {
+			return full, edge(f, false), true
+		}
+	}
+	return nil, schema.Position{}, false
+}
+
 // literalBehind returns the field of the package itself that gives a literal of a kind for the value of a
 // mistake, where that is joined from several, as from a row of a table; nil if there is none.
 func (l *loaded) literalBehind(d *mistake, kind cue.Kind) (found *ast.Field) {
@@ -508,37 +537,6 @@ func (l *loaded) definitionsOf(target string) []string {
 		}
 	}
 	return nil
-}
-
-func definitionsIn(in *build.Instance) (out []string) {
-	for _, f := range in.Files {
-		for _, d := range f.Decls {
-			if field, ok := d.(*ast.Field); ok && strings.HasPrefix(lax.Label(field), "#") {
-				out = append(out, lax.Label(field))
-			}
-		}
-	}
-	return out
-}
-
-// isKind reports whether a definition is that of a kind.
-func isKind(definition string) bool {
-	return valid.Of(schema.Kind(strings.ToLower(strings.TrimPrefix(definition, "#")))) != nil
-}
-
-// isParameter reports whether a data path is not of an object's own data.
-func isParameter(path cue.Path) bool {
-	sels := path.Selectors()
-	if len(sels) > 0 && valid.Of(schema.Kind(sels[0].String())) == nil {
-		return true
-	}
-	return slices.ContainsFunc(sels, func(s cue.Selector) bool { return s.IsDefinition() })
-}
-
-// isType reports whether a data path is that of a definition, which parameters are declared with.
-func isType(path cue.Path) bool {
-	sels := path.Selectors()
-	return len(sels) == 1 && sels[0].IsDefinition()
 }
 
 // textAt returns the literal that is written at a position, "" if it is no

@@ -81,21 +81,22 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 			out = append(out, d)
 			continue
 		}
-		if old, ok := best[d.Field]; !ok || rank < old.rank {
-			best[d.Field] = ranked{rank, d}
+		key := d.key()
+		if old, ok := best[key]; !ok || rank < old.rank {
+			best[key] = ranked{rank, d}
 		}
 	}
-	for _, field := range slices.Sorted(maps.Keys(best)) {
-		d := best[field]
+	for _, key := range slices.Sorted(maps.Keys(best)) {
+		d := best[key]
+		field := d.Field
 		if name, ok := strings.CutPrefix(d.Message, "required field missing: "); ok && slices.ContainsFunc(slices.Collect(maps.Keys(best)), func(f string) bool {
 			return f != field && strings.HasSuffix(f, "."+name)
 		}) {
 			continue // said of the field itself
 		}
-		deeper := func(other string) bool { return other != field && within(other, field) }
 		covered := false
-		for other, o := range best {
-			covered = covered || deeper(other) || o.nearer(d.mistake)
+		for _, o := range best {
+			covered = covered || o.says(d.mistake)
 		}
 		if !covered {
 			out = append(out, d.mistake)
@@ -269,9 +270,10 @@ var notThereText = lazyregexp.New(`index out of range`)
 type reason int
 
 const (
-	itself   reason = iota // it is one of its own
-	another                // another mistake
-	notGiven               // a parameter that is not given
+	itself    reason = iota // it is one of its own
+	another                 // another mistake
+	notGiven                // a parameter that is not given
+	inLibrary               // a definition that is wrong itself
 )
 
 // withoutUndecided returns the errors of a lax evaluation without those that only say that
@@ -317,6 +319,8 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 			}
 			place(wide, &d)
 			out = append(out, d)
+		case inLibrary:
+			out = append(out, c)
 		case notGiven:
 			missing[c.Field] = c
 		}
@@ -352,6 +356,9 @@ func withLacking(out, lack []mistake) []mistake {
 
 // causeOf finds what a mistake comes from, and says so if that is a parameter that is not given.
 func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
+	if o, ok := ofDefinition(strict, d); ok {
+		return o, inLibrary
+	}
 	sels := selectors(strict, d.Field)
 	if d.form != plain || d.Rule == schema.RuleCheck || !wide.built || len(sels) < 3 || sels[len(sels)-1].IsDefinition() && strict.where.mine(d.Path) {
 		return mistake{}, itself
@@ -416,7 +423,7 @@ func onlySince(d mistake, all []mistake) bool {
 		case d.Rule == schema.RuleCheck && slices.ContainsFunc(d.looks, func(at string) bool { return strings.HasPrefix(lastOf(at), "_") }):
 			return m.Rule != schema.RuleCheck && m.ofParameter() && objectOf(m.Field) == objectOf(d.Field) // computed from what, is not known
 		case d.Rule == schema.RuleCheck:
-			return m.Rule != schema.RuleCheck && strings.Count(m.Field, ".") > 1 && slices.ContainsFunc(d.looks, func(at string) bool {
+			return m.Rule != schema.RuleCheck && depth(m.Field) > 1 && slices.ContainsFunc(d.looks, func(at string) bool {
 				return within(m.Field, at) || within(at, m.Field) || m.form == closedField && parent(m.Field) == parent(at) && m.about == lastOf(at)
 			})
 		case d.follows: // CUE says in it what was wrong before
@@ -454,7 +461,7 @@ func place(l *loaded, d *mistake) {
 		}
 	}
 	if at, ok := l.where.given(l.value.LookupPath(cue.MakePath(sels...))); ok {
-		d.Position = at
+		toGiven(l, d, at)
 		return
 	}
 	labels := labelsOf(cue.MakePath(sels...))
@@ -476,11 +483,8 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 		labels = slices.Concat(labelsOf(cue.ParsePath(object)), labels)
 	}
 	if op, conjuncts := o.Value.Expr(); op == cue.AndOp {
-		if a, b := twoDefaults(conjuncts); a != "" {
-			return mistake{Diagnostic: schema.Diagnostic{
-				Severity: schema.Error, Rule: schema.RuleNotSet, Field: fieldPath(labels), Position: l.where.enclosing(labels),
-				Message: fmt.Sprintf("has two defaults, which differ: %s and %s", a, b), Hint: "set the parameter, or remove the default at one of these places",
-			}, about: labels[len(labels)-1]}
+		if d, ok := sayTwoDefaults(l, labels, conjuncts); ok {
+			return d
 		}
 	}
 	least := 2

@@ -123,7 +123,7 @@ func mistakes(req request, strict *loaded) []mistake {
 	}
 	c := collect(req, wide, strict)
 	strictly := diagnose(strict, strict.errs)
-	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool { return m.blanks[d.Position] || overtaken(d, strictly) })
+	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool { return m.blanks[d.Position] || m.blanks[d.from] || overtaken(d, strictly) })
 	theirs := slices.DeleteFunc(diagnose(wide, withoutUndecided(wide.errs, strict.errs)), func(d mistake) bool {
 		if d.Rule == schema.RuleNotSet && slices.ContainsFunc(strictly, func(s mistake) bool { return s.Field == d.Field }) {
 			return true // the strict definitions say what it may be
@@ -195,12 +195,14 @@ type loaded struct {
 	dir   string
 	inst  *build.Instance
 	value cue.Value
-	built bool // value is worth looking at, whatever errs says
-	lax   bool // the definitions of the schema accept anything
-	errs  []errors.Error
-	where *positions
-	never map[schema.Position]bool // conditions that count as false
-	words map[string]*syntax.File  // of files that do not parse
+	// context is that of value.
+	context *cue.Context
+	built   bool // value is worth looking at, whatever errs says
+	lax     bool // the definitions of the schema accept anything
+	errs    []errors.Error
+	where   *positions
+	never   map[schema.Position]bool // conditions that count as false
+	words   map[string]*syntax.File  // of files that do not parse
 	// scopes are packages in which expressions of theirs are evaluated.
 	scopes map[*build.Instance]scope
 }
@@ -238,7 +240,8 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 		l.errs = errors.Errors(l.inst.Err)
 		return l
 	}
-	l.value = cuecontext.New().BuildInstance(l.inst)
+	l.context = cuecontext.New()
+	l.value = l.context.BuildInstance(l.inst)
 	l.built = true
 	if err := l.value.Validate(cue.Concrete(true)); err != nil {
 		l.errs = explained(errors.Errors(err))
@@ -519,7 +522,7 @@ func (c *collection) place(d *mistake, at []string, p valid.Problem) {
 	}
 	if home := c.from.where.enclosing(full); p.Constrained && !c.from.where.mine(d.Path) && c.from.where.mine(home.Path) {
 		d.Message += ", at " + d.Position.String() // which may be as it should: the value belongs here
-		d.Position, d.moved = home, true
+		d.Position, d.from, d.moved = home, d.Position, true
 	}
 }
 

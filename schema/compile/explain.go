@@ -34,6 +34,7 @@ var (
 	badEmbed    = lazyregexp.New(`^(?:@embed: )?invalid ([A-Za-z]+) for file "([^"]*)": (.*)$`)
 	badYAML     = lazyregexp.New(`^@embed: failed to decode file: ([^:]+):([0-9]+): (.*)$`)
 	keyTwice    = lazyregexp.New(`^@embed: ([^ :]+): conflicting values (.*) and (.*)$`)
+	noBounds    = lazyregexp.New(`^incompatible (?:[a-z]+ )?bounds (.*) and (.*)$`)
 	badRegexp   = lazyregexp.New("^invalid regexp: error parsing regexp: (.*): `(.*)`$")
 	noEmbedded  = lazyregexp.New(`^@embed: open (.*): no such file or directory$`)
 	farEmbedded = lazyregexp.New(`^@embed: cannot refer to parent directory$`)
@@ -72,6 +73,7 @@ var explanations = []explanation{
 	{badEmbed, sayEmbedded},
 	{badYAML, sayYAML},
 	{keyTwice, sayTwice},
+	{noBounds, func(l *loaded, d *mistake, m []string, _ []schema.Position) { sayExclusive(l, d, m[1], m[2]) }},
 	{badRegexp, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.Rule, d.Message = schema.RuleInvalidValue, fmt.Sprintf("%q is no regular expression: %s", m[2], m[1])
 	}},
@@ -404,6 +406,7 @@ func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 		d.Hint = "an object belongs to one directory: change it there, or give this package another name"
 		return
 	}
+	d.is, d.other = a, b
 	d.Rule, d.Message = schema.RuleConflict, fmt.Sprintf("is %s here and %s at %s", a, b, other)
 	d.Hint = "a field has one value: keep one of them"
 	switch {

@@ -3,10 +3,17 @@ package compile
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/errors"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/trace"
+	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -99,7 +106,14 @@ func undecided(v cue.Value) (b valid.Broken, ok bool) {
 // twoDefaults returns two defaults that differ, and where each stands; "" if there
 // are none.
 func twoDefaults(conjuncts []cue.Value) (a, b string) {
-	first := cue.Value{}
+	if first, other, ok := defaultsOf(conjuncts); ok {
+		return placed(first), placed(other)
+	}
+	return "", ""
+}
+
+// defaultsOf returns the first two defaults that differ, false if there are none.
+func defaultsOf(conjuncts []cue.Value) (first, other cue.Value, ok bool) {
 	for _, c := range conjuncts {
 		d, ok := c.Default()
 		if !ok || !d.IsConcrete() {
@@ -109,10 +123,34 @@ func twoDefaults(conjuncts []cue.Value) (a, b string) {
 		case !first.Exists():
 			first = d
 		case !first.Equals(d):
-			return placed(first), placed(d)
+			return first, d, true
 		}
 	}
-	return "", ""
+	return first, other, false
+}
+
+// sayTwoDefaults says of a parameter at a path that it has two defaults, which differ: at the one that the package
+// itself gives, or else at the first, since whoever sets neither has made no mistake. It reports whether it has.
+func sayTwoDefaults(l *loaded, labels []string, conjuncts []cue.Value) (mistake, bool) {
+	a, b, ok := defaultsOf(conjuncts)
+	if !ok {
+		return mistake{}, false
+	}
+	d := mistake{about: labels[len(labels)-1], Diagnostic: schema.Diagnostic{
+		Severity: schema.Error, Rule: schema.RuleNotSet, Field: fieldPath(labels), Position: valueAt(a),
+		Message: fmt.Sprintf("has two defaults, which differ: %s and %s", placed(a), placed(b)),
+		Hint:    "set the parameter, or remove the default at one of these places",
+	}}
+	if at := valueAt(b); l.where.mine(at.Path) {
+		d.Position = at
+	}
+	if d.Path == "" {
+		d.Position = l.where.enclosing(labels)
+	}
+	if !l.where.mine(d.Path) {
+		d.form = ofLibrary
+	}
+	return d, true
 }
 
 // placed returns a value as it is written, and where.
@@ -199,4 +237,70 @@ func (x *exporter) trouble(limit int) string {
 		return fmt.Sprintf("the data is nested more than %d levels deep", maxDepth)
 	}
 	return ""
+}
+
+// sayExclusive says of two bounds that no value meets both of them: of a library that is a mistake of its own,
+// whatever it is given.
+func sayExclusive(l *loaded, d *mistake, a, b string) {
+	if strings.HasPrefix(a, "<") {
+		a, b = b, a
+	}
+	d.Rule, d.Expected = schema.RuleConflict, ""
+	d.Message, d.Hint = fmt.Sprintf("the bounds %s and %s exclude each other", a, b), "no value is within both: correct one of them"
+	if !l.where.mine(d.Path) {
+		d.form = ofLibrary
+	}
+}
+
+// forGood is what CUE says of a definition that no value makes right: not so of a list that is too short.
+var forGood = lazyregexp.New(`^(?:conflicting values |incompatible [a-z ]*bounds |invalid value [^ ]+ \(out of bound [<>!])`)
+
+// ofDefinition returns what is wrong with a definition of a library itself where a mistake shows, whatever it is
+// given: there it is to be corrected. It reports false if nothing is.
+func ofDefinition(l *loaded, d mistake) (mistake, bool) {
+	labels := l.labels(d.Field)
+	if d.form != plain || d.Rule == schema.RuleCheck || d.Rule == schema.RuleNotSet || !l.built {
+		return mistake{}, false
+	}
+	for n := 1; n < len(labels); n++ {
+		for _, leaf := range leaves(l.where.value(labels[:n]), 0) {
+			_, to := leaf.ReferencePath()
+			sels := to.Selectors()
+			from, ok := standsFor(leaf)
+			if !ok || len(sels) == 0 || !sels[len(sels)-1].IsDefinition() || l.where.mine(valueAt(from).Path) {
+				continue
+			}
+			of := trace.Lookup(from, labels[n:], l.inst.ID())
+			errs := slices.DeleteFunc(errors.Errors(of.Err()), func(e errors.Error) bool { return emptyDisjunction.MatchString(errorText(e)) })
+			if len(errs) == 0 || slices.ContainsFunc(errs, func(e errors.Error) bool { return !forGood.MatchString(errorText(e)) }) {
+				continue
+			}
+			found := diagnose(l, errs)[0]
+			if found.Path == "" || l.where.mine(found.Path) || l.where.schema(found.Path) {
+				continue
+			}
+			found.form = ofLibrary
+			return found, true
+		}
+	}
+	return mistake{}, false
+}
+
+// toGiven moves a mistake that shows in a library to where the package gives the value, unless the library makes
+// what is wrong, whatever is given: the name of a field, or text, which no number is.
+func toGiven(l *loaded, d *mistake, at schema.Position) {
+	f, to := l.where.index()[d.Position], l.where.index()[at]
+	if d.Rule == schema.RuleUnknownField && (to == nil || lax.Label(to) != lastOf(d.Field)) {
+		return
+	}
+	if f != nil && d.Rule == schema.RuleWrongType {
+		if _, text := f.Value.(*ast.Interpolation); text {
+			d.Message, d.Hint = "is text, whatever it is made from", ""
+			return
+		}
+	}
+	if d.other != "" && l.writes(at, d.other) {
+		d.Message = fmt.Sprintf("is %s here and %s at %s", d.other, d.is, d.Position)
+	}
+	d.Position = at
 }

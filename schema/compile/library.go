@@ -44,6 +44,11 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		if f == nil || position(f.Value.Pos()) == at {
 			continue
 		}
+		if low, high, ok := terms.Exclusive(f.Value); ok {
+			d.Position = position(low.Pos())
+			sayExclusive(l, d, terms.Text(low), terms.Text(high))
+			return true
+		}
 		known := l.known(f.Value, 0)
 		a, ok := terms.Of(known)
 		if !ok {
@@ -338,86 +343,6 @@ func kindOf(literal string) string {
 	}
 }
 
-// sayCheck says of a check of the repository's own CUE that does not hold which of the
-// user's values breaks it; at is the path of the data that is checked. It reports whether
-// there is such a check at one of the places.
-func (l *loaded) sayCheck(d *mistake, at []string, places []token.Pos) bool {
-	for _, pos := range places {
-		c, ok := terms.CheckAt(l.where.fileAt(pos), pos)
-		if !ok {
-			continue
-		}
-		custom := d.Message
-		d.Rule, d.Hint, d.Expected = schema.RuleCheck, fmt.Sprintf("the check is at %s", position(c.At)), ""
-		switch {
-		case c.Message != "":
-			d.Message = c.Message
-		case c.Holds != "":
-			d.Message, d.Expected = "does not pass a check", c.Holds
-		default: // it is computed
-			d.Message = custom
-		}
-		d.Position, d.Field = l.where.enclosing(append(slices.Clone(at), "")), fieldPath(at)
-		l.sayLooked(d, at, c.Looks)
-		return true
-	}
-	return false
-}
-
-// sayLooked places a check of the data at a path at the first of the values that it looks at that the
-// package itself gives: where they are written, else where they are taken from, as of a row of a table.
-func (l *loaded) sayLooked(d *mistake, at []string, looks [][]string) {
-	var all [][]string
-	for _, names := range looks {
-		for n := len(at); n >= 2; n-- {
-			full := slices.Concat(at[:n], names)
-			all, d.looks = append(all, full), append(d.looks, fieldPath(full))
-			for _, o := range trace.Origins(l.value.LookupPath(cue.MakePath(selectors(l, fieldPath(full))...))) {
-				d.looks = append(d.looks, fieldPath(labelsOf(o.Path)))
-			}
-		}
-	}
-	d.looks = append(d.looks, l.fromParameters(at[:2], looks)...)
-	for _, full := range all {
-		if f := l.where.written(full); f != nil && !strings.HasPrefix(lastOf(fieldPath(full)), "#") {
-			d.Position, d.Field = edge(f, false), fieldPath(full)
-			return
-		}
-	}
-	for _, full := range all {
-		if strings.HasPrefix(lastOf(fieldPath(full)), "#") {
-			continue // what the check stands under, or takes what it looks at from
-		}
-		if pos, ok := l.where.given(l.value.LookupPath(cue.MakePath(selectors(l, fieldPath(full))...))); ok {
-			d.Position, d.Field = pos, fieldPath(full)
-			return
-		}
-	}
-	for _, full := range all {
-		if f := l.where.written(full); f != nil {
-			d.Position, d.Field = edge(f, false), fieldPath(full)
-			return
-		}
-	}
-}
-
-// fromParameters returns the data paths that what a check looks at has in what is given for the parameters
-// of an object: a template may have taken it from there, had it been right.
-func (l *loaded) fromParameters(object []string, looks [][]string) (out []string) {
-	it, err := l.value.LookupPath(cue.MakePath(selectors(l, fieldPath(object))...)).Fields(cue.Definitions(true))
-	for err == nil && it.Next() {
-		if !it.Selector().IsDefinition() {
-			continue
-		}
-		for _, o := range trace.Origins(it.Value()) {
-			for _, names := range looks {
-				out = append(out, fieldPath(append(labelsOf(o.Path), names[len(names)-1])))
-			}
-		}
-	}
-	return out
-}
-
 // sayValue says of a value that is of another type than a library's what the strict
 // pass says of it, and reports whether it says anything.
 func (l *loaded) sayValue(d *mistake, at []string) bool {
@@ -454,35 +379,6 @@ func unquoted(at []string) []string {
 		out[i] = s
 	}
 	return out
-}
-
-// checked says an error that a check of the repository's own CUE is the reason of: one in
-// a hidden field of an object, or a call of error. It reports whether it is one.
-func (l *loaded) checked(d *mistake, at []string, e errors.Error) bool {
-	if len(at) > 0 && strings.HasPrefix(at[0], "_") { // a library makes the objects, in a hidden field
-		if i := slices.IndexFunc(at, func(s string) bool { return valid.Of(schema.Kind(s)) != nil }); i > 0 && l.where.value(unquoted(at[i:min(len(at), i+2)])).Exists() {
-			at = at[i:]
-		}
-	}
-	if !l.built || len(at) < 2 || valid.Of(schema.Kind(at[0])) == nil {
-		return false
-	}
-	hidden := slices.IndexFunc(at[2:], func(s string) bool { return strings.HasPrefix(s, "_") })
-	if hidden >= 0 {
-		return l.sayCheck(d, unquoted(at[:2+hidden]), append([]token.Pos{e.Position()}, errors.Positions(e)...))
-	}
-	c, ok := terms.CheckAt(l.where.fileAt(e.Position()), e.Position())
-	if !ok || c.Message == "" {
-		return false
-	}
-	d.Rule, d.Message, d.Hint = schema.RuleCheck, c.Message, fmt.Sprintf("the check is at %s", position(c.At))
-	if !l.where.mine(d.Path) {
-		d.Position = l.where.enclosing(unquoted(at))
-		if f := l.where.written(unquoted(at)); f != nil {
-			d.Position = edge(f, false)
-		}
-	}
-	return true
 }
 
 // parameters returns those in the files of a package, without those of the schema: of its objects, and
@@ -537,4 +433,134 @@ func labelsOf(at cue.Path) (labels []string) {
 		}
 	}
 	return labels
+}
+
+// checked says an error that a check of the repository's own CUE is the reason of: one in
+// a hidden field of what is checked, or a call of error. What is checked is an object, or what
+// objects are made from: a struct in a hidden field. It reports whether it is one.
+func (l *loaded) checked(d *mistake, at []string, e errors.Error) bool {
+	if len(at) > 0 && strings.HasPrefix(at[0], "_") { // a library makes the objects, in a hidden field
+		if i := slices.IndexFunc(at, func(s string) bool { return valid.Of(schema.Kind(s)) != nil }); i > 0 && l.where.value(unquoted(at[i:min(len(at), i+2)])).Exists() {
+			at = at[i:]
+		}
+	}
+	if l.built && len(at) > 0 && strings.HasPrefix(at[0], "_") {
+		return l.checkedHidden(d, at, e)
+	}
+	if !l.built || len(at) < 2 || valid.Of(schema.Kind(at[0])) == nil {
+		return false
+	}
+	hidden := slices.IndexFunc(at[2:], func(s string) bool { return strings.HasPrefix(s, "_") })
+	if hidden >= 0 {
+		return l.sayCheck(d, unquoted(at[:2+hidden]), append([]token.Pos{e.Position()}, errors.Positions(e)...))
+	}
+	c, ok := terms.CheckAt(l.where.fileAt(e.Position()), e.Position())
+	if !ok || c.Message == "" {
+		return false
+	}
+	d.Rule, d.Message, d.Hint = schema.RuleCheck, c.Message, fmt.Sprintf("the check is at %s", position(c.At))
+	if !l.where.mine(d.Path) {
+		d.Position = l.where.enclosing(unquoted(at))
+		if f := l.where.written(unquoted(at)); f != nil {
+			d.Position = edge(f, false)
+		}
+	}
+	return true
+}
+
+// checkedHidden is checked for data in a hidden field at the top, that is no object. A hidden field of the
+// package itself may be there for other reasons than to be a check.
+func (l *loaded) checkedHidden(d *mistake, at []string, e errors.Error) bool {
+	if undecidedText.MatchString(errorText(e)) {
+		return false
+	}
+	of := unquoted(at)
+	last := len(of) - 1
+	places := append([]token.Pos{e.Position()}, errors.Positions(e)...)
+	for i, pos := range places {
+		c, ok := terms.CheckAt(l.where.fileAt(pos), pos)
+		switch {
+		case !ok:
+			continue
+		case !c.Call && (c.Field != of[last] || last == 0 || l.where.mine(position(c.At).Path) && !c.IsTrue):
+			continue
+		case last > 0 && strings.HasPrefix(of[last], "_"):
+			of = of[:last]
+		}
+		return l.sayCheck(d, of, places[i:])
+	}
+	return false
+}
+
+// sayCheck says of a check of the repository's own CUE that does not hold which of the
+// user's values breaks it; at is the path of the data that is checked. It reports whether
+// there is such a check at one of the places.
+func (l *loaded) sayCheck(d *mistake, at []string, places []token.Pos) bool {
+	c, ok := l.checkAt(places)
+	if !ok {
+		return false
+	}
+	custom := d.Message
+	d.Rule, d.Hint, d.Expected = schema.RuleCheck, fmt.Sprintf("the check is at %s", position(c.At)), ""
+	switch {
+	case c.Message != "":
+		d.Message = c.Message
+	case c.Holds != "":
+		d.Message, d.Expected = "does not pass a check", c.Holds
+	default: // it is computed
+		d.Message = custom
+	}
+	d.Position, d.Field = l.where.enclosing(append(slices.Clone(at), "")), fieldPath(at)
+	l.sayLooked(d, at, c)
+	return true
+}
+
+// checkAt returns the check at the first of some places that is one: where a hidden field has to be true, that
+// which says what of.
+func (l *loaded) checkAt(places []token.Pos) (found terms.Check, ok bool) {
+	for _, pos := range places {
+		c, is := terms.CheckAt(l.where.fileAt(pos), pos)
+		if is && (!ok || found.Holds == "" && !found.Call && c.Holds != "" && c.Field == found.Field) {
+			found, ok = c, true
+		}
+	}
+	return found, ok
+}
+
+// sayLooked places a check of the data at a path at the first of the values that it looks at that the
+// package itself gives.
+func (l *loaded) sayLooked(d *mistake, at []string, c terms.Check) {
+	look := trace.Looking{Package: l.value, Context: l.context, ImportPath: l.inst.ID(), At: at, Check: c}
+	all := look.Paths()
+	for _, full := range all {
+		d.looks = append(d.looks, fieldPath(full))
+		for _, o := range trace.Origins(l.where.value(full)) {
+			d.looks = append(d.looks, fieldPath(labelsOf(o.Path)))
+		}
+	}
+	d.looks = append(d.looks, l.fromParameters(look.Object(), c.Looks)...)
+	if full, pos, ok := l.where.gives(all); ok {
+		d.Position, d.Field = pos, fieldPath(full)
+	}
+}
+
+// fromParameters returns the data paths that what a check looks at has in what is given for the parameters
+// of an object: a template may have taken it from there, had it been right.
+func (l *loaded) fromParameters(object []string, looks [][]string) (out []string) {
+	of := l.where.value(object)
+	if !of.Exists() {
+		return nil
+	}
+	it, err := of.Fields(cue.Definitions(true))
+	for err == nil && it.Next() {
+		if !it.Selector().IsDefinition() {
+			continue
+		}
+		for _, o := range trace.Origins(it.Value()) {
+			for _, names := range looks {
+				out = append(out, fieldPath(append(labelsOf(o.Path), names[len(names)-1])))
+			}
+		}
+	}
+	return out
 }

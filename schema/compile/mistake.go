@@ -46,6 +46,10 @@ type mistake struct {
 	operand bool
 	// looks are, of a check, the data paths that it refers to.
 	looks []string
+	// is and other are, of a conflict, the values here and at the other place.
+	is, other string
+	// from is where a value stands of which a mistake is moved to where it belongs.
+	from schema.Position
 	// moved is set of what a library constrains and nothing sets, as if a parameter that it is made from is wrong.
 	moved bool
 	// widened is set of what has no value where what constrains it was taken out.
@@ -67,15 +71,18 @@ const (
 	wrongDefinition       // an object that is joined with the definition of another kind
 	absentField           // a parameter that is not given
 	absentDefinition      // a definition that is not there
+	ofLibrary             // a mistake that a library has, whatever it is given
 )
 
 // nearer reports whether m is of the value that o is of, in a field that takes it from there:
 // both are of one place and one object, and o lies deeper.
 func (m mistake) nearer(o mistake) bool {
-	depth := func(field string) int { return strings.Count(field, ".") + strings.Count(field, "[") }
 	return m.form == o.form && m.Position == o.Position && m.Position.Path != "" && depth(m.Field) < depth(o.Field) &&
 		strings.HasPrefix(m.Field, "_") && objectOf(m.Field) == objectOf(o.Field)
 }
+
+// depth returns how deep a data path is, from 0 for a field at the top.
+func depth(field string) int { return strings.Count(field, ".") + strings.Count(field, "[") }
 
 // objectOf returns the first two labels of a data path.
 func objectOf(field string) string {
@@ -85,10 +92,32 @@ func objectOf(field string) string {
 
 // covers reports whether a says what b says.
 func covers(a, b mistake) bool {
+	if a.besides(b) {
+		return false
+	}
 	if b.Field == "" || a.Field == "" {
 		return a.Position == b.Position
 	}
 	return a.Position == b.Position || within(a.Field, b.Field) || within(b.Field, a.Field)
+}
+
+// besides reports whether a mistake is that of another check than o is, perhaps of the same value.
+func (m mistake) besides(o mistake) bool {
+	return m.Rule == schema.RuleCheck && o.Rule == schema.RuleCheck && m.Hint != o.Hint
+}
+
+// key separates mistakes of which only one is reported: those of one data path, but for checks, of which several
+// may look at one value.
+func (m mistake) key() string {
+	if m.Rule == schema.RuleCheck {
+		return m.Field + " " + m.Hint
+	}
+	return m.Field
+}
+
+// says reports whether m is of a part of what o is of, or of the value itself.
+func (m mistake) says(o mistake) bool {
+	return !m.besides(o) && (m.Field != o.Field && within(m.Field, o.Field) || m.nearer(o))
 }
 
 // repeats reports whether m is of the data that o is of, under another name.
@@ -151,7 +180,9 @@ func tidy(found []mistake) []schema.Diagnostic {
 	})
 	var kept []mistake
 	for _, d := range found {
-		same := func(o mistake) bool { return o.Position == d.Position && (o.Message == d.Message || weak(d)) }
+		same := func(o mistake) bool {
+			return o.Position == d.Position && (o.Message == d.Message && o.Expected == d.Expected || weak(d))
+		}
 		circle := func(o mistake) bool { return d.form == selfCycle && o.form == selfCycle && d.about == o.Field }
 		if len(kept) < maxDiagnostics && !slices.ContainsFunc(kept, same) && !slices.ContainsFunc(kept, circle) {
 			kept = append(kept, d)
@@ -167,7 +198,9 @@ func tidy(found []mistake) []schema.Diagnostic {
 // joined returns mistakes with those of CUE, of a lax and a strict evaluation, that they do not cover.
 func joined(mine, lax, strict []mistake) []mistake {
 	for _, d := range lax {
-		if !slices.ContainsFunc(mine, func(m mistake) bool { return m.Field == d.Field || m.Position == d.Position }) {
+		if !slices.ContainsFunc(mine, func(m mistake) bool {
+			return (m.Field == d.Field || m.Position == d.Position) && !m.besides(d)
+		}) {
 			mine = append(mine, d)
 		}
 	}
@@ -251,7 +284,7 @@ func notGivenOnce(missing map[string]mistake, whole func(string) string) (out []
 		m := missing[field]
 		key := m.about + " " + m.Hint
 		i, ok := first[key]
-		if !ok || m.Hint == "" {
+		if !ok || m.Hint == "" || m.Rule == schema.RuleNotSet {
 			first[key] = len(out)
 			out = append(out, m)
 			continue

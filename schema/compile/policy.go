@@ -11,11 +11,13 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/token"
 	"cuelang.org/go/encoding/json"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -340,16 +342,7 @@ func (p *policy) broken(c *collection, o *object, joined cue.Value, errs []error
 	if m.Message == "" {
 		return p.unfit(fieldPath(top), slices.Concat(errors.Errors(noMessage), errs)[0]) // the message refers to what the object lacks
 	}
-	path := p.below(e)
-	full := slices.Concat(top, path)
-	if n := slices.IndexFunc(path, func(s string) bool { return strings.HasPrefix(s, "_") }); n >= 0 {
-		full = p.looksAt(c, full[:len(top)+n], e)
-	}
-	m.Field, m.Position = fieldPath(full), c.from.where.of(full, false)
-	if home := c.from.where.enclosing(append(slices.Clone(full), "")); !c.from.where.mine(m.Path) && c.from.where.mine(home.Path) {
-		m.Hint = fmt.Sprintf("the value is from %s; %s", m.Position, m.Hint)
-		m.Position = home
-	}
+	p.place(&m, c, top, e)
 	return m
 }
 
@@ -501,23 +494,6 @@ func unknownIn(rule *valid.Rule, path []string) (n int, known []string) {
 	return -1, nil
 }
 
-// looksAt returns the path of the value that a check in a hidden field of the struct at a
-// path looks at: that of the struct itself if it is none that is written down.
-func (p *policy) looksAt(c *collection, at []string, e errors.Error) []string {
-	for _, pos := range errors.Positions(e) {
-		check, ok := terms.CheckAt(p.from.where.fileAt(pos), pos)
-		if !ok {
-			continue
-		}
-		for _, names := range check.Looks {
-			if full := slices.Concat(at, names); c.from.where.written(full) != nil {
-				return full
-			}
-		}
-	}
-	return at
-}
-
 // unfit says that a policy cannot be evaluated for an object: at the policy, and in the
 // same words for each object.
 func (p *policy) unfit(object string, e errors.Error) mistake {
@@ -578,4 +554,32 @@ func (p *policy) selected(name string, e errors.Error) string {
 		return true
 	}, nil)
 	return found
+}
+
+// place says which value of an object breaks a policy, and where the package gives it; e is what CUE says
+// of the object at the path top.
+func (p *policy) place(m *mistake, c *collection, top []string, e errors.Error) {
+	where := c.from.where
+	full := slices.Concat(top, p.below(e))
+	if n := slices.IndexFunc(full, func(s string) bool { return strings.HasPrefix(s, "_") }); n >= len(top) { // a check
+		full = full[:n]
+		check, _ := p.from.checkAt(append([]token.Pos{e.Position()}, errors.Positions(e)...))
+		look := trace.Looking{Package: c.from.value, Context: c.from.context, ImportPath: c.from.inst.ID(), At: full, Check: check}
+		if looked, pos, ok := where.gives(look.Paths()); ok {
+			m.Field, m.Position = fieldPath(looked), pos
+			return
+		}
+	}
+	m.Field, m.Position = fieldPath(full), where.of(full, false)
+	if where.mine(m.Path) {
+		return
+	}
+	if pos, ok := where.given(where.value(full)); ok {
+		m.Position = pos
+		return
+	}
+	if home := where.enclosing(append(slices.Clone(full), "")); where.mine(home.Path) {
+		m.Hint = fmt.Sprintf("the value is from %s; %s", m.Position, m.Hint)
+		m.Position = home
+	}
 }

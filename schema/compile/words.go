@@ -2,14 +2,19 @@ package compile
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/lazyregexp"
+	"github.com/musterhq/muster/schema/valid"
 	"github.com/musterhq/muster/schema/vendored"
 )
 
@@ -143,4 +148,35 @@ func typeOf(literal string) string {
 		return "[...]"
 	}
 	return "int"
+}
+
+// isKind reports whether a definition is that of a kind.
+func isKind(definition string) bool {
+	return valid.Of(schema.Kind(strings.ToLower(strings.TrimPrefix(definition, "#")))) != nil
+}
+
+// isParameter reports whether a data path is not of an object's own data.
+func isParameter(path cue.Path) bool {
+	sels := path.Selectors()
+	if len(sels) > 0 && valid.Of(schema.Kind(sels[0].String())) == nil {
+		return true
+	}
+	return slices.ContainsFunc(sels, func(s cue.Selector) bool { return s.IsDefinition() })
+}
+
+// isType reports whether a data path is that of a definition, which parameters are declared with.
+func isType(path cue.Path) bool {
+	sels := path.Selectors()
+	return len(sels) == 1 && sels[0].IsDefinition()
+}
+
+func definitionsIn(in *build.Instance) (out []string) {
+	for _, f := range in.Files {
+		for _, d := range f.Decls {
+			if field, ok := d.(*ast.Field); ok && strings.HasPrefix(lax.Label(field), "#") {
+				out = append(out, lax.Label(field))
+			}
+		}
+	}
+	return out
 }

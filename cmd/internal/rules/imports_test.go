@@ -48,6 +48,11 @@ var layers = []layer{
 		"where a file writes something is found out of its syntax alone",
 	},
 	{
+		"schema/compile/trace",
+		[]string{"schema", "schema/lazyregexp", "schema/compile/terms"},
+		"what a check looks at is said by its syntax",
+	},
+	{
 		"schema/compile/syntax",
 		[]string{"schema", "schema/lazyregexp"},
 		"the words for what does not parse need the text alone",

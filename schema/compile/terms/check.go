@@ -1,6 +1,7 @@
 package terms
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,8 +18,15 @@ type Check struct {
 	// of error.
 	Holds string
 	// Looks are the names that the check, and the conditions that it stands under, refer to:
-	// the data paths from where they can be seen.
+	// the data paths from where they can be seen. What is compared by order comes first: what is
+	// too much or too little is more often wrong than what it is of.
 	Looks [][]string
+	// Field is the name of the hidden field that the check is in, "" if it is in none.
+	Field string
+	// Call is set of a call of error, IsTrue of a field that has to be true.
+	Call, IsTrue bool
+
+	clauses []ast.Clause // of the comprehensions that it stands in, from the outside
 }
 
 // CheckAt returns the check of a file that a position lies in, false if there is none: a
@@ -29,15 +37,26 @@ func CheckAt(f *ast.File, at token.Pos) (c Check, ok bool) {
 	if w.call == nil && w.hidden == nil {
 		return Check{}, false
 	}
+	if w.hidden != nil {
+		c.Field, _, _ = ast.LabelName(w.hidden.Label)
+	}
+	var of []ast.Node
 	if w.call != nil {
-		c.At, c.Message = w.call.Pos(), message(w.call)
+		c.At, c.Message, c.Call = w.call.Pos(), message(w.call), true
 	} else {
-		c.At, c.Holds = w.hidden.Value.Pos(), Clip(condition(w.hidden.Value))
-		look(w.hidden.Value, &c.Looks)
+		c.At, c.Holds, c.IsTrue = w.hidden.Value.Pos(), Clip(condition(w.hidden.Value)), isTrue(w.hidden.Value)
+		of = append(of, w.hidden.Value)
 	}
 	for i := len(w.guards) - 1; i >= 0; i-- {
-		look(w.guards[i], &c.Looks)
+		of = append(of, w.guards[i])
 	}
+	for _, n := range of {
+		compared(n, &c.Looks)
+	}
+	for _, n := range of {
+		look(n, 0, &c.Looks)
+	}
+	c.Looks, c.clauses = once(c.Looks), w.clauses
 	return c, true
 }
 
@@ -124,6 +143,7 @@ func Chain(e ast.Expr) []string {
 
 // condition returns a check without what only says that it must be true.
 func condition(e ast.Expr) string {
+	var all []string
 	for _, part := range split(e, token.AND, 0) {
 		if id, ok := strip(part).(*ast.BasicLit); ok && id.Kind == token.TRUE {
 			continue
@@ -131,9 +151,29 @@ func condition(e ast.Expr) string {
 		if id, ok := strip(part).(*ast.Ident); ok && (id.Name == "true" || names[id.Name] != "") {
 			continue
 		}
-		return Text(strip(part))
+		all = append(all, Text(strip(part)))
 	}
-	return ""
+	return strings.Join(all, " & ")
+}
+
+// once returns data paths, each where it is first.
+func once(all [][]string) (out [][]string) {
+	for _, names := range all {
+		if !slices.ContainsFunc(out, func(o []string) bool { return slices.Equal(o, names) }) {
+			out = append(out, names)
+		}
+	}
+	return out
+}
+
+// isTrue reports whether an expression says that it must be true.
+func isTrue(e ast.Expr) bool {
+	for _, part := range split(e, token.AND, 0) {
+		if lit, ok := strip(part).(*ast.BasicLit); ok && lit.Kind == token.TRUE {
+			return true
+		}
+	}
+	return false
 }
 
 // isError reports whether an expression is a call of error.
@@ -168,6 +208,8 @@ type walk struct {
 	hidden *ast.Field    // the innermost hidden field
 	call   *ast.CallExpr // of error
 	guards []ast.Node    // conditions on the way, from the outside
+	// clauses are those of all comprehensions on the way, with these conditions.
+	clauses []ast.Clause
 }
 
 func (w *walk) contains(n ast.Node) bool {
@@ -191,6 +233,7 @@ func (w *walk) decls(decls []ast.Decl, depth int) {
 		case *ast.EmbedDecl:
 			w.expr(d.Expr, depth+1)
 		case *ast.Comprehension:
+			w.clauses = append(w.clauses, d.Clauses...)
 			for _, c := range d.Clauses {
 				if g, ok := c.(*ast.IfClause); ok {
 					w.guards = append(w.guards, g.Condition)
@@ -210,6 +253,8 @@ func (w *walk) expr(e ast.Expr, depth int) {
 		w.decls(x.Elts, depth+1)
 	case *ast.ParenExpr:
 		w.expr(x.X, depth+1)
+	case *ast.Alias:
+		w.expr(x.Expr, depth+1)
 	case *ast.BinaryExpr:
 		w.expr(x.X, depth+1)
 		w.expr(x.Y, depth+1)
@@ -226,39 +271,4 @@ func (w *walk) expr(e ast.Expr, depth int) {
 			w.call = x
 		}
 	}
-}
-
-// look adds the names that a node refers to: a, a.b.c.
-func look(n ast.Node, found *[][]string) {
-	ast.Walk(n, func(n ast.Node) bool {
-		switch x := n.(type) {
-		case *ast.SelectorExpr:
-			if p := selected(x, 0); p != nil {
-				*found = append(*found, p)
-				return false
-			}
-		case *ast.Ident:
-			*found = append(*found, []string{x.Name})
-		case *ast.Field:
-			if x.Value != nil {
-				look(x.Value, found)
-			}
-			return false
-		}
-		return true
-	}, nil)
-}
-
-// selected returns the names of a.b.c, nil if it begins otherwise.
-func selected(e ast.Expr, depth int) []string {
-	switch x := e.(type) {
-	case *ast.Ident:
-		return []string{x.Name}
-	case *ast.SelectorExpr:
-		name, _, err := ast.LabelName(x.Sel)
-		if before := selected(x.X, depth+1); before != nil && err == nil && depth < maxDepth {
-			return append(before, name)
-		}
-	}
-	return nil
 }

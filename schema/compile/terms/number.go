@@ -1,6 +1,9 @@
 package terms
 
 import (
+	"math/big"
+	"strings"
+
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/literal"
 	"cuelang.org/go/cue/token"
@@ -30,4 +33,49 @@ func BoundAt(f *ast.File, line, column int, bound string) (text string) {
 		return false
 	}, nil)
 	return text
+}
+
+// Exclusive returns the first two bounds of an expression, or of one of its alternatives, that no number is within:
+// the lower and the upper one. It reports false if there are none.
+func Exclusive(e ast.Expr) (low, high ast.Expr, ok bool) {
+	for _, alternative := range split(e, token.OR, 0) {
+		if low, high, ok = exclusive(alternative); ok {
+			return low, high, true
+		}
+	}
+	return nil, nil, false
+}
+
+// exclusive is Exclusive for an expression without alternatives.
+func exclusive(e ast.Expr) (low, high ast.Expr, ok bool) {
+	all := split(e, token.AND, 0)
+	for _, low := range all {
+		from, least, isLow := bound(low, token.GEQ, token.GTR)
+		for _, high := range all {
+			to, most, isHigh := bound(high, token.LEQ, token.LSS)
+			if !isLow || !isHigh {
+				continue
+			}
+			if c := from.Cmp(to); c > 0 || c == 0 && !(least && most) {
+				return low, high, true
+			}
+		}
+	}
+	return nil, nil, false
+}
+
+// bound returns the number of a bound with one of two operators, and whether it has the first: the number itself is
+// within. It reports false if it is no such bound.
+func bound(e ast.Expr, with, without token.Token) (n *big.Rat, within, ok bool) {
+	u, ok := strip(e).(*ast.UnaryExpr)
+	if !ok || u.Op != with && u.Op != without {
+		return nil, false, false
+	}
+	text := Text(u.X)
+	digits := strings.TrimPrefix(text, "-")
+	if whole := Number(digits); whole != "" {
+		text = strings.TrimSuffix(text, digits) + whole
+	}
+	n, ok = new(big.Rat).SetString(text)
+	return n, u.Op == with, ok
 }

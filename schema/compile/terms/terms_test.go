@@ -1,6 +1,8 @@
 package terms_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"cuelang.org/go/cue/ast"
@@ -94,6 +96,72 @@ func TestCheckAt(t *testing.T) {
 	}
 	if holds == 0 || message == 0 {
 		t.Errorf("%+v", found)
+	}
+}
+
+// TestLooks has names for what a check looks at: aliases, let clauses, hidden fields, what a comprehension goes through.
+func TestLooks(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`all=task: {n: int}, let r = all.n, if kind == "a" && r > 3 {_a: error("a")}`:             `[task n] [kind]`,
+		`t: X={a: int, _a: true & (X.a < 3)}`:                                                     `[a]`,
+		`a: int, _n: a * b, _a: true & (_n < 3)`:                                                  `[a] [b] [_n]`,
+		`for k, d in disks for p in d.parts if p.gib > 500 {_a: error("a")}`:                      `[disks *d parts *p gib]`,
+		`if len(cells) > 3 {_a: error("a")}, cells: [...], for k, d in disks {_b: error("\(k)")}`: `[len] [cells]`,
+	} {
+		f, err := parser.ParseFile("-", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := strings.Index(text, "error(")
+		if at < 0 {
+			at = strings.Index(text, "true")
+		}
+		c, ok := terms.CheckAt(f, f.Pos().File().Pos(at, 0))
+		if got := strings.Trim(fmt.Sprint(c.Looks), "[]"); !ok || got != strings.Trim(want, "[]") {
+			t.Errorf("%s: %v, want %s", text, c.Looks, want)
+		}
+	}
+}
+
+// TestReached asks with which elements a check is reached.
+func TestReached(t *testing.T) {
+	t.Parallel()
+	const src = `for d in disks if d.ssd for k, p in d.parts { if p > 5 {_a: error("a")} }`
+	f, err := parser.ParseFile("-", src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := terms.CheckAt(f, f.Pos().File().Pos(strings.Index(src, "error"), 0))
+	text, variables := c.Reached()
+	if want := "[for at0_, d in disks if d.ssd for k, p in d.parts if p > 5 { [at0_, k] }]"; text != want || fmt.Sprint(variables) != "[d p]" {
+		t.Errorf("%s %v, want %s", text, variables, want)
+	}
+}
+
+// TestExclusive finds bounds that exclude each other.
+func TestExclusive(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`*128 | int & >=4096 & <=32`: ">=4096 <=32",
+		`int & <1Ki & >=1024`:        ">=1024 <1Ki",
+		`>0.5 & <=-1.5`:              ">0.5 <=-1.5",
+		`>=3 & <=3`:                  "",
+		`>=3 & <a`:                   "",
+		`<=3 | >=5`:                  "",
+		`>=1 & <=1Gi`:                "",
+	} {
+		e, err := parser.ParseExpr("-", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if low, high, ok := terms.Exclusive(e); ok {
+			got = terms.Text(low) + " " + terms.Text(high)
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
 	}
 }
 

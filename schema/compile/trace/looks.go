@@ -1,0 +1,127 @@
+package trace
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+
+	"github.com/musterhq/muster/schema/compile/terms"
+)
+
+// maxEach bounds of how many elements of a list a check is looked at.
+const maxEach = 100
+
+// Looking is a check of the data at a path in a package.
+type Looking struct {
+	// Package is the value of the package, Context that of it, and ImportPath its import path.
+	Package    cue.Value
+	Context    *cue.Context
+	ImportPath string
+	// At is the data path of what is checked.
+	At    []string
+	Check terms.Check
+}
+
+// Paths returns the data paths that the check may look at, the nearest first. What comprehensions go through is
+// the first with which the check is reached, or else all of it.
+func (l Looking) Paths() (all [][]string) {
+	reached := l.reached()
+	for _, names := range l.Check.Looks {
+		for n := len(l.At); n >= l.outermost(); n-- {
+			for _, full := range l.each(slices.Concat(l.At[:n], names), reached) {
+				if n > 1 || l.value(full).Exists() { // of a hidden field, a pattern may take any name
+					all = append(all, full)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Object returns the data path of the object, or of the hidden field, that what is checked is in.
+func (l Looking) Object() []string { return l.At[:l.outermost()] }
+
+func (l Looking) outermost() int {
+	if strings.HasPrefix(l.At[0], "_") {
+		return 1
+	}
+	return min(2, len(l.At))
+}
+
+func (l Looking) value(at []string) cue.Value { return Lookup(l.Package, at, l.ImportPath) }
+
+// each returns a data path with the names of all that there is in the place of each variable of a comprehension
+// in it, or of those that are known to be reached.
+func (l Looking) each(full []string, reached map[string][]string) (out [][]string) {
+	n := slices.IndexFunc(full, func(name string) bool { _, ok := terms.Each(name); return ok })
+	if n < 0 {
+		return [][]string{full}
+	}
+	variable, _ := terms.Each(full[n])
+	names := reached[variable]
+	if of := l.value(full[:n]); names == nil && of.Exists() {
+		names = members(of)
+	}
+	for _, name := range names {
+		if len(out) < maxEach {
+			out = append(out, l.each(slices.Concat(full[:n], []string{name}, full[n+1:]), reached)...)
+		}
+	}
+	return out
+}
+
+// reached returns the label or index of the first of what the comprehensions around the check
+// go through where it is reached, by variable; nil if that is not known.
+func (l Looking) reached() (out map[string][]string) {
+	defer func() { _ = recover() }() // as in elements: then it is not known
+	text, variables := l.Check.Reached()
+	for n := len(l.At); text != "" && n >= l.outermost(); n-- {
+		of := l.value(l.At[:n])
+		if !of.Exists() {
+			continue
+		}
+		all, err := l.Context.CompileString(text, cue.Scope(of), cue.InferBuiltins(true)).List()
+		if err != nil || !all.Next() {
+			continue
+		}
+		names := texts(all.Value())
+		if len(names) != len(variables) {
+			continue
+		}
+		out = map[string][]string{}
+		for i, v := range variables {
+			out[v] = names[i : i+1]
+		}
+		return out
+	}
+	return nil
+}
+
+// members returns the names of the fields of a struct, or the indexes of the elements of a list.
+func members(v cue.Value) []string {
+	var out []string
+	for i := range elements(v) {
+		out = append(out, strconv.Itoa(i))
+	}
+	if out == nil {
+		return Names(v)
+	}
+	return out
+}
+
+// texts returns the texts and numbers that a list has, as data paths write them; nil if it has others.
+func texts(v cue.Value) (out []string) {
+	for _, e := range elements(v) {
+		text, err := e.String()
+		if n, bad := e.Int64(); err != nil && bad == nil {
+			text, err = strconv.FormatInt(n, 10), nil
+		}
+		if err != nil {
+			return nil
+		}
+		out = append(out, text)
+	}
+	return out
+}
