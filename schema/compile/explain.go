@@ -406,7 +406,7 @@ func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 		d.Hint = "an object belongs to one directory: change it there, or give this package another name"
 		return
 	}
-	d.is, d.other = a, b
+	d.here, d.there = a, b
 	d.Rule, d.Message = schema.RuleConflict, fmt.Sprintf("is %s here and %s at %s", a, b, other)
 	d.Hint = "a field has one value: keep one of them"
 	switch {

@@ -258,32 +258,94 @@ var forGood = lazyregexp.New(`^(?:conflicting values |incompatible [a-z ]*bounds
 // ofDefinition returns what is wrong with a definition of a library itself where a mistake shows, whatever it is
 // given: there it is to be corrected. It reports false if nothing is.
 func ofDefinition(l *loaded, d mistake) (mistake, bool) {
-	labels := l.labels(d.Field)
 	if d.form != plain || d.Rule == schema.RuleCheck || d.Rule == schema.RuleNotSet || !l.built {
 		return mistake{}, false
 	}
+	if l.where.mine(d.Path) {
+		return wrongAbove(l, d)
+	}
+	at := [3]string{d.Position.String(), d.Message, d.Expected} // what shows in a library says the same of all that it makes
+	if l.blameless[at] {
+		return mistake{}, false
+	}
+	found, ok := wrongAbove(l, d)
+	if !ok {
+		if l.blameless == nil {
+			l.blameless = map[[3]string]bool{}
+		}
+		l.blameless[at] = true
+	}
+	return found, ok
+}
+
+// wrongAbove looks for what is wrong in the definitions that a mistake's value, or what it is in, is joined with.
+func wrongAbove(l *loaded, d mistake) (mistake, bool) {
+	labels := l.labels(d.Field)
 	for n := 1; n < len(labels); n++ {
-		for _, leaf := range leaves(l.where.value(labels[:n]), 0) {
-			_, to := leaf.ReferencePath()
-			sels := to.Selectors()
-			from, ok := standsFor(leaf)
-			if !ok || len(sels) == 0 || !sels[len(sels)-1].IsDefinition() || l.where.mine(valueAt(from).Path) {
-				continue
+		for _, of := range l.definitions(labels[:n]) {
+			if found := l.wrongIn(of, labels[n:]); found != nil {
+				return *found, true
 			}
-			of := trace.Lookup(from, labels[n:], l.inst.ID())
-			errs := slices.DeleteFunc(errors.Errors(of.Err()), func(e errors.Error) bool { return emptyDisjunction.MatchString(errorText(e)) })
-			if len(errs) == 0 || slices.ContainsFunc(errs, func(e errors.Error) bool { return !forGood.MatchString(errorText(e)) }) {
-				continue
-			}
-			found := diagnose(l, errs)[0]
-			if found.Path == "" || l.where.mine(found.Path) || l.where.schema(found.Path) {
-				continue
-			}
-			found.form = ofLibrary
-			return found, true
 		}
 	}
 	return mistake{}, false
+}
+
+// definition is a definition of a library that a value is joined with.
+type definition struct {
+	name  string
+	value cue.Value
+}
+
+// definitions returns those that the value at a path is joined with. To find out, CUE evaluates all that is joined
+// there: at the top that can be most of a package.
+func (l *loaded) definitions(path []string) []definition {
+	key := strings.Join(path, "\x00")
+	found, known := l.joins[key]
+	if known {
+		return found
+	}
+	for _, leaf := range leaves(l.where.value(path), 0) {
+		_, to := leaf.ReferencePath()
+		sels := to.Selectors()
+		from, ok := standsFor(leaf)
+		if ok && len(sels) > 0 && sels[len(sels)-1].IsDefinition() && !l.where.mine(valueAt(from).Path) {
+			found = append(found, definition{to.String(), from})
+		}
+	}
+	if l.joins == nil {
+		l.joins = map[string][]definition{}
+	}
+	l.joins[key] = found
+	return found
+}
+
+// wrongIn returns what is wrong with a definition of a library at a path below it, nil if nothing is.
+func (l *loaded) wrongIn(of definition, labels []string) *mistake {
+	key := definedPath{valueAt(of.value), of.name, strings.Join(labels, "\x00")}
+	found, known := l.wrong[key]
+	if !known {
+		if l.wrong == nil {
+			l.wrong = map[definedPath]*mistake{}
+		}
+		found = wrongBelow(l, of.value, labels)
+		l.wrong[key] = found
+	}
+	return found
+}
+
+func wrongBelow(l *loaded, definition cue.Value, labels []string) *mistake {
+	at := trace.Lookup(definition, labels, l.inst.ID())
+	errs := slices.DeleteFunc(errors.Errors(at.Err()), func(e errors.Error) bool { return emptyDisjunction.MatchString(errorText(e)) })
+	if len(errs) == 0 || slices.ContainsFunc(errs, func(e errors.Error) bool { return !forGood.MatchString(errorText(e)) }) {
+		return nil
+	}
+	found := diagnose(l, errs)[0]
+	if found.Path == "" || l.where.mine(found.Path) || l.where.schema(found.Path) {
+		return nil
+	}
+	found.form = ofLibrary
+	return &found
 }
 
 // toGiven moves a mistake that shows in a library to where the package gives the value, unless the library makes
@@ -299,8 +361,8 @@ func toGiven(l *loaded, d *mistake, at schema.Position) {
 			return
 		}
 	}
-	if d.other != "" && l.writes(at, d.other) {
-		d.Message = fmt.Sprintf("is %s here and %s at %s", d.other, d.is, d.Position)
+	if d.there != "" && l.writes(at, d.there) {
+		d.Message = fmt.Sprintf("is %s here and %s at %s", d.there, d.here, d.Position)
 	}
 	d.Position = at
 }

@@ -46,8 +46,8 @@ type mistake struct {
 	operand bool
 	// looks are, of a check, the data paths that it refers to.
 	looks []string
-	// is and other are, of a conflict, the values here and at the other place.
-	is, other string
+	// here and there are, of a conflict, the values at this place and at the other one.
+	here, there string
 	// from is where a value stands of which a mistake is moved to where it belongs.
 	from schema.Position
 	// moved is set of what a library constrains and nothing sets, as if a parameter that it is made from is wrong.
