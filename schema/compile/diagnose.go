@@ -88,9 +88,8 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 	}
 	for _, key := range slices.Sorted(maps.Keys(best)) {
 		d := best[key]
-		field := d.Field
 		if name, ok := strings.CutPrefix(d.Message, "required field missing: "); ok && slices.ContainsFunc(slices.Collect(maps.Keys(best)), func(f string) bool {
-			return f != field && strings.HasSuffix(f, "."+name)
+			return f != d.Field && strings.HasSuffix(f, "."+name)
 		}) {
 			continue // said of the field itself
 		}

@@ -204,19 +204,8 @@ type loaded struct {
 	never   map[schema.Position]bool // conditions that count as false
 	words   map[string]*syntax.File  // of files that do not parse
 	// scopes are packages in which expressions of theirs are evaluated.
-	scopes map[*build.Instance]scope
-	// wrong is what is wrong with definitions themselves, nil of what is right. Many mistakes are of one.
-	wrong map[definedPath]*mistake
-	// joins are the definitions that the value at a data path is joined with.
-	joins map[string][]definition
-	// blameless are mistakes that show in a library and are none of its own, by place, message and what is wanted.
-	blameless map[[3]string]bool
-}
-
-// definedPath is a path below a definition.
-type definedPath struct {
-	at         schema.Position // of the definition
-	name, path string
+	scopes    map[*build.Instance]scope
+	libraries libraries
 }
 
 // wording returns a file as words. Many errors are of the same file.

@@ -46,6 +46,8 @@ var (
 	notSet      = lazyregexp.New(`^(?:incomplete value|non-concrete value|incomplete [a-z]+:?) (.*?)(?: \(type .*\))?$`)
 	wrongType   = lazyregexp.New(`^cannot use (.*) \(type ([a-z]+)\) as (?:type )?(.*?)(?: in .*)?$`)
 	operands    = lazyregexp.New(`^invalid operands? (.*) and (.*) to '(.*)' \(type (.*) and (.*)\)$`)
+	wrongIndex  = lazyregexp.New(`^invalid index (.*) \(invalid type ([a-z]+)\)$`)
+	noText      = lazyregexp.New(`^invalid interpolation$`)
 	noName      = lazyregexp.New(`^key value of dynamic field must be concrete, found (?:_|[a-z]+|_\|_\(.*)$`)
 	noFunction  = lazyregexp.New(`^cannot call non-function ([^ ]+) \(type .*\)$`)
 	noRange     = lazyregexp.New(`^cannot range over ([^ (]+)[^ ]* \((?:found ([a-z]+), want list or struct|incomplete.*)\)$`)
@@ -124,6 +126,13 @@ var explanations = []explanation{
 		if m[2] == "struct" && m[3] == "bool" {
 			d.Message, d.Expected, d.Hint = "&& does not join structs", "", "write a single &"
 		}
+	}},
+	{noText, func(_ *loaded, d *mistake, _ []string, _ []schema.Position) {
+		d.operand, d.Rule, d.Message = true, schema.RuleWrongType, "a part of this text has no value"
+	}},
+	{wrongIndex, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.operand = true
+		d.Rule, d.Message, d.Expected = schema.RuleWrongType, fmt.Sprintf("%s is of type %s, and names a field of a struct or an element of a list", terms.Clip(m[1]), terms.Say(m[2])), "text for a field, an integer for an element"
 	}},
 	{operands, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.operand = true
@@ -333,6 +342,19 @@ func isField(name string) bool {
 func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := strings.Trim(m[1], `"`)
 	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name)
+	sayNoName(l, d, name)
+	if l.where.mine(d.Path) || l.begins(d.Position, name) {
+		return
+	}
+	// A library looks it up, and the package gives it.
+	if at := l.where.text(func(text string) bool { return text == name }); at.Path != "" {
+		d.Rule, d.Message = schema.RuleInvalidValue, fmt.Sprintf("there is no %s where it is looked up, at %s", name, d.Position)
+		d.Position = at
+	}
+}
+
+// sayNoName says which names there are instead of one that is not there.
+func sayNoName(l *loaded, d *mistake, name string) {
 	if strings.HasPrefix(name, "#") {
 		d.form, d.about = absentDefinition, name
 	}

@@ -265,15 +265,15 @@ func ofDefinition(l *loaded, d mistake) (mistake, bool) {
 		return wrongAbove(l, d)
 	}
 	at := [3]string{d.Position.String(), d.Message, d.Expected} // what shows in a library says the same of all that it makes
-	if l.blameless[at] {
+	if l.libraries.blameless[at] {
 		return mistake{}, false
 	}
 	found, ok := wrongAbove(l, d)
 	if !ok {
-		if l.blameless == nil {
-			l.blameless = map[[3]string]bool{}
+		if l.libraries.blameless == nil {
+			l.libraries.blameless = map[[3]string]bool{}
 		}
-		l.blameless[at] = true
+		l.libraries.blameless[at] = true
 	}
 	return found, ok
 }
@@ -282,13 +282,23 @@ func ofDefinition(l *loaded, d mistake) (mistake, bool) {
 func wrongAbove(l *loaded, d mistake) (mistake, bool) {
 	labels := l.labels(d.Field)
 	for n := 1; n < len(labels); n++ {
-		for _, of := range l.definitions(labels[:n]) {
-			if found := l.wrongIn(of, labels[n:]); found != nil {
+		for _, of := range l.libraries.joinedWith(l, labels[:n]) {
+			if found := l.libraries.wrongIn(l, of, labels[n:]); found != nil {
 				return *found, true
 			}
 		}
 	}
 	return mistake{}, false
+}
+
+// libraries remembers what was found out of the definitions of libraries: many mistakes are of few.
+type libraries struct {
+	// joins are the definitions that the value at a data path is joined with.
+	joins map[string][]definition
+	// wrong is what is wrong with definitions themselves, nil of what is right.
+	wrong map[definedPath]*mistake
+	// blameless are mistakes that show in a library and are none of its own, by place, message and what is wanted.
+	blameless map[[3]string]bool
 }
 
 // definition is a definition of a library that a value is joined with.
@@ -297,11 +307,17 @@ type definition struct {
 	value cue.Value
 }
 
-// definitions returns those that the value at a path is joined with. To find out, CUE evaluates all that is joined
+// definedPath is a path below a definition.
+type definedPath struct {
+	at         schema.Position // of the definition
+	name, path string
+}
+
+// joinedWith returns the definitions that the value at a path is joined with. To find out, CUE evaluates all that is joined
 // there: at the top that can be most of a package.
-func (l *loaded) definitions(path []string) []definition {
+func (b *libraries) joinedWith(l *loaded, path []string) []definition {
 	key := strings.Join(path, "\x00")
-	found, known := l.joins[key]
+	found, known := b.joins[key]
 	if known {
 		return found
 	}
@@ -313,23 +329,23 @@ func (l *loaded) definitions(path []string) []definition {
 			found = append(found, definition{to.String(), from})
 		}
 	}
-	if l.joins == nil {
-		l.joins = map[string][]definition{}
+	if b.joins == nil {
+		b.joins = map[string][]definition{}
 	}
-	l.joins[key] = found
+	b.joins[key] = found
 	return found
 }
 
 // wrongIn returns what is wrong with a definition of a library at a path below it, nil if nothing is.
-func (l *loaded) wrongIn(of definition, labels []string) *mistake {
+func (b *libraries) wrongIn(l *loaded, of definition, labels []string) *mistake {
 	key := definedPath{valueAt(of.value), of.name, strings.Join(labels, "\x00")}
-	found, known := l.wrong[key]
+	found, known := b.wrong[key]
 	if !known {
-		if l.wrong == nil {
-			l.wrong = map[definedPath]*mistake{}
+		if b.wrong == nil {
+			b.wrong = map[definedPath]*mistake{}
 		}
 		found = wrongBelow(l, of.value, labels)
-		l.wrong[key] = found
+		b.wrong[key] = found
 	}
 	return found
 }

@@ -159,6 +159,12 @@ func (m mistake) ofParameter() bool {
 	return strings.HasPrefix(m.Field, "_") || strings.Contains(m.Field, "#")
 }
 
+// onTheWay reports whether a mistake is of a value that a template computes on its way: it has no data path in the
+// package, or is what an operator gets.
+func (m mistake) onTheWay() bool {
+	return strings.HasPrefix(m.Field, "#") && depth(m.Field) == 0 || m.operand
+}
+
 // ofType reports whether a mistake is a value that is none of those, or not of the type, that may be.
 func (m mistake) ofType() bool {
 	return m.Rule == schema.RuleWrongType || m.Rule == schema.RuleInvalidValue
@@ -216,10 +222,17 @@ func joined(mine, lax, strict []mistake) []mistake {
 }
 
 // withoutUnset returns mistakes without those which say that a library does not set something in an
-// object of which a parameter is missing; mine reports whether a file is of the package.
+// object of which a parameter is missing, and without what shows in a library since the package gives it something
+// wrong; mine reports whether a file is of the package.
 func withoutUnset(found []mistake, mine func(path string) bool) []mistake {
 	all := slices.Clone(found)
+	gives := slices.ContainsFunc(all, func(m mistake) bool {
+		return mine(m.Path) && (m.ofType() || m.form == closedField)
+	})
 	return slices.DeleteFunc(found, func(d mistake) bool {
+		if gives && !mine(d.Path) && d.form != ofLibrary && d.onTheWay() {
+			return true
+		}
 		return d.Rule == schema.RuleNotSet && !mine(d.Path) && slices.ContainsFunc(all, func(m mistake) bool {
 			return m.form == plain && strings.HasPrefix(m.about, "#") && parent(m.Field) != "" && within(d.Field, parent(m.Field))
 		})

@@ -177,7 +177,11 @@ func (p *positions) origin(kind, name string) schema.Position {
 	if pos, ok := p.labels[[2]string{kind, name}]; ok {
 		return pos
 	}
-	return p.of([]string{kind, name}, true)
+	at := p.of([]string{kind, name}, true)
+	if top := p.of([]string{kind}, true); !p.mine(at.Path) && p.mine(top.Path) {
+		return top // where the package takes what a library makes
+	}
+	return at
 }
 
 // declare notes what is declared where, once.
