@@ -95,7 +95,7 @@ type Weights struct {
 	// the typical ask. A machine that has mostly CPU left gets the asks that
 	// want mostly CPU, before anything is stranded.
 	Shape float32
-	// ShapeDevices is Shape in a cell that has devices: there what is used of CPU and RAM where
+	// ShapeDevices is Shape in a cell that has a device to each two machines at least: there what is used of CPU and RAM where
 	// devices are free leaves them without.
 	ShapeDevices float32
 	// Tight: what is left of the machine, in multiples of the typical ask,

@@ -111,7 +111,7 @@ func (s *Snapshot) packing(c *class, slot int32, t *Terms) float32 {
 		u := &r.unit
 		stranded = w.Stranded * less
 		even := w.Shape
-		if s.devices > 0 {
+		if 2*s.devices >= DeviceMilli*s.machines && s.devices > 0 { // some without do not make it another cell
 			even = w.ShapeDevices
 		}
 		shape = even * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])

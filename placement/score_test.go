@@ -108,3 +108,31 @@ func TestSmallOnesFirst(t *testing.T) {
 		t.Errorf("%+v with OpenSize, %+v without: want the same for an ask for a device", a.Why.Score, b.Why.Score)
 	}
 }
+
+// ShapeDevices takes the place of Shape in a cell with a device to each two machines: a few machines
+// with devices make no other cell of it.
+func TestShapeDevices(t *testing.T) {
+	t.Parallel()
+	shape := func(having int, weight float32) float32 {
+		var machines []placement.Machine
+		for i := range 8 {
+			m := placement.Machine{Name: fmt.Sprintf("m%d", i), Up: true, Capacity: schema.Resources{CPUMilli: 8000, RAMBytes: 8000}}
+			if i < having {
+				m.Devices = []placement.Device{{Kind: "gpu", Count: 1}}
+			}
+			machines = append(machines, m)
+		}
+		w := placement.DefaultWeights()
+		w.ShapeDevices = weight
+		s := placement.NewSnapshot(machines, nil)
+		s.Configure(placement.Options{Weights: &w})
+		return placement.Place(s, []placement.Ask{{
+			Name: schema.JobName{Cell: "c", User: "u", Job: "j"}.Task(0), Limit: schema.Resources{CPUMilli: 1000, RAMBytes: 1000},
+		}}, 0)[0].Why.Score.Terms.Shape
+	}
+	for having, counts := range map[int]bool{0: false, 3: false, 4: true, 8: true} {
+		if differs := shape(having, 4) != shape(having, 1); differs != counts {
+			t.Errorf("%d of 8 machines have a device: ShapeDevices counts: %t, want %t", having, differs, counts)
+		}
+	}
+}

@@ -43,8 +43,8 @@ type emptied struct {
 	sight
 	began time.Time // when there was the last look
 	moves bool      // which moved tasks
-	// Of so many machines, the last of which was before turn, none can be emptied as long as
-	// nothing changes; of all is that of none.
+	// None of the last so many machines before turn can be emptied as long as
+	// nothing changes; all says that this is so of all machines.
 	looked, turn int
 	all          bool
 }

@@ -21,7 +21,7 @@ func withoutEffect(f *ast.File, data []byte) (out []schema.Diagnostic) {
 		d.Severity, d.Hint = severity, hint
 		out = append(out, *d)
 	}
-	extern := false
+	extern, read := false, true
 	for _, d := range f.Decls {
 		if _, ok := d.(*ast.Package); ok {
 			break
@@ -38,12 +38,13 @@ func withoutEffect(f *ast.File, data []byte) (out []schema.Diagnostic) {
 				continue
 			}
 			if e, err := parser.ParseExpr("-", body); err == nil && !holds(e, 0) {
+				read = false
 				say(schema.Warning, a.Pos(), fmt.Sprintf("the file is not read: @if(%s) never holds, since nothing sets tags", body),
 					"remove the line, and write what differs as data: in a directory of its own, or with if in CUE")
 			}
 		}
 	}
-	if extern || !schema.Embeds(data) {
+	if extern || !read || !schema.Embeds(data) {
 		return out
 	}
 	if at := firstEmbed(data); at.IsValid() {

@@ -252,7 +252,7 @@ func sayExclusive(l *loaded, d *mistake, a, b string) {
 	}
 }
 
-// forGood is what CUE says of a definition that no value makes right: not so of a list that is too short.
+// forGood is what CUE says of a definition that is wrong before a job gives it anything: not so of a list that is too short.
 var forGood = lazyregexp.New(`^(?:conflicting values |incompatible [a-z ]*bounds |invalid value [^ ]+ \(out of bound [<>!])`)
 
 // ofDefinition returns what is wrong with a definition of a library itself where a mistake shows, whatever it is
@@ -283,9 +283,13 @@ func wrongAbove(l *loaded, d mistake) (mistake, bool) {
 	labels := l.labels(d.Field)
 	for n := 1; n < len(labels); n++ {
 		for _, of := range l.libraries.joinedWith(l, labels[:n]) {
-			if found := l.libraries.wrongIn(l, of, labels[n:]); found != nil {
-				return *found, true
+			found := l.libraries.wrongIn(l, of, labels[n:])
+			if found == nil || found.form != ofLibrary && found.Message != d.Message {
+				continue // the definition is wrong as its defaults are, and here other values are
 			}
+			m := *found
+			m.form = ofLibrary
+			return m, true
 		}
 	}
 	return mistake{}, false
@@ -356,12 +360,11 @@ func wrongBelow(l *loaded, definition cue.Value, labels []string) *mistake {
 	if len(errs) == 0 || slices.ContainsFunc(errs, func(e errors.Error) bool { return !forGood.MatchString(errorText(e)) }) {
 		return nil
 	}
-	found := diagnose(l, errs)[0]
-	if found.Path == "" || l.where.mine(found.Path) || l.where.schema(found.Path) {
-		return nil
+	all := diagnose(l, errs)
+	if len(all) > 0 && all[0].Path != "" && !l.where.mine(all[0].Path) && !l.where.schema(all[0].Path) {
+		return &all[0]
 	}
-	found.form = ofLibrary
-	return &found
+	return nil
 }
 
 // toGiven moves a mistake that shows in a library to where the package gives the value, unless the library makes

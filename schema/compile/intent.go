@@ -322,9 +322,6 @@ func twins(l *loaded, d mistake, sels []cue.Selector) []schema.Position {
 	default:
 		return nil
 	}
-	if a, _ := sameSource(l, sels[:2]); !a.Exists() {
-		return nil
-	}
 	for n := len(sels); n > 2; n-- {
 		a, b := sameSource(l, sels[:n])
 		if !a.Exists() {
@@ -341,12 +338,16 @@ func twins(l *loaded, d mistake, sels []cue.Selector) []schema.Position {
 	return nil
 }
 
+// mostTwins bounds how many parts of a value are compared.
+const mostTwins = 64
+
 // sameSource returns two of what the value at a path is joined from that are written at one place, and
 // so come from two runs of a comprehension, or two uses of a definition; values that do not exist if
 // there are none.
 func sameSource(l *loaded, at []cue.Selector) (a, b cue.Value) {
 	seen := map[schema.Position]cue.Value{}
-	for _, leaf := range leaves(l.value.LookupPath(cue.MakePath(at...)), 0) {
+	all := leaves(l.value.LookupPath(cue.MakePath(at...)), 0)
+	for _, leaf := range all[:min(len(all), mostTwins)] {
 		pos := position(leaf.Pos())
 		if pos.Path == "" || l.where.schema(pos.Path) {
 			continue

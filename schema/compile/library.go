@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
+	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -71,7 +72,7 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		d.Hint = "it is declared at " + place
 		word := strings.Trim(got, `"`)
 		if near := valid.Nearest(word, a.Words); near != "" {
-			d.is, d.meant = word, near
+			d.is, d.meant = word, meant(word, a.Words)
 			d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, place)
 		} else if len(a.Words) > 1 {
 			d.Hint = "the values are listed at " + place
@@ -118,7 +119,7 @@ func (l *loaded) sayAmong(d *mistake) bool {
 	}
 	d.Hint = fmt.Sprintf("the values are listed at %s", at)
 	if near := valid.Nearest(strings.Trim(text, `"`), a.Words); near != "" && kind == cue.StringKind && len(near) > 1 {
-		d.is, d.meant = strings.Trim(text, `"`), near
+		d.is, d.meant = strings.Trim(text, `"`), meant(strings.Trim(text, `"`), a.Words)
 		d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, at)
 	}
 	return true
@@ -195,7 +196,7 @@ func (l *loaded) noAlternative(e *trace.NoAlternative) mistake {
 		}
 	}
 	if near := valid.Nearest(strings.Trim(e.Tag.Given, `"`), names); near != "" {
-		d.is, d.meant = strings.Trim(e.Tag.Given, `"`), near
+		d.is, d.meant = strings.Trim(e.Tag.Given, `"`), meant(strings.Trim(e.Tag.Given, `"`), names)
 		d.Hint = fmt.Sprintf("did you mean %q? The alternatives are listed at %s", near, listed)
 	}
 	return d
@@ -468,10 +469,22 @@ func (l *loaded) checked(d *mistake, at []string, e errors.Error) bool {
 	return true
 }
 
+// meant returns the one of some words that a text is a misspelling of, "" if there is none, or it could be several.
+func meant(text string, words []string) string {
+	near := valid.Nearest(text, words)
+	if others := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == near }); valid.Nearest(text, others) != "" {
+		return ""
+	}
+	return near
+}
+
+// ofType is what CUE says of an operand of a wrong type: that is no check.
+var ofType = lazyregexp.New(`mismatched types|^invalid operand|^cannot use `)
+
 // checkedHidden is checked for data in a hidden field at the top, that is no object. A hidden field of the
 // package itself may be there for other reasons than to be a check.
 func (l *loaded) checkedHidden(d *mistake, at []string, e errors.Error) bool {
-	if undecidedText.MatchString(errorText(e)) {
+	if text := errorText(e); undecidedText.MatchString(text) || ofType.MatchString(text) {
 		return false
 	}
 	of := unquoted(at)

@@ -274,13 +274,13 @@ func (p *positions) evaluated(at []string, key bool) (schema.Position, bool) {
 		return schema.Position{}, false
 	}
 	pos := position(v.Pos())
-	if pos.Path == "" || p.schema(pos.Path) {
-		return schema.Position{}, false
+	if pos.Path == "" || p.schema(pos.Path) { // which comes first where the package gives a part of it
+		pos = p.leaf(at)
 	}
 	if f, ok := p.index()[pos]; ok {
 		return edge(f, key), true
 	}
-	return pos, true
+	return pos, pos.Path != ""
 }
 
 // embedded returns the field of a file that the package embeds that gives the data at a path, nil if

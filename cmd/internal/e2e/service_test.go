@@ -117,6 +117,8 @@ func newLoad(t *testing.T) *load {
 	for _, machine := range []string{"m1", "m2"} {
 		l.hold(machine, "stay", g.virtual("stay"))
 	}
+	// Where nothing is sent from the name may come later, and the master be killed before.
+	l.from("m2", "the service is known", g.known("front"), 80, func(_ string, err error) bool { return err == nil })
 	return l
 }
 

@@ -50,13 +50,14 @@ func CheckAt(f *ast.File, at token.Pos) (c Check, ok bool) {
 	for i := len(w.guards) - 1; i >= 0; i-- {
 		of = append(of, w.guards[i])
 	}
+	found := &paths{left: mostFollowed}
 	for _, n := range of {
-		compared(n, &c.Looks)
+		compared(n, found)
 	}
 	for _, n := range of {
-		look(n, 0, &c.Looks)
+		look(n, 0, found)
 	}
-	c.Looks, c.clauses = once(c.Looks), w.clauses
+	c.Looks, c.clauses = once(found.list), w.clauses
 	return c, true
 }
 

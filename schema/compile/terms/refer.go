@@ -41,9 +41,19 @@ func (c Check) Reached() (text string, variables []string) {
 	return Text(&ast.ListLit{Elts: []ast.Expr{&ast.Comprehension{Clauses: clauses, Value: value}}}), variables
 }
 
+// mostFollowed bounds how many names are followed from one check: let clauses that each refer to another twice
+// would take for ever.
+const mostFollowed = 1 << 10
+
+// paths are what was found so far, and how many more names may be followed.
+type paths struct {
+	list [][]string
+	left int
+}
+
 // look adds what the names in a node stand for, as data paths: a, a.b.c.
-func look(n ast.Node, depth int, found *[][]string) {
-	if depth > maxDepth {
+func look(n ast.Node, depth int, found *paths) {
+	if depth > maxDepth || found.left < 0 {
 		return
 	}
 	ast.Walk(n, func(n ast.Node) bool {
@@ -66,7 +76,7 @@ func look(n ast.Node, depth int, found *[][]string) {
 }
 
 // compared adds what is compared by order in a node: of kind == "batch" && cpu > 2000 that is cpu.
-func compared(n ast.Node, found *[][]string) {
+func compared(n ast.Node, found *paths) {
 	ast.Walk(n, func(n ast.Node) bool {
 		b, ok := n.(*ast.BinaryExpr)
 		if !ok {
@@ -97,7 +107,10 @@ func head(e ast.Expr, depth int) (id *ast.Ident, names []string) {
 
 // refer adds what a name stands for, of which names are selected: what an alias or a let clause is of, what
 // a comprehension goes through, or what a hidden field, which is seen only here, is computed from.
-func refer(id *ast.Ident, names []string, depth int, found *[][]string) {
+func refer(id *ast.Ident, names []string, depth int, found *paths) {
+	if found.left--; found.left < 0 {
+		return
+	}
 	switch of := id.Node.(type) {
 	case *ast.Field: // an alias of it
 		if label, ok := of.Label.(*ast.Alias); ok {
@@ -113,7 +126,7 @@ func refer(id *ast.Ident, names []string, depth int, found *[][]string) {
 		return
 	case *ast.Alias: // of the struct around it
 		if len(names) > 0 {
-			*found = append(*found, names)
+			found.list = append(found.list, names)
 		}
 		return
 	}
@@ -131,18 +144,18 @@ func refer(id *ast.Ident, names []string, depth int, found *[][]string) {
 	if of, ok := id.Node.(ast.Expr); ok && strings.HasPrefix(id.Name, "_") && len(names) == 0 {
 		look(of, depth+1, found)
 	}
-	*found = append(*found, append([]string{id.Name}, names...))
+	found.list = append(found.list, append([]string{id.Name}, names...))
 }
 
 // add adds the path of what is selected from the field of a label.
-func add(l ast.Label, names []string, found *[][]string) {
+func add(l ast.Label, names []string, found *paths) {
 	if name, _, err := ast.LabelName(l); err == nil {
-		*found = append(*found, append([]string{name}, names...))
+		found.list = append(found.list, append([]string{name}, names...))
 	}
 }
 
 // through adds what is selected from what an expression stands for.
-func through(e ast.Expr, names []string, depth int, found *[][]string) {
+func through(e ast.Expr, names []string, depth int, found *paths) {
 	if id, before := head(strip(e), 0); id != nil && depth < maxDepth {
 		refer(id, append(before, names...), depth+1, found)
 		return

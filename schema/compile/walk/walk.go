@@ -72,6 +72,10 @@ func (s finder) expr(e ast.Expr, at []string, depth int) {
 		s.expr(e.Y, at, depth+1)
 	case *ast.ParenExpr:
 		s.expr(e.X, at, depth+1)
+	case *ast.CallExpr:
+		if name, ok := e.Fun.(*ast.Ident); ok && name.Name == "close" && len(e.Args) == 1 {
+			s.expr(e.Args[0], at, depth+1)
+		}
 	case *ast.SelectorExpr: // (#Make & {in: …}).out
 		if p, ok := e.X.(*ast.ParenExpr); ok {
 			s.expr(p.X, at, depth+1)
