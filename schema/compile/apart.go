@@ -39,9 +39,12 @@ func uncovered(req request, found []mistake) []mistake {
 	if req.Test != "" || req.Parent != "" || len(found) == 0 || slices.ContainsFunc(found, anywhere) {
 		return found
 	}
+	mayLook := func() bool {
+		return len(found) < maxDiagnostics && allocated()-req.Began <= uint64(req.Limits.AllocBytes)/apartShare
+	}
 	s := separate(req)
 	for n := 0; s != nil && n < maxApart; n++ {
-		if len(found) >= maxDiagnostics || allocated()-req.Began > uint64(req.Limits.AllocBytes)/apartShare || !s.cut(found) || !s.declares() {
+		if !mayLook() || !s.cut(found) || !s.declares() {
 			break
 		}
 		fresh := slices.DeleteFunc(mistakesOf(s.rest()), func(d mistake) bool { return !s.hidden(d, found) })
@@ -50,7 +53,7 @@ func uncovered(req request, found []mistake) []mistake {
 		}
 		found = append(found, fresh...)
 	}
-	if len(found) < maxDiagnostics && allocated()-req.Began < uint64(req.Limits.AllocBytes)/apartShare {
+	if mayLook() {
 		found = append(found, behind(req, found)...)
 	}
 	return found

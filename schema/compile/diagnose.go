@@ -131,8 +131,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	}
 	format, _ := e.Msg()
 	mine, theirs := l.where.ofError(e, at)
-	d.Position = mine
-	rank = rankOf(format)
+	d.Position, rank = mine, rankOf(format)
 	if mine.Path == "" || !l.where.mine(mine.Path) {
 		rank += 5
 	}

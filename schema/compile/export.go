@@ -239,8 +239,7 @@ func (x *exporter) trouble(limit int) string {
 	return ""
 }
 
-// sayExclusive says of two bounds that no value meets both of them: of a library that is a mistake of its own,
-// whatever it is given.
+// sayExclusive says of two bounds that no value meets both of them: of a library that is a mistake of its own.
 func sayExclusive(l *loaded, d *mistake, a, b string) {
 	if strings.HasPrefix(a, "<") {
 		a, b = b, a
@@ -255,8 +254,8 @@ func sayExclusive(l *loaded, d *mistake, a, b string) {
 // forGood is what CUE says of a definition that is wrong before a job gives it anything: not so of a list that is too short.
 var forGood = lazyregexp.New(`^(?:conflicting values |incompatible [a-z ]*bounds |invalid value [^ ]+ \(out of bound [<>!])`)
 
-// ofDefinition returns what is wrong with a definition of a library itself where a mistake shows, whatever it is
-// given: there it is to be corrected. It reports false if nothing is.
+// ofDefinition returns what is wrong with a definition of a library itself where a mistake shows, if that says the
+// same before a job gives it anything: there it is to be corrected. It reports false if nothing is.
 func ofDefinition(l *loaded, d mistake) (mistake, bool) {
 	if d.form != plain || d.Rule == schema.RuleCheck || d.Rule == schema.RuleNotSet || !l.built {
 		return mistake{}, false
@@ -354,6 +353,7 @@ func (b *libraries) wrongIn(l *loaded, of definition, labels []string) *mistake 
 	return found
 }
 
+// wrongBelow finds out what wrongIn returns.
 func wrongBelow(l *loaded, definition cue.Value, labels []string) *mistake {
 	at := trace.Lookup(definition, labels, l.inst.ID())
 	errs := slices.DeleteFunc(errors.Errors(at.Err()), func(e errors.Error) bool { return emptyDisjunction.MatchString(errorText(e)) })

@@ -478,13 +478,13 @@ func meant(text string, words []string) string {
 	return near
 }
 
-// ofType is what CUE says of an operand of a wrong type: that is no check.
-var ofType = lazyregexp.New(`mismatched types|^invalid operand|^cannot use `)
+// wrongOperand is what CUE says of an operand of a wrong type: that is no check.
+var wrongOperand = lazyregexp.New(`mismatched types|^invalid operand|^cannot use `)
 
 // checkedHidden is checked for data in a hidden field at the top, that is no object. A hidden field of the
 // package itself may be there for other reasons than to be a check.
 func (l *loaded) checkedHidden(d *mistake, at []string, e errors.Error) bool {
-	if text := errorText(e); undecidedText.MatchString(text) || ofType.MatchString(text) {
+	if text := errorText(e); undecidedText.MatchString(text) || wrongOperand.MatchString(text) {
 		return false
 	}
 	of := unquoted(at)

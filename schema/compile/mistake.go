@@ -71,7 +71,7 @@ const (
 	wrongDefinition       // an object that is joined with the definition of another kind
 	absentField           // a parameter that is not given
 	absentDefinition      // a definition that is not there
-	ofLibrary             // a mistake that a library has, whatever it is given
+	ofLibrary             // a mistake that a library has of its own
 )
 
 // nearer reports whether m is of the value that o is of, in a field that takes it from there:
