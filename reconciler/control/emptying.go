@@ -35,7 +35,8 @@ const (
 // emptying moves tasks so that machines are empty.
 type emptying struct {
 	looking
-	kept *emptied
+	kept   *emptied
+	checks int // see emptyChecks
 }
 
 // emptied is what a look for machines to empty leaves to the next one.
@@ -50,8 +51,8 @@ type emptied struct {
 }
 
 // follow forgets what was found out if that may be otherwise by now.
-func (m *emptied) follow(f *facts.Facts) {
-	if holds, _, _ := m.sight.follow(f); !holds {
+func (m *emptied) follow(f *facts.Facts, reserved int) {
+	if holds, _, _ := m.sight.follow(f, reserved); !holds {
 		m.looked, m.all = 0, false
 	}
 }
@@ -65,7 +66,7 @@ func (s *emptying) empty() {
 		return
 	}
 	m := s.kept
-	if m.follow(s.Facts); m.all {
+	if m.follow(s.Facts, s.search.cell.Reserved()); m.all {
 		s.bookCell(m.until) // until then a look would find nothing again
 		return
 	}
@@ -95,10 +96,11 @@ func (s *emptying) leave(e *rebalance.Emptied) bool {
 		if why, _ := s.moves.bounds.refuse(1); why != "" || s.moves.bounds.crowded(1) != "" {
 			return false
 		}
-		s.kept.moves = true
-		s.moves.move(move.Task.JobName, *s.Task(move.Task), schema.Cause{
+		if s.moves.move(move.Task.JobName, *s.Task(move.Task), schema.Cause{
 			To: move.To, Message: fmt.Sprintf("moves to %s, so that %s is empty and can be switched off", move.To, move.From),
-		})
+		}) {
+			s.kept.moves = true // the rest goes soon
+		}
 	}
 	return true
 }
@@ -108,7 +110,7 @@ func (s *emptying) look(below int) []rebalance.Emptied {
 	cell := s.search.cell
 	avoid, until := s.avoided()
 	search := rebalance.Search{
-		Snapshot: cell.Snapshot(), Moves: s.moves.bounds.left(), Checks: emptyChecks,
+		Snapshot: cell.Snapshot(), Moves: s.moves.bounds.left(), Checks: s.checks,
 		May: func(t *placement.Task, _ []rebalance.Move) (placement.Ask, bool) {
 			ask, ok, changes := s.search.movable(t, emptyAfter, emptyAgain)
 			until = until.Or(changes)

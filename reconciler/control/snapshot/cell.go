@@ -515,6 +515,15 @@ func (c *Cell) left(t *schema.TaskRecord) {
 // Reserve has the cell hold back what of says, nil for all limits. It comes before Snapshot.
 func (c *Cell) Reserve(of Reservations) { c.reserved = of }
 
+// Reserved returns a number that is another one when what is held back for a task may be: 0 if
+// that is the limit of each.
+func (c *Cell) Reserved() (number int) {
+	if c.reserved != nil {
+		_, number, _ = c.reserved.Since(0)
+	}
+	return number
+}
+
 // updateReserved takes over what changed of reservations.
 func (c *Cell) updateReserved() {
 	if c.reserved == nil {
