@@ -289,3 +289,19 @@ func TestPackingFillsNoMachineThatIsEmptied(t *testing.T) {
 		})
 	}
 }
+
+// How many machines could be emptied is found out by so many looks at most, and it is known how many
+// were not looked at.
+func TestEmptiablesIsBounded(t *testing.T) {
+	t.Parallel()
+	in := idleCell(t, time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), 6)
+	in.desire(0)
+	for i := range 5 {
+		in.run(t, fmt.Sprint("t", i), fmt.Sprint("m", i+1), int64(100*(i+1)), time.Minute, 0)
+	}
+	for checks, want := range map[int]Emptiable{0: {4, 5, 5}, 6: {0, 0, 5}, 7: {1, 1, 5}, 1000: {4, 5, 5}} {
+		if got := Emptiables(newPass(&in).Facts, 20, checks); got != want {
+			t.Errorf("with %d looks: %+v, want %+v", checks, got, want)
+		}
+	}
+}
