@@ -111,18 +111,22 @@ func TestEmptyMachinesAreNotBegun(t *testing.T) {
 // before that if moved is not 0.
 func (in *Input) run(t *testing.T, task, machine string, cpu int64, ago, moved time.Duration) {
 	t.Helper()
-	name := schema.JobName{Cell: "c", User: "u", Job: task}
-	job := schema.Job{
+	in.runJob(t, &schema.Job{
 		Cell: "c", User: "u", Name: task, Kind: schema.Service, Priority: 200, Tasks: 1,
 		Task: schema.TaskSpec{Resources: schema.TaskResources{Resources: schema.Resources{CPUMilli: cpu, RAMBytes: 1}}},
-	}
-	digest := schema.DigestOf(&job)
+	}, machine, ago, moved)
+}
+
+// runJob has the task of a job run.
+func (in *Input) runJob(t *testing.T, job *schema.Job, machine string, ago, moved time.Duration) {
+	t.Helper()
+	name, digest := job.ID(), schema.DigestOf(job)
 	r := schema.TaskRecord{Generation: in.State.Counter + 1, Machine: machine, Data: digest, At: in.Now.Add(-ago)}
 	if moved != 0 {
 		r.Causes = []schema.Cause{{Kind: schema.CauseRebalance, At: in.Now.Add(-moved)}}
 	}
 	if err := in.State.Apply([]model.Write{
-		in.State.Document(model.KeyData+string(digest), &job),
+		in.State.Document(model.KeyData+string(digest), job),
 		in.State.Document(model.KeyJob+name.Short(), &schema.JobRecord{Name: name, Admitted: digest, Good: digest}),
 		in.State.Document(model.KeyChunk+name.Short()+"/0", &schema.Chunk{Job: name, Tasks: []schema.TaskRecord{r}}),
 		in.State.Document(model.KeyCounter, r.Generation),

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -70,5 +71,28 @@ func TestEmptyMachines(t *testing.T) {
 				t.Error("a machine is empty in a cell that empties none")
 			}
 		})
+	}
+}
+
+// A machine is explained by its status, and by what becomes of it.
+func TestExplainMachine(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	in := DescribeInput{State: model.NewState("c"), Observed: model.NewObserved(now), Now: now}
+	info := schema.MachineInfo{Name: "m1", Capacity: schema.Resources{CPUMilli: 4000, RAMBytes: 1 << 30, DiskBytes: 1 << 30}}
+	if err := in.State.Apply([]model.Write{in.State.Document(model.KeyMachine+"m1", &schema.MachineRecord{MachineInfo: info, Joined: now})}); err != nil {
+		t.Fatal(err)
+	}
+	in.Observed.AddReport(schema.Report{Machine: info}, now)
+	in.Desired = intent.Of(in.State)
+	in.Desired.Policy.Rebalance = &schema.RebalancePolicy{MovesPerHour: 60, EmptyBelow: 20}
+	of := (&Describer{}).Describe(in)
+	e, known := Explain(in, of, "", "m1")
+	want := []string{"machine m1 is up, and has 0 tasks", "  reserved: 0 of 4 of CPU, 0 bytes of 1 GiB of memory, 0 bytes of 1 GiB of disk", "  emptying: it has no tasks but those of system jobs"}
+	if !known || !slices.Equal(e.Lines(), want) {
+		t.Errorf("%q, want %q", e.Lines(), want)
+	}
+	if _, known := Explain(in, of, "", "m2"); known {
+		t.Error("a machine is explained that there is not")
 	}
 }
