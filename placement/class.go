@@ -211,7 +211,7 @@ func appendRest(b []byte, a *Ask) []byte {
 	// The names of ports make no difference to machines, but what is placed
 	// asks again under those of its class when it is evicted.
 	b = appendStrings(b, a.Ports...)
-	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc))
+	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc)|boolByte(a.Everywhere)<<1)
 	if len(a.Devices)+len(a.Constraints)+len(a.AnyOf)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.Apart)+len(a.PortNumbers)+len(a.Tolerations)+len(a.Then)+len(a.Targets) == 0 &&
 		a.AllocSet == (schema.JobName{}) {
 		return b

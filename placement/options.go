@@ -118,6 +118,11 @@ type Weights struct {
 	// Mix: prod beside non-prod. What prod reserves and does not use can only
 	// be reclaimed for non-prod work on the same machine.
 	Mix float32
+	// Begin: the machine holds no task but of jobs that are everywhere (Ask.Everywhere). It
+	// is beside what Packing bounds, in a steady cell, too: with as much as Packing no such machine is begun while
+	// another one has room that is as good in what stands above packing, and among such machines packing
+	// decides as ever.
+	Begin float32
 	// Machine: how much of the job the machine holds already; its loss should
 	// not be the job's.
 	Machine float32

@@ -98,7 +98,7 @@ func abs(x float32) float32 { return max(x, -x) }
 
 // packing returns what the terms are worth together that are about what is left. That is
 // less than what stands above packing: their sum, brought between -Packing/2 and
-// Packing/2.
+// Packing/2, and what it is to begin the machine.
 func (s *Snapshot) packing(c *class, slot int32, t *Terms) float32 {
 	w, r, n := &s.weights, s.rows.At(slot), s.nodes.At(slot)
 	less := s.lessWorth(c, n, r)
@@ -131,11 +131,15 @@ func (s *Snapshot) packing(c *class, slot int32, t *Terms) float32 {
 	}
 	sum := room + stranded + shape + tight + open + headroom + mix
 	by := w.Packing / 2 / (packingScale + abs(sum))
+	var begin float32
+	if r.empty {
+		begin = -w.Begin
+	}
 	if t != nil {
 		t.Room, t.Stranded, t.Shape, t.Tight = by*room, by*stranded, by*shape, by*tight
-		t.Open, t.Headroom, t.Mix = by*open, by*headroom, by*mix
+		t.Open, t.Headroom, t.Mix = by*open+begin, by*headroom, by*mix
 	}
-	return by * sum
+	return by*sum + begin
 }
 
 // packingScale is the sum of the terms of packing at which they are worth half of what

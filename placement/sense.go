@@ -151,7 +151,7 @@ func (s *Snapshot) derive(n *node, r *row) {
 		whole += int32(max(d.Free, 0))
 	}
 	r.devices = whole
-	r.idle = n.isIdle(&free, whole)
+	r.idle, r.empty = n.isIdle(&free, whole), s.isEmpty(n)
 	r.unit = s.typical.Unit(&free, whole)
 	r.worth, r.fits = s.typical.Value(&free, n.devices, whole, s.typical.All())
 }
@@ -163,6 +163,18 @@ func (k *deviceKinds) typicalNeed(kind, models string, count, milli int) device.
 		d.Models = strings.Split(models, "|")
 	}
 	return k.needs([]DeviceAsk{d})[0]
+}
+
+// isEmpty reports whether a machine holds no task but of jobs that are everywhere.
+func (s *Snapshot) isEmpty(n *node) bool {
+	for id := n.first; id >= 0; {
+		t := s.tasks.At(id)
+		if t.ask == nil || !t.ask.Everywhere {
+			return false
+		}
+		id = t.nextHere
+	}
+	return true
 }
 
 // idleShare is how much of a machine, as a part of it, may be used of one that

@@ -174,7 +174,7 @@ type row struct {
 	state       uint8
 	idle        bool // next to nothing of it is used
 	overloaded  bool
-	_           [1]byte
+	empty       bool // it has no task but of jobs that are everywhere
 
 	prodCPU int64             // limits of prod tasks
 	unit    [dims + 1]float32 // direction of what is free, length 1; devices last

@@ -84,6 +84,9 @@ type Ask struct {
 	Packages []string
 	// IsAlloc asks for an alloc: a task that only holds resources for others.
 	IsAlloc bool
+	// Everywhere says that each machine has a task of the job: a machine with nothing else is
+	// empty, see Weights.Begin.
+	Everywhere bool
 	// AllocSet, when not zero, is the alloc set inside whose allocs the task
 	// has to run.
 	AllocSet schema.JobName

@@ -52,7 +52,7 @@ taken as a wish. Tasks are packed by their limits.
 
 Of a cell that runs it says, too, how many machines are in use now, and how many of them can be
 emptied by moves as the cell is: as rebalance.emptyBelow of the cell says, else of which less than
-20% is used.
+20% is used. In a large cell that may end early, and says how many were not looked at.
 
 The cell is that of --master, of a file that muster checkpoint save wrote, that which a
 repository declares (--repo), or a trace in the columns that docs/traces.md has.`,
@@ -188,6 +188,9 @@ func (c *compacted) text(width int) string {
 	if c.Cell != "" {
 		line("%s %s a task now, those of system jobs apart", schema.Count(c.Used, "machine"), schema.Verb(c.Used, "holds", "hold"))
 		line("%s of these can be emptied by moves as the cell is, where less than %d%% is used (rebalance.emptyBelow)", schema.Count(c.Emptied, "machine"), c.EmptyBelow)
+		if c.Unseen > 0 {
+			line("the search for these ended early: %s of which so little is used %s not looked at, and more may be emptied", schema.Count(c.Unseen, "machine"), schema.Verb(c.Unseen, "was", "were"))
+		}
 	}
 	line("%s %s placed, of which %d may stay pending", schema.Count(c.Tasks, "task"), schema.Verb(c.Tasks, "is", "are"), c.Pending)
 	if c.Clones > 1 {

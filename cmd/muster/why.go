@@ -19,21 +19,22 @@ func newWhy(std stdio) *cobra.Command {
 	var machine string
 	var out *outputFlag
 	c := &cobra.Command{
-		Use:   "why USER/JOB[/INDEX] | service USER/NAME | -l LABELS",
-		Short: "explain the state of a job, a task or a service",
+		Use:   "why USER/JOB[/INDEX] | service USER/NAME | machine NAME | -l LABELS",
+		Short: "explain the state of a job, a task, a service or a machine",
 		Long: `Explain the state of a job or a task, or of each job that --selector matches (a list
 with -o json). For a task this includes the score of its machine and of the best other
 one; --machine says whether a given machine would accept the task, and which tasks it
 would preempt there. For a service: which tasks are its endpoints, which are not and why,
-and which machines do not send their connections on.
+and which machines do not send their connections on. For a machine: whether its tasks move
+away so that it can be switched off, and why not (rebalance.emptyBelow of the cell).
 
 On a terminal, or if COLUMNS is set, long lines are wrapped, except with -o wide.`,
-		Example: "  muster why search/web/3 --machine m-17\n  muster why search/web\n  muster why search/web/3 -o json\n  muster why -l tier=front\n  muster why service search/front",
+		Example: "  muster why search/web/3 --machine m-17\n  muster why search/web\n  muster why search/web/3 -o json\n  muster why -l tier=front\n  muster why service search/front\n  muster why machine m-17",
 		Args:    cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case len(args) == 2 || len(args) == 1 && args[0] == "service":
-				if err := checkWhyService(args, !l.selector.Empty() || machine != ""); err != nil {
+			case len(args) == 2 || len(args) == 1 && whyKinds[args[0]] != "":
+				if err := checkWhyKind(args, !l.selector.Empty() || machine != ""); err != nil {
 					return err
 				}
 			case len(args) == 1 && !l.selector.Empty():
@@ -49,10 +50,14 @@ On a terminal, or if COLUMNS is set, long lines are wrapped, except with -o wide
 				return err
 			}
 			if len(args) == 2 {
-				return whyService(cmd.Context(), cl, args[1], explainTo{std.out, out.value})
+				return whyKind(cmd.Context(), cl, args, explainTo{std.out, out.value})
 			}
 			if len(args) == 1 {
-				return whyOne(cmd.Context(), cl, whyWhat{args[0], machine}, explainTo{std.out, out.value})
+				job, index, err := parseWhat(args[0])
+				if err != nil {
+					return err
+				}
+				return whyOne(cmd.Context(), cl, client.WhyQuery{Job: job, Index: index, Machine: machine}, explainTo{std.out, out.value})
 			}
 			return whyMany(cmd.Context(), cl, l.group(nil), explainTo{std.out, out.value})
 		},
@@ -64,21 +69,14 @@ On a terminal, or if COLUMNS is set, long lines are wrapped, except with -o wide
 	return c
 }
 
-// whyWhat is a job or a task, and a machine to ask about it or "".
-type whyWhat struct{ name, machine string }
-
 // explainTo is where explanations go, and as what.
 type explainTo struct {
 	w      io.Writer
 	format string
 }
 
-func whyOne(ctx context.Context, cl *client.Client, what whyWhat, to explainTo) error {
-	job, index, err := parseWhat(what.name)
-	if err != nil {
-		return err
-	}
-	why, err := cl.Why(ctx, client.WhyQuery{Job: job, Index: index, Machine: what.machine})
+func whyOne(ctx context.Context, cl *client.Client, q client.WhyQuery, to explainTo) error {
+	why, err := cl.Why(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -88,18 +86,34 @@ func whyOne(ctx context.Context, cl *client.Client, what whyWhat, to explainTo) 
 	return printWhy(to, why)
 }
 
-// checkWhyService errs unless args are "service" and what may be a name, without flags of what else is explained.
-func checkWhyService(args []string, flags bool) error {
-	const hint = "such as muster why service search/front"
+// whyKinds are the words before a name that is not of a job, with an example of each.
+var whyKinds = map[string]string{"service": "muster why service search/front", "machine": "muster why machine m-17"}
+
+// checkWhyKind errs unless args are such a word and what may be a name, without flags of what else is explained.
+func checkWhyKind(args []string, flags bool) error {
+	kind, example := args[0], whyKinds[args[0]]
+	hint := "such as " + example
 	switch {
-	case args[0] != "service":
-		return invalid(hint, "muster why: unexpected argument %q", args[1])
+	case example == "":
+		return invalid("such as "+whyKinds["service"]+", or "+whyKinds["machine"], "muster why: unexpected argument %q", args[1])
 	case len(args) == 1:
-		return invalid(hint, "muster why service: which service?")
+		return invalid(hint, "muster why %s: which %[1]s?", kind)
 	case flags:
-		return invalid(hint, "muster why service: --selector and --machine are about jobs and tasks")
+		return invalid(hint, "muster why %s: --selector and --machine are about jobs and tasks", kind)
+	case kind == "machine":
+		if err := schema.CheckName(args[1]); err != nil {
+			return invalid(hint, "muster why machine: %w", err)
+		}
 	}
 	return nil
+}
+
+// whyKind explains a service or a machine.
+func whyKind(ctx context.Context, cl *client.Client, args []string, to explainTo) error {
+	if args[0] == "machine" {
+		return whyOne(ctx, cl, client.WhyQuery{Index: -1, Machine: args[1]}, to)
+	}
+	return whyService(ctx, cl, args[1], to)
 }
 
 func whyService(ctx context.Context, cl *client.Client, name string, to explainTo) error {

@@ -47,10 +47,10 @@ func (x *aged) idle() (n int) {
 	return n
 }
 
-// emptyOpen and emptyTight are placement.Weights.Open and Tight of a cell that empties machines, as
+// emptyBegin and emptyTight are placement.Weights.Begin and Tight of a cell that empties machines, as
 // reconciler/control/snapshot has them.
 const (
-	emptyOpen  = 100
+	emptyBegin = 0.15
 	emptyTight = 0.05
 )
 
@@ -78,7 +78,7 @@ func measureEmptied(b *testing.B, f form, load, below float64) {
 		x := newAged(f, agedSeed+seed, machines)
 		if x.below = below; below > 0 {
 			w := placement.DefaultWeights()
-			w.Open, w.Tight = emptyOpen, emptyTight
+			w.Begin, w.Tight = emptyBegin, emptyTight
 			x.snapshot.Configure(placement.Options{Weights: &w})
 		}
 		passes := f.days * int(agedDay/f.pass)

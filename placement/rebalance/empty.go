@@ -34,8 +34,7 @@ type Emptying struct {
 // It begins with candidate number turn, modulo their number, and ends when Checks are used up. It
 // returns at how many of how many it has looked.
 func (s Search) Empty(e Emptying, turn int) (list []Emptied, looked, of int) {
-	x := emptier{Search: s, Emptying: e, checks: s.Checks, rank: map[string]int{}, empty: map[string]bool{}, filled: map[string]bool{}}
-	x.snapshot = s.Snapshot.Fork()
+	x := newEmptier(s, e)
 	defer x.snapshot.Release()
 	least := x.order()
 	moves := 0
@@ -50,6 +49,25 @@ func (s Search) Empty(e Emptying, turn int) (list []Emptied, looked, of int) {
 	return list, looked, len(least)
 }
 
+// Empties finds the moves that leave one machine empty, as Empty does, however much is used of it.
+// If there are none, stuck is the task that may not move, with no ask, or that has no place; the
+// zero value if the machine may not be emptied whatever it holds, or holds nothing.
+func (s Search) Empties(e Emptying, machine string) (found Emptied, stuck schema.TaskName, ok bool) {
+	x := newEmptier(s, e)
+	defer x.snapshot.Release()
+	x.order()
+	at, used := x.rank[machine]
+	if !used {
+		return found, stuck, false
+	}
+	moves, ok := x.plan(&x.used[at])
+	return Emptied{machine, moves}, x.stuck, ok
+}
+
+func newEmptier(s Search, e Emptying) *emptier {
+	return &emptier{Search: s, Emptying: e, snapshot: s.Snapshot.Fork(), checks: s.Checks, rank: map[string]int{}, empty: map[string]bool{}, filled: map[string]bool{}}
+}
+
 // emptier is a search for machines to empty at work.
 type emptier struct {
 	Search
@@ -60,6 +78,7 @@ type emptier struct {
 	rank     map[string]int   // in used
 	empty    map[string]bool  // machines that moves leave empty
 	filled   map[string]bool  // machines that get what moves
+	stuck    schema.TaskName  // that kept the last machine from being emptied
 }
 
 // order returns the machines that may be emptied, the least used first.
@@ -96,6 +115,7 @@ func (x *emptier) plan(m *placement.Load) (moves []Move, ok bool) {
 		to, found := x.place(fork, asks[i], m.Machine)
 		if !found {
 			fork.Release()
+			x.stuck = asks[i].Name
 			return nil, false
 		}
 		moves = append(moves, Move{asks[i].Name, m.Machine, to})
@@ -121,10 +141,12 @@ func (x *emptier) movable(m *placement.Load) (asks []placement.Ask, ok bool) {
 			continue
 		}
 		if x.checks--; isBound(&t) {
+			x.stuck = t.Name
 			return nil, false
 		}
 		ask, may := x.May(&t, nil)
 		if !may {
+			x.stuck = t.Name
 			return nil, false
 		}
 		asks = append(asks, ask)

@@ -30,12 +30,19 @@ type Result struct {
 	// rebalance.emptyBelow of the cell says, which is EmptyBelow: exampleBelow if it says none.
 	Emptied    int `json:"emptied"`
 	EmptyBelow int `json:"emptyBelow,omitempty"`
+	// Unseen is how many machines of which so little is used were not looked at, since that
+	// would have taken too long: more may be emptied then.
+	Unseen int `json:"unseen,omitempty"`
 	pack.Compacted
 }
 
 // exampleBelow is of how little of a machine, in percent, it is said whether it could be emptied
 // in a cell that empties none.
 const exampleBelow = 20
+
+// emptyChecks is how many times a machine may be looked at to find out what could be emptied: some
+// seconds, in a cell of any size.
+const emptyChecks = 1 << 24
 
 // CellOf returns the machines of a cell and the work that is to have room on them, as if all of it was
 // placed anew.
@@ -66,5 +73,6 @@ func Compact(c Config) (*Result, error) {
 		}
 	}
 	below := cmp.Or(f.Desired.Policy.Moves().EmptyBelow, exampleBelow)
-	return &Result{len(used), control.Emptiable(f, below), below, *found}, nil
+	empty := control.Emptiables(f, below, emptyChecks)
+	return &Result{len(used), empty.Machines, below, empty.Of - empty.Looked, *found}, nil
 }

@@ -200,31 +200,65 @@ func (s *holeSearch) may(waits *snapshot.Ask, t *placement.Task, before []rebala
 // good of others, and what it asks for then. One that was moved before stays for again at least.
 // The answer holds until then if nothing happens.
 func (s *holeSearch) movable(t *placement.Task, stays, again time.Duration) (ask placement.Ask, ok bool, until facts.Until) {
+	why, until := s.stays(t, stays, again)
+	if why != (stay{}) {
+		return ask, false, until
+	}
+	name := t.Name.JobName
+	ask, changes := s.cell.Placement(snapshot.Ask{Task: t.Name, Job: s.Admitted(name), Data: s.Job(name).Admitted})
+	return ask, true, until.Or(changes)
+}
+
+// stays says why a task may not be moved for the good of others, the zero value if it may be: see
+// movable.
+func (s *holeSearch) stays(t *placement.Task, stays, again time.Duration) (why stay, until facts.Until) {
 	name := t.Name.JobName
 	r, want, job := s.Task(t.Name), s.Admitted(name), s.Job(name)
-	if r == nil || want == nil || r.Machine != t.Machine || r.Data != job.Admitted || job.Rollout != nil || len(s.Asked[name]) > 0 {
-		return ask, false, until
-	}
-	if want.Kind != schema.Service || want.AllocSet != "" || neverMoved(want) != "" {
-		return ask, false, until
+	switch {
+	case r == nil || want == nil || r.Machine != t.Machine:
+		return stay{text: "its job is not admitted"}, until
+	case r.Data != job.Admitted || job.Rollout != nil:
+		return stay{text: "its job is being updated"}, until
+	case len(s.Asked[name]) > 0:
+		return stay{text: "its job is being restarted"}, until
+	case want.Kind != schema.Service:
+		return stay{text: "its job is no service: it is of kind ", of: string(want.Kind)}, until
+	case want.AllocSet != "":
+		return stay{text: "it runs in an alloc"}, until
+	case neverMoved(want) != "":
+		return stay{text: "tasks of its job are never moved, since ", of: neverMoved(want)}, until
 	}
 	recent, until := s.Waits(r.At.Add(stays), stays)
+	if recent {
+		why = stay{text: "it came at ", since: r.At, until: r.At.Add(stays)}
+	}
 	for _, c := range slices.Backward(r.Causes) { // it may have ended for something else since
 		if c.Kind == schema.CauseRebalance {
 			waits, changes := s.Waits(c.At.Add(again), again)
-			recent, until = recent || waits, until.Or(changes)
+			if until = until.Or(changes); waits {
+				why = stay{text: "it was moved at ", since: c.At, until: c.At.Add(again)}
+			}
 			break
 		}
 	}
-	if recent {
-		return ask, false, until
+	if why != (stay{}) {
+		return why, until
 	}
-	why, changes := s.Blocked(name, r)
-	if until = until.Or(changes); why != "" {
-		return ask, false, until
+	blocked, changes := s.Blocked(name, r)
+	return stay{text: blocked}, until.Or(changes)
+}
+
+// stay is why a task stays where it is. Many are found, and few said.
+type stay struct {
+	text, of     string
+	since, until time.Time // zero, or what text ends with and for how long that counts
+}
+
+func (w stay) String() string {
+	if w.until.IsZero() {
+		return w.text + w.of
 	}
-	ask, changes = s.cell.Placement(snapshot.Ask{Task: t.Name, Job: want, Data: job.Admitted})
-	return ask, true, until.Or(changes)
+	return fmt.Sprintf("%s%s, and stays until %s", w.text, w.since.UTC().Format(time.RFC3339), w.until.UTC().Format(time.RFC3339))
 }
 
 // Room says which moves of others would make room for a task that waits, and what becomes

@@ -141,15 +141,17 @@ func (s *moves) setRight() {
 }
 
 // move has a task placed again, on a machine that the cause names, if the budget of its job
-// allows that now.
-func (s *moves) move(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
+// allows that now, and reports whether it does.
+func (s *moves) move(job schema.JobName, t schema.TaskRecord, cause schema.Cause) bool {
 	cause.Kind, cause.At = schema.CauseRebalance, s.Now
-	if s.budget.disrupt(job, t, cause) == "" {
-		s.keep(snapshot.On{Task: job.Task(t.Index), Machine: cause.To}) // others may move in this step, too
-		s.bounds.moving++
-		s.bounds.moved = withSpent(s.bounds.moved, schema.Disrupted{At: s.Now, Tasks: 1})
-		s.store()
+	if s.budget.disrupt(job, t, cause) != "" {
+		return false
 	}
+	s.keep(snapshot.On{Task: job.Task(t.Index), Machine: cause.To}) // others may move in this step, too
+	s.bounds.moving++
+	s.bounds.moved = withSpent(s.bounds.moved, schema.Disrupted{At: s.Now, Tasks: 1})
+	s.store()
+	return true
 }
 
 func (s *moves) store() {

@@ -89,8 +89,8 @@ func (c *taskCount) follow(s *model.State, written []schema.JobName, all bool) {
 }
 
 // follow forgets what was found out if that may be otherwise by now.
-func (m *packed) follow(f *facts.Facts, turn int) {
-	holds, written, all := m.sight.follow(f)
+func (m *packed) follow(f *facts.Facts, reserved, turn int) {
+	holds, written, all := m.sight.follow(f, reserved)
 	if m.tasks.follow(f.Base, written, all); !holds {
 		m.looked, m.turn = 0, turn
 	}
@@ -104,7 +104,7 @@ func (s *packing) improve() {
 		return
 	}
 	began := s.Now.Truncate(packEvery)
-	if s.kept.follow(s.Facts, turnAt(began)); s.kept.looked >= len(up) {
+	if s.kept.follow(s.Facts, s.search.cell.Reserved(), turnAt(began)); s.kept.looked >= len(up) {
 		s.bookCell(s.kept.until) // until then a look would find nothing again
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
@@ -45,7 +46,7 @@ func TestPackedCountsUntilChange(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 30, 0, 0, time.UTC)
 	in := Input{State: model.NewState("c"), Observed: model.NewObserved(now), Now: now, Memo: &Memo{}}
 	in.Desired = intent.Of(in.State)
-	m := &in.Memo.packed
+	m, reserved := &in.Memo.packed, 0
 	write := func(key string, v any) func() {
 		return func() {
 			if err := in.State.Apply([]model.Write{in.State.Document(key, v)}); err != nil {
@@ -74,10 +75,12 @@ func TestPackedCountsUntilChange(t *testing.T) {
 		{"nothing after a suspension", func() {}, true},
 		{"a commit", func() { in.Desired = intent.Of(in.State) }, false},
 		{"nothing after a commit", func() {}, true},
+		{"reservations", func() { reserved++ }, false},
+		{"nothing after reservations", func() {}, true},
 	} {
 		step.change()
 		f := newPass(&in).Facts
-		if m.follow(f, 7); (m.looked == 5) != step.counts || !step.counts && (m.looked != 0 || m.turn != 7 || m.until != (facts.Until{})) {
+		if m.follow(f, reserved, 7); (m.looked == 5) != step.counts || !step.counts && (m.looked != 0 || m.turn != 7 || m.until != (facts.Until{})) {
 			t.Errorf("after %s: %d machines looked at, turn %d, until %v; it counts: want %t", step.what, m.looked, m.turn, m.until, step.counts)
 		}
 		if !step.counts {
@@ -153,7 +156,7 @@ func TestPackingSleeps(t *testing.T) {
 		if up := len(p.Up()); up != 2 {
 			t.Fatalf("%d machines are up, want 2", up)
 		}
-		s := packing{looking{pass: p, moves: &moves{pass: p, bounds: newMoveBounds(p.Facts)}, waiting: &scheduler{}}, kept}
+		s := packing{looking{pass: p, search: holeSearch{cell: snapshot.New(p.Facts, nil)}, moves: &moves{pass: p, bounds: newMoveBounds(p.Facts)}, waiting: &scheduler{}}, kept}
 		s.improve()
 		return p.wake
 	}

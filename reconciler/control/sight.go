@@ -13,6 +13,7 @@ import (
 // is the same.
 type sight struct {
 	jobs, machines int // see model.State.WrittenSince, facts.MachinesChangedSince
+	reserved       int // see snapshot.Cell.Reserved
 	desired        *intent.Desired
 	suspended      map[string]*schema.Suspension
 	now            time.Time
@@ -20,13 +21,14 @@ type sight struct {
 }
 
 // follow reports whether what was found out still holds, and forgets until when if it does not.
-// Of the jobs in written documents were written, or of any if all is true.
-func (v *sight) follow(f *facts.Facts) (holds bool, written []schema.JobName, all bool) {
-	is := sight{desired: f.Desired, suspended: f.Base.Suspensions, now: f.Now.Round(0), until: v.until}
+// Of the jobs in written documents were written, or of any if all is true. Other reservations alone
+// call for no step: a look is made by the next one that there is.
+func (v *sight) follow(f *facts.Facts, reserved int) (holds bool, written []schema.JobName, all bool) {
+	is := sight{desired: f.Desired, suspended: f.Base.Suspensions, now: f.Now.Round(0), until: v.until, reserved: reserved}
 	written, jobs, ok := f.Base.WrittenSince(v.jobs)
 	is.jobs = jobs
 	_, is.machines, _ = f.MachinesChangedSince(v.machines)
-	same := is.jobs == v.jobs && is.machines == v.machines && is.desired == v.desired && maps.Equal(is.suspended, v.suspended)
+	same := is.jobs == v.jobs && is.machines == v.machines && is.desired == v.desired && is.reserved == v.reserved && maps.Equal(is.suspended, v.suspended)
 	isOver := f.At(v.until.Wall).Or(f.At(v.until.Monotonic)) != v.until // or a part of it
 	if holds = same && !isOver && !is.now.Before(v.now); !holds {
 		is.until = facts.Until{}

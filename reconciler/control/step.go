@@ -186,7 +186,7 @@ func newStep(p pass, in *Input) *step {
 	s.moves = &moves{p, budget, newMoveBounds(p.Facts), s.scheduler.keepPlace}
 	s.holes = &holes{p, holeSearch{Facts: p.Facts, cell: cell}, s.moves, s.scheduler}
 	all := looking{p, s.holes.search, s.moves, s.scheduler}
-	s.packing, s.emptying = &packing{all, &memo.packed}, &emptying{all, &memo.emptied}
+	s.packing, s.emptying = &packing{all, &memo.packed}, &emptying{all, &memo.emptied, emptyChecks}
 	s.repair = &repair{p, activity, s.moves, uneven{p.Facts, cell, s.moves.bounds}}
 	return s
 }

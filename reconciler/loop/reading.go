@@ -89,7 +89,8 @@ func (m momentQuestion) answer(o *owner) {
 }
 
 // Why explains a job or task by its name, user/job or user/job/index; false if
-// the cell knows of no such thing. For a task, machine may be one to ask about.
+// the cell knows of no such thing. For a task, machine may be one to ask about; without
+// a name it is explained.
 func (l *Loop) Why(ctx context.Context, name, machine string) (status.Explanation, bool, error) {
 	a, err := l.read(ctx)
 	if err != nil {

@@ -183,10 +183,13 @@ func (d *describer) task(job schema.JobName, r reportedRecord, record *schema.Jo
 		if j.Kind == schema.System {
 			own = 1
 		}
-		d.job.loads = append(d.job.loads, machineLoad{r.Machine, load{uses, 1, own}})
+		d.job.loads = append(d.job.loads, machineLoad{r.Machine, load{uses, 1, own, 0}})
 		if r.Data != record.Admitted && r.Stop == nil && (wanted || j.Kind != schema.System) {
 			j.Updating++
 		}
+	}
+	if j.Kind != schema.System {
+		d.coming(job.Task(r.Index), r.TaskRecord)
 	}
 	t.State, t.Reason = d.state(job.Task(r.Index), r, &t)
 	d.missing = d.brief && wanted && t.State != TaskRunning && t.State != TaskDone
@@ -210,6 +213,27 @@ func (d *describer) task(job schema.JobName, r reportedRecord, record *schema.Jo
 		}
 	}
 	d.job.Tasks = append(d.job.Tasks, t)
+}
+
+// coming adds to the load of a machine that a task is to be there: it moves there, others make room
+// there for it, or the machine is held for it.
+func (d *describer) coming(name schema.TaskName, r *schema.TaskRecord) {
+	to := ""
+	switch claim, claims := d.in.Last.Claims[name]; {
+	case r.Done != nil:
+	case r.Stop != nil:
+		to = r.Stop.To
+	case r.Machine != "":
+	case claims:
+		to = claim.Machine
+	case len(r.Causes) > 0 && r.Causes[len(r.Causes)-1].To != "":
+		to = r.Causes[len(r.Causes)-1].To
+	case r.Held != nil:
+		to = r.Held.Machine
+	}
+	if to != "" {
+		d.job.loads = append(d.job.loads, machineLoad{to, load{coming: 1}})
+	}
 }
 
 // restartsOf counts the restarts of a generation of a task that has so many steps before it,
@@ -350,7 +374,7 @@ func (d *describer) describeMachine(name string, basis machineBasis) *machinePar
 	conflict := d.in.Observed.NameConflict(name, d.in.Now)
 	m := &machinePart{basis: basis, MachineStatus: MachineStatus{
 		Name: name, Health: string(basis.health), Address: r.Address, Subnets: r.Subnets, Leaving: r.Leaving, Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: basis.load.used, Tasks: basis.load.tasks,
-		Empty:    basis.health == model.HealthUp && d.desired.Policy.Moves().EmptyBelow > 0 && basis.load.tasks == basis.load.own,
+		Empty:    basis.health == model.HealthUp && d.desired.Policy.Moves().EmptyBelow > 0 && basis.load.tasks == basis.load.own && basis.load.coming == 0,
 		Cordoned: spec.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), conflict...), Devices: r.Devices, Attributes: spec.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
 	}}
 	m.cacheable = m.Draining == nil && spec.Gone == nil && len(conflict) == 0 && len(d.alone[name]) == 0

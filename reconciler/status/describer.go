@@ -51,9 +51,15 @@ type jobPart struct {
 
 // load is what tasks take of a machine.
 type load struct {
-	used  schema.Resources // limits
-	tasks int
-	own   int // of these, those of system jobs
+	used   schema.Resources // limits
+	tasks  int
+	own    int // of these, those of system jobs
+	coming int // tasks that are on their way to it, or for which it is held
+}
+
+// with returns a load and so many times another one.
+func (l load) with(x load, times int) load {
+	return load{l.used.Add(x.used.Times(times)), l.tasks + times*x.tasks, l.own + times*x.own, l.coming + times*x.coming}
 }
 
 type machineLoad struct {
@@ -138,7 +144,7 @@ func (k *Describer) replace(name schema.JobName, p *jobPart) {
 	if was := k.jobs[name]; was != nil {
 		for _, x := range was.loads {
 			l := k.loads[x.machine]
-			if l = (load{l.used.Sub(x.used), l.tasks - x.tasks, l.own - x.own}); l == (load{}) {
+			if l = l.with(x.load, -1); l == (load{}) {
 				delete(k.loads, x.machine)
 			} else {
 				k.loads[x.machine] = l
@@ -151,8 +157,7 @@ func (k *Describer) replace(name schema.JobName, p *jobPart) {
 	}
 	k.jobs[name] = p
 	for _, x := range p.loads {
-		l := k.loads[x.machine]
-		k.loads[x.machine] = load{l.used.Add(x.used), l.tasks + x.tasks, l.own + x.own}
+		k.loads[x.machine] = k.loads[x.machine].with(x.load, 1)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Explanation is what `muster why` prints: a job or a task, and everything
+// Explanation is what `muster why` prints: a job, a task or a machine, and everything
 // that made it as it is.
 type Explanation struct {
 	Name      string               `json:"name"`
@@ -38,6 +38,8 @@ type Explanation struct {
 	Spread    string               `json:"spread,omitempty"`    // what is wrong with it
 	Connect   *Connecting          `json:"connect,omitempty"`   // left out where no policy refuses anything
 	Room      string               `json:"room,omitempty"`      // by which moves a task that waits would get some
+	Machine   *MachineStatus       `json:"machine,omitempty"`   // that is explained, and then nothing of a job is
+	Emptying  string               `json:"emptying,omitempty"`  // whether the machine is emptied so that it can be switched off, and why not
 }
 
 // Avoided is a machine that a task is kept off for a while, since it failed or was
@@ -49,8 +51,12 @@ type Avoided struct {
 
 // Explain returns why the job or task of the given name (user/job or
 // user/job/index) is as it is; false if the cell knows of no such thing. For a
-// task, machine may be one that it could run on, or is thought to.
+// task, machine may be one that it could run on, or is thought to; without a name
+// it is what is explained.
 func Explain(in DescribeInput, of *Snapshot, name, machine string) (Explanation, bool) {
+	if name == "" {
+		return explainMachine(in, of, machine)
+	}
 	job, index, isTask := model.SplitName(in.State.Cell, name)
 	status := of.Brief()
 	e := Explanation{Name: name, Unread: status.Unread, Tasks: []TaskStatus{}}
@@ -81,6 +87,17 @@ func Explain(in DescribeInput, of *Snapshot, name, machine string) (Explanation,
 		}
 	}
 	return e, e.place(in, job.Task(index), machine, isTask)
+}
+
+// explainMachine returns how a machine is, and whether it is emptied.
+func explainMachine(in DescribeInput, of *Snapshot, name string) (e Explanation, known bool) {
+	e = Explanation{Name: name, Tasks: []TaskStatus{}}
+	for _, m := range of.machines {
+		if m.Name == name {
+			e.Machine, e.Emptying = m, control.Empties(in.facts(nil), &in.Last, name)
+		}
+	}
+	return e, e.Machine != nil
 }
 
 // place adds what placement says of one task, and reports whether the cell knows
@@ -150,6 +167,10 @@ func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index in
 // Lines returns the explanation as text, one fact a line.
 func (e *Explanation) Lines() []string {
 	var l lines
+	if e.Machine != nil {
+		l.machine(e)
+		return l
+	}
 	if e.Job != nil {
 		unknown := ""
 		if e.Job.Unknown > 0 {
@@ -195,6 +216,23 @@ func (e *Explanation) Lines() []string {
 
 // lines are what an explanation says.
 type lines []string
+
+// machine says how a machine is.
+func (l *lines) machine(e *Explanation) {
+	m := e.Machine
+	l.say("machine %s is %s, and has %s", m.Name, m.Health, schema.Count(m.Tasks, "task"))
+	l.say("  reserved: %s of %s of CPU, %s of %s of memory, %s of %s of disk", schema.CPU(m.Used.CPUMilli), schema.CPU(m.Capacity.CPUMilli),
+		schema.Bytes(m.Used.RAMBytes), schema.Bytes(m.Capacity.RAMBytes), schema.Bytes(m.Used.DiskBytes), schema.Bytes(m.Capacity.DiskBytes))
+	for _, note := range m.Notes {
+		l.say("  %s", note)
+	}
+	if m.Draining != nil {
+		l.say("  %s", m.Draining)
+	} else if m.Cordoned {
+		l.say("  it is cordoned, and gets no new tasks")
+	}
+	l.sayIf("  emptying: %s", e.Emptying)
+}
 
 // newest says what keeps the newest version of a job from running.
 func (l *lines) newest(e *Explanation) {

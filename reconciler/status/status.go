@@ -218,8 +218,8 @@ type MachineStatus struct {
 	Tasks    int                  `json:"tasks"`
 	Devices  []schema.DeviceGroup `json:"devices,omitempty"`
 	Cordoned bool                 `json:"cordoned"` // gets no new tasks
-	// Empty says that it is up and holds nothing but tasks of system jobs, in a cell that has
-	// machines emptied (rebalance.emptyBelow).
+	// Empty says that it is up, holds nothing but tasks of system jobs, and is not held for any
+	// other and nothing moves to it, in a cell that has machines emptied (rebalance.emptyBelow).
 	Empty bool `json:"empty,omitempty"`
 	// Draining is how far the machine is emptied, if it is to be.
 	Draining *control.Draining `json:"draining,omitempty"`

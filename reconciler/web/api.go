@@ -109,18 +109,22 @@ func (s *Server) snapshot(ctx context.Context, after uint64, wait time.Duration)
 	}
 }
 
-// why explains a job or a task.
+// why explains a job or a task, or a machine if only that is given.
 func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
 	q := query{r.URL.Query(), nil}
 	index := q.number("index", -1)
 	if q.err != nil {
 		return q.err
 	}
+	machine := q.Get("machine")
+	if machine != "" && q.Get("job") == "" {
+		return s.whyMachine(w, r, machine)
+	}
 	job, err := s.job(q.Get("job"))
 	if err != nil {
 		return err
 	}
-	name, machine := job.Short(), q.Get("machine")
+	name := job.Short()
 	switch {
 	case index >= 0:
 		name = job.Task(index).Short()
@@ -138,10 +142,27 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
 	case why.Placement == nil:
 		return &failure{http.StatusNotFound, name + " wants no machine", "muster why " + name + " shows its state"}
 	case why.Placement.Verdict == nil:
-		return &failure{http.StatusNotFound, fmt.Sprintf("the cell knows of no machine %.80q", machine), "muster status lists the machines"}
+		return noMachine(machine)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	return writeJSON(w, why)
+}
+
+// whyMachine explains a machine.
+func (s *Server) whyMachine(w http.ResponseWriter, r *http.Request, name string) error {
+	why, known, err := s.cfg.Cell.Why(r.Context(), "", name)
+	if err != nil {
+		return stopped(err)
+	}
+	if !known {
+		return noMachine(name)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return writeJSON(w, why)
+}
+
+func noMachine(name string) error {
+	return &failure{http.StatusNotFound, fmt.Sprintf("the cell knows of no machine %.80q", name), "muster status lists the machines"}
 }
 
 // events answers with a page of the history.

@@ -221,7 +221,10 @@ func TestWhyAndReconcileThroughClient(t *testing.T) {
 	if why, err := cl.Why(t.Context(), client.WhyQuery{Job: "search/web", Index: 4, Machine: "m1"}); err != nil || why.Placement.Verdict.Reason == "" {
 		t.Errorf("asked of m1: %+v, %v", why, err)
 	}
-	for _, q := range []client.WhyQuery{{Job: "search/web", Index: -1, Machine: "m1"}, {Job: "search/web", Index: 4, Machine: "m9"}} {
+	if why, err := cl.Why(t.Context(), client.WhyQuery{Index: -1, Machine: "m1"}); err != nil || why.Machine == nil || why.Machine.Name != "m1" {
+		t.Errorf("of m1: %+v, %v", why, err)
+	}
+	for _, q := range []client.WhyQuery{{Index: -1, Machine: "m9"}, {Index: -1}, {Job: "search/web", Index: -1, Machine: "m1"}, {Job: "search/web", Index: 4, Machine: "m9"}} {
 		if _, err := cl.Why(t.Context(), q); !errors.As(err, &e) || e.Code >= 500 || e.Hint == "" {
 			t.Errorf("%+v: got %v", q, err)
 		}

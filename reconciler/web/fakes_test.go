@@ -171,6 +171,10 @@ func (c *cell) JobUsages(context.Context) ([]status.JobUsage, error) {
 
 func (c *cell) Why(_ context.Context, name, machine string) (status.Explanation, bool, error) {
 	e := status.Explanation{Name: name, Tasks: []status.TaskStatus{}}
+	if name == "" {
+		e.Machine = &status.MachineStatus{Name: machine}
+		return e, machine == "m1", c.trouble
+	}
 	if machine != "" {
 		e.Placement = &snapshot.Placing{}
 		if machine == "m1" {

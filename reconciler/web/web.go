@@ -37,7 +37,7 @@ type Cell interface {
 	// there is a newer version.
 	Snapshot(ctx context.Context) (s *status.Snapshot, newer <-chan struct{}, err error)
 	// Why explains user/job or user/job/index; false when there is none. machine
-	// is one to ask about a task, or "".
+	// is one to ask about a task, or ""; with no name it is explained.
 	Why(ctx context.Context, name, machine string) (why status.Explanation, known bool, err error)
 	// Usages returns what machines and tasks use, as they said last; it is the
 	// caller's.

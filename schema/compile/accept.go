@@ -51,7 +51,7 @@ func take(p *schema.Package, o object) error {
 	}
 	delete(fields, "name") // Object gives the name
 	checked, problems := valid.Object(o.Kind, o.Name, fields)
-	if len(problems) > 0 {
+	if checked == nil && len(problems) > 0 {
 		return fmt.Errorf("%s (%s)", problems[0].Message, strings.Join(problems[0].Path, "."))
 	}
 	if !bytes.Equal(schema.Canonical(checked), o.Data) {

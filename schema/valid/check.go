@@ -24,8 +24,8 @@ type Broken struct {
 const maxProblems = 20
 
 // Object returns the object's data with its defaults filled in and a built-in
-// priority as its number, or the problems. Beside data all problems are warnings: of fields
-// under a former name, which have their own in the data. data is decoded JSON with
+// priority as its number, or the problems. Beside data all problems are warnings, such as of
+// fields under a former name, which have their own in the data. data is decoded JSON with
 // json.Number, and may hold Broken. The result shares nothing that is written with data.
 func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem) {
 	r := Of(kind)

@@ -415,5 +415,6 @@ func (c *check) related(kind schema.Kind, name string, data any, out map[string]
 		c.quota(out)
 	case schema.KindCell:
 		c.all(networkProblems(out))
+		c.moves(out)
 	}
 }

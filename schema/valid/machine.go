@@ -110,3 +110,15 @@ var lostRule = &Rule{
 		"afterSeconds": "how long a machine may be silent is set with --lost-after of the master, or in silence of a job",
 	},
 }
+
+// moves warns of a cell that empties machines, and moves no tasks.
+func (c *check) moves(cell map[string]any) {
+	r, _ := cell["rebalance"].(map[string]any)
+	if below, ok := r["emptyBelow"]; !ok || below == num(0) || r["movesPerHour"] != num(0) {
+		return
+	}
+	c.warnings = append(c.warnings, Problem{
+		Rule: schema.RuleNoEffect, Path: []string{"rebalance", "emptyBelow"}, Key: true, Warning: true,
+		Message: "emptyBelow has no effect with movesPerHour: 0, since tasks move so that a machine is empty", Hint: "allow some moves, such as movesPerHour: 60, or remove emptyBelow",
+	})
+}

@@ -102,10 +102,10 @@ func TestMutants(t *testing.T) {
 }
 
 // caught plays a seed with a bug: a world of all there is, one of services of which half
-// of the racks are drained, one in which machines come and go, and one in which room is
-// scarce.
+// of the racks are drained, one in which machines come and go, one in which room is
+// scarce, and one in which machines are emptied.
 func caught(seed uint64, m *Mutant) error {
-	for _, s := range []Script{Seeded(seed, *steps), HalfDrained(seed, drainSteps), Rough(seed, *steps/roughShare), Tight(seed, tightActions(*steps))} {
+	for _, s := range []Script{Seeded(seed, *steps), HalfDrained(seed, drainSteps), Rough(seed, *steps/roughShare), Tight(seed, tightActions(*steps)), Emptied(seed, drainSteps)} {
 		if _, err := s.Play(m); err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func bareAsk(task schema.TaskName, job *schema.Job, network *schema.CellNetwork)
 func stayAsk(task schema.TaskName, job *schema.Job) placement.Ask {
 	a := placement.Ask{
 		Name: task, Priority: job.Priority, Limit: job.Task.Resources.Resources, Ports: job.Task.Resources.Ports, PortNumbers: job.Task.Resources.PortNumbers,
-		IsAlloc: job.Kind == schema.Allocs,
+		IsAlloc: job.Kind == schema.Allocs, Everywhere: job.Kind == schema.System,
 	}
 	if set, inside := job.HostSet(); inside {
 		a.AllocSet = set

@@ -237,12 +237,12 @@ func (c *Cell) build() {
 	c.configure()
 }
 
-// emptyOpen and emptyTight are placement.Weights.Open and Tight of a cell that empties machines: more
-// than any shape is worth, and than what is stranded, so that nothing begins a machine which is empty
-// while others have room; and what is small, beside which a machine counts as idle, goes where
-// there is more of it already. Measured: see docs/performance-placement.md.
+// emptyBegin and emptyTight are placement.Weights.Begin and Tight of a cell that empties machines: as
+// much as all that is about packing, so that nothing begins a machine which is empty while others have
+// room; and of these the one that is used more is taken, which is not to be emptied. Measured: see
+// docs/performance-placement.md.
 const (
-	emptyOpen  = 100
+	emptyBegin = 0.15
 	emptyTight = 0.05
 )
 
@@ -256,13 +256,17 @@ func (c *Cell) configure() {
 }
 
 func (c *Cell) options(preempt bool) placement.Options {
-	o := placement.Options{Preempt: preempt, Graceful: true}
-	if c.empties() {
-		w := placement.DefaultWeights()
-		w.Open, w.Tight = emptyOpen, emptyTight
-		o.Weights = &w
+	return placement.Options{Preempt: preempt, Graceful: true, Weights: c.weights()}
+}
+
+// weights returns those by which machines are chosen, nil for the default.
+func (c *Cell) weights() *placement.Weights {
+	if !c.empties() {
+		return nil
 	}
-	return o
+	w := placement.DefaultWeights()
+	w.Begin, w.Tight = emptyBegin, emptyTight
+	return &w
 }
 
 // PreemptNone has no task of the snapshot make room for another one.
@@ -514,6 +518,15 @@ func (c *Cell) left(t *schema.TaskRecord) {
 
 // Reserve has the cell hold back what of says, nil for all limits. It comes before Snapshot.
 func (c *Cell) Reserve(of Reservations) { c.reserved = of }
+
+// Reserved returns a number that is another one when what is held back for a task may be: 0 if
+// that is the limit of each.
+func (c *Cell) Reserved() (number int) {
+	if c.reserved != nil {
+		_, number, _ = c.reserved.Since(0)
+	}
+	return number
+}
 
 // updateReserved takes over what changed of reservations.
 func (c *Cell) updateReserved() {

@@ -48,7 +48,7 @@ func PlacingOf(f *facts.Facts, task schema.TaskName, machine string, seed uint64
 	a, _ := c.Placement(Ask{task, want, c.facts.Job(task.JobName).Admitted})
 	a.Prefer, a.Last, a.Together, a.Gang = "", "", 0, nil
 	snapshot := c.Snapshot()
-	snapshot.Configure(placement.Options{})
+	snapshot.Configure(placement.Options{Weights: c.weights()})
 	if t != nil && t.Machine != "" {
 		snapshot.RemoveTask(task, t.Machine, 0)
 	}
@@ -75,19 +75,19 @@ func PlacingOf(f *facts.Facts, task schema.TaskName, machine string, seed uint64
 				left, bound, _ := c.facts.Spare(job)
 				return left, bound
 			})
-			p.Verdict.Victims = victimsOn(snapshot, a, machine)
+			p.Verdict.Victims = victimsOn(snapshot, a, machine, c.weights())
 		}
 	}
 	return p
 }
 
 // victimsOn returns who would have to stop for an ask to get a machine.
-func victimsOn(snapshot *placement.Snapshot, a placement.Ask, machine string) []string {
+func victimsOn(snapshot *placement.Snapshot, a placement.Ask, machine string, weights *placement.Weights) []string {
 	if a.On != "" && a.On != machine {
 		return nil
 	}
 	a.On = machine
-	snapshot.Configure(placement.Options{Preempt: true})
+	snapshot.Configure(placement.Options{Preempt: true, Weights: weights})
 	d := placement.Place(snapshot, []placement.Ask{a}, 0)[0]
 	var out []string
 	for _, v := range d.Victims {

@@ -253,15 +253,18 @@ func (c *Client) Status(ctx context.Context, q StatusQuery) (*status.Status, uin
 
 // WhyQuery says what is to be explained.
 type WhyQuery struct {
-	Job     string // user/job
+	Job     string // user/job; "" to have Machine explained
 	Index   int    // of one of its tasks; less than 0: the job
-	Machine string // to ask about, for a task; "" for none
+	Machine string // to ask about, for a task, or to explain; "" for none
 }
 
-// Why returns why a job or one of its tasks is as it is.
+// Why returns why a job, one of its tasks or a machine is as it is.
 func (c *Client) Why(ctx context.Context, q WhyQuery) (*status.Explanation, error) {
-	v := url.Values{"job": {q.Job}}
-	if q.Index >= 0 {
+	v := url.Values{}
+	if q.Job != "" {
+		v.Set("job", q.Job)
+	}
+	if q.Job != "" && q.Index >= 0 {
 		v.Set("index", strconv.Itoa(q.Index))
 	}
 	if q.Machine != "" {
