@@ -101,6 +101,9 @@ func (l *loaded) sayAmong(d *mistake) bool {
 		} else {
 			given = append(given, part)
 		}
+		if len(given) > 1 { // which of thousands of rows of a table may all be
+			return false
+		}
 	}
 	if len(given) != 1 || among == nil || !terms.AreLiterals(among) {
 		return false
