@@ -299,10 +299,11 @@ func twice(l *loaded, found []mistake) (out []mistake) {
 			continue
 		}
 		object, both := fieldPath(at), fmt.Sprint(places)
-		if said[object] || said[both] {
+		known := said[object] || said[both]
+		said[object], said[both] = true, true
+		if known {
 			continue
 		}
-		said[object], said[both] = true, true
 		for i := range places {
 			places[i].Path = l.where.data.whole(places[i].Path)
 		}
@@ -312,7 +313,9 @@ func twice(l *loaded, found []mistake) (out []mistake) {
 			Hint:    "remove one, or give it another name",
 		}})
 	}
-	return out
+	return slices.DeleteFunc(out, func(d mistake) bool {
+		return d.Rule == schema.RuleConflict && said[objectOf(d.Field)] && d.Field != objectOf(d.Field)
+	})
 }
 
 // twins returns where two things stand that an expression makes one and the same object of, as of two
