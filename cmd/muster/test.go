@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 
@@ -74,7 +75,8 @@ Exits 1 when a test fails, 2 when the repository or a test is not valid.`,
 	return c
 }
 
-// tested runs all tests of a repository, and adds to its diagnostics why some fail.
+// tested runs all tests of a repository, and adds to its diagnostics why some fail. What is made from a package with a
+// mistake fails because of that.
 func (c *compiledRepo) tested(ctx context.Context, compiler *compile.Compiler) error {
 	results, err := compiler.Test(ctx, c.tree, func(string) bool { return true })
 	if err != nil {
@@ -84,11 +86,18 @@ func (c *compiledRepo) tested(ctx context.Context, compiler *compile.Compiler) e
 	place := func(d schema.Diagnostic) schema.Diagnostic {
 		return schema.Diagnostic{Severity: d.Severity, Rule: d.Rule, Position: d.Position, Field: d.Field}
 	}
+	wrong := map[string]bool{} // directories
 	for _, d := range c.diagnostics {
 		said[place(d)] = true // without the words, which count packages and name one object
+		if d.Severity == schema.Error {
+			wrong[path.Dir(d.Path)] = true
+		}
 	}
 	for i := range results {
 		c.tests++
+		if slices.ContainsFunc(results[i].Uses, func(dir string) bool { return wrong[dir] }) {
+			continue
+		}
 		for _, d := range results[i].Diagnostics {
 			if d.Severity == schema.Error && !said[place(d)] && !said[d] {
 				said[d] = true

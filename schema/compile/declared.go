@@ -78,15 +78,23 @@ func (p *positions) like(at []string, name string) *ast.Field {
 	for at, f := range p.index() {
 		known[lax.Label(f)] = known[lax.Label(f)] || !p.mine(at.Path)
 	}
+	meant := func(f *ast.Field) bool {
+		return !known[lax.Label(f)] && valid.Nearest(lax.Label(f), []string{name}) != ""
+	}
 	for _, f := range found {
 		s, ok := f.Value.(*ast.StructLit)
 		if !ok {
 			continue
 		}
 		for _, d := range s.Elts {
-			if field, ok := d.(*ast.Field); ok && !known[lax.Label(field)] && valid.Nearest(lax.Label(field), []string{name}) != "" {
+			if field, ok := d.(*ast.Field); ok && meant(field) {
 				return field
 			}
+		}
+	}
+	for _, label := range trace.Names(p.value(at)) {
+		if f := p.embedded(append(slices.Clip(at), label)); f != nil && meant(f) {
+			return f
 		}
 	}
 	return nil
@@ -239,6 +247,9 @@ func (p *positions) gives(paths [][]string) (full []string, pos schema.Position,
 	for _, full := range paths {
 		if f := p.written(full); f != nil && !isParameter(full) {
 			return full, edge(f, false), true
+		}
+		if pos, ok := p.inData(full, false); ok {
+			return full, pos, true
 		}
 	}
 	for _, full := range paths {

@@ -372,9 +372,9 @@ func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 		origins = append(origins, trace.Origins(strict.value.LookupPath(cue.MakePath(sels...)))...)
 	}
 	for _, o := range origins {
-		at := o.Path.String()
+		at, places := o.Path.String(), placesOf(o.Value)
 		if slices.ContainsFunc(all, func(m mistake) bool {
-			return m.Field != "" && m.Field != d.Field && !m.repeats(d) && (m.explains(d, at, o.Value) || m.explains(d, object+"."+at, o.Value))
+			return m.Field != "" && m.Field != d.Field && !m.repeats(d) && (m.explains(d, at, o, places) || m.explains(d, object+"."+at, o, places))
 		}) {
 			return mistake{}, another
 		}
@@ -388,15 +388,15 @@ func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 	return c, why
 }
 
-// explains reports whether d follows from m, if what d is of refers to the value at a path.
-func (m mistake) explains(d mistake, at string, v cue.Value) bool {
+// explains reports whether d follows from m, if what d is of refers to the value at a path, which is written at places.
+func (m mistake) explains(d mistake, at string, o trace.Origin, places []schema.Position) bool {
 	switch {
 	case m.form == closedField:
-		return parent(m.Field) == parent(at) && (trace.NoValue(v) || m.about == lastOf(at))
+		return parent(m.Field) == parent(at) && (trace.NoValue(o.Value) || m.about == lastOf(at))
 	case d.undecided && within(m.Field, parent(at)) && strings.Count(parent(at), ".") > 1:
 		return true // CUE gives up all of a struct
 	}
-	return within(at, m.Field) || within(m.Field, at) || slices.Contains(placesOf(v), m.Position)
+	return within(at, m.Field) || within(m.Field, at) || slices.Contains(places, m.Position)
 }
 
 // placesOf returns where what a value is joined from is written.

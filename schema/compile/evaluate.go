@@ -323,7 +323,8 @@ type collection struct {
 func (c *collection) missingBeside(errs []mistake) (out []mistake) {
 	for _, m := range c.missing {
 		if !slices.ContainsFunc(errs, func(e mistake) bool {
-			return e.Field != "" && (within(m.Field, e.Field) || !c.from.where.mine(m.Path) && e.ofParameter())
+			givenUp := e.Rule == schema.RuleUndefined && !c.from.where.mine(e.Path) && objectOf(e.Field) == objectOf(m.Field)
+			return e.Field != "" && (within(m.Field, e.Field) || givenUp || !c.from.where.mine(m.Path) && e.ofParameter())
 		}) {
 			out = append(out, m)
 		}

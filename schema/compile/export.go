@@ -324,7 +324,7 @@ func (b *libraries) joinedWith(l *loaded, path []string) []definition {
 	if known {
 		return found
 	}
-	for _, leaf := range leaves(l.where.value(path), 0) {
+	for _, leaf := range trace.Joined(l.where.value(path)) {
 		_, to := leaf.ReferencePath()
 		sels := to.Selectors()
 		from, ok := standsFor(leaf)

@@ -201,6 +201,25 @@ func add(h hash.Hash, parts ...string) {
 	}
 }
 
+// uses returns the directories of the packages that one is made from, its own among them, sorted.
+func (n *node) uses() (dirs []string) {
+	seen := map[*node]bool{}
+	var visit func(*node)
+	visit = func(n *node) {
+		if seen[n] {
+			return
+		}
+		seen[n] = true
+		dirs = append(dirs, n.dir)
+		for _, m := range n.needs() {
+			visit(m)
+		}
+	}
+	visit(n)
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
 // key identifies all that the outcome of n depends on.
 func (n *node) key(rules string) string {
 	h := sha256.New()

@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/trace"
+	"github.com/musterhq/muster/schema/compile/walk"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -298,10 +299,11 @@ func twice(l *loaded, found []mistake) (out []mistake) {
 			continue
 		}
 		object, both := fieldPath(at), fmt.Sprint(places)
-		if said[object] || said[both] {
+		known := said[object] || said[both]
+		said[object], said[both] = true, true
+		if known {
 			continue
 		}
-		said[object], said[both] = true, true
 		for i := range places {
 			places[i].Path = l.where.data.whole(places[i].Path)
 		}
@@ -311,7 +313,9 @@ func twice(l *loaded, found []mistake) (out []mistake) {
 			Hint:    "remove one, or give it another name",
 		}})
 	}
-	return out
+	return slices.DeleteFunc(out, func(d mistake) bool {
+		return d.Rule == schema.RuleConflict && said[objectOf(d.Field)] && d.Field != objectOf(d.Field)
+	})
 }
 
 // twins returns where two things stand that an expression makes one and the same object of, as of two
@@ -329,7 +333,11 @@ func twins(l *loaded, d mistake, sels []cue.Selector) []schema.Position {
 		}
 		for _, one := range trace.Origins(a) {
 			for _, other := range trace.Origins(b) {
-				if places := partedAt(l, one.Path, other.Path); places != nil {
+				places := partedAt(l, one.Path, other.Path)
+				if places == nil { // the file that is embedded has no path in the package
+					places = l.where.parted(valueAt(one.Value), valueAt(other.Value))
+				}
+				if places != nil {
 					return places
 				}
 			}
@@ -386,4 +394,32 @@ func partedAt(l *loaded, one, other cue.Path) []schema.Position {
 	}
 	slices.SortFunc(places, schema.Position.Compare)
 	return places
+}
+
+// parted returns where two things of the package begin that hold two values, each at the same place below
+// its own, as two rows of a table do, sorted; nil if the values are written in another way.
+func (p *positions) parted(one, other schema.Position) []schema.Position {
+	for _, f := range p.own() {
+		a, b := walk.To(f, beside(one)), walk.To(f, beside(other))
+		if len(a) != len(b) {
+			continue
+		}
+		n := 0
+		for n < len(a) && a[n].Node == b[n].Node {
+			n++
+		}
+		below := func(s, o walk.Step) bool { return s.Label == o.Label }
+		if n == len(a) || !slices.EqualFunc(a[n+1:], b[n+1:], below) {
+			continue
+		}
+		places := []schema.Position{position(a[n].Node.Pos()), position(b[n].Node.Pos())}
+		slices.SortFunc(places, schema.Position.Compare)
+		return places
+	}
+	return nil
+}
+
+// beside returns how positions compare with one.
+func beside(pos schema.Position) func(token.Pos) int {
+	return func(p token.Pos) int { return position(p).Compare(pos) }
 }

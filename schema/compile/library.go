@@ -101,6 +101,9 @@ func (l *loaded) sayAmong(d *mistake) bool {
 		} else {
 			given = append(given, part)
 		}
+		if len(given) > 1 { // which of thousands of rows of a table may all be
+			return false
+		}
 	}
 	if len(given) != 1 || among == nil || !terms.AreLiterals(among) {
 		return false
@@ -543,7 +546,7 @@ func (l *loaded) checkAt(places []token.Pos) (found terms.Check, ok bool) {
 // sayLooked places a check of the data at a path at the first of the values that it looks at that the
 // package itself gives.
 func (l *loaded) sayLooked(d *mistake, at []string, c terms.Check) {
-	look := trace.Looking{Package: l.value, Context: l.context, ImportPath: l.inst.ID(), At: at, Check: c}
+	look := l.looking(l, at, c)
 	all := look.Paths()
 	for _, full := range all {
 		d.looks = append(d.looks, fieldPath(full))
@@ -555,6 +558,15 @@ func (l *loaded) sayLooked(d *mistake, at []string, c terms.Check) {
 	if full, pos, ok := l.where.gives(all); ok {
 		d.Position, d.Field = pos, fieldPath(full)
 	}
+}
+
+// looking returns what is known of a check of the data at a path, which is in a file of from or of what that imports.
+func (l *loaded) looking(from *loaded, at []string, c terms.Check) trace.Looking {
+	out := trace.Looking{Package: l.value, Context: l.context, ImportPath: l.inst.ID(), At: at, Check: c}
+	if in := instanceOf(from.inst, from.where.fileAt(c.At)); in != nil {
+		out.Library, out.LibraryPath = l.context.BuildInstance(in), in.ID()
+	}
+	return out
 }
 
 // fromParameters returns the data paths that what a check looks at has in what is given for the parameters

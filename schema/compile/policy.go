@@ -17,7 +17,6 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
-	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -564,8 +563,7 @@ func (p *policy) place(m *mistake, c *collection, top []string, e errors.Error) 
 	if n := slices.IndexFunc(full, func(s string) bool { return strings.HasPrefix(s, "_") }); n >= len(top) { // a check
 		full = full[:n]
 		check, _ := p.from.checkAt(append([]token.Pos{e.Position()}, errors.Positions(e)...))
-		look := trace.Looking{Package: c.from.value, Context: c.from.context, ImportPath: c.from.inst.ID(), At: full, Check: check}
-		if looked, pos, ok := where.gives(look.Paths()); ok {
+		if looked, pos, ok := where.gives(c.from.looking(p.from, full, check).Paths()); ok {
 			m.Field, m.Position = fieldPath(looked), pos
 			return
 		}

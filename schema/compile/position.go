@@ -131,15 +131,6 @@ func (p *positions) unnamed(kind string) schema.Position {
 	return p.of([]string{kind}, true)
 }
 
-// valueAt returns where a value is written: behind its label, also in a file of JSON or
-// YAML.
-func valueAt(v cue.Value) schema.Position {
-	if f, ok := v.Source().(*ast.Field); ok && f.Value != nil && f.Value.Pos().IsValid() {
-		return position(f.Value.Pos())
-	}
-	return position(v.Pos())
-}
-
 // row returns where the value stands that a field takes from elsewhere, such as from a row
 // of a table that a comprehension goes through; false if it does not, or from another
 // directory.
@@ -297,7 +288,7 @@ func (p *positions) embedded(at []string) *ast.Field {
 // inData returns where a file that the package embeds gives the data at a path, or its label.
 func (p *positions) inData(at []string, key bool) (schema.Position, bool) {
 	for _, leaf := range leaves(p.value(at), 0) {
-		pos := valueAt(leaf)
+		pos := beginning(leaf)
 		if f, ok := leaf.Source().(*ast.Field); ok && key && f.Label.Pos().IsValid() {
 			pos = position(f.Label.Pos())
 		}

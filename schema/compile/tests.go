@@ -23,6 +23,8 @@ type TestResult struct {
 	Passed bool `json:"passed"`
 	// Diagnostics say why it failed; warnings may stand beside.
 	Diagnostics []schema.Diagnostic `json:"diagnostics"`
+	// Uses are the directories of the packages that the test is made from.
+	Uses []string `json:"-"`
 }
 
 // Test runs the tests of a tree, those in files _test.cue, whose name match returns true
@@ -196,7 +198,7 @@ func (t *tester) run(ctx context.Context, u *unit) ([]TestResult, error) {
 		}
 		req.Test = c.Name
 		resp, died, err := t.worker.do(ctx, req)
-		r := TestResult{Dir: u.dir, Name: c.Name, Position: at, Diagnostics: append([]schema.Diagnostic{}, resp.Diagnostics...)}
+		r := TestResult{Dir: u.dir, Name: c.Name, Position: at, Uses: u.node.uses(), Diagnostics: append([]schema.Diagnostic{}, resp.Diagnostics...)}
 		switch {
 		case err != nil:
 			t.worker = nil

@@ -99,6 +99,29 @@ func position(p token.Pos) schema.Position {
 	return schema.Position{Path: strings.TrimPrefix(p.Filename(), "/"), Line: p.Line(), Column: p.Column()}
 }
 
+// valueAt returns where a value is written: behind its label, also in a file of JSON or
+// YAML.
+func valueAt(v cue.Value) schema.Position {
+	if f, ok := v.Source().(*ast.Field); ok && f.Value != nil && f.Value.Pos().IsValid() {
+		return position(f.Value.Pos())
+	}
+	return position(v.Pos())
+}
+
+// beginning is valueAt, and of what a file has as a whole, which has no place, that of its first field.
+func beginning(v cue.Value) schema.Position {
+	pos := valueAt(v)
+	if pos.Path != "" || v.IncompleteKind() != cue.StructKind {
+		return pos
+	}
+	if it, err := v.Fields(); err == nil && it.Next() {
+		if f, ok := it.Value().Source().(*ast.Field); ok {
+			return position(f.Label.Pos())
+		}
+	}
+	return pos
+}
+
 // clip cuts what a user wrote to what fits a line.
 func clip(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")

@@ -513,7 +513,7 @@ func (m *mountCheck) volume(at []string, v map[string]any) {
 	case memory == shared && !memory && !m.plain(v): // what was meant, or is wrong, is said of another field
 	case memory == shared:
 		m.add(Problem{
-			Rule: schema.RuleMissingField, Path: at, Key: true, Message: fmt.Sprintf("volume %q has %s tmpBytes and shared", at[len(at)-1], map[bool]string{true: "both", false: "neither of"}[memory]),
+			Rule: schema.RuleMissingField, Path: append(at, "tmpBytes"), Missing: !memory, Key: true, Message: fmt.Sprintf("volume %q has %s tmpBytes and shared", at[len(at)-1], map[bool]string{true: "both", false: "neither of"}[memory]),
 			Expected: "one of tmpBytes, shared", Hint: `write tmpBytes: 64Mi for one in memory, or shared: "NAME" for a directory of the machine`,
 		})
 	case memory && readOnly:

@@ -209,7 +209,8 @@ type walk struct {
 	hidden *ast.Field    // the innermost hidden field
 	call   *ast.CallExpr // of error
 	guards []ast.Node    // conditions on the way, from the outside
-	// clauses are those of all comprehensions on the way, with these conditions.
+	// clauses are those of all comprehensions on the way, with these conditions, and the let clauses of the
+	// structs on it.
 	clauses []ast.Clause
 }
 
@@ -220,6 +221,9 @@ func (w *walk) contains(n ast.Node) bool {
 
 func (w *walk) decls(decls []ast.Decl, depth int) {
 	for _, d := range decls {
+		if let, ok := d.(*ast.LetClause); ok {
+			w.clauses = append(w.clauses, let)
+		}
 		if depth > maxDepth || !w.contains(d) {
 			continue
 		}

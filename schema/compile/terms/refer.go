@@ -18,9 +18,9 @@ func Each(name string) (variable string, ok bool) { return strings.CutPrefix(nam
 
 // Reached returns an expression that is a list of what the comprehensions around a check go through where the
 // check is reached: of each time the labels or indexes, one for each variable. The expression is seen from where
-// the check is. It is "" if there are no variables.
-func (c Check) Reached() (text string, variables []string) {
-	clauses := slices.Clone(c.clauses)
+// the check is, and names are those in it, of what it refers to and others. It is "" if there are no variables.
+func (c Check) Reached() (text string, variables, names []string) {
+	clauses := used(c.clauses)
 	at := &ast.ListLit{}
 	for i, of := range clauses {
 		f, ok := of.(*ast.ForClause)
@@ -35,10 +35,40 @@ func (c Check) Reached() (text string, variables []string) {
 		at.Elts, variables = append(at.Elts, ast.NewIdent(key.Name)), append(variables, f.Value.Name)
 	}
 	if len(variables) == 0 {
-		return "", nil
+		return "", nil, nil
+	}
+	if _, first := clauses[0].(*ast.LetClause); first { // with which no comprehension begins
+		clauses = append([]ast.Clause{&ast.IfClause{Condition: ast.NewBool(true)}}, clauses...)
 	}
 	value := &ast.StructLit{Elts: []ast.Decl{&ast.EmbedDecl{Expr: at}}}
-	return Text(&ast.ListLit{Elts: []ast.Expr{&ast.Comprehension{Clauses: clauses, Value: value}}}), variables
+	return Text(&ast.ListLit{Elts: []ast.Expr{&ast.Comprehension{Clauses: clauses, Value: value}}}), variables, identifiers(clauses...)
+}
+
+// used returns clauses without the let clauses that no later one refers to.
+func used(clauses []ast.Clause) (out []ast.Clause) {
+	var names []string
+	for _, c := range slices.Backward(clauses) {
+		if let, ok := c.(*ast.LetClause); ok && !slices.Contains(names, let.Ident.Name) {
+			continue
+		}
+		names, out = append(names, identifiers(c)...), append(out, c)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// identifiers returns the names in clauses, sorted.
+func identifiers(clauses ...ast.Clause) (names []string) {
+	for _, c := range clauses {
+		ast.Walk(c, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				names = append(names, id.Name)
+			}
+			return true
+		}, nil)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // mostFollowed bounds how many names are followed from one check: let clauses that each refer to another twice

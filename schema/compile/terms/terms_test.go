@@ -133,7 +133,7 @@ func TestReached(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, _ := terms.CheckAt(f, f.Pos().File().Pos(strings.Index(src, "error"), 0))
-	text, variables := c.Reached()
+	text, variables, _ := c.Reached()
 	if want := "[for at0_, d in disks if d.ssd for k, p in d.parts if p > 5 { [at0_, k] }]"; text != want || fmt.Sprint(variables) != "[d p]" {
 		t.Errorf("%s %v, want %s", text, variables, want)
 	}

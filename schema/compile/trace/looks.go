@@ -19,6 +19,9 @@ type Looking struct {
 	Package    cue.Value
 	Context    *cue.Context
 	ImportPath string
+	// Library is the value of the package that the check is in, and LibraryPath its import path.
+	Library     cue.Value
+	LibraryPath string
 	// At is the data path of what is checked.
 	At    []string
 	Check terms.Check
@@ -76,27 +79,42 @@ func (l Looking) each(full []string, reached map[string][]string) (out [][]strin
 // go through where it is reached, by variable; nil if that is not known.
 func (l Looking) reached() (out map[string][]string) {
 	defer func() { _ = recover() }() // as in elements: then it is not known
-	text, variables := l.Check.Reached()
-	for n := len(l.At); text != "" && n >= l.outermost(); n-- {
-		of := l.value(l.At[:n])
-		if !of.Exists() {
-			continue
-		}
-		all, err := l.Context.CompileString(text, cue.Scope(of), cue.InferBuiltins(true)).List()
-		if err != nil || !all.Next() {
-			continue
-		}
-		names := texts(all.Value())
-		if len(names) != len(variables) {
-			continue
-		}
-		out = map[string][]string{}
-		for i, v := range variables {
-			out[v] = names[i : i+1]
-		}
-		return out
+	text, variables, names := l.Check.Reached()
+	if text == "" {
+		return nil
 	}
-	return nil
+	all, err := l.Context.CompileString(text, cue.Scope(l.scope(names)), cue.ImportPath(l.LibraryPath), cue.InferBuiltins(true)).List()
+	if err != nil || !all.Next() {
+		return nil
+	}
+	labels := texts(all.Value())
+	if len(labels) != len(variables) {
+		return nil
+	}
+	out = map[string][]string{}
+	for i, v := range variables {
+		out[v] = labels[i : i+1]
+	}
+	return out
+}
+
+// scope returns a struct with what names stand for where the check is: what is seen first from there, or else what
+// its package has. It is without all else, of which something is wrong.
+func (l Looking) scope(names []string) cue.Value {
+	out := l.Context.CompileString("{...}")
+	for _, name := range names {
+		v := cue.Value{}
+		for n := len(l.At); n >= l.outermost() && !v.Exists(); n-- {
+			v = Lookup(l.value(l.At[:n]), []string{name}, l.LibraryPath)
+		}
+		if l.Library.Exists() && !v.Exists() {
+			v = Lookup(l.Library, []string{name}, l.LibraryPath)
+		}
+		if v.Exists() {
+			out = out.FillPath(cue.MakePath(selectorOf(name, l.LibraryPath)), v)
+		}
+	}
+	return out
 }
 
 // members returns the names of the fields of a struct, or the indexes of the elements of a list.

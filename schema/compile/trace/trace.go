@@ -227,9 +227,17 @@ func Fields(v cue.Value, at []cue.Selector, but string) Allowed {
 			return f.found
 		}
 	}
+	if len(at) >= ofObject {
+		if object := v.LookupPath(cue.MakePath(at[:ofObject]...)); object.Exists() {
+			v, at = object, at[ofObject:]
+		}
+	}
 	f.find(v, at)
 	return f.found
 }
+
+// ofObject is how many labels lead to an object: the thousands of others of its kind are not looked at.
+const ofObject = 2
 
 type finder struct {
 	but   string

@@ -211,6 +211,9 @@ func (u Union) given(name string) (cue.Value, bool) {
 
 // Names returns the names of the fields of a struct.
 func Names(v cue.Value) (names []string) {
+	if !v.Exists() {
+		return nil
+	}
 	it, err := v.Fields()
 	for err == nil && it.Next() {
 		names = append(names, it.Selector().Unquoted())
@@ -430,19 +433,26 @@ func Lookup(v cue.Value, at []string, importPath string) cue.Value {
 		switch {
 		case err == nil && n >= 0 && v.LookupPath(cue.MakePath(cue.Index(n))).Exists(): // also of a list with an error
 			sel = cue.Index(n)
-		case strings.HasPrefix(s, "_"):
-			sel = cue.Hid(s, importPath)
-		case strings.HasPrefix(s, "#"):
-			sel = cue.Def(s)
 		default:
-			if u, err := strconv.Unquote(s); err == nil {
-				s = u
-			}
-			sel = cue.Str(s)
+			sel = selectorOf(s, importPath)
 		}
 		if v = v.LookupPath(cue.MakePath(sel)); !v.Exists() {
 			return cue.Value{}
 		}
 	}
 	return v
+}
+
+// selectorOf returns how a label is looked up, as a data path writes it: with its quotes or without.
+func selectorOf(label, importPath string) cue.Selector {
+	switch {
+	case strings.HasPrefix(label, "_"):
+		return cue.Hid(label, importPath)
+	case strings.HasPrefix(label, "#"):
+		return cue.Def(label)
+	}
+	if u, err := strconv.Unquote(label); err == nil {
+		label = u
+	}
+	return cue.Str(label)
 }
