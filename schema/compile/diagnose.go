@@ -450,6 +450,7 @@ func place(l *loaded, d *mistake) {
 		return
 	}
 	if l.where.mine(d.Path) {
+		l.where.toRow(l, d, sels)
 		return
 	}
 	if name := labelsOf(cue.MakePath(sels[:len(sels)-1]...)); strings.HasPrefix(d.Message, strconv.Quote(name[len(name)-1])+" ") {

@@ -177,6 +177,16 @@ func refer(id *ast.Ident, names []string, depth int, found *paths) {
 	found.list = append(found.list, append([]string{id.Name}, names...))
 }
 
+// OfVariable reports whether an expression is the variable of a comprehension, or selected from one.
+func OfVariable(e ast.Expr) bool {
+	id, _ := head(e, 0)
+	if id == nil {
+		return false
+	}
+	_, ok := id.Scope.(*ast.ForClause)
+	return ok
+}
+
 // add adds the path of what is selected from the field of a label.
 func add(l ast.Label, names []string, found *paths) {
 	if name, _, err := ast.LabelName(l); err == nil {
