@@ -120,7 +120,6 @@ func mistakesOf(req request) (found []mistake) {
 		}
 	}()
 	l := loadPackage(req, req.Dir, nil)
-	l.errs = slices.DeleteFunc(l.errs, ofTemplate)
 	if len(l.errs) > 0 {
 		return mistakes(req, unconditional(req, l))
 	}

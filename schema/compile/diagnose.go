@@ -245,8 +245,7 @@ func errorText(e errors.Error) string {
 	}
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
 	s = rooted.ReplaceAllString(s, "$1$2") // the root is the repository's
-	const most = 300
-	if len(s) > most {
+	if most := 300; len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}
 	return cmp.Or(s, "unknown error")
@@ -418,6 +417,8 @@ func onlySince(d mistake, all []mistake) bool {
 		switch {
 		case m.Position == d.Position && m.Field == d.Field:
 			return false
+		case d.Rule == schema.RuleCheck && d.Field == "":
+			return m.Rule == schema.RuleCheck && m.Hint == d.Hint
 		case d.Rule == schema.RuleCheck && slices.ContainsFunc(d.looks, func(at string) bool { return strings.HasPrefix(lastOf(at), "_") }):
 			return m.Rule != schema.RuleCheck && m.ofParameter() && objectOf(m.Field) == objectOf(d.Field) // computed from what, is not known
 		case d.Rule == schema.RuleCheck:

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -445,8 +446,13 @@ func (l *loaded) checked(d *mistake, at []string, e errors.Error) bool {
 			at = at[i:]
 		}
 	}
-	if l.built && len(at) > 0 && strings.HasPrefix(at[0], "_") {
+	if l.built && len(at) > 0 && strings.ContainsAny(at[0][:1], "_#") {
 		return l.checkedHidden(d, at, e)
+	}
+	if l.built && (len(at) < 2 || valid.Of(schema.Kind(at[0])) == nil) && calls(l, e) { // in what has no data path
+		c, _ := terms.CheckAt(l.where.fileAt(e.Position()), e.Position())
+		d.Rule, d.Message, d.Hint, d.Field = schema.RuleCheck, cmp.Or(c.Message, d.Message), fmt.Sprintf("the check is at %s", position(c.At)), ""
+		return true
 	}
 	if !l.built || len(at) < 2 || valid.Of(schema.Kind(at[0])) == nil {
 		return false
@@ -456,6 +462,9 @@ func (l *loaded) checked(d *mistake, at []string, e errors.Error) bool {
 		return l.sayCheck(d, unquoted(at[:2+hidden]), append([]token.Pos{e.Position()}, errors.Positions(e)...))
 	}
 	c, ok := terms.CheckAt(l.where.fileAt(e.Position()), e.Position())
+	if ok && c.Call && len(at) == 2 { // it is embedded in the object, or in what that is taken from
+		return l.sayCheck(d, unquoted(at), append([]token.Pos{e.Position()}, errors.Positions(e)...))
+	}
 	if !ok || c.Message == "" {
 		return false
 	}
@@ -484,7 +493,7 @@ var wrongOperand = lazyregexp.New(`mismatched types|^invalid operand|^cannot use
 // checkedHidden is checked for data in a hidden field at the top, that is no object. A hidden field of the
 // package itself may be there for other reasons than to be a check.
 func (l *loaded) checkedHidden(d *mistake, at []string, e errors.Error) bool {
-	if text := errorText(e); undecidedText.MatchString(text) || wrongOperand.MatchString(text) {
+	if text := errorText(e); undecidedText.MatchString(text) || unresolved.MatchString(text) || wrongOperand.MatchString(text) {
 		return false
 	}
 	of := unquoted(at)
@@ -524,6 +533,9 @@ func (l *loaded) sayCheck(d *mistake, at []string, places []token.Pos) bool {
 		d.Message = custom
 	}
 	d.Position, d.Field = l.where.enclosing(append(slices.Clone(at), "")), fieldPath(at)
+	if let, ok := l.lets[at[0]]; ok && !l.where.mine(d.Path) {
+		d.Position = l.where.of(let.By, true)
+	}
 	l.sayLooked(d, at, c)
 	return true
 }
@@ -543,7 +555,7 @@ func (l *loaded) checkAt(places []token.Pos) (found terms.Check, ok bool) {
 // sayLooked places a check of the data at a path at the first of the values that it looks at that the
 // package itself gives.
 func (l *loaded) sayLooked(d *mistake, at []string, c terms.Check) {
-	look := trace.Looking{Package: l.value, Context: l.context, ImportPath: l.inst.ID(), At: at, Check: c}
+	look := trace.Looking{Value: l.where.value, Context: l.context, At: at, Check: c}
 	all := look.Paths()
 	for _, full := range all {
 		d.looks = append(d.looks, fieldPath(full))

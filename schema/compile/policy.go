@@ -113,7 +113,6 @@ func loadPolicies(req request, strict *loaded) *policies {
 			other := req
 			other.Dir = dir
 			l = loadPackage(other, dir, nil)
-			l.errs = slices.DeleteFunc(l.errs, ofTemplate)
 			if len(l.errs) > 0 {
 				ps.diags = append(ps.diags, tidy(mistakes(other, l))...)
 				continue
@@ -564,7 +563,7 @@ func (p *policy) place(m *mistake, c *collection, top []string, e errors.Error) 
 	if n := slices.IndexFunc(full, func(s string) bool { return strings.HasPrefix(s, "_") }); n >= len(top) { // a check
 		full = full[:n]
 		check, _ := p.from.checkAt(append([]token.Pos{e.Position()}, errors.Positions(e)...))
-		look := trace.Looking{Package: c.from.value, Context: c.from.context, ImportPath: c.from.inst.ID(), At: full, Check: check}
+		look := trace.Looking{Value: where.value, Context: c.from.context, At: full, Check: check}
 		if looked, pos, ok := where.gives(look.Paths()); ok {
 			m.Field, m.Position = fieldPath(looked), pos
 			return

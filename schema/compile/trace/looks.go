@@ -15,10 +15,9 @@ const maxEach = 100
 
 // Looking is a check of the data at a path in a package.
 type Looking struct {
-	// Package is the value of the package, Context that of it, and ImportPath its import path.
-	Package    cue.Value
-	Context    *cue.Context
-	ImportPath string
+	// Value returns what stands at a data path of the package, and Context is that of it.
+	Value   func(at []string) cue.Value
+	Context *cue.Context
 	// At is the data path of what is checked.
 	At    []string
 	Check terms.Check
@@ -31,7 +30,7 @@ func (l Looking) Paths() (all [][]string) {
 	for _, names := range l.Check.Looks {
 		for n := len(l.At); n >= l.outermost(); n-- {
 			for _, full := range l.each(slices.Concat(l.At[:n], names), reached) {
-				if n > 1 || l.value(full).Exists() { // of a hidden field, a pattern may take any name
+				if n > 1 || l.Value(full).Exists() { // of a hidden field, a pattern may take any name
 					all = append(all, full)
 				}
 			}
@@ -44,13 +43,11 @@ func (l Looking) Paths() (all [][]string) {
 func (l Looking) Object() []string { return l.At[:l.outermost()] }
 
 func (l Looking) outermost() int {
-	if strings.HasPrefix(l.At[0], "_") {
+	if strings.HasPrefix(l.At[0], "_") || strings.HasPrefix(l.At[0], "#") {
 		return 1
 	}
 	return min(2, len(l.At))
 }
-
-func (l Looking) value(at []string) cue.Value { return Lookup(l.Package, at, l.ImportPath) }
 
 // each returns a data path with the names of all that there is in the place of each variable of a comprehension
 // in it, or of those that are known to be reached.
@@ -61,7 +58,7 @@ func (l Looking) each(full []string, reached map[string][]string) (out [][]strin
 	}
 	variable, _ := terms.Each(full[n])
 	names := reached[variable]
-	if of := l.value(full[:n]); names == nil && of.Exists() {
+	if of := l.Value(full[:n]); names == nil && of.Exists() {
 		names = members(of)
 	}
 	for _, name := range names {
@@ -78,7 +75,7 @@ func (l Looking) reached() (out map[string][]string) {
 	defer func() { _ = recover() }() // as in elements: then it is not known
 	text, variables := l.Check.Reached()
 	for n := len(l.At); text != "" && n >= l.outermost(); n-- {
-		of := l.value(l.At[:n])
+		of := l.Value(l.At[:n])
 		if !of.Exists() {
 			continue
 		}
