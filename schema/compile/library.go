@@ -65,7 +65,7 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		if got == "" {
 			continue
 		}
-		d.Rule, d.Message, d.Expected = schema.RuleInvalidValue, "is "+terms.Clip(got), a.Want
+		d.Rule, d.Message, d.Expected, d.takes = schema.RuleInvalidValue, "is "+terms.Clip(got), a.Want, terms.Text(known)
 		if len(a.Words) == 0 {
 			d.Message = "is " + literally(terms.Clip(got), kindOf(got))
 		}
@@ -111,7 +111,7 @@ func (l *loaded) sayAmong(d *mistake) bool {
 	if text == "" {
 		return false // it is wrong itself
 	}
-	d.Rule, d.Message, d.Expected = schema.RuleInvalidValue, "is "+terms.Clip(text), a.Want
+	d.Rule, d.Message, d.Expected, d.takes = schema.RuleInvalidValue, "is "+terms.Clip(text), a.Want, terms.Text(among)
 	if kind != cue.StringKind || len(a.Words) == 0 {
 		d.Message = "is " + literally(terms.Clip(text), kind.String())
 	}

@@ -190,3 +190,16 @@ func TestUses(t *testing.T) {
 		}
 	}
 }
+
+// TestExample has values that stand in for wrong ones.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`"a" | "b"`: `"a" false`, `"a" | *"b"`: `"b" false`, `string | *"b"`: `"b" true`, `*2 | int & >=1`: `2 true`, `int & >=3 & <=9`: `9 false`, `<=50`: `50 false`, `>=16Mi`: `16Mi false`,
+		`int`: `1 false`, `bool`: `false false`, `string`: `"no" false`, `=~"^a"`: ` false`, `string & =~"^a"`: ` false`, `[...string]`: `[] false`, `{a: 1}`: ` false`, ``: ` false`,
+	} {
+		if value, isDefault := terms.Example(text, "no"); fmt.Sprint(value, " ", isDefault) != want {
+			t.Errorf("%s: %s %v, want %s", text, value, isDefault, want)
+		}
+	}
+}
