@@ -3,6 +3,7 @@ package compile
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"maps"
 	"path"
 	"slices"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -54,7 +57,15 @@ func uncovered(req request, found []mistake) []mistake {
 		found = append(found, fresh...)
 	}
 	if mayLook() {
-		found = append(found, behind(req, found)...)
+		guessed := withStandIns(req, found)
+		found = append(found, slices.DeleteFunc(behind(req, guessed), func(d mistake) bool {
+			for i, o := range guessed {
+				if o.meant != found[i].meant && d.mayFollow(o) {
+					return true
+				}
+			}
+			return false
+		})...)
 	}
 	return found
 }
@@ -85,7 +96,7 @@ func behind(req request, found []mistake) (out []mistake) {
 		}
 		known := func(o mistake) bool { return o.Position == d.Position }
 		switch d.Rule {
-		case schema.RuleWrongType, schema.RuleOutOfRange, schema.RuleInvalidValue, schema.RuleUnknownField:
+		case schema.RuleWrongType, schema.RuleOutOfRange, schema.RuleInvalidValue, schema.RuleUnknownField, schema.RuleMissingField:
 			if !slices.ContainsFunc(found, known) && (path.Dir(d.Path) == req.Dir || !strings.HasSuffix(d.Path, ".cue")) {
 				out = append(out, d)
 			}
@@ -104,11 +115,70 @@ func corrected(data []byte, d mistake) ([]byte, bool) {
 	line := lines[d.Line-1]
 	rest := line[d.Column-1:]
 	quote := rest[:len(rest)-len(bytes.TrimLeft(rest, `"'`))]
+	if bytes.HasPrefix(rest, []byte(d.is)) {
+		quote = nil
+	}
 	if !bytes.HasPrefix(rest[len(quote):], []byte(d.is)) {
 		return nil, false
 	}
 	lines[d.Line-1] = slices.Concat(line[:d.Column-1], quote, []byte(d.meant), rest[len(quote)+len(d.is):])
 	return bytes.Join(lines, nil), true
+}
+
+// withStandIns returns mistakes with what may stand in the place of what is wrong: for the values that it hides it
+// does not matter which right one does.
+func withStandIns(req request, found []mistake) []mistake {
+	out := slices.Clone(found)
+	for i := range out {
+		d := &out[i]
+		name := d.Path
+		if _, ok := req.Files[name]; !ok {
+			name = path.Join(req.Dir, name) // of a file that is embedded
+		}
+		lines := bytes.Split(req.Files[name], []byte("\n"))
+		if d.meant != "" || d.Line < 1 || d.Line > len(lines) || d.Column < 1 || d.Column > len(lines[d.Line-1]) {
+			continue
+		}
+		rest := lines[d.Line-1][d.Column-1:]
+		if d.Rule == schema.RuleUnknownField && (bytes.Count(rest, []byte(":")) > 1 || bytes.ContainsAny(rest, "{[(&")) {
+			continue // it is no simple value, as which the field that was probably meant may not take it
+		}
+		if is := string(scalar.Find(rest)); is != "" {
+			*d = d.stands(is, strings.HasSuffix(name, ".cue"))
+		}
+	}
+	return out
+}
+
+// mayFollow reports whether a mistake is perhaps there only since something stands in the place of what another one is.
+func (m mistake) mayFollow(o mistake) bool {
+	switch {
+	case within(o.Field, m.Field):
+		return true
+	case o.Rule == schema.RuleUnknownField:
+		return o.Path == m.Path && o.Line == m.Line
+	}
+	// With one of several words come other fields than with another one, or with the default.
+	return o.chosen && (m.Rule == schema.RuleUnknownField && (m.form != closedField || m.about == "") || m.Rule == schema.RuleMissingField)
+}
+
+// scalar is a label, or a value of one word, in quotes or not.
+var scalar = lazyregexp.New(`^("([^"\\\n]|\\.)*"|'[^'\n]*'|[#A-Za-z0-9_.+-]+)`)
+
+// stands returns a mistake with what may stand in the place of what is written: a value that is expected, or the label
+// that was probably meant. inCUE says of which language it is.
+func (m mistake) stands(written string, inCUE bool) mistake {
+	value, isDefault := m.about, false
+	if m.form != closedField {
+		value, isDefault = terms.Example(m.takes, strings.Trim(written, `"'`))
+		if !inCUE && !json.Valid([]byte(value)) {
+			value = terms.Number(value)
+		}
+	}
+	if value != "" {
+		m.is, m.meant, m.chosen = written, value, m.Rule == schema.RuleInvalidValue && strings.HasPrefix(value, `"`) && !isDefault
+	}
+	return m
 }
 
 // mistakesOf returns what is wrong with a package. That the evaluator fails on it is nothing that is
@@ -120,7 +190,6 @@ func mistakesOf(req request) (found []mistake) {
 		}
 	}()
 	l := loadPackage(req, req.Dir, nil)
-	l.errs = slices.DeleteFunc(l.errs, ofTemplate)
 	if len(l.errs) > 0 {
 		return mistakes(req, unconditional(req, l))
 	}

@@ -517,3 +517,66 @@ func isOperand(l *loaded, at schema.Position) (yes bool) {
 	}, nil)
 	return yes
 }
+
+func edge(f *ast.Field, key bool) schema.Position {
+	if f.Value == nil || key && f.Label.Pos().IsValid() { // an element of a list has no label
+		return position(f.Label.Pos())
+	}
+	return position(f.Value.Pos())
+}
+
+// ofTemplate reports whether an error is of a check within a definition: that a template
+// is not yet as its checks want it is nothing before there is an object made from it. A name
+// that does not exist is none of these: CUE gives up the whole package for it.
+func ofTemplate(e errors.Error) bool {
+	if unresolved.MatchString(errorText(e)) {
+		return false
+	}
+	at := e.Path()
+	return len(at) > 1 && strings.HasPrefix(at[0], "#") && slices.ContainsFunc(at[1:], func(s string) bool { return strings.HasPrefix(s, "_") })
+}
+
+// calls reports whether an error is of a call of error.
+func calls(l *loaded, e errors.Error) bool {
+	c, ok := terms.CheckAt(l.where.fileAt(e.Position()), e.Position())
+	return ok && c.Call
+}
+
+// withTaken leaves out the errors of templates, and adds those of structs in let clauses. What whole objects are taken from,
+// as of #apps.web.job, is no template: it is as it will be. lets says whether there are such clauses.
+func withTaken(l *loaded, lets bool) {
+	if !lets && !slices.ContainsFunc(l.errs, ofTemplate) {
+		return
+	}
+	var kinds []string
+	for _, k := range schema.Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	taken := trace.TakenBy(l.value, kinds, l.where.mine)
+	l.errs = slices.DeleteFunc(l.errs, func(e errors.Error) bool {
+		return ofTemplate(e) && !slices.ContainsFunc(taken.Definitions, func(at []string) bool {
+			path := unquoted(e.Path())
+			n := slices.IndexFunc(path, func(s string) bool { return strings.HasPrefix(s, "_") })
+			return n <= len(at) && slices.Equal(at[:n], path[:n])
+		})
+	})
+	l.lets = map[string]trace.Let{}
+	for i, let := range taken.Lets {
+		name := "_let" + strconv.Itoa(i)
+		l.lets[name] = let
+		for _, e := range let.Errors {
+			l.errs = slices.DeleteFunc(l.errs, func(o errors.Error) bool { return o.Error() == e.Error() })
+			l.errs = append(l.errs, trace.Below([]string{name}, e))
+		}
+	}
+}
+
+// unlet gives what is reported of let clauses the names that these have.
+func unlet(l *loaded, all []schema.Diagnostic) {
+	for i := range all {
+		name, rest, _ := strings.Cut(all[i].Field, ".")
+		if let, ok := l.lets[name]; ok {
+			all[i].Field = strings.Trim(fieldPath(let.At)+"."+rest, ".")
+		}
+	}
+}

@@ -239,21 +239,6 @@ func (p *positions) given(v cue.Value) (schema.Position, bool) {
 	return schema.Position{}, false
 }
 
-// toRow moves a mistake of a value that a field of the package takes from a row of a table, by the variable of a
-// comprehension, to the row.
-func (p *positions) toRow(l *loaded, d *mistake, sels []cue.Selector) {
-	f, ok := p.index()[d.Position]
-	if !ok || edge(f, false) != d.Position {
-		return
-	}
-	if !terms.OfVariable(f.Value) {
-		return
-	}
-	if at, ok := p.given(l.value.LookupPath(cue.MakePath(sels...))); ok {
-		d.Position = at
-	}
-}
-
 // gives returns the first of some data paths whose value the package itself gives, and where: where it is
 // written, else where it is taken from, as of a row of a table. Parameters come last: what a check stands
 // under, or takes what it looks at from.

@@ -124,6 +124,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	if of, what := argument(text, e.Path()); of != nil {
 		at, text = of, what
 	}
+	at = ofField(text, at)
 	d.Diagnostic = schema.Diagnostic{Severity: schema.Error, Rule: ruleOf(text), Field: fieldPath(at), Message: text}
 	d.undecided = undecidedText.MatchString(text)
 	if target := unresolvable.FindStringSubmatch(text); target != nil {
@@ -150,7 +151,7 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	case d.undecided:
 		d.refs = refsOf(l, e, at)
 	case strings.Contains(d.Message, "field not allowed"):
-		theirs = l.where.closedAt(e)
+		d.Position, theirs = l.where.labelInData(at, d.Position), l.where.closedAt(e)
 	case strings.Contains(d.Message, "does not satisfy match"):
 		theirs = l.where.matchedAt(e)
 	}
@@ -169,6 +170,14 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 		rank += 2 // that it is of no type that is wanted is said of another alternative
 	}
 	return d, rank
+}
+
+// labelInData returns where a file that the package embeds has the label at a data path, or else another place.
+func (p *positions) labelInData(at []string, other schema.Position) schema.Position {
+	if label, ok := p.inData(unquoted(at), true); ok {
+		return label
+	}
+	return other
 }
 
 // sayMatched is of a value that a call of matchN or matchIf does not take. What else CUE says is of one
@@ -245,8 +254,7 @@ func errorText(e errors.Error) string {
 	}
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
 	s = rooted.ReplaceAllString(s, "$1$2") // the root is the repository's
-	const most = 300
-	if len(s) > most {
+	if most := 300; len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}
 	return cmp.Or(s, "unknown error")
@@ -337,21 +345,6 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 	return folded(once(strict, withoutUnset(out, strict.where.mine)))
 }
 
-// withLacking adds to mistakes the parameters that are not given, without those that are given under
-// another name.
-func withLacking(out, lack []mistake) []mistake {
-	known := slices.Clone(out)
-	for _, m := range lack {
-		misspelled := func(u mistake) bool {
-			return u.about == m.about && m.about != "" || u.form == closedField && parent(u.Field) == parent(m.Field)
-		}
-		if !slices.ContainsFunc(known, misspelled) && !givenAs(out, m, lack) {
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
 // causeOf finds what a mistake comes from, and says so if that is a parameter that is not given.
 func causeOf(strict, wide *loaded, d mistake, all []mistake) (mistake, reason) {
 	if o, ok := ofDefinition(strict, d); ok {
@@ -418,6 +411,8 @@ func onlySince(d mistake, all []mistake) bool {
 		switch {
 		case m.Position == d.Position && m.Field == d.Field:
 			return false
+		case d.Rule == schema.RuleCheck && d.Field == "":
+			return m.Rule == schema.RuleCheck && m.Hint == d.Hint
 		case d.Rule == schema.RuleCheck && slices.ContainsFunc(d.looks, func(at string) bool { return strings.HasPrefix(lastOf(at), "_") }):
 			return m.Rule != schema.RuleCheck && m.ofParameter() && objectOf(m.Field) == objectOf(d.Field) // computed from what, is not known
 		case d.Rule == schema.RuleCheck:

@@ -39,7 +39,6 @@ func whole(req request, also func(request, []mistake) []mistake) (resp response)
 		newEmbeds(strict.inst, req.Files).relocate(&resp)
 		conceal(&resp)
 	}()
-	strict.errs = slices.DeleteFunc(strict.errs, ofTemplate)
 	if req.Ask != nil {
 		return answer(req, strict)
 	}
@@ -73,7 +72,9 @@ func objects(req request, strict *loaded, also func(request, []mistake) []mistak
 		if also != nil {
 			found = also(req, found)
 		}
-		return response{Diagnostics: tidy(found)}
+		all := tidy(found)
+		unlet(strict, all)
+		return response{Diagnostics: all}
 	}
 	c := collect(req, strict, nil)
 	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), unknownParameters(strict.parameters(func(string) bool { return false })))
@@ -93,17 +94,6 @@ func objects(req request, strict *loaded, also func(request, []mistake) []mistak
 		resp.Objects = nil
 	}
 	return resp
-}
-
-// ofTemplate reports whether an error is of a check within a definition: that a template
-// is not yet as its checks want it is nothing before there is an object made from it. A name
-// that does not exist is none of these: CUE gives up the whole package for it.
-func ofTemplate(e errors.Error) bool {
-	if unresolved.MatchString(errorText(e)) {
-		return false
-	}
-	at := e.Path()
-	return len(at) > 1 && strings.HasPrefix(at[0], "#") && slices.ContainsFunc(at[1:], func(s string) bool { return strings.HasPrefix(s, "_") })
 }
 
 // with adds to the mistakes that only the syntax shows those that it does not
@@ -206,6 +196,8 @@ type loaded struct {
 	// scopes are packages in which expressions of theirs are evaluated.
 	scopes    map[*build.Instance]scope
 	libraries libraries
+	// lets are structs of let clauses in which something is wrong, by the name that stands for them in data paths.
+	lets map[string]trace.Let
 }
 
 // wording returns a file as words. Many errors are of the same file.
@@ -250,15 +242,17 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 		l.errs = trace.Required(l.value, l.errs, l.where.mine)
 	}
 	if m != nil {
+		withTaken(l, false)
 		return l
 	}
-	functions, matches := terms.Uses(allFiles(l.inst))
-	if functions {
+	uses := terms.Uses(allFiles(l.inst))
+	if uses.Functions {
 		l.errs = append(l.errs, l.further(trace.Arguments)...)
 	}
-	if matches {
+	if uses.Matches {
 		l.errs = append(l.errs, l.further(trace.Unmatched)...)
 	}
+	withTaken(l, uses.Lets)
 	return l
 }
 
@@ -272,7 +266,7 @@ func (l *loaded) further(find func(cue.Value) []errors.Error) (out []errors.Erro
 	top, err := l.value.Fields()
 	for err == nil && top.Next() {
 		for _, e := range find(top.Value()) {
-			if !known[e.Error()] {
+			if !known[e.Error()] && (!trace.IsMoved(e) || calls(l, e)) {
 				out = append(out, e)
 			}
 		}

@@ -460,7 +460,7 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 		sayConflict(l, d, []string{"", a, b}, others)
 		return
 	}
-	d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(terms.Clip(a), typeOf(a)), terms.Say(b)
+	d.Rule, d.Message, d.Expected, d.takes = schema.RuleWrongType, "is "+literally(terms.Clip(a), typeOf(a)), terms.Say(b), b
 	if typeOf(a) == "int" {
 		d.Message = "is the number " + a
 	}
@@ -484,7 +484,7 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 	if len(others) > 0 {
 		m[2] = cmp.Or(terms.BoundAt(l.where.fileOf(others[0]), others[0].Line, others[0].Column, m[2]), m[2])
 	}
-	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2])
+	d.Rule, d.Message, d.Expected, d.takes = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2]), m[2]
 	l.toWritten(d)
 	if at := l.where.literal(m[1]); strings.HasPrefix(lastOf(d.Field), "#") && !l.where.mine(d.Path) && l.where.mine(at.Path) {
 		d.Position = at // of the argument of a template that is written as a function

@@ -12,6 +12,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
@@ -384,4 +385,28 @@ func toGiven(l *loaded, d *mistake, at schema.Position) {
 		d.Message = fmt.Sprintf("is %s here and %s at %s", d.there, d.here, d.Position)
 	}
 	d.Position = at
+}
+
+// toRow moves a mistake of a value that a field of the package takes from a row of a table, by the variable of a
+// comprehension, to the row.
+func (p *positions) toRow(l *loaded, d *mistake, sels []cue.Selector) {
+	f, ok := p.index()[d.Position]
+	if !ok || edge(f, false) != d.Position {
+		return
+	}
+	if !terms.OfVariable(f.Value) {
+		return
+	}
+	if at, ok := p.given(l.value.LookupPath(cue.MakePath(sels...))); ok {
+		d.Position = at
+	}
+}
+
+// looking returns what is known of a check of the data at a path, which is in a file of from or of what that imports.
+func (l *loaded) looking(from *loaded, at []string, c terms.Check) trace.Looking {
+	out := trace.Looking{Value: l.where.value, Context: l.context, At: at, Check: c}
+	if in := instanceOf(from.inst, from.where.fileAt(c.At)); in != nil {
+		out.Library, out.LibraryPath = l.context.BuildInstance(in), in.ID()
+	}
+	return out
 }

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -64,7 +65,7 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		if got == "" {
 			continue
 		}
-		d.Rule, d.Message, d.Expected = schema.RuleInvalidValue, "is "+terms.Clip(got), a.Want
+		d.Rule, d.Message, d.Expected, d.takes = schema.RuleInvalidValue, "is "+terms.Clip(got), a.Want, terms.Text(known)
 		if len(a.Words) == 0 {
 			d.Message = "is " + literally(terms.Clip(got), kindOf(got))
 		}
@@ -113,7 +114,7 @@ func (l *loaded) sayAmong(d *mistake) bool {
 	if text == "" {
 		return false // it is wrong itself
 	}
-	d.Rule, d.Message, d.Expected = schema.RuleInvalidValue, "is "+terms.Clip(text), a.Want
+	d.Rule, d.Message, d.Expected, d.takes = schema.RuleInvalidValue, "is "+terms.Clip(text), a.Want, terms.Text(among)
 	if kind != cue.StringKind || len(a.Words) == 0 {
 		d.Message = "is " + literally(terms.Clip(text), kind.String())
 	}
@@ -448,8 +449,13 @@ func (l *loaded) checked(d *mistake, at []string, e errors.Error) bool {
 			at = at[i:]
 		}
 	}
-	if l.built && len(at) > 0 && strings.HasPrefix(at[0], "_") {
+	if l.built && len(at) > 0 && strings.ContainsAny(at[0][:1], "_#") {
 		return l.checkedHidden(d, at, e)
+	}
+	if l.built && (len(at) < 2 || valid.Of(schema.Kind(at[0])) == nil) && calls(l, e) { // in what has no data path
+		c, _ := terms.CheckAt(l.where.fileAt(e.Position()), e.Position())
+		d.Rule, d.Message, d.Hint, d.Field = schema.RuleCheck, cmp.Or(c.Message, d.Message), fmt.Sprintf("the check is at %s", position(c.At)), ""
+		return true
 	}
 	if !l.built || len(at) < 2 || valid.Of(schema.Kind(at[0])) == nil {
 		return false
@@ -459,6 +465,9 @@ func (l *loaded) checked(d *mistake, at []string, e errors.Error) bool {
 		return l.sayCheck(d, unquoted(at[:2+hidden]), append([]token.Pos{e.Position()}, errors.Positions(e)...))
 	}
 	c, ok := terms.CheckAt(l.where.fileAt(e.Position()), e.Position())
+	if ok && c.Call && len(at) == 2 { // it is embedded in the object, or in what that is taken from
+		return l.sayCheck(d, unquoted(at), append([]token.Pos{e.Position()}, errors.Positions(e)...))
+	}
 	if !ok || c.Message == "" {
 		return false
 	}
@@ -487,7 +496,7 @@ var wrongOperand = lazyregexp.New(`mismatched types|^invalid operand|^cannot use
 // checkedHidden is checked for data in a hidden field at the top, that is no object. A hidden field of the
 // package itself may be there for other reasons than to be a check.
 func (l *loaded) checkedHidden(d *mistake, at []string, e errors.Error) bool {
-	if text := errorText(e); undecidedText.MatchString(text) || wrongOperand.MatchString(text) {
+	if text := errorText(e); undecidedText.MatchString(text) || unresolved.MatchString(text) || wrongOperand.MatchString(text) {
 		return false
 	}
 	of := unquoted(at)
@@ -527,6 +536,9 @@ func (l *loaded) sayCheck(d *mistake, at []string, places []token.Pos) bool {
 		d.Message = custom
 	}
 	d.Position, d.Field = l.where.enclosing(append(slices.Clone(at), "")), fieldPath(at)
+	if let, ok := l.lets[at[0]]; ok && !l.where.mine(d.Path) {
+		d.Position = l.where.of(let.By, true)
+	}
 	l.sayLooked(d, at, c)
 	return true
 }
@@ -558,15 +570,6 @@ func (l *loaded) sayLooked(d *mistake, at []string, c terms.Check) {
 	if full, pos, ok := l.where.gives(all); ok {
 		d.Position, d.Field = pos, fieldPath(full)
 	}
-}
-
-// looking returns what is known of a check of the data at a path, which is in a file of from or of what that imports.
-func (l *loaded) looking(from *loaded, at []string, c terms.Check) trace.Looking {
-	out := trace.Looking{Package: l.value, Context: l.context, ImportPath: l.inst.ID(), At: at, Check: c}
-	if in := instanceOf(from.inst, from.where.fileAt(c.At)); in != nil {
-		out.Library, out.LibraryPath = l.context.BuildInstance(in), in.ID()
-	}
-	return out
 }
 
 // fromParameters returns the data paths that what a check looks at has in what is given for the parameters

@@ -38,6 +38,10 @@ type mistake struct {
 	// meant is, of a text that is none of those that may be, the one that it is probably a misspelling of,
 	// and is the text.
 	is, meant string
+	// takes is what may be in the place of a wrong value, as CUE writes it; "" if that is not known. chosen is set where
+	// meant is one of several words of it.
+	takes  string
+	chosen bool
 	// refs are, of what is undecided, the last names of what it refers to.
 	refs []string
 	// ranges is, of a comprehension that goes through what is no list or struct, the last name of that.
@@ -237,6 +241,21 @@ func withoutUnset(found []mistake, mine func(path string) bool) []mistake {
 			return m.form == plain && strings.HasPrefix(m.about, "#") && parent(m.Field) != "" && within(d.Field, parent(m.Field))
 		})
 	})
+}
+
+// withLacking adds to mistakes the parameters that are not given, without those that are given under
+// another name.
+func withLacking(out, lack []mistake) []mistake {
+	known := slices.Clone(out)
+	for _, m := range lack {
+		misspelled := func(u mistake) bool {
+			return u.about == m.about && m.about != "" || u.form == closedField && parent(u.Field) == parent(m.Field)
+		}
+		if !slices.ContainsFunc(known, misspelled) && !givenAs(out, m, lack) {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // givenAs reports whether a parameter of an object, which is not given, is given under a name that is

@@ -112,7 +112,6 @@ func loadPolicies(req request, strict *loaded) *policies {
 			other := req
 			other.Dir = dir
 			l = loadPackage(other, dir, nil)
-			l.errs = slices.DeleteFunc(l.errs, ofTemplate)
 			if len(l.errs) > 0 {
 				ps.diags = append(ps.diags, tidy(mistakes(other, l))...)
 				continue

@@ -248,13 +248,6 @@ func (p *positions) enclosing(at []string) schema.Position {
 	return p.of(at[:min(len(at), 2)], true)
 }
 
-func edge(f *ast.Field, key bool) schema.Position {
-	if f.Value == nil || key && f.Label.Pos().IsValid() { // an element of a list has no label
-		return position(f.Label.Pos())
-	}
-	return position(f.Value.Pos())
-}
-
 // evaluated asks the value itself; a position in the schema does not count.
 func (p *positions) evaluated(at []string, key bool) (schema.Position, bool) {
 	if pos, ok := p.inData(at, key); ok {
@@ -303,6 +296,9 @@ func (p *positions) inData(at []string, key bool) (schema.Position, bool) {
 func (p *positions) value(at []string) cue.Value {
 	if !p.from.built {
 		return cue.Value{}
+	}
+	if let, ok := p.from.lets[at[0]]; ok {
+		return trace.Lookup(let.Value, at[1:], p.from.inst.ID())
 	}
 	return trace.Lookup(p.from.value, at, p.from.inst.ID())
 }

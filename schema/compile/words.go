@@ -203,3 +203,11 @@ func definitionsIn(in *build.Instance) (out []string) {
 	}
 	return out
 }
+
+// ofField returns the data path of the field that is not allowed, if the text of an error says so of an element of it.
+func ofField(text string, at []string) []string {
+	for strings.HasSuffix(text, "field not allowed") && len(at) > 1 && decimal.MatchString(at[len(at)-1]) && inList(at, len(at)-1) {
+		at = at[:len(at)-1]
+	}
+	return at
+}

@@ -1,11 +1,15 @@
 package terms
 
 import (
+	"cmp"
 	"math/big"
+	"slices"
+	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/literal"
+	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
 )
 
@@ -78,4 +82,49 @@ func bound(e ast.Expr, with, without token.Token) (n *big.Rat, within, ok bool) 
 	}
 	n, ok = new(big.Rat).SetString(text)
 	return n, u.Op == with, ok
+}
+
+// Example returns a value that an expression takes in the place of a text that somebody wrote, and whether it is a
+// default beside a type: "" if none is known.
+func Example(text, written string) (value string, isDefault bool) {
+	e, err := parser.ParseExpr("-", text)
+	if text == "" || err != nil {
+		return "", false
+	}
+	all := split(e, token.OR, 0)
+	for _, a := range all {
+		if a, marked := unmarked(a); marked && !limits(a) {
+			return Text(strip(a)), slices.ContainsFunc(all, func(e ast.Expr) bool { e, _ = unmarked(e); return limits(e) })
+		}
+	}
+	for _, a := range all {
+		if value = example(a, written); value != "" {
+			break
+		}
+	}
+	return value, false
+}
+
+// example returns a value that one of several alternatives takes.
+func example(e ast.Expr, written string) (value string) {
+	for _, part := range split(e, token.AND, 0) {
+		switch x := strip(part).(type) {
+		case *ast.BasicLit:
+			return x.Value
+		case *ast.UnaryExpr:
+			switch x.Op {
+			case token.GEQ, token.LEQ, token.SUB:
+				value = strings.TrimLeft(Text(x), "<>= ")
+			default:
+				return "" // as what a text must match
+			}
+		case *ast.ListLit:
+			return "[]"
+		case *ast.Ident:
+			value = cmp.Or(value, map[string]string{"int": "1", "number": "1", "bool": "false", "string": strconv.Quote(written)}[x.Name])
+		default:
+			return ""
+		}
+	}
+	return value
 }

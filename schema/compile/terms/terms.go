@@ -364,22 +364,40 @@ func MatchedAt(f *ast.File, line, column int) (found ast.Expr) {
 	return found
 }
 
-// Uses reports whether files have templates that are written as functions, (#Make & {in: …}).out, and
-// whether they call matchN or matchIf.
-func Uses(files []*ast.File) (functions, matches bool) {
+// Use is what files have that CUE does not look at of itself.
+type Use struct {
+	// Functions is set of templates that are written as functions, (#Make & {in: …}).out, Matches of calls of matchN
+	// or matchIf, and Lets of let clauses with something that is made from a definition.
+	Functions, Matches, Lets bool
+}
+
+// Uses returns what files use.
+func Uses(files []*ast.File) (u Use) {
 	for _, f := range files {
 		ast.Walk(f, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.SelectorExpr:
 				_, call := n.X.(*ast.ParenExpr)
-				functions = functions || call
+				u.Functions = u.Functions || call
 			case *ast.CallExpr:
-				matches = matches || isMatch(n)
+				u.Matches = u.Matches || isMatch(n)
+			case *ast.LetClause:
+				u.Lets = u.Lets || hasDefinition(n.Expr)
 			}
-			return !functions || !matches
+			return u != Use{true, true, true}
 		}, nil)
 	}
-	return functions, matches
+	return u
+}
+
+// hasDefinition reports whether an expression refers to a definition.
+func hasDefinition(e ast.Expr) (found bool) {
+	ast.Walk(e, func(n ast.Node) bool {
+		id, ok := n.(*ast.Ident)
+		found = found || ok && strings.HasPrefix(id.Name, "#")
+		return !found
+	}, nil)
+	return found
 }
 
 // isMatch reports whether a call is of matchN or matchIf.

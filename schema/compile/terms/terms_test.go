@@ -168,11 +168,14 @@ func TestExclusive(t *testing.T) {
 // TestUses finds what CUE does not look at of itself, in one of several files.
 func TestUses(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string][2]bool{
-		`a: (#Make & {in: 1}).out`:            {true, false},
-		`#A: matchIf({a!: 1}, {b!: 2}, _)`:    {false, true},
-		`a: (b).c, d: matchN(1, [{e!: int}])`: {true, true},
-		`matchN: 1, a: b.c, d: (1), e: [2]`:   {false, false},
+	for text, want := range map[string]terms.Use{
+		`a: (#Make & {in: 1}).out`:                        {Functions: true},
+		`#A: matchIf({a!: 1}, {b!: 2}, _)`:                {Matches: true},
+		`a: (b).c, d: matchN(1, [{e!: int}])`:             {Functions: true, Matches: true},
+		`matchN: 1, a: b.c, d: (1), e: [2], let m = a`:    {},
+		`let m = lib.#Make & {in: 1}, a: m.b`:             {Lets: true},
+		`for n, v in x let m = #Make & v {(n): m.out}`:    {Lets: true},
+		`for n, v in x {let m = [#Make & v], (n): m.out}`: {Lets: true},
 	} {
 		var files []*ast.File
 		for _, src := range []string{"first: 1", text, "last: 2"} {
@@ -182,8 +185,21 @@ func TestUses(t *testing.T) {
 			}
 			files = append(files, f)
 		}
-		if functions, matches := terms.Uses(files); functions != want[0] || matches != want[1] {
-			t.Errorf("%s: functions %v, calls of matchN %v", text, functions, matches)
+		if got := terms.Uses(files); got != want {
+			t.Errorf("%s: %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+// TestExample has values that stand in for wrong ones.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`"a" | "b"`: `"a" false`, `"a" | *"b"`: `"b" false`, `string | *"b"`: `"b" true`, `*2 | int & >=1`: `2 true`, `int & >=3 & <=9`: `9 false`, `<=50`: `50 false`, `>=16Mi`: `16Mi false`,
+		`int`: `1 false`, `bool`: `false false`, `string`: `"no" false`, `=~"^a"`: ` false`, `string & =~"^a"`: ` false`, `[...string]`: `[] false`, `{a: 1}`: ` false`, ``: ` false`,
+	} {
+		if value, isDefault := terms.Example(text, "no"); fmt.Sprint(value, " ", isDefault) != want {
+			t.Errorf("%s: %s %v, want %s", text, value, isDefault, want)
 		}
 	}
 }

@@ -131,6 +131,9 @@ func (w *walk) copied(v cue.Value, o Origin) bool {
 	}
 	return slices.ContainsFunc(parts, func(p cue.Value) bool {
 		_, to := p.ReferencePath()
+		if of, ok := dereferenced(p); ok && to.Err() != nil {
+			to = of.Path() // of the variable of a comprehension
+		}
 		return to.Err() == nil && to.String() != "" && slices.ContainsFunc(w.found, func(other Origin) bool {
 			return holder(other).String() == to.String() && to.String() != holder(o).String()
 		})

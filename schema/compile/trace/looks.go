@@ -15,10 +15,9 @@ const maxEach = 100
 
 // Looking is a check of the data at a path in a package.
 type Looking struct {
-	// Package is the value of the package, Context that of it, and ImportPath its import path.
-	Package    cue.Value
-	Context    *cue.Context
-	ImportPath string
+	// Value returns what stands at a data path of the package, and Context is that of it.
+	Value   func(at []string) cue.Value
+	Context *cue.Context
 	// Library is the value of the package that the check is in, and LibraryPath its import path.
 	Library     cue.Value
 	LibraryPath string
@@ -34,7 +33,7 @@ func (l Looking) Paths() (all [][]string) {
 	for _, names := range l.Check.Looks {
 		for n := len(l.At); n >= l.outermost(); n-- {
 			for _, full := range l.each(slices.Concat(l.At[:n], names), reached) {
-				if n > 1 || l.value(full).Exists() { // of a hidden field, a pattern may take any name
+				if n > 1 || l.Value(full).Exists() { // of a hidden field, a pattern may take any name
 					all = append(all, full)
 				}
 			}
@@ -47,13 +46,11 @@ func (l Looking) Paths() (all [][]string) {
 func (l Looking) Object() []string { return l.At[:l.outermost()] }
 
 func (l Looking) outermost() int {
-	if strings.HasPrefix(l.At[0], "_") {
+	if strings.HasPrefix(l.At[0], "_") || strings.HasPrefix(l.At[0], "#") {
 		return 1
 	}
 	return min(2, len(l.At))
 }
-
-func (l Looking) value(at []string) cue.Value { return Lookup(l.Package, at, l.ImportPath) }
 
 // each returns a data path with the names of all that there is in the place of each variable of a comprehension
 // in it, or of those that are known to be reached.
@@ -64,7 +61,7 @@ func (l Looking) each(full []string, reached map[string][]string) (out [][]strin
 	}
 	variable, _ := terms.Each(full[n])
 	names := reached[variable]
-	if of := l.value(full[:n]); names == nil && of.Exists() {
+	if of := l.Value(full[:n]); names == nil && of.Exists() {
 		names = members(of)
 	}
 	for _, name := range names {
@@ -105,7 +102,7 @@ func (l Looking) scope(names []string) cue.Value {
 	for _, name := range names {
 		v := cue.Value{}
 		for n := len(l.At); n >= l.outermost() && !v.Exists(); n-- {
-			v = Lookup(l.value(l.At[:n]), []string{name}, l.LibraryPath)
+			v = Lookup(l.Value(l.At[:n]), []string{name}, l.LibraryPath)
 		}
 		if l.Library.Exists() && !v.Exists() {
 			v = Lookup(l.Library, []string{name}, l.LibraryPath)

@@ -47,7 +47,10 @@ func origins(v cue.Value, left *int, out *[]Origin) {
 		return
 	}
 	if to := cue.Dereference(v); to.Pos().IsValid() && to.Pos() != v.Pos() && to.Path().Err() != nil {
-		origins(to, left, out) // of a let clause, which has no path
+		if usable(to) {
+			*out = append(*out, Origin{Value: to}) // of a let clause, which has no path
+		}
+		origins(to, left, out)
 		return
 	}
 	op, args := v.Expr()
@@ -320,7 +323,8 @@ func (f *finder) note(v cue.Value) {
 
 // Arguments returns what is wrong with the arguments of templates that are written as
 // functions, (#Make & {in: …}).out, in a value and its fields: CUE evaluates no more of such
-// an argument than the result needs, and so accepts any that has a default, whatever is given.
+// an argument than the result needs, and so accepts any that has a default, whatever is given. IsMoved reports true of
+// the errors of calls as a whole.
 func Arguments(v cue.Value) (out []errors.Error) {
 	arguments(v, maxDepth, &out)
 	return out
@@ -341,9 +345,15 @@ func arguments(v cue.Value, depth int, out *[]errors.Error) {
 		}
 	case cue.SelectorOp:
 		result, _ := args[1].String()
+		if inner, _ := args[0].Expr(); inner == cue.NoOp {
+			return // a let clause: see TakenBy
+		}
 		for _, e := range errors.Errors(args[0].Validate()) {
 			at := e.Path()[min(len(e.Path()), len(v.Path().Selectors())):]
-			if len(at) > 0 && at[0] != result {
+			switch {
+			case len(at) == 0: // it is an error itself
+				*out = append(*out, &moved{e, labelsOf(v)})
+			case at[0] != result:
 				*out = append(*out, e)
 			}
 		}
@@ -353,6 +363,14 @@ func arguments(v cue.Value, depth int, out *[]errors.Error) {
 	for err == nil && it.Next() {
 		arguments(it.Value(), depth-1, out)
 	}
+}
+
+// labelsOf returns the labels of the data path of a value.
+func labelsOf(v cue.Value) (labels []string) {
+	for _, s := range v.Path().Selectors() {
+		labels = append(labels, nameOf(s))
+	}
+	return labels
 }
 
 // Unmatched returns what is wrong with the parameters of the objects of a kind by a call of matchN or

@@ -263,6 +263,12 @@ type moved struct {
 	at []string
 }
 
+// IsMoved reports whether an error was given the data path of what it shows in.
+func IsMoved(e errors.Error) bool {
+	var m *moved
+	return errors.As(e, &m)
+}
+
 // Path is the data path that the error is of.
 func (e *moved) Path() []string { return e.at }
 
