@@ -16,7 +16,6 @@ import (
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/syntax"
 	"github.com/musterhq/muster/schema/compile/terms"
-	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -541,7 +540,7 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	d.form, d.Rule = closedField, schema.RuleUnknownField
 	d.Message = fmt.Sprintf("field %q is not in the definition", strings.Trim(name, `"`))
 	d.Hint = "remove it, or add it to the definition"
-	allowed := allowedBeside(l, d.Field)
+	allowed := l.libraries.allowed(l, d)
 	if len(allowed.Fields) > 0 {
 		d.Expected = "one of " + strings.Join(allowed.Fields, ", ")
 	}
@@ -565,17 +564,6 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	if f, ok := l.where.index()[d.Position]; ok {
 		d.Position = edge(f, true)
 	}
-}
-
-// allowedBeside returns what the definitions allow where the field at a data path is not
-// allowed, as far as that is known.
-func allowedBeside(l *loaded, field string) trace.Allowed {
-	sels := selectors(l, field)
-	if len(sels) < 2 || sels[len(sels)-1].LabelType() != cue.StringLabel {
-		return trace.Allowed{}
-	}
-	last := len(sels) - 1
-	return trace.Fields(l.value, sels[:last], sels[last].Unquoted())
 }
 
 // labels returns the labels of a data path of a package, and the indexes of lists in it.

@@ -303,6 +303,28 @@ type libraries struct {
 	wrong map[definedPath]*mistake
 	// blameless are mistakes that show in a library and are none of its own, by place, message and what is wanted.
 	blameless map[[3]string]bool
+	// allows is what definitions allow beside a field that they have not, by where that is written.
+	allows map[schema.Position]trace.Allowed
+}
+
+// allowed returns what the definitions allow where a field is not allowed, as far as that is known: the same for all
+// objects that have the field from one place, as from a library.
+func (b *libraries) allowed(l *loaded, d *mistake) trace.Allowed {
+	sels := selectors(l, d.Field)
+	if len(sels) < 2 || sels[len(sels)-1].LabelType() != cue.StringLabel {
+		return trace.Allowed{}
+	}
+	found, known := b.allows[d.Position]
+	if known {
+		return found
+	}
+	last := len(sels) - 1
+	found = trace.Fields(l.value, sels[:last], sels[last].Unquoted())
+	if b.allows == nil {
+		b.allows = map[schema.Position]trace.Allowed{}
+	}
+	b.allows[d.Position] = found
+	return found
 }
 
 // definition is a definition of a library that a value is joined with.
