@@ -425,7 +425,7 @@ func (p *positions) toRow(l *loaded, d *mistake, sels []cue.Selector) {
 }
 
 // looking returns what is known of a check of the data at a path, which is in a file of from or of what that imports.
-func (l *loaded) looking(from *loaded, at []string, c terms.Check) trace.Looking {
+func looking(l, from *loaded, at []string, c terms.Check) trace.Looking {
 	out := trace.Looking{Value: l.where.value, Context: l.context, At: at, Check: c}
 	if in := instanceOf(from.inst, from.where.fileAt(c.At)); in != nil {
 		out.Library, out.LibraryPath = l.context.BuildInstance(in), in.ID()

@@ -558,7 +558,7 @@ func (l *loaded) checkAt(places []token.Pos) (found terms.Check, ok bool) {
 // sayLooked places a check of the data at a path at the first of the values that it looks at that the
 // package itself gives.
 func (l *loaded) sayLooked(d *mistake, at []string, c terms.Check) {
-	look := l.looking(l, at, c)
+	look := looking(l, l, at, c)
 	all := look.Paths()
 	for _, full := range all {
 		d.looks = append(d.looks, fieldPath(full))

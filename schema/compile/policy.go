@@ -562,7 +562,7 @@ func (p *policy) place(m *mistake, c *collection, top []string, e errors.Error) 
 	if n := slices.IndexFunc(full, func(s string) bool { return strings.HasPrefix(s, "_") }); n >= len(top) { // a check
 		full = full[:n]
 		check, _ := p.from.checkAt(append([]token.Pos{e.Position()}, errors.Positions(e)...))
-		if looked, pos, ok := where.gives(c.from.looking(p.from, full, check).Paths()); ok {
+		if looked, pos, ok := where.gives(looking(c.from, p.from, full, check).Paths()); ok {
 			m.Field, m.Position = fieldPath(looked), pos
 			return
 		}
