@@ -33,8 +33,8 @@ func UnlikeGangs(packages []*schema.Package, objects *schema.Objects) []schema.D
 		if i := slices.IndexFunc(same, func(j *schema.Job) bool { return j.Priority != first.Priority }); i >= 0 {
 			other := same[i]
 			out = append(out, schema.Diagnostic{
-				Severity: schema.Warning, Rule: schema.RuleNoEffect, Position: originOf(packages, KeyOf(other)), Field: KeyOf(other).Field() + ".priority",
-				Message:  fmt.Sprintf("gang %q gets no places: job %s has priority %d, and job %s has %d (%s)", first.Gang, other.Name, other.Priority, first.Name, first.Priority, originOf(packages, KeyOf(first))),
+				Severity: schema.Warning, Rule: schema.RuleNoEffect, Position: priorityOf(packages, KeyOf(other)), Field: KeyOf(other).Field() + ".priority",
+				Message:  fmt.Sprintf("gang %q gets no places: job %s has priority %d, and job %s has %d (%s)", first.Gang, other.Name, other.Priority, first.Name, first.Priority, priorityOf(packages, KeyOf(first))),
 				Expected: "one priority for all jobs of a gang", Hint: fmt.Sprintf("use the same priority, or another gang for %s", other.Name),
 			})
 		}
@@ -42,12 +42,20 @@ func UnlikeGangs(packages []*schema.Package, objects *schema.Objects) []schema.D
 	return out
 }
 
-// originOf returns where an object is declared.
-func originOf(packages []*schema.Package, key schema.ObjectKey) schema.Position {
+// priorityOf returns where the priority of a job of a gang is declared; of one that has that of its kind, where its
+// gang is.
+func priorityOf(packages []*schema.Package, key schema.ObjectKey) schema.Position {
 	for _, p := range packages {
-		if at, ok := p.Origins[key]; ok {
-			return at
+		declared, ok := p.Origins[key]
+		if !ok {
+			continue
 		}
+		for _, field := range []string{"priority", "gang"} {
+			if at := p.Place(key, field); at != declared {
+				return at
+			}
+		}
+		return declared
 	}
 	return schema.Position{}
 }

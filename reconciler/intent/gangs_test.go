@@ -25,12 +25,15 @@ func TestUnlikeGangs(t *testing.T) {
 		p.Objects.Jobs = append(p.Objects.Jobs, j)
 		p.Origins[KeyOf(&j)] = schema.Position{Path: "u/x.cue", Line: i + 1, Column: 1}
 	}
+	p.SetPlace(schema.ObjectKey{Kind: schema.KindJob, Name: "c/u/a"}, "gang", schema.Position{Path: "u/x.cue", Line: 7, Column: 9})
+	p.SetPlace(schema.ObjectKey{Kind: schema.KindJob, Name: "c/u/d"}, "gang", schema.Position{Path: "u/x.cue", Line: 8, Column: 9})
+	p.SetPlace(schema.ObjectKey{Kind: schema.KindJob, Name: "c/u/d"}, "priority", schema.Position{Path: "u/x.cue", Line: 9, Column: 12})
 	ds := UnlikeGangs([]*schema.Package{p}, &p.Objects)
 	if len(ds) != 1 {
 		t.Fatalf("%d diagnostics, want 1: %v", len(ds), ds)
 	}
-	const want = `gang "train" gets no places: job d has priority 110, and job a has 100 (u/x.cue:1:1)`
-	if d := ds[0]; d.Message != want || d.Position.Line != 3 || d.Field != "job.d.priority" || d.Severity != schema.Warning {
+	const want = `gang "train" gets no places: job d has priority 110, and job a has 100 (u/x.cue:7:9)`
+	if d := ds[0]; d.Message != want || d.Position.Line != 9 || d.Field != "job.d.priority" || d.Severity != schema.Warning {
 		t.Errorf("got %+v, want %s", d, want)
 	}
 }

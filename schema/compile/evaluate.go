@@ -318,7 +318,8 @@ func (c *collection) missingBeside(errs []mistake) (out []mistake) {
 	for _, m := range c.missing {
 		if !slices.ContainsFunc(errs, func(e mistake) bool {
 			givenUp := e.Rule == schema.RuleUndefined && !c.from.where.mine(e.Path) && objectOf(e.Field) == objectOf(m.Field)
-			return e.Field != "" && (within(m.Field, e.Field) || givenUp || !c.from.where.mine(m.Path) && e.ofParameter())
+			wrongName := e.form == closedField && strings.HasPrefix(e.Field, "_") && nearness(c.from.labels(m.Field), append(c.from.labels(e.Field), "")) == 1
+			return e.Field != "" && (within(m.Field, e.Field) || givenUp || wrongName || !c.from.where.mine(m.Path) && e.ofParameter())
 		}) {
 			out = append(out, m)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/parser"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
@@ -549,9 +550,13 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
 	} else if len(allowed.Patterns) == 1 {
 		d.Rule, d.Message = schema.RuleInvalidName, "invalid name "+strconv.Quote(strings.Trim(name, `"`))
-		d.Expected, d.Hint = strings.TrimPrefix(d.Expected+", or "+terms.Say(fmt.Sprint(allowed.Patterns[0])), ", or "), ""
-		pattern, _ := allowed.Patterns[0].Syntax(cue.Raw()).(ast.Expr) // a file, where it needs an import
+		text := fmt.Sprint(allowed.Patterns[0])
+		d.Expected, d.Hint = strings.TrimPrefix(d.Expected+", or "+terms.Say(text), ", or "), ""
+		pattern, _ := parser.ParseExpr("", text)
 		if a, ok := terms.Of(pattern); ok {
+			if len(a.Words) > 0 {
+				d.Expected = a.Want // the fields that there are have some of these names
+			}
 			if near := valid.Nearest(strings.Trim(name, `"`), a.Words); near != "" {
 				d.Hint = fmt.Sprintf("did you mean %s?", near)
 			}

@@ -70,6 +70,9 @@ func Placed(kind schema.Kind, data map[string]any) []string {
 			out = append(out, "priority")
 		}
 	}
+	if gang, _ := data["gang"].(string); gang != "" && !slices.Contains(out, "priority") {
+		out = append(out, "gang", "priority")
+	}
 	task, _ := data["task"].(map[string]any)
 	added, _ := addedOf(task)
 	for i := range added {
