@@ -343,7 +343,11 @@ func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := strings.Trim(m[1], `"`)
 	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name)
 	sayNoName(l, d, name)
-	if l.where.mine(d.Path) || l.begins(d.Position, name) {
+	if l.where.mine(d.Path) {
+		rowWithout(l, d, name)
+		return
+	}
+	if l.begins(d.Position, name) {
 		return
 	}
 	// A library looks it up, and the package gives it.

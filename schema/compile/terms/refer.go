@@ -177,14 +177,18 @@ func refer(id *ast.Ident, names []string, depth int, found *paths) {
 	found.list = append(found.list, append([]string{id.Name}, names...))
 }
 
-// OfVariable reports whether an expression is the variable of a comprehension, or selected from one.
-func OfVariable(e ast.Expr) bool {
+// OfVariable reports whether an expression is the variable of a comprehension, or selected from one, and of what the
+// comprehension goes through the names, nil if it is computed.
+func OfVariable(e ast.Expr) (source []string, ok bool) {
 	id, _ := head(e, 0)
 	if id == nil {
-		return false
+		return nil, false
 	}
-	_, ok := id.Scope.(*ast.ForClause)
-	return ok
+	in, ok := id.Scope.(*ast.ForClause)
+	if !ok || in.Value.Name != id.Name {
+		return nil, ok
+	}
+	return Chain(in.Source), true
 }
 
 // add adds the path of what is selected from the field of a label.

@@ -62,7 +62,7 @@ func (l Looking) each(full []string, reached map[string][]string) (out [][]strin
 	variable, _ := terms.Each(full[n])
 	names := reached[variable]
 	if of := l.Value(full[:n]); names == nil && of.Exists() {
-		names = members(of)
+		names = Members(of)
 	}
 	for _, name := range names {
 		if len(out) < maxEach {
@@ -114,8 +114,8 @@ func (l Looking) scope(names []string) cue.Value {
 	return out
 }
 
-// members returns the names of the fields of a struct, or the indexes of the elements of a list.
-func members(v cue.Value) []string {
+// Members returns the names of the fields of a struct, or the indexes of the elements of a list.
+func Members(v cue.Value) []string {
 	var out []string
 	for i := range elements(v) {
 		out = append(out, strconv.Itoa(i))
