@@ -425,6 +425,8 @@ func onlySince(d mistake, all []mistake) bool {
 			return !ofCall.MatchString(m.Message) && m.Rule != schema.RuleCheck && (m.ofParameter() || objectOf(m.Field) == objectOf(d.Field))
 		case d.ranges != "":
 			return m.ofParameter() && (within(m.Field, d.Field) || m.ofType() && (lastOf(m.Field) == d.ranges || objectOf(m.Field) == objectOf(d.Field)))
+		case d.Rule == schema.RuleNotSet && m.form == selfCycle:
+			return m.Path == d.Path && m.Line == d.Line && lastOf(m.Field) == lastOf(d.Field)
 		case d.form == unusedName:
 			return m.form == undefinedName && m.Path == d.Path
 		case d.form == undefinedName && m.form == undefinedName && m.Path == d.Path && m.Compare(d.Diagnostic) < 0:
@@ -448,7 +450,8 @@ func place(l *loaded, d *mistake) {
 		l.where.toRow(l, d, sels)
 		return
 	}
-	if name := labelsOf(cue.MakePath(sels[:len(sels)-1]...)); strings.HasPrefix(d.Message, strconv.Quote(name[len(name)-1])+" ") {
+	name := labelsOf(cue.MakePath(sels[:len(sels)-1]...))
+	if label := strconv.Quote(name[len(name)-1]); strings.HasPrefix(d.Message, label+" ") || d.Message == "is "+label {
 		if at := l.where.of(name, true); l.where.mine(at.Path) { // the name of what it is in
 			d.Position = at
 			return

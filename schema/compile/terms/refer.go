@@ -93,6 +93,14 @@ func look(n ast.Node, depth int, found *paths) {
 				refer(id, names, depth, found)
 				return false
 			}
+		case *ast.IndexExpr: // what is looked up is more often wrong than where
+			look(x.Index, depth+1, found)
+			look(x.X, depth+1, found)
+			return false
+		case *ast.CallExpr:
+			if name := Chain(x.Fun); len(x.Args) == 2 && slices.Equal(name, []string{"list", "Contains"}) {
+				look(x.Args[1], depth+1, found)
+			}
 		case *ast.Ident:
 			refer(x, nil, depth, found)
 		case *ast.Field:

@@ -107,6 +107,8 @@ func TestLooks(t *testing.T) {
 		`t: X={a: int, _a: true & (X.a < 3)}`:                                                     `[a]`,
 		`a: int, _n: a * b, _a: true & (_n < 3)`:                                                  `[a] [b] [_n]`,
 		`for k, d in disks for p in d.parts if p.gib > 500 {_a: error("a")}`:                      `[disks *d parts *p gib]`,
+		`_on: true & list.Contains(names, on)`:                                                    `[on] [list Contains] [names]`,
+		`if rows[at.row] == _|_ {_a: error("a")}`:                                                 `[at row] [rows]`,
 		`if len(cells) > 3 {_a: error("a")}, cells: [...], for k, d in disks {_b: error("\(k)")}`: `[len] [cells]`,
 	} {
 		f, err := parser.ParseFile("-", text)
