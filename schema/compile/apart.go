@@ -157,8 +157,10 @@ func (m mistake) mayFollow(o mistake) bool {
 		return true
 	case o.Rule == schema.RuleUnknownField:
 		return o.Path == m.Path && o.Line == m.Line
+	case m.Rule == schema.RuleOutOfRange && slices.Contains(strings.Fields(m.Expected), o.meant):
+		return true // the bound is the number that stands there
 	}
-	// With one of several words come other fields than with another one, or with the default.
+	// With one of several words, and with true or false, come other fields than with another one, or with the default.
 	return o.chosen && (m.Rule == schema.RuleUnknownField && (m.form != closedField || m.about == "") || m.Rule == schema.RuleMissingField)
 }
 
@@ -176,7 +178,8 @@ func (m mistake) stands(written string, inCUE bool) mistake {
 		}
 	}
 	if value != "" {
-		m.is, m.meant, m.chosen = written, value, m.Rule == schema.RuleInvalidValue && strings.HasPrefix(value, `"`) && !isDefault
+		word := m.Rule == schema.RuleInvalidValue && strings.HasPrefix(value, `"`) && !isDefault
+		m.is, m.meant, m.chosen = written, value, word || value == "true" || value == "false"
 	}
 	return m
 }

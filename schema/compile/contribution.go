@@ -542,41 +542,46 @@ func calls(l *loaded, e errors.Error) bool {
 	return ok && c.Call
 }
 
-// withTaken leaves out the errors of templates, and adds those of structs in let clauses. What whole objects are taken from,
-// as of #apps.web.job, is no template: it is as it will be. lets says whether there are such clauses.
-func withTaken(l *loaded, lets bool) {
-	if !lets && !slices.ContainsFunc(l.errs, ofTemplate) {
+// withoutTemplates leaves out the errors of templates. What whole objects are taken from, as of #apps.web.job, is no
+// template: it is as it will be. Nor is what shows in an object, or in all of a kind, which CUE then does not have.
+func withoutTemplates(l *loaded) {
+	if !slices.ContainsFunc(l.errs, ofTemplate) {
 		return
 	}
 	var kinds []string
-	for _, k := range schema.Kinds() {
-		kinds = append(kinds, string(k))
+	shown := map[string]bool{}
+	note := func(v cue.Value) {
+		for _, e := range errors.Errors(v.Err()) {
+			shown[e.Error()] = true
+		}
 	}
-	taken := trace.TakenBy(l.value, kinds, l.where.mine)
-	l.errs = slices.DeleteFunc(l.errs, func(e errors.Error) bool {
-		return ofTemplate(e) && !slices.ContainsFunc(taken.Definitions, func(at []string) bool {
-			path := unquoted(e.Path())
+	for _, k := range schema.Kinds() {
+		v := l.value.LookupPath(cue.MakePath(cue.Str(string(k))))
+		if !v.Exists() {
+			continue
+		}
+		kinds = append(kinds, string(k))
+		note(v)
+		it, err := v.Fields()
+		for err == nil && it.Next() {
+			note(it.Value())
+		}
+	}
+	taken := trace.TakenBy(l.value, kinds)
+	var kept []errors.Error
+	for _, e := range l.errs {
+		path := unquoted(e.Path())
+		switch {
+		case !ofTemplate(e):
+		case shown[e.Error()]:
+			e = ofPackage(l, e, taken, kinds)
+		case !slices.ContainsFunc(taken, func(at []string) bool {
 			n := slices.IndexFunc(path, func(s string) bool { return strings.HasPrefix(s, "_") })
 			return n <= len(at) && slices.Equal(at[:n], path[:n])
-		})
-	})
-	l.lets = map[string]trace.Let{}
-	for i, let := range taken.Lets {
-		name := "_let" + strconv.Itoa(i)
-		l.lets[name] = let
-		for _, e := range let.Errors {
-			l.errs = slices.DeleteFunc(l.errs, func(o errors.Error) bool { return o.Error() == e.Error() })
-			l.errs = append(l.errs, trace.Below([]string{name}, e))
+		}):
+			continue
 		}
+		kept = append(kept, e)
 	}
-}
-
-// unlet gives what is reported of let clauses the names that these have.
-func unlet(l *loaded, all []schema.Diagnostic) {
-	for i := range all {
-		name, rest, _ := strings.Cut(all[i].Field, ".")
-		if let, ok := l.lets[name]; ok {
-			all[i].Field = strings.Trim(fieldPath(let.At)+"."+rest, ".")
-		}
-	}
+	l.errs = kept
 }

@@ -72,9 +72,7 @@ func objects(req request, strict *loaded, also func(request, []mistake) []mistak
 		if also != nil {
 			found = also(req, found)
 		}
-		all := tidy(found)
-		unlet(strict, all)
-		return response{Diagnostics: all}
+		return response{Diagnostics: tidy(found)}
 	}
 	c := collect(req, strict, nil)
 	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), unknownParameters(strict.parameters(func(string) bool { return false })))
@@ -196,8 +194,6 @@ type loaded struct {
 	// scopes are packages in which expressions of theirs are evaluated.
 	scopes    map[*build.Instance]scope
 	libraries libraries
-	// lets are structs of let clauses in which something is wrong, by the name that stands for them in data paths.
-	lets map[string]trace.Let
 }
 
 // wording returns a file as words. Many errors are of the same file.
@@ -242,17 +238,17 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 		l.errs = trace.Required(l.value, l.errs, l.where.mine)
 	}
 	if m != nil {
-		withTaken(l, false)
+		withoutTemplates(l)
 		return l
 	}
-	uses := terms.Uses(allFiles(l.inst))
-	if uses.Functions {
+	functions, matches := terms.Uses(allFiles(l.inst))
+	if functions {
 		l.errs = append(l.errs, l.further(trace.Arguments)...)
 	}
-	if uses.Matches {
+	if matches {
 		l.errs = append(l.errs, l.further(trace.Unmatched)...)
 	}
-	withTaken(l, uses.Lets)
+	withoutTemplates(l)
 	return l
 }
 

@@ -467,3 +467,25 @@ func looking(l, from *loaded, at []string, c terms.Check) trace.Looking {
 	}
 	return out
 }
+
+// ofPackage gives an error of a template of a library the data path that it has in the package, since CUE says it of the
+// library: in one of the structs that objects are selected from, or else in an object.
+func ofPackage(l *loaded, e errors.Error, taken [][]string, kinds []string) errors.Error {
+	path := unquoted(e.Path())
+	if l.where.written(path[:1]) != nil {
+		return e
+	}
+	for _, kind := range kinds {
+		taken = append(taken, []string{kind})
+	}
+	same := func(o errors.Error) bool { return o.Error() == e.Error() }
+	for _, at := range taken {
+		for _, name := range trace.Names(l.where.value(at)) {
+			here := append(slices.Clip(at), name)
+			if l.where.written(here) != nil && slices.ContainsFunc(errors.Errors(l.where.value(here).Validate()), same) {
+				return trace.At(append(here, path[1:]...), e)
+			}
+		}
+	}
+	return e
+}

@@ -536,9 +536,6 @@ func (l *loaded) sayCheck(d *mistake, at []string, places []token.Pos) bool {
 		d.Message = custom
 	}
 	d.Position, d.Field = l.where.enclosing(append(slices.Clone(at), "")), fieldPath(at)
-	if let, ok := l.lets[at[0]]; ok && !l.where.mine(d.Path) {
-		d.Position = l.where.of(let.By, true)
-	}
 	l.sayLooked(d, at, c)
 	return true
 }

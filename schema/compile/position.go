@@ -297,9 +297,6 @@ func (p *positions) value(at []string) cue.Value {
 	if !p.from.built {
 		return cue.Value{}
 	}
-	if let, ok := p.from.lets[at[0]]; ok {
-		return trace.Lookup(let.Value, at[1:], p.from.inst.ID())
-	}
 	return trace.Lookup(p.from.value, at, p.from.inst.ID())
 }
 

@@ -364,40 +364,22 @@ func MatchedAt(f *ast.File, line, column int) (found ast.Expr) {
 	return found
 }
 
-// Use is what files have that CUE does not look at of itself.
-type Use struct {
-	// Functions is set of templates that are written as functions, (#Make & {in: …}).out, Matches of calls of matchN
-	// or matchIf, and Lets of let clauses with something that is made from a definition.
-	Functions, Matches, Lets bool
-}
-
-// Uses returns what files use.
-func Uses(files []*ast.File) (u Use) {
+// Uses reports whether files have templates that are written as functions, (#Make & {in: …}).out, and
+// whether they call matchN or matchIf.
+func Uses(files []*ast.File) (functions, matches bool) {
 	for _, f := range files {
 		ast.Walk(f, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.SelectorExpr:
 				_, call := n.X.(*ast.ParenExpr)
-				u.Functions = u.Functions || call
+				functions = functions || call
 			case *ast.CallExpr:
-				u.Matches = u.Matches || isMatch(n)
-			case *ast.LetClause:
-				u.Lets = u.Lets || hasDefinition(n.Expr)
+				matches = matches || isMatch(n)
 			}
-			return u != Use{true, true, true}
+			return !functions || !matches
 		}, nil)
 	}
-	return u
-}
-
-// hasDefinition reports whether an expression refers to a definition.
-func hasDefinition(e ast.Expr) (found bool) {
-	ast.Walk(e, func(n ast.Node) bool {
-		id, ok := n.(*ast.Ident)
-		found = found || ok && strings.HasPrefix(id.Name, "#")
-		return !found
-	}, nil)
-	return found
+	return functions, matches
 }
 
 // isMatch reports whether a call is of matchN or matchIf.

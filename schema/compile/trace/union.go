@@ -263,6 +263,9 @@ type moved struct {
 	at []string
 }
 
+// At returns an error with another data path.
+func At(path []string, e errors.Error) errors.Error { return &moved{e, path} }
+
 // IsMoved reports whether an error was given the data path of what it shows in.
 func IsMoved(e errors.Error) bool {
 	var m *moved
