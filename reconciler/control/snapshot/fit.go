@@ -119,7 +119,7 @@ func (c *Cell) Without(tasks ...On) *placement.Snapshot {
 	return fork
 }
 
-// Claim holds room on a machine for an ask, see placement.Snapshot.Claim, as if the task had left
+// Claim holds room on a machine for an ask, see placement.Snapshot.ClaimMove, as if the task had left
 // the machine that it is on: of what bounds its job, or has to be apart from it, it is no part.
 func (c *Cell) Claim(a *placement.Ask, machine string, leaving []placement.Victim) bool {
 	s, t := c.Snapshot(), c.facts.Task(a.Name)
@@ -127,7 +127,7 @@ func (c *Cell) Claim(a *placement.Ask, machine string, leaving []placement.Victi
 		s.RemoveTask(a.Name, t.Machine, 0)
 		defer s.SetTask(c.taskOf(a.Name.JobName, t))
 	}
-	return s.Claim(*a, machine, leaving, false)
+	return s.ClaimMove(*a, machine, leaving)
 }
 
 // GoesWith returns a task and, of an alloc, what runs inside.
