@@ -14,12 +14,28 @@ import (
 // without, the caller asks for it anyway. It reports false, and holds nothing,
 // if the ask does not fit where they have gone.
 func (s *Snapshot) Claim(a Ask, machine string, leaving []Victim, again bool) bool {
+	h := task{}
+	if again {
+		h.ask = &a
+	}
+	return s.claimAs(h, &a, machine, leaving)
+}
+
+// ClaimMove is Claim without again, for a task that is on its way from another machine. It may come
+// late, or to another machine after all: until then SkewLimit holds with it and without it. The
+// caller has removed the task from the machine that it leaves.
+func (s *Snapshot) ClaimMove(a Ask, machine string, leaving []Victim) bool {
+	return s.claimAs(task{moves: true}, &a, machine, leaving)
+}
+
+// claimAs makes a claim of which h says what the ask does not.
+func (s *Snapshot) claimAs(h task, a *Ask, machine string, leaving []Victim) bool {
 	s.merge()
 	slot, ok := s.slots.Get(machine)
 	if !ok {
 		return false
 	}
-	c := s.single(&a)
+	c := s.single(a)
 	s.release(c.job, a.Name.Index)
 	var ids []int32
 	for _, v := range leaving {
@@ -30,11 +46,8 @@ func (s *Snapshot) Claim(a Ask, machine string, leaving []Victim, again bool) bo
 	if !s.fitsWithout(c, slot, ids) {
 		return false
 	}
-	var ask *Ask
-	if again {
-		ask = &a
-	}
-	s.claim(c, task{taskKey: taskKey{c.job, int32(a.Name.Index), slot, a.Generation}, ask: ask, profile: s.profileOf(c.job, a.Relations)}, ids)
+	h.taskKey, h.profile = taskKey{c.job, int32(a.Name.Index), slot, a.Generation}, s.profileOf(c.job, a.Relations)
+	s.claim(c, h, ids)
 	return true
 }
 

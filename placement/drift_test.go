@@ -97,7 +97,11 @@ func (h *held) act(t *rapid.T, s *placement.Snapshot, drawn *cell) {
 		}
 	case "claim":
 		a := rapid.SampledFrom(drawn.asks).Draw(t, "claims")
-		s.Claim(a, name, nil, false)
+		if rapid.Bool().Draw(t, "comes") {
+			s.ClaimMove(a, name, nil)
+		} else {
+			s.Claim(a, name, nil, false)
+		}
 		s.ClearClaims()
 	case "place":
 		h.place(t, s, drawn.asks)

@@ -381,7 +381,7 @@ func (s *Snapshot) reasonOf(c *class, slot int32, a answer) Reason {
 	}
 	if a == isSkewed {
 		if k := s.skewed(c, slot); k != nil {
-			return k.reason(slot, s.countsOf(c, k.column))
+			return k.reason(slot, s.arrived(c, k.column))
 		}
 	}
 	if a.related() && c.kin != nil {
@@ -446,7 +446,7 @@ func (s *Snapshot) countSkews(c *class, counts *[answers]int) []ReasonCount {
 		if k == nil {
 			return "", false
 		}
-		return k.reason(slot, s.countsOf(c, k.column)), true
+		return k.reason(slot, s.arrived(c, k.column)), true
 	})
 }
 

@@ -34,6 +34,7 @@ type task struct {
 	profile   int32 // its relations, see Snapshot.profileOf
 	isAlloc   bool
 	claim     bool // see Snapshot.Claim
+	moves     bool // a claim, see Snapshot.ClaimMove
 	// placed is true of a task that a pass placed: ask then is shared by all
 	// that ask alike but for name, priority and limit, which are the task's.
 	placed bool
@@ -68,6 +69,9 @@ type job struct {
 	changes int
 	came    int32
 	domains *domains
+	// coming are the machines that tasks of the job move to, see Snapshot.ClaimMove: one for each
+	// such task. Forks share it.
+	coming []int32
 	// profile is that of relations, the last that were seen.
 	profile   int32
 	relations *Relations
@@ -228,6 +232,9 @@ func (s *Snapshot) hold(h task) {
 		s.tasks.Edit(j.first).prevOfJob = id
 	}
 	n.first, j.first = id, id
+	if h.moves {
+		j.coming = append(slices.Clip(j.coming), h.slot)
+	}
 	s.typical.Changed()
 	s.ofPriority[bounded(h.priority)]++
 	s.burden.count(&h, 1)
@@ -257,6 +264,11 @@ func (s *Snapshot) drop(id int32) {
 	s.burden.count(t, -1)
 	if t.stopping {
 		s.countStopping(t.job, t.slot, false)
+	}
+	if t.moves {
+		j := s.jobs.Edit(t.job)
+		i := slices.Index(j.coming, t.slot)
+		j.coming = slices.Concat(j.coming[:i], j.coming[i+1:])
 	}
 	s.countDomain(t.job, t.slot, -1)
 	s.kindred.relate(t.profile, t.slot, -1)

@@ -29,8 +29,8 @@ type story struct {
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // The commands: machine, task, ask (also inside place), place, explain,
-// verdict, eligible, claim, uneven (for an ask whose task is on a machine, which
-// does not hold it), and on a machine fail, recover, drain, undrain,
+// verdict, eligible, claim, coming (a claim of a task that moves), uneven (for an ask
+// whose task is on a machine, which does not hold it), and on a machine fail, recover, drain, undrain,
 // cordon, uncordon and remove; gone ends
 // a task, budget bounds the disruption of a job, options sets some, cell
 // begins a new cell.
@@ -90,6 +90,8 @@ func (s *story) run(d *datadriven.TestData) (string, error) {
 		return b.String(), nil
 	case "claim":
 		return s.claim(d)
+	case "coming":
+		return fmt.Sprintf("%t\n", s.snapshot.ClaimMove(s.take(), d.CmdArgs[0].Key, nil)), nil
 	case "uneven":
 		u, ok := s.snapshot.Uneven(s.take(), d.CmdArgs[0].Key)
 		if !ok {

@@ -24,35 +24,25 @@ type skew struct {
 	// unless many may have.
 	turned  []int32
 	many    bool
-	fewest  int32 // tasks of the job in a domain
+	fewest  int32 // tasks of the job in a domain, but for those on their way
 	lowest  int   // domains that have so few
 	at      int32 // value of one, see hasFewest; -1 if it is not known
 	domains int
 }
 
-// weigh brings up to date which domains may get one task more, of tasks of the job by value.
-func (k *skew) weigh(stay []int32) {
-	k.fewest, k.lowest, k.at = math.MaxInt32, 0, -1
-	for v, ok := range k.eligible {
-		if !ok {
-			continue
-		}
-		switch n := tasksIn(stay, int32(v)); {
-		case n < k.fewest:
-			k.fewest, k.lowest = n, 1
-		case n == k.fewest:
-			k.lowest++
-		}
-	}
-	if k.isMissing() {
-		k.fewest, k.lowest = 0, 0
-	}
+// weigh brings up to date which domains may get one task more, of tasks of the job by value: those
+// that are there, and with those that are on their way to a domain. The bound holds for both: who
+// is on its way may come much later than who is placed now, and does not make way for it then.
+func (k *skew) weigh(there, stay []int32) {
+	with, _ := k.fewestOf(stay)
+	k.fewest, k.lowest = k.fewestOf(there)
+	k.at = -1
 	was := len(k.open)
 	k.open = slices.Grow(k.open, max(0, len(k.column.Values)-was))[:len(k.column.Values)]
 	clear(k.open[min(was, len(k.open)):])
 	turned := was != len(k.open)
 	for v := 1; v < len(k.open); v++ {
-		open := k.mayGet(tasksIn(stay, int32(v)))
+		open := k.mayGet(tasksIn(there, int32(v)), k.fewest) && k.mayGet(tasksIn(stay, int32(v)), with)
 		turned = turned || open != k.open[v]
 		k.open[v] = open
 	}
@@ -62,12 +52,32 @@ func (k *skew) weigh(stay []int32) {
 	}
 }
 
+// fewestOf returns the fewest tasks that a domain has, of counts by value, and how many have so few.
+func (k *skew) fewestOf(counts []int32) (fewest int32, lowest int) {
+	if k.isMissing() {
+		return 0, 0
+	}
+	fewest = math.MaxInt32
+	for v, ok := range k.eligible {
+		if !ok {
+			continue
+		}
+		switch n := tasksIn(counts, int32(v)); {
+		case n < fewest:
+			fewest, lowest = n, 1
+		case n == fewest:
+			lowest++
+		}
+	}
+	return fewest, lowest
+}
+
 // isMissing reports whether there are fewer domains than there have to be, so that one that is
 // missing has the fewest tasks.
 func (k *skew) isMissing() bool { return k.domains < k.MinDomains || k.domains == 0 }
 
-// mayGet reports whether a domain that has so many tasks may get one more.
-func (k *skew) mayGet(stay int32) bool { return int(stay)+1-int(k.fewest) <= k.Max }
+// mayGet reports whether a domain that has so many tasks may get one more where another has so few.
+func (k *skew) mayGet(stay, fewest int32) bool { return int(stay)+1-int(fewest) <= k.Max }
 
 // come does what weigh does, after one task more has come to the domain of a value. It reports
 // false if all domains have to be weighed, since the fewest tasks that any has are more now. A job
@@ -84,7 +94,7 @@ func (k *skew) come(v int32, stay []int32) bool {
 		}
 		k.lowest--
 	}
-	if k.open[v] && !k.mayGet(n) {
+	if k.open[v] && !k.mayGet(n, k.fewest) {
 		k.open[v] = false
 		k.version++
 		if k.many = k.many || len(k.turned) == len(k.open); !k.many {

@@ -2,7 +2,10 @@ package placement_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/schema"
@@ -169,6 +172,105 @@ func TestSkewOverMachines(t *testing.T) {
 	for _, d := range placement.Place(s, asks(3*many, 3*many+2), 1) { // of both shapes
 		if d.Machine != "" {
 			t.Errorf("%s, which has two, gets a third task while one is left with one", d.Machine)
+		}
+	}
+}
+
+// While tasks of a job are on their way, its skew holds with them and without them, and who may get
+// a place does; also when that changes from pass to pass.
+func TestSkewWhileTasksCome(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := coming{most: rapid.IntRange(1, 2).Draw(t, "skew"), there: map[string]int{}, with: map[string]int{}, left: map[string]int{}}
+		var machines []placement.Machine
+		for i := range rapid.IntRange(2, 7).Draw(t, "machines") {
+			m := placement.Machine{Name: fmt.Sprint("m", i), Up: true, Attributes: map[string]string{"rack": rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "rack")}}
+			c.left[m.Name] = rapid.IntRange(0, 4).Draw(t, "room")
+			m.Capacity.CPUMilli = int64(1000 * c.left[m.Name])
+			machines = append(machines, m)
+		}
+		c.s = placement.NewSnapshot(machines, nil)
+		c.machines = machines
+		by := rapid.SampledFrom([]string{placement.NoSpread, "", "rack"}).Draw(t, "by")
+		for range rapid.IntRange(1, 4).Draw(t, "passes") {
+			c.claim(t, by)
+			c.place(t, by)
+			c.s.ClearClaims()
+			for name, rack := range c.claims {
+				c.left[name]++
+				c.with[rack]--
+			}
+		}
+	})
+}
+
+// coming is a job of which tasks come to racks.
+type coming struct {
+	s           *placement.Snapshot
+	most, next  int
+	machines    []placement.Machine
+	there, with map[string]int    // tasks by rack, without those on their way and with them
+	left        map[string]int    // tasks that machines have room for
+	claims      map[string]string // machines that tasks are on their way to, and their racks
+}
+
+func (c *coming) ask(by string) placement.Ask {
+	c.next++
+	return placement.Ask{
+		Name: schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(c.next), Limit: schema.Resources{CPUMilli: 1000}, Spread: by,
+		Where: placement.Where{MaxSkew: []placement.SkewLimit{{Attribute: "rack", Max: c.most}}},
+	}
+}
+
+// may reports whether a machine may get a task.
+func (c *coming) may(m *placement.Machine) bool {
+	rack := m.Attributes["rack"]
+	for _, other := range c.machines {
+		if o := other.Attributes["rack"]; c.there[rack]+1-c.there[o] > c.most || c.with[rack]+1-c.with[o] > c.most {
+			return false
+		}
+	}
+	return c.left[m.Name] > 0
+}
+
+// claim has tasks come to some machines, one to each.
+func (c *coming) claim(t *rapid.T, by string) {
+	c.claims = map[string]string{}
+	for i := range c.machines {
+		m := &c.machines[i]
+		if !rapid.Bool().Draw(t, "comes") {
+			continue
+		}
+		a, may := c.ask(by), c.may(m)
+		if got := c.s.ClaimMove(a, m.Name, nil); got != may {
+			t.Fatalf("a claim on %s is %v, want %v: there %v, with those that come %v", m.Name, got, may, c.there, c.with)
+		}
+		if may {
+			c.claims[m.Name] = m.Attributes["rack"]
+			c.left[m.Name]--
+			c.with[m.Attributes["rack"]]++
+		}
+	}
+}
+
+// place decides some tasks.
+func (c *coming) place(t *rapid.T, by string) {
+	var asks []placement.Ask
+	for range rapid.IntRange(0, 4).Draw(t, "asks") {
+		asks = append(asks, c.ask(by))
+	}
+	for _, d := range placement.Place(c.s, asks, 1) {
+		at := slices.IndexFunc(c.machines, func(m placement.Machine) bool { return m.Name == d.Machine })
+		switch {
+		case at >= 0 && !c.may(&c.machines[at]):
+			t.Fatalf("%s is placed on %s: there %v, with those that come %v", d.Name.Short(), d.Machine, c.there, c.with)
+		case at >= 0:
+			rack := c.machines[at].Attributes["rack"]
+			c.there[rack]++
+			c.with[rack]++
+			c.left[d.Machine]--
+		case slices.ContainsFunc(c.machines, func(m placement.Machine) bool { return c.may(&m) }):
+			t.Fatalf("%s gets no place: there %v, with those that come %v, room %v", d.Name.Short(), c.there, c.with, c.left)
 		}
 	}
 }

@@ -182,12 +182,30 @@ func (s *Snapshot) countsOf(c *class, x *layout.Column) []int32 {
 	return s.tallyOf(c.job, x).Stay
 }
 
+// expects reports whether tasks of a class's job are on their way, see ClaimMove.
+func (s *Snapshot) expects(c *class) bool { return c.job >= 0 && len(s.jobs.At(c.job).coming) > 0 }
+
+// arrived returns of what countsOf does how many are there, rather than on their way.
+func (s *Snapshot) arrived(c *class, x *layout.Column) []int32 {
+	stay := s.countsOf(c, x)
+	if !s.expects(c) {
+		return stay
+	}
+	stay = slices.Clone(stay)
+	for _, slot := range s.jobs.At(c.job).coming {
+		stay[x.At[slot]]--
+	}
+	return stay
+}
+
 // weigh brings up to date which domains may get one task more of a class.
 func (s *Snapshot) weigh(c *class, k *skew) {
 	changes, came := 0, int32(-1)
 	if c.job >= 0 {
 		j := s.jobs.At(c.job)
-		changes, came = j.changes, j.came
+		if changes = j.changes; !s.expects(c) {
+			came = j.came
+		}
 	}
 	same := k.shapes == s.shapes
 	if same && k.changes == changes {
@@ -199,7 +217,7 @@ func (s *Snapshot) weigh(c *class, k *skew) {
 	stay, one := s.countsOf(c, k.column), same && changes == k.changes+1 && came >= 0
 	k.shapes, k.changes = s.shapes, changes
 	if !one || !k.come(k.column.At[came], stay) {
-		k.weigh(stay)
+		k.weigh(s.arrived(c, k.column), stay)
 	}
 }
 
@@ -231,9 +249,14 @@ func (s *Snapshot) skewed(c *class, slot int32) *skew {
 	return nil
 }
 
-// rankSkew finds the skew over the attribute by which candidates are ranked.
+// rankSkew finds the skew over the attribute by which candidates are ranked. There is none while
+// tasks of the job are on their way: of two domains with as many tasks one may be open then, and
+// the other not. If they have come to be so since, what finds no place is examined afresh.
 func (s *Snapshot) rankSkew(c *class) {
 	c.ranked, c.byDomain = nil, nil
+	if s.expects(c) {
+		return
+	}
 	for _, k := range c.skews {
 		if k.column == c.layout.Column && c.nest == nil && c.Tally != nil && c.ranked == nil {
 			s.weigh(c, k)

@@ -77,7 +77,7 @@ type drains struct {
 	drained map[string]*Draining // by name of the machine
 	// stuck are tasks that may be stopped, for which no other machine has room.
 	stuck []stuck
-	// roaming says that tasks are stopping for which other machines had room: it is not kept for them.
+	// roaming says that tasks are stopping for which other machines have room, and nobody makes any.
 	roaming bool
 }
 
@@ -153,7 +153,8 @@ func (s *drains) describeDrain(m *drained) *Draining {
 func (d *Draining) stops() bool { return d.Late && d.AtDeadline == schema.DeadlineStop }
 
 // draining returns the machines that are draining, sorted by name, with
-// what they hold: tasks before those of system jobs, and else by name.
+// what they hold: tasks before those of system jobs, those of high priority first, which get what room
+// there is, and else by name.
 func (s *drains) draining() []drained {
 	var out []drained
 	at := map[string]int{}
@@ -182,7 +183,7 @@ func (s *drains) draining() []drained {
 	}
 	for i := range out {
 		slices.SortStableFunc(out[i].tasks, func(a, b drainTask) int {
-			return schema.CompareBool(a.data.Kind == schema.System, b.data.Kind == schema.System)
+			return cmp.Or(schema.CompareBool(a.data.Kind == schema.System, b.data.Kind == schema.System), cmp.Compare(b.data.Priority, a.data.Priority))
 		})
 	}
 	return out
@@ -199,7 +200,7 @@ func (s *drains) drainMachine(m *drained, d *Draining) {
 			d.waits[t.name] = why
 		}
 		stop := s.Task(t.name).Stop
-		s.roaming = s.roaming || !d.stops() && stop != nil && stop.Kind == schema.CauseMaintenance && stop.To == "" && !t.inside && t.data.Kind != schema.System
+		s.roaming = s.roaming || !d.stops() && stop != nil && stop.Kind == schema.CauseMaintenance && len(s.waiting.preempted[t.name.Short()]) == 0 && !t.inside && t.data.Kind != schema.System
 	}
 }
 
@@ -242,15 +243,19 @@ func (s *drains) moveAway(r *removal, t *drainTask) string {
 		return why
 	}
 	if r.full[t.name.JobName] == "" {
-		full, until := s.cell.NoPlace(snapshot.Ask{Task: t.name, Job: s.Data(job.Admitted), Data: job.Admitted}, record)
+		to, full, until := s.cell.PlaceElsewhere(snapshot.Ask{Task: t.name, Job: s.Data(job.Admitted), Data: job.Admitted}, record)
 		s.bookCell(until)
-		r.full[t.name.JobName] = full
+		r.full[t.name.JobName], cause.To = full, to
 	}
 	if why := r.full[t.name.JobName]; why != "" {
 		s.stuck = append(s.stuck, stuck{t.name, s.Data(job.Admitted).Priority, r.drain, why})
 		return ""
 	}
-	return s.budget.disrupt(t.name.JobName, *record, cause)
+	why = s.budget.disrupt(t.name.JobName, *record, cause)
+	if why == "" && cause.To != "" {
+		s.waiting.keepPlace(snapshot.On{Task: t.name, Machine: cause.To}) // others may be stopped in this step, too
+	}
+	return why
 }
 
 func (s *drains) causeOf(d *Draining) schema.Cause {

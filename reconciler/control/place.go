@@ -119,10 +119,10 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []*placement.Ask) {
 	s.cell.Expect(open)
 	s.holding.begin(s.cell.Changes())
 	places := s.asks.places(open)
-	var tied, placed bool // one got no place that has to be where others are, and another one got one
+	var tied, placed bool // one got no place that may get one where another has, and another one got one
 	for _, d := range placement.Place(s.cell.Snapshot(), open, s.seed) {
 		a, at := s.asks.ofTask(d.Name)
-		tied, placed = tied || d.Machine == "" && bound(a.Job), placed || d.Machine != ""
+		tied, placed = tied || d.Machine == "" && (bound(a.Job) || s.awaits(a.Job)), placed || d.Machine != ""
 		delete(s.claims, d.Name) // one that was claimed from, and asked again
 		switch {
 		case d.Machine == "":
@@ -156,6 +156,13 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []*placement.Ask) {
 // bound reports whether the tasks of a job have to be where certain others are.
 func bound(job *schema.Job) bool {
 	return job != nil && slices.ContainsFunc(job.Affinity, func(a schema.Affinity) bool { return a.Weight == 0 })
+}
+
+// awaits reports whether tasks of a job may get places that they do not get now, once others of
+// the job are where they move to: until then spread.maxSkew holds without these, too.
+func (s *scheduler) awaits(job *schema.Job) bool {
+	return job != nil && job.Spread != nil && len(job.Spread.MaxSkew) > 0 &&
+		slices.ContainsFunc(s.stops.moves, func(to snapshot.On) bool { return to.Task.JobName == job.ID() })
 }
 
 // configure has the snapshot decide as the step does.

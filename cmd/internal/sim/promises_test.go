@@ -80,7 +80,7 @@ var promises = map[string][]promise{
 		{sentence: "all tasks return to that version, and the failed one is not tried again until a commit changes the job", oracles: []string{"checkReturned", "checkRetried"}, mutants: []string{"return-forgotten", "held-forgets"}},
 		{sentence: "The tasks of jobs that name the set (same user, same cell) run inside.", oracles: []string{"checkInside"}, mutants: []string{"moved-outside"}},
 		{sentence: "Such a task is rescheduled only when it is known not to run any more", oracles: []string{"checkTwin", "checkOnce"}, mutants: []string{"never-twice", "never-twice-restart"}},
-		{sentence: "Each task is stopped when its job's budget allows it and another machine has room; or where tasks of lower priority make room, if their budgets allow that.", oracles: []string{"checkBudget"}, mutants: []string{"drain-budget"}},
+		{sentence: "Each task is stopped when its job's budget allows it and another machine has room, which is kept for it from then on; or where tasks of lower priority make room, if their budgets allow that.", oracles: []string{"checkBudget"}, mutants: []string{"drain-budget"}},
 		{sentence: "The tasks are stopped first, with the cause `alloc-gone`, and the alloc ends when the last of them has.", oracles: []string{"checkAllocs"}, mutants: []string{"alloc-first"}},
 		{sentence: "A set that is removed while a job names it stays as it is", oracles: []string{"checkSets"}, mutants: []string{"set-removed"}},
 		{sentence: "After `failures` failed checks in a row the task is unhealthy.", oracles: []string{"checkUnhealthy"}, mutants: []string{"unhealthy-at-once"}},

@@ -71,6 +71,13 @@ func (c *Cell) InPlace(digest schema.Digest, want *schema.Job, at On) bool {
 // NoPlace says why no machine other than its own would take a task now, "" if one
 // would.
 func (c *Cell) NoPlace(a Ask, t *schema.TaskRecord) (why string, until facts.Until) {
+	_, why, until = c.PlaceElsewhere(a, t)
+	return why, until
+}
+
+// PlaceElsewhere returns the machine other than its own that would take a task now as it is, or says
+// why none would. It is "" without a reason if where the task goes is found out with others.
+func (c *Cell) PlaceElsewhere(a Ask, t *schema.TaskRecord) (to, why string, until facts.Until) {
 	p, until := c.Placement(a)
 	p.Avoid = append(slices.Clip(p.Avoid), t.Machine)
 	slices.Sort(p.Avoid)
@@ -78,9 +85,15 @@ func (c *Cell) NoPlace(a Ask, t *schema.TaskRecord) (why string, until facts.Unt
 	fork := c.Without(On{a.Task, t.Machine})
 	defer fork.Release()
 	if !fork.Fits(p, false) {
-		why = fork.Explain(p).String()
+		return "", fork.Explain(p).String(), until
 	}
-	return why, until
+	if p.Together > 0 || p.Gang != nil {
+		return "", "", until
+	}
+	if d := placement.Place(fork, []placement.Ask{p}, 0)[0]; !d.Later && len(d.Victims) == 0 {
+		to = d.Machine
+	}
+	return to, "", until
 }
 
 // NoRoomAtHome says why a task that stays on a machine does not get it, by a snapshot.
@@ -119,7 +132,7 @@ func (c *Cell) Without(tasks ...On) *placement.Snapshot {
 	return fork
 }
 
-// Claim holds room on a machine for an ask, see placement.Snapshot.Claim, as if the task had left
+// Claim holds room on a machine for an ask, see placement.Snapshot.ClaimMove, as if the task had left
 // the machine that it is on: of what bounds its job, or has to be apart from it, it is no part.
 func (c *Cell) Claim(a *placement.Ask, machine string, leaving []placement.Victim) bool {
 	s, t := c.Snapshot(), c.facts.Task(a.Name)
@@ -127,7 +140,7 @@ func (c *Cell) Claim(a *placement.Ask, machine string, leaving []placement.Victi
 		s.RemoveTask(a.Name, t.Machine, 0)
 		defer s.SetTask(c.taskOf(a.Name.JobName, t))
 	}
-	return s.Claim(*a, machine, leaving, false)
+	return s.ClaimMove(*a, machine, leaving)
 }
 
 // GoesWith returns a task and, of an alloc, what runs inside.
