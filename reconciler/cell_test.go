@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -456,5 +457,21 @@ func newQuota(name, user string, tasks int) schema.Quota {
 	return schema.Quota{
 		Name: name, User: user, Cell: "c", Band: schema.BandProduction, Tasks: tasks,
 		Resources: schema.Resources{CPUMilli: 1000_000, RAMBytes: 1 << 50, DiskBytes: 1 << 50},
+	}
+}
+
+// A snapshot of a master that reclaims says what is held back for tasks, and of one that does not
+// that it is their limits.
+func TestSnapshotHasReservations(t *testing.T) {
+	t.Parallel()
+	m, err := reconciler.NewMaster(reconciler.MasterConfig{Cell: "c"}, nil, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of := m.Snapshot(epoch).Reserved; of != nil {
+		t.Errorf("%v is held back, and nothing is reclaimed", of)
+	}
+	if m.Reclaim(); m.Snapshot(epoch).Reserved == nil {
+		t.Error("nothing is known of what is held back")
 	}
 }

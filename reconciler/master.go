@@ -320,6 +320,9 @@ func (m *Master) convergence(now time.Time) *Convergence {
 func (m *Master) Snapshot(now time.Time) status.DescribeInput {
 	in := m.described(now)
 	in.State, in.Observed = in.State.Snapshot(), in.Observed.Snapshot()
+	if m.reserved != nil { // which samples change
+		in.Reserved = m.reserved.Clone()
+	}
 	return in
 }
 

@@ -51,7 +51,8 @@ func (s Search) Empty(e Emptying, turn int) (list []Emptied, looked, of int) {
 
 // Empties finds the moves that leave one machine empty, as Empty does, however much is used of it.
 // If there are none, stuck is the task that may not move, with no ask, or that has no place; the
-// zero value if the machine may not be emptied whatever it holds, or holds nothing.
+// zero value if the machine may not be emptied whatever it holds, or holds nothing but what is on its
+// way to it, or stopping.
 func (s Search) Empties(e Emptying, machine string) (found Emptied, stuck schema.TaskName, ok bool) {
 	x := newEmptier(s, e)
 	defer x.snapshot.Release()

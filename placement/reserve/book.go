@@ -1,6 +1,8 @@
 package reserve
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -51,6 +53,21 @@ func (b *Book) Take(u *schema.MachineUsage, limit func(schema.TaskName, uint64) 
 	if drop := len(b.changed) - mostChanges; drop > 0 {
 		b.changed, b.forgotten = append([]schema.TaskName(nil), b.changed[drop:]...), b.forgotten+drop
 	}
+}
+
+// Clone returns a book of its own with the same reservations. It costs a copy of what is held back
+// for each task.
+func (b *Book) Clone() *Book {
+	out := &Book{
+		estimates: make(map[uint64]*estimate, len(b.estimates)), on: make(map[string][]uint64, len(b.on)),
+		changed: slices.Clone(b.changed), forgotten: b.forgotten,
+	}
+	for generation, e := range b.estimates {
+		is := *e
+		out.estimates[generation] = &is
+	}
+	maps.Copy(out.on, b.on) // a sample has another list, and leaves these
+	return out
 }
 
 // Reservation returns what is held back for a generation; the zero value if nothing is known of

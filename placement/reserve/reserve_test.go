@@ -111,3 +111,23 @@ func TestForgotten(t *testing.T) {
 		t.Errorf("the newest are not: %d", next)
 	}
 }
+
+// TestClone: a copy is as the book was, and neither follows the other.
+func TestClone(t *testing.T) {
+	t.Parallel()
+	var b reserve.Book
+	b.Take(sample(7, 400), limits, at)
+	was := b.Clone()
+	later := at.Add(reserve.Startup + 2*time.Hour)
+	b.Take(sample(7, 400), limits, later)
+	if got, is := was.Reservation(7), b.Reservation(7); got != limit || is == limit {
+		t.Errorf("%v is held back in the copy, want %v, and %v in the book", got, limit, is)
+	}
+	was.Take(sample(8, 400), limits, later)
+	if _, next, ok := was.Since(0); !ok || next != 0 || b.Reservation(8) != (schema.Resources{}) {
+		t.Errorf("the copy knows %d changes, %t, and the book of %v", next, ok, b.Reservation(8))
+	}
+	if got := was.Reservation(7); got != (schema.Resources{}) {
+		t.Errorf("of a task that has ended the copy holds back %v", got)
+	}
+}

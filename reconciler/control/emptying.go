@@ -57,6 +57,14 @@ func (m *emptied) follow(f *facts.Facts, reserved int) {
 	}
 }
 
+// every is the time between two looks.
+func (m *emptied) every() time.Duration {
+	if m.moves {
+		return emptyNext
+	}
+	return emptyEvery
+}
+
 // empty makes the moves that empty machines, as many as there may be at once, if it is time to
 // look.
 func (s *emptying) empty() {
@@ -70,10 +78,7 @@ func (s *emptying) empty() {
 		s.bookCell(m.until) // until then a look would find nothing again
 		return
 	}
-	every := emptyEvery
-	if m.moves {
-		every = emptyNext
-	}
+	every := m.every()
 	began := s.Now.Truncate(every)
 	s.bookCell(s.At(began.Add(every)))
 	if !s.Now.Before(began.Add(packLooks)) || began.Equal(m.began) || s.moves.bounds.moving > 0 || s.unsettled() {
@@ -140,8 +145,9 @@ type Emptiable struct {
 }
 
 // Emptiables returns how many machines moves could empty now of which less than so many percent is
-// used, however long their tasks have been where they are, and however many moves that takes. It
-// ends when it has looked at machines so many times: a million takes less than a second.
+// used, however long their tasks have been where they are, and however many moves that takes. What
+// a task has is its limits: it is asked of checkpoints, which do not say what tasks use, and so not
+// how much less is held back for them where that is done. It ends when it has looked at machines so many times: a million takes less than a second.
 func Emptiables(f *facts.Facts, below, checks int) (out Emptiable) {
 	cell := snapshot.New(f, nil)
 	s := looking{pass: pass{Facts: f}, search: holeSearch{Facts: f, cell: cell}}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,15 +16,18 @@ import (
 )
 
 // Empties says of a machine of which little is used whether it will be emptied, and else what keeps
-// it from that; "" of one that is not up, or in a cell that empties none. last is what the newest
-// step decided. It costs as much as a look for machines to empty does for one of them.
-func Empties(f *facts.Facts, last *Output, machine string) string {
+// it from that; "" of one that is not up, or in a cell that empties none. reserved is what is held
+// back for tasks, nil for their limits, and last what the newest step decided. It makes a snapshot of
+// the whole cell: one of 10,000 machines with 100,000 tasks takes 0.35 s of a core (BenchmarkEmpties).
+func Empties(f *facts.Facts, reserved snapshot.Reservations, last *Output, machine string) string {
 	below := f.Desired.Policy.Moves().EmptyBelow
 	if below == 0 || !f.IsUp(machine) {
 		return ""
 	}
 	cell := snapshot.New(f, nil)
-	s := emptyWhy{looking{pass: pass{Facts: f}, search: holeSearch{Facts: f, cell: cell, held: heldFor(f, last.Why)}}, last, machine}
+	cell.Reserve(reserved)
+	s := emptyWhy{looking{pass: pass{Facts: f}, search: holeSearch{Facts: f, cell: cell, held: heldFor(f, last.Why)}}, last, machine, comingTo(f)}
+	s.coming.claim(cell, last.Claims)
 	loads := placement.Loads(cell.Snapshot(), s.counts)
 	i := slices.IndexFunc(loads, func(l placement.Load) bool { return l.Machine == machine })
 	switch {
@@ -36,7 +40,11 @@ func Empties(f *facts.Facts, last *Output, machine string) string {
 	if 100*loads[i].Used >= float64(below) {
 		return fmt.Sprintf("%s, and machines are emptied of which less than %d%% is (rebalance.emptyBelow)", used, below)
 	}
-	return fmt.Sprintf("%s, less than %d%% (rebalance.emptyBelow): %s", used, below, s.why())
+	used = fmt.Sprintf("%s, less than %d%% (rebalance.emptyBelow)", used, below)
+	if loads[i].Claims > 0 {
+		return fmt.Sprintf("%s: %s is on its way to it", used, s.coming.first[machine].Short())
+	}
+	return used + ": " + s.why()
 }
 
 // emptyWhy finds out what becomes of a machine of which little is used.
@@ -44,6 +52,7 @@ type emptyWhy struct {
 	looking
 	last    *Output
 	machine string
+	coming  coming
 }
 
 func (s *emptyWhy) why() string {
@@ -118,21 +127,10 @@ func (s *emptyWhy) planned(moves []rebalance.Move) string {
 	if e := (emptying{looking: s.looking}); e.unsettled() {
 		return text + ", and waits: a silent machine has tasks, which may need the room"
 	}
-	next := s.Now.Truncate(emptyEvery).Add(emptyEvery).UTC().Format(time.TimeOnly)
-	if from := s.moving(); from != "" {
-		return fmt.Sprintf("%s, and waits: tasks move from %s first; the cell looks again at %s at the latest", text, from, next)
+	every := cmp.Or(s.last.EmptyEvery, emptyEvery)
+	looks := fmt.Sprintf("the cell looks every %d min, next at %s", int(every.Minutes()), s.Now.Truncate(every).Add(every).UTC().Format(time.TimeOnly))
+	if from := s.coming.from; from != "" {
+		return fmt.Sprintf("%s, and waits: tasks move from %s first; %s", text, from, looks)
 	}
-	return fmt.Sprintf("%s; the cell looks at %s, and empties machines of which less is used first", text, next)
-}
-
-// moving returns a machine from which a task is being moved, "" for none.
-func (s *emptyWhy) moving() string {
-	for _, name := range s.ChunkNames() {
-		for _, r := range s.Chunk(name).Tasks {
-			if r.Stop != nil && r.Stop.Kind == schema.CauseRebalance {
-				return r.Machine
-			}
-		}
-	}
-	return ""
+	return fmt.Sprintf("%s; %s, and empties machines of which less is used first", text, looks)
 }

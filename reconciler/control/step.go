@@ -73,6 +73,9 @@ type Output struct {
 	Left map[schema.TaskName]string
 	// Draining are the machines that are draining, by name.
 	Draining map[string]*Draining
+	// EmptyEvery is the time between two looks for machines to empty from now on: less while one
+	// is being emptied. 0 if the step has not got to them.
+	EmptyEvery time.Duration
 }
 
 // desired is what is wanted of the cell.
@@ -302,6 +305,6 @@ func (s *step) output() Output {
 		Writes: s.Writes(), Events: s.Events(), Wake: s.wake, Admission: s.admission.verdict,
 		Why: s.scheduler.why, Claims: s.scheduler.claims, Joining: s.scheduler.joining,
 		Misplaced: s.rebalance.misplaced, Holds: s.rollouts.holds, Draining: s.drains.drained,
-		Holding: s.lost.holding, Left: s.lost.left,
+		Holding: s.lost.holding, Left: s.lost.left, EmptyEvery: s.emptying.kept.every(),
 	}
 }

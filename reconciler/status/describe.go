@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/quota"
@@ -21,10 +22,11 @@ type DescribeInput struct {
 	State    *model.State
 	Desired  *intent.Desired // intent.Of State; nil to have it found out
 	Observed *model.Observed
-	Last     control.Output // of the newest step
-	Head     string         // the repository's newest commit
-	Source   model.Seen     // how the repository was seen last
-	Trouble  error          // what keeps Head from being read and compiled, nil if nothing does
+	Last     control.Output        // of the newest step
+	Reserved snapshot.Reservations // what is held back for tasks, nil for their limits
+	Head     string                // the repository's newest commit
+	Source   model.Seen            // how the repository was seen last
+	Trouble  error                 // what keeps Head from being read and compiled, nil if nothing does
 	Now      time.Time
 	Version  uint64 // of what is described, see Status
 }

@@ -87,7 +87,12 @@ func TestExplainMachine(t *testing.T) {
 	in.Desired = intent.Of(in.State)
 	in.Desired.Policy.Rebalance = &schema.RebalancePolicy{MovesPerHour: 60, EmptyBelow: 20}
 	of := (&Describer{}).Describe(in)
+	reserved := &asked{}
+	in.Reserved = reserved
 	e, known := Explain(in, of, "", "m1")
+	if !reserved.is {
+		t.Error("what is held back for tasks is not looked at")
+	}
 	want := []string{"machine m1 is up, and has 0 tasks", "  reserved: 0 of 4 of CPU, 0 bytes of 1 GiB of memory, 0 bytes of 1 GiB of disk", "  emptying: it has no tasks but those of system jobs"}
 	if !known || !slices.Equal(e.Lines(), want) {
 		t.Errorf("%q, want %q", e.Lines(), want)
@@ -95,4 +100,14 @@ func TestExplainMachine(t *testing.T) {
 	if _, known := Explain(in, of, "", "m2"); known {
 		t.Error("a machine is explained that there is not")
 	}
+}
+
+// asked are reservations that know whether they were asked for.
+type asked struct{ is bool }
+
+func (*asked) Reservation(uint64) schema.Resources { return schema.Resources{} }
+
+func (a *asked) Since(int) ([]schema.TaskName, int, bool) {
+	a.is = true
+	return nil, 1, true
 }

@@ -94,7 +94,7 @@ func explainMachine(in DescribeInput, of *Snapshot, name string) (e Explanation,
 	e = Explanation{Name: name, Tasks: []TaskStatus{}}
 	for _, m := range of.machines {
 		if m.Name == name {
-			e.Machine, e.Emptying = m, control.Empties(in.facts(nil), &in.Last, name)
+			e.Machine, e.Emptying = m, control.Empties(in.facts(nil), in.Reserved, &in.Last, name)
 		}
 	}
 	return e, e.Machine != nil

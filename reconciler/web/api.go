@@ -118,6 +118,9 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
 	}
 	machine := q.Get("machine")
 	if machine != "" && q.Get("job") == "" {
+		if index >= 0 {
+			return badRequest("give job, as USER/JOB, or leave index out", "index=%d: it is of a task, and no job is named", index)
+		}
 		return s.whyMachine(w, r, machine)
 	}
 	job, err := s.job(q.Get("job"))
