@@ -157,12 +157,15 @@ func (m mistake) mayFollow(o mistake) bool {
 		return true
 	case o.Rule == schema.RuleUnknownField:
 		return o.Path == m.Path && o.Line == m.Line
-	case m.Rule == schema.RuleOutOfRange && slices.Contains(strings.Fields(m.Expected), o.meant):
+	case m.Rule == schema.RuleOutOfRange && slices.Contains(strings.FieldsFunc(m.takes, isBound), o.meant):
 		return true // the bound is the number that stands there
 	}
 	// With one of several words, and with true or false, come other fields than with another one, or with the default.
 	return o.chosen && (m.Rule == schema.RuleUnknownField && (m.form != closedField || m.about == "") || m.Rule == schema.RuleMissingField)
 }
+
+// isBound reports whether a character is of what is around numbers in bounds.
+func isBound(r rune) bool { return strings.ContainsRune("<>=&|() ", r) }
 
 // scalar is a label, or a value of one word, in quotes or not.
 var scalar = lazyregexp.New(`^("([^"\\\n]|\\.)*"|'[^'\n]*'|[#A-Za-z0-9_.+-]+)`)

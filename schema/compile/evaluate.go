@@ -243,7 +243,7 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 	}
 	functions, matches := terms.Uses(allFiles(l.inst))
 	if functions {
-		l.errs = append(l.errs, l.further(trace.Arguments)...)
+		l.errs = append(l.errs, l.further(trace.Arguments, cue.Hidden(true))...)
 	}
 	if matches {
 		l.errs = append(l.errs, l.further(trace.Unmatched)...)
@@ -254,12 +254,12 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 
 // further returns what is found wrong with what the package's objects give to templates, and is not
 // among its errors.
-func (l *loaded) further(find func(cue.Value) []errors.Error) (out []errors.Error) {
+func (l *loaded) further(find func(cue.Value) []errors.Error, which ...cue.Option) (out []errors.Error) {
 	known := map[string]bool{}
 	for _, e := range l.errs {
 		known[e.Error()] = true
 	}
-	top, err := l.value.Fields()
+	top, err := l.value.Fields(which...)
 	for err == nil && top.Next() {
 		for _, e := range find(top.Value()) {
 			if !known[e.Error()] && (!trace.IsMoved(e) || calls(l, e)) {

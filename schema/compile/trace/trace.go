@@ -345,9 +345,6 @@ func arguments(v cue.Value, depth int, out *[]errors.Error) {
 		}
 	case cue.SelectorOp:
 		result, _ := args[1].String()
-		if inner, _ := args[0].Expr(); inner == cue.NoOp {
-			return // a let clause: see TakenBy
-		}
 		for _, e := range errors.Errors(args[0].Validate()) {
 			at := e.Path()[min(len(e.Path()), len(v.Path().Selectors())):]
 			switch {
