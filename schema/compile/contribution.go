@@ -213,7 +213,7 @@ func (w *sourcing) contributions(at []string) []Contribution {
 		return []Contribution{{Role: Schema, Text: "the default of the schema"}}
 	}
 	g := &gathering{texts: w.texts, blanks: w.blanks}
-	for _, leaf := range leaves(v, 0) {
+	for _, leaf := range trace.Leaves(v) {
 		g.leaf(leaf, 0)
 	}
 	out := g.out
@@ -280,7 +280,7 @@ func (g *gathering) leaf(leaf cue.Value, depth int) {
 		if op, args := leaf.Expr(); !g.used && c.Role == Sets && op != cue.NoOp {
 			g.used = true
 			for _, o := range computedFrom(args) {
-				for _, part := range leaves(o, 0) {
+				for _, part := range trace.Leaves(o) {
 					g.leaf(part, depth+1)
 				}
 			}
@@ -292,7 +292,7 @@ func (g *gathering) leaf(leaf cue.Value, depth int) {
 		c.Role = Refers
 		g.add(c)
 	}
-	for _, part := range leaves(target, 0) {
+	for _, part := range trace.Leaves(target) {
 		g.leaf(part, depth+1)
 	}
 }
@@ -318,19 +318,6 @@ func computedFrom(args []cue.Value) (out []cue.Value) {
 		if o, ok := trace.Referred(a); ok {
 			out = append(out, o.Value)
 		}
-	}
-	return out
-}
-
-// leaves returns what a value is joined of.
-func leaves(v cue.Value, depth int) []cue.Value {
-	op, all := v.Expr()
-	if op != cue.AndOp || depth > maxDepth {
-		return []cue.Value{v}
-	}
-	var out []cue.Value
-	for _, leaf := range all {
-		out = append(out, leaves(leaf, depth+1)...)
 	}
 	return out
 }
@@ -418,7 +405,7 @@ func refsOf(l *loaded, e errors.Error, at []string) (names []string) {
 	for len(at) > 1 && decimal.MatchString(at[len(at)-1]) {
 		at = at[:len(at)-1]
 	}
-	for _, leaf := range leaves(l.where.value(unquoted(at)), 0) {
+	for _, leaf := range trace.Leaves(l.where.value(unquoted(at))) {
 		if f, ok := l.where.index()[valueAt(leaf)]; ok && !l.where.schema(position(f.Pos()).Path) {
 			names = append(names, terms.RefNames(f.Value)...)
 		}
@@ -457,7 +444,7 @@ func lackingFor(l *loaded, d mistake) (out []mistake) {
 
 // declaredOutside reports whether a library has the field of a name, which is not given.
 func declaredOutside(l *loaded, o trace.Origin, name string) bool {
-	return slices.ContainsFunc(leaves(o.Value, 0), func(leaf cue.Value) bool {
+	return slices.ContainsFunc(trace.Leaves(o.Value), func(leaf cue.Value) bool {
 		at := valueAt(leaf)
 		f := l.where.index()[at]
 		return f != nil && lax.Label(f) == name && terms.Limits(f.Value) && !l.where.mine(at.Path) && !l.where.schema(at.Path)

@@ -286,7 +286,7 @@ func (l *loaded) literalBehind(d *mistake, kind cue.Kind) (found *ast.Field) {
 	if joined, ok := f.Value.(*ast.BinaryExpr); !ok || joined.Op != token.AND {
 		return nil
 	}
-	for _, leaf := range leaves(l.value.LookupPath(cue.MakePath(selectors(l, d.Field)...)), 0) {
+	for _, leaf := range trace.Leaves(l.value.LookupPath(cue.MakePath(selectors(l, d.Field)...))) {
 		to := cue.Dereference(leaf)
 		at := valueAt(to)
 		if f, ok := l.where.index()[at]; ok && l.where.mine(at.Path) && at != d.Position && to.IncompleteKind()&kind != 0 {

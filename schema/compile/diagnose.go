@@ -447,7 +447,7 @@ func place(l *loaded, d *mistake) {
 		return
 	}
 	if l.where.mine(d.Path) {
-		l.where.toRow(l, d, sels)
+		toRow(l, d, sels)
 		return
 	}
 	name := labelsOf(cue.MakePath(sels[:len(sels)-1]...))

@@ -347,7 +347,7 @@ func (b *libraries) joinedWith(l *loaded, path []string) []definition {
 	if known {
 		return found
 	}
-	for _, leaf := range trace.Joined(l.where.value(path)) {
+	for _, leaf := range trace.LeavesByPlace(l.where.value(path)) {
 		_, to := leaf.ReferencePath()
 		sels := to.Selectors()
 		from, ok := standsFor(leaf)
@@ -411,15 +411,15 @@ func toGiven(l *loaded, d *mistake, at schema.Position) {
 
 // toRow moves a mistake of a value that a field of the package takes from a row of a table, by the variable of a
 // comprehension, to the row.
-func (p *positions) toRow(l *loaded, d *mistake, sels []cue.Selector) {
-	f, ok := p.index()[d.Position]
+func toRow(l *loaded, d *mistake, sels []cue.Selector) {
+	f, ok := l.where.index()[d.Position]
 	if !ok || edge(f, false) != d.Position {
 		return
 	}
 	if _, row := terms.OfVariable(f.Value); !row {
 		return
 	}
-	if at, ok := p.given(l.value.LookupPath(cue.MakePath(sels...))); ok {
+	if at, ok := l.where.given(l.value.LookupPath(cue.MakePath(sels...))); ok {
 		d.Position = at
 	}
 }
@@ -428,14 +428,12 @@ func (p *positions) toRow(l *loaded, d *mistake, sels []cue.Selector) {
 // column, or has it under another name.
 func rowWithout(l *loaded, d *mistake, name string) {
 	var source []string
-	for _, f := range l.where.files {
-		ast.Walk(f, func(n ast.Node) bool {
-			if s, ok := n.(*ast.SelectorExpr); ok && position(s.Sel.Pos()) == d.Position {
-				source, _ = terms.OfVariable(s)
-			}
-			return source == nil
-		}, nil)
-	}
+	ast.Walk(l.where.fileOf(d.Position), func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && position(s.Sel.Pos()) == d.Position {
+			source, _ = terms.OfVariable(s)
+		}
+		return source == nil
+	}, nil)
 	if source == nil {
 		return
 	}

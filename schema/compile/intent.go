@@ -354,7 +354,7 @@ const mostTwins = 64
 // there are none.
 func sameSource(l *loaded, at []cue.Selector) (a, b cue.Value) {
 	seen := map[schema.Position]cue.Value{}
-	all := leaves(l.value.LookupPath(cue.MakePath(at...)), 0)
+	all := trace.Leaves(l.value.LookupPath(cue.MakePath(at...)))
 	for _, leaf := range all[:min(len(all), mostTwins)] {
 		pos := position(leaf.Pos())
 		if pos.Path == "" || l.where.schema(pos.Path) {

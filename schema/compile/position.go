@@ -96,7 +96,7 @@ func (p *positions) of(at []string, key bool) schema.Position {
 // name: those of the package itself and of what it imports.
 func (p *positions) labelled(at []string) (out []schema.Position) {
 	name := at[len(at)-1]
-	for _, leaf := range leaves(p.value(at), 0) {
+	for _, leaf := range trace.Leaves(p.value(at)) {
 		f, ok := p.index()[valueAt(leaf)]
 		if !ok {
 			f, ok = leaf.Source().(*ast.Field) // of a file that is embedded
@@ -270,7 +270,7 @@ func (p *positions) evaluated(at []string, key bool) (schema.Position, bool) {
 // embedded returns the field of a file that the package embeds that gives the data at a path, nil if
 // there is none.
 func (p *positions) embedded(at []string) *ast.Field {
-	for _, leaf := range leaves(p.value(at), 0) {
+	for _, leaf := range trace.Leaves(p.value(at)) {
 		if f, ok := leaf.Source().(*ast.Field); ok && !strings.HasSuffix(valueAt(leaf).Path, ".cue") && p.mine(valueAt(leaf).Path) {
 			return f
 		}
@@ -280,7 +280,7 @@ func (p *positions) embedded(at []string) *ast.Field {
 
 // inData returns where a file that the package embeds gives the data at a path, or its label.
 func (p *positions) inData(at []string, key bool) (schema.Position, bool) {
-	for _, leaf := range leaves(p.value(at), 0) {
+	for _, leaf := range trace.Leaves(p.value(at)) {
 		pos := beginning(leaf)
 		if f, ok := leaf.Source().(*ast.Field); ok && key && f.Label.Pos().IsValid() {
 			pos = position(f.Label.Pos())
@@ -556,7 +556,7 @@ func (p *positions) anywhere(name string) (found schema.Position) {
 // leaf returns where the package itself says something of the value at a path, the zero Position if it
 // does not.
 func (p *positions) leaf(at []string) schema.Position {
-	for _, v := range leaves(p.value(at), 0) {
+	for _, v := range trace.Leaves(p.value(at)) {
 		if pos := valueAt(v); p.mine(pos.Path) {
 			return pos
 		}

@@ -5,30 +5,44 @@ import (
 	"cuelang.org/go/cue/token"
 )
 
-// Joined returns what a value is joined of, and of what is written at one place only the first, as thousands of
-// rows of a table may be joined with one definition.
-func Joined(v cue.Value) []cue.Value { return alike{}.leaves(v, 0) }
+// maxJoined bounds how deep what a value is joined of is taken apart.
+const maxJoined = 32
 
-// alike are the expressions that were seen in a value: where they are written, and how deep in what is joined.
-type alike map[writtenAt]bool
+// Leaves returns what a value is joined of.
+func Leaves(v cue.Value) []cue.Value { return leaves(v, 0, nil) }
+
+// LeavesByPlace is Leaves with only the first of what is written at one place, as thousands of rows of a table may be
+// joined with one definition.
+func LeavesByPlace(v cue.Value) []cue.Value { return leaves(v, 0, places{}) }
+
+// places are where expressions are written, and how deep in what is joined. Nil notes none.
+type places map[writtenAt]bool
 
 type writtenAt struct {
 	at    token.Pos
 	depth int
 }
 
-func (seen alike) leaves(v cue.Value, depth int) (out []cue.Value) {
+// known reports whether there was a value of a place before, and notes that there is.
+func (p places) known(v cue.Value, depth int) bool {
+	w := writtenAt{v.Pos(), depth}
+	if p == nil || !w.at.IsValid() {
+		return false
+	}
+	was := p[w]
+	p[w] = true
+	return was
+}
+
+func leaves(v cue.Value, depth int, seen places) (out []cue.Value) {
 	op, all := v.Expr()
-	if op != cue.AndOp || depth > maxDepth {
+	if op != cue.AndOp || depth > maxJoined {
 		return []cue.Value{v}
 	}
 	for _, part := range all {
-		w := writtenAt{part.Pos(), depth}
-		if w.at.IsValid() && seen[w] {
-			continue
+		if !seen.known(part, depth) {
+			out = append(out, leaves(part, depth+1, seen)...)
 		}
-		seen[w] = true
-		out = append(out, seen.leaves(part, depth+1)...)
 	}
 	return out
 }
