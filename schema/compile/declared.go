@@ -31,9 +31,8 @@ import (
 func (p *positions) pattern(at schema.Position) *ast.Field {
 	var inner *ast.Field
 	var begins schema.Position
-	for _, f := range p.index() {
-		from, to := position(f.Value.Pos()), position(f.Value.End())
-		if from.Path == at.Path && from.Compare(at) <= 0 && at.Compare(to) <= 0 && from.Compare(begins) > 0 {
+	for from, f := range p.around(at) {
+		if from.Compare(begins) > 0 {
 			inner, begins = f, from
 		}
 	}

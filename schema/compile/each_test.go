@@ -46,6 +46,11 @@ func TestMistakeOfEach(t *testing.T) {
 				"web.cue":   "@extern(embed)\n\n" + web + "_rows: _ @embed(file=rows.yaml)\nfor r in _rows {job: (r.name): lib.#Web & {#copies: r.copies}}\n",
 			},
 		},
+		"an entry of a definition": {
+			200, "teams/example/web.cue:12:",
+			map[string]string{"web.cue": web + each("#apps: web%d: {#n: %[1]d, job: lib.#Web & {#copies: 3}, _few: true & (job.tasks+#n != 10)}\n") +
+				"for n, a in #apps {job: (n): a.job}\n"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,10 +19,11 @@ import (
 
 // embeds finds the files that a package embeds.
 type embeds struct {
-	of    *build.Instance   // the package
+	inst  *build.Instance   // the package
 	files map[string][]byte // all that there are, by path
 	known map[string]string // paths by name: thousands of objects may be of one file
 	by    map[string]string // directories of what embeds them, by path
+	any   map[string]bool   // whether a directory embeds any
 }
 
 // relocate gives positions in embedded files, which CUE names from the directory of the
@@ -49,8 +50,8 @@ func (e *embeds) relocate(resp *response) {
 	}
 }
 
-func newEmbeds(of *build.Instance, files map[string][]byte) *embeds {
-	return &embeds{of: of, files: files, known: map[string]string{}, by: map[string]string{}}
+func newEmbeds(inst *build.Instance, files map[string][]byte) *embeds {
+	return &embeds{inst: inst, files: files, known: map[string]string{}, by: map[string]string{}, any: map[string]bool{}}
 }
 
 // whole returns the path of a file by the name that its position has.
@@ -72,14 +73,36 @@ func (e *embeds) embeds(dir, name string) bool {
 	return ok && by == dir
 }
 
+// some reports whether the files of a directory embed any.
+func (e *embeds) some(dir string) bool {
+	yes, known := e.any[dir]
+	if !known {
+		for full := range e.files {
+			_, is := e.of(dir, full)
+			yes = yes || is
+		}
+		e.any[dir] = yes
+	}
+	return yes
+}
+
+// of returns the name that positions in a file have, if the files of a directory embed it.
+func (e *embeds) of(dir, full string) (string, bool) {
+	if strings.HasSuffix(full, ".cue") || !below(full, dir) {
+		return "", false
+	}
+	name := strings.TrimPrefix(strings.TrimPrefix(full, dir), "/")
+	return name, e.embeds(dir, name)
+}
+
 // parsed returns the files of YAML and JSON that those of a directory embed.
 func (e *embeds) parsed(dir string) (out []*ast.File) {
 	for _, full := range slices.Sorted(maps.Keys(e.files)) {
-		if ext := path.Ext(full); !slices.Contains([]string{".yaml", ".yml", ".json"}, ext) || !below(full, dir) {
+		if ext := path.Ext(full); !slices.Contains([]string{".yaml", ".yml", ".json"}, ext) {
 			continue
 		}
-		name := strings.TrimPrefix(strings.TrimPrefix(full, dir), "/")
-		if !e.embeds(dir, name) {
+		name, ok := e.of(dir, full)
+		if !ok {
 			continue
 		}
 		if f, err := yaml.Extract(name, e.files[full]); err == nil { // JSON is YAML
@@ -93,7 +116,7 @@ func (e *embeds) parsed(dir string) (out []*ast.File) {
 // embed one of that name, since none of these is more likely.
 func (e *embeds) find(name string) string {
 	found := ""
-	for _, f := range allFiles(e.of) {
+	for _, f := range allFiles(e.inst) {
 		dir := path.Dir(strings.TrimPrefix(f.Filename, "/"))
 		full := path.Join(dir, name)
 		if full == found || e.files[full] == nil {
@@ -153,7 +176,7 @@ func instances(in *build.Instance) (all []*build.Instance) {
 
 // embeddedAt reports whether the attribute at a position embeds a file.
 func (e *embeds) embeddedAt(name string, at schema.Position) bool {
-	for _, f := range allFiles(e.of) {
+	for _, f := range allFiles(e.inst) {
 		if strings.TrimPrefix(f.Filename, "/") != at.Path {
 			continue
 		}

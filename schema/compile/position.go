@@ -2,6 +2,7 @@ package compile
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"path"
 	"slices"
@@ -26,6 +27,7 @@ type positions struct {
 	from   *loaded
 	files  []*ast.File // own files first, then those of directories above
 	fields map[schema.Position]*ast.Field
+	spans  spans                         // of the values of fields
 	labels map[[2]string]schema.Position // of objects, by kind and name
 	bodies map[[2]string][]ast.Expr      // what is written of these
 	data   *embeds
@@ -58,12 +60,13 @@ func (p *positions) index() map[schema.Position]*ast.Field {
 	if p.fields != nil {
 		return p.fields
 	}
-	p.fields = map[schema.Position]*ast.Field{}
+	p.fields, p.spans = map[schema.Position]*ast.Field{}, spans{}
 	for _, f := range allFiles(p.from.inst) {
 		ast.Walk(f, func(n ast.Node) bool {
 			if field, ok := n.(*ast.Field); ok && field.Value != nil {
 				p.fields[position(field.Label.Pos())] = field
 				p.fields[position(field.Value.Pos())] = field
+				p.spans.add(field)
 			}
 			return true
 		}, nil)
@@ -280,6 +283,9 @@ func (p *positions) embedded(at []string) *ast.Field {
 
 // inData returns where a file that the package embeds gives the data at a path, or its label.
 func (p *positions) inData(at []string, key bool) (schema.Position, bool) {
+	if !p.data.some(p.from.dir) {
+		return schema.Position{}, false
+	}
 	for _, leaf := range trace.Leaves(p.value(at)) {
 		pos := beginning(leaf)
 		if f, ok := leaf.Source().(*ast.Field); ok && key && f.Label.Pos().IsValid() {
@@ -377,14 +383,19 @@ func (p *positions) fileAt(at token.Pos) *ast.File {
 	return p.fileOf(position(at))
 }
 
+// around yields the fields whose value a position lies in: see spans.
+func (p *positions) around(at schema.Position) iter.Seq2[schema.Position, *ast.Field] {
+	p.index()
+	return p.spans.around(at)
+}
+
 // holder returns the field of a name whose value a position lies in, nil if there is none.
 func (p *positions) holder(label string, at schema.Position) *ast.Field {
 	if f, ok := p.index()[at]; ok && lax.Label(f) == label {
 		return f
 	}
-	for _, f := range p.index() {
-		from, to := position(f.Value.Pos()), position(f.Value.End())
-		if from.Path == at.Path && lax.Label(f) == label && from.Compare(at) <= 0 && at.Compare(to) <= 0 {
+	for _, f := range p.around(at) {
+		if lax.Label(f) == label {
 			return f
 		}
 	}
@@ -396,9 +407,8 @@ func (p *positions) valueOf(label string, at schema.Position) bool {
 	if f, ok := p.index()[at]; ok {
 		return lax.Label(f) == label
 	}
-	for _, f := range p.index() {
-		from, to := position(f.Value.Pos()), position(f.Value.End())
-		if from.Path == at.Path && lax.Label(f) == label && from.Compare(at) <= 0 && at.Compare(to) <= 0 {
+	for _, f := range p.around(at) {
+		if lax.Label(f) == label {
 			return true
 		}
 	}

@@ -1,6 +1,9 @@
 package trace
 
-import "cuelang.org/go/cue"
+import (
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+)
 
 // maxTaken bounds how many structs that objects are taken from are looked at.
 const maxTaken = 1000
@@ -34,7 +37,7 @@ type taking struct {
 // follow notes what a value is selected from, and what that is selected from.
 func (t *taking) follow(v cue.Value, depth int) {
 	defer func() { _ = recover() }() // as in elements: what is found so far is better than nothing
-	if t.left--; t.left < 0 || depth == 0 {
+	if t.left--; t.left < 0 || depth == 0 || ofOthers(v.Source()) {
 		return
 	}
 	op, args := v.Expr()
@@ -52,6 +55,36 @@ func (t *taking) follow(v cue.Value, depth int) {
 			t.follow(to, depth-1)
 		}
 	}
+}
+
+// ofOthers reports whether what a value is written as refers to nothing but what is imported: there CUE would evaluate
+// a whole template to take it apart, and nothing of the package would be found.
+func ofOthers(source ast.Node) bool {
+	if f, ok := source.(*ast.Field); ok {
+		source = f.Value
+	}
+	if _, ok := source.(ast.Expr); !ok {
+		return false
+	}
+	others := true
+	ast.Walk(source, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.StructLit, *ast.ListLit:
+			return false
+		case *ast.SelectorExpr:
+			id, ok := n.X.(*ast.Ident)
+			if !ok {
+				return others
+			}
+			_, imported := id.Node.(*ast.ImportSpec)
+			others = others && imported
+			return false
+		case *ast.Ident:
+			others = false
+		}
+		return others
+	}, nil)
+	return others
 }
 
 // note adds a struct that something is selected from, if it is in a definition.

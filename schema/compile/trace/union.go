@@ -282,16 +282,17 @@ func (e *moved) Unwrap() error { return stderrors.Unwrap(e.failure) }
 // for each alternative, by those of the alternative that is meant. at returns the value at a data
 // path.
 func Narrow(errs []errors.Error, at func(path []string) cue.Value) []errors.Error {
-	done := [][]string{}
+	done := map[string]bool{}
+	from := 0 // those before are done
 	for range maxUnions {
-		i := slices.IndexFunc(errs, func(e errors.Error) bool {
-			return isEmpty(e) && !slices.ContainsFunc(done, func(d []string) bool { return slices.Equal(d, e.Path()) })
-		})
-		if i < 0 {
+		n := slices.IndexFunc(errs[from:], func(e errors.Error) bool { return isEmpty(e) && !done[strings.Join(e.Path(), " ")] })
+		if n < 0 {
 			break
 		}
+		i := from + n
+		from = i + 1
 		path := errs[i].Path()
-		done = append(done, path)
+		done[strings.Join(path, " ")] = true
 		u, ok := UnionOf(at(path))
 		var fresh []errors.Error
 		if ok && u.Structs() {
@@ -303,8 +304,11 @@ func Narrow(errs []errors.Error, at func(path []string) cue.Value) []errors.Erro
 		if len(fresh) == 0 {
 			continue
 		}
-		errs = slices.DeleteFunc(slices.Clone(errs), func(e errors.Error) bool { return hasPrefix(e.Path(), path) })
-		errs = append(errs, fresh...)
+		replaced := func(e errors.Error) bool { return hasPrefix(e.Path(), path) }
+		errs = slices.Clone(errs)
+		before := slices.DeleteFunc(errs[:i:i], replaced)
+		from = len(before)
+		errs = slices.Concat(before, slices.DeleteFunc(errs[i:], replaced), fresh)
 	}
 	return errs
 }
