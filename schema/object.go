@@ -70,7 +70,23 @@ type Cell struct {
 	// Rebalance bounds the moves of running tasks; nil: the defaults of its fields. See
 	// Moves.
 	Rebalance *RebalancePolicy `json:"rebalance,omitempty"`
+	// MaxTasks is how many tasks the cell admits, of all jobs together: 1 to MaxCellTasks;
+	// 0 is DefaultCellTasks.
+	MaxTasks int `json:"maxTasks,omitempty"`
 }
+
+// Bounds of the number of tasks, which hold whatever quota there is.
+const (
+	// DefaultCellTasks is twice what a master is measured with under all loads.
+	DefaultCellTasks = 200_000
+	MaxCellTasks     = 10_000_000
+	// DefaultTasksWithoutQuota is a tenth of DefaultCellTasks: so many tasks delay what
+	// another tenant commits by less than a second.
+	DefaultTasksWithoutQuota = 20_000
+)
+
+// TasksBound returns how many tasks the cell admits.
+func (c *Cell) TasksBound() int { return cmp.Or(c.MaxTasks, DefaultCellTasks) }
 
 // Moves returns the cell's policy for moves.
 func (c *Cell) Moves() RebalancePolicy {
@@ -179,6 +195,10 @@ type Tenant struct {
 	Users        []string `json:"users"`
 	Capabilities []string `json:"capabilities,omitempty"`
 	Allow        *Allow   `json:"allow,omitempty"` // nil: no capabilities, all devices and volumes
+	// TasksWithoutQuota is how many tasks the jobs below Paths may have together in one cell
+	// that need no quota: 0 to MaxCellTasks; nil is DefaultTasksWithoutQuota, or no bound where
+	// no band needs quota.
+	TasksWithoutQuota *int `json:"tasksWithoutQuota,omitempty"`
 }
 
 // Allow says what jobs below a tenant's paths may ask of machines.

@@ -61,6 +61,6 @@ func packageOf(j *workload.Job) schema.CompiledPackage {
 // cellPackage returns a package that declares the cell: one without quota.
 func cellPackage(name string) schema.CompiledPackage {
 	p := &schema.Package{Dir: "cells", Origins: map[schema.ObjectKey]schema.Position{}}
-	p.Objects.Cells = []schema.Cell{{Name: name, Quota: "off"}}
+	p.Objects.Cells = []schema.Cell{{Name: name, Quota: "off", MaxTasks: schema.MaxCellTasks}}
 	return schema.CompiledPackage{Dir: p.Dir, Package: p, Digest: schema.DigestOf(p)}
 }

@@ -28,6 +28,7 @@ type Desired struct {
 	Services []*schema.ServiceSpec
 	names    []schema.JobName // of Jobs, sorted; nil if that is not known
 	base     *base            // nil if that is not known
+	owners   Tenants          // those of the packages
 }
 
 // DesiredJob is a job as it is declared, with what the names in it stand for.
@@ -71,6 +72,7 @@ func declaredWith(cell string, packages []*schema.Package, digest digester) (d D
 		QuotaOrigins: map[string]schema.Position{}, Machines: map[string]DesiredMachine{},
 	}
 	r = resolverOf(packages)
+	d.owners = r.tenants
 	for _, p := range packages {
 		objects, refused := r.objects(p)
 		jobsOf(cell, p, &objects, digest, func(j DesiredJob) {
@@ -123,6 +125,21 @@ func (d *Desired) addServices(cell string, services []schema.ServiceSpec) {
 			d.Services = append(d.Services, s)
 		}
 	}
+}
+
+// Owner returns the tenant that a job of user belongs to that is declared in dir, and where the
+// tenant is declared; nil if none. A job may be declared by rows that lie in a directory of
+// another one, which does not have the user.
+func (d *Desired) Owner(dir, user string) (*schema.Tenant, schema.Position) {
+	t, _ := d.owners.owner(dir)
+	if t == nil || !slices.Contains(t.Users, user) {
+		i := slices.IndexFunc(d.owners, func(t tenant) bool { return slices.Contains(t.Users, user) })
+		if i < 0 {
+			return nil, schema.Position{}
+		}
+		t = &d.owners[i]
+	}
+	return t.Tenant, t.origin
 }
 
 // Undigested is for who does not look at digests.

@@ -100,7 +100,7 @@ func Admit(in Input) Admission {
 	}
 	in = in.counted()
 	a := admission{
-		in: in, out: newAdmission(), budgets: budgetsOf(in), used: map[account]*amounts{},
+		in: in, out: newAdmission(), budgets: budgetsOf(in), used: map[account]*amounts{}, room: newRoom(in),
 	}
 	a.ask()
 	left := a.wishes
@@ -130,30 +130,68 @@ func Admit(in Input) Admission {
 // free reports whether no band needs quota in this cell.
 func (in Input) free() bool { return in.Desired.Policy.Quota == "off" }
 
-// admitAll is Admit where no band needs quota. Nothing is charged: only those are rejected whose
-// names stand for nothing, or for what they may not have.
+// admitAll is Admit where no band needs quota: only those are rejected whose names stand for
+// nothing, or for what they may not have, and those with which there would be too many tasks.
 func (in Input) admitAll() Admission {
-	type turn struct {
-		grows    bool
-		priority schema.Priority
-	}
-	out, order := newAdmission(), map[turn][]schema.JobName{}
+	out, room, turns := newAdmission(), newRoom(in), map[turn][]claimant{}
 	for _, name := range in.Desired.Names() {
 		d := in.Desired.Jobs[name]
+		is := in.count(d.Job.With(d.Count))
+		was, more := is, false
+		if !in.same(name, &d) {
+			if was = in.runs(name); was != nil {
+				was = in.count(was)
+			}
+			more = grows(is, was)
+		}
+		c := claimant{name, room.claim(&d, was, is)}
 		if len(d.Refused) > 0 {
 			out.refuse(name, &d.Refused[0])
 			continue
 		}
-		at := turn{!in.same(name, &d) && in.grows(&d, in.runs(name)), d.Job.Priority}
-		order[at] = append(order[at], name)
+		at := turn{more, d.Job.Priority}
+		turns[at] = append(turns[at], c)
 	}
-	turns := slices.SortedFunc(maps.Keys(order), func(x, y turn) int {
-		return cmp.Or(schema.CompareBool(x.grows, y.grows), cmp.Compare(y.priority, x.priority))
-	})
-	for _, at := range turns {
-		out.Order = append(out.Order, order[at]...)
+	var left []claimant
+	for _, at := range slices.SortedFunc(maps.Keys(turns), turn.compare) {
+		left = append(left, turns[at]...)
+	}
+	for again := true; again; { // what asks for less makes room for what found none
+		again = false
+		var rejected []claimant
+		for _, c := range left {
+			if room.over(c.claim) != fits {
+				rejected = append(rejected, c)
+				continue
+			}
+			room.take(c.claim)
+			out.Order = append(out.Order, c.name)
+			again = again || c.shrinks()
+		}
+		left = rejected
+	}
+	for _, c := range left {
+		d := in.Desired.Jobs[c.name]
+		out.tooMany(c.name, room, &d, c.claim)
 	}
 	return out
+}
+
+// claimant is a job that asks for tasks.
+type claimant struct {
+	name schema.JobName
+	claim
+}
+
+// turn is when jobs are asked.
+type turn struct {
+	grows    bool
+	priority schema.Priority
+}
+
+// compare puts those first that do not grow, then those of a higher priority.
+func (t turn) compare(o turn) int {
+	return cmp.Or(schema.CompareBool(t.grows, o.grows), cmp.Compare(o.priority, t.priority))
 }
 
 // same reports whether a job surely runs what is desired of it. Where it says no, only time is lost.
@@ -174,11 +212,10 @@ func (in Input) runs(name schema.JobName) *schema.Job {
 }
 
 // grows reports whether a job asks for more of anything than it has at its band.
-func (in Input) grows(d *intent.DesiredJob, was *schema.Job) bool {
-	is := in.count(d.Job.With(d.Count))
+func grows(is, was *schema.Job) bool {
 	var had amounts
 	if was != nil && accountOf(was) == accountOf(is) {
-		had = askOf(in.count(was))
+		had = askOf(was)
 	}
 	return len(askOf(is).above(had)) > 0
 }
@@ -274,6 +311,7 @@ type wish struct {
 	// another band.
 	moves bool
 	grows []int // dimensions in which it asks for more than it has there
+	tasks claim
 }
 
 // admission is Admit at work.
@@ -285,6 +323,14 @@ type admission struct {
 	used    map[account]*amounts // by what the wishes run
 	// runs are the jobs that used counts, by account: see top.
 	runs map[account][]*schema.Job
+	tops map[dimensionOf][]*schema.Job // what top found
+	room *room
+}
+
+// dimensionOf is a dimension of an account.
+type dimensionOf struct {
+	account
+	dimension int
 }
 
 // ask finds the wishes, charges what runs, and puts those first that grow in
@@ -304,6 +350,7 @@ func (a *admission) ask() {
 			}
 		}
 		w.grows = w.ask.above(had)
+		w.tasks = a.room.claim(&d, w.was, d.Job)
 		a.wishes = append(a.wishes, w)
 	}
 	slices.SortStableFunc(a.wishes, func(x, y *wish) int {
@@ -323,13 +370,14 @@ func (a *admission) usedBy(j *schema.Job) *amounts {
 // decide reports whether a job is admitted, in which case its account is
 // charged for it, and whether that made room for others.
 func (a *admission) decide(w *wish) (ok, freed bool) {
-	if len(w.Refused) > 0 || len(a.over(w)) > 0 { // it names what it may not, or is too much
+	if len(w.Refused) > 0 || len(a.over(w)) > 0 || a.room.over(w.tasks) != fits { // it names what it may not, or is too much
 		return false, false
 	}
+	a.room.take(w.tasks)
 	if w.was != nil {
 		used := a.usedBy(w.was)
 		*used = used.minus(w.had)
-		freed = len(w.grows) > 0 && (w.moves || len(w.had.above(w.ask)) > 0)
+		freed = len(w.grows) > 0 && (w.moves || len(w.had.above(w.ask)) > 0) || w.tasks.shrinks()
 	}
 	used := a.usedBy(w.Job)
 	*used = used.plus(w.ask)

@@ -47,9 +47,14 @@ func (a *admission) explain(w *wish) {
 		return
 	}
 	k := accountOf(w.Job)
+	s := shortage{used: a.with(w), budget: a.budgets[k], job: w.Job, over: a.over(w)}
+	if len(s.over) == 0 {
+		a.out.tooMany(w.name, a.room, &w.DesiredJob, w.tasks)
+		return
+	}
 	out := &schema.Diagnostic{Severity: schema.Error, Rule: schema.RuleQuota, Position: w.Origin, Field: intent.KeyOf(w.Job).Field()}
 	a.out.Rejected[w.name] = out
-	b := a.budgets[k]
+	b := s.budget
 	if b == nil {
 		a.out.Causes[w.name] = RejectedNoQuota
 		out.Message = fmt.Sprintf("owner %s has no quota at band %s in cell %s", k.user, k.band, w.Job.Cell)
@@ -57,8 +62,6 @@ func (a *admission) explain(w *wish) {
 		out.Hint = fmt.Sprintf("declare a quota for user %q at band %q, or take priority: \"free\"", k.user, k.band)
 		return
 	}
-	s := shortage{used: a.with(w), budget: b, job: w.Job}
-	s.over = a.over(w)
 	if h := a.heal(s); h != (Heal{}) {
 		a.out.Heals[w.name] = h
 	}
@@ -143,10 +146,15 @@ func (a *admission) largest(k account, d int, job *schema.Job) []string {
 }
 
 // top returns the jobs of an account that ask for most in a dimension, one more
-// than are shown. It is called when everything is decided.
+// than are shown. It is called when everything is decided; each of many jobs that are rejected
+// may ask for the same.
 func (a *admission) top(k account, d int) []*schema.Job {
+	of := dimensionOf{k, d}
+	if out, known := a.tops[of]; known {
+		return out
+	}
 	if a.runs == nil {
-		a.runs = map[account][]*schema.Job{}
+		a.runs, a.tops = map[account][]*schema.Job{}, map[dimensionOf][]*schema.Job{}
 		for _, w := range a.wishes {
 			if w.runs != nil {
 				k := accountOf(w.runs)
@@ -161,6 +169,7 @@ func (a *admission) top(k account, d int) []*schema.Job {
 			slices.SortFunc(out, byAsk(d))
 		}
 	}
+	a.tops[of] = out
 	return out
 }
 

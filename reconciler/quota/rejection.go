@@ -11,6 +11,7 @@ const (
 	RejectedNoQuota   RejectionCause = "no-quota"   // its owner has none at its band
 	RejectedNotNow    RejectionCause = "not-now"    // none of them counts at this time
 	RejectedOverQuota RejectionCause = "over-quota" // it asks for more than there is left
+	RejectedTooMany   RejectionCause = "too-many"   // its owner, or the cell, would have too many tasks
 )
 
 // Warning is that a quota is less than it says, or than what its owner has

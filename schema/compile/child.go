@@ -41,7 +41,7 @@ const (
 func Child(in io.Reader, out io.Writer) error {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapFloor)
-	base, err := addressSpace()
+	base, err := startSpace()
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func Child(in io.Reader, out io.Writer) error {
 }
 
 // bounded evaluates a package under the limits it came with.
-func bounded(req request, base uint64) (response, error) {
+func bounded(req request, base space) (response, error) {
 	start, err := cpuTime()
 	if err != nil {
 		return response{}, err
@@ -110,7 +110,7 @@ func bounded(req request, base uint64) (response, error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		watch(req.Limits, start, before, stop)
+		watch(req.Limits, start, before, base, stop)
 	}()
 	resp := evaluate(req)
 	close(stop)
@@ -131,7 +131,7 @@ func collected() uint64 {
 }
 
 // setLimits sets limits in the kernel: the last defence, behind watch.
-func setLimits(l Limits, used time.Duration, base uint64) error {
+func setLimits(l Limits, used time.Duration, base space) error {
 	debug.SetMaxStack(l.StackBytes)
 	cpu := uint64((used + l.CPU + 2*time.Second) / time.Second)
 	for _, r := range []struct {
@@ -139,44 +139,68 @@ func setLimits(l Limits, used time.Duration, base uint64) error {
 		value uint64
 	}{
 		{syscall.RLIMIT_CPU, cpu},
-		{syscall.RLIMIT_AS, base + uint64(l.AddressBytes)},
+		{syscall.RLIMIT_AS, base.most(l)},
 		{syscall.RLIMIT_CORE, 0},
 		{syscall.RLIMIT_FSIZE, 0},
 	} {
-		var now syscall.Rlimit
-		if err := syscall.Getrlimit(r.what, &now); err != nil {
-			return fmt.Errorf("read limit %d: %w", r.what, err)
-		}
-		now.Cur = min(r.value, now.Max)
-		if err := syscall.Setrlimit(r.what, &now); err != nil {
-			return fmt.Errorf("set limit %d: %w", r.what, err)
+		if err := setLimit(r.what, r.value); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// addressSpace returns the bytes of address space that the process has. A race
-// detector's shadow is far more than any limit.
-func addressSpace() (uint64, error) {
+func setLimit(what int, value uint64) error {
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(what, &now); err != nil {
+		return fmt.Errorf("read limit %d: %w", what, err)
+	}
+	now.Cur = min(value, now.Max)
+	if err := syscall.Setrlimit(what, &now); err != nil {
+		return fmt.Errorf("set limit %d: %w", what, err)
+	}
+	return nil
+}
+
+// space is the address space that the process has at its start, in bytes.
+type space struct {
+	all    uint64 // a race detector's shadow is far more than any limit
+	beside uint64 // what of it is no memory of the runtime: reserved, and the program itself
+}
+
+// startSpace returns what the process has now.
+func startSpace() (space, error) {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
-		return 0, fmt.Errorf("read address space: %w", err)
+		return space{}, fmt.Errorf("read address space: %w", err)
 	}
 	var pages uint64
 	if _, err := fmt.Sscan(string(b), &pages); err != nil {
-		return 0, fmt.Errorf("read address space from %q: %w", b, err)
+		return space{}, fmt.Errorf("read address space from %q: %w", b, err)
 	}
-	return pages * uint64(os.Getpagesize()), nil
+	all := pages * uint64(os.Getpagesize())
+	return space{all, all - min(all, mapped())}, nil
+}
+
+// arenas is what the runtime reserves beyond what it needs: parts of 64 MiB, aligned.
+const arenas = 128 << 20
+
+// most returns how much address space the process may have, given what it has now: with one more
+// allocation that no limit allows it ends at once. Some functions of Go cannot be preempted, and the
+// collector waits for them, and watch with it: so strconv.FormatFloat, while it writes as many digits as it
+// was asked for. A limit of data would not do: the kernel does not count what replaces a reservation.
+func (s space) most(l Limits) uint64 {
+	return min(s.all+uint64(l.AddressBytes), s.beside+mapped()+uint64(l.HeapBytes+l.StackBytes)+arenas)
 }
 
 // watch ends the process when a limit is passed. It lets the heap grow with
 // what is alive, so that garbage collection stays a small part of the work. Start and
 // first are the processor time and the bytes that were used and allocated before.
-func watch(l Limits, start time.Duration, first uint64, stop <-chan struct{}) {
+func watch(l Limits, start time.Duration, first uint64, base space, stop <-chan struct{}) {
 	began := time.Now()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	limit := int64(min(heapFloor, l.HeapBytes))
+	limit, had := int64(min(heapFloor, l.HeapBytes)), mapped()
 	debug.SetMemoryLimit(limit)
 	for {
 		select {
@@ -202,6 +226,10 @@ func watch(l Limits, start time.Duration, first uint64, stop <-chan struct{}) {
 			limit = min(2*live, max(int64(l.HeapBytes), live))
 			debug.SetMemoryLimit(limit)
 		}
+		if now := mapped(); now != had {
+			had = now
+			_ = setLimit(syscall.RLIMIT_AS, base.most(l)) // it was set before
+		}
 	}
 }
 
@@ -220,6 +248,9 @@ func cpuTime() (time.Duration, error) {
 
 // heap returns the bytes of objects in the heap, dead ones included.
 func heap() uint64 { return metric("/memory/classes/heap/objects:bytes") }
+
+// mapped returns the bytes of all that the runtime has, used or not.
+func mapped() uint64 { return metric("/memory/classes/total:bytes") }
 
 // allocated returns the bytes that the process has ever allocated.
 func allocated() uint64 { return metric("/gc/heap/allocs:bytes") }

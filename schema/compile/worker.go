@@ -41,9 +41,10 @@ type worker struct {
 	out      *bufio.Reader
 	pipe     syscall.Conn // what out reads
 	stderr   *opening
-	packages int         // that it was given
-	killed   atomic.Bool // by us, because of the time
-	ended    atomic.Bool // by us, because nobody wants the answer
+	packages int          // that it was given
+	killed   atomic.Bool  // by us, because of the time
+	ended    atomic.Bool  // by us, because nobody wants the answer
+	over     atomic.Int32 // the exit code of the limit for which we killed it; 0 for none
 }
 
 // startWorker starts a child, and waits for its greeting. An error is trouble of ours, or of
@@ -85,6 +86,8 @@ func (w *worker) do(ctx context.Context, req request) (resp response, died *deat
 	release, stop := w.killAfter(req.Limits.Wall+5*time.Second), context.AfterFunc(ctx, w.end)
 	defer release()
 	defer stop()
+	unseen := w.oversee(req.Limits)
+	defer unseen()
 	w.packages++
 	err = writeRequest(w.in, req)
 	if err == nil {
@@ -125,7 +128,11 @@ func (w *worker) autopsy(l Limits) *death {
 	}
 	stderr := w.stderr.String()
 	slow := "look for nested comprehensions and large disjunctions"
-	switch code := st.ExitCode(); {
+	code := st.ExitCode()
+	if outside := w.over.Load(); outside != 0 {
+		code = int(outside)
+	}
+	switch {
 	case w.killed.Load(), code == exitWall:
 		return &death{rule: schema.RuleLimit, why: fmt.Sprintf("evaluation took longer than %v", l.Wall), hint: slow}
 	case code == exitCPU, signal == syscall.SIGXCPU, strings.Contains(stderr, "SIGXCPU"):

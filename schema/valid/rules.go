@@ -118,8 +118,10 @@ var cellRule = &Rule{
 		{Name: "volumes", Rule: cellVolumesRule},
 		{Name: "network", Rule: cellNetworkRule},
 		{Name: "rebalance", Rule: rebalanceRule},
+		{Name: "maxTasks", Rule: integer(Count, 1, schema.MaxCellTasks)},
 	},
 	Alias: map[string]string{
+		"tasks": "maxTasks", "maxPods": "maxTasks",
 		"rebalancing": "rebalance", "descheduler": "rebalance", "moves": "rebalance", "movesPerHour": "rebalance.movesPerHour", "quiet": "rebalance.quiet",
 		"networks": "network", "cidr": "network", "podCIDR": "network", "clusterCIDR": "network", "addresses": "network", "vxlan": "network",
 		"registry": "registries", "mirrors": "registries", "imagePullSecrets": "registries", "registryMirrors": "registries",

@@ -18,9 +18,11 @@ var tenantRule = &Rule{
 			Type: List, Max: maxList, Unique: true, Elem: words(schema.CapabilityAdmin, schema.CapabilityMonitoring),
 		}},
 		{Name: "allow", Rule: allowRule},
+		{Name: "tasksWithoutQuota", Rule: integer(Count, 0, schema.MaxCellTasks)},
 	},
 	Alias: map[string]string{
 		"allowed": "allow", "allow_caps": "allow.capabilities", "allowedCapabilities": "allow.capabilities", "devices": "allow.devices",
+		"tasks": "tasksWithoutQuota", "maxTasks": "tasksWithoutQuota", "freeTasks": "tasksWithoutQuota",
 		"path": "paths", "user": "users", "owners": "users", "members": "users", "roles": "capabilities",
 	},
 }

@@ -37,7 +37,7 @@ func newRepository(ctx context.Context, dir string, machines, perMachine int) (*
 	r := &repository{dir: dir, services: max(machines*perMachine/tasksPerJob, 1), rolled: min(rolledTasks, machines), perMachine: perMachine}
 	files := map[string]string{
 		"cue.mod/module.cue": "module: \"example.com/config@v0\"\nlanguage: version: \"v0.17.0\"\n",
-		"cells/cell.cue":     "package cells\n\ncell: local: {quota: \"off\", lost: {domain: \"rack\", maxPercent: 30, tasksPerMinute: 6000, burst: 100}}\n",
+		"cells/cell.cue":     "package cells\n\ncell: local: {quota: \"off\", maxTasks: 10_000_000, lost: {domain: \"rack\", maxPercent: 30, tasksPerMinute: 6000, burst: 100}}\n",
 	}
 	for name, b := range schemacue.Files() {
 		files["muster/"+name] = string(b)

@@ -333,6 +333,10 @@ func (m *master) run(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error { return m.serveProfiles(ctx) })
+	g.Go(func() error {
+		giveBack(ctx)
+		return nil
+	})
 	g.Go(func() error { return m.watchCertificate(ctx) })
 	m.awaitLeader(ctx)
 	m.cfg.Ready(m.cell, m.address(), m.page())
