@@ -152,6 +152,7 @@ type learnt struct {
 	layouts  map[string]*layout.Layout
 	peaks    []*layout.Peaks // of some of the layouts, see peaksFor
 	members  map[*layout.Column]*layout.Members
+	favours  favours
 	typical  mix.Typical
 	classes  map[string]*class
 	rests    map[string]*Ask // see restOf
@@ -270,6 +271,7 @@ func (s *Snapshot) SetPolicy(p Policy) {
 func (s *Snapshot) forget() {
 	s.epoch++
 	s.peaks, s.remembered = nil, 0
+	s.favours.forget()
 	clear(s.classes)
 	clear(s.members)
 }
@@ -294,6 +296,9 @@ func (s *Snapshot) SetMachine(m Machine) {
 	reshaped := known && !sameAttributes(n.Machine, m)
 	if !known || reshaped || !sameShape(&n.Machine, &m) {
 		s.shapes++
+	}
+	if !slices.Equal(n.Packages, m.Packages) {
+		s.favours.forget()
 	}
 	s.count(n, r, -1)
 	n.Machine = m
