@@ -153,6 +153,7 @@ type learnt struct {
 	peaks    []*layout.Peaks // of some of the layouts, see peaksFor
 	members  map[*layout.Column]*layout.Members
 	favours  favours
+	most     *vector // the largest capacity of any machine, see wantsBeyond; nil before it is asked for
 	typical  mix.Typical
 	classes  map[string]*class
 	rests    map[string]*Ask // see restOf
@@ -272,6 +273,7 @@ func (s *Snapshot) forget() {
 	s.epoch++
 	s.peaks, s.remembered = nil, 0
 	s.favours.forget()
+	s.most = nil
 	clear(s.classes)
 	clear(s.members)
 }
@@ -299,6 +301,9 @@ func (s *Snapshot) SetMachine(m Machine) {
 	}
 	if !slices.Equal(n.Packages, m.Packages) {
 		s.favours.forget()
+	}
+	if n.Capacity != m.Capacity {
+		s.most = nil
 	}
 	s.count(n, r, -1)
 	n.Machine = m
