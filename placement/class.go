@@ -326,7 +326,7 @@ func (s *Snapshot) stale(c *class, epoch, position int) bool {
 // update brings the scores of a class up to date with what changed.
 func (s *Snapshot) update(c *class) {
 	switch {
-	case s.stale(c, c.epoch, c.position), s.small && !c.whole(), !s.follow(c), !s.followSkew(c), c.nest != nil && !c.whole() && c.removals != s.removals:
+	case s.stale(c, c.epoch, c.position), s.small && !c.whole(), !s.follow(c), !s.followSkew(c), (c.nest != nil || c.wishful()) && !c.whole() && c.removals != s.removals:
 		c.cursor = -1
 		s.examine(c)
 	case c.position == s.now():
@@ -380,11 +380,7 @@ func (s *Snapshot) examine(c *class) {
 		c.cursor = 0
 	}
 	c.slots = c.slots[:0]
-	for _, slot := range s.favoured(c) {
-		if s.isCandidate(c, slot) {
-			c.slots = append(c.slots, c.layout.At[slot])
-		}
-	}
+	s.sampleFavoured(c, enough-s.enough()/2)
 	passed := s.sample(c, enough)
 	if c.all = c.examined == total && !passed; c.examined == total {
 		c.sought = s.passes

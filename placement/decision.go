@@ -37,7 +37,7 @@ const (
 	ReasonAntiAffinity Reason = "have a task that anti-affinity excludes"
 	ReasonRepelled     Reason = "have a task whose anti-affinity excludes this one"
 
-	ReasonHeld      Reason = "are held for a task that has waited longer"
+	ReasonHeld      Reason = "are held for a task that has waited longer" // answers say for which, if these are few
 	ReasonCPU       Reason = "lack CPU"
 	ReasonRAM       Reason = "lack memory"
 	ReasonDisk      Reason = "lack disk"
@@ -120,6 +120,8 @@ type Why struct {
 	Examined int           `json:"examined,omitempty"`
 	Feasible int           `json:"feasible"`
 	Refused  []ReasonCount `json:"refused,omitempty"` // most first
+	// Beyond is what the ask wants more of than any machine has, in whatever state.
+	Beyond schema.Resources `json:"beyond,omitzero"`
 	// Change is the smallest change of the ask with which it would fit; nil
 	// if there is none.
 	Change *Change `json:"change,omitempty"`
@@ -170,6 +172,10 @@ func (w Why) String() string {
 	s := schema.Part(w.Feasible, w.Machines, "machine", "fits", "fit")
 	if len(parts) > 0 {
 		s += ": " + strings.Join(parts, ", ")
+	}
+	if w.Beyond != (schema.Resources{}) {
+		list := amounts(w.Beyond)
+		s += fmt.Sprintf("; %s %s more than any machine has", strings.Join(list, " and "), schema.Verb(len(list), "is", "are"))
 	}
 	if w.Change != nil {
 		s += "; " + w.Change.String()
@@ -238,17 +244,21 @@ func (c Change) String() string {
 	if c.Without != "" {
 		return fmt.Sprintf("without %s, %d would fit", c.Without, c.Machines)
 	}
-	var parts []string
-	if n := c.Less.CPUMilli; n > 0 {
+	return fmt.Sprintf("with %s less, %d would fit", strings.Join(amounts(c.Less), " and "), c.Machines)
+}
+
+// amounts says resources in words: "2 CPU", "512 MiB memory".
+func amounts(r schema.Resources) (parts []string) {
+	if n := r.CPUMilli; n > 0 {
 		parts = append(parts, schema.CPU(n)+" CPU")
 	}
-	if n := c.Less.RAMBytes; n > 0 {
+	if n := r.RAMBytes; n > 0 {
 		parts = append(parts, schema.Bytes(n)+" memory")
 	}
-	if n := c.Less.DiskBytes; n > 0 {
+	if n := r.DiskBytes; n > 0 {
 		parts = append(parts, schema.Bytes(n)+" disk")
 	}
-	return fmt.Sprintf("with %s less, %d would fit", strings.Join(parts, " and "), c.Machines)
+	return parts
 }
 
 // Score is what a machine was worth to an ask: the sum of its terms, weights

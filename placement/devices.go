@@ -92,9 +92,9 @@ func (k *deviceKinds) needs(asks []DeviceAsk) []device.Need {
 		switch n.Same = a.Same != ""; {
 		case n.Count == 1:
 		case n.Same:
-			n.Near = []func(set int32) int32{k.valuesOf(a.Same)}
+			n.Near = []func(device.Device) int32{k.sameness(a.Same)}
 		default:
-			n.Near = []func(set int32) int32{k.valuesOf(schema.DeviceLink), k.valuesOf(schema.DeviceNUMA)}
+			n.Near = []func(device.Device) int32{k.valuesOf(schema.DeviceLink), k.valuesOf(schema.DeviceNUMA)}
 		}
 		out = append(out, n)
 	}
@@ -112,19 +112,34 @@ func (k *deviceKinds) suits(all []Constraint) func(set int32) bool {
 	}
 }
 
-// valuesOf returns the value of an attribute, as a number, of numbered attributes; 0 for none.
-// It remembers what it found.
-func (k *deviceKinds) valuesOf(attribute string) func(set int32) int32 {
+// sameness returns the value, as a number, of what devices must have the same of: an attribute,
+// or the model, which is none of them; 0 for none.
+func (k *deviceKinds) sameness(of string) func(device.Device) int32 {
+	if of != schema.DeviceModel {
+		return k.valuesOf(of)
+	}
+	none := k.number("model ")
+	return func(d device.Device) int32 {
+		if d.Model == none {
+			return 0
+		}
+		return int32(d.Model) + 1
+	}
+}
+
+// valuesOf returns the value of an attribute of a device, as a number; 0 for none. It
+// remembers what it found.
+func (k *deviceKinds) valuesOf(attribute string) func(device.Device) int32 {
 	known, numbers := []int32{0}, map[string]int32{"": 0}
-	return func(set int32) int32 {
-		for next := int32(len(known)); next <= set; next++ {
+	return func(d device.Device) int32 {
+		for next := int32(len(known)); next <= d.Set; next++ {
 			v := k.attribute(next, attribute)
 			if _, ok := numbers[v]; !ok {
 				numbers[v] = int32(len(numbers))
 			}
 			known = append(known, numbers[v])
 		}
-		return known[set]
+		return known[d.Set]
 	}
 }
 
@@ -189,7 +204,7 @@ func (d DeviceAsk) conditions() string {
 }
 
 // lackOf says what of the devices that are asked for a machine does not have, free or not: "" if it
-// is the kind or the model itself.
+// is the kind itself.
 func lackOf(devices []device.Device, needs []device.Need, asks []DeviceAsk) string {
 	for i := range needs {
 		n, d := &needs[i], &asks[i]
@@ -198,7 +213,7 @@ func lackOf(devices []device.Device, needs []device.Need, asks []DeviceAsk) stri
 		case together >= n.Count:
 			continue
 		case named < n.Count:
-			return ""
+			return tooFew(devices, n, d, named)
 		case match == 0:
 			return "have " + d.Kind + " but none with " + d.conditions()
 		case match < n.Count:
@@ -207,4 +222,24 @@ func lackOf(devices []device.Device, needs []device.Need, asks []DeviceAsk) stri
 		return "have " + d.Kind + " but not " + d.String()
 	}
 	return ""
+}
+
+// tooFew says that a machine has fewer devices of a kind, or of its models, than are asked for.
+func tooFew(devices []device.Device, n *device.Need, d *DeviceAsk, named int) string {
+	ofKind := 0
+	for _, x := range devices {
+		if x.Kind == n.Kind {
+			ofKind++
+		}
+	}
+	models := strings.Join(d.Models, "|")
+	switch {
+	case ofKind == 0:
+		return ""
+	case named == 0:
+		return "have " + d.Kind + " but none of " + models
+	case models != "":
+		return "have only " + strconv.Itoa(named) + " " + d.Kind + " of " + models
+	}
+	return "have only " + strconv.Itoa(named) + " " + d.Kind
 }

@@ -95,8 +95,31 @@ func (s *Snapshot) explain(c *class, w *Why) {
 		r.change, r.stale = s.smallestChange(c), false
 	}
 	w.Machines, w.Examined, w.Feasible = s.slots.Len(), s.slots.Len(), r.counts[fine]
+	w.Beyond = s.wantsBeyond(c)
 	counts := r.counts
-	w.Refused, w.Change = countReasons(&counts, slices.Concat(s.countTaints(c, &counts), s.countDevices(c, &counts), s.countAlternatives(c, &counts), s.countSkews(c, &counts), s.countRelations(c, &counts))), r.change
+	w.Refused, w.Change = countReasons(&counts, slices.Concat(s.countTaints(c, &counts), s.countDevices(c, &counts), s.countAlternatives(c, &counts), s.countSkews(c, &counts), s.countRelations(c, &counts), s.countHeld(c, &counts))), r.change
+}
+
+// wantsBeyond returns what the asks of a class want more of than any machine has.
+func (s *Snapshot) wantsBeyond(c *class) schema.Resources {
+	if s.most == nil {
+		s.most = &vector{}
+		for slot := range s.nodes.Len() {
+			if s.rows.At(slot).state == stateGone {
+				continue
+			}
+			for d, v := range vectorOf(s.nodes.At(slot).Capacity) {
+				s.most[d] = max(s.most[d], v)
+			}
+		}
+	}
+	var out vector
+	for d, v := range c.limit {
+		if v > s.most[d] {
+			out[d] = v
+		}
+	}
+	return out.resources()
 }
 
 // countReasons counts what machines answered, most frequent first, after the reasons that out has.

@@ -22,6 +22,7 @@ const (
 type hold struct {
 	slot int32
 	c    *class
+	task schema.TaskName // the first of them
 	// room is when the ask is expected to have room there; zero if that is not known.
 	room time.Time
 	// strict says that this was expected to be before now: nothing is put there any more
@@ -78,7 +79,7 @@ func (p *pass) hold(c *class, a *Ask, d *Decision) {
 	}
 	name := s.nodes.At(best.slot).Name
 	s.holds = append(s.holds, hold{
-		slot: best.slot, c: c, room: best.room, spare: best.spare,
+		slot: best.slot, c: c, task: a.Name, room: best.room, spare: best.spare,
 		strict: name == a.Held && !a.HeldUntil.IsZero() && s.time.After(a.HeldUntil),
 	})
 	s.rows.Edit(best.slot).heldAt = c.priority
@@ -380,4 +381,25 @@ func lastsOf(a *Ask) time.Duration {
 	n := uint64(a.Lasts)
 	step := uint64(1) << max(bits.Len64(n)-4, 0)
 	return time.Duration((n + step - 1) / step * step)
+}
+
+// namedHolds is how many tasks are named for which machines are held.
+const namedHolds = 2
+
+// countHeld counts machines by the tasks for which they are held, if these are few, and takes them from
+// the sum of all.
+func (s *Snapshot) countHeld(c *class, counts *[answers]int) []ReasonCount {
+	all := *counts
+	out := s.countBy(c, &all, isHeld, func(slot int32) (Reason, bool) {
+		h := s.holdOn(slot)
+		if h == nil {
+			return "", false
+		}
+		return Reason("are held for " + h.task.Short() + ", which has waited longer"), true
+	})
+	if len(out) > namedHolds {
+		return nil
+	}
+	*counts = all
+	return out
 }

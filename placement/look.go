@@ -1,7 +1,12 @@
 package placement
 
 import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
 	"github.com/musterhq/muster/placement/layout"
+	"github.com/musterhq/muster/placement/packages"
 	"github.com/musterhq/muster/placement/tournament"
 	"github.com/musterhq/muster/schema"
 )
@@ -224,15 +229,46 @@ func (w *walk) look(at int) (score float32, ahead, room bool) {
 	return score, ahead, room
 }
 
+// sampleFavoured appends to the candidates of a class those with room of the machines that it
+// favours, until enough of them may get a task, in each outer domain. That is less than a sample
+// has: of what many meet it has more.
+func (s *Snapshot) sampleFavoured(c *class, enough int) {
+	list := s.favoured(c)
+	if len(list) == 0 {
+		return
+	}
+	q := c.quota()
+	for _, slot := range list {
+		if enough <= 0 && !q.short() {
+			return
+		}
+		if s.isCandidate(c, slot) && q.take(slot, enough > 0) {
+			c.slots = append(c.slots, c.layout.At[slot])
+			if c.isOpen(slot) {
+				enough--
+			}
+		}
+	}
+}
+
+// quota returns how many candidates a class needs in each outer domain; nil if there are none.
+func (c *class) quota() *quota {
+	if c.Outer == nil {
+		return nil
+	}
+	return c.nest.quotaOf(c.Outer, c.layout, max(c.waiting, 1))
+}
+
+// isOpen reports whether a candidate may get a task now, as far as domains are ranked.
+func (c *class) isOpen(slot int32) bool {
+	return c.ranked == nil || c.ranked.open[c.ranked.column.At[slot]]
+}
+
 // sample appends to the candidates of a class what has room along the ring, from where the
 // last search ended, until enough of it may get a task, in each outer domain. It reports
 // whether it has passed over some that has room.
 func (s *Snapshot) sample(c *class, enough int) (passed bool) {
-	w := s.walk(c)
-	var q *quota
-	if c.Outer != nil {
-		q = c.nest.quotaOf(c.Outer, c.layout, max(c.waiting, 1))
-	}
+	w, q := s.walk(c), c.quota()
 	c.lenient = true // see isCandidate
 	for total := len(w.l.Ring); c.examined < total && (enough > 0 || q.short()); {
 		if n := w.skip(c.cursor, total-c.examined); n > 0 {
@@ -242,7 +278,7 @@ func (s *Snapshot) sample(c *class, enough int) (passed bool) {
 		slot := w.l.Ring[c.cursor]
 		if _, _, room := w.look(c.cursor); room && q.take(slot, enough > 0) {
 			c.slots = append(c.slots, w.l.At[slot])
-			if c.ranked == nil || c.ranked.open[c.ranked.column.At[slot]] {
+			if c.isOpen(slot) {
 				enough--
 			}
 		}
@@ -252,55 +288,155 @@ func (s *Snapshot) sample(c *class, enough int) (passed bool) {
 	return q != nil && q.passed
 }
 
-// favoured returns machines of which few others have something that a class wishes for:
-// they hold a package, meet a preference, or have tasks near which it prefers to be. A sample of all machines could have none.
-func (s *Snapshot) favoured(c *class) (slots []int32) {
-	for _, p := range c.packages {
-		slots = s.packages.Rare(p, slots)
-	}
-	for i := range c.wishes {
-		w := &c.wishes[i]
-		before := len(slots)
-		for at := range w.column.At {
-			slot := int32(at)
-			if s.rows.At(slot).state != stateUp || w.holds(slot) != (w.weight > 0) {
-				continue
-			}
-			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(w.column.At) {
-				slots = slots[:before] // a sample has enough of them
-				break
-			}
-		}
-	}
-	if c.kin != nil {
-		slots = s.likely(c.kin, slots)
-	}
-	return slots
+// A sample of the machines may have none of those that meet best what a class wishes for: few do,
+// or few have room. So a search among some of the machines looks first at these: at all that
+// differ in what they meet of all wishes together, the best first, until enough have room. What
+// a wish alone is met by many does not say that two are.
+
+// favours are lists of machines, each by what it is about.
+type favours struct {
+	lists map[string][]int32
+	held  int // machines in all lists
 }
 
-// rareShare: what one in so many machines has is rare.
-const rareShare = 16
+// favouredMost is how many machines all remembered lists may have together: some megabytes.
+const favouredMost = 1 << 20
 
-// likely appends machines of which few others are where a class prefers to be.
-func (s *Snapshot) likely(k *kin, slots []int32) []int32 {
-	for i := range k.prefers {
-		t := &k.prefers[i]
-		if t.apart {
-			continue
+// forget voids all lists.
+func (f *favours) forget() { f.lists, f.held = nil, 0 }
+
+// favoured returns the machines that meet more of what a class wishes for than others do: of
+// preferences, packages, and relations together. Those that meet the most come first, and
+// equal ones in the order of the ring. Those that meet the least are left out: a search finds
+// them anyway. The list is never written to.
+func (s *Snapshot) favoured(c *class) []int32 {
+	near := c.kin != nil && c.kin.gathers()
+	if !c.wishful() || s.options.Policy != "" && s.options.Policy != Hybrid {
+		return nil
+	}
+	if near { // which changes with each task
+		return s.byMerit(c, s.estrangement(c.kin))
+	}
+	key := c.wishKey(s.scratch[:0])
+	s.scratch = key
+	list, ok := s.favours.lists[string(key)]
+	if !ok {
+		list = s.byMerit(c, nil)
+		if s.favours.held += len(list) + 1; s.favours.held > favouredMost || s.favours.lists == nil {
+			s.favours = favours{map[string][]int32{}, len(list) + 1}
 		}
-		before := len(slots)
-		for at, v := range t.column.At {
-			slot := int32(at)
-			if v == 0 || s.rows.At(slot).state != stateUp || s.kindred.pickedIn(t, v, nil) == 0 {
-				continue
+		s.favours.lists[string(key)] = list
+	}
+	return list
+}
+
+// wishful reports whether some machines may meet more of what a class wishes for than others.
+func (c *class) wishful() bool {
+	return len(c.wishes)+len(c.packages) > 0 || c.kin != nil && c.kin.gathers()
+}
+
+// wishKey appends all on which the order of machines depends that a class favours, but for relations.
+func (c *class) wishKey(b []byte) []byte {
+	b = appendStrings(b, c.spread) // the ring
+	for i := range c.wishes {
+		w := &c.wishes[i]
+		b = appendConstraints(b, []Constraint{w.Constraint})
+		b = binary.AppendVarint(b, int64(w.weight*100))
+	}
+	for _, p := range c.packages {
+		b = binary.AppendVarint(append(b, 'p'), int64(p))
+	}
+	return b
+}
+
+// byMerit returns the machines that a class favours. far is what is missing of relations, see
+// estrangement.
+func (s *Snapshot) byMerit(c *class, far []estrangement) []int32 {
+	ring := s.layoutFor(c.spread).Ring
+	level := make([]int32, len(ring))
+	var sums []float32 // of the levels
+	var count []int32  // of machines
+	last := int32(-1)
+	known := map[float32]int32{}
+	for i, slot := range ring {
+		sum := s.weights.Wish * c.missed(slot)
+		if len(c.packages) > 0 {
+			sum += s.weights.Packages * packages.Lacking(s.nodes.At(slot).holds, c.packages)
+		}
+		for k := range far {
+			sum += s.weights.Wish * far[k].missing[far[k].column.At[slot]]
+		}
+		if last < 0 || sums[last] != sum {
+			var ok bool
+			if last, ok = known[sum]; !ok {
+				last = int32(len(sums))
+				known[sum] = last
+				sums, count = append(sums, sum), append(count, 0)
 			}
-			if slots = append(slots, slot); (len(slots)-before)*rareShare > len(t.column.At) {
-				slots = slots[:before]
-				break
-			}
+		}
+		level[i] = last
+		count[last]++
+	}
+	from, total := startsOf(sums, count)
+	list := make([]int32, total)
+	for i, slot := range ring {
+		if at := from[level[i]]; at >= 0 {
+			list[at] = slot
+			from[level[i]]++
 		}
 	}
-	return slots
+	return list
+}
+
+// startsOf returns where in a list the machines of each level begin, the least sum first, and
+// how many the list has. The level of the greatest sum is none of them: it begins at -1.
+func startsOf(sums []float32, count []int32) (from []int32, total int32) {
+	order := make([]int32, len(sums))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(sums[a], sums[b]) })
+	from = make([]int32, len(sums))
+	for i, k := range order {
+		if i == len(order)-1 {
+			from[k] = -1
+			break
+		}
+		from[k] = total
+		total += count[k]
+	}
+	return from, total
+}
+
+// estrangement is what a preferred relation misses in each domain.
+type estrangement struct {
+	column  *layout.Column
+	missing []float32 // by value
+}
+
+// gathers reports whether a class prefers to be near something.
+func (x *kin) gathers() bool {
+	for i := range x.prefers {
+		if !x.prefers[i].apart {
+			return true
+		}
+	}
+	return false
+}
+
+// estrangement returns what each preferred relation misses in each domain.
+func (s *Snapshot) estrangement(x *kin) (out []estrangement) {
+	for i := range x.prefers {
+		t := &x.prefers[i]
+		e := estrangement{t.column, make([]float32, len(t.column.Values))}
+		for v := range e.missing {
+			if near := v != 0 && s.kindred.pickedIn(t, int32(v), nil) > 0; near == t.apart {
+				e.missing[v] = t.weight
+			}
+		}
+		out = append(out, e)
+	}
+	return out
 }
 
 // bestOf is the two best of the machines that were looked at.
@@ -333,7 +469,10 @@ func (s *Snapshot) bestForLone(c *class) (first, second int32) {
 	c.examined, c.feasible = 0, 0
 	if enough < len(w.l.Ring) {
 		for _, slot := range s.favoured(c) {
-			if slot != b.first && slot != b.second && s.check(c, slot) == fine {
+			if c.feasible > s.enough()/2 {
+				break
+			}
+			if s.check(c, slot) == fine {
 				c.feasible++
 				b.take(slot, s.worth(c, slot))
 			}

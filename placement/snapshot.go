@@ -152,6 +152,8 @@ type learnt struct {
 	layouts  map[string]*layout.Layout
 	peaks    []*layout.Peaks // of some of the layouts, see peaksFor
 	members  map[*layout.Column]*layout.Members
+	favours  favours
+	most     *vector // the largest capacity of any machine, see wantsBeyond; nil before it is asked for
 	typical  mix.Typical
 	classes  map[string]*class
 	rests    map[string]*Ask // see restOf
@@ -270,6 +272,8 @@ func (s *Snapshot) SetPolicy(p Policy) {
 func (s *Snapshot) forget() {
 	s.epoch++
 	s.peaks, s.remembered = nil, 0
+	s.favours.forget()
+	s.most = nil
 	clear(s.classes)
 	clear(s.members)
 }
@@ -294,6 +298,12 @@ func (s *Snapshot) SetMachine(m Machine) {
 	reshaped := known && !sameAttributes(n.Machine, m)
 	if !known || reshaped || !sameShape(&n.Machine, &m) {
 		s.shapes++
+	}
+	if !slices.Equal(n.Packages, m.Packages) {
+		s.favours.forget()
+	}
+	if n.Capacity != m.Capacity {
+		s.most = nil
 	}
 	s.count(n, r, -1)
 	n.Machine = m

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -138,7 +139,9 @@ func (c *cell) step() control.Output {
 	c.master.Decide()
 	c.carryOut()
 	c.last = *c.master.Last()
-	if err := c.in.Memo.Audit(c.master.Input(c.now)); err != nil {
+	in := c.master.Input(c.now)
+	in.Reserved = c.in.Reserved
+	if err := c.in.Memo.Audit(in); err != nil {
 		panic(err)
 	}
 	c.auditViews()
@@ -178,7 +181,11 @@ func (c *cell) auditViews() {
 // input is what a step without a memo would be given.
 func (c *cell) input() control.Input { return c.master.Input(c.now) }
 
-func (c *cell) described() status.DescribeInput { return reconciler.Described(c.master, c.now) }
+func (c *cell) described() status.DescribeInput {
+	in := reconciler.Described(c.master, c.now)
+	in.Reserved = c.in.Reserved // as Master.Snapshot has it
+	return in
+}
 
 func (c *cell) status() status.Status { return *c.snapshot().Whole() }
 
@@ -474,4 +481,38 @@ func TestSnapshotHasReservations(t *testing.T) {
 	if m.Reclaim(); m.Snapshot(epoch).Reserved == nil {
 		t.Error("nothing is known of what is held back")
 	}
+}
+
+// devicesOf reads groups of devices: KIND:MODEL:COUNT, and attributes as :NAME~VALUE.
+func devicesOf(words []string) (out []schema.DeviceGroup) {
+	for _, w := range words {
+		f := strings.Split(w, ":")
+		g := schema.DeviceGroup{Kind: f[0], Model: f[1], Attributes: map[string]string{}}
+		g.Count, _ = strconv.Atoi(f[2])
+		for _, of := range f[3:] {
+			name, value, _ := strings.Cut(of, "~")
+			g.Attributes[name] = value
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+// reclaims has the cell give to others what tasks do not use, or with an argument each task use so much
+// CPU now.
+func (c *cell) reclaims(cpuMilli []string) string {
+	if len(cpuMilli) == 0 {
+		c.master.Reclaim()
+		return ""
+	}
+	n, _ := strconv.ParseInt(cpuMilli[0], 10, 64)
+	for _, a := range c.agents {
+		u := schema.MachineUsage{Machine: a.info.Name, At: c.now}
+		for _, g := range slices.Sorted(maps.Keys(a.tasks)) {
+			st := a.tasks[g]
+			u.Tasks = append(u.Tasks, schema.TaskUsage{Task: st.Task, Generation: g, Incarnation: st.Incarnation, Usage: schema.Usage{CPUMilli: n, RAMBytes: 1}})
+		}
+		c.master.Usage(c.master.EpochOf(a.info.Name), &u, c.now)
+	}
+	return ""
 }

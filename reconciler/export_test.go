@@ -16,3 +16,6 @@ func OnTime(m *Master, now time.Time) {
 		m.last.Wake = time.Time{}
 	}
 }
+
+// EpochOf returns the epoch of a machine's newest connection.
+func (m *Master) EpochOf(machine string) uint64 { return m.epochs[machine] }

@@ -140,6 +140,8 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 			c.agent(args[0]).conditions = append(c.agent(args[0]).conditions, schema.Condition{Kind: schema.ConditionKind(k), Message: "found " + k})
 		}
 		return ""
+	case "reclaim", "usage":
+		return c.reclaims(args)
 	case "suspend", "resume":
 		return c.suspendOrResume(t, d, args)
 	case "restart", "cancel":
@@ -275,6 +277,8 @@ func (c *cell) joins(d *datadriven.TestData, names []string) string {
 		case "gpus":
 			n, _ := strconv.Atoi(a.Vals[0])
 			devices = append(devices, schema.DeviceGroup{Kind: "gpu", Count: n})
+		case "dev":
+			devices = append(devices, devicesOf(a.Vals)...)
 		default:
 			if len(a.Vals) > 0 {
 				attributes[a.Key] = a.Vals[0]

@@ -150,7 +150,8 @@ type DeviceAsk struct {
 	Models []string `json:"models,omitempty"` // any of these; none means any
 	// Constraints must all hold of the attributes of each device.
 	Constraints []Constraint `json:"constraints,omitempty"`
-	// Same is an attribute of which all the devices must have the same value; "" for none.
+	// Same is an attribute of which all the devices must have the same value, or DeviceModel;
+	// "" for none.
 	Same string `json:"same,omitempty"`
 }
 
@@ -162,6 +163,10 @@ const (
 	DeviceLink = "link"
 	DeviceNUMA = "numa"
 )
+
+// DeviceModel in DeviceAsk.Same is the model of devices, which is none of their attributes. Those
+// without one do not have the same.
+const DeviceModel = "model"
 
 // DeviceMemory is the attribute of devices that says how much memory each has, as an amount.
 const DeviceMemory = "memory"

@@ -23,10 +23,10 @@ type Need struct {
 	Milli  int16
 	// Suits reports whether attributes with a number will do; nil if any will.
 	Suits func(set int32) bool
-	// Near return the value of an attribute, as a number, of the attributes with a number, 0
-	// for none: several whole devices should all have the same value, of the first if there
-	// are enough, else of the next.
-	Near []func(set int32) int32
+	// Near return the value of something that a device has, as a number, 0 for none: several
+	// whole devices should all have the same value, of the first if there are enough, else of
+	// the next.
+	Near []func(d Device) int32
 	// Same is true if they must, of the first.
 	Same bool
 }
@@ -64,7 +64,7 @@ func (n *Need) Tally(devices []Device) (named, match, together int) {
 		}
 		match++
 		if n.Same && n.Count > 1 {
-			together = max(together, n.withValue(devices[:k+1], n.Near[0](d.Set)))
+			together = max(together, n.withValue(devices[:k+1], n.Near[0](d)))
 		} else {
 			together = match
 		}
@@ -76,7 +76,7 @@ func (n *Need) Tally(devices []Device) (named, match, together int) {
 // they should be near.
 func (n *Need) withValue(devices []Device, value int32) (count int) {
 	for _, d := range devices {
-		if value != 0 && n.Near[0](d.Set) == value && n.Matches(d) {
+		if value != 0 && n.Near[0](d) == value && n.Matches(d) {
 			count++
 		}
 	}
@@ -108,7 +108,7 @@ func (n *Need) pickWhole(devices []Device, out []Use) []Use {
 	if n.Count > 1 {
 		for _, of := range n.Near {
 			if value := n.tightest(devices, out, of); value != 0 {
-				return n.pickFirst(devices, out, func(d Device) bool { return of(d.Set) == value })
+				return n.pickFirst(devices, out, func(d Device) bool { return of(d) == value })
 			}
 			if n.Same {
 				return out
@@ -138,16 +138,16 @@ func (n *Need) isFree(d Device, k int, before []Use) bool {
 
 // tightest returns the value that enough free devices have and the fewest, the first of
 // such; 0 for none.
-func (n *Need) tightest(devices []Device, before []Use, of func(set int32) int32) (best int32) {
+func (n *Need) tightest(devices []Device, before []Use, of func(Device) int32) (best int32) {
 	least := len(devices) + 1
 	for _, d := range devices {
-		value := of(d.Set)
+		value := of(d)
 		if value == 0 || value == best {
 			continue
 		}
 		count := 0
 		for k, o := range devices {
-			if of(o.Set) == value && n.isFree(o, k, before) {
+			if of(o) == value && n.isFree(o, k, before) {
 				count++
 			}
 		}

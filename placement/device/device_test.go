@@ -53,15 +53,15 @@ func TestGive(t *testing.T) {
 func TestNear(t *testing.T) {
 	t.Parallel()
 	// The attributes 1 to 4 are of the link and node 1 1, 1 2, 2 2 and, without a link, 2.
-	link := func(set int32) int32 { return []int32{0, 1, 1, 2, 0}[set] }
-	node := func(set int32) int32 { return []int32{0, 1, 2, 2, 2}[set] }
+	link := func(d Device) int32 { return []int32{0, 1, 1, 2, 0}[d.Set] }
+	node := func(d Device) int32 { return []int32{0, 1, 2, 2, 2}[d.Set] }
 	machine := func(free int16, sets ...int32) (list []Device) {
 		for _, s := range sets {
 			list = append(list, Device{Kind: 1, Free: free, Set: s})
 		}
 		return list
 	}
-	near := []func(int32) int32{link, node}
+	near := []func(Device) int32{link, node}
 	for name, c := range map[string]struct {
 		devices []Device
 		need    Need

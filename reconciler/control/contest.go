@@ -3,7 +3,6 @@ package control
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/model"
@@ -85,7 +84,7 @@ func (in *Input) replaces(r *schema.MachineRecord, info *schema.MachineInfo) (bo
 			lost = in.Now.Add(in.Observed.LostAfter)
 		}
 		e.Why = "the other one is not connected, and may still run tasks"
-		e.Hint = fmt.Sprintf("it has the name by itself when the other one has said nothing until %s. If that is gone for good, and this is the machine now, %s gives it the name at once", lost.UTC().Format(time.TimeOnly), forget)
+		e.Hint = fmt.Sprintf("it has the name by itself when the other one has said nothing until %s. If that is gone for good, and this is the machine now, %s gives it the name at once", facts.Clock{Now: in.Now}.Say(lost), forget)
 		return false, e
 	}
 	waits := in.waitingTasks(r.Name)

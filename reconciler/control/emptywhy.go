@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/placement/rebalance"
@@ -128,7 +127,7 @@ func (s *emptyWhy) planned(moves []rebalance.Move) string {
 		return text + ", and waits: a silent machine has tasks, which may need the room"
 	}
 	every := cmp.Or(s.last.EmptyEvery, emptyEvery)
-	looks := fmt.Sprintf("the cell looks every %d min, next at %s", int(every.Minutes()), s.Now.Truncate(every).Add(every).UTC().Format(time.TimeOnly))
+	looks := fmt.Sprintf("the cell looks every %d min, next at %s", int(every.Minutes()), s.Say(s.Now.Truncate(every).Add(every)))
 	if from := s.coming.from; from != "" {
 		return fmt.Sprintf("%s, and waits: tasks move from %s first; %s", text, from, looks)
 	}

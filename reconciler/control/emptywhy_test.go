@@ -38,7 +38,7 @@ func TestEmpties(t *testing.T) {
 		last    Output
 		want    string
 	}{
-		{name: "nothing", want: "10% of it is used, less than 20% (rebalance.emptyBelow): 1 task can move to m2; the cell looks every 10 min, next at 12:10:00, and empties machines of which less is used first"},
+		{name: "nothing", want: "10% of it is used, less than 20% (rebalance.emptyBelow): 1 task can move to m2; the cell looks every 10 min, next at 12:10:00Z, and empties machines of which less is used first"},
 		{name: "much is used", machine: "m2", want: "50% of it is used, and machines are emptied of which less than 20% is (rebalance.emptyBelow)"},
 		{name: "empty", machine: "m4", want: "it has no tasks but those of system jobs"},
 		{name: "no such machine", machine: "m9"},
@@ -50,14 +50,14 @@ func TestEmpties(t *testing.T) {
 		{name: "no room", change: func(t *testing.T, in *Input) { t.Helper(); in.run(t, "b", "m2", 3900, 2*time.Hour, 0) }, want: "no machine that is used more has room for u/a/0, where it is as well off"},
 		{name: "quiet", change: func(_ *testing.T, in *Input) {
 			in.Desired.Policy.Rebalance.Quiet = &schema.QuietHours{From: "12:00", To: "14:00"}
-		}, want: "1 task can move to m2, and waits: the cell is to be quiet until 14:00:00 (rebalance.quiet)"},
+		}, want: "1 task can move to m2, and waits: the cell is to be quiet until 14:00:00Z (rebalance.quiet)"},
 		{name: "no moves", change: func(_ *testing.T, in *Input) { in.Desired.Policy.Rebalance.MovesPerHour = 0 }, want: "waits: the cell moves no tasks (rebalance.movesPerHour is 0)"},
 		{name: "moves used up", change: func(t *testing.T, in *Input) {
 			t.Helper()
 			if err := in.State.Apply([]model.Write{in.State.Document(model.KeyMoves, &schema.MovesRecord{Moves: []schema.Disrupted{{At: now.Add(-time.Minute), Tasks: 60}}})}); err != nil {
 				t.Fatal(err)
 			}
-		}, want: "waits: 60 tasks were moved within the last hour, and the cell moves at most 60 (rebalance.movesPerHour): the first of them counts until 13:00:00"},
+		}, want: "waits: 60 tasks were moved within the last hour, and the cell moves at most 60 (rebalance.movesPerHour): the first of them counts until 13:00:00Z"},
 		{name: "drain", last: Output{Draining: map[string]*Draining{"m3": {Left: 1}}}, want: "waits: machine m3 is being drained"},
 		{name: "held", change: func(t *testing.T, in *Input) { t.Helper(); in.run(t, "w", "m4", 3000, time.Hour, 0) }, last: Output{Why: map[schema.TaskName]placement.Why{
 			schema.JobName{Cell: "c", User: "u", Job: "w"}.Task(0): {Held: "m1"},
@@ -66,14 +66,14 @@ func TestEmpties(t *testing.T) {
 			t.Helper()
 			in.joined(t, "m1")
 		}, want: "it has joined less than 5m0s ago"},
-		{name: "another one", change: movesFromM3(false, "m2"), want: "1 task can move to m2, and waits: tasks move from m3 first; the cell looks every 10 min, next at 12:10:00"},
-		{name: "after a move", last: Output{EmptyEvery: emptyNext}, want: "1 task can move to m2; the cell looks every 1 min, next at 12:02:00, and empties machines of which less is used first"},
+		{name: "another one", change: movesFromM3(false, "m2"), want: "1 task can move to m2, and waits: tasks move from m3 first; the cell looks every 10 min, next at 12:10:00Z"},
+		{name: "after a move", last: Output{EmptyEvery: emptyNext}, want: "1 task can move to m2; the cell looks every 1 min, next at 12:02:00Z, and empties machines of which less is used first"},
 		{name: "little is held back", change: func(t *testing.T, in *Input) {
 			t.Helper()
 			in.run(t, "a", "m1", 1500, 2*time.Hour, 0)
 			in.run(t, "b2", "m2", 100, 2*time.Hour, 0)
 			in.Reserved = small{}
-		}, want: "2% of it is used, less than 20% (rebalance.emptyBelow): 1 task can move to m2; the cell looks every 10 min, next at 12:10:00, and empties machines of which less is used first"},
+		}, want: "2% of it is used, less than 20% (rebalance.emptyBelow): 1 task can move to m2; the cell looks every 10 min, next at 12:10:00Z, and empties machines of which less is used first"},
 		{name: "a task moves to it", change: movesFromM3(false, "m1"), want: "15% of it is used, less than 20% (rebalance.emptyBelow): u/x/0 is on its way to it"},
 		{name: "a task has stopped to move to it", change: movesFromM3(true, "m1"), want: "15% of it is used, less than 20% (rebalance.emptyBelow): u/x/0 is on its way to it"},
 		{name: "a task that moved to it is done", change: func(t *testing.T, in *Input) {
@@ -83,7 +83,7 @@ func TestEmpties(t *testing.T) {
 			r := in.State.Chunks[name].Tasks[0]
 			r.Causes[0].To, r.Done = "m1", &schema.Exit{}
 			in.edit(t, model.KeyChunk+name.Job.Short()+"/0", &schema.Chunk{Job: name.Job, Tasks: []schema.TaskRecord{r}})
-		}, want: "10% of it is used, less than 20% (rebalance.emptyBelow): 1 task can move to m2; the cell looks every 10 min, next at 12:10:00, and empties machines of which less is used first"},
+		}, want: "10% of it is used, less than 20% (rebalance.emptyBelow): 1 task can move to m2; the cell looks every 10 min, next at 12:10:00Z, and empties machines of which less is used first"},
 		{name: "one of higher priority waits for the room, too", change: func(t *testing.T, in *Input) {
 			t.Helper()
 			in.run(t, "b", "m2", 3300, 2*time.Hour, 0)
@@ -91,7 +91,7 @@ func TestEmpties(t *testing.T) {
 			job := *in.State.Data[in.State.Jobs[other.JobName].Admitted]
 			job.Name, job.Priority, job.Task.Resources.CPUMilli = "w", 210, 200
 			in.runJob(t, &job, "", time.Minute, 0)
-		}, last: Output{Claims: map[schema.TaskName]Claim{waiting: {Machine: "m2"}, other: {Machine: "m2"}}}, want: "1 task can move to m2; the cell looks every 10 min, next at 12:10:00, and empties machines of which less is used first"},
+		}, last: Output{Claims: map[schema.TaskName]Claim{waiting: {Machine: "m2"}, other: {Machine: "m2"}}}, want: "1 task can move to m2; the cell looks every 10 min, next at 12:10:00Z, and empties machines of which less is used first"},
 		{
 			name: "a task waits to come to it", change: func(t *testing.T, in *Input) { t.Helper(); in.run(t, "w", "", 200, time.Minute, 0) },
 			last: Output{Claims: map[schema.TaskName]Claim{waiting: {Machine: "m1"}}}, want: "15% of it is used, less than 20% (rebalance.emptyBelow): u/w/0 is on its way to it",

@@ -132,6 +132,9 @@ type holeSearch struct {
 	*facts.Facts
 	cell *snapshot.Cell
 	held []heldMachine // sorted by name
+	// waiting says what tasks wait for that may be moved later: these count as if they could be moved
+	// now. nil for a search that finds what can be done now.
+	waiting map[schema.TaskName]stay
 }
 
 // heldMachine is a machine that is held for a task which has waited for long.
@@ -201,8 +204,12 @@ func (s *holeSearch) may(waits *snapshot.Ask, t *placement.Task, before []rebala
 // The answer holds until then if nothing happens.
 func (s *holeSearch) movable(t *placement.Task, stays, again time.Duration) (ask placement.Ask, ok bool, until facts.Until) {
 	why, until := s.stays(t, stays, again)
-	if why != (stay{}) {
+	switch {
+	case why == (stay{}):
+	case s.waiting == nil || !why.ends:
 		return ask, false, until
+	default:
+		s.waiting[t.Name] = why
 	}
 	name := t.Name.JobName
 	ask, changes := s.cell.Placement(snapshot.Ask{Task: t.Name, Job: s.Admitted(name), Data: s.Job(name).Admitted})
@@ -230,13 +237,13 @@ func (s *holeSearch) stays(t *placement.Task, stays, again time.Duration) (why s
 	}
 	recent, until := s.Waits(r.At.Add(stays), stays)
 	if recent {
-		why = stay{text: "it came at ", since: r.At, until: r.At.Add(stays)}
+		why = stay{text: "it came at ", since: r.At, until: r.At.Add(stays), ends: true}
 	}
 	for _, c := range slices.Backward(r.Causes) { // it may have ended for something else since
 		if c.Kind == schema.CauseRebalance {
 			waits, changes := s.Waits(c.At.Add(again), again)
 			if until = until.Or(changes); waits {
-				why = stay{text: "it was moved at ", since: c.At, until: c.At.Add(again)}
+				why = stay{text: "it was moved at ", since: c.At, until: c.At.Add(again), ends: true}
 			}
 			break
 		}
@@ -245,13 +252,14 @@ func (s *holeSearch) stays(t *placement.Task, stays, again time.Duration) (why s
 		return why, until
 	}
 	blocked, changes := s.Blocked(name, r)
-	return stay{text: blocked}, until.Or(changes)
+	return stay{text: blocked, ends: blocked != ""}, until.Or(changes)
 }
 
 // stay is why a task stays where it is. Many are found, and few said.
 type stay struct {
 	text, of     string
 	since, until time.Time // zero, or what text ends with and for how long that counts
+	ends         bool      // it may be moved later, if nothing changes of what is declared
 }
 
 func (w stay) String() string {
@@ -262,30 +270,54 @@ func (w stay) String() string {
 }
 
 // Room says which moves of others would make room for a task that waits, and what becomes
-// of that; "" if there is nothing to say. last is what the newest step decided.
-func Room(f *facts.Facts, last *Output, task schema.TaskName) string {
+// of that; "" if there is nothing to say. reserved is what is held back for tasks, nil for their
+// limits, and last what the newest step decided.
+func Room(f *facts.Facts, reserved snapshot.Reservations, last *Output, task schema.TaskName) string {
 	want, job := f.Admitted(task.JobName), f.Job(task.JobName)
 	if _, pending := last.Why[task]; !pending || want == nil || len(f.Up()) < 2 {
 		return ""
 	}
-	s := holeSearch{f, snapshot.New(f, nil), heldFor(f, last.Why)}
+	s := holeSearch{Facts: f, cell: snapshot.New(f, nil), held: heldFor(f, last.Why)}
+	s.cell.Reserve(reserved)
 	a := snapshot.Ask{Task: task, Job: want, Data: job.Admitted}
 	if p, _ := s.cell.Placement(a); !mayOpen(&a, &p) {
 		return ""
 	}
 	h, ok := s.hole(a)
 	if !ok {
+		s.waiting = map[schema.TaskName]stay{}
+		h, ok = s.hole(a)
+	}
+	if !ok {
 		return fmt.Sprintf("no %d moves of running tasks make room for it", holeMoves)
 	}
+	text, wait := movesOf(&h), s.waitsOf(&h)
+	bounds := newMoveBounds(f)
+	bounds.holding, bounds.draining = last.Holding, last.Draining
+	if why, _ := bounds.refuse(len(h.Moves)); why != "" {
+		wait = append(wait, why)
+	}
+	if len(wait) > 0 {
+		return text + ", and waits: " + strings.Join(wait, "; ")
+	}
+	return fmt.Sprintf("%s, at %s", text, f.Say(lookedAt(task.JobName, f.Now).Add(repairEvery)))
+}
+
+// movesOf says which moves make a hole.
+func movesOf(h *rebalance.Hole) string {
 	list := make([]string, 0, len(h.Moves))
 	for _, m := range h.Moves {
 		list = append(list, fmt.Sprintf("%s from %s to %s", m.Task.Short(), m.From, m.To))
 	}
-	text := fmt.Sprintf("moving %s makes room on %s", strings.Join(list, ", then "), h.Machine)
-	bounds := newMoveBounds(f)
-	bounds.holding, bounds.draining = last.Holding, last.Draining
-	if why, _ := bounds.refuse(len(h.Moves)); why != "" {
-		return text + ", and waits: " + why
+	return fmt.Sprintf("moving %s makes room on %s", strings.Join(list, ", then "), h.Machine)
+}
+
+// waitsOf says what the moves of a hole wait for that cannot be done now.
+func (s *holeSearch) waitsOf(h *rebalance.Hole) (list []string) {
+	for _, m := range h.Moves {
+		if why, waits := s.waiting[m.Task]; waits {
+			list = append(list, fmt.Sprintf("%s stays for now, since %s", m.Task.Short(), why))
+		}
 	}
-	return fmt.Sprintf("%s, at %s", text, lookedAt(task.JobName, f.Now).Add(repairEvery).UTC().Format(time.TimeOnly))
+	return list
 }

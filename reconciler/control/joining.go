@@ -50,7 +50,7 @@ func joining(s *facts.Facts) (why string, until facts.Until) {
 	if !waits {
 		return "", facts.Until{}
 	}
-	return fmt.Sprintf("machines are joining: the first tasks of the cell are placed at %s", end.UTC().Format(time.TimeOnly)), until
+	return fmt.Sprintf("machines are joining: the first tasks of the cell are placed at %s", s.Say(end)), until
 }
 
 // anyAssigned reports whether a task has a machine that could be on another one.

@@ -59,5 +59,7 @@ func (m *Memo) Audit(in Input) error {
 // snapshot describes the cell as placement sees it, before anything is decided.
 func (in *Input) snapshot() []string {
 	p := newPass(in)
-	return snapshot.New(p.Facts, &in.Memo.cell).Snapshot().Describe()
+	cell := snapshot.New(p.Facts, &in.Memo.cell)
+	cell.Reserve(in.Reserved)
+	return cell.Snapshot().Describe()
 }

@@ -70,7 +70,7 @@ func (s *moveBounds) refuse(n int) (why string, until facts.Until) {
 	}
 	policy := s.Desired.Policy.Moves()
 	if end, quiet := policy.Quiet.Within(s.Now); quiet {
-		return fmt.Sprintf("the cell is to be quiet until %s (rebalance.quiet)", end.Format(time.TimeOnly)), s.At(end)
+		return fmt.Sprintf("the cell is to be quiet until %s (rebalance.quiet)", s.Say(end)), s.At(end)
 	}
 	if policy.MovesPerHour == 0 {
 		return "the cell moves no tasks (rebalance.movesPerHour is 0)", until
@@ -82,7 +82,7 @@ func (s *moveBounds) refuse(n int) (why string, until facts.Until) {
 	why = fmt.Sprintf("%s %s moved within the last hour, and the cell moves at most %d (rebalance.movesPerHour)", schema.Count(spent, "task"), schema.Verb(spent, "was", "were"), policy.MovesPerHour)
 	if spent > 0 {
 		next := s.moved[0].At.Add(moveSpan)
-		why += ": the first of them counts until " + next.UTC().Format(time.TimeOnly)
+		why += ": the first of them counts until " + s.Say(next)
 		until = s.At(next)
 	}
 	return why, until

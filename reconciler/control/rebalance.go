@@ -3,7 +3,6 @@ package control
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler/control/facts"
@@ -134,7 +133,7 @@ func (s *rebalancer) moveIn(r *rebalancing, job schema.JobName, t schema.TaskRec
 	case refused != "":
 		m.Due, m.Text = false, fmt.Sprintf("belongs in alloc %s, which cannot take it: %s", name, refused)
 	case recent:
-		m.Text = fmt.Sprintf("belongs in alloc %s, and moves there at %s", name, at.UTC().Format(time.TimeOnly))
+		m.Text = fmt.Sprintf("belongs in alloc %s, and moves there at %s", name, s.Say(at))
 	case r.busy != "":
 		m.Text = fmt.Sprintf("belongs in alloc %s, and waits: %s", name, r.busy)
 	default:

@@ -149,7 +149,7 @@ func (s *uneven) waitsFor(name schema.JobName, u *snapshot.Uneven) (why string, 
 		for _, name := range recent { // another may do as well
 			until = until.Or(s.At(s.settles(name)))
 		}
-		return fmt.Sprintf("machine %s joined recently: until %s", u.Machine, s.settles(u.Machine).UTC().Format(time.TimeOnly)), until
+		return fmt.Sprintf("machine %s joined recently: until %s", u.Machine, s.Say(s.settles(u.Machine))), until
 	}
 	if why := s.bounds.crowded(1); why != "" {
 		return why, until
@@ -197,7 +197,7 @@ func (s *uneven) stillMoves(name schema.JobName, r *schema.JobRecord) (why strin
 		}
 		waits, changes := s.Waits(settles, stays)
 		if until = until.Or(changes); waits {
-			last, why = settles, fmt.Sprintf("%s was placed less than %d min ago: until %s", short, int(stays.Minutes()), settles.UTC().Format(time.TimeOnly))
+			last, why = settles, fmt.Sprintf("%s was placed less than %d min ago: until %s", short, int(stays.Minutes()), s.Say(settles))
 		}
 	}
 	return why, until

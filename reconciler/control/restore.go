@@ -26,7 +26,7 @@ func recovering(f *facts.Facts) (why string, until facts.Until) {
 		return "", facts.Until{}
 	}
 	return fmt.Sprintf("the store was restored from a snapshot of %s: waiting until %s for machines to report before anything is decided",
-		f.Base.Restored.Snapshot.Format(time.RFC3339), ready.UTC().Format(time.TimeOnly)), f.At(ready)
+		f.Base.Restored.Snapshot.Format(time.RFC3339), f.Say(ready)), f.At(ready)
 }
 
 // restore takes what machines hold into a state that was restored.

@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
@@ -10,13 +9,15 @@ import (
 )
 
 // Spread says what is wrong with how a job is spread and what becomes of that, "" if
-// nothing is. last is what the newest step decided.
-func Spread(f *facts.Facts, last *Output, name schema.JobName) string {
+// nothing is. reserved is what is held back for tasks, nil for their limits, and last what the
+// newest step decided.
+func Spread(f *facts.Facts, reserved snapshot.Reservations, last *Output, name schema.JobName) string {
 	want := f.Admitted(name)
 	if want == nil {
 		return ""
 	}
 	s := uneven{f, snapshot.New(f, nil), newMoveBounds(f)}
+	s.cell.Reserve(reserved)
 	s.bounds.holding, s.bounds.draining = last.Holding, last.Draining
 	if !mayBeUneven(want) {
 		return s.cell.Shares(name, want)
@@ -33,5 +34,5 @@ func Spread(f *facts.Facts, last *Output, name schema.JobName) string {
 	if why, _ := s.waitsFor(name, &u); why != "" {
 		return fmt.Sprintf("%s; %s is to move there, and waits: %s", text, task, why)
 	}
-	return fmt.Sprintf("%s; %s is to move there at %s", text, task, lookedAt(name, f.Now).Add(repairEvery).UTC().Format(time.TimeOnly))
+	return fmt.Sprintf("%s; %s is to move there at %s", text, task, f.Say(lookedAt(name, f.Now).Add(repairEvery)))
 }

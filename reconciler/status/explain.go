@@ -107,11 +107,11 @@ func (e *Explanation) place(in DescribeInput, task schema.TaskName, machine stri
 		return false
 	}
 	f := in.facts(nil)
-	e.Spread = control.Spread(f, &in.Last, task.JobName)
+	e.Spread = control.Spread(f, in.Reserved, &in.Last, task.JobName)
 	e.Connect = in.connecting(task.JobName, e.Tasks)
 	if isTask && len(e.Tasks) > 0 {
-		e.Room = control.Room(f, &in.Last, task)
-		e.Placement = snapshot.PlacingOf(f, task, machine, control.Seed(in.State.Cell, in.State.Head.Commit))
+		e.Room = control.Room(f, in.Reserved, &in.Last, task)
+		e.Placement = snapshot.PlacingOf(f, in.Reserved, task, machine, control.Seed(in.State.Cell, in.State.Head.Commit))
 	}
 	return !isTask || len(e.Tasks) > 0
 }

@@ -111,9 +111,17 @@ var lostRule = &Rule{
 	},
 }
 
-// moves warns of a cell that empties machines, and moves no tasks.
+// moves warns of a cell that empties machines, and moves no tasks, and of one with quiet hours that
+// are none.
 func (c *check) moves(cell map[string]any) {
 	r, _ := cell["rebalance"].(map[string]any)
+	if quiet, _ := r["quiet"].(map[string]any); quiet != nil && quiet["from"] == quiet["to"] {
+		c.warnings = append(c.warnings, Problem{
+			Rule: schema.RuleNoEffect, Path: []string{"rebalance", "quiet"}, Key: true, Warning: true,
+			Message: fmt.Sprintf("quiet has no effect: it ends at %s, when it begins", quiet["to"]),
+			Hint:    "write when it ends; where no task is ever to move, write movesPerHour: 0 in its place",
+		})
+	}
 	if below, ok := r["emptyBelow"]; !ok || below == num(0) || r["movesPerHour"] != num(0) {
 		return
 	}

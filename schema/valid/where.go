@@ -199,7 +199,7 @@ func (c *check) deviceConstraints(path []string, v any) {
 	c.conditions(path, v)
 	list, _ := v.([]any)
 	for i := range list {
-		if m, _ := list[i].(map[string]any); m["attribute"] == "model" {
+		if m, _ := list[i].(map[string]any); m["attribute"] == schema.DeviceModel {
 			c.add(Problem{
 				Rule: schema.RuleNoEffect, Path: append(slices.Clone(path), strconv.Itoa(i), "attribute"),
 				Message: "the model of a device is not one of its attributes", Hint: `list the accepted ones: models: ["A100", "H100"]`,
@@ -261,6 +261,34 @@ func (c *check) nested(o map[string]any) {
 		c.add(Problem{
 			Rule: schema.RuleInvalidValue, Path: []string{"spread", "targets"}, Message: fmt.Sprintf("the targets are %d %% together", sum), Expected: "100 %",
 			Hint: "list each " + by + " that is to get tasks; what is not listed gets some only where these have no room",
+		})
+		return
+	}
+	c.levelled(o, by, targets)
+}
+
+// levelled warns of shares that differ more than the limit of skew over the same attribute lets
+// the tasks differ.
+func (c *check) levelled(o map[string]any, by string, targets map[string]any) {
+	spread, _ := o["spread"].(map[string]any)
+	skews, _ := spread["maxSkew"].(map[string]any)
+	limit, limited := skews[by]
+	if !limited || len(targets) == 0 {
+		return
+	}
+	most, fewest := 0, 100
+	for _, v := range targets {
+		most, fewest = max(most, intOf(v)), min(fewest, intOf(v))
+	}
+	if len(targets) == 1 {
+		fewest = 0 // of any other value that machines have
+	}
+	differ := (most - fewest) * intOf(o["tasks"]) / 100
+	if skew := intOf(limit); differ > skew {
+		c.warnings = append(c.warnings, Problem{
+			Rule: schema.RuleNoEffect, Path: []string{"spread", "targets"}, Key: true, Warning: true,
+			Message: fmt.Sprintf("the targets differ by %s, and maxSkew of %s, which always holds, allows %d: they are not met", schema.Count(differ, "task"), by, skew),
+			Hint:    fmt.Sprintf("remove maxSkew of %s, or allow more: maxSkew: {%q: %d}", by, by, differ),
 		})
 	}
 }

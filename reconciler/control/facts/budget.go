@@ -2,7 +2,6 @@ package facts
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -129,7 +128,7 @@ func (f *Facts) hourly(l Disruption, want *schema.Job) (string, Until) {
 		text := fmt.Sprintf("%s: %s of %s %s stopped within the last hour, %d would be, and at most %d may be",
 			budgetSays, schema.Count(spent, "task"), l.Job.Short(), schema.Verb(spent, "was", "were"), len(l.Serve), most)
 		if !next.IsZero() {
-			text += ": the first of them counts until " + next.UTC().Format(time.TimeOnly)
+			text += ": the first of them counts until " + f.Say(next)
 		}
 		return text, f.At(next)
 	}

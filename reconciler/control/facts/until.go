@@ -36,6 +36,15 @@ type Clock struct {
 	Now time.Time
 }
 
+// Say writes a time of day for people: in UTC, and with the date unless that is today's.
+func (c Clock) Say(t time.Time) string {
+	t = t.UTC()
+	if now := c.Now.UTC(); t.Year() == now.Year() && t.YearDay() == now.YearDay() {
+		return t.Format("15:04:05Z")
+	}
+	return t.Format(time.RFC3339)
+}
+
 // At is the one time t, nothing if that has come.
 func (c Clock) At(t time.Time) Until {
 	switch {

@@ -21,3 +21,19 @@ func TestAhead(t *testing.T) {
 		t.Error("a wait that was never begun goes on")
 	}
 }
+
+// Times of day are in UTC, with the date of another day.
+func TestSay(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 23, 30, 0, 0, time.FixedZone("west", -3600)) // the third in UTC
+	for want, in := range map[string]time.Duration{
+		"00:31:05Z":            65 * time.Second,
+		"23:30:00Z":            23 * time.Hour,
+		"2026-01-04T00:30:00Z": 24 * time.Hour,
+		"2026-01-02T23:30:00Z": -time.Hour,
+	} {
+		if got := (Clock{Now: now}).Say(now.Add(in)); got != want {
+			t.Errorf("in %v: %s, want %s", in, got, want)
+		}
+	}
+}

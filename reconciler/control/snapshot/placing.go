@@ -34,9 +34,10 @@ type MachineVerdict struct {
 }
 
 // PlacingOf asks placement about one task, and about a machine if that is not "";
-// nil if the task wants no machine.
-func PlacingOf(f *facts.Facts, task schema.TaskName, machine string, seed uint64) *Placing {
+// nil if the task wants no machine. reserved is what is held back for tasks, nil for their limits.
+func PlacingOf(f *facts.Facts, reserved Reservations, task schema.TaskName, machine string, seed uint64) *Placing {
 	c := New(f, nil)
+	c.Reserve(reserved)
 	want := c.facts.Admitted(task.JobName)
 	if want == nil {
 		return nil

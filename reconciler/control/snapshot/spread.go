@@ -189,7 +189,33 @@ func (c *Cell) Shares(name schema.JobName, want *schema.Job) string {
 	if !over {
 		return ""
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, ", ") + c.levelled(&now, want)
+}
+
+// levelled says that it is the limit of skew that keeps a domain from what is wanted there, "" if it does
+// not.
+func (c *Cell) levelled(now *occupancy, want *schema.Job) string {
+	by := SpreadBy(want)
+	most, limited := want.Spread.MaxSkew[by]
+	if !limited {
+		return ""
+	}
+	fewest := len(now.tasks) // once a task has left a domain that has too many
+	for domain := range c.facts.Domains(by) {
+		switch n := now.inOuter[domain]; {
+		case domain == "":
+		case n > now.shares[domain]:
+			fewest = min(fewest, n-1)
+		default:
+			fewest = min(fewest, n)
+		}
+	}
+	for domain, share := range now.shares {
+		if n := now.inOuter[domain]; n < share && n+1-fewest > most {
+			return fmt.Sprintf("; spread.maxSkew keeps it so: no %s may have more than %s more than another one", by, schema.Count(most, "task"))
+		}
+	}
+	return ""
 }
 
 // mayImprove reports whether a task may be better elsewhere. It asks no placement.
