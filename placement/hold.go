@@ -38,6 +38,22 @@ type holding struct {
 	ends func(schema.TaskName) time.Time
 }
 
+// stuck is what is remembered of asks that go together and found no places: they are not searched
+// for again before the cell has changed in a way that may help.
+type stuck struct {
+	key      string // of the asks
+	shapes   int    // of the snapshot
+	preempts bool
+	changes  int // of the snapshot, see Snapshot.happened
+	position int // in the log, up to which fits is brought up to date
+	flips    int
+	holds    []hold        // of others, when it was decided
+	budgets  map[int32]int // of the jobs whose tasks could have gone
+	fits     [][]uint16    // by kind, see kind.fits; nil if no places were searched for
+	whys     []Why
+	open     bool // the search did not come to its end
+}
+
 // SetTimes says what time it is, and until when a task that a machine holds is expected
 // to run: the zero time if that is not known; nil if it is known of none. That holds for the
 // passes that follow, which ask it of tasks of machines that may be held, see Ask.Held.
@@ -82,7 +98,7 @@ func (p *pass) hold(c *class, a *Ask, d *Decision) {
 		strict: name == a.Held && !a.HeldUntil.IsZero() && s.time.After(a.HeldUntil),
 	})
 	s.rows.Edit(best.slot).heldAt = c.priority
-	s.touch(best.slot)
+	s.shade(best.slot)
 	d.Why.Held, d.Why.Room, d.RoomUntil = name, best.room, best.next
 }
 
@@ -133,7 +149,7 @@ func (s *Snapshot) holdsMore(waited time.Duration) bool {
 func (s *Snapshot) endHolds() {
 	for _, h := range s.holds {
 		s.rows.Edit(h.slot).heldAt = -1
-		s.touch(h.slot)
+		s.shade(h.slot)
 	}
 	s.holds = s.holds[:0]
 }
