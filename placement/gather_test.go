@@ -212,6 +212,39 @@ func TestGangWaitsForNothing(t *testing.T) {
 	pass("with a machine more", 1)
 }
 
+// TestGangSaysWhy: each task of a gang that gets no place says why it has none for itself, and the
+// others whose reason they give.
+func TestGangSaysWhy(t *testing.T) {
+	t.Parallel()
+	c := &gangCell{}
+	c.machine("m1", 4)
+	c.job("huge", 1, 9, nil)
+	c.job("wrong", 1, 1, func(a *placement.Ask) {
+		a.Constraints = []placement.Constraint{{Attribute: "rack", Op: placement.OpIn, Values: []string{"z"}}}
+	})
+	c.job("worker", 1, 1, nil)
+	got := map[string]placement.Why{}
+	for _, d := range placement.Place(placement.NewSnapshot(c.machines, nil), c.list(), 1) {
+		got[d.Name.Job] = d.Why
+	}
+	for job, want := range map[string]struct {
+		of     string
+		reason placement.Reason
+	}{"huge": {"", placement.ReasonCPU}, "wrong": {"", placement.ReasonConstraint}, "worker": {"u/huge/0", placement.ReasonCPU}} {
+		if w := got[job]; w.Of != want.of || len(w.Refused) != 1 || w.Refused[0].Reason != want.reason || w.Alone {
+			t.Errorf("%s: %+v, want %+v", job, w, want)
+		}
+	}
+	c = &gangCell{}
+	c.machine("m1", 4)
+	c.job("a", 2, 3, nil)
+	for _, d := range placement.Place(placement.NewSnapshot(c.machines, nil), c.list(), 1) {
+		if !d.Why.Alone || (d.Why.Of == "") != (d.Name.Index == 1) {
+			t.Errorf("%s would fit alone, as the other one would: %+v", d.Name.Short(), d.Why)
+		}
+	}
+}
+
 // BenchmarkGangWithoutRoom is a pass in which a gang waits that does not fit, in a cell in which
 // nothing changes meanwhile, or a machine gets more room each time.
 func BenchmarkGangWithoutRoom(b *testing.B) {

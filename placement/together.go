@@ -16,7 +16,9 @@ type gathering struct {
 	asks  []Ask  // as each asks for itself
 	asked map[schema.TaskName]*Ask
 	kinds []kind
-	key   string // of all that makes a difference to the search for places
+	// kindOf says of which kind an ask is.
+	kindOf map[schema.TaskName]int
+	key    string // of all that makes a difference to the search for places
 }
 
 // kind is asks of a job that are alike.
@@ -62,6 +64,7 @@ func (p *pass) gather(a *Ask) *gathering {
 	}
 	delete(p.gangs, g.who)
 	g.asked = make(map[schema.TaskName]*Ask, len(g.asks))
+	g.kindOf = make(map[schema.TaskName]int, len(g.asks))
 	var key []byte
 	for i := range g.asks {
 		a := &g.asks[i]
@@ -76,6 +79,7 @@ func (p *pass) gather(a *Ask) *gathering {
 		}
 		k := &g.kinds[len(g.kinds)-1]
 		k.asks = append(k.asks, i)
+		g.kindOf[a.Name] = len(g.kinds) - 1
 		key = binary.AppendVarint(binary.AppendVarint(key, int64(a.Name.Index)), int64(a.Generation))
 	}
 	for _, m := range g.must {
@@ -163,21 +167,58 @@ func (g *gathering) refuse(whys []Why) {
 	}
 }
 
-// explain says of each ask why it waits, when these decisions were made of all of them: the
-// first that has got no place, by name where another one is asked about.
+// explain says of each ask why it waits, when these decisions were made of all of them: of those
+// that have got no place for themselves, of the others the reason of one that has none, by name.
 func (g *gathering) explain(roll *roll, decisions []Decision) []Why {
-	why := Why{Machines: g.snapshot.slots.Len()}
+	s := g.snapshot
+	whole := Why{Machines: s.slots.Len()}
+	whole.Places, whole.Together = roll.places()
+	if g.gang != "" {
+		whole.Gang, whole.Lacks = g.gang, roll.lacks()
+	}
+	own, alone := map[schema.TaskName]Why{}, map[*kind]Why{}
+	others := whole
 	for i := range decisions {
-		if d := &decisions[i]; !d.Evicted && g.asked[d.Name] != nil && d.Machine == "" {
-			why = d.Why
-			break
+		d := &decisions[i]
+		if d.Evicted || g.asked[d.Name] == nil || d.Machine != "" {
+			continue
+		}
+		w := g.reasonOf(d, alone)
+		w.Places, w.Together, w.Gang, w.Lacks = whole.Places, whole.Together, whole.Gang, whole.Lacks
+		own[d.Name] = w
+		if others.Of == "" || others.Alone && !w.Alone { // what has no room at all is the better reason
+			others = w
+			others.Of = d.Name.Short()
 		}
 	}
-	why.Places, why.Together = roll.places()
-	if g.gang != "" {
-		why.Gang, why.Lacks = g.gang, roll.lacks()
+	whys := make([]Why, 0, len(g.asks))
+	for i := range g.asks {
+		w, ok := own[g.asks[i].Name]
+		if !ok {
+			w = others
+		}
+		whys = append(whys, w)
 	}
-	return slices.Repeat([]Why{why}, len(g.asks))
+	return whys
+}
+
+// reasonOf returns why an ask has got no place: if it has none without the others either, the
+// reason of that. alone is what machines say to each kind without the others, as far as it is known.
+func (g *gathering) reasonOf(d *Decision, alone map[*kind]Why) Why {
+	a := g.asked[d.Name]
+	k := &g.kinds[g.kindOf[a.Name]]
+	w, known := alone[k]
+	if !known {
+		w = g.snapshot.Explain(*a)
+		alone[k] = w
+	}
+	if w.Feasible == 0 && a.Relations == nil {
+		return w
+	}
+	fits := w.Feasible > 0
+	w = d.Why
+	w.Held, w.Alone = "", fits
+	return w
 }
 
 // rollOf counts those that have a place whatever is decided about some asks. What is stopping
