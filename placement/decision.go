@@ -127,6 +127,9 @@ type Why struct {
 	// has waited long: nothing of its priority or lower is put there in this
 	// pass that would be in its way, see Ask.Held. "" for none.
 	Held string `json:"held,omitempty"`
+	// Holds are the machines that are held for all tasks that go together with it, sorted by
+	// name; nil for a task alone.
+	Holds []string `json:"holds,omitempty"`
 	// Room is when room is expected there, zero if that is not known. HeldSince is since when
 	// it has been held, for the caller to say.
 	Room      time.Time `json:"room,omitzero"`
@@ -225,6 +228,9 @@ func (w Why) holding() string {
 		format = "2006-01-02 15:04"
 	}
 	s := "holds " + w.Held
+	if len(w.Holds) > 0 {
+		s = "holds " + strings.Join(w.Holds, ", ")
+	}
 	if !w.HeldSince.IsZero() {
 		s += " since " + w.HeldSince.UTC().Format(format)
 	}

@@ -245,6 +245,55 @@ func TestGangSaysWhy(t *testing.T) {
 	}
 }
 
+// TestGangHoldsAll: a gang that has waited for long holds all machines that it needs, so that nothing
+// takes what opens on one of them; of two gangs one does.
+func TestGangHoldsAll(t *testing.T) {
+	t.Parallel()
+	c := &gangCell{}
+	var held []placement.Task
+	for i := range 4 {
+		name := fmt.Sprint("m", i)
+		c.machine(name, 4)
+		held = append(held, placement.Task{Name: schema.JobName{Cell: "c", User: "v", Job: "s"}.Task(i), Machine: name, Priority: 100, Limit: schema.Resources{CPUMilli: 3}})
+	}
+	c.job("a", 2, 4, nil)
+	c.job("b", 2, 2, nil) // both on one machine
+	asks := c.list()
+	for i := range asks {
+		asks[i].Waited = placement.DefaultReserveAfter
+	}
+	other := asks[0]
+	other.Gang, other.Together, other.Waited = nil, 2, other.Waited-1
+	for i := range 2 {
+		other.Name = schema.JobName{Cell: "c", User: "u", Job: "other"}.Task(i)
+		asks = append(asks, other)
+	}
+	for i := range 4 {
+		asks = append(asks, placement.Ask{Name: schema.JobName{Cell: "c", User: "v", Job: "late"}.Task(i), Priority: 100, Limit: schema.Resources{CPUMilli: 1}})
+	}
+	s := placement.NewSnapshot(c.machines, held)
+	for pass := range 2 { // in the second one nothing is searched for again
+		holds, late := map[string]bool{}, 0
+		for _, d := range placement.Place(s, asks, 1) {
+			switch {
+			case d.Name.Job == "late" && d.Machine != "":
+				late++
+				s.RemoveTask(d.Name, d.Machine, 0)
+			case d.Name.Job == "other" && d.Why.Held != "":
+				t.Errorf("pass %d: a second gang holds %v", pass, d.Why.Holds)
+			case d.Name.Job == "a" || d.Name.Job == "b":
+				holds[d.Why.Held] = true
+				if len(d.Why.Holds) != 3 {
+					t.Errorf("pass %d: %s holds %v, want three machines", pass, d.Name.Short(), d.Why.Holds)
+				}
+			}
+		}
+		if len(holds) != 3 || holds[""] || late != 1 {
+			t.Errorf("pass %d: the gang holds %v, and %d tasks come after it, want three machines and one", pass, holds, late)
+		}
+	}
+}
+
 // BenchmarkGangWithoutRoom is a pass in which a gang waits that does not fit, in a cell in which
 // nothing changes meanwhile, or a machine gets more room each time.
 func BenchmarkGangWithoutRoom(b *testing.B) {

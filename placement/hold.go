@@ -28,6 +28,7 @@ type hold struct {
 	// because it should have gone by then.
 	strict bool
 	spare  vector // what the ask will leave of the room
+	gang   bool   // it is held for tasks that go together
 }
 
 // holding is what machines are held by, and what says until when.
@@ -102,47 +103,20 @@ func (p *pass) hold(c *class, a *Ask, d *Decision) {
 	d.Why.Held, d.Why.Room, d.RoomUntil = name, best.room, best.next
 }
 
-// Holds returns for which of some asks, which Place found no room for, machines are to be held
-// by what has become of the snapshot since, and which: Why.Held and Why.Room of a decision that
-// is nothing else. They are asked in the order of Place; those are left out for which none is
-// held.
-func Holds(s *Snapshot, asks []*Ask) []Decision {
-	s.merge()
-	s.passes++
-	p := &pass{snapshot: s, asked: map[int32]int32{}}
-	waiters := make([]entry, 0, len(asks))
-	for _, a := range asks {
-		if a.On != "" || a.gathers() || a.AllocSet != (schema.JobName{}) {
-			continue
-		}
-		job := s.jobID(a.Name.JobName)
-		p.asked[job]++
-		s.profileOf(job, a.Relations) // so that all terms are known
-		waiters = append(waiters, entry{ask: a, job: job})
-	}
-	slices.SortFunc(waiters, func(a, b entry) int {
-		if c := cmp.Compare(b.ask.Priority, a.ask.Priority); c != 0 {
-			return c
-		}
-		return compareWaiters(a, b)
-	})
-	for _, e := range waiters {
-		if !s.holdsMore(e.ask.Waited) {
-			continue
-		}
-		d := Decision{Name: e.ask.Name}
-		if p.hold(p.ready(e.ask, e.job), e.ask, &d); d.Why.Held != "" {
-			p.out = append(p.out, d)
-		}
-	}
-	p.end()
-	return p.out
-}
-
 // holdsMore reports whether one machine more may be held for an ask that has waited so long.
 func (s *Snapshot) holdsMore(waited time.Duration) bool {
 	after := s.reserveAfter()
-	return after >= 0 && waited >= after && len(s.holds) < 1+s.slots.Len()/holdShare
+	return after >= 0 && waited >= after && s.heldAlone() < 1+s.slots.Len()/holdShare
+}
+
+// heldAlone returns how many machines are held but for what goes together.
+func (s *Snapshot) heldAlone() (n int) {
+	for i := range s.holds {
+		if !s.holds[i].gang {
+			n++
+		}
+	}
+	return n
 }
 
 // endHolds gives up what was held in a pass.

@@ -117,8 +117,9 @@ func (p *pass) decideTogether(e entry) {
 		}
 	}
 	whys := g.explain(roll, decisions)
+	others := slices.Clone(s.holds)
 	g.refuse(whys)
-	g.remember(known, whys, searched)
+	g.remember(known, whys, others, searched)
 }
 
 // first sees what becomes of the asks when they are decided as others are. None of them holds a
@@ -157,14 +158,15 @@ func (g *gathering) couldBeWhole(r *roll, decisions []Decision) bool {
 	return len(all.lacks()) == 0
 }
 
-// refuse decides that none of the asks gets a place.
+// refuse decides that none of the asks gets a place, and holds machines for them.
 func (g *gathering) refuse(whys []Why) {
-	s := g.snapshot
+	s, from := g.snapshot, len(g.out)
 	for i := range g.asks {
 		name := g.asks[i].Name
 		s.release(s.jobID(name.JobName), name.Index)
 		g.out = append(g.out, Decision{Name: name, Why: whys[i]})
 	}
+	g.hold(g.out[from:])
 }
 
 // explain says of each ask why it waits, when these decisions were made of all of them: of those
@@ -242,14 +244,14 @@ func rollOf(s *Snapshot, must []GangJob, asks []Ask) *roll {
 const mostStuck = 256
 
 // remember remembers that there are no places for asks; known is what was remembered of them
-// before, nil for nothing.
-func (g *gathering) remember(known *stuck, whys []Why, searched bool) {
+// before, nil for nothing, and others the machines that are held for others.
+func (g *gathering) remember(known *stuck, whys []Why, others []hold, searched bool) {
 	s := g.snapshot
 	if s.forked {
 		return
 	}
 	k := &stuck{
-		key: g.key, shapes: s.shapes, preempts: s.options.Preempt, changes: s.happened(), position: s.now(), flips: s.kindred.flipNow(), holds: slices.Clone(s.holds), whys: whys, open: !searched,
+		key: g.key, shapes: s.shapes, preempts: s.options.Preempt, changes: s.happened(), position: s.now(), flips: s.kindred.flipNow(), holds: others, whys: whys, open: !searched,
 		budgets: map[int32]int{},
 	}
 	for job := range s.budgets {
