@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"math"
 	"slices"
 
 	"github.com/musterhq/muster/placement/device"
@@ -201,4 +202,43 @@ func (s *Snapshot) isNeeded(profile, id, from, to int32) bool {
 		}
 	}
 	return false
+}
+
+// roomFor returns for how many tasks of a class a machine has room, at most: with what they may
+// evict there.
+func (s *Snapshot) roomFor(c *class, slot int32) uint16 {
+	r, n := s.rows.At(slot), s.nodes.At(slot)
+	if s.allows(c, slot, r) != fine || r.heldAt >= c.priority && s.keptFrom(c, slot) {
+		return 0
+	}
+	free, evicts := *c.free(r), false
+	if s.options.Preempt && s.anyLower(c) {
+		for id := n.first; id >= 0; id = s.tasks.At(id).nextHere {
+			if t := s.tasks.At(id); s.mayEvict(c, t) {
+				evicts = true
+				for d, v := range s.gain(c, t) {
+					free[d] += v
+				}
+			}
+		}
+	}
+	most := int64(math.MaxUint16)
+	for d, want := range c.limit {
+		if want > 0 {
+			most = min(most, max(free[d], 0)/want)
+		}
+	}
+	if len(c.numbers) > 0 {
+		most = min(most, 1)
+	}
+	if evicts {
+		return uint16(most)
+	}
+	if ports := c.portsOn(n); ports > 0 {
+		most = min(most, int64(r.ports/ports))
+	}
+	if n.ports.HasAny(c.numbers) || c.needs != nil && !s.hasDevices(c, slot) {
+		return 0
+	}
+	return uint16(max(most, 0))
 }

@@ -129,6 +129,9 @@ type Why struct {
 	// has waited long: nothing of its priority or lower is put there in this
 	// pass that would be in its way, see Ask.Held. "" for none.
 	Held string `json:"held,omitempty"`
+	// Holds are the machines that are held for all tasks that go together with it, sorted by
+	// name; nil for a task alone.
+	Holds []string `json:"holds,omitempty"`
 	// Room is when room is expected there, zero if that is not known. HeldSince is since when
 	// it has been held, for the caller to say.
 	Room      time.Time `json:"room,omitzero"`
@@ -137,9 +140,13 @@ type Why struct {
 	// it was not decided; "" for nothing.
 	Waits string `json:"waits,omitempty"`
 	// Places is how many tasks of the job have places or would get one, of Together that
-	// have to, see Ask.Together. Refused is then about the first that would get none.
-	Places   int `json:"places,omitempty"`
-	Together int `json:"together,omitempty"`
+	// have to, see Ask.Together. Refused is then about the task itself, or, if it would get one,
+	// about the task Of that would get none, such as "u/web/0". Alone is true where that one would
+	// have room if it were not for the others.
+	Places   int    `json:"places,omitempty"`
+	Together int    `json:"together,omitempty"`
+	Of       string `json:"of,omitempty"`
+	Alone    bool   `json:"alone,omitempty"`
 	// Gang is the gang of the job, "" for none: Places and Together are then of all its jobs,
 	// and Lacks those that would have too few.
 	Gang  string     `json:"gang,omitempty"`
@@ -163,7 +170,7 @@ func (w Why) String() string {
 		if w.Places, w.Together = 0, 0; len(w.Refused) == 0 {
 			return gang + "; the other tasks of the " + of + " do not ask for one yet"
 		}
-		return gang + "; for the next " + w.String()
+		return gang + "; " + w.beside() + w.String()
 	}
 	parts := make([]string, 0, len(w.Refused))
 	for _, r := range w.Refused {
@@ -200,6 +207,19 @@ func (w Why) ofGang() string {
 	return s
 }
 
+// beside says which task of a gang the machines have no room for: "for u/web/0 ".
+func (w Why) beside() string {
+	switch {
+	case w.Alone && w.Of == "":
+		return "it would fit alone, but beside the others "
+	case w.Alone:
+		return "each task would fit alone, but beside the others for " + w.Of + " "
+	case w.Of == "":
+		return "for this task "
+	}
+	return "for " + w.Of + " "
+}
+
 // GangLack is a job of a gang, and how many places it would have too few.
 type GangLack struct {
 	Job   string `json:"job"`
@@ -214,6 +234,9 @@ func (w Why) holding() string {
 		format = "2006-01-02 15:04"
 	}
 	s := "holds " + w.Held
+	if len(w.Holds) > 0 {
+		s = "holds " + strings.Join(w.Holds, ", ")
+	}
 	if !w.HeldSince.IsZero() {
 		s += " since " + w.HeldSince.UTC().Format(format)
 	}

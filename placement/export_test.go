@@ -102,3 +102,6 @@ func (s *Snapshot) CompanyOf(a Ask, machine string) [2]int32 {
 	c := s.companyOf(s.single(&a), slot)
 	return [2]int32{c.inDomain, c.onMachine}
 }
+
+// Searches returns how often places were searched for that asks get together.
+func (s *Snapshot) Searches() int { return s.searches }

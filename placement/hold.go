@@ -29,6 +29,7 @@ type hold struct {
 	// because it should have gone by then.
 	strict bool
 	spare  vector // what the ask will leave of the room
+	gang   bool   // it is held for tasks that go together
 }
 
 // holding is what machines are held by, and what says until when.
@@ -37,6 +38,22 @@ type holding struct {
 	// time and ends are what SetTimes said.
 	time time.Time
 	ends func(schema.TaskName) time.Time
+}
+
+// stuck is what is remembered of asks that go together and found no places: they are not searched
+// for again before the cell has changed in a way that may help.
+type stuck struct {
+	key      string // of the asks
+	shapes   int    // of the snapshot
+	preempts bool
+	changes  int // of the snapshot, see Snapshot.happened
+	position int // in the log, up to which fits is brought up to date
+	flips    int
+	holds    []hold        // of others, when it was decided
+	budgets  map[int32]int // of the jobs whose tasks could have gone
+	fits     [][]uint16    // by kind, see kind.fits; nil if no places were searched for
+	whys     []Why
+	open     bool // the search did not come to its end
 }
 
 // SetTimes says what time it is, and until when a task that a machine holds is expected
@@ -83,58 +100,31 @@ func (p *pass) hold(c *class, a *Ask, d *Decision) {
 		strict: name == a.Held && !a.HeldUntil.IsZero() && s.time.After(a.HeldUntil),
 	})
 	s.rows.Edit(best.slot).heldAt = c.priority
-	s.touch(best.slot)
+	s.shade(best.slot)
 	d.Why.Held, d.Why.Room, d.RoomUntil = name, best.room, best.next
-}
-
-// Holds returns for which of some asks, which Place found no room for, machines are to be held
-// by what has become of the snapshot since, and which: Why.Held and Why.Room of a decision that
-// is nothing else. They are asked in the order of Place; those are left out for which none is
-// held.
-func Holds(s *Snapshot, asks []*Ask) []Decision {
-	s.merge()
-	s.passes++
-	p := &pass{snapshot: s, asked: map[int32]int32{}}
-	waiters := make([]entry, 0, len(asks))
-	for _, a := range asks {
-		if a.On != "" || a.gathers() || a.AllocSet != (schema.JobName{}) {
-			continue
-		}
-		job := s.jobID(a.Name.JobName)
-		p.asked[job]++
-		s.profileOf(job, a.Relations) // so that all terms are known
-		waiters = append(waiters, entry{ask: a, job: job})
-	}
-	slices.SortFunc(waiters, func(a, b entry) int {
-		if c := cmp.Compare(b.ask.Priority, a.ask.Priority); c != 0 {
-			return c
-		}
-		return compareWaiters(a, b)
-	})
-	for _, e := range waiters {
-		if !s.holdsMore(e.ask.Waited) {
-			continue
-		}
-		d := Decision{Name: e.ask.Name}
-		if p.hold(p.ready(e.ask, e.job), e.ask, &d); d.Why.Held != "" {
-			p.out = append(p.out, d)
-		}
-	}
-	p.end()
-	return p.out
 }
 
 // holdsMore reports whether one machine more may be held for an ask that has waited so long.
 func (s *Snapshot) holdsMore(waited time.Duration) bool {
 	after := s.reserveAfter()
-	return after >= 0 && waited >= after && len(s.holds) < 1+s.slots.Len()/holdShare
+	return after >= 0 && waited >= after && s.heldAlone() < 1+s.slots.Len()/holdShare
+}
+
+// heldAlone returns how many machines are held but for what goes together.
+func (s *Snapshot) heldAlone() (n int) {
+	for i := range s.holds {
+		if !s.holds[i].gang {
+			n++
+		}
+	}
+	return n
 }
 
 // endHolds gives up what was held in a pass.
 func (s *Snapshot) endHolds() {
 	for _, h := range s.holds {
 		s.rows.Edit(h.slot).heldAt = -1
-		s.touch(h.slot)
+		s.shade(h.slot)
 	}
 	s.holds = s.holds[:0]
 }

@@ -25,8 +25,11 @@ type pass struct {
 	ahead   []outlook         // of asks whose turn comes next
 	looks   [aheadAsks][]look // room for what is looked up for them
 	classes []*class          // of the asks
-	// allOrNone ends the pass at the first ask that finds no room.
+	// allOrNone ends the pass at the first ask that finds no room, but for victims.
 	allOrNone bool
+	inOrder   bool        // asks of a priority are decided as they come
+	search    int         // machines that may still be examined for gangs, see gathering.search
+	together  func(entry) // decides all that an ask goes together with; nil in a pass without gangs
 	out       []Decision
 }
 
@@ -40,19 +43,7 @@ const (
 	devicePass = 1 << 24
 )
 
-// Place decides the asks and charges the snapshot with what it placed. They
-// are decided by priority, high to low; within one, those that have waited
-// longer than Options.ReserveAfter come first, the longest first; then the
-// users take turns, in a user's turn the jobs do, and a job's asks go by index. Of
-// hundreds for which there is no ample room the largest have the first turns, unless
-// an eighth of them or more want devices and all find room without that.
-// A turn is one ask, or a whole job where there is ample room for all.
-// The decisions are in that order; those of victims, which ask again at once,
-// are among them.
-func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
-	return newPass(s, seed).place(asks)
-}
-
+// newPass begins a pass, without what decides gangs, see Place.
 func newPass(s *Snapshot, seed uint64) *pass {
 	return &pass{snapshot: s, seed: seed, asked: map[int32]int32{}, returning: map[int32][]int32{}, gangs: map[crowd][]Ask{}, levels: map[schema.Priority][]entry{}}
 }
@@ -132,6 +123,10 @@ func (p *pass) enter(asks []Ask) {
 
 // decideLevel decides the asks of one priority.
 func (p *pass) decideLevel(level []entry) {
+	if p.inOrder {
+		p.decideInTurn(level)
+		return
+	}
 	level = p.decideWaiters(level)
 	p.sort(level)
 	users, ample := queuesOf(level), p.ample(level)
@@ -203,7 +198,11 @@ func wantDevices(asks []Ask) bool {
 
 // failed reports whether the pass has ended before all asks were decided.
 func (p *pass) failed() bool {
-	return p.allOrNone && len(p.out) > 0 && p.out[len(p.out)-1].Machine == ""
+	if !p.allOrNone || len(p.out) == 0 {
+		return false
+	}
+	last := &p.out[len(p.out)-1]
+	return last.Machine == "" && !last.Evicted
 }
 
 // manyAsks is how many asks are worth the look whether there is ample room.
@@ -298,7 +297,7 @@ func (p *pass) decideWaiters(level []entry) []entry {
 func (p *pass) decide(e entry) {
 	s, a := p.snapshot, e.ask
 	if a.gathers() && !e.evicted {
-		p.decideTogether(e)
+		p.together(e)
 		return
 	}
 	s.release(e.job, a.Name.Index)
@@ -324,70 +323,6 @@ func (p *pass) returned(e entry) {
 		at := slices.Index(p.returning[e.job], slot)
 		p.returning[e.job] = slices.Delete(p.returning[e.job], at, at+1)
 	}
-}
-
-// decideTogether decides all asks of a job or of a gang, at the turn of the first: all get
-// places, or none. What becomes of them is seen on a fork first.
-func (p *pass) decideTogether(e entry) {
-	s, who := p.snapshot, crowdOf(e.ask)
-	asks := p.gangs[who]
-	if len(asks) == 0 { // decided already
-		return
-	}
-	delete(p.gangs, who)
-	asked := make(map[schema.TaskName]*Ask, len(asks))
-	roll := s.rollOf(e.ask.musts(), asks)
-	for i := range asks {
-		asks[i].Together, asks[i].Gang = 0, nil
-		asked[asks[i].Name] = &asks[i]
-		delete(p.returning, s.jobID(asks[i].Name.JobName))
-	}
-	fork := s.Fork()
-	decisions := Place(fork, asks, p.seed)
-	fork.Release()
-	s.merge()
-	missing := false
-	why := Why{Machines: s.slots.Len()}
-	for i := range decisions {
-		switch d := &decisions[i]; {
-		case d.Evicted || asked[d.Name] == nil:
-		case d.Machine != "":
-			roll.add(d.Name.JobName, 1)
-		case !missing:
-			why, missing = d.Why, true
-		}
-	}
-	lacks := roll.lacks()
-	if !missing && len(lacks) == 0 {
-		p.takeOver(decisions, asked)
-		return
-	}
-	why.Places, why.Together = roll.places()
-	why.Held = ""
-	if e.ask.Gang != nil {
-		why.Gang, why.Lacks = e.ask.Gang.Name, lacks
-	}
-	for i := range asks {
-		s.release(s.jobID(asks[i].Name.JobName), asks[i].Name.Index)
-		p.out = append(p.out, Decision{Name: asks[i].Name, Why: why})
-	}
-}
-
-// rollOf counts those that have a place whatever is decided about some asks. What is stopping
-// has none: it leaves for good, or wants another one.
-func (s *Snapshot) rollOf(must []GangJob, asks []Ask) *roll {
-	r := &roll{must: must, has: make([]int, len(must))}
-	for i := range must {
-		if id, ok := s.jobIDs.Get(must[i].Job); ok {
-			r.has[i] = s.stay(id)
-		}
-	}
-	for i := range asks {
-		if _, claims := s.claims.Get(together(s.jobID(asks[i].Name.JobName), int32(asks[i].Name.Index))); claims {
-			r.add(asks[i].Name.JobName, -1)
-		}
-	}
-	return r
 }
 
 // takeOver does what was decided on a fork. Victims that have asked again there are among

@@ -44,6 +44,7 @@ type Snapshot struct {
 	// absolute position trimmed+i. Scores are brought up to date from it.
 	log        []int32
 	trimmed    int
+	shades     int                         // entries that there ever were for what is held only, see shade
 	epoch      int                         // counts what makes all scores void
 	ofPriority [schema.MaxPriority + 1]int // tasks held, by priority
 	removals   int                         // counts the tasks that went
@@ -51,6 +52,9 @@ type Snapshot struct {
 	passes     int
 	forked     bool // it began as a fork
 	small      bool // the pass is so small that it examines all machines for each ask
+	// searches counts how often places were searched for that go together, and attempts the orders
+	// that were tried for these.
+	searches, attempts int
 	disruption
 	holding
 	fill
@@ -156,7 +160,8 @@ type learnt struct {
 	most     *vector // the largest capacity of any machine, see wantsBeyond; nil before it is asked for
 	typical  mix.Typical
 	classes  map[string]*class
-	rests    map[string]*Ask // see restOf
+	rests    map[string]*Ask  // see restOf
+	stuck    map[crowd]*stuck // gangs that found no room
 	// remembered is what the classes keep, in candidates; see classBudget.
 	remembered int
 	scratch    []byte
@@ -522,8 +527,17 @@ func (s *Snapshot) touch(slot int32) {
 	}
 }
 
+// shade is touch where a machine comes to be held, or is not held any more.
+func (s *Snapshot) shade(slot int32) {
+	s.touch(slot)
+	s.shades++
+}
+
 // now returns the position in the log up to which everything has happened.
 func (s *Snapshot) now() int { return s.trimmed + len(s.log) }
+
+// happened counts what has changed but for which machines are held.
+func (s *Snapshot) happened() int { return s.now() - s.shades }
 
 // stay is how many tasks of a job machines hold, or have room for, that are not stopping.
 func (s *Snapshot) stay(job int32) (n int) {

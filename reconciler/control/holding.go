@@ -29,7 +29,7 @@ func (h *holding) begin(changes int) {
 
 // refused takes the decision about a task that has found no room.
 func (h *holding) refused(d *placement.Decision, a *placement.Ask) {
-	if a.Held == "" && a.Waited < placement.DefaultReserveAfter {
+	if a.Held == "" && a.Waited < placement.DefaultReserveAfter && a.Together == 0 && a.Gang == nil { // of these another one may have waited
 		return
 	}
 	h.pending = append(h.pending, a)
@@ -62,7 +62,7 @@ func (s *scheduler) hold() {
 		if was := h.held[name].Why; was.Held != d.Why.Held || !was.Room.Equal(d.Why.Room) {
 			s.another() // others may have what is not held any more, or have gone before there is room
 		}
-		why.Held, why.Room = d.Why.Held, d.Why.Room
+		why.Held, why.Holds, why.Room = d.Why.Held, d.Why.Holds, d.Why.Room
 		s.bookCell(s.At(d.RoomUntil))
 		s.why[name] = s.keepHeld(name, why)
 	}
