@@ -296,7 +296,7 @@ func (s *Snapshot) behind(c *class, h *hold) bool {
 
 // clears reports whether a task of a class will have gone once the other one has room.
 func (s *Snapshot) clears(c *class, h *hold) bool {
-	if s.options.Preempt && c.priority < h.c.priority && !(c.prod && h.c.prod) {
+	if s.options.Preempt && c.priority < h.c.below {
 		return true
 	}
 	return !h.strict && c.lasts > 0 && !h.room.IsZero() && !s.time.Add(c.lasts).After(h.room)

@@ -481,5 +481,6 @@ func (o *oracle) cheapest(a placement.Ask, budgets map[schema.JobName]int) (vict
 }
 
 func mayGo(t placement.Task, a placement.Ask) bool {
-	return t.Priority < a.Priority && !t.Stopping && !(t.Priority.Prod() && a.Priority.Prod())
+	within := t.Priority/100 == a.Priority/100 && a.Priority >= 200 // nobody goes within a band of prod
+	return t.Priority < a.Priority && !t.Stopping && !within
 }

@@ -119,11 +119,7 @@ func (s *Snapshot) sparing(c *class) (eviction, bool) {
 
 // anyLower reports whether the cell holds any task that the class might evict.
 func (s *Snapshot) anyLower(c *class) bool {
-	below := schema.Priority(c.priority)
-	if c.prod {
-		below, _ = schema.BandProduction.Floor()
-	}
-	for _, n := range s.ofPriority[:bounded(int16(below))] {
+	for _, n := range s.ofPriority[:bounded(c.below)] {
 		if n > 0 {
 			return true
 		}
@@ -252,12 +248,11 @@ func (s *Snapshot) solveCandidate(c *class, k *candidate, sparing bool) {
 	}
 }
 
-// mayEvict reports whether a task can be a victim of the class: of lower
-// priority, not prod for prod, not leaving anyway, and not inside an alloc,
-// which is evicted whole or not at all.
+// mayEvict reports whether a task can be a victim of the class: of a priority that
+// it may preempt, not leaving anyway, and not inside an alloc, which is evicted
+// whole or not at all.
 func (s *Snapshot) mayEvict(c *class, t *task) bool {
-	return t.priority < c.priority && !t.stopping && t.inAlloc < 0 &&
-		!(c.prod && schema.Priority(t.priority).Prod())
+	return t.priority < c.below && !t.stopping && t.inAlloc < 0
 }
 
 // level returns the lowest priority up to which tasks must be evicted.
@@ -325,7 +320,7 @@ func (s *Snapshot) insidersMayGo(c *class, id int32) bool {
 	}
 	for t := s.nodes.At(s.tasks.At(id).slot).first; t >= 0; t = s.tasks.At(t).nextHere {
 		h := s.tasks.At(t)
-		if h.inAlloc == id && (h.priority >= c.priority || c.prod && schema.Priority(h.priority).Prod()) {
+		if h.inAlloc == id && h.priority >= c.below {
 			return false
 		}
 	}
