@@ -19,15 +19,16 @@ type eviction struct {
 // order of compare, which is the rule: the fewest disruptions beyond the budgets of jobs,
 // then the domain in which the fewest tasks of the ask's job stay, then lowest priority
 // first, then fewest victims, of a job whose tasks go
-// together all that run, then the lower sum of priorities, then the least that is
-// given up beyond the need, then the fewest jobs hit a second time, then the machine on
-// which the fewest tasks of the job stay.
+// together all that run, then the lower sum of priorities, then what the ask wishes of
+// the machine, then that on which the fewest tasks of the job stay, then the least that is
+// given up beyond the need, then the fewest jobs hit a second time.
 type evictionCost struct {
 	highest  int16 // priority among the victims
 	victims  int16
 	again    int16 // victims beyond the first of their jobs in this pass
 	overruns int16
 	sum      int32   // of their priorities
+	unmet    float32 // what the ask wishes and would not have, see Snapshot.lessUnmet
 	excess   float32 // what goes and is not needed, in multiples of the ask
 	company  company
 }
@@ -35,7 +36,8 @@ type evictionCost struct {
 func (a evictionCost) compare(b evictionCost) int {
 	return cmp.Or(cmp.Compare(a.overruns, b.overruns), a.company.compareDomains(b.company),
 		cmp.Compare(a.highest, b.highest), cmp.Compare(a.victims, b.victims), cmp.Compare(a.sum, b.sum),
-		cmp.Compare(a.excess, b.excess), cmp.Compare(a.again, b.again), cmp.Compare(a.company.onMachine, b.company.onMachine))
+		cmp.Compare(a.unmet, b.unmet), cmp.Compare(a.company.onMachine, b.company.onMachine),
+		cmp.Compare(a.excess, b.excess), cmp.Compare(a.again, b.again))
 }
 
 // impossible is the level of a machine on which no eviction makes room.
@@ -64,7 +66,10 @@ type candidate struct {
 	// level is the lowest priority up to which tasks must be evicted so that
 	// there is room: the first term of the cost, without which the others
 	// need not be known.
-	level  int16
+	level int16
+	// unmet is what the ask wishes and would not have there if nobody went, as a sign of
+	// what it would not have.
+	unmet  float32
 	solved bool
 	plan   eviction
 	// costly says that no eviction here keeps all budgets: budgets only shrink
@@ -148,15 +153,53 @@ func (s *Snapshot) extend(c *class, enough int) {
 	for range total {
 		slot := l.Ring[e.cursor]
 		e.cursor = (e.cursor + 1) % total
-		if level := s.level(c, slot); level != impossible {
-			e.pool = append(e.pool, candidate{slot: slot, version: s.rows.At(slot).version, level: level})
+		if k := s.candidateOn(c, slot); k.level != impossible {
+			e.pool = append(e.pool, k)
 		}
 		if len(e.pool) >= enough && !s.options.NoRelaxed {
 			e.circled = false
 			break
 		}
 	}
+	if !e.circled {
+		s.extendFavoured(c)
+	}
 	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
+}
+
+// candidateOn returns a machine as a candidate.
+func (s *Snapshot) candidateOn(c *class, slot int32) candidate {
+	k := candidate{slot: slot, version: s.rows.At(slot).version, level: s.level(c, slot)}
+	if k.level != impossible {
+		k.unmet = s.unmet(c, slot, nil)
+	}
+	return k
+}
+
+// unmet returns what a class wishes of a machine and would not have there when some of its tasks
+// have gone, by its weight.
+func (s *Snapshot) unmet(c *class, slot int32, gone []int32) float32 {
+	return -s.lessUnmet(c, slot, gone, 0, nil)
+}
+
+// extendFavoured adds machines that have what the class wishes and few others have.
+func (s *Snapshot) extendFavoured(c *class) {
+	e := &c.evict
+	known := map[int32]bool{}
+	for _, slot := range s.favoured(c) {
+		if len(known) == 0 {
+			for i := range e.pool {
+				known[e.pool[i].slot] = true
+			}
+		}
+		if known[slot] {
+			continue
+		}
+		known[slot] = true
+		if k := s.candidateOn(c, slot); k.level != impossible {
+			e.pool = append(e.pool, k)
+		}
+	}
 }
 
 // reconsider checks the machines that changed since all were checked.
@@ -166,8 +209,8 @@ func (s *Snapshot) reconsider(c *class) {
 		if slices.ContainsFunc(e.pool, func(k candidate) bool { return k.slot == slot }) {
 			continue
 		}
-		if level := s.level(c, slot); level != impossible {
-			e.pool = append(e.pool, candidate{slot: slot, version: s.rows.At(slot).version, level: level})
+		if k := s.candidateOn(c, slot); k.level != impossible {
+			e.pool = append(e.pool, k)
 		}
 	}
 	e.position = s.now()
@@ -196,10 +239,10 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 				continue
 			}
 		}
-		if !k.solved || s.bounded || s.ganged { // a budget may have shrunk elsewhere
+		if !k.solved || s.bounded || s.ganged || c.kin.hasPreferred() { // a budget may have shrunk elsewhere, or what is near changed
 			enough := asked >= enoughSolved && !s.options.NoRelaxed
 			asked++
-			if best >= 0 && !closer && enough && k.level == e.pool[best].level {
+			if b := best; b >= 0 && !closer && enough && k.level == e.pool[b].level && k.unmet >= e.pool[b].plan.cost.unmet {
 				continue
 			}
 			s.solveCandidate(c, k, sparing)
@@ -220,7 +263,7 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 // refresh finds the level of a candidate again if its machine has changed.
 func (s *Snapshot) refresh(c *class, k *candidate) {
 	if k.version != s.rows.At(k.slot).version {
-		*k = candidate{slot: k.slot, version: s.rows.At(k.slot).version, level: s.level(c, k.slot)}
+		*k = s.candidateOn(c, k.slot)
 	}
 }
 

@@ -157,7 +157,7 @@ func drawRelations(t *rapid.T) *placement.Relations {
 }
 
 func drawExtra(t *rapid.T, a *placement.Ask) {
-	switch rapid.IntRange(0, 8).Draw(t, "extra") {
+	switch rapid.IntRange(0, 9).Draw(t, "extra") {
 	case 0:
 		a.Ports, a.PortNumbers = []string{"http"}, nil
 		if rapid.Bool().Draw(t, "number") {
@@ -196,6 +196,10 @@ func drawExtra(t *rapid.T, a *placement.Ask) {
 	case 6:
 		a.MaxSkew = []placement.SkewLimit{{
 			Attribute: rapid.SampledFrom([]string{"rack", "machine"}).Draw(t, "skewed"), Max: rapid.IntRange(1, 2).Draw(t, "skew"), MinDomains: rapid.IntRange(0, 3).Draw(t, "min"),
+		}}
+	case 9:
+		a.Preferences = []placement.Preference{{
+			Constraint: placement.Constraint{Attribute: "rack", Op: placement.OpIn, Values: []string{"a"}}, Weight: rapid.SampledFrom([]int{-50, 25, 100}).Draw(t, "wished"),
 		}}
 	case 5:
 		a.Avoid = []string{"m0"}

@@ -27,6 +27,7 @@ type search struct {
 	devices []device.Device
 	most    int16 // disruptions beyond budgets
 	parties parties
+	unmet   float32 // see candidate.unmet
 }
 
 // solve returns the least eviction on a machine by evictionCost, sparing of those
@@ -41,9 +42,9 @@ func (s *Snapshot) solve(c *class, slot int32, sparing bool) (eviction, bool) {
 	if sparing {
 		list = slices.DeleteFunc(list, func(id int32) bool { return s.overruns([]int32{id}, g) > 0 })
 	}
-	best := &search{}
+	best, unmet := &search{}, s.unmet(c, slot, nil)
 	found := func(most int16) bool {
-		f := &search{s: s, c: c, slot: slot, most: most, parties: g}
+		f := &search{s: s, c: c, slot: slot, most: most, parties: g, unmet: unmet}
 		ok := f.solve(list, level)
 		if ok {
 			best = f
@@ -233,7 +234,10 @@ func (f *search) among(victims []int32, party int32) (n int) {
 // costOf returns the cost of a set of victims.
 func (f *search) costOf(victims []int32) evictionCost {
 	s := f.s
-	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims, f.parties)}
+	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims, f.parties), unmet: f.unmet}
+	if len(f.c.apart) > 0 || f.c.kin.hasPreferred() { // victims are no matter to other wishes
+		cost.unmet = s.unmet(f.c, f.slot, victims)
+	}
 	lack, _ := s.deficit(f.c, f.slot)
 	var given vector
 	for i, id := range victims {
