@@ -274,7 +274,7 @@ func (s *Snapshot) endings(c *class, slot int32) (list []ending) {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b ending) int { return cmp.Or(a.at.Compare(b.at), s.compareVictims(a.id, b.id)) })
+	slices.SortFunc(list, func(a, b ending) int { return cmp.Or(a.at.Compare(b.at), s.compareTasks(a.id, b.id)) })
 	return list
 }
 

@@ -343,12 +343,13 @@ type victims struct {
 	highest, count, sum, overruns, again, inDomain, onMachine int
 	unmet                                                     int // wishes, in percent of Weights.Wish
 	excess                                                    float32
+	since                                                     int64 // in the mean
 }
 
 func (v victims) compare(w victims) int {
 	return cmp.Or(cmp.Compare(v.overruns, w.overruns), cmp.Compare(v.inDomain, w.inDomain), cmp.Compare(v.highest, w.highest),
 		cmp.Compare(v.count, w.count), cmp.Compare(v.sum, w.sum), cmp.Compare(v.unmet, w.unmet),
-		cmp.Compare(v.onMachine, w.onMachine), cmp.Compare(v.excess, w.excess), cmp.Compare(v.again, w.again))
+		cmp.Compare(v.onMachine, w.onMachine), cmp.Compare(v.excess, w.excess), cmp.Compare(v.again, w.again), cmp.Compare(w.since, v.since))
 }
 
 // company counts the tasks of an ask's job that stay, in the rack of a machine, if
@@ -396,6 +397,9 @@ func (o *oracle) cost(m placement.Machine, set, left []placement.Task, a placeme
 		}
 		v.highest = max(v.highest, int(t.Priority))
 		v.sum += int(t.Priority)
+		if v.since += t.Since.UnixMilli(); t.Since.IsZero() {
+			v.since += 1<<46 - t.Since.UnixMilli()
+		}
 		if hit[who]++; hit[who]+o.hit[who] > 1 {
 			v.again++
 		}
@@ -404,6 +408,7 @@ func (o *oracle) cost(m placement.Machine, set, left []placement.Task, a placeme
 			v.overruns++
 		}
 	}
+	v.since /= int64(max(len(set), 1))
 	return v
 }
 

@@ -21,15 +21,17 @@ type eviction struct {
 // first, then fewest victims, of a job whose tasks go
 // together all that run, then the lower sum of priorities, then what the ask wishes of
 // the machine, then that on which the fewest tasks of the job stay, then the least that is
-// given up beyond the need, then the fewest jobs hit a second time.
+// given up beyond the need, then the fewest jobs hit a second time, see Snapshot.again,
+// then those that came to their machine last, in the mean: the least work is lost.
 type evictionCost struct {
 	highest  int16 // priority among the victims
 	victims  int16
-	again    int16 // victims beyond the first of their jobs in this pass
+	again    int16 // victims whose jobs lose others, too
 	overruns int16
 	sum      int32   // of their priorities
 	unmet    float32 // what the ask wishes and would not have, see Snapshot.lessUnmet
 	excess   float32 // what goes and is not needed, in multiples of the ask
+	since    int64   // of the victims in the mean, see sinceOf
 	company  company
 }
 
@@ -37,7 +39,7 @@ func (a evictionCost) compare(b evictionCost) int {
 	return cmp.Or(cmp.Compare(a.overruns, b.overruns), a.company.compareDomains(b.company),
 		cmp.Compare(a.highest, b.highest), cmp.Compare(a.victims, b.victims), cmp.Compare(a.sum, b.sum),
 		cmp.Compare(a.unmet, b.unmet), cmp.Compare(a.company.onMachine, b.company.onMachine),
-		cmp.Compare(a.excess, b.excess), cmp.Compare(a.again, b.again))
+		cmp.Compare(a.excess, b.excess), cmp.Compare(a.again, b.again), cmp.Compare(b.since, a.since))
 }
 
 // impossible is the level of a machine on which no eviction makes room.
@@ -239,6 +241,10 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 				continue
 			}
 		}
+		k.plan.cost.company = with
+		if k.solved && (best < 0 || k.plan.cost.compare(e.pool[best].plan.cost) < 0) && s.again(k.plan.victims) > k.plan.cost.again {
+			k.solved = false // a job has been hit since, and on that machine others may go
+		}
 		if !k.solved || s.bounded || s.ganged || c.kin.hasPreferred() { // a budget may have shrunk elsewhere, or what is near changed
 			enough := asked >= enoughSolved && !s.options.NoRelaxed
 			asked++
@@ -370,9 +376,18 @@ func (s *Snapshot) insidersMayGo(c *class, id int32) bool {
 	return true
 }
 
-// compareVictims orders tasks by priority, and then in any order that is
-// always the same.
+// compareVictims orders tasks by priority, and those of a job by who came last.
 func (s *Snapshot) compareVictims(a, b int32) int {
+	t, u := s.tasks.At(a), s.tasks.At(b)
+	if t.priority == u.priority && t.job == u.job && t.since != u.since {
+		return cmp.Compare(u.since, t.since)
+	}
+	return s.compareTasks(a, b)
+}
+
+// compareTasks orders tasks by priority, and then in any order that is always
+// the same.
+func (s *Snapshot) compareTasks(a, b int32) int {
 	t, u := s.tasks.At(a), s.tasks.At(b)
 	if r := cmp.Compare(t.priority, u.priority); r != 0 {
 		return r

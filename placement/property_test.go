@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -98,6 +99,9 @@ func (c *cell) drawHeld(t *rapid.T) {
 		if !a.Priority.Prod() && a.Limit.RAMBytes > 1 && rapid.Bool().Draw(t, "estimate") {
 			h.Reservation = a.Limit
 			h.Reservation.RAMBytes--
+		}
+		if n := rapid.IntRange(0, 3).Draw(t, "since"); n > 0 {
+			h.Since = noon.Add(time.Duration(n) * time.Minute)
 		}
 		gather(&h, gangs[h.Name.JobName])
 		h.Stopping = rapid.IntRange(0, 9).Draw(t, "stopping") == 0

@@ -75,6 +75,7 @@ func PlacingOf(f *facts.Facts, task schema.TaskName, machine string, seed uint64
 				left, bound, _ := c.facts.Spare(job)
 				return left, bound
 			})
+			snapshot.SetHit(c.facts.Hit)
 			p.Verdict.Victims = victimsOn(snapshot, a, machine, c.weights())
 		}
 	}
