@@ -3,6 +3,7 @@ package placement
 import (
 	"maps"
 	"math"
+	"slices"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -17,6 +18,9 @@ type disruption struct {
 	budgetOf func(schema.JobName) (int, bool)
 	bounded  bool          // any job has one, as far as they were asked for
 	hit      map[int32]int // victims of this pass, by party
+	// hitBefore are the jobs of which SetHit says so, as far as they were asked for.
+	hitBefore map[int32]bool
+	wasHit    func(schema.JobName) bool
 	// ganged is true once a task has gone in this pass with which others go: these
 	// cost nothing any more.
 	ganged bool
@@ -24,7 +28,9 @@ type disruption struct {
 
 // fork returns what a fork begins with: no task has gone yet.
 func (d *disruption) fork() disruption {
-	return disruption{budgets: maps.Clone(d.budgets), budgetOf: d.budgetOf, bounded: d.bounded, hit: map[int32]int{}}
+	return disruption{
+		budgets: maps.Clone(d.budgets), budgetOf: d.budgetOf, bounded: d.bounded, hit: map[int32]int{}, hitBefore: maps.Clone(d.hitBefore), wasHit: d.wasHit,
+	}
 }
 
 // begin begins a pass.
@@ -40,6 +46,43 @@ func (d *disruption) begin() {
 func (s *Snapshot) SetBudgets(left func(schema.JobName) (n int, bound bool)) {
 	s.budgetOf, s.bounded = left, false
 	clear(s.budgets)
+}
+
+// SetHit says which jobs have lost tasks to an eviction before that have not got another place
+// yet: where that costs nothing more, others are hit. It is asked once for each job whose tasks
+// could go, during the passes that follow; nil for none.
+func (s *Snapshot) SetHit(was func(schema.JobName) bool) {
+	s.wasHit = was
+	s.hitBefore = map[int32]bool{}
+}
+
+// again counts the victims whose jobs are hit by more than one of them: in this pass, or before.
+func (s *Snapshot) again(victims []int32) (n int16) {
+	for i := range victims {
+		if s.isFurther(victims, i) || s.lostBefore(s.tasks.At(victims[i]).job) {
+			n++
+		}
+	}
+	return n
+}
+
+// isFurther reports whether one of some victims is not the first of its party in this pass.
+func (s *Snapshot) isFurther(victims []int32, i int) bool {
+	party := s.tasks.At(victims[i]).party()
+	return s.hit[party] > 0 || slices.ContainsFunc(victims[:i], func(o int32) bool { return s.tasks.At(o).party() == party })
+}
+
+// lostBefore reports whether a job has lost tasks before, see SetHit.
+func (s *Snapshot) lostBefore(job int32) bool {
+	if s.wasHit == nil {
+		return false
+	}
+	was, known := s.hitBefore[job]
+	if !known {
+		was = s.wasHit(s.jobs.At(job).name)
+		s.hitBefore[job] = was
+	}
+	return was
 }
 
 // budget returns how many tasks of a job may still be disrupted.

@@ -41,6 +41,7 @@ type wants struct {
 	lasts    time.Duration // 0 if that is not known
 	inSet    bool
 	priority int16
+	below    int16 // tasks of lower priorities may be evicted for the class
 	limit    vector
 	ports    int32    // that may have any number
 	numbers  []uint16 // of ports that ask for one; nil if none does
@@ -285,7 +286,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 	c := &class{
 		key: key, id: layout.Hash(key), scores: scores{epoch: -1},
 		wants: wants{
-			ask: s.restOf(a), prod: a.Priority.Prod(), lasts: lastsOf(a), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
+			ask: s.restOf(a), prod: a.Priority.Prod(), lasts: lastsOf(a), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority), below: int16(a.Priority.PreemptsBelow()),
 			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.kinds.needs(a.Devices),
 			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packages.NumbersOf(a.Packages), shared: narrow(a.AllocNumbers),
 		},

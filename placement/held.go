@@ -3,6 +3,7 @@ package placement
 import (
 	"encoding/binary"
 	"slices"
+	"time"
 
 	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/placement/layers"
@@ -27,6 +28,7 @@ type task struct {
 	devices   []device.Use
 	ask       *Ask
 	alloc     *alloc // of an alloc, what is left in it; else nil
+	since     int64  // see sinceOf
 	nextHere  int32  // of its machine
 	prevHere  int32
 	nextOfJob int32
@@ -120,6 +122,7 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 		taskKey:  taskKey{s.jobID(t.Name.JobName), int32(t.Name.Index), slot, t.Generation},
 		priority: int16(t.Priority), stopping: t.Stopping, together: t.Together, isAlloc: t.IsAlloc,
 		limit: vectorOf(t.Limit), reserv: vectorOf(t.Reservation), inAlloc: -1, ask: t.Ask,
+		since: sinceOf(t.Since),
 	}
 	if t.Gang != "" {
 		h.gang = s.gangs.join(t.Name.JobName, t.Gang, h.job)
@@ -140,6 +143,17 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 	}
 	return h
 }
+
+// sinceOf returns a time in milliseconds; that of what comes now is after all others, and so small
+// that many can be added up.
+func sinceOf(at time.Time) int64 {
+	if at.IsZero() {
+		return comesNow
+	}
+	return min(max(at.UnixMilli(), 0), comesNow)
+}
+
+const comesNow = 1 << 46
 
 // take has the task hold ports and devices.
 func (t *task) take(ports schema.Ports, devices []DeviceUse) {

@@ -265,7 +265,7 @@ func (s *Snapshot) endings(c *class, slot int32) (list []ending) {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b ending) int { return cmp.Or(a.at.Compare(b.at), s.compareVictims(a.id, b.id)) })
+	slices.SortFunc(list, func(a, b ending) int { return cmp.Or(a.at.Compare(b.at), s.compareTasks(a.id, b.id)) })
 	return list
 }
 
@@ -287,7 +287,7 @@ func (s *Snapshot) behind(c *class, h *hold) bool {
 
 // clears reports whether a task of a class will have gone once the other one has room.
 func (s *Snapshot) clears(c *class, h *hold) bool {
-	if s.options.Preempt && c.priority < h.c.priority && !(c.prod && h.c.prod) {
+	if s.options.Preempt && c.priority < h.c.below {
 		return true
 	}
 	return !h.strict && c.lasts > 0 && !h.room.IsZero() && !s.time.Add(c.lasts).After(h.room)

@@ -134,17 +134,21 @@ type needer struct {
 	value   int32
 }
 
-// estranged returns the weights of the preferred relations that do not hold on a machine.
-func (k *kindred) estranged(x *kin, slot int32) (sum float32) {
+// estranged returns the weights of the preferred relations that do not hold on a machine when
+// some of its tasks have gone, whose profiles are given.
+func (k *kindred) estranged(x *kin, slot int32, gone []int32) (sum float32) {
 	for i := range x.prefers {
 		t := &x.prefers[i]
 		v := t.column.At[slot]
-		if near := v != 0 && k.pickedIn(t, v, nil) > 0; near == t.apart {
+		if near := v != 0 && k.pickedIn(t, v, gone) > 0; near == t.apart {
 			sum += t.weight
 		}
 	}
 	return sum
 }
+
+// hasPreferred reports whether any relation is preferred.
+func (x *kin) hasPreferred() bool { return x != nil && len(x.prefers) > 0 }
 
 // concern is what a flip means to a class.
 type concern struct {

@@ -105,7 +105,7 @@ func TasksOn(s *Snapshot, machine string) []Task {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, s.compareVictims)
+	slices.SortFunc(ids, s.compareTasks)
 	out := make([]Task, 0, len(ids))
 	for _, id := range ids {
 		t := s.tasks.At(id)

@@ -341,13 +341,15 @@ func (o *oracle) feasible(a placement.Ask) []string {
 // victims is what an eviction costs, in the order of the rule.
 type victims struct {
 	highest, count, sum, overruns, again, inDomain, onMachine int
+	unmet                                                     int // wishes, in percent of Weights.Wish
 	excess                                                    float32
+	since                                                     int64 // in the mean
 }
 
 func (v victims) compare(w victims) int {
 	return cmp.Or(cmp.Compare(v.overruns, w.overruns), cmp.Compare(v.inDomain, w.inDomain), cmp.Compare(v.highest, w.highest),
-		cmp.Compare(v.count, w.count), cmp.Compare(v.sum, w.sum), cmp.Compare(v.excess, w.excess), cmp.Compare(v.again, w.again),
-		cmp.Compare(v.onMachine, w.onMachine))
+		cmp.Compare(v.count, w.count), cmp.Compare(v.sum, w.sum), cmp.Compare(v.unmet, w.unmet),
+		cmp.Compare(v.onMachine, w.onMachine), cmp.Compare(v.excess, w.excess), cmp.Compare(v.again, w.again), cmp.Compare(w.since, v.since))
 }
 
 // company counts the tasks of an ask's job that stay, in the rack of a machine, if
@@ -375,6 +377,7 @@ func (o *oracle) company(m placement.Machine, a placement.Ask) (inDomain, onMach
 func (o *oracle) cost(m placement.Machine, set, left []placement.Task, a placement.Ask, budgets map[schema.JobName]int) victims {
 	v := victims{count: len(set), excess: excess(m, set, left, a)}
 	v.inDomain, v.onMachine = o.company(m, a)
+	v.unmet = o.unmet(m, left, a)
 	hit := map[string]int{}
 	jobs := map[schema.JobName]int{}
 	for _, t := range set {
@@ -394,6 +397,9 @@ func (o *oracle) cost(m placement.Machine, set, left []placement.Task, a placeme
 		}
 		v.highest = max(v.highest, int(t.Priority))
 		v.sum += int(t.Priority)
+		if v.since += t.Since.UnixMilli(); t.Since.IsZero() {
+			v.since += 1<<46 - t.Since.UnixMilli()
+		}
 		if hit[who]++; hit[who]+o.hit[who] > 1 {
 			v.again++
 		}
@@ -402,7 +408,43 @@ func (o *oracle) cost(m placement.Machine, set, left []placement.Task, a placeme
 			v.overruns++
 		}
 	}
+	v.since /= int64(max(len(set), 1))
 	return v
+}
+
+// unmet returns what an ask wishes and would not have on a machine beside some tasks.
+func (o *oracle) unmet(m placement.Machine, left []placement.Task, a placement.Ask) (sum int) {
+	for _, p := range a.Preferences {
+		if meets(m, []placement.Constraint{p.Constraint}) != (p.Weight > 0) {
+			sum += max(p.Weight, -p.Weight)
+		}
+	}
+	if m.Overloaded || slices.ContainsFunc(left, func(t placement.Task) bool { return !t.Stopping && slices.Contains(a.Apart, t.Name.JobName) }) {
+		w := placement.DefaultWeights()
+		sum += int(100 * w.Noise / w.Wish)
+	}
+	if a.Relations == nil {
+		return sum
+	}
+	near := func(f *placement.Affinity) bool {
+		for _, t := range o.tasks {
+			if t.Machine != m.Name && attribute(m, f.By) != "" && attribute(o.machines[t.Machine], f.By) == attribute(m, f.By) && picks(f, t.Name.User, t.Ask) {
+				return true
+			}
+		}
+		return attribute(m, f.By) != "" && slices.ContainsFunc(left, func(t placement.Task) bool { return picks(f, t.Name.User, t.Ask) })
+	}
+	for i := range a.Relations.Affinity {
+		if f := &a.Relations.Affinity[i]; f.Weight != 0 && !near(f) {
+			sum += f.Weight
+		}
+	}
+	for i := range a.Relations.AntiAffinity {
+		if f := &a.Relations.AntiAffinity[i]; f.Weight != 0 && near(f) {
+			sum += f.Weight
+		}
+	}
+	return sum
 }
 
 // party says who goes with a task, if others do.
@@ -481,5 +523,6 @@ func (o *oracle) cheapest(a placement.Ask, budgets map[schema.JobName]int) (vict
 }
 
 func mayGo(t placement.Task, a placement.Ask) bool {
-	return t.Priority < a.Priority && !t.Stopping && !(t.Priority.Prod() && a.Priority.Prod())
+	within := t.Priority/100 == a.Priority/100 && a.Priority >= 200 // nobody goes within a band of prod
+	return t.Priority < a.Priority && !t.Stopping && !within
 }

@@ -510,7 +510,7 @@ func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 func (s *Snapshot) put(c *class, a *Ask, job, slot int32, d *Decision) {
 	h := task{
 		taskKey: taskKey{job, int32(a.Name.Index), slot, a.Generation}, priority: c.priority,
-		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true, shared: c.shared, profile: s.profileOf(job, a.Relations),
+		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true, shared: c.shared, profile: s.profileOf(job, a.Relations), since: comesNow,
 	}
 	h.take(d.Ports, d.Devices)
 	s.goBehind(c, slot)

@@ -19,23 +19,27 @@ type eviction struct {
 // order of compare, which is the rule: the fewest disruptions beyond the budgets of jobs,
 // then the domain in which the fewest tasks of the ask's job stay, then lowest priority
 // first, then fewest victims, of a job whose tasks go
-// together all that run, then the lower sum of priorities, then the least that is
-// given up beyond the need, then the fewest jobs hit a second time, then the machine on
-// which the fewest tasks of the job stay.
+// together all that run, then the lower sum of priorities, then what the ask wishes of
+// the machine, then that on which the fewest tasks of the job stay, then the least that is
+// given up beyond the need, then the fewest jobs hit a second time, see Snapshot.again,
+// then those that came to their machine last, in the mean: the least work is lost.
 type evictionCost struct {
 	highest  int16 // priority among the victims
 	victims  int16
-	again    int16 // victims beyond the first of their jobs in this pass
+	again    int16 // victims whose jobs lose others, too
 	overruns int16
 	sum      int32   // of their priorities
+	unmet    float32 // what the ask wishes and would not have, see Snapshot.lessUnmet
 	excess   float32 // what goes and is not needed, in multiples of the ask
+	since    int64   // of the victims in the mean, see sinceOf
 	company  company
 }
 
 func (a evictionCost) compare(b evictionCost) int {
 	return cmp.Or(cmp.Compare(a.overruns, b.overruns), a.company.compareDomains(b.company),
 		cmp.Compare(a.highest, b.highest), cmp.Compare(a.victims, b.victims), cmp.Compare(a.sum, b.sum),
-		cmp.Compare(a.excess, b.excess), cmp.Compare(a.again, b.again), cmp.Compare(a.company.onMachine, b.company.onMachine))
+		cmp.Compare(a.unmet, b.unmet), cmp.Compare(a.company.onMachine, b.company.onMachine),
+		cmp.Compare(a.excess, b.excess), cmp.Compare(a.again, b.again), cmp.Compare(b.since, a.since))
 }
 
 // impossible is the level of a machine on which no eviction makes room.
@@ -64,7 +68,10 @@ type candidate struct {
 	// level is the lowest priority up to which tasks must be evicted so that
 	// there is room: the first term of the cost, without which the others
 	// need not be known.
-	level  int16
+	level int16
+	// unmet is what the ask wishes and would not have there if nobody went, as a sign of
+	// what it would not have.
+	unmet  float32
 	solved bool
 	plan   eviction
 	// costly says that no eviction here keeps all budgets: budgets only shrink
@@ -119,11 +126,7 @@ func (s *Snapshot) sparing(c *class) (eviction, bool) {
 
 // anyLower reports whether the cell holds any task that the class might evict.
 func (s *Snapshot) anyLower(c *class) bool {
-	below := schema.Priority(c.priority)
-	if c.prod {
-		below, _ = schema.BandProduction.Floor()
-	}
-	for _, n := range s.ofPriority[:bounded(int16(below))] {
+	for _, n := range s.ofPriority[:bounded(c.below)] {
 		if n > 0 {
 			return true
 		}
@@ -152,15 +155,53 @@ func (s *Snapshot) extend(c *class, enough int) {
 	for range total {
 		slot := l.Ring[e.cursor]
 		e.cursor = (e.cursor + 1) % total
-		if level := s.level(c, slot); level != impossible {
-			e.pool = append(e.pool, candidate{slot: slot, version: s.rows.At(slot).version, level: level})
+		if k := s.candidateOn(c, slot); k.level != impossible {
+			e.pool = append(e.pool, k)
 		}
 		if len(e.pool) >= enough && !s.options.NoRelaxed {
 			e.circled = false
 			break
 		}
 	}
+	if !e.circled {
+		s.extendFavoured(c)
+	}
 	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
+}
+
+// candidateOn returns a machine as a candidate.
+func (s *Snapshot) candidateOn(c *class, slot int32) candidate {
+	k := candidate{slot: slot, version: s.rows.At(slot).version, level: s.level(c, slot)}
+	if k.level != impossible {
+		k.unmet = s.unmet(c, slot, nil)
+	}
+	return k
+}
+
+// unmet returns what a class wishes of a machine and would not have there when some of its tasks
+// have gone, by its weight.
+func (s *Snapshot) unmet(c *class, slot int32, gone []int32) float32 {
+	return -s.lessUnmet(c, slot, gone, 0, nil)
+}
+
+// extendFavoured adds machines that have what the class wishes and few others have.
+func (s *Snapshot) extendFavoured(c *class) {
+	e := &c.evict
+	known := map[int32]bool{}
+	for _, slot := range s.favoured(c) {
+		if len(known) == 0 {
+			for i := range e.pool {
+				known[e.pool[i].slot] = true
+			}
+		}
+		if known[slot] {
+			continue
+		}
+		known[slot] = true
+		if k := s.candidateOn(c, slot); k.level != impossible {
+			e.pool = append(e.pool, k)
+		}
+	}
 }
 
 // reconsider checks the machines that changed since all were checked.
@@ -170,8 +211,8 @@ func (s *Snapshot) reconsider(c *class) {
 		if slices.ContainsFunc(e.pool, func(k candidate) bool { return k.slot == slot }) {
 			continue
 		}
-		if level := s.level(c, slot); level != impossible {
-			e.pool = append(e.pool, candidate{slot: slot, version: s.rows.At(slot).version, level: level})
+		if k := s.candidateOn(c, slot); k.level != impossible {
+			e.pool = append(e.pool, k)
 		}
 	}
 	e.position = s.now()
@@ -200,10 +241,14 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 				continue
 			}
 		}
-		if !k.solved || s.bounded || s.ganged { // a budget may have shrunk elsewhere
+		k.plan.cost.company = with
+		if k.solved && (best < 0 || k.plan.cost.compare(e.pool[best].plan.cost) < 0) && s.again(k.plan.victims) > k.plan.cost.again {
+			k.solved = false // a job has been hit since, and on that machine others may go
+		}
+		if !k.solved || s.bounded || s.ganged || c.kin.hasPreferred() { // a budget may have shrunk elsewhere, or what is near changed
 			enough := asked >= enoughSolved && !s.options.NoRelaxed
 			asked++
-			if best >= 0 && !closer && enough && k.level == e.pool[best].level {
+			if b := best; b >= 0 && !closer && enough && k.level == e.pool[b].level && k.unmet >= e.pool[b].plan.cost.unmet {
 				continue
 			}
 			s.solveCandidate(c, k, sparing)
@@ -224,7 +269,7 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 // refresh finds the level of a candidate again if its machine has changed.
 func (s *Snapshot) refresh(c *class, k *candidate) {
 	if k.version != s.rows.At(k.slot).version {
-		*k = candidate{slot: k.slot, version: s.rows.At(k.slot).version, level: s.level(c, k.slot)}
+		*k = s.candidateOn(c, k.slot)
 	}
 }
 
@@ -252,12 +297,11 @@ func (s *Snapshot) solveCandidate(c *class, k *candidate, sparing bool) {
 	}
 }
 
-// mayEvict reports whether a task can be a victim of the class: of lower
-// priority, not prod for prod, not leaving anyway, and not inside an alloc,
-// which is evicted whole or not at all.
+// mayEvict reports whether a task can be a victim of the class: of a priority that
+// it may preempt, not leaving anyway, and not inside an alloc, which is evicted
+// whole or not at all.
 func (s *Snapshot) mayEvict(c *class, t *task) bool {
-	return t.priority < c.priority && !t.stopping && t.inAlloc < 0 &&
-		!(c.prod && schema.Priority(t.priority).Prod())
+	return t.priority < c.below && !t.stopping && t.inAlloc < 0
 }
 
 // level returns the lowest priority up to which tasks must be evicted.
@@ -325,16 +369,25 @@ func (s *Snapshot) insidersMayGo(c *class, id int32) bool {
 	}
 	for t := s.nodes.At(s.tasks.At(id).slot).first; t >= 0; t = s.tasks.At(t).nextHere {
 		h := s.tasks.At(t)
-		if h.inAlloc == id && (h.priority >= c.priority || c.prod && schema.Priority(h.priority).Prod()) {
+		if h.inAlloc == id && h.priority >= c.below {
 			return false
 		}
 	}
 	return true
 }
 
-// compareVictims orders tasks by priority, and then in any order that is
-// always the same.
+// compareVictims orders tasks by priority, and those of a job by who came last.
 func (s *Snapshot) compareVictims(a, b int32) int {
+	t, u := s.tasks.At(a), s.tasks.At(b)
+	if t.priority == u.priority && t.job == u.job && t.since != u.since {
+		return cmp.Compare(u.since, t.since)
+	}
+	return s.compareTasks(a, b)
+}
+
+// compareTasks orders tasks by priority, and then in any order that is always
+// the same.
+func (s *Snapshot) compareTasks(a, b int32) int {
 	t, u := s.tasks.At(a), s.tasks.At(b)
 	if r := cmp.Compare(t.priority, u.priority); r != 0 {
 		return r

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -99,6 +100,9 @@ func (c *cell) drawHeld(t *rapid.T) {
 			h.Reservation = a.Limit
 			h.Reservation.RAMBytes--
 		}
+		if n := rapid.IntRange(0, 3).Draw(t, "since"); n > 0 {
+			h.Since = noon.Add(time.Duration(n) * time.Minute)
+		}
 		gather(&h, gangs[h.Name.JobName])
 		h.Stopping = rapid.IntRange(0, 9).Draw(t, "stopping") == 0
 		c.tasks = append(c.tasks, h)
@@ -157,7 +161,7 @@ func drawRelations(t *rapid.T) *placement.Relations {
 }
 
 func drawExtra(t *rapid.T, a *placement.Ask) {
-	switch rapid.IntRange(0, 8).Draw(t, "extra") {
+	switch rapid.IntRange(0, 9).Draw(t, "extra") {
 	case 0:
 		a.Ports, a.PortNumbers = []string{"http"}, nil
 		if rapid.Bool().Draw(t, "number") {
@@ -196,6 +200,10 @@ func drawExtra(t *rapid.T, a *placement.Ask) {
 	case 6:
 		a.MaxSkew = []placement.SkewLimit{{
 			Attribute: rapid.SampledFrom([]string{"rack", "machine"}).Draw(t, "skewed"), Max: rapid.IntRange(1, 2).Draw(t, "skew"), MinDomains: rapid.IntRange(0, 3).Draw(t, "min"),
+		}}
+	case 9:
+		a.Preferences = []placement.Preference{{
+			Constraint: placement.Constraint{Attribute: "rack", Op: placement.OpIn, Values: []string{"a"}}, Weight: rapid.SampledFrom([]int{-50, 25, 100}).Draw(t, "wished"),
 		}}
 	case 5:
 		a.Avoid = []string{"m0"}

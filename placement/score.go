@@ -31,13 +31,20 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 			}
 		}
 	}
+	return s.lessUnmet(c, slot, nil, total, t)
+}
+
+// lessUnmet takes from a score what the class wishes of a machine and would not have there when
+// some of its tasks have gone, and reports the parts if it is asked for them.
+func (s *Snapshot) lessUnmet(c *class, slot int32, gone []int32, total float32, t *Terms) float32 {
+	w := &s.weights
 	if len(c.packages) > 0 {
 		packages := -w.Packages * packages.Lacking(s.nodes.At(slot).holds, c.packages)
 		if total += packages; t != nil {
 			t.Packages = packages
 		}
 	}
-	if s.noisy(c, slot) {
+	if s.noisy(c, slot, gone) {
 		if total -= w.Noise; t != nil {
 			t.Noise = -w.Noise
 		}
@@ -48,8 +55,8 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 			t.Wish = wish
 		}
 	}
-	if c.kin != nil && len(c.kin.prefers) > 0 {
-		affinity := -w.Wish * s.kindred.estranged(c.kin, slot)
+	if c.kin.hasPreferred() {
+		affinity := -w.Wish * s.kindred.estranged(c.kin, slot, s.profilesOf(gone))
 		if total += affinity; t != nil {
 			t.Affinity = affinity
 		}
@@ -58,13 +65,19 @@ func (s *Snapshot) rate(c *class, slot int32, t *Terms) (total float32) {
 }
 
 // noisy reports whether tasks wait for processors of a machine, or a job holds some of it beside
-// which those of the class should not be.
-func (s *Snapshot) noisy(c *class, slot int32) bool {
+// which those of the class should not be, when some of its tasks have gone.
+func (s *Snapshot) noisy(c *class, slot int32, gone []int32) bool {
 	if s.rows.At(slot).overloaded {
 		return true
 	}
 	for _, job := range c.apart {
-		if s.staysOnMachine(job, slot) > 0 {
+		stay := s.staysOnMachine(job, slot)
+		for _, id := range gone {
+			if s.tasks.At(id).job == job {
+				stay--
+			}
+		}
+		if stay > 0 {
 			return true
 		}
 	}

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -27,6 +28,7 @@ type search struct {
 	devices []device.Device
 	most    int16 // disruptions beyond budgets
 	parties parties
+	unmet   float32 // see candidate.unmet
 }
 
 // solve returns the least eviction on a machine by evictionCost, sparing of those
@@ -41,9 +43,9 @@ func (s *Snapshot) solve(c *class, slot int32, sparing bool) (eviction, bool) {
 	if sparing {
 		list = slices.DeleteFunc(list, func(id int32) bool { return s.overruns([]int32{id}, g) > 0 })
 	}
-	best := &search{}
+	best, unmet := &search{}, s.unmet(c, slot, nil)
 	found := func(most int16) bool {
-		f := &search{s: s, c: c, slot: slot, most: most, parties: g}
+		f := &search{s: s, c: c, slot: slot, most: most, parties: g, unmet: unmet}
 		ok := f.solve(list, level)
 		if ok {
 			best = f
@@ -188,10 +190,16 @@ func (f *search) devicesFit(without []int32) bool {
 
 // greedy takes all that may go, sparing as far as budgets allow, and then puts
 // back, from the highest priority and the smallest on, whatever is not needed: no
-// victim is left that does not help. It returns nil where that is not enough.
+// victim is left that does not help. Of a priority those are put back first that came
+// first. It returns nil where that is not enough.
 func (f *search) greedy() []int32 {
 	var victims []int32
-	for _, id := range f.list {
+	list := slices.Clone(f.list)
+	slices.SortStableFunc(list, func(a, b int32) int {
+		t, u := f.s.tasks.At(a), f.s.tasks.At(b)
+		return cmp.Or(cmp.Compare(t.priority, u.priority), cmp.Compare(u.since, t.since))
+	})
+	for _, id := range list {
 		if victims = append(victims, id); f.s.overruns(victims, f.parties) > f.most {
 			victims = victims[:len(victims)-1]
 		}
@@ -233,16 +241,19 @@ func (f *search) among(victims []int32, party int32) (n int) {
 // costOf returns the cost of a set of victims.
 func (f *search) costOf(victims []int32) evictionCost {
 	s := f.s
-	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims, f.parties)}
+	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims, f.parties), unmet: f.unmet}
+	if len(f.c.apart) > 0 || f.c.kin.hasPreferred() { // victims are no matter to other wishes
+		cost.unmet = s.unmet(f.c, f.slot, victims)
+	}
 	lack, _ := s.deficit(f.c, f.slot)
 	var given vector
+	cost.again = s.again(victims)
 	for i, id := range victims {
 		t := s.tasks.At(id)
+		cost.since += t.since
 		cost.highest = max(cost.highest, t.priority)
 		cost.sum += int32(t.priority)
-		if s.hit[t.party()] > 0 || slices.ContainsFunc(victims[:i], func(o int32) bool { return s.tasks.At(o).party() == t.party() }) {
-			cost.again++
-		} else if t.takesOthers() { // with those of them among the victims
+		if t.takesOthers() && !s.isFurther(victims, i) { // with those of them among the victims
 			cost.victims = int16(min(int(cost.victims)+f.parties.size(s, t)-f.among(victims, t.party()), math.MaxInt16))
 		}
 		gain := s.gain(f.c, t)
@@ -250,6 +261,7 @@ func (f *search) costOf(victims []int32) evictionCost {
 			given[d] += gain[d]
 		}
 	}
+	cost.since /= int64(max(len(victims), 1))
 	for d := range dims {
 		if more := given[d] - max(lack[d], 0); more > 0 {
 			cost.excess += float32(more) / float32(max(f.c.limit[d], 1))

@@ -125,7 +125,7 @@ const (
 	// CapabilityAdmin lets a tenant's paths declare every kind of object.
 	CapabilityAdmin = "admin"
 	// CapabilityMonitoring lets jobs below a tenant's paths be at band
-	// monitoring, which nothing preempts.
+	// monitoring, which nothing preempts, and which preempts production.
 	CapabilityMonitoring = "monitoring"
 )
 

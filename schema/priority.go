@@ -32,9 +32,22 @@ func (p Priority) Band() Band {
 	return Bands()[i]
 }
 
-// Prod reports whether p lies in production or monitoring: such tasks never
-// preempt each other (Borg §2.5).
+// Prod reports whether p lies in production or monitoring: their quota is a promise, and what
+// they get is theirs by its limit (Borg §2.5).
 func (p Priority) Prod() bool { return p >= 200 }
+
+// PreemptsBelow returns the priority below which all tasks may be preempted for one of p: p, but
+// within production, and within monitoring, none is preempted for another (Borg §2.5).
+func (p Priority) PreemptsBelow() Priority {
+	if !p.Prod() {
+		return p
+	}
+	floor, _ := p.Band().Floor()
+	return floor
+}
+
+// Preempts reports whether tasks of a priority may be preempted for one of p.
+func (p Priority) Preempts(other Priority) bool { return other < p.PreemptsBelow() }
 
 // Floor returns the lowest priority of the band, which is what the band's name
 // means where a priority is named; false if b is no band.

@@ -174,6 +174,7 @@ func (s *scheduler) configure() {
 		s.cell.Snapshot().SetPolicy(s.policy)
 	}
 	s.cell.Snapshot().SetBudgets(s.spare)
+	s.cell.Snapshot().SetHit(s.Hit)
 	s.cell.Snapshot().SetParallel(s.parallel)
 }
 

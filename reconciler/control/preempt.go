@@ -295,7 +295,7 @@ func (s *scheduler) vacating(on snapshot.On) placement.Ask {
 	a := s.placement(snapshot.Ask{Task: on.Task, Job: s.Admitted(job), Data: s.Job(job).Admitted})
 	a.Avoid = avoiding(a.Avoid, on.Machine)
 	for _, d := range s.holding.held {
-		if h := s.holding.asks[d.Name]; h.Priority >= a.Priority || h.Priority.Prod() && a.Priority.Prod() {
+		if h := s.holding.asks[d.Name]; !a.Priority.Preempts(h.Priority) {
 			a.Avoid = avoiding(a.Avoid, d.Why.Held)
 		}
 	}

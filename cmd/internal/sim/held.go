@@ -51,7 +51,7 @@ func (w *World) checkHold(h *heldFor, before snap, now time.Time) {
 	for name, c := range s.Chunks {
 		for i := range c.Tasks {
 			t, task, data := &c.Tasks[i], name.Job.Task(c.Tasks[i].Index), s.Data[c.Tasks[i].Data]
-			if t.Machine != h.machine || t.Alloc != nil || mayTake(want, data) {
+			if t.Machine != h.machine || t.Alloc != nil || mayTake(want.Priority, data.Priority) {
 				continue
 			}
 			old := before.record(task)
@@ -71,9 +71,9 @@ func (w *World) checkHold(h *heldFor, before snap, now time.Time) {
 	}
 }
 
-// mayTake reports whether the tasks of a job may evict those of another one.
-func mayTake(is, of *schema.Job) bool {
-	return is.Priority > of.Priority && !(is.Priority.Prod() && of.Priority.Prod())
+// mayTake reports whether tasks of a priority may evict those of another one.
+func mayTake(is, of schema.Priority) bool {
+	return is > of && (is.Band() != of.Band() || !is.Prod())
 }
 
 // goesBehind reports whether a task that was just put on a machine that is held runs there

@@ -316,8 +316,8 @@ func (w *World) checkCauses(before snap) {
 	}
 }
 
-// checkPreempted: a task is preempted for one of higher priority only, and prod
-// never for prod; once it has stopped it wants a machine again at once.
+// checkPreempted: a task is preempted for one of higher priority only, and within
+// production and monitoring never; once it has stopped it wants a machine again at once.
 func (w *World) checkPreempted(task schema.TaskName, stopped bool, before snap) {
 	r, s := w.oracle.record(task), w.master.state
 	j := s.Jobs[task.JobName]
@@ -337,7 +337,7 @@ func (w *World) checkPreempted(task schema.TaskName, stopped bool, before snap) 
 			return
 		}
 		high, low := s.Data[s.Jobs[by.JobName].Admitted].Priority, s.Data[r.Data].Priority
-		if high <= low || high.Prod() && low.Prod() {
+		if !mayTake(high, low) {
 			w.violate("task %s of priority %d is preempted for %s of priority %d", task, low, by, high)
 		}
 		w.checkMadeRoom(task, by, before)

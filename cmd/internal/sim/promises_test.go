@@ -53,7 +53,7 @@ var promises = map[string][]promise{
 		{sentence: "It is checked when a job is admitted, not when its tasks are placed.", oracles: []string{"checkPrefixes"}, mutants: []string{"quota-by-one", "quota-growth", "admission-by-name"}},
 		{sentence: "The cell never gives away more of a device than there is", oracles: []string{"checkDevices"}, mutants: []string{"room-of-stopping"}},
 		{sentence: "Its number is unique in the cell, and never reused.", oracles: []string{"checkState", "checkTwice"}, mutants: []string{"generation-reused", "counter-last", "restore-floor"}},
-		{sentence: "prod never preempts prod", oracles: []string{"checkPreempted"}, mutants: []string{"prod-by-prod"}},
+		{sentence: "No task of band production preempts another of that band", oracles: []string{"checkPreempted"}, mutants: []string{"prod-by-prod"}},
 		{sentence: "The machine is assigned to the preemptor only when all of them are known to be dead", oracles: []string{"checkState"}, mutants: []string{"room-of-stopping", "stop-not-awaited"}},
 		{sentence: "Where a service has come to be spread worse than it could be, as when a rack was lost and has returned, or machines joined later, a running task is moved", oracles: []string{"DrainHalf"}, mutants: []string{"spread-repair", "spread-update"}},
 		{sentence: "a task is placed only in a zone that has then at most one task more than the zone that has the fewest", oracles: []string{"checkSkew"}, mutants: []string{"skew-by-one"}},

@@ -94,7 +94,7 @@ var expectations = []struct{ words, want string }{
 	{"they are admitted", "what is admitted is within its quota"},
 	{"are admitted, quota is", "what is admitted is within its quota"},
 	{"at most", "what muster chooses to stop stays within the budget"},
-	{"is preempted for", "a task is preempted for one of higher priority only, and prod never for prod"},
+	{"is preempted for", "a task is preempted for one of higher priority only, and within production and monitoring never"},
 	{"makes room for", "others make room for a task once, and for a drain within budgets"},
 	{"does not want a machine again", "what was preempted comes back"},
 	{"as removed, and the last good version", "a bad package changes nothing of what runs"},

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -116,6 +117,19 @@ func (f *Facts) Spare(name schema.JobName) (left int, bound bool, until Until) {
 		left = min(left, want.Disruption.PerHour-spent)
 	}
 	return max(0, left), true, until
+}
+
+// Hit reports whether a job has lost a task to a preemption that has not got another place since.
+func (f *Facts) Hit(name schema.JobName) bool {
+	return slices.ContainsFunc(f.Tasks(name), func(t schema.TaskRecord) bool {
+		switch {
+		case t.Stop != nil:
+			return t.Stop.Kind == schema.CausePreempted
+		case t.Machine != "" || t.Done != nil || len(t.Causes) == 0:
+			return false
+		}
+		return t.Causes[len(t.Causes)-1].Kind == schema.CausePreempted
+	})
 }
 
 // hourly is Refusal for what a budget says of an hour.

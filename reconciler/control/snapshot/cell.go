@@ -354,6 +354,7 @@ func (c *Cell) Leave() {
 	}
 	c.kept.snapshot.ClearClaims()
 	c.kept.snapshot.SetBudgets(nil)
+	c.kept.snapshot.SetHit(nil)
 	c.kept.snapshot.SetTimes(time.Time{}, nil)
 	c.kept.snapshot.SetParallel(nil)
 	if c.kept.names == 0 { // with those of tasks that wait
@@ -426,7 +427,7 @@ func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
 	data := c.facts.Data(t.Data)
 	a := c.ofAll(c.askOf(t.Data), job, data)
 	p := placement.Task{
-		Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
+		Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports, Since: t.At,
 		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc, Together: data.Together, Gang: data.Gang,
 	}
 	if c.reserved != nil {

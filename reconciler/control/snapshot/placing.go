@@ -76,6 +76,7 @@ func PlacingOf(f *facts.Facts, reserved Reservations, task schema.TaskName, mach
 				left, bound, _ := c.facts.Spare(job)
 				return left, bound
 			})
+			snapshot.SetHit(c.facts.Hit)
 			p.Verdict.Victims = victimsOn(snapshot, a, machine, c.weights())
 		}
 	}
