@@ -35,7 +35,7 @@ type evictionCost struct {
 	company  company
 }
 
-func (a evictionCost) compare(b evictionCost) int {
+func (a *evictionCost) compare(b *evictionCost) int {
 	return cmp.Or(cmp.Compare(a.overruns, b.overruns), a.company.compareDomains(b.company),
 		cmp.Compare(a.highest, b.highest), cmp.Compare(a.victims, b.victims), cmp.Compare(a.sum, b.sum),
 		cmp.Compare(a.unmet, b.unmet), cmp.Compare(a.company.onMachine, b.company.onMachine),
@@ -228,27 +228,25 @@ const enoughSolved = 16
 func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 	e := &c.evict
 	best, asked := -1, 0
+	var least *evictionCost // of the best, nil for none
+	fickle := s.isFickle(c)
 	for i := range e.pool {
 		k := &e.pool[i]
 		if s.refresh(c, k); k.level == impossible || sparing && k.costly && !s.ganged {
 			continue
 		}
 		with := s.companyOf(c, k.slot) // which grows with what was placed elsewhere
-		closer := false
-		if best >= 0 {
-			var worse bool
-			if closer, worse = k.against(&e.pool[best].plan.cost, with); worse {
-				continue
-			}
+		closer, worse := k.against(least, with)
+		if worse {
+			continue
 		}
-		k.plan.cost.company = with
-		if k.solved && (best < 0 || k.plan.cost.compare(e.pool[best].plan.cost) < 0) && s.again(k.plan.victims) > k.plan.cost.again {
-			k.solved = false // a job has been hit since, and on that machine others may go
+		if k.plan.cost.company = with; !fickle && s.isPassed(k, least) {
+			continue
 		}
-		if !k.solved || s.bounded || s.ganged || c.kin.hasPreferred() { // a budget may have shrunk elsewhere, or what is near changed
+		if !k.solved || fickle {
 			enough := asked >= enoughSolved && !s.options.NoRelaxed
 			asked++
-			if b := best; b >= 0 && !closer && enough && k.level == e.pool[b].level && k.unmet >= e.pool[b].plan.cost.unmet {
+			if best >= 0 && !closer && enough && k.level == e.pool[best].level && k.unmet >= least.unmet {
 				continue
 			}
 			s.solveCandidate(c, k, sparing)
@@ -256,14 +254,31 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 		if !k.solved {
 			continue
 		}
-		if k.plan.cost.company = with; best < 0 || k.plan.cost.compare(e.pool[best].plan.cost) < 0 {
-			best = i
+		if k.plan.cost.company = with; best < 0 || k.plan.cost.compare(least) < 0 {
+			best, least = i, &k.plan.cost
 		}
 	}
 	if best < 0 {
 		return eviction{}, false
 	}
 	return e.pool[best].plan, true
+}
+
+// isFickle reports whether what evictions cost changes with what is done on other machines: a budget
+// may have shrunk, or what is near may be other tasks.
+func (s *Snapshot) isFickle(c *class) bool {
+	return s.bounded || s.ganged || c.kin.hasPreferred()
+}
+
+// isPassed reports whether what an eviction costs is known, and not less than the least so far, nil
+// for none. If it is less, and a job has been hit since to which it was not, others may go on that
+// machine: it has to be found out again.
+func (s *Snapshot) isPassed(k *candidate, least *evictionCost) bool {
+	if !k.solved || least != nil && k.plan.cost.compare(least) >= 0 {
+		return k.solved
+	}
+	k.solved = s.again(k.plan.victims) <= k.plan.cost.again
+	return false
 }
 
 // refresh finds the level of a candidate again if its machine has changed.
@@ -275,8 +290,11 @@ func (s *Snapshot) refresh(c *class, k *candidate) {
 
 // against reports whether a machine, where the job would be with others in such a way,
 // is in a domain with fewer of its tasks than another eviction is, and whether it
-// cannot be cheaper than that whatever has to go.
+// cannot be cheaper than that whatever has to go. There may be no other, nil.
 func (k *candidate) against(than *evictionCost, with company) (closer, worse bool) {
+	if than == nil {
+		return false, false
+	}
 	domains := with.compareDomains(than.company)
 	closer = domains < 0
 	if than.overruns > 1 { // where budgets have to be violated at all, once is the least

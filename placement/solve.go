@@ -147,7 +147,7 @@ func (f *search) try(from, size int, lack vector, ports int) {
 		}
 		if cost := f.costOf(f.chosen); cost.overruns > f.most {
 			return
-		} else if f.best == nil || cost.compare(f.cost) < 0 {
+		} else if f.best == nil || cost.compare(&f.cost) < 0 {
 			f.best, f.cost = slices.Clone(f.chosen), cost
 			if f.best == nil {
 				f.best = []int32{}
