@@ -25,7 +25,8 @@ func newExplain(std stdio) *cobra.Command {
 contributes to it: what the job itself says, what the templates that it is made from say,
 and what the schema allows. A place sets the value, gives a default that others may
 change, limits what the value may be, takes it from another one, such as a parameter, whose
-places follow, or is used to compute it. JOB is a name, or USER/JOB where several users have a
+places follow, or is used to compute it, such as an element of a list. Of a field that nothing sets
+the place is where the schema declares it. JOB is a name, or USER/JOB where several users have a
 job of that name.
 
 In a package with mistakes, values that are wrong are listed with what is wrong, and with
@@ -246,6 +247,9 @@ func printSources(std stdio, sources []compile.FieldSource) error {
 			screen.Printf(w, "%s: error: has no value because of another mistake\n", s.Field)
 		default:
 			screen.Printf(w, "%s: %s\n", s.Field, s.Value)
+		}
+		if s.Hint != "" {
+			screen.Printf(w, "  hint: %s\n", s.Hint)
 		}
 		if s.Deprecated != "" {
 			screen.Printf(w, "  %s\n", s.Deprecated)

@@ -4,15 +4,11 @@ import (
 	"context"
 	"os/exec"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/lsp"
 	"github.com/musterhq/muster/cmd/internal/screen"
-	"github.com/musterhq/muster/reconciler"
-	"github.com/musterhq/muster/schema"
-	"github.com/musterhq/muster/schema/compile"
 )
 
 func newLSP(std stdio) *cobra.Command {
@@ -22,7 +18,8 @@ func newLSP(std stdio) *cobra.Command {
 		Short: "serve an editor with the mistakes in config repositories",
 		Long: `Serve an editor over the Language Server Protocol, on stdin and stdout: the editor shows
 what muster validate finds, in all files of the repository, while one types and when a file
-is saved. Only packages that changed are compiled again.
+is saved. Only packages that changed are compiled again. A package that takes long is checked
+when nothing is typed for a while, or on save, and keeps no other from being checked.
 
 All else, such as completion, definitions and formatting, is passed to cue lsp, if there
 is a program cue of version 0.16 or newer; its own diagnostics of config repositories are left out.
@@ -30,31 +27,10 @@ docs/editors.md says how editors are set up.`,
 		Example: "  muster lsp\n  muster lsp --cue ~/go/bin/cue",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			compilers := map[string]*compile.Compiler{}
 			return lsp.Serve(cmd.Context(), lsp.Config{
 				In: std.in, Out: std.out, Log: std.err, Version: version,
 				Other: otherServer(cmd.Context(), std, cue),
-				Read:  readWorkTree,
-				Check: func(ctx context.Context, dir string, tree schema.Tree) ([]schema.Diagnostic, error) {
-					if compilers[dir] == nil {
-						c, err := newCompiler(openCache(dir))
-						if err != nil {
-							return nil, err
-						}
-						compilers[dir] = c
-					}
-					c, err := compileTree(ctx, compilers[dir], tree, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
-						return reconciler.Check(c, time.Now())
-					})
-					if err != nil {
-						return nil, err
-					}
-					c.dir = dir
-					if err := c.beside(ctx, "", compilers[dir], true); err != nil {
-						return nil, err
-					}
-					return c.diagnostics, nil
-				},
+				Read:  readWorkTree, Check: editorChecks{}.check,
 			})
 		},
 	}

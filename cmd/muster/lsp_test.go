@@ -192,6 +192,48 @@ func TestLSP(t *testing.T) {
 	e.end()
 }
 
+// TestLSPHeavy: while a package that takes long is typed, a mistake in another one is shown at once, and so is
+// one in its own place when it is corrected.
+func TestLSPHeavy(t *testing.T) {
+	t.Parallel()
+	dir := initialized(t)
+	e := edit(t, dir, "--cue", "")
+	e.send("initialize", 1, map[string]any{"rootUri": "file://" + dir, "capabilities": map[string]any{}})
+	open := func(name string) (uri, text string) {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		uri = "file://" + filepath.Join(dir, name)
+		e.send("textDocument/didOpen", 0, map[string]any{"textDocument": map[string]any{"uri": uri, "languageId": "cue", "version": 1, "text": string(b)}})
+		return uri, string(b)
+	}
+	change := func(uri, text string) {
+		e.send("textDocument/didChange", 0, map[string]any{"textDocument": map[string]any{"uri": uri, "version": 2}, "contentChanges": []any{map[string]any{"text": text}}})
+	}
+	hello, light := open("teams/example/hello.cue")
+	clock, right := open("teams/reports/clock.cue")
+	heavy := strings.Replace(light, "import (", "import (\n\t\"list\"", 1) +
+		"\n_r: list.Range(0, 3000, 1)\njob: hello: labels: z: \"\\(len([for a in _r for b in _r for c in _r if a*b*c == 7 {a}]))\"\n"
+	change(hello, heavy)
+	if got := e.mistakes(hello); !strings.Contains(got, " pending: ") {
+		t.Errorf("heavy: %s", got)
+	}
+	change(clock, strings.Replace(right, "tasks: 1", "taks: 1", 1))
+	if got := e.mistakes(clock); !strings.Contains(got, "did you mean tasks?") {
+		t.Errorf("beside it: %s", got)
+	}
+	change(hello, strings.Replace(light, "tasks: 3", "taks: 3", 1))
+	got := e.mistakes(hello)
+	for strings.Contains(got, " pending: ") { // by a check from before
+		got = e.mistakes(hello)
+	}
+	if !strings.Contains(got, "did you mean tasks?") {
+		t.Errorf("in its place: %s", got)
+	}
+	e.end()
+}
+
 // TestLSPBesideCUE: the same, and what cue lsp can do beside it.
 func TestLSPBesideCUE(t *testing.T) {
 	t.Parallel()

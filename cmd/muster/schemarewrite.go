@@ -43,7 +43,7 @@ func (u *schemaUpdate) rewrite(ctx context.Context, std stdio) error {
 	}
 	if len(r.Refused) > 0 {
 		printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), r.Refused, tree.Files)
-		return &failure{code: exitDiffers, err: fmt.Errorf("former names of fields cannot be changed at %d places; nothing was written", len(r.Refused)), hint: "correct these places first"}
+		return &failure{code: exitDiffers, err: fmt.Errorf("former names of fields cannot be changed because of %s; nothing was written", schema.Count(len(r.Refused), "error")), hint: "correct these places first"}
 	}
 	for _, c := range r.Files {
 		if now, err := os.ReadFile(filepath.Join(u.Dir, filepath.FromSlash(c.Path))); err != nil || !bytes.Equal(now, c.Old) {
@@ -51,7 +51,7 @@ func (u *schemaUpdate) rewrite(ctx context.Context, std stdio) error {
 		}
 		u.Rewritten = append(u.Rewritten, rewrittenFile{Path: c.Path, Diff: diffOf(scaffold.Change{Path: c.Path, Old: c.Old, New: c.New})})
 	}
-	u.rewrites, u.Left = r.Files, r.Left
+	u.rewrites, u.Left, u.Remaining = r.Files, r.Left, r.Remaining
 	return nil
 }
 
@@ -63,11 +63,15 @@ func (u *schemaUpdate) printRewrites(std stdio, p screen.Painter) {
 	for _, at := range u.Left {
 		screen.Printf(std.out, "%s: a former name of a field stays: nothing that is declared has it from there\n", at)
 	}
+	printDiagnostics(std.out, p, u.Remaining, nil)
 	if len(u.Rewritten) > 0 {
 		what := "have"
 		if u.Written {
 			what = "had"
 		}
 		screen.Printf(std.out, "%d files %s former names of fields\n", len(u.Rewritten), what)
+	}
+	if n := len(u.Remaining); n > 0 {
+		screen.Printf(std.out, "%s left for you to change: they are valid until a later version\n", schema.Count(n, "former name"))
 	}
 }

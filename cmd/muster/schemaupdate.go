@@ -38,11 +38,11 @@ exits with 1; --force removes them. Put rules of your own into a file of your ow
 muster/, such as muster/own.cue: CUE unifies definitions of the same name, and no
 update touches it. Going back to the definitions of an older version needs --force too.
 
-With --rewrite the other CUE files are changed as well: fields that have got another name
-are written under it, and so is what refers to them. Comments and format stay. What the
+With --rewrite the other CUE files, and the files of YAML and JSON that they embed, are changed as
+well: fields that have got another name are written under it, and so is what refers to them. Comments and format stay. What the
 repository declares is the same after it, and what its tests say: that is compiled before
-anything is written. Where a change is not certain nothing is written, and the places are
-printed; and all files are written or none. --check prints the changes alone.`,
+anything is written, and else nothing is. Names that cannot be changed with certainty stay as they
+are, and are listed for you to change. --check prints the changes alone.`,
 		Example: "  muster schema update --rewrite --check\n  muster schema update fleet && git -C fleet diff\n  muster schema update --check -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,7 +68,7 @@ printed; and all files are written or none. --check prints the changes alone.`,
 	}
 	c.Flags().BoolVar(&check, "check", false, "write nothing; exit with 1 when the definitions are not those of this version")
 	c.Flags().BoolVar(&force, "force", false, "overwrite files that were edited, and definitions that are newer")
-	c.Flags().BoolVar(&rewrite, "rewrite", false, "write fields under the names that they have now, in all CUE files")
+	c.Flags().BoolVar(&rewrite, "rewrite", false, "write fields under the names that they have now, in all files")
 	out = addOutput(c, "text", "json")
 	return c
 }
@@ -82,10 +82,11 @@ type schemaUpdate struct {
 	Written bool                 `json:"written"`
 	Files   []updateFile         `json:"files"`
 	Fields  compile.FieldChanges `json:"fields"`
-	// Rewritten are the other files that --rewrite changes, and Left the names that it
-	// leaves as they are.
-	Rewritten []rewrittenFile   `json:"rewritten,omitempty"`
-	Left      []schema.Position `json:"left,omitempty"`
+	// Rewritten are the other files that --rewrite changes, Left the names that it leaves as they are,
+	// since nothing is made from them, and Remaining those that are for the user to change.
+	Rewritten []rewrittenFile     `json:"rewritten,omitempty"`
+	Left      []schema.Position   `json:"left,omitempty"`
+	Remaining []schema.Diagnostic `json:"remaining,omitempty"`
 
 	changes  []scaffold.Change
 	rewrites []compile.Change

@@ -2,11 +2,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
@@ -33,7 +37,11 @@ the field from one. Comments, order and format stay as they are, and nothing is 
 The repository is compiled with the change before anything is written: unless its data is the
 same but for this field, nothing is. So it is refused where a template sets the value (it
 says where), where it is computed, and where others have their value from the same place, such as
-another field from the same parameter.
+another field from the same parameter. An expression of literals alone, such as 2 * 3, is not computed:
+it is replaced. One with a name in it, such as 64 * _Mi, is.
+
+Nothing is written either if muster validate --offline would find an error that it does not find now,
+such as that the job is over its quota then, or that a test fails: that error is printed.
 
 JOB is a name, or USER/JOB where several users have a job of that name. FIELD is written
 as muster explain prints it. VALUE is a text where the field is one, else as in CUE: 3,
@@ -105,10 +113,49 @@ func setField(ctx context.Context, std stdio, dir string, args []string) (compil
 		return compile.Change{}, err
 	}
 	change, err := compiler.Set(ctx, tree, compile.Assignment{Dir: pkg, Key: key, Field: args[1], Value: args[2]})
+	if err == nil && !bytes.Equal(change.Old, change.New) {
+		err = passes(ctx, compiler, tree, change)
+	}
 	if _, ok := errors.AsType[*schema.HintedError](err); ok {
 		return change, &failure{code: exitInvalid, err: err}
 	}
 	return change, err
+}
+
+// passes errs, with a hint, if muster validate finds an error with the change that it does not find without:
+// what the whole repository must keep to, such as quotas, and tests of templates.
+func passes(ctx context.Context, compiler *compile.Compiler, tree schema.Tree, change compile.Change) error {
+	after := tree
+	after.Files = maps.Clone(tree.Files)
+	after.Files[change.Path] = schema.File{Hash: string(schema.DigestBytes(change.New)), Data: change.New}
+	found, err := errorsIn(ctx, compiler, after)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	known, err := errorsIn(ctx, compiler, tree)
+	if err != nil {
+		return err
+	}
+	for _, d := range found {
+		if !slices.ContainsFunc(known, func(k schema.Diagnostic) bool { return k.Path == d.Path && k.Rule == d.Rule && k.Field == d.Field }) {
+			return schema.Hintf(cmp.Or(d.Hint, "nothing is written; choose another value"), "with this value: %w", d)
+		}
+	}
+	return nil
+}
+
+// errorsIn returns the errors that muster validate finds now without a registry.
+func errorsIn(ctx context.Context, compiler *compile.Compiler, tree schema.Tree) ([]schema.Diagnostic, error) {
+	c, err := compileTree(ctx, compiler, tree, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
+		return reconciler.Check(c, time.Now())
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.tested(ctx, compiler); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(c.diagnostics, func(d schema.Diagnostic) bool { return d.Severity != schema.Error }), nil
 }
 
 // writeChange writes a file that still is as it was read.

@@ -75,13 +75,18 @@ Exits 1 when a test fails, 2 when the repository or a test is not valid.`,
 	return c
 }
 
-// tested runs all tests of a repository, and adds to its diagnostics why some fail. What is made from a package with a
-// mistake fails because of that.
+// tested runs all tests of a repository, and adds to its diagnostics why some fail.
 func (c *compiledRepo) tested(ctx context.Context, compiler *compile.Compiler) error {
 	results, err := compiler.Test(ctx, c.tree, func(string) bool { return true })
 	if err != nil {
 		return err
 	}
+	c.addTests(results)
+	return nil
+}
+
+// addTests adds to the diagnostics why tests fail. What is made from a package with a mistake fails because of that.
+func (c *compiledRepo) addTests(results []compile.TestResult) {
 	said := map[schema.Diagnostic]bool{}
 	place := func(d schema.Diagnostic) schema.Diagnostic {
 		return schema.Diagnostic{Severity: d.Severity, Rule: d.Rule, Position: d.Position, Field: d.Field}
@@ -108,7 +113,6 @@ func (c *compiledRepo) tested(ctx context.Context, compiler *compile.Compiler) e
 			}
 		}
 	}
-	return nil
 }
 
 // testReport is what `muster test -o json` prints.

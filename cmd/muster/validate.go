@@ -160,11 +160,11 @@ func inCell(c schema.Compiled, cell string) (schema.Compiled, error) {
 
 // timeOf returns the time of --at, now if it is not given.
 func timeOf(at string, given bool) (time.Time, error) {
-	when := time.Now()
 	if !given {
-		return when, nil
+		return time.Now(), nil
 	}
-	if err := when.UnmarshalText([]byte(at)); err != nil {
+	when, ok := schema.ParseTime(at)
+	if !ok {
 		return when, invalid("write it as in 2027-04-01T00:00:00Z, or 2027-04-01T00:00:00+02:00", "--at %q is not a time of RFC 3339", at)
 	}
 	return when, nil

@@ -31,15 +31,17 @@ const (
 	Limit    Role = "limits"   // what the value may be
 	Refers   Role = "refers"   // the value is that of another, whose places follow
 	Used     Role = "used"     // the value is computed from what stands there
-	Schema   Role = "schema"   // the default of the schema, which is nowhere in the repository
+	Schema   Role = "schema"   // nothing sets it: it is the default of the schema, which declares the field there
 )
 
 // Contribution is one place that a value comes from.
 type Contribution struct {
 	Role Role `json:"role"`
-	// Position is the zero Position for Schema.
+	// Position is the zero Position if it is not known, which may be for Schema.
 	schema.Position
 	Text string `json:"text"` // what is written there, in one line, shortened
+	// Field is the data path, within what is written there, of the value, if it is passed on with what holds it.
+	Field string `json:"field,omitempty"`
 }
 
 // FieldSource is a value of an object and where it comes from.
@@ -49,6 +51,8 @@ type FieldSource struct {
 	Places []Contribution `json:"places"`
 	// Error is what is wrong with the value.
 	Error string `json:"error,omitempty"`
+	// Hint says more of the error, such as where the check stands that the value does not pass.
+	Hint string `json:"hint,omitempty"`
 	// Deprecated says what to write, of a field that is set under its former name.
 	Deprecated string `json:"deprecated,omitempty"`
 }

@@ -17,8 +17,9 @@ import (
 type batch struct {
 	c     *Compiler
 	p     *planner
-	dir   string // where children run: empty, and stays so
-	quick bool   // what takes long is left for later
+	dir   string   // where children run: empty, and stays so
+	quick bool     // what takes long is left for later
+	among []string // with quick, directories: of the others nothing is evaluated; nil for all
 	queue chan *unit
 
 	owners owners
@@ -135,7 +136,7 @@ func (b *batch) todo(units []*unit) (todo []*unit) {
 		}
 		e, ok := c.cache[u.key]
 		switch {
-		case !ok && b.quick && c.slow[u.key] && !c.flights.landed(u.key):
+		case !ok && (b.quick && c.slow[u.key] && !c.flights.landed(u.key) || b.passedOver(u)):
 			b.later[u] = true
 			continue
 		case !ok:
@@ -151,6 +152,11 @@ func (b *batch) todo(units []*unit) (todo []*unit) {
 	}
 	slices.SortStableFunc(doubtful, func(x, y *unit) int { return cmp.Compare(c.cache[x.key].tried, c.cache[y.key].tried) })
 	return append(todo, doubtful[:min(len(doubtful), retries)]...)
+}
+
+// passedOver reports whether a unit is none of those that are wanted now.
+func (b *batch) passedOver(u *unit) bool {
+	return b.among != nil && !first(u.dir) && !slices.Contains(b.among, u.dir)
 }
 
 // rank sorts false before true.

@@ -102,7 +102,7 @@ func New(cfg Config) *Compiler {
 // what the tree holds. When ctx is done, what Quick has left goes on, for a tree that has it,
 // too, until Close.
 func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compiled, error) {
-	return c.compile(ctx, tree, false)
+	return c.compile(ctx, tree, &batch{})
 }
 
 // Quick compiles of a tree what takes little, so that this need not wait for the rest: each
@@ -111,10 +111,17 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 // bad luck. The outcome is Partial if there is anything of the kind: Compile then gives the tree's
 // outcome, and does not evaluate again what is known by now. It errs as Compile does.
 func (c *Compiler) Quick(ctx context.Context, tree schema.Tree) (schema.Compiled, error) {
-	return c.compile(ctx, tree, true)
+	return c.compile(ctx, tree, &batch{quick: true})
 }
 
-func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (schema.Compiled, error) {
+// Urgent does what Quick does of the packages in some directories, and of those that say who owns
+// what; of the others it gives what is known already. The outcome is Partial if that is not all.
+func (c *Compiler) Urgent(ctx context.Context, tree schema.Tree, dirs []string) (schema.Compiled, error) {
+	return c.compile(ctx, tree, &batch{quick: true, among: dirs})
+}
+
+// compile compiles a tree as b says.
+func (c *Compiler) compile(ctx context.Context, tree schema.Tree, b *batch) (schema.Compiled, error) {
 	c.round++
 	defer c.spares.rest(c.cfg.Idle)
 	out := schema.Compiled{Commit: tree.Commit, By: tree.By, Empty: isEmpty(tree)}
@@ -122,7 +129,7 @@ func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (s
 	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(p.tree.Diagnostics), isError), diags)
 	c.flights.keep(keysOf(units))
 	recall(c, units)
-	b := &batch{c: c, p: p, quick: quick, deaths: map[string]int{}, later: map[*unit]bool{}, put: map[string]int{}, took: map[string]time.Duration{}}
+	b.c, b.p, b.deaths, b.later, b.put, b.took = c, p, map[string]int{}, map[*unit]bool{}, map[string]int{}, map[string]time.Duration{}
 	refused, err := b.evaluate(ctx, units)
 	c.forget(tree, units) // also when it was cancelled, as many commits in a row may be
 	if err != nil {
@@ -134,7 +141,7 @@ func (c *Compiler) compile(ctx context.Context, tree schema.Tree, quick bool) (s
 	}
 	blameOnce(out.Packages)
 	warnOnce(out.Packages)
-	if !quick {
+	if !b.quick {
 		clear(c.slow)
 		c.flights.keep(nil)
 	}

@@ -62,17 +62,6 @@ func answer(req request, strict *loaded) (resp response) {
 	return resp
 }
 
-// definitionsOf returns the names of the definitions that a struct has, such as the parameters of a template.
-func definitionsOf(v cue.Value) (out []string) {
-	it, err := v.Fields(cue.Definitions(true))
-	for err == nil && it.Next() {
-		if it.Selector().IsDefinition() {
-			out = append(out, it.Selector().String())
-		}
-	}
-	return out
-}
-
 // firm evaluates a package with its own definitions, but without the names and imports that CUE
 // does not know, for which it gives up all of a package; nil if a file does not parse.
 func firm(req request, strict *loaded) (*loaded, *recovery) {
@@ -108,23 +97,6 @@ func (x *exporter) draft(r *valid.Rule, v cue.Value) any {
 		return data
 	}
 	return out
-}
-
-// isWhole reports whether all of a value has data.
-func isWhole(v any) bool {
-	switch v := v.(type) {
-	case valid.Broken:
-		return false
-	case map[string]any:
-		for _, e := range v {
-			if !isWhole(e) {
-				return false
-			}
-		}
-	case []any:
-		return !slices.ContainsFunc(v, func(e any) bool { return !isWhole(e) })
-	}
-	return true
 }
 
 // sourcing finds the sources of the fields of an object.
@@ -178,11 +150,11 @@ func (w *sourcing) field(at []string, v any) {
 	}
 	for _, d := range w.errs { // that of the field itself before that of what the value is taken from
 		if within(d.Field, fieldPath(full)) {
-			s.Error = d.Message
+			s.Error, s.Hint = d.Message, d.Hint
 			break
 		}
 		if s.Error == "" && s.Value == "" && slices.ContainsFunc(s.Places, func(c Contribution) bool { return c.Position == d.Position }) {
-			s.Error = d.Message
+			s.Error, s.Hint = d.Message, d.Hint
 		}
 	}
 	for i := 0; i < len(w.errs) && s.Error == "" && s.Value == ""; i++ {
@@ -196,33 +168,26 @@ func (w *sourcing) field(at []string, v any) {
 	w.out = append(w.out, s)
 }
 
-func sortedKeys(m map[string]any) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // contributions returns the places of the value at a path: those of the package itself
 // first, then those of what it imports, then those of the schema.
 func (w *sourcing) contributions(at []string) []Contribution {
 	v := w.l.where.value(at)
+	unset := Contribution{Role: Schema, Position: declaredAt(w.l, at), Text: "the default of the schema"}
 	if !v.Exists() {
-		return []Contribution{{Role: Schema, Text: "the default of the schema"}}
+		return []Contribution{unset}
 	}
-	g := &gathering{texts: w.texts, blanks: w.blanks}
+	g := &gathering{l: w.l, texts: w.texts, blanks: w.blanks, at: at}
 	for _, leaf := range trace.Leaves(v) {
 		g.leaf(leaf, 0)
 	}
+	g.passed()
 	out := g.out
 	if !v.IsConcrete() && !slices.ContainsFunc(out, func(c Contribution) bool { return c.Role != Limit }) {
-		out = append(out, Contribution{Role: Schema, Text: "the default of the schema"})
+		out = append(out, unset)
 	}
 	rank := func(c Contribution) int {
 		switch in := path.Dir(c.Path); {
-		case c.Path == "":
+		case c.Role == Schema:
 			return 3
 		case in == w.l.dir || !strings.HasSuffix(c.Path, ".cue"):
 			return 0
@@ -237,6 +202,8 @@ func (w *sourcing) contributions(at []string) []Contribution {
 
 // gathering gathers the places of a value.
 type gathering struct {
+	l      *loaded
+	at     []string // the data path of the value
 	texts  *positions
 	blanks map[schema.Position]bool
 	out    []Contribution
@@ -249,7 +216,7 @@ func (g *gathering) add(c Contribution) {
 		c.Text = terms.Clip(terms.Text(f.Value)) // all that is written there
 	}
 	if g.used {
-		if c.Role == Limit || c.Role == Refers {
+		if c.Role == Limit {
 			return
 		}
 		c.Role = Used
@@ -278,13 +245,9 @@ func (g *gathering) leaf(leaf cue.Value, depth int) {
 	if !ok || depth > maxFollowed {
 		g.add(c)
 		if op, args := leaf.Expr(); !g.used && c.Role == Sets && op != cue.NoOp {
-			g.used = true
-			for _, o := range computedFrom(args) {
-				for _, part := range trace.Leaves(o) {
-					g.leaf(part, depth+1)
-				}
-			}
-			g.used = false
+			g.uses(computedFrom(args), depth)
+		} else if !g.used && c.Role == Sets {
+			g.uses(g.elements(leaf), depth)
 		}
 		return
 	}
@@ -295,6 +258,85 @@ func (g *gathering) leaf(leaf cue.Value, depth int) {
 	for _, part := range trace.Leaves(target) {
 		g.leaf(part, depth+1)
 	}
+}
+
+// uses notes the places of what a value is computed from.
+func (g *gathering) uses(values []cue.Value, depth int) {
+	g.used = true
+	for _, v := range values {
+		for _, part := range trace.Leaves(v) {
+			g.leaf(part, depth+1)
+		}
+	}
+	g.used = false
+}
+
+// elements returns what the elements of a list refer to, and what comprehensions in it go through.
+func (g *gathering) elements(leaf cue.Value) (out []cue.Value) {
+	written := leaf.Source()
+	if f, ok := written.(*ast.Field); ok {
+		written = f.Value
+	}
+	list, ok := written.(*ast.ListLit)
+	if !ok {
+		return nil
+	}
+	it, err := leaf.List()
+	for err == nil && it.Next() {
+		if o, ok := trace.Referred(it.Value()); ok {
+			out = append(out, o.Value)
+		}
+	}
+	library := g.l.modulePath(path.Dir(contribution(leaf).Path))
+	for _, names := range terms.References(list) {
+		for n := len(g.at) - 1; n >= 0; n-- {
+			if v := trace.Lookup(g.l.where.value(g.at[:n]), names, library); v.Exists() {
+				out = append(out, v)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// passed notes the places that pass the value on with what holds it, as env: #params.env does with each variable.
+func (g *gathering) passed() {
+	for n := len(g.at) - 1; n > 2; n-- {
+		for _, leaf := range trace.Leaves(g.l.where.value(g.at[:n])) {
+			target, ok := standsFor(leaf)
+			c := contribution(leaf)
+			if !ok || lax.IsDir(path.Dir(c.Path)) || !trace.Lookup(target, g.at[n:], "").Exists() {
+				continue
+			}
+			c.Role, c.Field = Refers, fieldPath(g.at[n:])
+			g.add(c)
+		}
+	}
+}
+
+// declaredAt returns where the schema declares the field at a data path of an object, which may not be set; the zero
+// Position if that is not known.
+func declaredAt(l *loaded, at []string) schema.Position {
+	for n := len(at) - 1; n >= 2; n-- {
+		v := l.where.value(at[:n])
+		if !v.Exists() {
+			continue
+		}
+		for _, name := range at[n:] {
+			next := v.LookupPath(cue.MakePath(cue.Str(name).Optional()))
+			if !next.Exists() {
+				return schema.Position{}
+			}
+			v = next
+		}
+		for _, leaf := range trace.Leaves(v) {
+			if p := valueAt(leaf); lax.IsDir(path.Dir(p.Path)) {
+				return p
+			}
+		}
+		break
+	}
+	return schema.Position{}
 }
 
 // maxFollowed bounds how many names are followed, from one to the next.
@@ -310,16 +352,6 @@ func standsFor(leaf cue.Value) (cue.Value, bool) {
 		return target, true
 	}
 	return cue.Value{}, false
-}
-
-// computedFrom returns what expressions refer to.
-func computedFrom(args []cue.Value) (out []cue.Value) {
-	for _, a := range args {
-		if o, ok := trace.Referred(a); ok {
-			out = append(out, o.Value)
-		}
-	}
-	return out
 }
 
 // contribution says what one of the places of a value does.
@@ -346,16 +378,6 @@ func contribution(leaf cue.Value) Contribution {
 		c.Role = Sets
 	}
 	return c
-}
-
-// isOpen reports whether an expression is a list that may have more elements: it says what these may be.
-func isOpen(e ast.Expr) bool {
-	l, ok := e.(*ast.ListLit)
-	if !ok || len(l.Elts) == 0 {
-		return false
-	}
-	_, ok = l.Elts[len(l.Elts)-1].(*ast.Ellipsis)
-	return ok
 }
 
 // once returns mistakes with a field that no definition has reported once, at its label, where it is in
@@ -449,20 +471,6 @@ func declaredOutside(l *loaded, o trace.Origin, name string) bool {
 		f := l.where.index()[at]
 		return f != nil && lax.Label(f) == name && terms.Limits(f.Value) && !l.where.mine(at.Path) && !l.where.schema(at.Path)
 	})
-}
-
-// nearness says how likely it is that what is at a data path is made from what is at another one: 2 if
-// both are in one object, 1 if the object has a name that is made with a label of the other, else 0.
-func nearness(of, from []string) int {
-	switch {
-	case len(of) < 2:
-		return 0
-	case of[0] == from[0] && of[1] == from[1]:
-		return 2
-	case slices.ContainsFunc(from[1:len(from)-1], func(label string) bool { return strings.Contains("-"+of[1]+"-", "-"+label+"-") }):
-		return 1
-	}
-	return 0
 }
 
 // importable returns the import path, in quotes, of the one package of the repository that has a name, ""

@@ -114,3 +114,38 @@ func TestForgets(t *testing.T) {
 		}
 	}
 }
+
+// TestUrgent: of the packages only those that are asked for are evaluated, and what is known of the others is given.
+func TestUrgent(t *testing.T) {
+	t.Parallel()
+	files := shared(map[string]string{"teams/a/p/p.cue": sized("a", "p", 1), "teams/a/endless/p.cue": endless})
+	c := compiler(t, compile.Config{Limits: compile.Limits{CPU: 2 * time.Second}})
+	out, err := c.Urgent(t.Context(), tree(files), []string{"teams/b"})
+	if dirs := taken(t, out); err != nil || !out.Partial || !slices.Equal(dirs, []string{"teams/b"}) {
+		t.Errorf("%v, partial: %v, %v", dirs, out.Partial, err)
+	}
+	out, err = c.Urgent(t.Context(), tree(files), []string{"teams/a/p"})
+	if dirs := taken(t, out); err != nil || !out.Partial || !slices.Equal(dirs, []string{"teams/a/p", "teams/b"}) {
+		t.Errorf("%v, partial: %v, %v", dirs, out.Partial, err)
+	}
+}
+
+// TestQuickTest: a test that takes long is left, and those of other packages are run.
+func TestQuickTest(t *testing.T) {
+	t.Parallel()
+	files := shared(map[string]string{
+		"teams/b/b_test.cue": "package b\n\ntest: light: {}\n",
+		"teams/a/p/p.cue":    sized("a", "p", 1),
+		"teams/a/p/p_test.cue": "package p\n\nimport \"list\"\n\n_r: list.Range(0, 3000, 1)\n" +
+			"test: heavy: job: x: {user: \"a\", cell: \"local\", labels: n: \"\\(len([for a in _r for b in _r for c in _r if a*b*c == 7 {a}]))\"}\ntest: more: {}\n",
+	})
+	c := compiler(t, compile.Config{Limits: compile.Limits{CPU: 2 * time.Second}})
+	results, left, err := c.QuickTest(t.Context(), tree(files))
+	var said []string
+	for _, r := range results {
+		said = append(said, fmt.Sprintf("%s %s: %v", r.Dir, r.Name, schema.Pending(r.Diagnostics)))
+	}
+	if want := []string{"teams/a/p heavy: true", "teams/b light: false"}; err != nil || !left || !slices.Equal(said, want) {
+		t.Errorf("%v, left: %v, %v; want %v", said, left, err, want)
+	}
+}

@@ -21,8 +21,11 @@ type Rewriting struct {
 	// Left are names that stay as they are, though fields of objects had them formerly:
 	// nothing is made from these, or they are in a vendored module.
 	Left []schema.Position
-	// Refused says where a name cannot be changed, or what would be different; then there
-	// are no Files.
+	// Remaining are former names of fields of objects that stay, for the user to change: those in
+	// files that cannot be changed with certainty, and in files of data whose labels something else reads. They
+	// are warnings.
+	Remaining []schema.Diagnostic
+	// Refused says what would be different; then there are no Files.
 	Refused []schema.Diagnostic
 }
 
@@ -30,40 +33,28 @@ type Rewriting struct {
 // file may show its own only when another has been changed.
 const rewriteRounds = 4
 
-// Rewrite changes the former names of fields in the CUE files of a tree, whose definitions
-// must be current. The data of all packages, and what its tests say, is the same after it:
+// Rewrite changes the former names of fields in the CUE files of a tree, and in files of data that packages
+// embed, whose definitions must be current. The data of all packages, and what its tests say, is the same after it:
 // that is compiled to make sure of it, so the tree must be free of errors before. It errs as
 // Compile does.
 func (c *Compiler) Rewrite(ctx context.Context, tree schema.Tree) (Rewriting, error) {
-	w := &rewriting{c: c, tree: tree, certain: map[schema.Position]bool{}}
+	w := &rewriting{c: c, tree: tree, certain: map[schema.Position]bool{}, data: map[string][]schema.Position{}}
 	var err error
 	if w.before, err = c.Compile(ctx, tree); err != nil {
 		return Rewriting{}, err
 	}
-	if bad := slices.Concat(errorsOf(w.before), remaining(w.before, func(at schema.Position) bool { return !strings.HasSuffix(at.Path, ".cue") })); len(bad) > 0 {
+	if bad := errorsOf(w.before); len(bad) > 0 {
 		return Rewriting{Refused: bad}, nil
 	}
-	after := w.before
-	for round := 0; ; round++ {
-		fresh := w.learn(after)
-		if round > 0 && fresh == 0 || round == rewriteRounds {
-			break
-		}
-		if bad := w.rename(); len(bad) > 0 {
-			return Rewriting{Refused: bad}, nil
-		}
-		if after, err = c.Compile(ctx, w.changed()); err != nil {
-			return Rewriting{}, err
-		}
-	}
-	refused := w.different(after)
-	if len(refused) == 0 {
-		refused, err = w.tests(ctx)
+	after, refused, err := w.try(ctx)
+	if err == nil && len(refused) > 0 && len(w.data) > 0 { // perhaps what reads the files of data wants the names that they have
+		w.noData = true
+		after, refused, err = w.try(ctx)
 	}
 	if err != nil || len(refused) > 0 {
 		return Rewriting{Refused: refused}, err
 	}
-	return Rewriting{Files: w.files, Left: w.left}, nil
+	return Rewriting{Files: w.files, Left: w.left, Remaining: w.remaining(after)}, nil
 }
 
 // rewriting is one call of Rewrite.
@@ -71,16 +62,45 @@ type rewriting struct {
 	c       *Compiler
 	tree    schema.Tree
 	before  schema.Compiled
-	certain map[schema.Position]bool // lines with fields of objects, which stay where they are
+	certain map[schema.Position]bool     // lines with fields of objects, which stay where they are
+	data    map[string][]schema.Position // labels of fields of objects in files of data, by path
+	noData  bool                         // files of data stay as they are
 	files   []Change
 	left    []schema.Position
+	failed  map[string]string // why files stay as they are, by path
+}
+
+// try changes all that it can, and says what would be different then.
+func (w *rewriting) try(ctx context.Context) (after schema.Compiled, refused []schema.Diagnostic, err error) {
+	after = w.before
+	for round := 0; ; round++ {
+		fresh := w.learn(after)
+		if round > 0 && fresh == 0 || round == rewriteRounds {
+			break
+		}
+		w.rename()
+		if after, err = w.c.Compile(ctx, w.changed()); err != nil {
+			return after, nil, err
+		}
+	}
+	if refused = w.different(after); len(refused) == 0 {
+		refused, err = w.tests(ctx)
+	}
+	return after, refused, err
 }
 
 // learn notes which names are fields of objects, and returns how many are new.
 func (w *rewriting) learn(c schema.Compiled) (fresh int) {
 	for _, d := range Diagnostics(c) {
 		line := schema.Position{Path: d.Path, Line: d.Line}
-		if d.Rule == schema.RuleDeprecated && !w.certain[line] && strings.HasSuffix(d.Path, ".cue") && !inPkg(d.Path) {
+		switch {
+		case d.Rule != schema.RuleDeprecated || inPkg(d.Path):
+		case !strings.HasSuffix(d.Path, ".cue"):
+			if !slices.Contains(w.data[d.Path], d.Position) {
+				w.data[d.Path] = append(w.data[d.Path], d.Position)
+				fresh++
+			}
+		case !w.certain[line]:
 			w.certain[line] = true
 			fresh++
 		}
@@ -88,32 +108,41 @@ func (w *rewriting) learn(c schema.Compiled) (fresh int) {
 	return fresh
 }
 
-// rename changes the files of the tree as it was.
-func (w *rewriting) rename() (bad []schema.Diagnostic) {
+// rename changes the files of the tree as it was. One that cannot be changed stays as it is.
+func (w *rewriting) rename() {
 	var names []edit.Name
 	for _, former := range slices.Sorted(maps.Keys(valid.Formers())) {
 		f := valid.Formers()[former]
 		names = append(names, edit.Name{In: f.In, From: former, To: f.Name})
 	}
-	w.files, w.left = nil, nil
+	w.files, w.left, w.failed = nil, nil, map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(w.tree.Files)) {
 		old := w.tree.Files[name].Data
 		mentions := slices.ContainsFunc(names, func(n edit.Name) bool { return bytes.Contains(old, []byte(n.From)) })
+		if at := w.data[name]; len(at) > 0 && !w.noData {
+			text, err := edit.RenameData(name, old, at, names)
+			w.take(name, text, err)
+			continue
+		}
 		isDefinition := lax.IsDir(path.Dir(name)) && lax.IsEmbedded(path.Base(name))
 		if !mentions || !strings.HasSuffix(name, ".cue") || isDefinition || strings.HasPrefix(name, "cue.mod/") {
 			continue
 		}
 		text, left, err := edit.Rename(name, old, names, func(at schema.Position) bool { return w.certain[schema.Position{Path: at.Path, Line: at.Line}] })
-		if err != nil {
-			bad = append(bad, firstOf(name, schema.RuleDeprecated, err.Error()))
-			continue
-		}
 		w.left = append(w.left, left...)
-		if !bytes.Equal(old, text) {
-			w.files = append(w.files, Change{Position: schema.Position{Path: name}, Old: old, New: text})
-		}
+		w.take(name, text, err)
 	}
-	return bad
+}
+
+// take notes what becomes of a file.
+func (w *rewriting) take(name string, text []byte, err error) {
+	old := w.tree.Files[name].Data
+	switch {
+	case err != nil:
+		w.failed[name], _ = schema.HintOf(err)
+	case !bytes.Equal(old, text):
+		w.files = append(w.files, Change{Position: schema.Position{Path: name}, Old: old, New: text})
+	}
 }
 
 // changed returns the tree with the changes.
@@ -126,7 +155,7 @@ func (w *rewriting) changed() schema.Tree {
 	return tree
 }
 
-// different says what the changes have not kept: data, and former names that are yet there.
+// different says what the changes have not kept: the data.
 func (w *rewriting) different(after schema.Compiled) (out []schema.Diagnostic) {
 	const hint = "change the former names in what it is made of yourself, and run it again"
 	if bad := errorsOf(after); len(bad) > 0 {
@@ -149,17 +178,24 @@ func (w *rewriting) different(after schema.Compiled) (out []schema.Diagnostic) {
 			w.left = append(w.left, d.Position)
 		}
 	}
-	return append(out, remaining(after, func(schema.Position) bool { return true })...)
+	return out
 }
 
-// remaining returns the places of former names, outside of vendored modules, that are for
-// the user to change.
-func remaining(c schema.Compiled, is func(schema.Position) bool) (out []schema.Diagnostic) {
-	for _, d := range Diagnostics(c) {
-		if d.Rule == schema.RuleDeprecated && !inPkg(d.Path) && is(d.Position) {
-			d.Severity, d.Hint = schema.Error, "this place cannot be changed with certainty: change it yourself, and run it again"
-			out = append(out, d)
+// remaining returns the former names, outside of vendored modules, that are there after the changes.
+func (w *rewriting) remaining(after schema.Compiled) (out []schema.Diagnostic) {
+	for _, d := range Diagnostics(after) {
+		if d.Rule != schema.RuleDeprecated || inPkg(d.Path) {
+			continue
 		}
+		switch why := w.failed[d.Path]; {
+		case why != "":
+			d.Hint = "the file is not rewritten: " + why + "; change it yourself"
+		case !strings.HasSuffix(d.Path, ".cue"):
+			d.Hint = "the file is not rewritten, since something else reads this name: change both yourself"
+		default:
+			d.Hint = "this place cannot be changed with certainty: change it yourself"
+		}
+		out = append(out, d)
 	}
 	return out
 }

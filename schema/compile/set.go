@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -158,6 +160,11 @@ func (a *assignment) read(field, text string) (edit.Value, error) {
 	}
 	v, err := edit.Literal(text)
 	if errors.Is(err, edit.ErrNoLiteral) {
+		if meant := strings.TrimLeft(text, "0"); r != nil && r.Type == valid.Int && meant != text {
+			if _, err := edit.Literal(cmp.Or(meant, "0")); err == nil {
+				return edit.Value{}, schema.Hintf("did you mean "+cmp.Or(meant, "0")+"?", "%s is no number: it begins with 0", text)
+			}
+		}
 		return edit.Text(text), nil // which may be right, and else expect says what is
 	}
 	return v, err
@@ -275,7 +282,7 @@ func (a *assignment) edit(sources []FieldSource, definitions []string) (Change, 
 func parameterOf(s FieldSource, definitions []string) ([]string, schema.Position) {
 	for _, p := range s.Places {
 		names := strings.Split(p.Text, ".")
-		if p.Role == Refers && slices.Contains(definitions, names[0]) && !slices.ContainsFunc(names, func(n string) bool { return !identifier.MatchString(n) }) {
+		if p.Role == Refers && p.Field == "" && slices.Contains(definitions, names[0]) && !slices.ContainsFunc(names, func(n string) bool { return !identifier.MatchString(n) }) {
 			return names, p.Position
 		}
 	}
@@ -353,12 +360,53 @@ func (a *assignment) check(ctx context.Context, change Change) error {
 	if !bytes.Equal(a.data(after), a.want) {
 		switch {
 		case a.parameter == nil:
-			return schema.Hintf(hint, "a change at %s does not change this field of %s alone", change.Position, a.key.Field())
+			return a.more(change, a.data(after))
 		case bytes.Equal(a.data(after), a.data(a.before)):
 			return errNoParameter
 		}
 		return schema.Hintf("set the parameter in the file if that is meant", "%s of %s is the parameter %s, at %s, and other fields follow from that, too",
 			fieldPath(a.field), a.key.Field(), strings.Join(a.parameter, "."), a.taken)
+	}
+	return nil
+}
+
+// more says what a change does to the object that it is not to do.
+func (a *assignment) more(change Change, after []byte) error {
+	const hint = "nothing is written; change the file yourself"
+	field := differing(decoded(a.want), decoded(after))
+	switch {
+	case field == nil: // the object is not there any more
+		return schema.Hintf(hint, "with a change at %s there would be no %s", change.Position, a.key.Field())
+	case slices.Equal(field, a.field):
+		return schema.Hintf(hint, "with a change at %s, %s of %s would not be what is wanted: more contributes to it, which muster explain lists",
+			change.Position, fieldPath(field), a.key.Field())
+	}
+	return schema.Hintf("change the file if that is meant; nothing is written", "%s is also for other fields of %s: it would change %s",
+		change.Position, a.key.Field(), fieldPath(field))
+}
+
+// decoded returns the one job in data, nil if there is none.
+func decoded(data []byte) any {
+	var o struct{ Jobs []any }
+	if err := json.Unmarshal(data, &o); err != nil || len(o.Jobs) == 0 {
+		return nil
+	}
+	return o.Jobs[0]
+}
+
+// differing returns the path of the first field in which two values differ, nil if there is none within them.
+func differing(a, b any) []string {
+	x, isX := a.(map[string]any)
+	y, isY := b.(map[string]any)
+	if !isX || !isY {
+		return nil
+	}
+	names := maps.Clone(x)
+	maps.Copy(names, y)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if !reflect.DeepEqual(x[name], y[name]) {
+			return append([]string{name}, differing(x[name], y[name])...)
+		}
 	}
 	return nil
 }

@@ -57,7 +57,9 @@ job: web: lib.#Team & {
 		C: _shared
 	}
 }
-job: api: lib.#Team & {labels: owner: "us", task: process: command: ["/bin/api"], task: env: C: _shared}
+job: api: lib.#Team & {labels: owner: "us", task: process: command: ["/bin/api"], task: env: C: _shared, task: resources: cpuMilli: 2*_n.m+few}
+_n: m: 20
+let few = 10
 job: row: lib.#Team & _rows.row
 _rows: row: {tasks: 3, labels: owner: "us", task: process: command: ["/bin/row"]} // c6
 `
@@ -73,9 +75,9 @@ _rows: row: {tasks: 3, labels: owner: "us", task: process: command: ["/bin/row"]
 #Par: #Base & #Bound & {
 	#params: {
 		many: *2 | int & <=50
-		cpu: *50 | int
+		cpu: *50 | int, notes: x: *"a" | string
 	}
-	user: "team-1"
+	user: "team-1", annotations: #params.notes
 	tasks: #params.many
 	labels: {owner: "us", cpu: "\(#params.cpu)"}
 	task: {process: command: ["/bin/par"], resources: cpuMilli: #params.cpu}
@@ -175,10 +177,11 @@ func TestSet(t *testing.T) {
 		{"web", "task.resources.ramBytes", "64Mi", "teams/t1/set.cue", "\ttask: resources: ramBytes: 64Mi"},
 		{"web", "priority", "batch", "teams/t1/set.cue", "\tpriority: \"batch\""},
 		{"web", "priority", "7", "teams/t1/set.cue", "\tpriority: 7"},
-		{"row", "tasks", "4", "teams/t1/set.cue:23:21", "_rows: row: {tasks: 4, labels: owner: \"us\", task: process: command: [\"/bin/row\"]} // c6"},
+		{"row", "tasks", "4", "teams/t1/set.cue:25:21", "_rows: row: {tasks: 4, labels: owner: \"us\", task: process: command: [\"/bin/row\"]} // c6"},
 		{"row", "update.maxParallel", "2", "teams/t1/set.cue", "job: row: lib.#Team & _rows.row & {update: maxParallel: 2}"},
 		{"api", "tasks", "2", "teams/t1/set.cue", ""},
 		{"par", "tasks", "5", "teams/t1/par.cue", "\t#params: many: 5"},
+		{"par", "annotations.x", "y", "teams/t1/par.cue", "\tannotations: x: \"y\""},
 		{"par", "update.maxParallel", "2", "teams/t1/par.cue", "\tupdate: maxParallel: 2"}, // of definitions of the template's package
 		{"par", "task.graceSeconds", "9", "teams/t1/par.cue", "\ttask: graceSeconds: 9"},
 	} {
@@ -211,7 +214,8 @@ func TestSetRefused(t *testing.T) {
 		{"web", "task.process.command[0]", "x", "is an element of a list"},
 		{"web", "labels.", "x", "is no field"},
 		{"web", "task.env.C", "x", "teams/t1/set.cue:8:10 is also for others: it would change job team-1/api"},
-		{"web", "task.env.B", "2.0.0", "teams/t1/versions.yaml:2:6"},
+		{"web", "task.env.B", "2.0.0", "teams/t1/versions.yaml:2:6 is also for other fields of job.web: it would change task.process.command"},
+		{"api", "task.resources.cpuMilli", "9", "the value is computed, from _n, few"},
 		{"web", "kind", "batch", "kind of job.web is set by lib/lib.cue:7:9"},
 	} {
 		change, err := setIn(t, files, tt.job, tt.field, tt.value)

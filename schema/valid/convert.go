@@ -189,14 +189,14 @@ func numberHint(r *Rule, s string) string {
 	case m == nil:
 		return ""
 	case m[2] == "" && !strings.Contains(m[1], "."):
-		return "write it without quotes: " + m[1]
+		return "write it without quotes: " + cmp.Or(strings.TrimLeft(m[1], "0"), "0") // 007 is no number of CUE
 	case m[2] == "":
 		return fractionHint(r, json.Number(m[1]))
 	case r.Unit == Bytes:
 		suffix := strings.ToUpper(m[2]) + strings.ToLower(m[3])
 		f, err := strconv.ParseFloat(m[1], 64)
 		if n := f * float64(multiplier[suffix]); err == nil && n == math.Trunc(n) && n < 1<<53 {
-			return fmt.Sprintf("write it without quotes: %s%s", m[1], suffix)
+			return fmt.Sprintf("write it without quotes: %s%s", cmp.Or(strings.TrimLeft(m[1], "0"), "0"), suffix)
 		}
 	}
 	return ""

@@ -13,7 +13,7 @@ import (
 // time checks a time and returns it in UTC, so that the same moment is the same
 // data however it was written.
 func (c *check) time(path []string, r *Rule, s string) any {
-	t, ok := parseTime(s)
+	t, ok := schema.ParseTime(s)
 	if !ok {
 		c.add(Problem{Rule: schema.RuleInvalidValue, Path: path, Message: fmt.Sprintf("invalid value %q", short(s)), Expected: r.String(), Hint: timeHint(s)})
 		return Broken{}
@@ -28,18 +28,10 @@ func (c *check) time(path []string, r *Rule, s string) any {
 	return t.Format(time.RFC3339Nano)
 }
 
-// parseTime reads what RFC 3339 §5.6 allows, with the letters T and Z in upper
-// case. (Parse of package time is more lenient than UnmarshalText.)
-func parseTime(s string) (time.Time, bool) {
-	var t time.Time
-	err := t.UnmarshalText([]byte(s))
-	return t.UTC(), err == nil
-}
-
 var (
 	dateForm = lazyregexp.New(`^([0-9]{4})-([0-9]{2})-([0-9]{2})`)
 	// looseForm is a date with or without a time, and with or without a zone.
-	looseForm = lazyregexp.New(`^([0-9]{4})[-/.]([0-9]{1,2})[-/.]([0-9]{1,2})(?:[Tt ]+([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]+)?)?)? *([Zz]|UTC|GMT|[-+][0-9]{2}:?[0-9]{2})?$`)
+	looseForm = lazyregexp.New(`^([0-9]{4})[-/.]([0-9]{1,2})[-/.]([0-9]{1,2})(?:[Tt ]+([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:[.,][0-9]+)?)?)? *([Zz]|UTC|GMT|[-+][0-9]{2}:?[0-9]{2})?$`)
 )
 
 // timeHint says which day there is not, or how to write what was probably
@@ -66,7 +58,7 @@ func timeHint(s string) string {
 		zone = zone[:3] + ":" + zone[3:]
 	}
 	guess := fmt.Sprintf("%s-%02d-%02dT%02d:%02d:%02d%s", m[1], atoi(m[2]), atoi(m[3]), atoi(m[4]), atoi(m[5]), atoi(m[6]), zone)
-	if _, ok := parseTime(guess); !ok {
+	if _, ok := schema.ParseTime(guess); !ok {
 		return ""
 	}
 	return fmt.Sprintf("did you mean %q?", guess)
@@ -91,8 +83,8 @@ func (c *check) quota(quota map[string]any) {
 	if !hasFrom || !hasUntil {
 		return
 	}
-	begin, _ := parseTime(from)
-	end, _ := parseTime(until)
+	begin, _ := schema.ParseTime(from)
+	end, _ := schema.ParseTime(until)
 	if end.After(begin) {
 		return
 	}

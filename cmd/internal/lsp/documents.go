@@ -12,11 +12,15 @@ import (
 
 // documents are the open documents of the editor.
 type documents struct {
-	mu   sync.Mutex // guards text
-	text map[string][]byte
+	mu     sync.Mutex // guards what follows
+	text   map[string][]byte
+	typing bool            // the last message was of a change that is not saved
+	edited map[string]bool // documents that a message was of since now was asked for
 }
 
-func newDocuments() *documents { return &documents{text: map[string][]byte{}} }
+func newDocuments() *documents {
+	return &documents{text: map[string][]byte{}, edited: map[string]bool{}}
+}
 
 // edit is a change of a document: of a range, or of all.
 type edit struct {
@@ -36,6 +40,9 @@ func (d *documents) note(m *message) bool {
 	switch m.Method {
 	case "textDocument/didOpen", "textDocument/didChange", "textDocument/didClose", "textDocument/didSave":
 	case "workspace/didChangeWatchedFiles":
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.typing = false
 		return true
 	default:
 		return false
@@ -49,6 +56,7 @@ func (d *documents) note(m *message) bool {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.typing, d.edited[name] = m.Method == "textDocument/didChange", true
 	switch m.Method {
 	case "textDocument/didOpen":
 		d.text[name] = []byte(p.TextDocument.Text)
@@ -73,11 +81,20 @@ func (e edit) apply(text []byte) []byte {
 	return slices.Concat(text[:from], []byte(e.Text), text[to:])
 }
 
-// open returns the open documents by path.
-func (d *documents) open() map[string][]byte {
+// open are the open documents at one time.
+type open struct {
+	text   map[string][]byte // by path
+	edited map[string]bool   // those, also closed ones, that a message was of since the time before
+	typing bool              // it was of a change that is not saved
+}
+
+// now returns the open documents.
+func (d *documents) now() open {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return maps.Clone(d.text) // no text is changed in place
+	edited := d.edited
+	d.edited = map[string]bool{}
+	return open{text: maps.Clone(d.text), edited: edited, typing: d.typing} // no text is changed in place
 }
 
 // rootOf returns the directory of the config repository that a file lies in: the nearest

@@ -2,6 +2,7 @@ package lsp
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -65,4 +66,45 @@ func (w *writer) send(fields map[string]any) error {
 		return err
 	}
 	return w.raw(b)
+}
+
+// queue sends messages in order to who may be too busy to read them: adding does not wait. Any
+// goroutine may add to it.
+type queue struct {
+	mu   sync.Mutex // guards what follows
+	todo [][]byte
+	more chan struct{} // has one element when something was added
+}
+
+func newQueue() *queue { return &queue{more: make(chan struct{}, 1)} }
+
+// add adds a message.
+func (q *queue) add(b []byte) {
+	q.mu.Lock()
+	q.todo = append(q.todo, b)
+	q.mu.Unlock()
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+}
+
+// run writes what is added until ctx is done, or that fails.
+func (q *queue) run(ctx context.Context, w *writer) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-q.more:
+		}
+		q.mu.Lock()
+		todo := q.todo
+		q.todo = nil
+		q.mu.Unlock()
+		for _, b := range todo {
+			if w.raw(b) != nil {
+				return // the other server has ended
+			}
+		}
+	}
 }

@@ -24,9 +24,19 @@ type Config struct {
 	Other []string
 	// Read reads the config repository at a directory.
 	Read func(dir string) (schema.Tree, error)
-	// Check returns what is wrong with a repository, of which dir is the directory.
-	Check   func(ctx context.Context, dir string, tree schema.Tree) ([]schema.Diagnostic, error)
+	// Check finds what is wrong with a repository, and publishes all that it knows each time that is
+	// more. It reports whether something is left that takes long, and errs when ctx is done, which
+	// is soon after the repository has changed. One is called at a time.
+	Check   func(ctx context.Context, r Repository, publish func([]schema.Diagnostic)) (left bool, err error)
 	Version string
+}
+
+// Repository is a config repository to be checked.
+type Repository struct {
+	Dir    string
+	Tree   schema.Tree // with open documents as they are typed
+	Edited []string    // directories, from Dir, of documents that have just changed: what is wrong there is wanted first
+	Full   bool        // also what takes long; else it is left, and nothing may wait for it
 }
 
 // server is one run of Serve.
@@ -37,7 +47,7 @@ type server struct {
 	wake   chan struct{} // has one element when something changed since the last check
 
 	mu      sync.Mutex // guards what follows
-	other   *writer    // nil when there is no other server, or not any more
+	other   *queue     // nil when there is no other server, or not any more
 	waiting map[string]json.RawMessage
 }
 
@@ -106,7 +116,9 @@ func (s *server) start(ctx context.Context, wg *sync.WaitGroup) (stop func(), er
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	s.other = &writer{out: in}
+	other := newQueue()
+	s.other = other
+	wg.Go(func() { other.run(ctx, &writer{out: in}) })
 	wg.Go(func() {
 		r := bufio.NewReader(out)
 		for {
@@ -143,27 +155,19 @@ func (s *server) refuse(id json.RawMessage, why string) error {
 	return s.editor.send(map[string]any{"id": id, "error": map[string]any{"code": methodNotFound, "message": why}})
 }
 
-// pass gives a message to the other server, and reports whether there is one. It waits until
-// that has read it, without the lock: the other may have to be rid of answers first.
+// pass gives a message to the other server, and reports whether there is one. It does not wait until that
+// has read it: the other may be busy, or have to be rid of answers first.
 func (s *server) pass(m *message) bool {
-	asks := len(m.ID) > 0 && m.Method != ""
-	s.mu.Lock()
-	other := s.other
-	if other != nil && asks {
-		s.waiting[string(m.ID)] = m.ID
-	}
-	s.mu.Unlock()
-	if other == nil {
-		return false
-	}
-	if other.raw(m.raw) == nil {
-		return true
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, unanswered := s.waiting[string(m.ID)]
-	delete(s.waiting, string(m.ID))
-	return asks && !unanswered // else alone has said that there is no answer
+	if s.other == nil {
+		return false
+	}
+	if len(m.ID) > 0 && m.Method != "" {
+		s.waiting[string(m.ID)] = m.ID
+	}
+	s.other.add(m.raw)
+	return true
 }
 
 // fromEditor handles a message of the editor.

@@ -33,6 +33,8 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 		switch {
+		case m.Method == "stall":
+			time.Sleep(time.Hour) // until it is killed
 		case m.Method == "textDocument/didOpen":
 			var p struct{ TextDocument json.RawMessage }
 			_ = json.Unmarshal(m.Params, &p)
@@ -101,8 +103,16 @@ func readAll(dir string) (schema.Tree, error) {
 	return tree, err
 }
 
-func findBad(_ context.Context, _ string, tree schema.Tree) (out []schema.Diagnostic, _ error) {
-	for name, f := range tree.Files {
+// findBad is a Check: what has the word heavy takes as long as anybody waits.
+func findBad(ctx context.Context, r Repository, publish func([]schema.Diagnostic)) (left bool, _ error) {
+	var out []schema.Diagnostic
+	for name, f := range r.Tree.Files {
+		if left = strings.Contains(string(f.Data), "heavy"); left && r.Full {
+			<-ctx.Done()
+			return false, ctx.Err()
+		} else if left {
+			defer func() { left = true }()
+		}
 		for i, line := range strings.Split(string(f.Data), "\n") {
 			if at := strings.Index(line, "bad"); at >= 0 {
 				out = append(out, schema.Diagnostic{
@@ -115,7 +125,8 @@ func findBad(_ context.Context, _ string, tree schema.Tree) (out []schema.Diagno
 			}
 		}
 	}
-	return out, nil
+	publish(out)
+	return left, nil
 }
 
 func (c *client) send(method string, params any, id int) {
@@ -242,6 +253,40 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
+// TestOutOfDate: what takes long keeps no mistake from being shown, neither in what lies beside it nor,
+// when it is corrected, in its place.
+func TestOutOfDate(t *testing.T) {
+	t.Parallel()
+	dir := repo(t, map[string]string{"a.cue": "good\n", "b.cue": "good\n"})
+	a, b := uriOf(filepath.Join(dir, "a.cue")), uriOf(filepath.Join(dir, "b.cue"))
+	c := connect(t, nil)
+	open := func(uri, text string) {
+		c.send("textDocument/didOpen", map[string]any{"textDocument": map[string]any{"uri": uri, "text": text}}, 0)
+	}
+	change := func(uri, text string) {
+		c.send("textDocument/didChange", map[string]any{"textDocument": document(uri), "contentChanges": []any{map[string]any{"text": text}}}, 0)
+	}
+	const says = "0:0-0:3 job.web: is bad: want good\nhint: be good\n"
+	open(a, "heavy")
+	open(b, "bad")
+	if got := c.mistakes(b); got != says {
+		t.Errorf("beside it: %q", got)
+	}
+	change(b, "good")
+	if got := c.mistakes(b); got != "" {
+		t.Errorf("corrected beside it: %q", got)
+	}
+	c.send("textDocument/didSave", map[string]any{"textDocument": document(a)}, 0)
+	change(b, "bad")
+	if got := c.mistakes(b); got != says {
+		t.Errorf("while all is checked: %q", got)
+	}
+	change(a, "bad")
+	if got := c.mistakes(a); got != says {
+		t.Errorf("in its place: %q", got)
+	}
+}
+
 // TestDeprecated: a former name has the tag by which editors strike it through.
 func TestDeprecated(t *testing.T) {
 	t.Parallel()
@@ -254,17 +299,22 @@ func TestDeprecated(t *testing.T) {
 	}
 }
 
-// TestOther: requests go to the other server, and its mistakes of a config repository are
-// left out; when it ends, its requests are refused and mistakes are still found.
-func TestOther(t *testing.T) {
-	t.Parallel()
+// withOther returns an editor with another server, and the document of a repository.
+func withOther(t *testing.T) (c *client, uri string) {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := repo(t, map[string]string{"a.cue": "good\n"})
-	a := uriOf(filepath.Join(dir, "a.cue"))
-	c := connect(t, []string{exe, otherArg})
+	return connect(t, []string{exe, otherArg}), uriOf(filepath.Join(dir, "a.cue"))
+}
+
+// TestOther: requests go to the other server, and its mistakes of a config repository are
+// left out; when it ends, its requests are refused and mistakes are still found.
+func TestOther(t *testing.T) {
+	t.Parallel()
+	c, a := withOther(t)
 	c.send("initialize", map[string]any{}, 1)
 	if m := c.answer(1); string(m.Result) != `"other initialize"` {
 		t.Errorf("initialize: %s", m.Result)
@@ -306,6 +356,19 @@ func TestOtherBusy(t *testing.T) {
 		if m := c.answer(id); string(m.Result) != `"other `+long+`"` {
 			t.Fatalf("%d: %d bytes", id, len(m.Result))
 		}
+	}
+}
+
+// TestOtherStalls: the other server reads nothing more, and mistakes are found all the same.
+func TestOtherStalls(t *testing.T) {
+	t.Parallel()
+	c, a := withOther(t)
+	c.send("stall", nil, 1)
+	long := strings.Repeat("// more than a pipe holds\n", 10_000)
+	c.send("textDocument/didOpen", map[string]any{"textDocument": map[string]any{"uri": a, "text": long}}, 0)
+	c.send("textDocument/didChange", map[string]any{"textDocument": document(a), "contentChanges": []any{map[string]any{"text": "bad"}}}, 0)
+	if got := c.mistakes(a); !strings.Contains(got, "is bad") {
+		t.Errorf("%q", got)
 	}
 }
 

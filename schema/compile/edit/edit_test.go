@@ -50,6 +50,8 @@ func TestReplace(t *testing.T) {
 		"aligned":      {"a.cue", "a:   ‹333 // three\nbcd: 4   // four\n", "a:   5 // three\nbcd: 4 // four\n"},
 		"joined":       {"a.cue", "a: ‹int & 3\n", "a: int & 5\n"},
 		"arithmetic":   {"a.cue", "a: ‹3 * 2\n", "a: 5\n"},
+		"two texts":    {"a.cue", "a: ‹\"x\" + \"y\"\n", "a: \"it's\"\n"},
+		"a name in it": {"a.cue", "_Mi: 2\na: ‹64 * _Mi\n", ""},
 		"list":         {"a.cue", "a: ‹[1, 2]\n", "a: 5\n"},
 		"comment lost": {"a.cue", "a: ‹[\n\t1, // one\n]\n", ""},
 		"computed":     {"a.cue", "a: ‹b + 1\nb: 1\n", ""},

@@ -1,6 +1,7 @@
 package edit
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,57 @@ func Rename(name string, src []byte, names []Name, certain func(schema.Position)
 		out, err = formatted(src, out)
 	}
 	return out, r.left, err
+}
+
+// RenameData returns src, a file of YAML or JSON, with new names of the fields whose labels are at some places.
+// All else stays, byte for byte. It errs when no former name stands there as a label that can be changed alone.
+func RenameData(name string, src []byte, at []schema.Position, names []Name) (out []byte, err error) {
+	defer func() { err = errOf(recover(), name, err) }()
+	at = slices.SortedFunc(slices.Values(at), func(a, b schema.Position) int { return b.Compare(a) }) // from the end
+	for _, place := range slices.Compact(at) {
+		if src, err = renameLabel(name, src, place, names); err != nil {
+			return nil, err
+		}
+	}
+	return src, nil
+}
+
+func renameLabel(name string, src []byte, at schema.Position, names []Name) ([]byte, error) {
+	before, err := leaves(name, src)
+	if err != nil {
+		return nil, err
+	}
+	from, ok := offset(src, at)
+	for _, n := range names {
+		for _, quote := range []string{"", `"`, "'"} {
+			old := quote + n.From + quote
+			if !ok || !bytes.HasPrefix(src[from:], []byte(old)) {
+				continue
+			}
+			out := span{from, from + len(old)}.replace(src, quote+n.To+quote)
+			if after, err := leaves(name, out); err == nil && oneLabel(before, after, n) {
+				return out, nil
+			}
+		}
+	}
+	return nil, schema.Hintf("change it there", "%s: no label stands there that can be changed alone", at)
+}
+
+// oneLabel reports whether two files say the same but for the name of one field.
+func oneLabel(before, after []leaf, n Name) bool {
+	if len(before) != len(after) {
+		return false
+	}
+	changed := 0
+	for i, b := range before {
+		if b == after[i] {
+			continue
+		}
+		if changed++; b != (leaf{kind: "label", value: n.From}) || after[i] != (leaf{kind: "label", value: n.To}) {
+			return false
+		}
+	}
+	return changed == 1
 }
 
 type change struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path"
+	"strings"
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/format"
@@ -70,7 +71,11 @@ func replaceCUE(src []byte, at schema.Position, v Value) ([]byte, error) {
 	}
 	where, ok := literalOf(found)
 	if !ok {
-		return nil, schema.Hintf("change what it is made of", "%s: the value is computed", at)
+		from := ""
+		if names := references(found); len(names) > 0 {
+			from = ", from " + strings.Join(names, ", ")
+		}
+		return nil, schema.Hintf("change what it is made of; only an expression of literals is replaced", "%s: the value is computed%s", at, from)
 	}
 	return formatted(src, spanOf(where).replace(src, v.CUE))
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"cuelang.org/go/cue/ast"
@@ -36,8 +37,11 @@ func Literal(text string) (Value, error) {
 	}
 	e, err := parser.ParseExpr("value", text)
 	if err != nil || !plain(e) {
-		if _, isStruct := e.(*ast.StructLit); isStruct && err == nil {
+		if err == nil && isStruct(e) {
 			return Value{}, schema.Hintf("set each of its fields: FIELD.NAME", "%q is a struct, and one value is set at a time", text)
+		}
+		if list, isList := e.(*ast.ListLit); isList && err == nil && slices.ContainsFunc(list.Elts, isStruct) {
+			return Value{}, schema.Hintf("change it in the file", "%q is a list of structs, and a list that is set has values alone, such as [\"a\", \"b\"]", text)
 		}
 		return Value{}, ErrNoLiteral
 	}
@@ -52,6 +56,11 @@ func Literal(text string) (Value, error) {
 		return Value{}, schema.Hintf("to unset a field, remove its line", "%q is no value of a field", text)
 	}
 	return v, nil
+}
+
+func isStruct(e ast.Expr) bool {
+	_, is := e.(*ast.StructLit)
+	return is
 }
 
 // largeExponent is in numbers that take more memory than there is.
@@ -80,6 +89,26 @@ func plain(e ast.Expr) bool {
 		return true
 	}
 	return false
+}
+
+// references returns what an expression that is not constant refers to, in its order.
+func references(e ast.Node) (names []string) {
+	ast.Walk(e, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Ident:
+			if !constant(n) && !slices.Contains(names, n.Name) {
+				names = append(names, n.Name)
+			}
+		case *ast.SelectorExpr:
+			names = append(names, references(n.X)...)
+			return false
+		case *ast.Field:
+			names = append(names, references(n.Value)...)
+			return false
+		}
+		return true
+	}, nil)
+	return names
 }
 
 // constant reports whether an expression refers to nothing but CUE's own types.

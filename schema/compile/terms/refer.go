@@ -185,6 +185,32 @@ func refer(id *ast.Ident, names []string, depth int, found *paths) {
 	found.list = append(found.list, append([]string{id.Name}, names...))
 }
 
+// References returns what the elements of a list refer to, as data paths seen from there; of a comprehension among
+// them that is what it goes through. Variables of comprehensions around the list are left out.
+func References(list *ast.ListLit) (out [][]string) {
+	bound := map[string]bool{}
+	ast.Walk(list, func(n ast.Node) bool {
+		if f, ok := n.(*ast.ForClause); ok {
+			bound[f.Value.Name] = true
+		}
+		return true
+	}, nil)
+	found := &paths{left: mostFollowed}
+	look(list, 0, found)
+	for _, names := range found.list {
+		if n := slices.IndexFunc(names, func(s string) bool { return strings.HasPrefix(s, each) }); n >= 0 {
+			if !bound[names[n][len(each):]] {
+				continue
+			}
+			names = names[:n]
+		}
+		if len(names) > 0 {
+			out = append(out, names)
+		}
+	}
+	return out
+}
+
 // OfVariable reports whether an expression is the variable of a comprehension, or selected from one, and of what the
 // comprehension goes through the names, nil if it is computed.
 func OfVariable(e ast.Expr) (source []string, ok bool) {
