@@ -487,3 +487,19 @@ func ofPackage(l *loaded, e errors.Error, taken [][]string, kinds []string) erro
 	}
 	return e
 }
+
+// keyGiven returns where the package itself has the label of a value that a library's comprehension takes, with its
+// label, from there.
+func (p *positions) keyGiven(v cue.Value, label string) (schema.Position, bool) {
+	for _, leaf := range trace.Leaves(v) {
+		for _, o := range trace.Origins(leaf) {
+			for _, part := range trace.Leaves(o.Value) {
+				f, ok := part.Source().(*ast.Field)
+				if ok && lax.Label(f) == label && p.mine(position(f.Label.Pos()).Path) {
+					return position(f.Label.Pos()), true
+				}
+			}
+		}
+	}
+	return schema.Position{}, false
+}

@@ -264,6 +264,11 @@ func (p *positions) evaluated(at []string, key bool) (schema.Position, bool) {
 	if pos.Path == "" || p.schema(pos.Path) { // which comes first where the package gives a part of it
 		pos = p.leaf(at)
 	}
+	if key && !p.mine(pos.Path) {
+		if pos, ok := p.keyGiven(v, at[len(at)-1]); ok {
+			return pos, true
+		}
+	}
 	if f, ok := p.index()[pos]; ok {
 		return edge(f, key), true
 	}
