@@ -69,7 +69,9 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 	var out []mistake
 	for _, e := range errs {
 		d, rank := l.diagnostic(e)
-		d.callFailed = strings.HasPrefix(d.Message, "error in call to ")
+		if strings.HasPrefix(d.Message, "error in call to ") {
+			d.failure = d.Message
+		}
 		if ofArgument.MatchString(qualifier.ReplaceAllString(errorText(e), "$1")) {
 			rank += 20 // what CUE says of the value itself is better
 		}
@@ -342,7 +344,7 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 		}
 		return found
 	}
-	return folded(once(strict, withoutUnset(out, strict.where.mine)))
+	return folded(once(strict, withoutResults(wide, withoutUnset(out, strict.where.mine))))
 }
 
 // causeOf finds what a mistake comes from, and says so if that is a parameter that is not given.

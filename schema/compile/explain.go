@@ -465,6 +465,7 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 		return
 	}
 	d.Rule, d.Message, d.Expected, d.takes = schema.RuleWrongType, "is "+literally(terms.Clip(a), typeOf(a)), terms.Say(b), b
+	d.value = a
 	if typeOf(a) == "int" {
 		d.Message = "is the number " + a
 	}
@@ -489,8 +490,9 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 		m[2] = cmp.Or(terms.BoundAt(l.where.fileOf(others[0]), others[0].Line, others[0].Column, m[2]), m[2])
 	}
 	d.Rule, d.Message, d.Expected, d.takes = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2]), m[2]
+	d.value = m[1]
 	l.toWritten(d)
-	if at := l.where.literal(m[1]); strings.HasPrefix(lastOf(d.Field), "#") && !l.where.mine(d.Path) && l.where.mine(at.Path) {
+	if at := l.where.literal(m[1]); (strings.HasPrefix(lastOf(d.Field), "#") || l.isAside(d.Field)) && !l.where.mine(d.Path) && l.where.mine(at.Path) {
 		d.Position = at // of the argument of a template that is written as a function
 	}
 	if said := l.size(d, m[1], m[2]); said != "" {

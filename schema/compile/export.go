@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -502,4 +503,25 @@ func (p *positions) keyGiven(v cue.Value, label string) (schema.Position, bool) 
 		}
 	}
 	return schema.Position{}, false
+}
+
+// isAside reports whether a data path is of a value that a template computes aside, as the arguments of a function that
+// it calls are: there is none at the top of the package.
+func (l *loaded) isAside(field string) bool {
+	return l.built && field != "" && depth(field) == 0 && !l.value.LookupPath(cue.MakePath(selectors(l, field)...)).Exists()
+}
+
+// withoutResults returns mistakes without those of what is computed with a value that is wrong itself: what a function
+// cannot make of it, and a text of an object that it is a part of.
+func withoutResults(l *loaded, found []mistake) []mistake {
+	return slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
+		made := d.failure
+		if v := l.where.value(l.labels(d.Field)); made == "" && d.value == "" && !d.ofParameter() && v.Exists() {
+			made, _ = v.String()
+		}
+		return made != "" && slices.ContainsFunc(found, func(m mistake) bool {
+			given, err := strconv.Unquote(m.value)
+			return err == nil && len(given) > 1 && m.Field != d.Field && strings.Contains(made, given) && made != given
+		})
+	})
 }

@@ -33,8 +33,10 @@ type mistake struct {
 	unnamed bool
 	// follows is set where all that CUE says is that something it refers to has an error.
 	follows bool
-	// callFailed is set where CUE says of a function that it fails, for whatever reason.
-	callFailed bool
+	// failure is what CUE says of a function that fails, for whatever reason; else "".
+	failure string
+	// value is what is given where something else is wanted, as CUE writes it; "" if that is not known.
+	value string
 	// meant is, of a text that is none of those that may be, the one that it is probably a misspelling of,
 	// and is the text.
 	is, meant string
@@ -164,9 +166,9 @@ func (m mistake) ofParameter() bool {
 }
 
 // onTheWay reports whether a mistake is of a value that a template computes on its way: it has no data path in the
-// package, or is what an operator gets.
+// package, is what an operator gets, or of a function that cannot make anything of it.
 func (m mistake) onTheWay() bool {
-	return strings.HasPrefix(m.Field, "#") && depth(m.Field) == 0 || m.operand
+	return strings.HasPrefix(m.Field, "#") && depth(m.Field) == 0 || m.operand || m.failure != ""
 }
 
 // ofType reports whether a mistake is a value that is none of those, or not of the type, that may be.
@@ -181,7 +183,7 @@ func isMissing(m mistake) bool { return m.form == missingField }
 // a mistake within a comprehension shows in every object that it makes.
 func tidy(found []mistake) []schema.Diagnostic {
 	// weak is of what is made from a value at a place, where something is wrong with the value itself.
-	weak := func(d mistake) bool { return d.Rule == schema.RuleInvalidName || d.callFailed }
+	weak := func(d mistake) bool { return d.Rule == schema.RuleInvalidName || d.failure != "" }
 	slices.SortStableFunc(found, func(a, b mistake) int {
 		if a.Position == b.Position && weak(a) != weak(b) {
 			return schema.CompareBool(weak(a), weak(b))
@@ -235,6 +237,13 @@ func withoutUnset(found []mistake, mine func(path string) bool) []mistake {
 	})
 	return slices.DeleteFunc(found, func(d mistake) bool {
 		if gives && !mine(d.Path) && d.form != ofLibrary && d.onTheWay() {
+			return true
+		}
+		// again is of the value that a check looks at, where d is of the library that has the check.
+		again := func(m mistake) bool {
+			return m.Rule == schema.RuleCheck && m.Message == d.Message && m.Field != d.Field && mine(m.Path) && pathLabel.FindString(m.Field) == pathLabel.FindString(d.Field)
+		}
+		if !mine(d.Path) && slices.ContainsFunc(all, again) {
 			return true
 		}
 		return d.Rule == schema.RuleNotSet && !mine(d.Path) && slices.ContainsFunc(all, func(m mistake) bool {
