@@ -207,9 +207,17 @@ func tidy(found []mistake) []schema.Diagnostic {
 	return out
 }
 
+// isCheckOf reports whether a mistake is of the value that a check looks at, where d is of where a library has the check.
+func (m mistake) isCheckOf(d mistake) bool {
+	return m.Rule == schema.RuleCheck && d.Rule != schema.RuleCheck && m.Message == d.Message && pathLabel.FindString(m.Field) == pathLabel.FindString(d.Field)
+}
+
 // joined returns mistakes with those of CUE, of a lax and a strict evaluation, that they do not cover.
 func joined(mine, lax, strict []mistake) []mistake {
 	for _, d := range lax {
+		if slices.ContainsFunc(strict, func(m mistake) bool { return m.isCheckOf(d) }) {
+			continue
+		}
 		if !slices.ContainsFunc(mine, func(m mistake) bool {
 			return (m.Field == d.Field || m.Position == d.Position) && !m.besides(d)
 		}) {
@@ -237,13 +245,6 @@ func withoutUnset(found []mistake, mine func(path string) bool) []mistake {
 	})
 	return slices.DeleteFunc(found, func(d mistake) bool {
 		if gives && !mine(d.Path) && d.form != ofLibrary && d.onTheWay() {
-			return true
-		}
-		// again is of the value that a check looks at, where d is of the library that has the check.
-		again := func(m mistake) bool {
-			return m.Rule == schema.RuleCheck && m.Message == d.Message && m.Field != d.Field && mine(m.Path) && pathLabel.FindString(m.Field) == pathLabel.FindString(d.Field)
-		}
-		if !mine(d.Path) && slices.ContainsFunc(all, again) {
 			return true
 		}
 		return d.Rule == schema.RuleNotSet && !mine(d.Path) && slices.ContainsFunc(all, func(m mistake) bool {
