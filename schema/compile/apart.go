@@ -140,8 +140,8 @@ func withStandIns(req request, found []mistake) []mistake {
 			continue
 		}
 		rest := lines[d.Line-1][d.Column-1:]
-		if d.Rule == schema.RuleUnknownField && (bytes.Count(rest, []byte(":")) > 1 || bytes.ContainsAny(rest, "{[(&")) {
-			continue // it is no simple value, as which the field that was probably meant may not take it
+		if d.Rule == schema.RuleUnknownField && (bytes.Count(rest, []byte(":")) > 1 || bytes.ContainsAny(rest, "{(&") || bytes.Count(rest, []byte("[")) != bytes.Count(rest, []byte("]"))) {
+			continue // it is no simple value, or list of these, as which the field that was probably meant may not take it
 		}
 		if is := string(scalar.Find(rest)); is != "" {
 			*d = d.stands(is, strings.HasSuffix(name, ".cue"))

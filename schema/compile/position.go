@@ -209,6 +209,9 @@ func (p *positions) places(kind schema.Kind, name string, data map[string]any) m
 		if v := p.value(at); v.Exists() {
 			v, _ = v.Default()
 			if pos := valueAt(v); pos.Path != "" && !p.schema(pos.Path) {
+				if text, err := v.String(); err == nil && !p.mine(pos.Path) {
+					pos = cmp.Or(p.labelFor(at, text), pos)
+				}
 				out[field] = pos
 			}
 		}
