@@ -7,8 +7,10 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
+	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/parser"
 
@@ -140,8 +142,8 @@ func withStandIns(req request, found []mistake) []mistake {
 			continue
 		}
 		rest := lines[d.Line-1][d.Column-1:]
-		if d.Rule == schema.RuleUnknownField && (bytes.Count(rest, []byte(":")) > 1 || bytes.ContainsAny(rest, "{[(&")) {
-			continue // it is no simple value, as which the field that was probably meant may not take it
+		if d.Rule == schema.RuleUnknownField && (bytes.Count(rest, []byte(":")) > 1 || bytes.ContainsAny(rest, "{(&") || bytes.Count(rest, []byte("[")) != bytes.Count(rest, []byte("]"))) {
+			continue // it is no simple value, or list of these, as which the field that was probably meant may not take it
 		}
 		if is := string(scalar.Find(rest)); is != "" {
 			*d = d.stands(is, strings.HasSuffix(name, ".cue"))
@@ -404,5 +406,29 @@ func (s *separation) hidden(d mistake, found []mistake) bool {
 	}
 	return left && !slices.ContainsFunc(found, func(o mistake) bool {
 		return o.Position == d.Position || lacks && o.Rule == d.Rule && o.Hint == d.Hint && lastOf(o.Field) == lastOf(d.Field)
+	})
+}
+
+// isAside reports whether a data path is of a value that a template computes aside, as the arguments of a function that
+// it calls are: there is none at the top of the package.
+func (l *loaded) isAside(field string) bool {
+	return l.built && field != "" && depth(field) == 0 && !l.value.LookupPath(cue.MakePath(selectors(l, field)...)).Exists()
+}
+
+// ofFailure is what CUE says of a function that fails.
+var ofFailure = lazyregexp.New(`^error in call to (?s:.*)`)
+
+// withoutResults returns mistakes without those of what is computed with a value that is wrong itself: what a function
+// cannot make of it, and a text of an object that it is a part of.
+func withoutResults(l *loaded, found []mistake) []mistake {
+	return slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
+		made := d.failure
+		if v := l.where.value(l.labels(d.Field)); made == "" && d.value == "" && !d.ofParameter() && v.Exists() {
+			made, _ = v.String()
+		}
+		return made != "" && slices.ContainsFunc(found, func(m mistake) bool {
+			given, err := strconv.Unquote(m.value)
+			return err == nil && len(given) > 1 && m.Field != d.Field && strings.Contains(made, given) && made != given
+		})
 	})
 }

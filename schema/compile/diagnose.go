@@ -69,9 +69,7 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 	var out []mistake
 	for _, e := range errs {
 		d, rank := l.diagnostic(e)
-		if strings.HasPrefix(d.Message, "error in call to ") {
-			d.failure = d.Message
-		}
+		d.failure = ofFailure.FindString(d.Message)
 		if ofArgument.MatchString(qualifier.ReplaceAllString(errorText(e), "$1")) {
 			rank += 20 // what CUE says of the value itself is better
 		}
@@ -301,7 +299,7 @@ func withoutUndecided(wide, strict []errors.Error) []errors.Error {
 // causes returns what is wrong with a package without what only follows from something else
 // that is wrong, and with the parameters that are not given, or that no template has.
 func causes(strict, wide *loaded, found []mistake) []mistake {
-	out := unknownParameters(strict.parameters(func(top string) bool { return strings.HasPrefix(top, "_") }))
+	out := ineffective(strict)
 	all := slices.Concat(found, out)
 	missing := map[string]mistake{}
 	unknown := len(out) > 0
@@ -413,6 +411,8 @@ func onlySince(d mistake, all []mistake) bool {
 		switch {
 		case m.Position == d.Position && m.Field == d.Field:
 			return false
+		case d.Rule == schema.RuleConflict && m.repeated != "":
+			return strings.Contains(d.Field, m.repeated)
 		case d.Rule == schema.RuleCheck && d.Field == "":
 			return m.Rule == schema.RuleCheck && m.Hint == d.Hint
 		case d.Rule == schema.RuleCheck && slices.ContainsFunc(d.looks, func(at string) bool { return strings.HasPrefix(lastOf(at), "_") }):

@@ -68,14 +68,14 @@ func conceal(resp *response) {
 func objects(req request, strict *loaded, also func(request, []mistake) []mistake) response {
 	if len(strict.errs) > 0 {
 		strict = unconditional(req, strict)
-		found := mistakes(req, strict)
+		found := withMisfits(strict, mistakes(req, strict))
 		if also != nil {
 			found = also(req, found)
 		}
 		return response{Diagnostics: tidy(found)}
 	}
 	c := collect(req, strict, nil)
-	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), unknownParameters(strict.parameters(func(string) bool { return false })))
+	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), ineffective(strict), misfits(strict))
 	if len(c.diags) == 0 && req.Parent != "" {
 		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil), nil))
 	}
@@ -247,6 +247,7 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 	}
 	if matches {
 		l.errs = append(l.errs, l.further(trace.Unmatched)...)
+		l.errs = append(l.errs, l.further(func(v cue.Value) []errors.Error { return trace.Unallowed(v, l.where.mine) }, cue.Hidden(true))...)
 	}
 	withoutTemplates(l)
 	return l
@@ -516,6 +517,11 @@ func (c *collection) place(d *mistake, at []string, p valid.Problem) {
 	if home := c.from.where.enclosing(full); p.Constrained && !c.from.where.mine(d.Path) && c.from.where.mine(home.Path) {
 		d.Message += ", at " + d.Position.String() // which may be as it should: the value belongs here
 		d.Position, d.from, d.moved = home, d.Position, true
+	}
+	if computed := p.Rule == schema.RuleOutOfRange || p.Rule == schema.RuleInvalidValue; computed && c.strict == nil && !p.Key && !c.from.where.mine(d.Path) {
+		if pos, ok := c.from.where.given(c.from.where.value(full)); ok { // a library computes it from what the package gives
+			d.Position = pos
+		}
 	}
 }
 

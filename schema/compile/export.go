@@ -489,39 +489,62 @@ func ofPackage(l *loaded, e errors.Error, taken [][]string, kinds []string) erro
 	return e
 }
 
-// keyGiven returns where the package itself has the label of a value that a library's comprehension takes, with its
-// label, from there.
-func (p *positions) keyGiven(v cue.Value, label string) (schema.Position, bool) {
-	for _, leaf := range trace.Leaves(v) {
-		for _, o := range trace.Origins(leaf) {
-			for _, part := range trace.Leaves(o.Value) {
-				f, ok := part.Source().(*ast.Field)
-				if ok && lax.Label(f) == label && p.mine(position(f.Label.Pos()).Path) {
-					return position(f.Label.Pos()), true
-				}
+// sayRepeated says of a list that a check wants each thing in once which is there again, and places it there.
+func sayRepeated(l *loaded, d *mistake, full []string, c terms.Check) {
+	if !strings.HasPrefix(c.Holds, "list.UniqueItems(") {
+		return
+	}
+	by := uniqueBy.FindStringSubmatch(c.Holds)
+	if by == nil {
+		return
+	}
+	list, err := l.where.value(full).List()
+	first := map[string]int{}
+	for i := 0; err == nil && list.Next(); i++ {
+		text := trace.Text(list.Value().LookupPath(cue.ParsePath(by[1])))
+		n, again := first[text]
+		if text == "" || !again {
+			first[text] = i
+			continue
+		}
+		at := func(i int) []string { return slices.Concat(full, []string{strconv.Itoa(i), by[1]}) }
+		d.Field, d.Position, d.repeated = fieldPath(at(i)), l.where.of(at(i), false), strings.Trim(text, `"`)
+		d.Message = fmt.Sprintf("%s is there again: it is at %s, too", terms.Clip(text), l.where.of(at(n), false))
+		return
+	}
+}
+
+// uniqueBy is the condition that no two elements of a list have one value of a field.
+var uniqueBy = lazyregexp.New(`^list\.UniqueItems\(\[for (?:[^ ]+, )?[^ ]+ in [^ ]+ \{[^ .]+\.([^ .{}()]+)\}\]\)$`)
+
+// sayListed says of a text that is none of several words, where CUE does not say of which, what they are: those that a
+// library lists together with the one that CUE compares the text with, if that is in one list.
+func sayListed(l *loaded, d *mistake, text, other string) {
+	d.Hint = "a field has one value: keep one of them"
+	var found terms.Alternatives
+	var at schema.Position
+	for _, f := range allFiles(l.inst) {
+		if name := position(f.Pos()).Path; l.where.schema(name) {
+			continue
+		}
+		for _, u := range terms.Unions(f) {
+			a, ok := terms.Of(l.known(u, 0))
+			if !ok || !slices.Contains(a.Words, strings.Trim(other, `"`)) || slices.Contains(a.Words, strings.Trim(text, `"`)) {
+				continue
 			}
+			if at.Path != "" && a.Want != found.Want {
+				return
+			}
+			found, at = a, position(u.Pos())
 		}
 	}
-	return schema.Position{}, false
-}
-
-// isAside reports whether a data path is of a value that a template computes aside, as the arguments of a function that
-// it calls are: there is none at the top of the package.
-func (l *loaded) isAside(field string) bool {
-	return l.built && field != "" && depth(field) == 0 && !l.value.LookupPath(cue.MakePath(selectors(l, field)...)).Exists()
-}
-
-// withoutResults returns mistakes without those of what is computed with a value that is wrong itself: what a function
-// cannot make of it, and a text of an object that it is a part of.
-func withoutResults(l *loaded, found []mistake) []mistake {
-	return slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
-		made := d.failure
-		if v := l.where.value(l.labels(d.Field)); made == "" && d.value == "" && !d.ofParameter() && v.Exists() {
-			made, _ = v.String()
-		}
-		return made != "" && slices.ContainsFunc(found, func(m mistake) bool {
-			given, err := strconv.Unquote(m.value)
-			return err == nil && len(given) > 1 && m.Field != d.Field && strings.Contains(made, given) && made != given
-		})
-	})
+	if at.Path == "" {
+		return
+	}
+	d.Rule, d.Message, d.Expected = schema.RuleInvalidValue, "is "+terms.Clip(text), found.Want
+	d.Hint = fmt.Sprintf("the values are listed at %s", at)
+	if near := valid.Nearest(strings.Trim(text, `"`), found.Words); len(near) > 1 {
+		d.is, d.meant = strings.Trim(text, `"`), meant(strings.Trim(text, `"`), found.Words)
+		d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, at)
+	}
 }

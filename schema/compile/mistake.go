@@ -27,6 +27,10 @@ type mistake struct {
 	// word is, of undefinedName, how many bytes of the line the text has that the name
 	// begins, where that is text without quotes; else 0.
 	word int
+	// top is, of a parameter that nothing uses, the label of the field at the top that it is in.
+	top string
+	// repeated is, of a check that there is nothing twice, the text that is: what is made of both has conflicts.
+	repeated string
 	// undecided is set where CUE only says that something has no value yet.
 	undecided bool
 	// unnamed is set of a computed name that is not known.
