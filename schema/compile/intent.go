@@ -537,3 +537,12 @@ func (p *positions) keyGiven(v cue.Value, label string, at schema.Position) sche
 	}
 	return at
 }
+
+// nearest returns the one of some words that a text is most likely a misspelling of, "" if there is none. Of those of an
+// element of a list, which may be letters, one letter is none.
+func nearest(f *ast.Field, text string, words []string) string {
+	if near := valid.Nearest(text, words); f.Label != nil || len(near) > 1 {
+		return near
+	}
+	return ""
+}

@@ -69,7 +69,7 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		place := position(f.Value.Pos()).String()
 		d.Hint = "it is declared at " + place
 		word := strings.Trim(got, `"`)
-		if near := valid.Nearest(word, a.Words); len(near) > 1 {
+		if near := nearest(f, word, a.Words); near != "" {
 			d.is, d.meant = word, meant(word, a.Words)
 			d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, place)
 		} else if len(a.Words) > 1 {
