@@ -368,7 +368,7 @@ func once(l *loaded, found []mistake) (out []mistake) {
 			out = append(out, d)
 			continue
 		}
-		if f := l.where.holder(lastOf(d.Field), d.Position); f != nil && l.where.mine(d.Path) {
+		if f := l.where.holder(lastOf(d.Field), d.Position); f != nil {
 			if said[f] {
 				continue
 			}

@@ -300,6 +300,7 @@ func withoutUndecided(wide, strict []errors.Error) []errors.Error {
 // that is wrong, and with the parameters that are not given, or that no template has.
 func causes(strict, wide *loaded, found []mistake) []mistake {
 	out := unknownParameters(strict.parameters(func(top string) bool { return strings.HasPrefix(top, "_") }))
+	found = withoutBranches(strict, found, out)
 	all := slices.Concat(found, out)
 	missing := map[string]mistake{}
 	unknown := len(out) > 0
@@ -331,6 +332,7 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 			missing[c.Field] = c
 		}
 	}
+	maps.DeleteFunc(missing, func(_ string, m mistake) bool { return madeFromUndefined(strict, m, found) })
 	out = withLacking(out, notGivenOnce(missing, strict.where.data.whole))
 	if rest := slices.DeleteFunc(slices.Clone(out), func(d mistake) bool { return emptyDisjunction.MatchString(d.Message) }); len(rest) > 0 {
 		out = rest // which say more

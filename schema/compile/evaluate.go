@@ -315,7 +315,10 @@ func (c *collection) missingBeside(errs []mistake) (out []mistake) {
 		if !slices.ContainsFunc(errs, func(e mistake) bool {
 			givenUp := e.Rule == schema.RuleUndefined && !c.from.where.mine(e.Path) && objectOf(e.Field) == objectOf(m.Field)
 			wrongName := e.form == closedField && strings.HasPrefix(e.Field, "_") && nearness(c.from.labels(m.Field), append(c.from.labels(e.Field), "")) == 1
-			return e.Field != "" && (within(m.Field, e.Field) || givenUp || wrongName || !c.from.where.mine(m.Path) && e.ofParameter())
+			same := objectOf(e.Field) == objectOf(m.Field)
+			chosen := (same || strings.HasPrefix(e.Field, "_") || strings.HasPrefix(e.Field, "#")) && branching(c.from, e, m.Field)
+			added := !same && (strings.HasPrefix(e.Field, "_") || strings.HasPrefix(e.Field, "#")) && adds(c.from, m)
+			return e.Field != "" && (within(m.Field, e.Field) || chosen || added || givenUp || wrongName || !c.from.where.mine(m.Path) && e.ofParameter())
 		}) {
 			out = append(out, m)
 		}
@@ -362,6 +365,7 @@ func collect(req request, l, strict *loaded) *collection {
 		}
 	}
 	c.definitions(x)
+	c.missing = strangers(l, c.missing)
 	if what := x.trouble(req.Limits.OutputBytes); what != "" {
 		c.diags = append(c.diags, mistake{Diagnostic: firstOf(ownFiles(req)[0], schema.RuleLimit, what)})
 	}

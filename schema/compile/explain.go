@@ -490,6 +490,7 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 	}
 	d.Rule, d.Message, d.Expected, d.takes = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2]), m[2]
 	l.toWritten(d)
+	toSet(l, d, m[1])
 	if at := l.where.literal(m[1]); strings.HasPrefix(lastOf(d.Field), "#") && !l.where.mine(d.Path) && l.where.mine(at.Path) {
 		d.Position = at // of the argument of a template that is written as a function
 	}
@@ -549,7 +550,9 @@ func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	if len(allowed.Fields) > 0 {
 		d.Expected = "one of " + strings.Join(allowed.Fields, ", ")
 	}
-	if near := valid.Nearest(strings.Trim(name, `"`), allowed.Fields); near != "" {
+	if only, near := branched(allowed, strings.Trim(name, `"`)); only != "" {
+		d.Hint = fmt.Sprintf("remove it: the definition has it only if %s", only)
+	} else if near != "" {
 		d.about = near
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
 	} else if len(allowed.Patterns) == 1 {

@@ -82,7 +82,7 @@ const (
 // both are of one place and one object, and o lies deeper.
 func (m mistake) nearer(o mistake) bool {
 	return m.form == o.form && m.Position == o.Position && m.Position.Path != "" && depth(m.Field) < depth(o.Field) &&
-		strings.HasPrefix(m.Field, "_") && objectOf(m.Field) == objectOf(o.Field)
+		strings.ContainsAny(m.Field[:min(1, len(m.Field))], "_#") && objectOf(m.Field) == objectOf(o.Field)
 }
 
 // depth returns how deep a data path is, from 0 for a field at the top.
@@ -191,7 +191,8 @@ func tidy(found []mistake) []schema.Diagnostic {
 	var kept []mistake
 	for _, d := range found {
 		same := func(o mistake) bool {
-			return o.Position == d.Position && (o.Message == d.Message && o.Expected == d.Expected || weak(d))
+			policy := d.Rule == schema.RulePolicy && o.Rule == d.Rule && o.Hint == d.Hint && d.Hint != "" // whose message may name the object
+			return o.Position == d.Position && (o.Message == d.Message && o.Expected == d.Expected || weak(d) || policy)
 		}
 		circle := func(o mistake) bool { return d.form == selfCycle && o.form == selfCycle && d.about == o.Field }
 		if len(kept) < maxDiagnostics && !slices.ContainsFunc(kept, same) && !slices.ContainsFunc(kept, circle) {
@@ -241,6 +242,18 @@ func withoutUnset(found []mistake, mine func(path string) bool) []mistake {
 			return m.form == plain && strings.HasPrefix(m.about, "#") && parent(m.Field) != "" && within(d.Field, parent(m.Field))
 		})
 	})
+}
+
+// chooses returns the name of a field that is set to none of the values that it may have, or is misspelled: then no
+// condition on it holds that was meant to; "" of other mistakes.
+func (m mistake) chooses() string {
+	switch m.Rule {
+	case schema.RuleInvalidValue:
+		return lastOf(m.Field)
+	case schema.RuleUnknownField:
+		return m.about
+	}
+	return ""
 }
 
 // withLacking adds to mistakes the parameters that are not given, without those that are given under

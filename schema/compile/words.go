@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 	"github.com/musterhq/muster/schema/vendored"
@@ -210,4 +212,17 @@ func ofField(text string, at []string) []string {
 		at = at[:len(at)-1]
 	}
 	return at
+}
+
+// branched returns the condition under which a definition has a field that it has not here, "" if there is none, and
+// otherwise what the name is probably a misspelling of: of what the definition has, or else has under conditions.
+func branched(a trace.Allowed, name string) (only, near string) {
+	var others []string
+	for _, b := range a.Branches {
+		if b.Name == name {
+			return b.If, ""
+		}
+		others = append(others, b.Name)
+	}
+	return "", cmp.Or(valid.Nearest(name, a.Fields), valid.Nearest(name, others))
 }
