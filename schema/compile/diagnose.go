@@ -105,7 +105,7 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 }
 
 // ofCall is all that CUE says of a function some argument of which is wrong.
-var ofCall = lazyregexp.New(`^error in call to [^ :]+$`)
+var ofCall = lazyregexp.New(`^error in call to [^ :]+(?:: .*[0-9]+ errors in empty disjunction:?)?$`)
 
 // diagnostic turns one error into a mistake and says how well it explains: lower
 // ranks do better.
@@ -434,7 +434,7 @@ func onlySince(d mistake, all []mistake) bool {
 		case d.form == undefinedName && m.form == undefinedName && m.Path == d.Path && m.Compare(d.Diagnostic) < 0:
 			return m.about == d.about
 		}
-		return d.repeats(m)
+		return d.repeats(m) || m.hides(d)
 	})
 }
 

@@ -314,10 +314,10 @@ func (c *collection) missingBeside(errs []mistake) (out []mistake) {
 	for _, m := range c.missing {
 		if !slices.ContainsFunc(errs, func(e mistake) bool {
 			givenUp := e.Rule == schema.RuleUndefined && !c.from.where.mine(e.Path) && objectOf(e.Field) == objectOf(m.Field)
-			wrongName := e.form == closedField && strings.HasPrefix(e.Field, "_") && nearness(c.from.labels(m.Field), append(c.from.labels(e.Field), "")) == 1
+			wrongName := e.form == closedField && e.beside() && nearness(c.from.labels(m.Field), append(c.from.labels(e.Field), "")) == 1
 			same := objectOf(e.Field) == objectOf(m.Field)
-			chosen := (same || strings.HasPrefix(e.Field, "_") || strings.HasPrefix(e.Field, "#")) && branching(c.from, e, m.Field)
-			added := !same && (strings.HasPrefix(e.Field, "_") || strings.HasPrefix(e.Field, "#")) && adds(c.from, m)
+			chosen := (same || e.beside()) && branching(c.from, e, m.Field)
+			added := !same && e.beside() && adds(c.from, m)
 			return e.Field != "" && (within(m.Field, e.Field) || chosen || added || givenUp || wrongName || !c.from.where.mine(m.Path) && e.ofParameter())
 		}) {
 			out = append(out, m)

@@ -327,7 +327,8 @@ func (b *libraries) allowed(l *loaded, d *mistake) trace.Allowed {
 	if len(found.Branches) > 0 {
 		in := l.value.LookupPath(cue.MakePath(sels[:last]...))
 		for _, b := range found.Branches {
-			if b.Name != name && trace.Has(in, b.Name) && !slices.Contains(found.Fields, b.Name) {
+			other := slices.ContainsFunc(found.Branches, func(o terms.Branch) bool { return o.Name == name && strings.HasPrefix(b.If, o.If) })
+			if !other && b.Name != name && trace.Has(in, b.Name) && !slices.Contains(found.Fields, b.Name) {
 				found.Fields = append(found.Fields, b.Name)
 			}
 		}

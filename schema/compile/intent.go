@@ -334,15 +334,35 @@ func adds(l *loaded, m mistake) bool {
 	if len(at) < 2 || m.form != missingField {
 		return false
 	}
-	var found []*ast.Field
-	for _, f := range l.where.files {
-		found = append(found, walk.Find(f.Decls, at[:2])...)
-	}
 	rule := valid.Of(schema.Kind(at[0]))
-	return rule != nil && len(found) > 0 && !slices.ContainsFunc(found, func(f *ast.Field) bool {
-		s, ok := f.Value.(*ast.StructLit)
+	bodies := bodiesOf(l, at[:2])
+	return rule != nil && len(bodies) > 0 && !slices.ContainsFunc(bodies, func(e ast.Expr) bool {
+		s, ok := e.(*ast.StructLit)
 		return !ok || slices.ContainsFunc(s.Elts, func(d ast.Decl) bool { _, embeds := d.(*ast.EmbedDecl); return embeds }) || givesRequired(s, rule, 0)
 	})
+}
+
+// bodiesOf returns what a package writes of an object: under its name, or else under one that is computed, where nothing
+// else is joined with it but what is said of all of its kind.
+func bodiesOf(l *loaded, at []string) (bodies []ast.Expr) {
+	for _, f := range l.where.files {
+		for _, field := range walk.Find(f.Decls, at) {
+			bodies = append(bodies, field.Value)
+		}
+	}
+	if len(bodies) > 0 {
+		return bodies
+	}
+	for _, leaf := range trace.Leaves(l.where.value(at)) {
+		f, ok := l.where.index()[valueAt(leaf)]
+		if !ok || !l.where.mine(valueAt(leaf).Path) {
+			return nil
+		}
+		if _, pattern := f.Label.(*ast.ListLit); !pattern {
+			bodies = append(bodies, f.Value)
+		}
+	}
+	return bodies
 }
 
 // givesRequired reports whether a struct gives a value that its rule requires, or a process, which each task has.
@@ -545,15 +565,29 @@ func branching(l *loaded, m mistake, field string) bool {
 	return given[lastOf(field)]
 }
 
-// withoutBranches returns mistakes without fields that are not allowed, or missing, only since what they depend on is set
+// refers reports whether a mistake is that of another field at the top, and shows where that is referred to by its name.
+func refers(l *loaded, d, to mistake) bool {
+	name := to.Field[:max(0, strings.IndexAny(to.Field, ".["))]
+	if name == "" || d.Message != to.Message || d.Expected != to.Expected || d.Position == to.Position || !strings.HasSuffix(d.Field, to.Field[len(name):]) {
+		return false
+	}
+	f, ok := l.where.index()[d.Position]
+	if !ok {
+		return false
+	}
+	id, ok := f.Value.(*ast.Ident)
+	return ok && id.Name == name && within(to.Field, name)
+}
+
+// withoutBranches returns mistakes without what another one says, and without fields that are not allowed, or missing, only since what they depend on is set
 // to none of the values that it may have, or is one of some parameters that are misspelled.
 func withoutBranches(l *loaded, found, parameters []mistake) []mistake {
 	return slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
 		depends := func(m mistake) bool {
-			return m.Field != d.Field && (d.form == missingField && objectOf(m.Field) == objectOf(d.Field) || d.form == closedField && parent(m.Field) == parent(d.Field)) &&
+			return m.Field != d.Field && (d.form == missingField && (objectOf(m.Field) == objectOf(d.Field) || m.beside()) || d.form == closedField && parent(m.Field) == parent(d.Field)) &&
 				branching(l, m, d.Field)
 		}
-		return slices.ContainsFunc(parameters, depends) || d.form == closedField && slices.ContainsFunc(found, depends)
+		return slices.ContainsFunc(found, func(m mistake) bool { return refers(l, d, m) }) || slices.ContainsFunc(parameters, depends) || d.form == closedField && slices.ContainsFunc(found, depends)
 	})
 }
 

@@ -224,5 +224,27 @@ func branched(a trace.Allowed, name string) (only, near string) {
 		}
 		others = append(others, b.Name)
 	}
-	return "", cmp.Or(valid.Nearest(name, a.Fields), valid.Nearest(name, others))
+	return "", cmp.Or(valid.Nearest(name, a.Fields), valid.Nearest(name, others), sameBeginning(name, a.Fields))
 }
+
+// sameBeginning returns the one of some names that begins as another one does, at the least for three quarters of that,
+// as replicaCount of replicas; "" if there is none, or several do.
+func sameBeginning(name string, names []string) (found string) {
+	for _, n := range names {
+		same := 0
+		for same < min(len(n), len(name)) && n[same] == name[same] {
+			same++
+		}
+		if same < leastSame || 4*same < 3*len(name) {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = n
+	}
+	return found
+}
+
+// leastSame is how many bytes two names have in common at the least that begin alike.
+const leastSame = 3
