@@ -306,6 +306,8 @@ type libraries struct {
 	blameless map[[3]string]bool
 	// allows is what definitions allow beside a field that they have not, by where that is written.
 	allows map[schema.Position]trace.Allowed
+	// adds are the objects to which a package only adds fields, or does not.
+	adds map[string]bool
 	// given are the labels of fields that stand under conditions on a field of a name.
 	given map[string]map[string]bool
 }

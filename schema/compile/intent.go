@@ -282,8 +282,12 @@ func covered(intents []mistake, d mistake) bool {
 func twice(l *loaded, found []mistake) (out []mistake) {
 	said := map[string]bool{}
 	object := func(sels []cue.Selector) (n int, at []string) { // in a hidden field, too, in which a library makes objects
-		n = slices.IndexFunc(sels, func(s cue.Selector) bool { return valid.Of(schema.Kind(s.String())) != nil })
-		if n < 0 || n+2 >= len(sels) || n > 0 && sels[0].LabelType() != cue.HiddenLabel {
+		last := min(len(sels), 1)
+		if last > 0 && sels[0].LabelType() == cue.HiddenLabel {
+			last = len(sels)
+		}
+		n = slices.IndexFunc(sels[:last], func(s cue.Selector) bool { return valid.Of(schema.Kind(s.String())) != nil })
+		if n < 0 || n+2 >= len(sels) {
 			return -1, nil
 		}
 		return n, labelsOf(cue.MakePath(sels[:n+2]...))
@@ -322,25 +326,41 @@ func twice(l *loaded, found []mistake) (out []mistake) {
 		}})
 	}
 	return slices.DeleteFunc(out, func(d mistake) bool {
+		if len(said) == 0 || d.Rule != schema.RuleConflict {
+			return false
+		}
 		n, at := object(selectors(l, d.Field))
-		return d.Rule == schema.RuleConflict && n >= 0 && said[fieldPath(at)]
+		return n >= 0 && said[fieldPath(at)]
 	})
 }
 
 // adds reports whether a package only adds fields to the object that a mistake is in, and gives it none of those without
 // which there is no such object.
 func adds(l *loaded, m mistake) bool {
-	at := l.labels(m.Field)
-	if len(at) < 2 || m.form != missingField {
+	object := objectOf(m.Field)
+	if yes, known := l.libraries.adds[object]; known || len(l.libraries.adds) >= mostStrangers {
+		return yes
+	}
+	at := l.labels(object)
+	rule := valid.Of(schema.Kind(at[0]))
+	if len(at) < 2 || m.form != missingField || rule == nil {
 		return false
 	}
-	rule := valid.Of(schema.Kind(at[0]))
-	bodies := bodiesOf(l, at[:2])
-	return rule != nil && len(bodies) > 0 && !slices.ContainsFunc(bodies, func(e ast.Expr) bool {
+	bodies := bodiesOf(l, at)
+	yes := len(bodies) > 0 && !slices.ContainsFunc(bodies, func(e ast.Expr) bool {
 		s, ok := e.(*ast.StructLit)
 		return !ok || slices.ContainsFunc(s.Elts, func(d ast.Decl) bool { _, embeds := d.(*ast.EmbedDecl); return embeds }) || givesRequired(s, rule, 0)
 	})
+	if l.libraries.adds == nil {
+		l.libraries.adds = map[string]bool{}
+	}
+	l.libraries.adds[object] = yes
+	return yes
 }
+
+// mostStrangers bounds of how many objects of a package it is found out whether they only add to others: few names are
+// misspelled.
+const mostStrangers = 20
 
 // bodiesOf returns what a package writes of an object: under its name, or else under one that is computed, where nothing
 // else is joined with it but what is said of all of its kind.
@@ -365,26 +385,6 @@ func bodiesOf(l *loaded, at []string) (bodies []ast.Expr) {
 	return bodies
 }
 
-// givesRequired reports whether a struct gives a value that its rule requires, or a process, which each task has.
-func givesRequired(e ast.Expr, rule *valid.Rule, depth int) bool {
-	if depth > maxDepth {
-		return true
-	}
-	for i := range rule.Fields {
-		field := &rule.Fields[i]
-		within := field.Rule != nil && len(field.Rule.Fields) > 0
-		for _, f := range walk.FindIn(e, []string{field.Name}) {
-			switch {
-			case !within && field.Required, field.Name == "process", field.Name == "container":
-				return true
-			case within && field.Required && givesRequired(f.Value, field.Rule, depth+1):
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // strangers returns what is missing, with all that an object lacks as one mistake where the package only adds fields to it
 // and its name is probably a misspelling of that of another one.
 func strangers(l *loaded, missing []mistake) (out []mistake) {
@@ -399,11 +399,11 @@ func strangers(l *loaded, missing []mistake) (out []mistake) {
 		if said[object] {
 			continue
 		}
-		at := l.labels(m.Field)
-		if len(at) < 3 || !adds(l, m) {
+		if !adds(l, m) {
 			out = append(out, m)
 			continue
 		}
+		at := l.labels(m.Field)
 		others := slices.DeleteFunc(trace.Names(l.where.value(at[:1])), func(name string) bool { return lack[fieldPath([]string{at[0], name})] != nil })
 		near := valid.Nearest(at[1], others)
 		if near == "" || len(at[1]) < 3 {
@@ -565,29 +565,24 @@ func branching(l *loaded, m mistake, field string) bool {
 	return given[lastOf(field)]
 }
 
-// refers reports whether a mistake is that of another field at the top, and shows where that is referred to by its name.
-func refers(l *loaded, d, to mistake) bool {
-	name := to.Field[:max(0, strings.IndexAny(to.Field, ".["))]
-	if name == "" || d.Message != to.Message || d.Expected != to.Expected || d.Position == to.Position || !strings.HasSuffix(d.Field, to.Field[len(name):]) {
-		return false
-	}
-	f, ok := l.where.index()[d.Position]
-	if !ok {
-		return false
-	}
-	id, ok := f.Value.(*ast.Ident)
-	return ok && id.Name == name && within(to.Field, name)
-}
-
-// withoutBranches returns mistakes without what another one says, and without fields that are not allowed, or missing, only since what they depend on is set
-// to none of the values that it may have, or is one of some parameters that are misspelled.
+// withoutBranches returns mistakes without what another one says, and without fields that are not allowed, or missing, only
+// since what they depend on is set to none of the values that it may have, or is one of some parameters that are misspelled.
 func withoutBranches(l *loaded, found, parameters []mistake) []mistake {
+	chosen := slices.DeleteFunc(slices.Clone(found), func(m mistake) bool { return m.chooses() == "" })
 	return slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
 		depends := func(m mistake) bool {
-			return m.Field != d.Field && (d.form == missingField && (objectOf(m.Field) == objectOf(d.Field) || m.beside()) || d.form == closedField && parent(m.Field) == parent(d.Field)) &&
-				branching(l, m, d.Field)
+			return m.Field != d.Field && branching(l, m, d.Field) &&
+				(d.form == missingField && (m.beside() || objectOf(m.Field) == objectOf(d.Field)) || d.form == closedField && parent(m.Field) == parent(d.Field))
 		}
-		return slices.ContainsFunc(found, func(m mistake) bool { return refers(l, d, m) }) || slices.ContainsFunc(parameters, depends) || d.form == closedField && slices.ContainsFunc(found, depends)
+		name := ""
+		if f, ok := l.where.index()[d.Position]; ok {
+			if id, ok := f.Value.(*ast.Ident); ok {
+				name = id.Name
+			}
+		}
+		return name != "" && slices.ContainsFunc(found, func(m mistake) bool { return refers(d, m, name) }) ||
+			(d.form == missingField || d.form == closedField) && slices.ContainsFunc(parameters, depends) ||
+			d.form == closedField && slices.ContainsFunc(chosen, depends)
 	})
 }
 

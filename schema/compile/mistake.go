@@ -11,6 +11,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/walk"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -172,7 +173,7 @@ func (m mistake) beside() bool {
 // clause of a library stands for.
 func (m mistake) sameTail(o mistake) bool {
 	tail := func(field string) string { return lastOf(parent(field)) + "." + lastOf(field) }
-	return m.Field != o.Field && m.ofParameter() && objectOf(m.Field) == objectOf(o.Field) && tail(m.Field) == tail(o.Field)
+	return m.Field != o.Field && m.ofParameter() && tail(m.Field) == tail(o.Field) && objectOf(m.Field) == objectOf(o.Field)
 }
 
 // lacks reports whether a mistake is a field that a struct has under a wrong name, and one of some others is what the
@@ -222,6 +223,32 @@ func nearness(of, from []string) int {
 		return 1
 	}
 	return 0
+}
+
+// refers reports whether a mistake is that of another field at the top, and shows where that is referred to by a name.
+func refers(d, to mistake, name string) bool {
+	return name != "" && d.Message == to.Message && d.Expected == to.Expected && d.Position != to.Position &&
+		within(to.Field, name) && strings.HasSuffix(d.Field, to.Field[len(name):])
+}
+
+// givesRequired reports whether a struct gives a value that its rule requires, or a process, which each task has.
+func givesRequired(e ast.Expr, rule *valid.Rule, depth int) bool {
+	if depth > maxDepth {
+		return true
+	}
+	for i := range rule.Fields {
+		field := &rule.Fields[i]
+		within := field.Rule != nil && len(field.Rule.Fields) > 0
+		for _, f := range walk.FindIn(e, []string{field.Name}) {
+			switch {
+			case !within && field.Required, field.Name == "process", field.Name == "container":
+				return true
+			case within && field.Required && givesRequired(f.Value, field.Rule, depth+1):
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isMissing reports whether a mistake is of a field of an object that is not there.
