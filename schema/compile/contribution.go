@@ -368,7 +368,7 @@ func once(l *loaded, found []mistake) (out []mistake) {
 			out = append(out, d)
 			continue
 		}
-		if f := l.where.holder(lastOf(d.Field), d.Position); f != nil && l.where.mine(d.Path) {
+		if f := l.where.holder(lastOf(d.Field), d.Position); f != nil {
 			if said[f] {
 				continue
 			}
@@ -457,20 +457,6 @@ func declaredOutside(l *loaded, o trace.Origin, name string) bool {
 		f := l.where.index()[at]
 		return f != nil && lax.Label(f) == name && terms.Limits(f.Value) && !l.where.mine(at.Path) && !l.where.schema(at.Path)
 	})
-}
-
-// nearness says how likely it is that what is at a data path is made from what is at another one: 2 if
-// both are in one object, 1 if the object has a name that is made with a label of the other, else 0.
-func nearness(of, from []string) int {
-	switch {
-	case len(of) < 2:
-		return 0
-	case of[0] == from[0] && of[1] == from[1]:
-		return 2
-	case slices.ContainsFunc(from[1:len(from)-1], func(label string) bool { return strings.Contains("-"+of[1]+"-", "-"+label+"-") }):
-		return 1
-	}
-	return 0
 }
 
 // importable returns the import path, in quotes, of the one package of the repository that has a name, ""

@@ -105,7 +105,7 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 }
 
 // ofCall is all that CUE says of a function some argument of which is wrong.
-var ofCall = lazyregexp.New(`^error in call to [^ :]+$`)
+var ofCall = lazyregexp.New(`^error in call to [^ :]+(?:: .*[0-9]+ errors in empty disjunction:?)?$`)
 
 // diagnostic turns one error into a mistake and says how well it explains: lower
 // ranks do better.
@@ -206,19 +206,6 @@ func (p *positions) matchedAt(e errors.Error) []schema.Position {
 	return nil
 }
 
-// rankOf says how well errors of a format explain.
-func rankOf(format string) int {
-	switch {
-	case strings.Contains(format, "empty disjunction"):
-		return 4
-	case strings.Contains(format, "mismatched types"):
-		return 1
-	case strings.Contains(format, "conflicting values"):
-		return 2
-	}
-	return 0
-}
-
 // imported returns what went wrong in the package that an import failed for:
 // the import itself is right.
 func imported(e errors.Error) errors.Error {
@@ -300,6 +287,7 @@ func withoutUndecided(wide, strict []errors.Error) []errors.Error {
 // that is wrong, and with the parameters that are not given, or that no template has.
 func causes(strict, wide *loaded, found []mistake) []mistake {
 	out := ineffective(strict)
+	found = withoutBranches(strict, found, out)
 	all := slices.Concat(found, out)
 	missing := map[string]mistake{}
 	unknown := len(out) > 0
@@ -331,6 +319,7 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 			missing[c.Field] = c
 		}
 	}
+	maps.DeleteFunc(missing, func(_ string, m mistake) bool { return madeFromUndefined(strict, m, found) })
 	out = withLacking(out, notGivenOnce(missing, strict.where.data.whole))
 	if rest := slices.DeleteFunc(slices.Clone(out), func(d mistake) bool { return emptyDisjunction.MatchString(d.Message) }); len(rest) > 0 {
 		out = rest // which say more
@@ -434,7 +423,7 @@ func onlySince(d mistake, all []mistake) bool {
 		case d.form == undefinedName && m.form == undefinedName && m.Path == d.Path && m.Compare(d.Diagnostic) < 0:
 			return m.about == d.about
 		}
-		return d.repeats(m)
+		return d.repeats(m) || m.hides(d)
 	})
 }
 

@@ -312,12 +312,23 @@ type collection struct {
 // missingBeside returns what is missing, without what is perhaps there but for
 // an error of the value that should hold it.
 func (c *collection) missingBeside(errs []mistake) (out []mistake) {
+	objects := make([]string, len(errs))
+	for i := range errs {
+		objects[i] = objectOf(errs[i].Field)
+	}
 	for _, m := range c.missing {
-		if !slices.ContainsFunc(errs, func(e mistake) bool {
-			givenUp := e.Rule == schema.RuleUndefined && !c.from.where.mine(e.Path) && objectOf(e.Field) == objectOf(m.Field)
-			wrongName := e.form == closedField && strings.HasPrefix(e.Field, "_") && nearness(c.from.labels(m.Field), append(c.from.labels(e.Field), "")) == 1
-			return e.Field != "" && (within(m.Field, e.Field) || givenUp || wrongName || !c.from.where.mine(m.Path) && e.ofParameter())
-		}) {
+		object := objectOf(m.Field)
+		explained := false
+		for i := 0; i < len(errs) && !explained; i++ {
+			e := &errs[i]
+			same := objects[i] == object
+			givenUp := e.Rule == schema.RuleUndefined && !c.from.where.mine(e.Path) && same
+			wrongName := e.form == closedField && e.beside() && nearness(c.from.labels(m.Field), append(c.from.labels(e.Field), "")) == 1
+			chosen := (same || e.beside()) && branching(c.from, *e, m.Field)
+			added := !same && e.beside() && adds(c.from, m)
+			explained = e.Field != "" && (within(m.Field, e.Field) || chosen || added || givenUp || wrongName || !c.from.where.mine(m.Path) && e.ofParameter())
+		}
+		if !explained {
 			out = append(out, m)
 		}
 	}
@@ -363,6 +374,7 @@ func collect(req request, l, strict *loaded) *collection {
 		}
 	}
 	c.definitions(x)
+	c.missing = strangers(l, c.missing)
 	if what := x.trouble(req.Limits.OutputBytes); what != "" {
 		c.diags = append(c.diags, mistake{Diagnostic: firstOf(ownFiles(req)[0], schema.RuleLimit, what)})
 	}

@@ -332,14 +332,6 @@ func (l *loaded) inExpression(pos schema.Position) bool {
 	return !alone
 }
 
-// isField reports whether objects of any kind have a field of this name.
-func isField(name string) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Keys(lax.Definitions())), func(n string) bool {
-		r := valid.Of(schema.Kind(strings.ToLower(strings.TrimPrefix(n, "#"))))
-		return r != nil && r.Has(name)
-	})
-}
-
 func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := strings.Trim(m[1], `"`)
 	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name)
@@ -490,6 +482,7 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2])
 	d.value, d.takes = m[1], m[2]
 	l.toWritten(d)
+	toSet(l, d, m[1])
 	if at := l.where.literal(m[1]); (strings.HasPrefix(lastOf(d.Field), "#") || l.isAside(d.Field)) && !l.where.mine(d.Path) && l.where.mine(at.Path) {
 		d.Position = at // of the argument of a template that is written as a function
 	}
@@ -553,7 +546,9 @@ func sayNotAllowed(l *loaded, d *mistake, allowed trace.Allowed, others []schema
 	if len(allowed.Fields) > 0 {
 		d.Expected = "one of " + strings.Join(allowed.Fields, ", ")
 	}
-	if near := valid.Nearest(strings.Trim(name, `"`), allowed.Fields); near != "" {
+	if only, near := branched(allowed, strings.Trim(name, `"`)); only != "" {
+		d.Hint = fmt.Sprintf("remove it: the definition has it only if %s", only)
+	} else if near != "" {
 		d.about = near
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
 	} else if len(allowed.Patterns) == 1 {

@@ -10,6 +10,7 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
@@ -306,6 +307,10 @@ type libraries struct {
 	blameless map[[3]string]bool
 	// allows is what definitions allow beside a field that they have not, by where that is written.
 	allows map[schema.Position]trace.Allowed
+	// adds are the objects to which a package only adds fields, or does not.
+	adds map[string]bool
+	// given are the labels of fields that stand under conditions on a field of a name.
+	given map[string]map[string]bool
 }
 
 // allowed returns what the definitions allow where a field is not allowed, as far as that is known: the same for all
@@ -320,7 +325,17 @@ func (b *libraries) allowed(l *loaded, d *mistake) trace.Allowed {
 		return found
 	}
 	last := len(sels) - 1
-	found = trace.Fields(l.value, sels[:last], sels[last].Unquoted())
+	name := sels[last].Unquoted()
+	found = trace.Fields(l.value, sels[:last], name)
+	if len(found.Branches) > 0 {
+		in := l.value.LookupPath(cue.MakePath(sels[:last]...))
+		for _, b := range found.Branches {
+			other := slices.ContainsFunc(found.Branches, func(o terms.Branch) bool { return o.Name == name && strings.HasPrefix(b.If, o.If) })
+			if !other && b.Name != name && trace.Has(in, b.Name) && !slices.Contains(found.Fields, b.Name) {
+				found.Fields = append(found.Fields, b.Name)
+			}
+		}
+	}
 	if b.allows == nil {
 		b.allows = map[schema.Position]trace.Allowed{}
 	}
@@ -408,6 +423,30 @@ func toGiven(l *loaded, d *mistake, at schema.Position) {
 		d.Message = fmt.Sprintf("is %s here and %s at %s", d.there, d.here, d.Position)
 	}
 	d.Position = at
+}
+
+// toSet moves a mistake of a value that shows where a default for it is written to where the package itself sets the
+// value.
+func toSet(l *loaded, d *mistake, value string) {
+	defer func() { _ = recover() }() // CUE knows no variables of comprehensions
+	f, ok := l.where.index()[d.Position]
+	if !ok || !l.built {
+		return
+	}
+	if b, ok := f.Value.(*ast.BinaryExpr); !ok || b.Op != token.OR {
+		return
+	}
+	for _, leaf := range trace.Leaves(l.where.value(l.labels(d.Field))) {
+		at := valueAt(leaf)
+		if op, _ := leaf.Expr(); at == d.Position || !l.where.mine(at.Path) || op == cue.OrOp || trace.Text(leaf) != value {
+			continue
+		}
+		if f, ok := l.where.index()[at]; ok {
+			at = edge(f, false)
+		}
+		d.Position = at
+		return
+	}
 }
 
 // toRow moves a mistake of a value that a field of the package takes from a row of a table, by the variable of a
@@ -547,4 +586,13 @@ func sayListed(l *loaded, d *mistake, text, other string) {
 		d.is, d.meant = strings.Trim(text, `"`), meant(strings.Trim(text, `"`), found.Words)
 		d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, at)
 	}
+}
+
+// wantOf says which structs a union takes.
+func wantOf(u trace.Union) string {
+	tag, ok := u.Tag()
+	if !ok {
+		return "a struct"
+	}
+	return fmt.Sprintf("a struct whose %s is %s", tag.Name, terms.Say(strings.Join(tag.Values, " | ")))
 }

@@ -213,7 +213,7 @@ func (l *loaded) sayAbsent(d *mistake, at []string, text string) {
 	if !ok || !l.built || d.form != plain {
 		return
 	}
-	d.form, d.about, d.Rule = absentField, name, schema.RuleMissingField
+	d.form, d.about, d.Rule, d.operand = absentField, name, schema.RuleMissingField, strings.Contains(text, "optional field")
 	d.Message, d.Hint = fmt.Sprintf("the parameter %s is not set", name), "it is used at "+d.Position.String()
 	if home := l.where.enclosing(unquoted(at)); l.where.mine(home.Path) {
 		d.Position = home

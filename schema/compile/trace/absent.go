@@ -28,12 +28,13 @@ func (e *Absent) Path() []string {
 	return at
 }
 
-var requiredMissing = lazyregexp.New(`required field missing: ("[^"]*"|[^ ()]+)`)
+var requiredMissing = lazyregexp.New(`(?:required field missing|missing required field in for comprehension|cannot reference optional field): ("[^"]*"|[^ ()]+)`)
 
 // requiredOperand is what CUE says of a struct that is compared and in which such a field is missing.
 var requiredOperand = lazyregexp.New(`invalid (?:left|right)-hand value to '[^']*' \(type [a-z]+\): (?:[^ ]+\.)?("[^"]*"|[^ .]+): field is required but not present`)
 
-// MissingName returns the name of the required field that a text of CUE's says is missing.
+// MissingName returns the name of the required field that a text of CUE's says is missing, or of one that may be left out
+// and that an expression refers to.
 func MissingName(text string) (name string, ok bool) {
 	m := requiredMissing.FindStringSubmatch(text)
 	if m == nil {
