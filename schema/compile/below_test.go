@@ -171,6 +171,19 @@ func TestBelowLibrary(t *testing.T) {
 func TestFieldPlaces(t *testing.T) {
 	t.Parallel()
 	lib, _ := belowLibrary(t)
+	lib["lib/disk.cue"] = `package lib
+
+import "example.com/config/muster"
+
+#Disk: muster.#Job & {
+	#disks: [Name=string]: {at: string, from: string | *Name}
+	cell: "local"
+	task: process: command: ["/bin/x"]
+	task: volumes: {for n, d in #disks {
+		(n): {path: d.at, shared: d.from}
+	}}
+}
+`
 	lib["teams/a/a.cue"] = `package a
 
 import "example.com/config/lib"
@@ -190,6 +203,10 @@ for k, v in _rows {
 		task: process: command: ["/bin/x"]
 	}
 }
+job: disk: lib.#Disk & {
+	user: "a"
+	#disks: maps: at: "/maps"
+}
 `
 	out, err := compiler(t, compile.Config{}).Compile(t.Context(), tree(lib))
 	if err != nil {
@@ -201,12 +218,18 @@ for k, v in _rows {
 			t.Fatalf("%s: %v", p.Dir, p.Diagnostics)
 		}
 		for key := range p.Package.Origins {
+			if key.Name == "local/a/disk" {
+				got["disk"] = p.Package.Place(key, "task.volumes.maps.shared").String()
+				continue
+			}
 			for _, field := range []string{"user", "cell", "tasks"} {
 				got[key.Name+" "+field] = p.Package.Place(key, field).String()
 			}
 		}
 	}
 	want := map[string]string{
+		"disk": "teams/a/a.cue:22:10",
+
 		"local/a/web user": "teams/a/a.cue:8:8", "local/a/web cell": "lib/service.cue:20:13", "local/a/web tasks": "teams/a/a.cue:7:6",
 		"lokal/x/api user": "teams/a/a.cue:5:20", "lokal/x/api cell": "teams/a/a.cue:15:9", "lokal/x/api tasks": "teams/a/a.cue:13:7",
 	}

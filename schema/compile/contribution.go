@@ -390,7 +390,7 @@ func once(l *loaded, found []mistake) (out []mistake) {
 			out = append(out, d)
 			continue
 		}
-		if f := l.where.holder(lastOf(d.Field), d.Position); f != nil && l.where.mine(d.Path) {
+		if f := l.where.holder(lastOf(d.Field), d.Position); f != nil {
 			if said[f] {
 				continue
 			}
@@ -424,6 +424,11 @@ func refsOf(l *loaded, e errors.Error, at []string) (names []string) {
 	if len(names) > 0 || len(at) == 0 {
 		return names
 	}
+	return valueRefs(l, at)
+}
+
+// valueRefs returns the last names of what the expressions refer to that give the value at a path.
+func valueRefs(l *loaded, at []string) (names []string) {
 	for len(at) > 1 && decimal.MatchString(at[len(at)-1]) {
 		at = at[:len(at)-1]
 	}
@@ -439,8 +444,11 @@ func refsOf(l *loaded, e errors.Error, at []string) (names []string) {
 // mistake says that something has no value; none if it is not of that form. Of several of one name those
 // of what the mistake is in come before others.
 func lackingFor(l *loaded, d mistake) (out []mistake) {
-	if !d.undecided || d.form != plain || !l.built {
+	if !d.undecided && d.Rule != schema.RuleNotSet || d.form != plain || !l.built {
 		return nil
+	}
+	if d.Rule == schema.RuleNotSet { // it shows in what is computed from the parameter
+		d.refs = append(slices.Clip(d.refs), valueRefs(l, l.labels(d.Field))...)
 	}
 	best := 0
 	for _, name := range d.refs {

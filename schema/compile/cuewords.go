@@ -1,8 +1,14 @@
 package compile
 
 import (
+	"maps"
+	"slices"
+	"strings"
+
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/lazyregexp"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 // cueWords finds the rule of an error of CUE's that no other code here explains. CUE's
@@ -41,4 +47,25 @@ func durationWords(message string) string {
 		return ""
 	}
 	return map[string]string{"missing unit": "has no unit", "unknown unit": "has a unit that does not exist", "invalid duration": "is no length of time"}[m[1]]
+}
+
+// rankOf says how well errors of a format explain.
+func rankOf(format string) int {
+	switch {
+	case strings.Contains(format, "empty disjunction"):
+		return 4
+	case strings.Contains(format, "mismatched types"):
+		return 1
+	case strings.Contains(format, "conflicting values"):
+		return 2
+	}
+	return 0
+}
+
+// isField reports whether objects of any kind have a field of this name.
+func isField(name string) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(lax.Definitions())), func(n string) bool {
+		r := valid.Of(schema.Kind(strings.ToLower(strings.TrimPrefix(n, "#"))))
+		return r != nil && r.Has(name)
+	})
 }

@@ -343,7 +343,11 @@ func (l *loaded) sayShape(d *mistake, a, b string, others []schema.Position) boo
 			return true
 		}
 	}
-	if f := l.where.written(l.labels(d.Field)); f != nil && l.where.mine(position(f.Value.Pos()).Path) && sayWritten(d, f, f.Value) {
+	labels := l.labels(d.Field)
+	if f := l.where.written(labels); f != nil && l.where.mine(position(f.Value.Pos()).Path) && sayWritten(d, f, f.Value) {
+		return true
+	}
+	if f := l.where.embedded(labels); f != nil && sayWritten(d, f, f.Value) {
 		return true
 	}
 	f := l.literalBehind(d, cue.ListKind)
@@ -449,15 +453,6 @@ func (p *positions) nearest(ref cue.Value) (at schema.Position) {
 	return at
 }
 
-// wantOf says which structs a union takes.
-func wantOf(u trace.Union) string {
-	tag, ok := u.Tag()
-	if !ok {
-		return "a struct"
-	}
-	return fmt.Sprintf("a struct whose %s is %s", tag.Name, terms.Say(strings.Join(tag.Values, " | ")))
-}
-
 // names returns the labels in the package, or in all that it was made of.
 func (l *loaded) names(all bool) []string {
 	seen := map[string]bool{}
@@ -470,6 +465,8 @@ func (l *loaded) names(all bool) []string {
 						seen[name] = true
 					}
 				case *ast.LetClause:
+					seen[n.Ident.Name] = true
+				case *ast.Alias:
 					seen[n.Ident.Name] = true
 				case *ast.ImportSpec:
 					if n.Name != nil {

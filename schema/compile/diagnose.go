@@ -69,7 +69,7 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 	var out []mistake
 	for _, e := range errs {
 		d, rank := l.diagnostic(e)
-		d.callFailed = strings.HasPrefix(d.Message, "error in call to ")
+		d.failure = ofFailure.FindString(d.Message)
 		if ofArgument.MatchString(qualifier.ReplaceAllString(errorText(e), "$1")) {
 			rank += 20 // what CUE says of the value itself is better
 		}
@@ -105,7 +105,7 @@ func diagnose(l *loaded, errs []errors.Error) []mistake {
 }
 
 // ofCall is all that CUE says of a function some argument of which is wrong.
-var ofCall = lazyregexp.New(`^error in call to [^ :]+$`)
+var ofCall = lazyregexp.New(`^error in call to [^ :]+(?:: .*[0-9]+ errors in empty disjunction:?)?$`)
 
 // diagnostic turns one error into a mistake and says how well it explains: lower
 // ranks do better.
@@ -206,19 +206,6 @@ func (p *positions) matchedAt(e errors.Error) []schema.Position {
 	return nil
 }
 
-// rankOf says how well errors of a format explain.
-func rankOf(format string) int {
-	switch {
-	case strings.Contains(format, "empty disjunction"):
-		return 4
-	case strings.Contains(format, "mismatched types"):
-		return 1
-	case strings.Contains(format, "conflicting values"):
-		return 2
-	}
-	return 0
-}
-
 // imported returns what went wrong in the package that an import failed for:
 // the import itself is right.
 func imported(e errors.Error) errors.Error {
@@ -299,7 +286,8 @@ func withoutUndecided(wide, strict []errors.Error) []errors.Error {
 // causes returns what is wrong with a package without what only follows from something else
 // that is wrong, and with the parameters that are not given, or that no template has.
 func causes(strict, wide *loaded, found []mistake) []mistake {
-	out := unknownParameters(strict.parameters(func(top string) bool { return strings.HasPrefix(top, "_") }))
+	out := ineffective(strict)
+	found = withoutBranches(strict, found, out)
 	all := slices.Concat(found, out)
 	missing := map[string]mistake{}
 	unknown := len(out) > 0
@@ -331,6 +319,7 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 			missing[c.Field] = c
 		}
 	}
+	maps.DeleteFunc(missing, func(_ string, m mistake) bool { return madeFromUndefined(strict, m, found) })
 	out = withLacking(out, notGivenOnce(missing, strict.where.data.whole))
 	if rest := slices.DeleteFunc(slices.Clone(out), func(d mistake) bool { return emptyDisjunction.MatchString(d.Message) }); len(rest) > 0 {
 		out = rest // which say more
@@ -342,7 +331,7 @@ func causes(strict, wide *loaded, found []mistake) []mistake {
 		}
 		return found
 	}
-	return folded(once(strict, withoutUnset(out, strict.where.mine)))
+	return folded(once(strict, withoutResults(wide, withoutUnset(out, strict.where.mine))))
 }
 
 // causeOf finds what a mistake comes from, and says so if that is a parameter that is not given.
@@ -411,6 +400,8 @@ func onlySince(d mistake, all []mistake) bool {
 		switch {
 		case m.Position == d.Position && m.Field == d.Field:
 			return false
+		case d.Rule == schema.RuleConflict && m.repeated != "":
+			return strings.Contains(d.Field, m.repeated)
 		case d.Rule == schema.RuleCheck && d.Field == "":
 			return m.Rule == schema.RuleCheck && m.Hint == d.Hint
 		case d.Rule == schema.RuleCheck && slices.ContainsFunc(d.looks, func(at string) bool { return strings.HasPrefix(lastOf(at), "_") }):
@@ -432,7 +423,7 @@ func onlySince(d mistake, all []mistake) bool {
 		case d.form == undefinedName && m.form == undefinedName && m.Path == d.Path && m.Compare(d.Diagnostic) < 0:
 			return m.about == d.about
 		}
-		return d.repeats(m)
+		return d.repeats(m) || m.hides(d)
 	})
 }
 

@@ -68,14 +68,14 @@ func conceal(resp *response) {
 func objects(req request, strict *loaded, also func(request, []mistake) []mistake) response {
 	if len(strict.errs) > 0 {
 		strict = unconditional(req, strict)
-		found := mistakes(req, strict)
+		found := withMisfits(strict, mistakes(req, strict))
 		if also != nil {
 			found = also(req, found)
 		}
 		return response{Diagnostics: tidy(found)}
 	}
 	c := collect(req, strict, nil)
-	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), unknownParameters(strict.parameters(func(string) bool { return false })))
+	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), ineffective(strict), misfits(strict))
 	if len(c.diags) == 0 && req.Parent != "" {
 		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil), nil))
 	}
@@ -247,6 +247,7 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 	}
 	if matches {
 		l.errs = append(l.errs, l.further(trace.Unmatched)...)
+		l.errs = append(l.errs, l.further(func(v cue.Value) []errors.Error { return trace.Unallowed(v, l.where.mine) }, cue.Hidden(true))...)
 	}
 	withoutTemplates(l)
 	return l
@@ -311,12 +312,23 @@ type collection struct {
 // missingBeside returns what is missing, without what is perhaps there but for
 // an error of the value that should hold it.
 func (c *collection) missingBeside(errs []mistake) (out []mistake) {
+	objects := make([]string, len(errs))
+	for i := range errs {
+		objects[i] = objectOf(errs[i].Field)
+	}
 	for _, m := range c.missing {
-		if !slices.ContainsFunc(errs, func(e mistake) bool {
-			givenUp := e.Rule == schema.RuleUndefined && !c.from.where.mine(e.Path) && objectOf(e.Field) == objectOf(m.Field)
-			wrongName := e.form == closedField && strings.HasPrefix(e.Field, "_") && nearness(c.from.labels(m.Field), append(c.from.labels(e.Field), "")) == 1
-			return e.Field != "" && (within(m.Field, e.Field) || givenUp || wrongName || !c.from.where.mine(m.Path) && e.ofParameter())
-		}) {
+		object := objectOf(m.Field)
+		explained := false
+		for i := 0; i < len(errs) && !explained; i++ {
+			e := &errs[i]
+			same := objects[i] == object
+			givenUp := e.Rule == schema.RuleUndefined && !c.from.where.mine(e.Path) && same
+			wrongName := e.form == closedField && e.beside() && nearness(c.from.labels(m.Field), append(c.from.labels(e.Field), "")) == 1
+			chosen := (same || e.beside()) && branching(c.from, *e, m.Field)
+			added := !same && e.beside() && adds(c.from, m)
+			explained = e.Field != "" && (within(m.Field, e.Field) || chosen || added || givenUp || wrongName || !c.from.where.mine(m.Path) && e.ofParameter())
+		}
+		if !explained {
 			out = append(out, m)
 		}
 	}
@@ -362,6 +374,7 @@ func collect(req request, l, strict *loaded) *collection {
 		}
 	}
 	c.definitions(x)
+	c.missing = strangers(l, c.missing)
 	if what := x.trouble(req.Limits.OutputBytes); what != "" {
 		c.diags = append(c.diags, mistake{Diagnostic: firstOf(ownFiles(req)[0], schema.RuleLimit, what)})
 	}
@@ -516,6 +529,11 @@ func (c *collection) place(d *mistake, at []string, p valid.Problem) {
 	if home := c.from.where.enclosing(full); p.Constrained && !c.from.where.mine(d.Path) && c.from.where.mine(home.Path) {
 		d.Message += ", at " + d.Position.String() // which may be as it should: the value belongs here
 		d.Position, d.from, d.moved = home, d.Position, true
+	}
+	if computed := p.Rule == schema.RuleOutOfRange || p.Rule == schema.RuleInvalidValue; computed && c.strict == nil && !p.Key && !c.from.where.mine(d.Path) {
+		if pos, ok := c.from.where.given(c.from.where.value(full)); ok { // a library computes it from what the package gives
+			d.Position = pos
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/syntax"
 	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -27,7 +28,7 @@ import (
 var (
 	unresolved  = lazyregexp.New(`^reference "([^"]*)" not found$`)
 	undefined   = lazyregexp.New(`^undefined field: ("[^"]*"|[^ ]+)$`)
-	nested      = lazyregexp.New(`^invalid interpolation: (?:[^ ]+: )?(.*)$`)
+	nested      = lazyregexp.New(`^(?:invalid interpolation: (?:[^ ]+: )?(.*)|error in call to [^ :]+: [0-9]+: (conflicting values .*))$`)
 	twoTypes    = lazyregexp.New(`^conflicting values (.*) and (.*) \(mismatched types .*\)$`)
 	twoValues   = lazyregexp.New(`^conflicting values (.*) and (.*)$`)
 	outOfBound  = lazyregexp.New(`^invalid value (.*) \((?:out of bound|does not satisfy) (.*?)\)(?:: (.*))?$`)
@@ -210,7 +211,7 @@ var explanations = []explanation{
 // explain says an error in the words of a user.
 func explain(l *loaded, d *mistake, others []schema.Position) {
 	for m := nested.FindStringSubmatch(d.Message); m != nil; m = nested.FindStringSubmatch(d.Message) {
-		d.Message = m[1]
+		d.Message = m[1] + m[2]
 	}
 	d.Message = qualifier.ReplaceAllString(d.Message, "$1")
 	for _, e := range explanations {
@@ -331,14 +332,6 @@ func (l *loaded) inExpression(pos schema.Position) bool {
 	return !alone
 }
 
-// isField reports whether objects of any kind have a field of this name.
-func isField(name string) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Keys(lax.Definitions())), func(n string) bool {
-		r := valid.Of(schema.Kind(strings.ToLower(strings.TrimPrefix(n, "#"))))
-		return r != nil && r.Has(name)
-	})
-}
-
 func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := strings.Trim(m[1], `"`)
 	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name)
@@ -423,7 +416,7 @@ func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 	}
 	d.Rule, d.Message = schema.RuleConflict, fmt.Sprintf("is both %s and %s", a, b)
 	if len(others) == 0 {
-		d.Hint = "a field has one value: keep one of them"
+		sayListed(l, d, a, b)
 		return
 	}
 	other := others[0]
@@ -449,11 +442,8 @@ func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 // sayTypes is of two values that cannot be one since they are of different
 // types; one is often the type itself.
 func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
-	if l.sayAlternatives(d, m, others) {
-		return
-	}
 	a, b := m[1], m[2]
-	if l.sayShape(d, a, b, others) {
+	if l.sayAlternatives(d, m, others) || l.sayShape(d, a, b, others) {
 		return
 	}
 	isType := func(s string) bool { return s != "null" && typeForm.MatchString(s) }
@@ -464,7 +454,8 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 		sayConflict(l, d, []string{"", a, b}, others)
 		return
 	}
-	d.Rule, d.Message, d.Expected, d.takes = schema.RuleWrongType, "is "+literally(terms.Clip(a), typeOf(a)), terms.Say(b), b
+	d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(terms.Clip(a), typeOf(a)), terms.Say(b)
+	d.value, d.takes = a, b
 	if typeOf(a) == "int" {
 		d.Message = "is the number " + a
 	}
@@ -488,9 +479,11 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 	if len(others) > 0 {
 		m[2] = cmp.Or(terms.BoundAt(l.where.fileOf(others[0]), others[0].Line, others[0].Column, m[2]), m[2])
 	}
-	d.Rule, d.Message, d.Expected, d.takes = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2]), m[2]
+	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", terms.Clip(m[1])), terms.Say(m[2])
+	d.value, d.takes = m[1], m[2]
 	l.toWritten(d)
-	if at := l.where.literal(m[1]); strings.HasPrefix(lastOf(d.Field), "#") && !l.where.mine(d.Path) && l.where.mine(at.Path) {
+	toSet(l, d, m[1])
+	if at := l.where.literal(m[1]); (strings.HasPrefix(lastOf(d.Field), "#") || l.isAside(d.Field)) && !l.where.mine(d.Path) && l.where.mine(at.Path) {
 		d.Position = at // of the argument of a template that is written as a function
 	}
 	if said := l.size(d, m[1], m[2]); said != "" {
@@ -541,15 +534,21 @@ func sayNoPackage(l *loaded, d *mistake, m []string, _ []schema.Position) {
 // sayClosed is of a field that a definition of the repository's own does not
 // have.
 func sayClosed(l *loaded, d *mistake, others []schema.Position) {
+	sayNotAllowed(l, d, l.libraries.allowed(l, d), others)
+}
+
+// sayNotAllowed is sayClosed where it is known what is allowed there.
+func sayNotAllowed(l *loaded, d *mistake, allowed trace.Allowed, others []schema.Position) {
 	name := d.Field[strings.LastIndexByte(d.Field, '.')+1:]
 	d.form, d.Rule = closedField, schema.RuleUnknownField
 	d.Message = fmt.Sprintf("field %q is not in the definition", strings.Trim(name, `"`))
 	d.Hint = "remove it, or add it to the definition"
-	allowed := l.libraries.allowed(l, d)
 	if len(allowed.Fields) > 0 {
 		d.Expected = "one of " + strings.Join(allowed.Fields, ", ")
 	}
-	if near := valid.Nearest(strings.Trim(name, `"`), allowed.Fields); near != "" {
+	if only, near := branched(allowed, strings.Trim(name, `"`)); only != "" {
+		d.Hint = fmt.Sprintf("remove it: the definition has it only if %s", only)
+	} else if near != "" {
 		d.about = near
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
 	} else if len(allowed.Patterns) == 1 {

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
@@ -305,6 +307,10 @@ type libraries struct {
 	blameless map[[3]string]bool
 	// allows is what definitions allow beside a field that they have not, by where that is written.
 	allows map[schema.Position]trace.Allowed
+	// adds are the objects to which a package only adds fields, or does not.
+	adds map[string]bool
+	// given are the labels of fields that stand under conditions on a field of a name.
+	given map[string]map[string]bool
 }
 
 // allowed returns what the definitions allow where a field is not allowed, as far as that is known: the same for all
@@ -319,7 +325,17 @@ func (b *libraries) allowed(l *loaded, d *mistake) trace.Allowed {
 		return found
 	}
 	last := len(sels) - 1
-	found = trace.Fields(l.value, sels[:last], sels[last].Unquoted())
+	name := sels[last].Unquoted()
+	found = trace.Fields(l.value, sels[:last], name)
+	if len(found.Branches) > 0 {
+		in := l.value.LookupPath(cue.MakePath(sels[:last]...))
+		for _, b := range found.Branches {
+			other := slices.ContainsFunc(found.Branches, func(o terms.Branch) bool { return o.Name == name && strings.HasPrefix(b.If, o.If) })
+			if !other && b.Name != name && trace.Has(in, b.Name) && !slices.Contains(found.Fields, b.Name) {
+				found.Fields = append(found.Fields, b.Name)
+			}
+		}
+	}
 	if b.allows == nil {
 		b.allows = map[schema.Position]trace.Allowed{}
 	}
@@ -409,6 +425,30 @@ func toGiven(l *loaded, d *mistake, at schema.Position) {
 	d.Position = at
 }
 
+// toSet moves a mistake of a value that shows where a default for it is written to where the package itself sets the
+// value.
+func toSet(l *loaded, d *mistake, value string) {
+	defer func() { _ = recover() }() // CUE knows no variables of comprehensions
+	f, ok := l.where.index()[d.Position]
+	if !ok || !l.built {
+		return
+	}
+	if b, ok := f.Value.(*ast.BinaryExpr); !ok || b.Op != token.OR {
+		return
+	}
+	for _, leaf := range trace.Leaves(l.where.value(l.labels(d.Field))) {
+		at := valueAt(leaf)
+		if op, _ := leaf.Expr(); at == d.Position || !l.where.mine(at.Path) || op == cue.OrOp || trace.Text(leaf) != value {
+			continue
+		}
+		if f, ok := l.where.index()[at]; ok {
+			at = edge(f, false)
+		}
+		d.Position = at
+		return
+	}
+}
+
 // toRow moves a mistake of a value that a field of the package takes from a row of a table, by the variable of a
 // comprehension, to the row.
 func toRow(l *loaded, d *mistake, sels []cue.Selector) {
@@ -486,4 +526,73 @@ func ofPackage(l *loaded, e errors.Error, taken [][]string, kinds []string) erro
 		}
 	}
 	return e
+}
+
+// sayRepeated says of a list that a check wants each thing in once which is there again, and places it there.
+func sayRepeated(l *loaded, d *mistake, full []string, c terms.Check) {
+	if !strings.HasPrefix(c.Holds, "list.UniqueItems(") {
+		return
+	}
+	by := uniqueBy.FindStringSubmatch(c.Holds)
+	if by == nil {
+		return
+	}
+	list, err := l.where.value(full).List()
+	first := map[string]int{}
+	for i := 0; err == nil && list.Next(); i++ {
+		text := trace.Text(list.Value().LookupPath(cue.ParsePath(by[1])))
+		n, again := first[text]
+		if text == "" || !again {
+			first[text] = i
+			continue
+		}
+		at := func(i int) []string { return slices.Concat(full, []string{strconv.Itoa(i), by[1]}) }
+		d.Field, d.Position, d.repeated = fieldPath(at(i)), l.where.of(at(i), false), strings.Trim(text, `"`)
+		d.Message = fmt.Sprintf("%s is there again: it is at %s, too", terms.Clip(text), l.where.of(at(n), false))
+		return
+	}
+}
+
+// uniqueBy is the condition that no two elements of a list have one value of a field.
+var uniqueBy = lazyregexp.New(`^list\.UniqueItems\(\[for (?:[^ ]+, )?[^ ]+ in [^ ]+ \{[^ .]+\.([^ .{}()]+)\}\]\)$`)
+
+// sayListed says of a text that is none of several words, where CUE does not say of which, what they are: those that a
+// library lists together with the one that CUE compares the text with, if that is in one list.
+func sayListed(l *loaded, d *mistake, text, other string) {
+	d.Hint = "a field has one value: keep one of them"
+	var found terms.Alternatives
+	var at schema.Position
+	for _, f := range allFiles(l.inst) {
+		if name := position(f.Pos()).Path; l.where.schema(name) {
+			continue
+		}
+		for _, u := range terms.Unions(f) {
+			a, ok := terms.Of(l.known(u, 0))
+			if !ok || !slices.Contains(a.Words, strings.Trim(other, `"`)) || slices.Contains(a.Words, strings.Trim(text, `"`)) {
+				continue
+			}
+			if at.Path != "" && a.Want != found.Want {
+				return
+			}
+			found, at = a, position(u.Pos())
+		}
+	}
+	if at.Path == "" {
+		return
+	}
+	d.Rule, d.Message, d.Expected = schema.RuleInvalidValue, "is "+terms.Clip(text), found.Want
+	d.Hint = fmt.Sprintf("the values are listed at %s", at)
+	if near := valid.Nearest(strings.Trim(text, `"`), found.Words); len(near) > 1 {
+		d.is, d.meant = strings.Trim(text, `"`), meant(strings.Trim(text, `"`), found.Words)
+		d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, at)
+	}
+}
+
+// wantOf says which structs a union takes.
+func wantOf(u trace.Union) string {
+	tag, ok := u.Tag()
+	if !ok {
+		return "a struct"
+	}
+	return fmt.Sprintf("a struct whose %s is %s", tag.Name, terms.Say(strings.Join(tag.Values, " | ")))
 }

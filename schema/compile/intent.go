@@ -13,6 +13,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/compile/walk"
 	"github.com/musterhq/muster/schema/valid"
@@ -280,15 +281,26 @@ func covered(intents []mistake, d mistake) bool {
 // objects that have one name. What makes several objects, as a quota beside a job, has one mistake, too.
 func twice(l *loaded, found []mistake) (out []mistake) {
 	said := map[string]bool{}
+	object := func(sels []cue.Selector) (n int, at []string) { // in a hidden field, too, in which a library makes objects
+		last := min(len(sels), 1)
+		if last > 0 && sels[0].LabelType() == cue.HiddenLabel {
+			last = len(sels)
+		}
+		n = slices.IndexFunc(sels[:last], func(s cue.Selector) bool { return valid.Of(schema.Kind(s.String())) != nil })
+		if n < 0 || n+2 >= len(sels) {
+			return -1, nil
+		}
+		return n, labelsOf(cue.MakePath(sels[:n+2]...))
+	}
 	for _, d := range found {
 		sels := selectors(l, d.Field)
-		if len(sels) < 3 || valid.Of(schema.Kind(sels[0].String())) == nil {
+		n, at := object(sels)
+		if n < 0 {
 			out = append(out, d)
 			continue
 		}
-		at := labelsOf(cue.MakePath(sels[:2]...))
 		var places []schema.Position
-		if d.Rule == schema.RuleConflict {
+		if d.Rule == schema.RuleConflict && n == 0 {
 			places = l.where.made(at)
 		}
 		if len(places) < 2 {
@@ -298,9 +310,9 @@ func twice(l *loaded, found []mistake) (out []mistake) {
 			out = append(out, d)
 			continue
 		}
-		object, both := fieldPath(at), fmt.Sprint(places)
-		known := said[object] || said[both]
-		said[object], said[both] = true, true
+		both := fmt.Sprint(places)
+		known := said[fieldPath(at)] || said[both]
+		said[fieldPath(at)], said[both] = true, true
 		if known {
 			continue
 		}
@@ -308,14 +320,103 @@ func twice(l *loaded, found []mistake) (out []mistake) {
 			places[i].Path = l.where.data.whole(places[i].Path)
 		}
 		out = append(out, mistake{Diagnostic: schema.Diagnostic{
-			Severity: schema.Error, Rule: schema.RuleConflict, Position: places[1], Field: object,
-			Message: fmt.Sprintf("the %s %s is made twice, first at %s, and the two are not the same", at[0], at[1], places[0]),
+			Severity: schema.Error, Rule: schema.RuleConflict, Position: places[1], Field: fieldPath(at),
+			Message: fmt.Sprintf("the %s %s is made twice, first at %s, and the two are not the same", at[n], at[n+1], places[0]),
 			Hint:    "remove one, or give it another name",
 		}})
 	}
 	return slices.DeleteFunc(out, func(d mistake) bool {
-		return d.Rule == schema.RuleConflict && said[objectOf(d.Field)] && d.Field != objectOf(d.Field)
+		if len(said) == 0 || d.Rule != schema.RuleConflict {
+			return false
+		}
+		n, at := object(selectors(l, d.Field))
+		return n >= 0 && said[fieldPath(at)]
 	})
+}
+
+// adds reports whether a package only adds fields to the object that a mistake is in, and gives it none of those without
+// which there is no such object.
+func adds(l *loaded, m mistake) bool {
+	object := objectOf(m.Field)
+	if yes, known := l.libraries.adds[object]; known || len(l.libraries.adds) >= mostStrangers {
+		return yes
+	}
+	at := l.labels(object)
+	rule := valid.Of(schema.Kind(at[0]))
+	if len(at) < 2 || m.form != missingField || rule == nil {
+		return false
+	}
+	bodies := bodiesOf(l, at)
+	yes := len(bodies) > 0 && !slices.ContainsFunc(bodies, func(e ast.Expr) bool {
+		s, ok := e.(*ast.StructLit)
+		return !ok || slices.ContainsFunc(s.Elts, func(d ast.Decl) bool { _, embeds := d.(*ast.EmbedDecl); return embeds }) || givesRequired(s, rule, 0)
+	})
+	if l.libraries.adds == nil {
+		l.libraries.adds = map[string]bool{}
+	}
+	l.libraries.adds[object] = yes
+	return yes
+}
+
+// mostStrangers bounds of how many objects of a package it is found out whether they only add to others: few names are
+// misspelled.
+const mostStrangers = 20
+
+// bodiesOf returns what a package writes of an object: under its name, or else under one that is computed, where nothing
+// else is joined with it but what is said of all of its kind.
+func bodiesOf(l *loaded, at []string) (bodies []ast.Expr) {
+	for _, f := range l.where.files {
+		for _, field := range walk.Find(f.Decls, at) {
+			bodies = append(bodies, field.Value)
+		}
+	}
+	if len(bodies) > 0 {
+		return bodies
+	}
+	for _, leaf := range trace.Leaves(l.where.value(at)) {
+		f, ok := l.where.index()[valueAt(leaf)]
+		if !ok || !l.where.mine(valueAt(leaf).Path) {
+			return nil
+		}
+		if _, pattern := f.Label.(*ast.ListLit); !pattern {
+			bodies = append(bodies, f.Value)
+		}
+	}
+	return bodies
+}
+
+// strangers returns what is missing, with all that an object lacks as one mistake where the package only adds fields to it
+// and its name is probably a misspelling of that of another one.
+func strangers(l *loaded, missing []mistake) (out []mistake) {
+	lack := map[string][]string{}
+	for _, m := range missing {
+		object := objectOf(m.Field)
+		lack[object] = append(lack[object], strings.TrimPrefix(strings.TrimPrefix(m.Field, object), "."))
+	}
+	said := map[string]bool{}
+	for _, m := range missing {
+		object := objectOf(m.Field)
+		if said[object] {
+			continue
+		}
+		if !adds(l, m) {
+			out = append(out, m)
+			continue
+		}
+		at := l.labels(m.Field)
+		others := slices.DeleteFunc(trace.Names(l.where.value(at[:1])), func(name string) bool { return lack[fieldPath([]string{at[0], name})] != nil })
+		near := valid.Nearest(at[1], others)
+		if near == "" || len(at[1]) < 3 {
+			out = append(out, m)
+			continue
+		}
+		said[object] = true
+		m.Field, m.Position, m.Expected = object, l.where.of(at[:2], true), ""
+		m.Message = fmt.Sprintf("the %s %s lacks %s", at[0], at[1], strings.Join(lack[object], ", "))
+		m.Hint = fmt.Sprintf("did you mean %s? Fields that are written under one name are of one %s", near, at[0])
+		out = append(out, m)
+	}
+	return out
 }
 
 // twins returns where two things stand that an expression makes one and the same object of, as of two
@@ -335,7 +436,7 @@ func twins(l *loaded, d mistake, sels []cue.Selector) []schema.Position {
 			for _, other := range trace.Origins(b) {
 				places := partedAt(l, one.Path, other.Path)
 				if places == nil { // the file that is embedded has no path in the package
-					places = l.where.parted(valueAt(one.Value), valueAt(other.Value))
+					places = l.where.parted(valueAt(one.Value), valueAt(other.Value), labelsOf(cue.MakePath(sels...)))
 				}
 				if places != nil {
 					return places
@@ -397,8 +498,9 @@ func partedAt(l *loaded, one, other cue.Path) []schema.Position {
 }
 
 // parted returns where two things of the package begin that hold two values, each at the same place below
-// its own, as two rows of a table do, sorted; nil if the values are written in another way.
-func (p *positions) parted(one, other schema.Position) []schema.Position {
+// its own, as two rows of a table do, sorted; nil if the values are written in another way. Where one of them has one of
+// some names as a value, it is there.
+func (p *positions) parted(one, other schema.Position, names []string) []schema.Position {
 	for _, f := range p.own() {
 		a, b := walk.To(f, beside(one)), walk.To(f, beside(other))
 		if len(a) != len(b) {
@@ -412,14 +514,81 @@ func (p *positions) parted(one, other schema.Position) []schema.Position {
 		if n == len(a) || !slices.EqualFunc(a[n+1:], b[n+1:], below) {
 			continue
 		}
-		places := []schema.Position{position(a[n].Node.Pos()), position(b[n].Node.Pos())}
+		places := []schema.Position{namedIn(a[n].Node, names), namedIn(b[n].Node, names)}
 		slices.SortFunc(places, schema.Position.Compare)
 		return places
 	}
 	return nil
 }
 
+// namedIn returns where a struct sets a field to one of some names, or else where it begins.
+func namedIn(n ast.Node, names []string) schema.Position {
+	s, ok := n.(*ast.StructLit)
+	if !ok {
+		return position(n.Pos())
+	}
+	found := position(n.Pos())
+	ast.Walk(s, func(n ast.Node) bool {
+		lit, ok := n.(*ast.BasicLit)
+		if !ok {
+			return true
+		}
+		if text, err := strconv.Unquote(lit.Value); err == nil && slices.Contains(names, text) {
+			found = position(lit.Pos())
+		}
+		return true
+	}, nil)
+	return found
+}
+
 // beside returns how positions compare with one.
 func beside(pos schema.Position) func(token.Pos) int {
 	return func(p token.Pos) int { return position(p).Compare(pos) }
+}
+
+// branching reports whether a field stands under conditions on what a mistake is of: it is there, or is not, since
+// no condition holds that was meant to.
+func branching(l *loaded, m mistake, field string) bool {
+	name := m.chooses()
+	if name == "" {
+		return false
+	}
+	given, known := l.libraries.given[name]
+	if !known {
+		files := slices.DeleteFunc(allFiles(l.inst), func(f *ast.File) bool { return l.where.schema(strings.TrimPrefix(f.Filename, "/")) })
+		given = terms.GivenIf(files, name)
+		if l.libraries.given == nil {
+			l.libraries.given = map[string]map[string]bool{}
+		}
+		l.libraries.given[name] = given
+	}
+	return given[lastOf(field)]
+}
+
+// withoutBranches returns mistakes without what another one says, and without fields that are not allowed, or missing, only
+// since what they depend on is set to none of the values that it may have, or is one of some parameters that are misspelled.
+func withoutBranches(l *loaded, found, parameters []mistake) []mistake {
+	chosen := slices.DeleteFunc(slices.Clone(found), func(m mistake) bool { return m.chooses() == "" })
+	return slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
+		depends := func(m mistake) bool {
+			return m.Field != d.Field && branching(l, m, d.Field) &&
+				(d.form == missingField && (m.beside() || objectOf(m.Field) == objectOf(d.Field)) || d.form == closedField && parent(m.Field) == parent(d.Field))
+		}
+		name := ""
+		if f, ok := l.where.index()[d.Position]; ok {
+			if id, ok := f.Value.(*ast.Ident); ok {
+				name = id.Name
+			}
+		}
+		return name != "" && slices.ContainsFunc(found, func(m mistake) bool { return refers(d, m, name) }) ||
+			(d.form == missingField || d.form == closedField) && slices.ContainsFunc(parameters, depends) ||
+			d.form == closedField && slices.ContainsFunc(chosen, depends)
+	})
+}
+
+// madeFromUndefined reports whether what is not given is set to what is made from a name that is not defined.
+func madeFromUndefined(l *loaded, m mistake, found []mistake) bool {
+	return slices.ContainsFunc(found, func(u mistake) bool {
+		return u.form == undefinedName && l.where.holder(lastOf(m.Field), u.Position) != nil
+	})
 }

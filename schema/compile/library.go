@@ -39,10 +39,7 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		at = position(f.Value.Pos())
 	}
 	for _, o := range others {
-		f := l.where.holder(lastOf(d.Field), o)
-		if f == nil {
-			f = l.where.pattern(o)
-		}
+		f := l.where.declaring(lastOf(d.Field), o)
 		if f == nil || position(f.Value.Pos()) == at {
 			continue
 		}
@@ -58,7 +55,7 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		}
 		got := l.textAt(d.Position)
 		for _, text := range m[1:3] {
-			if got == "" && !strings.Contains(terms.Text(known), text) {
+			if got == "" && !strings.Contains(unspaced(terms.Text(known)), unspaced(text)) {
 				got = text
 			}
 		}
@@ -72,7 +69,7 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		place := position(f.Value.Pos()).String()
 		d.Hint = "it is declared at " + place
 		word := strings.Trim(got, `"`)
-		if near := valid.Nearest(word, a.Words); near != "" {
+		if near := nearest(f, word, a.Words); near != "" {
 			d.is, d.meant = word, meant(word, a.Words)
 			d.Hint = fmt.Sprintf("did you mean %q? The values are listed at %s", near, place)
 		} else if len(a.Words) > 1 {
@@ -82,6 +79,9 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 	}
 	return false
 }
+
+// unspaced returns a text without spaces, which CUE writes otherwise than users do.
+func unspaced(s string) string { return strings.ReplaceAll(s, " ", "") }
 
 // sayAmong says of a value that is none of several that are computed which these are, and reports
 // whether there are such.
@@ -213,7 +213,7 @@ func (l *loaded) sayAbsent(d *mistake, at []string, text string) {
 	if !ok || !l.built || d.form != plain {
 		return
 	}
-	d.form, d.about, d.Rule = absentField, name, schema.RuleMissingField
+	d.form, d.about, d.Rule, d.operand = absentField, name, schema.RuleMissingField, strings.Contains(text, "optional field")
 	d.Message, d.Hint = fmt.Sprintf("the parameter %s is not set", name), "it is used at "+d.Position.String()
 	if home := l.where.enclosing(unquoted(at)); l.where.mine(home.Path) {
 		d.Position = home
@@ -423,7 +423,7 @@ func unknownParameters(p *terms.Parameters) (out []mistake) {
 		if near != "" {
 			d.Hint = fmt.Sprintf("did you mean %s?", near)
 		}
-		out = append(out, mistake{Diagnostic: d, about: near})
+		out = append(out, mistake{Diagnostic: d, about: near, top: g.Path[0]})
 	}
 	return out
 }
@@ -566,6 +566,7 @@ func (l *loaded) sayLooked(d *mistake, at []string, c terms.Check) {
 	d.looks = append(d.looks, l.fromParameters(look.Object(), c.Looks)...)
 	if full, pos, ok := l.where.gives(all); ok {
 		d.Position, d.Field = pos, fieldPath(full)
+		sayRepeated(l, d, full, c)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/walk"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -27,14 +28,20 @@ type mistake struct {
 	// word is, of undefinedName, how many bytes of the line the text has that the name
 	// begins, where that is text without quotes; else 0.
 	word int
+	// top is, of a parameter that nothing uses, the label of the field at the top that it is in.
+	top string
+	// repeated is, of a check that there is nothing twice, the text that is: what is made of both has conflicts.
+	repeated string
 	// undecided is set where CUE only says that something has no value yet.
 	undecided bool
 	// unnamed is set of a computed name that is not known.
 	unnamed bool
 	// follows is set where all that CUE says is that something it refers to has an error.
 	follows bool
-	// callFailed is set where CUE says of a function that it fails, for whatever reason.
-	callFailed bool
+	// failure is what CUE says of a function that fails, for whatever reason; else "".
+	failure string
+	// value is what is given where something else is wanted, as CUE writes it; "" if that is not known.
+	value string
 	// meant is, of a text that is none of those that may be, the one that it is probably a misspelling of,
 	// and is the text.
 	is, meant string
@@ -82,7 +89,7 @@ const (
 // both are of one place and one object, and o lies deeper.
 func (m mistake) nearer(o mistake) bool {
 	return m.form == o.form && m.Position == o.Position && m.Position.Path != "" && depth(m.Field) < depth(o.Field) &&
-		strings.HasPrefix(m.Field, "_") && objectOf(m.Field) == objectOf(o.Field)
+		strings.ContainsAny(m.Field[:min(1, len(m.Field))], "_#") && objectOf(m.Field) == objectOf(o.Field)
 }
 
 // depth returns how deep a data path is, from 0 for a field at the top.
@@ -163,15 +170,91 @@ func (m mistake) ofParameter() bool {
 	return strings.HasPrefix(m.Field, "_") || strings.Contains(m.Field, "#")
 }
 
+// beside reports whether a mistake is in what objects may be made from: a hidden field or a definition at the top.
+func (m mistake) beside() bool {
+	return strings.HasPrefix(m.Field, "_") || strings.HasPrefix(m.Field, "#")
+}
+
+// sameTail reports whether two mistakes in one struct are of fields whose last two names are the same, as of what a let
+// clause of a library stands for.
+func (m mistake) sameTail(o mistake) bool {
+	tail := func(field string) string { return lastOf(parent(field)) + "." + lastOf(field) }
+	return m.Field != o.Field && m.ofParameter() && tail(m.Field) == tail(o.Field) && objectOf(m.Field) == objectOf(o.Field)
+}
+
+// lacks reports whether a mistake is a field that a struct has under a wrong name, and one of some others is what the
+// struct has not.
+func (m mistake) lacks(names []string) bool {
+	return m.form == closedField && slices.ContainsFunc(strings.Split(strings.TrimPrefix(m.Expected, "one of "), ", "), func(name string) bool {
+		return slices.Contains(names, name)
+	})
+}
+
+// hides reports whether a mistake says what another one only follows from: what is not given is given under another name,
+// or elsewhere, or a check is said of the object that it is in.
+func (m mistake) hides(d mistake) bool {
+	switch {
+	case d.form == absentField && d.operand:
+		return !m.operand && (lastOf(m.Field) == d.about || m.about == d.about)
+	case d.Rule == schema.RuleNotSet && d.undecided:
+		return m.lacks(d.refs)
+	case d.Rule == schema.RuleUndefined && d.form == plain && m.form == absentField: // CUE gives up all that is made from it
+		labels := func(field string) []string { return pathLabel.FindAllString(strings.ReplaceAll(field, `"`, ""), -1) }
+		from := labels(m.Field)
+		return d.Path != m.Path && len(from) > 1 && nearness(labels(d.Field), from) > 0
+	}
+	return d.Rule != schema.RuleCheck && m.Rule == schema.RuleCheck && m.Message == d.Message
+}
+
 // onTheWay reports whether a mistake is of a value that a template computes on its way: it has no data path in the
-// package, or is what an operator gets.
+// package, is what an operator gets, or of a function that cannot make anything of it.
 func (m mistake) onTheWay() bool {
-	return strings.HasPrefix(m.Field, "#") && depth(m.Field) == 0 || m.operand
+	return strings.HasPrefix(m.Field, "#") && depth(m.Field) == 0 || m.operand || m.failure != ""
 }
 
 // ofType reports whether a mistake is a value that is none of those, or not of the type, that may be.
 func (m mistake) ofType() bool {
 	return m.Rule == schema.RuleWrongType || m.Rule == schema.RuleInvalidValue
+}
+
+// nearness says how likely it is that what is at a data path is made from what is at another one: 2 if
+// both are in one object, 1 if the object has a name that is made with a label of the other, else 0.
+func nearness(of, from []string) int {
+	switch {
+	case len(of) < 2:
+		return 0
+	case of[0] == from[0] && of[1] == from[1]:
+		return 2
+	case slices.ContainsFunc(from[1:len(from)-1], func(label string) bool { return strings.Contains("-"+of[1]+"-", "-"+label+"-") }):
+		return 1
+	}
+	return 0
+}
+
+// refers reports whether a mistake is that of another field at the top, and shows where that is referred to by a name.
+func refers(d, to mistake, name string) bool {
+	return name != "" && d.Message == to.Message && d.Expected == to.Expected && d.Position != to.Position &&
+		within(to.Field, name) && strings.HasSuffix(d.Field, to.Field[len(name):])
+}
+
+// givesRequired reports whether a struct gives a value that its rule requires, or a process, which each task has.
+func givesRequired(e ast.Expr, rule *valid.Rule, depth int) bool {
+	if depth > maxDepth {
+		return true
+	}
+	for i := range rule.Fields {
+		field := &rule.Fields[i]
+		within := field.Rule != nil && len(field.Rule.Fields) > 0
+		for _, f := range walk.FindIn(e, []string{field.Name}) {
+			switch {
+			case !within && field.Required, field.Name == "process", field.Name == "container":
+				return true
+			case within && field.Required && givesRequired(f.Value, field.Rule, depth+1):
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isMissing reports whether a mistake is of a field of an object that is not there.
@@ -181,7 +264,7 @@ func isMissing(m mistake) bool { return m.form == missingField }
 // a mistake within a comprehension shows in every object that it makes.
 func tidy(found []mistake) []schema.Diagnostic {
 	// weak is of what is made from a value at a place, where something is wrong with the value itself.
-	weak := func(d mistake) bool { return d.Rule == schema.RuleInvalidName || d.callFailed }
+	weak := func(d mistake) bool { return d.Rule == schema.RuleInvalidName || d.failure != "" }
 	slices.SortStableFunc(found, func(a, b mistake) int {
 		if a.Position == b.Position && weak(a) != weak(b) {
 			return schema.CompareBool(weak(a), weak(b))
@@ -191,7 +274,8 @@ func tidy(found []mistake) []schema.Diagnostic {
 	var kept []mistake
 	for _, d := range found {
 		same := func(o mistake) bool {
-			return o.Position == d.Position && (o.Message == d.Message && o.Expected == d.Expected || weak(d))
+			policy := d.Rule == schema.RulePolicy && o.Rule == d.Rule && o.Hint == d.Hint && d.Hint != "" // whose message may name the object
+			return o.Position == d.Position && (o.Message == d.Message && o.Expected == d.Expected || weak(d) || policy)
 		}
 		circle := func(o mistake) bool { return d.form == selfCycle && o.form == selfCycle && d.about == o.Field }
 		if len(kept) < maxDiagnostics && !slices.ContainsFunc(kept, same) && !slices.ContainsFunc(kept, circle) {
@@ -205,9 +289,17 @@ func tidy(found []mistake) []schema.Diagnostic {
 	return out
 }
 
+// isCheckOf reports whether a mistake is of the value that a check looks at, where d is of where a library has the check.
+func (m mistake) isCheckOf(d mistake) bool {
+	return m.Rule == schema.RuleCheck && d.Rule != schema.RuleCheck && m.Message == d.Message && pathLabel.FindString(m.Field) == pathLabel.FindString(d.Field)
+}
+
 // joined returns mistakes with those of CUE, of a lax and a strict evaluation, that they do not cover.
 func joined(mine, lax, strict []mistake) []mistake {
 	for _, d := range lax {
+		if slices.ContainsFunc(strict, func(m mistake) bool { return m.isCheckOf(d) }) {
+			continue
+		}
 		if !slices.ContainsFunc(mine, func(m mistake) bool {
 			return (m.Field == d.Field || m.Position == d.Position) && !m.besides(d)
 		}) {
@@ -234,7 +326,8 @@ func withoutUnset(found []mistake, mine func(path string) bool) []mistake {
 		return mine(m.Path) && (m.ofType() || m.form == closedField)
 	})
 	return slices.DeleteFunc(found, func(d mistake) bool {
-		if gives && !mine(d.Path) && d.form != ofLibrary && d.onTheWay() {
+		given := func(m mistake) bool { return mine(m.Path) && m.ofType() && d.sameTail(m) }
+		if gives && !mine(d.Path) && d.form != ofLibrary && (d.onTheWay() || slices.ContainsFunc(all, given)) {
 			return true
 		}
 		return d.Rule == schema.RuleNotSet && !mine(d.Path) && slices.ContainsFunc(all, func(m mistake) bool {
@@ -243,13 +336,25 @@ func withoutUnset(found []mistake, mine func(path string) bool) []mistake {
 	})
 }
 
+// chooses returns the name of a field that is set to none of the values that it may have, or is misspelled: then no
+// condition on it holds that was meant to; "" of other mistakes.
+func (m mistake) chooses() string {
+	switch m.Rule {
+	case schema.RuleInvalidValue:
+		return lastOf(m.Field)
+	case schema.RuleUnknownField:
+		return m.about
+	}
+	return ""
+}
+
 // withLacking adds to mistakes the parameters that are not given, without those that are given under
 // another name.
 func withLacking(out, lack []mistake) []mistake {
 	known := slices.Clone(out)
 	for _, m := range lack {
 		misspelled := func(u mistake) bool {
-			return u.about == m.about && m.about != "" || u.form == closedField && parent(u.Field) == parent(m.Field)
+			return m.about != "" && (u.about == m.about || u.form == closedField && m.operand && lastOf(u.Field) == m.about) || u.form == closedField && parent(u.Field) == parent(m.Field)
 		}
 		if !slices.ContainsFunc(known, misspelled) && !givenAs(out, m, lack) {
 			out = append(out, m)

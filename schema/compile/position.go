@@ -212,6 +212,9 @@ func (p *positions) places(kind schema.Kind, name string, data map[string]any) m
 		if v := p.value(at); v.Exists() {
 			v, _ = v.Default()
 			if pos := valueAt(v); pos.Path != "" && !p.schema(pos.Path) {
+				if text, err := v.String(); err == nil && !p.mine(pos.Path) {
+					pos = cmp.Or(p.labelFor(at, text), pos)
+				}
 				out[field] = pos
 			}
 		}
@@ -263,6 +266,9 @@ func (p *positions) evaluated(at []string, key bool) (schema.Position, bool) {
 	pos := position(v.Pos())
 	if pos.Path == "" || p.schema(pos.Path) { // which comes first where the package gives a part of it
 		pos = p.leaf(at)
+	}
+	if given := p.keyGiven(v, at[len(at)-1], pos); key && given != pos {
+		return given, true
 	}
 	if f, ok := p.index()[pos]; ok {
 		return edge(f, key), true

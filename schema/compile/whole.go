@@ -2,7 +2,6 @@ package compile
 
 import (
 	"slices"
-	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -66,18 +65,4 @@ func isOpen(e ast.Expr) bool {
 	}
 	_, ok = l.Elts[len(l.Elts)-1].(*ast.Ellipsis)
 	return ok
-}
-
-// nearness says how likely it is that what is at a data path is made from what is at another one: 2 if
-// both are in one object, 1 if the object has a name that is made with a label of the other, else 0.
-func nearness(of, from []string) int {
-	switch {
-	case len(of) < 2:
-		return 0
-	case of[0] == from[0] && of[1] == from[1]:
-		return 2
-	case slices.ContainsFunc(from[1:len(from)-1], func(label string) bool { return strings.Contains("-"+of[1]+"-", "-"+label+"-") }):
-		return 1
-	}
-	return 0
 }

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 	"github.com/musterhq/muster/schema/vendored"
@@ -211,3 +213,38 @@ func ofField(text string, at []string) []string {
 	}
 	return at
 }
+
+// branched returns the condition under which a definition has a field that it has not here, "" if there is none, and
+// otherwise what the name is probably a misspelling of: of what the definition has, or else has under conditions.
+func branched(a trace.Allowed, name string) (only, near string) {
+	var others []string
+	for _, b := range a.Branches {
+		if b.Name == name {
+			return b.If, ""
+		}
+		others = append(others, b.Name)
+	}
+	return "", cmp.Or(valid.Nearest(name, a.Fields), valid.Nearest(name, others), sameBeginning(name, a.Fields))
+}
+
+// sameBeginning returns the one of some names that begins as another one does, at the least for three quarters of that,
+// as replicaCount of replicas; "" if there is none, or several do.
+func sameBeginning(name string, names []string) (found string) {
+	for _, n := range names {
+		same := 0
+		for same < min(len(n), len(name)) && n[same] == name[same] {
+			same++
+		}
+		if same < leastSame || 4*same < 3*len(name) {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = n
+	}
+	return found
+}
+
+// leastSame is how many bytes two names have in common at the least that begin alike.
+const leastSame = 3

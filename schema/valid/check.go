@@ -579,3 +579,15 @@ func amount(u Unit, n int64) string {
 	}
 	return big.NewInt(n).String()
 }
+
+// largest returns the name of the largest of some volumes of memory, "" if there is none.
+func largest(volumes map[string]any) (name string) {
+	most := int64(-1)
+	for _, n := range slices.Sorted(maps.Keys(volumes)) {
+		v, _ := volumes[n].(map[string]any)
+		if size, ok := wholeNumber(v["tmpBytes"]); ok && size > most {
+			name, most = n, size
+		}
+	}
+	return name
+}

@@ -468,7 +468,7 @@ func (c *check) mounts(task map[string]any) {
 	resources, _ := task["resources"].(map[string]any)
 	if ram, ok := wholeNumber(resources["ramBytes"]); ok && m.memory > max(ram, mib) {
 		c.add(Problem{
-			Rule: schema.RuleOutOfRange, Path: []string{"task", "volumes"}, Message: fmt.Sprintf("the volumes of memory have %d bytes together", m.memory),
+			Rule: schema.RuleOutOfRange, Path: []string{"task", "volumes", largest(volumes), "tmpBytes"}, Message: fmt.Sprintf("the volumes of memory have %d bytes together", m.memory),
 			Expected: fmt.Sprintf("at most ramBytes, which is %d", ram), Hint: "they count as the task's memory: raise resources.ramBytes",
 		})
 	}

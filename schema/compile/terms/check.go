@@ -85,6 +85,41 @@ func RefAt(f *ast.File, at token.Pos) (names []string) {
 	return names
 }
 
+// UnionAt returns the outermost alternatives, of which one begins at a line and a column of a file, nil if there are none.
+func UnionAt(f *ast.File, line, column int) (found ast.Expr) {
+	at := func(e ast.Expr) bool { return e.Pos().Line() == line && e.Pos().Column() == column }
+	ast.Walk(f, func(n ast.Node) bool {
+		x, ok := n.(*ast.BinaryExpr)
+		if ok && found == nil && x.Op == token.OR && slices.ContainsFunc(split(x, token.OR, 0), at) {
+			found = x
+		}
+		return found == nil
+	}, nil)
+	return found
+}
+
+// Unions returns the alternatives in a file, the outermost of each, and the lists of them that are given to or.
+func Unions(f *ast.File) (out []ast.Expr) {
+	ast.Walk(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BinaryExpr:
+			if n.Op == token.OR {
+				out = append(out, n)
+			}
+			return n.Op != token.OR || slices.ContainsFunc(split(n, token.OR, 0), func(e ast.Expr) bool {
+				_, list := strip(e).(*ast.ListLit)
+				return list
+			})
+		case *ast.CallExpr:
+			if isCall(n, "or", 1) {
+				out = append(out, n)
+			}
+		}
+		return true
+	}, nil)
+	return out
+}
+
 // LabelNames returns the last names of the references in the computed label that a position of a file is in.
 func LabelNames(f *ast.File, at token.Pos) (names []string) {
 	ast.Walk(f, func(n ast.Node) bool {

@@ -146,7 +146,7 @@ func head(e ast.Expr, depth int) (id *ast.Ident, names []string) {
 // refer adds what a name stands for, of which names are selected: what an alias or a let clause is of, what
 // a comprehension goes through, or what a hidden field, which is seen only here, is computed from.
 func refer(id *ast.Ident, names []string, depth int, found *paths) {
-	if found.left--; found.left < 0 {
+	if found.left--; found.left < 0 || id.Name == "_" {
 		return
 	}
 	switch of := id.Node.(type) {

@@ -28,11 +28,18 @@ func (e *Absent) Path() []string {
 	return at
 }
 
-var requiredMissing = lazyregexp.New(`required field missing: ("[^"]*"|[^ ()]+)`)
+var requiredMissing = lazyregexp.New(`(?:required field missing|missing required field in for comprehension|cannot reference optional field): ("[^"]*"|[^ ()]+)`)
 
-// MissingName returns the name of the required field that a text of CUE's says is missing.
+// requiredOperand is what CUE says of a struct that is compared and in which such a field is missing.
+var requiredOperand = lazyregexp.New(`invalid (?:left|right)-hand value to '[^']*' \(type [a-z]+\): (?:[^ ]+\.)?("[^"]*"|[^ .]+): field is required but not present`)
+
+// MissingName returns the name of the required field that a text of CUE's says is missing, or of one that may be left out
+// and that an expression refers to.
 func MissingName(text string) (name string, ok bool) {
 	m := requiredMissing.FindStringSubmatch(text)
+	if m == nil {
+		m = requiredOperand.FindStringSubmatch(text)
+	}
 	if m == nil {
 		return "", false
 	}
@@ -62,6 +69,9 @@ func Required(v cue.Value, errs []errors.Error, own func(file string) bool) []er
 			}
 			if len(known[name]) == 0 {
 				known[name] = Lacking(v, name, own)
+			}
+			if len(known[name]) == 0 {
+				known[name] = inCalls(v, name)
 			}
 		}
 		if len(known[name]) == 0 {
@@ -94,6 +104,23 @@ func absent(v cue.Value, w *walk) []Origin {
 	ofObjects := func(o Origin) bool { return o.Path.Selectors()[0].LabelType() == cue.StringLabel }
 	if slices.ContainsFunc(w.found, ofObjects) {
 		return slices.DeleteFunc(w.found, func(o Origin) bool { return !ofObjects(o) })
+	}
+	return w.found
+}
+
+// inCalls returns the required fields of a name that are not given to templates that are written as functions, in the
+// hidden fields of a package: (#Make & {in: …}).out.
+func inCalls(v cue.Value, name string) []Origin {
+	w := &walk{name: name, left: maxWalked}
+	it, err := v.Fields(cue.Hidden(true))
+	for err == nil && it.Next() {
+		op, args := it.Value().Expr()
+		if it.Selector().LabelType() != cue.HiddenLabel || op != cue.SelectorOp {
+			continue
+		}
+		if inner, _ := args[0].Expr(); inner == cue.AndOp {
+			w.fields(args[0], []cue.Selector{it.Selector()})
+		}
 	}
 	return w.found
 }

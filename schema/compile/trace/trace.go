@@ -8,6 +8,8 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
+
+	"github.com/musterhq/muster/schema/compile/terms"
 )
 
 const (
@@ -218,6 +220,8 @@ type Allowed struct {
 	Fields []string
 	// Patterns are what a label that is none of them must match.
 	Patterns []cue.Value
+	// Branches are fields that the definitions have under conditions.
+	Branches []terms.Branch
 }
 
 // Fields returns what the struct at a path in a value may have by the definitions that it is
@@ -308,6 +312,11 @@ func (f *finder) note(v cue.Value) {
 	}
 	if slices.Contains(have.Fields, f.but) {
 		return
+	}
+	for _, b := range terms.Branches(v.Source()) {
+		if !slices.Contains(have.Fields, b.Name) && !slices.Contains(f.found.Branches, b) {
+			f.found.Branches = append(f.found.Branches, b)
+		}
 	}
 	for _, name := range have.Fields {
 		if !slices.Contains(f.found.Fields, name) {

@@ -221,6 +221,16 @@ func Names(v cue.Value) (names []string) {
 	return names
 }
 
+// Has reports whether a struct has a field of a name, which may be one that has no value yet.
+func Has(v cue.Value, name string) bool {
+	for _, sel := range []cue.Selector{cue.Str(name), cue.Str(name).Optional(), cue.Str(name).Required()} {
+		if v.LookupPath(cue.MakePath(sel)).Exists() {
+			return true
+		}
+	}
+	return false
+}
+
 // scalar returns a field of a struct that is one text, number or boolean, and not only by default.
 func scalar(v cue.Value, name string) (cue.Value, bool) {
 	field := v.LookupPath(cue.MakePath(cue.Str(name)))
