@@ -375,7 +375,7 @@ func TestCheckHeadless(t *testing.T) {
 	if len(ds) != 1 || ds[0].Path != "./x.cue" {
 		t.Errorf("%v, want the mistake of the root alone", ds)
 	}
-	_, ds = reconciler.Check(compiled("", good(pkg(".", tenant("a", "x"))), bad("x/y"), good(pkg("x", service("a", "web", 3, "v")))), epoch)
+	_, ds = reconciler.Check(compiled("", good(pkg(".", schema.Cell{Name: "c", Quota: "on"}, tenant("a", "x"))), bad("x/y"), good(pkg("x", service("a", "web", 3, "v")))), epoch)
 	if len(ds) != 2 {
 		t.Errorf("%v, want two mistakes", ds)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -36,6 +37,15 @@ func TestWarnings(t *testing.T) {
 		"x.cue: directory teams/x has no packages",
 		`x.cue: no tenant has the user "ann", so nobody can use this quota`)
 
+	declared := root(tenant("a", "teams/a", "teams/x"), newQuota("q", "ann", 1))
+	c.commit(compiled("1b", declared, job, bad("teams/b")))
+	check("beside a package that does not compile", noCell,
+		"x.cue: directory teams/x has no packages",
+		`x.cue: no tenant has the user "ann", so nobody can use this quota`)
+
+	c.commit(compiled("1c", declared, job, bad("cells/c")))
+	check("beside one that may declare tenants and cells", "x.cue: directory teams/x has no packages")
+
 	policy := root(schema.Cell{Name: "c", Quota: "off"}, tenant("a", "teams/a"))
 	c.commit(compiled("2", policy, job))
 	check("right")
@@ -60,4 +70,36 @@ func TestWarnings(t *testing.T) {
 
 	c.commit(compiled("7", policy, job))
 	check("right again")
+}
+
+// TestWarningsBesideErrors: an error of one package hides no warning of what does not depend on it.
+func TestWarningsBesideErrors(t *testing.T) {
+	t.Parallel()
+	declared := good(pkg(".", schema.Cell{Name: "c", Quota: "off"}, tenant("a", "teams/a", "teams/x", "teams/unread/y"), newQuota("q", "ann", 1)))
+	job := good(pkg("teams/a", service("a", "web", 1, "v")))
+	refused := bad("teams/unread")
+	refused.Below = true
+	const path, quota = "directory teams/x has no packages", `no tenant has the user "ann", so nobody can use this quota`
+	for name, tc := range map[string]struct {
+		beside schema.CompiledPackage
+		want   []string
+	}{
+		"does not compile":        {bad("teams/b"), []string{path, quota}},
+		"what it may not declare": {good(pkg("teams/a/b", service("nobody", "web", 1, "v"))), []string{path, quota}},
+		"may declare tenants":     {bad("cells/c"), []string{path}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, ds := reconciler.Take(compiled("1", declared, job, refused, tc.beside))
+			var got []string
+			for _, d := range ds {
+				if d.Rule == schema.RuleNoEffect {
+					got = append(got, d.Message)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
 }

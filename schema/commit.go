@@ -156,13 +156,13 @@ func (c *Compiled) Mistakes() []Diagnostic {
 		for _, d := range p.Diagnostics {
 			elsewhere := path.Dir(d.Path) != p.Dir
 			at := mistake{d.Position, d.Message}
-			if i, again := first[at]; again && elsewhere && p.Awaits == "" {
+			if p.Awaits != "" && d.Severity == Error {
+				continue
+			}
+			if i, again := first[at]; again && elsewhere {
 				if d.Severity == Error {
 					stops[i]++
 				}
-				continue
-			}
-			if p.Awaits != "" {
 				continue
 			}
 			first[at] = len(all)
@@ -180,7 +180,7 @@ func (c *Compiled) Mistakes() []Diagnostic {
 		if at, ok := own[p.Diagnostics[0].Position]; ok {
 			stops[at]++
 		} else {
-			all = append(all, p.Diagnostics...)
+			all = append(all, p.Diagnostics[0])
 		}
 	}
 	countStopped(all, stops)

@@ -24,18 +24,22 @@ func warnings(packages []*schema.Package, c schema.Compiled, stale map[string][]
 		}
 	}
 	add(c.Diagnostics)
-	policy := true // what says who owns what is taken as it stands in c
+	taken := map[string]*schema.Package{}
+	for _, p := range packages {
+		taken[p.Dir] = p
+	}
+	admin := TenantsOf(taken).admin
+	judged := true // what says who owns what is taken as it stands in c
 	for i := range c.Packages {
 		p := &c.Packages[i]
 		_, old := stale[p.Dir]
 		if !old {
 			add(p.Diagnostics)
 		}
-		policy = policy && (!old || p.Package != nil && !declaresPolicy(p.Package) && !Tenants(nil).admin(p.Dir))
+		judged = judged && !(old && (admin(p.Dir) || p.Package != nil && declaresPolicy(p.Package)))
 	}
-	if policy {
-		out = append(out, silent(packages, c)...)
-	}
+	asDeclared := slices.DeleteFunc(slices.Clone(packages), func(p *schema.Package) bool { return stale[p.Dir] != nil })
+	out = append(out, silent(asDeclared, c, judged)...)
 	out = Fold(out)
 	if more := len(out) - mostWarnings; more > 0 {
 		out = out[:mostWarnings]
@@ -57,8 +61,9 @@ func packagesOf(c schema.Compiled) []*schema.Package {
 
 // silent warns of what is declared to no effect: paths of tenants that do not exist, quotas
 // for users of no tenant; and of jobs while no cell is declared.
-// The packages are those of c that are taken.
-func silent(packages []*schema.Package, c schema.Compiled) []schema.Diagnostic {
+// The packages are those of c that are taken. Judged says that all that may declare tenants and cells are
+// among them: else only that is said which depends on no other package.
+func silent(packages []*schema.Package, c schema.Compiled, judged bool) []schema.Diagnostic {
 	var out []schema.Diagnostic
 	warn := func(d schema.Diagnostic) {
 		d.Severity = schema.Warning
@@ -67,41 +72,58 @@ func silent(packages []*schema.Package, c schema.Compiled) []schema.Diagnostic {
 	dirs := map[string]bool{}
 	var users []string
 	var cells, jobs bool
+	tenants := 0
 	for i := range c.Packages { // also those that do not compile
 		for dir := c.Packages[i].Dir; !dirs[dir]; dir = path.Dir(dir) {
 			dirs[dir] = true
 		}
 	}
 	for _, p := range packages {
+		tenants += len(p.Objects.Tenants)
 		for i := range p.Objects.Tenants {
 			users = append(users, p.Objects.Tenants[i].Users...)
 		}
 		cells, jobs = cells || len(p.Objects.Cells) > 0, jobs || len(p.Objects.Jobs) > 0
 	}
 	slices.Sort(users)
+	there := func(dir string) bool { return dirs[dir] || unread(c, dir) }
 	for _, p := range packages {
-		for i := range p.Objects.Tenants {
-			t := &p.Objects.Tenants[i]
-			key := schema.ObjectKey{Kind: schema.KindTenant, Name: t.Name}
-			for n, dir := range t.Paths {
-				if !dirs[dir] {
-					warn(schema.Diagnostic{
-						Rule: schema.RuleNoEffect, Position: p.Place(key, fmt.Sprintf("paths.%d", n)), Field: key.Field() + ".paths",
-						Message: fmt.Sprintf("directory %s has no packages", dir), Hint: "correct the path, or remove it",
-					})
-				}
-			}
+		for _, d := range pathless(p, there) {
+			warn(d)
 		}
 		for i := range p.Objects.Quotas {
-			if d := unusable(p, &p.Objects.Quotas[i], users); d != nil {
+			if d := unusable(p, &p.Objects.Quotas[i], users); judged && d != nil {
 				warn(*d)
 			}
 		}
 	}
-	if jobs && !cells {
+	// Without tenants every package may declare cells.
+	if judged && jobs && !cells && (tenants > 0 || len(packages) == len(c.Packages)) {
 		warn(noCell)
 	}
 	return out
+}
+
+// pathless warns of the paths of a package's tenants that are not there.
+func pathless(p *schema.Package, there func(dir string) bool) (out []schema.Diagnostic) {
+	for i := range p.Objects.Tenants {
+		t := &p.Objects.Tenants[i]
+		key := schema.ObjectKey{Kind: schema.KindTenant, Name: t.Name}
+		for n, dir := range t.Paths {
+			if !there(dir) {
+				out = append(out, schema.Diagnostic{
+					Rule: schema.RuleNoEffect, Position: p.Place(key, fmt.Sprintf("paths.%d", n)), Field: key.Field() + ".paths",
+					Message: fmt.Sprintf("directory %s has no packages", dir), Hint: "correct the path, or remove it",
+				})
+			}
+		}
+	}
+	return out
+}
+
+// unread reports whether a directory lies below one of a commit of which nothing was read.
+func unread(c schema.Compiled, dir string) bool {
+	return slices.ContainsFunc(c.Packages, func(p schema.CompiledPackage) bool { return p.Below && covers(p.Dir, dir) })
 }
 
 // unusable warns of a quota for a user of no tenant, nil if users, which are sorted, has it

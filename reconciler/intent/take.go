@@ -50,8 +50,8 @@ func Take(c schema.Compiled) Taken {
 	if len(all.Tenants) == 0 && len(t.Packages) > 0 && !t.Headless {
 		ds = append(ds, NoTenants)
 	}
-	if !t.Headless && !hasError(ds) { // else it may be the reason
-		ds = append(ds, silent(t.Packages, c)...)
+	if !hasError(c.Diagnostics) {
+		ds = append(ds, silent(t.Packages, c, !t.Headless)...)
 	}
 	t.Objects, t.Diagnostics = all, ds
 	return t

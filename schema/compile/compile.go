@@ -287,7 +287,7 @@ func blameOnce(packages []schema.CompiledPackage) {
 			d.Position = r.place(d)
 			if dirOf(d) == p.Dir || !r.at[d.Position] || d.Rule == schema.RuleLimit { // which no package imports
 				list = append(list, d)
-			} else if first == nil {
+			} else if first == nil && isError(d) {
 				first = &d
 			}
 		}
@@ -296,9 +296,9 @@ func blameOnce(packages []schema.CompiledPackage) {
 		}
 		// What CUE has given up has no fields.
 		p.Diagnostics = slices.DeleteFunc(list, func(d schema.Diagnostic) bool { return d.Rule == schema.RuleUnknownField && d.Expected == "" })
-		if len(p.Diagnostics) == 0 {
+		if !slices.ContainsFunc(p.Diagnostics, isError) {
 			first.Rule, first.Message = schema.RuleDependency, fmt.Sprintf("depends on %s, which does not compile: %s", dirOf(*first), first.Message)
-			p.Diagnostics, p.Awaits = []schema.Diagnostic{*first}, dirOf(*first)
+			p.Diagnostics, p.Awaits = append([]schema.Diagnostic{*first}, p.Diagnostics...), dirOf(*first)
 		}
 	}
 }

@@ -75,14 +75,14 @@ func objects(req request, strict *loaded, also func(request, []mistake) []mistak
 		return response{Diagnostics: tidy(found)}
 	}
 	c := collect(req, strict, nil)
-	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), ineffective(strict), misfits(strict))
+	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), ineffective(strict), misfits(strict), overlooked(strict))
 	if len(c.diags) == 0 && req.Parent != "" {
 		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil), nil))
 	}
 	ps := &policies{}
 	if len(c.diags) == 0 && (len(req.Policies) > 0 && len(c.objects) > 0 || slices.Contains(req.Policies, req.Dir)) {
 		if ps = loadPolicies(req, strict); len(ps.diags) > 0 {
-			return response{Diagnostics: ps.diags}
+			return response{Diagnostics: append(ps.diags, tidy(slices.Concat(c.warnings, ps.warnings))...)}
 		}
 		c.diags = ps.apply(c)
 	}
@@ -219,6 +219,9 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 	}
 	if m != nil {
 		cfg.ParseFile = m.parse
+	}
+	if slices.Contains(req.Policies, dir) {
+		cfg.ParseFile = withPriorities(dir, cfg.ParseFile)
 	}
 	if req.Test != "" && dir == req.Dir {
 		cfg.Tests, cfg.ParseFile = true, withTest(req.Test, cfg.ParseFile)

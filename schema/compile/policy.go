@@ -35,9 +35,6 @@ import (
 // It is evaluated with each object of the packages that it is for, in the child that has
 // the package, after the object is right by itself.
 
-// policyField is the hidden field that holds policies: no data, and open.
-const policyField = "_policy"
-
 // policyFields are the fields of a policy beside the kinds of objects.
 var policyFields = []string{"paths", "except", "severity", "message"}
 
@@ -232,7 +229,8 @@ func (r *policyReader) read() {
 		r.add("", "the policy is for no kind of object", "a field such as job, with what must hold of each job", "")
 	}
 	// Of a message that refers to the object it is not known yet what it is.
-	if m := r.value.LookupPath(cue.ParsePath("message")); !m.Exists() || m.IncompleteKind()&^cue.StringKind != 0 {
+	m := r.value.LookupPath(cue.ParsePath("message"))
+	if text, err := m.String(); !m.Exists() || m.IncompleteKind()&^cue.StringKind != 0 || err == nil && text == "" {
 		r.add("message", "the policy has no message", "a string: what whoever breaks the policy has to do", "")
 	}
 	if v := r.value.LookupPath(cue.ParsePath("severity")); v.Exists() {
@@ -282,18 +280,16 @@ func (ps *policies) apply(c *collection) (out []mistake) {
 		if err != nil {
 			continue // it is canonical
 		}
-		data := context.BuildExpr(expr)
+		data, closed := context.BuildExpr(expr), context.BuildExpr(closedData(expr)).LookupPath(cue.MakePath(cue.Def(closedName)))
 		for _, p := range ours {
 			if len(out) >= maxFound {
 				return out
 			}
-			kind := cue.ParsePath(string(o.Kind))
-			if !p.value.LookupPath(kind).Exists() {
+			if !p.value.LookupPath(cue.ParsePath(string(o.Kind))).Exists() {
 				continue
 			}
-			joined := p.value.FillPath(kind, data)
-			if err := joined.LookupPath(kind).Validate(cue.Concrete(true)); err != nil {
-				out = append(out, p.broken(c, o, joined, errors.Errors(err)))
+			if m, ok := p.check(c, o, data, closed); ok {
+				out = append(out, m)
 			}
 		}
 	}
@@ -329,19 +325,31 @@ func (p *policy) broken(c *collection, o *object, joined cue.Value, errs []error
 		return p.unfit(fieldPath(top), errs[0])
 	}
 	e := errs[at]
-	m := mistake{Diagnostic: schema.Diagnostic{
-		Severity: p.severity, Rule: schema.RulePolicy, Field: fieldPath(top), Hint: fmt.Sprintf("policy %s is at %s", p.name, p.at),
-	}}
-	var noMessage error
-	m.Message, noMessage = joined.LookupPath(cue.ParsePath("message")).String()
+	m := p.breach(top)
+	var wrong error
 	if check, ok := terms.CheckAt(p.from.where.fileAt(e.Position()), e.Position()); ok && check.Holds == "" {
 		m.Message = errorText(e)
+	} else if m.Message, wrong = p.message(joined); wrong != nil {
+		return p.unfit(fieldPath(top), errors.Errors(wrong)[0])
 	}
-	if m.Message == "" {
-		return p.unfit(fieldPath(top), slices.Concat(errors.Errors(noMessage), errs)[0]) // the message refers to what the object lacks
+	if slices.Equal(p.below(e), []string{priorityField}) {
+		m.Hint = priorityText(o) + m.Hint
 	}
-	p.place(&m, c, top, e)
+	p.place(&m, c, top, p.below(e), append([]token.Pos{e.Position()}, errors.Positions(e)...)...)
 	return m
+}
+
+// breach returns what is said of an object at the path top that breaks a policy, without the message.
+func (p *policy) breach(top []string) mistake {
+	return mistake{Diagnostic: schema.Diagnostic{
+		Severity: p.severity, Rule: schema.RulePolicy, Field: fieldPath(top), Hint: fmt.Sprintf("policy %s is at %s", p.name, p.at),
+	}}
+}
+
+// message returns the message of a policy that is joined with an object; it errs if that refers to what the
+// object lacks.
+func (p *policy) message(joined cue.Value) (string, error) {
+	return joined.LookupPath(cue.ParsePath("message")).String()
 }
 
 // below returns the path of an error within the object that the policy is joined with.
@@ -351,145 +359,6 @@ func (p *policy) below(e errors.Error) []string {
 		return path[n+2:]
 	}
 	return path
-}
-
-// withoutValue is what CUE says of a field that a policy names, and that an object does not have.
-var withoutValue = lazyregexp.New(`^incomplete value |^field is required but not present`)
-
-// impossible says, at the policy, that it demands a field that no object of a kind can have: whoever
-// wrote the object can do nothing about it. A field that has a value, or gets one of others, is no demand.
-func (p *policy) impossible(kind schema.Kind, errs []errors.Error) (mistake, bool) {
-	for _, e := range errs {
-		path := p.below(e)
-		n, known := unknownIn(valid.Of(kind), path)
-		if n < 0 || !withoutValue.MatchString(errorText(e)) {
-			continue
-		}
-		return p.demanded(kind, path[:n+1], known), true
-	}
-	return mistake{}, false
-}
-
-// demanded says that a policy demands the field at a path, which no object of a kind can have; known are
-// those that it can have there.
-func (p *policy) demanded(kind schema.Kind, path, known []string) mistake {
-	at, name := slices.Concat([]string{policyField, p.name, string(kind)}, path), path[len(path)-1]
-	m := mistake{Diagnostic: schema.Diagnostic{
-		Severity: p.severity, Rule: schema.RulePolicy, Field: fieldPath(at), Position: p.from.where.of(at, true),
-		Message: fmt.Sprintf("demands the field %s, which no %s has", fieldPath(path), kind),
-		Hint:    fmt.Sprintf("what a policy needs for itself is a hidden field: _%s", name),
-	}}
-	if near := valid.Nearest(name, known); near != "" {
-		m.Hint = fmt.Sprintf("did you mean %s?", near)
-	}
-	return m
-}
-
-// demands returns those of a policy's demands that no object can meet, also if it is for none so far.
-func (p *policy) demands() (out []mistake) {
-	for _, kind := range schema.Kinds() {
-		p.impossibleIn(kind, p.value.LookupPath(cue.ParsePath(string(kind))), nil, &out)
-	}
-	return out
-}
-
-// impossibleIn adds the required fields in a struct at a path that no object of a kind can have.
-func (p *policy) impossibleIn(kind schema.Kind, v cue.Value, path []string, out *[]mistake) {
-	it, err := v.Fields(cue.Optional(true))
-	for err == nil && it.Next() && len(*out) < maxDiagnostics && len(path) < maxDepth {
-		if it.Selector().LabelType() != cue.StringLabel || it.Selector().ConstraintType() == cue.PatternConstraint {
-			continue
-		}
-		at := append(slices.Clip(path), it.Selector().Unquoted())
-		n, known := unknownIn(valid.Of(kind), at)
-		switch {
-		case n >= 0 && it.Selector().ConstraintType() == cue.RequiredConstraint: // others may get a value from an object
-			*out = append(*out, p.demanded(kind, at, known))
-		case n < 0 && it.Value().IncompleteKind() == cue.StructKind:
-			p.impossibleIn(kind, it.Value(), at, out)
-		}
-	}
-}
-
-// mismatched is what CUE says of two values of different types.
-var mismatched = lazyregexp.New(`\(mismatched types ([a-z]+) and ([a-z]+)\)$`)
-
-// cueTypes are CUE's names of the types that a value by a rule always has.
-var cueTypes = map[valid.Type]string{
-	valid.Int: "int", valid.String: "string", valid.Enum: "string", valid.Time: "string", valid.List: "list", valid.Map: "struct", valid.Struct: "struct",
-}
-
-// mistyped says, at the policy, that it demands a type of a field that the field has in no object of a
-// kind, as <="10" does of a number. Of several alternatives all have to be such.
-func (p *policy) mistyped(kind schema.Kind, errs []errors.Error) (mistake, bool) {
-	path := p.below(errs[0])
-	typ, demanded := cueTypes[typeAt(valid.Of(kind), path)], ""
-	for _, e := range errs {
-		text := errorText(e)
-		if typ == "" || !slices.Equal(p.below(e), path) {
-			return mistake{}, false
-		}
-		switch m := mismatched.FindStringSubmatch(text); {
-		case emptyDisjunction.MatchString(text):
-		case m == nil:
-			return mistake{}, false
-		case m[1] == typ:
-			demanded = m[2]
-		case m[2] == typ:
-			demanded = m[1]
-		}
-	}
-	if demanded == "" || demanded == typ {
-		return mistake{}, false
-	}
-	at, of := slices.Concat([]string{policyField, p.name, string(kind)}, path), fmt.Sprintf("each %s, which is of type %s", kind, typ)
-	if len(path) > 0 {
-		of = fmt.Sprintf("the field %s, which is of type %s in each %s", fieldPath(path), typ, kind)
-	}
-	return mistake{Diagnostic: schema.Diagnostic{
-		Severity: p.severity, Rule: schema.RulePolicy, Field: fieldPath(at), Position: p.from.where.of(at, false),
-		Message: fmt.Sprintf("demands the type %s of %s", demanded, of),
-		Hint:    "compare it with a value of type " + typ,
-	}}, true
-}
-
-// typeAt returns the type that a rule gives what is at a path; "" if it says nothing of it.
-func typeAt(rule *valid.Rule, path []string) valid.Type {
-	for _, name := range path {
-		switch {
-		case rule == nil:
-			return ""
-		case rule.Has(name):
-			rule = rule.Field(name).Rule
-		default:
-			rule = rule.Elem
-		}
-	}
-	if rule == nil {
-		return ""
-	}
-	return rule.Type
-}
-
-// unknownIn returns which name of a path no object by a rule can have, and those that there are instead;
-// -1 if it can have all.
-func unknownIn(rule *valid.Rule, path []string) (n int, known []string) {
-	for n, name := range path {
-		switch {
-		case rule == nil || strings.HasPrefix(name, "_") || strings.HasPrefix(name, "#") || n == 0 && name == "name":
-			return -1, nil
-		case rule.Has(name):
-			rule = rule.Field(name).Rule
-		case len(rule.Fields) > 0:
-			for i := range rule.Fields {
-				known = append(known, rule.Fields[i].Name)
-			}
-			return n, known
-		default:
-			rule = rule.Elem
-		}
-	}
-	return -1, nil
 }
 
 // unfit says that a policy cannot be evaluated for an object: at the policy, and in the
@@ -554,14 +423,14 @@ func (p *policy) selected(name string, e errors.Error) string {
 	return found
 }
 
-// place says which value of an object breaks a policy, and where the package gives it; e is what CUE says
-// of the object at the path top.
-func (p *policy) place(m *mistake, c *collection, top []string, e errors.Error) {
+// place says which value of an object at the path top breaks a policy, and where the package gives it; below is
+// its path in the object, and said are the places of what CUE says of it.
+func (p *policy) place(m *mistake, c *collection, top, below []string, said ...token.Pos) {
 	where := c.from.where
-	full := slices.Concat(top, p.below(e))
+	full := slices.Concat(top, below)
 	if n := slices.IndexFunc(full, func(s string) bool { return strings.HasPrefix(s, "_") }); n >= len(top) { // a check
 		full = full[:n]
-		check, _ := p.from.checkAt(append([]token.Pos{e.Position()}, errors.Positions(e)...))
+		check, _ := p.from.checkAt(said)
 		if looked, pos, ok := where.gives(looking(c.from, p.from, full, check).Paths()); ok {
 			m.Field, m.Position = fieldPath(looked), pos
 			return

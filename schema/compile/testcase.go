@@ -221,7 +221,7 @@ func (v *verdict) compare(at []string, got any, want cue.Value) {
 			value, there := m[name]
 			full := append(slices.Clone(at), name)
 			if !there {
-				v.add(v.place(full, it.Value()), fieldPath(full), "is not there", terms.Clip(fmt.Sprint(it.Value())))
+				v.add(v.place(full, it.Value()), fieldPath(full), "is not there", terms.Clip(oneLine(it.Value())))
 				continue
 			}
 			v.compare(full, value, it.Value())
@@ -236,7 +236,7 @@ func (v *verdict) compare(at []string, got any, want cue.Value) {
 		if err == nil && want.Unify(cuecontext.New().CompileBytes(data)).Validate(cue.Concrete(true)) == nil {
 			return
 		}
-		v.add(pos, fieldPath(at), "is "+terms.Clip(text(got)), terms.Clip(fmt.Sprint(want)))
+		v.add(pos, fieldPath(at), "is "+terms.Clip(text(got)), terms.Clip(oneLine(want)))
 		return
 	}
 	if word, ok := expected.(string); ok && len(at) > 0 && at[len(at)-1] == "priority" {
@@ -258,6 +258,22 @@ func (v *verdict) place(at []string, want cue.Value) schema.Position {
 		return pos
 	}
 	return v.at
+}
+
+// oneLine returns a value as CUE without a line break.
+func oneLine(v cue.Value) string {
+	var b strings.Builder
+	last := "{"
+	for line := range strings.Lines(fmt.Sprint(v)) {
+		line = strings.TrimSuffix(strings.TrimSpace(line), ",")
+		opened := strings.HasSuffix(last, "{") || strings.HasSuffix(last, "[")
+		if closes := strings.HasPrefix(line, "}") || strings.HasPrefix(line, "]"); !opened && !closes {
+			b.WriteString(", ")
+		}
+		b.WriteString(line)
+		last = line
+	}
+	return b.String()
 }
 
 // text returns data as JSON, without a line break.

@@ -216,7 +216,38 @@ func (t *tester) run(ctx context.Context, u *unit) ([]TestResult, error) {
 			break
 		}
 	}
-	return out, nil
+	return sharedOnce(u.dir, out), nil
+}
+
+// sharedOnce returns the results of a package's tests with what several of them find wrong in a file of tests,
+// which is in none of these tests then, once: as what is no test. The tests that nothing else is wrong with are not
+// among the results, since they could not be run.
+func sharedOnce(dir string, results []TestResult) (out []TestResult) {
+	at := map[schema.Diagnostic]int{}
+	for i := range results {
+		for _, d := range results[i].Diagnostics {
+			if isError(d) && cases.IsTest(d.Path) && results[i].Name != "" {
+				at[d]++
+			}
+		}
+	}
+	var shared []TestResult
+	for _, r := range results {
+		kept := make([]schema.Diagnostic, 0, len(r.Diagnostics))
+		for _, d := range r.Diagnostics {
+			if at[d] < 2 {
+				kept = append(kept, d)
+				continue
+			}
+			if !slices.ContainsFunc(shared, func(s TestResult) bool { return s.Diagnostics[0] == d }) {
+				shared = append(shared, TestResult{Dir: dir, Position: d.Position, Diagnostics: []schema.Diagnostic{d}})
+			}
+		}
+		if r.Diagnostics = kept; r.Passed || slices.ContainsFunc(kept, isError) {
+			out = append(out, r)
+		}
+	}
+	return append(shared, out...)
 }
 
 // evaluate evaluates a test, and says in r what is wrong.

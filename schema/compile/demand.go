@@ -1,0 +1,421 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/errors"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/compile/walk"
+	"github.com/musterhq/muster/schema/lazyregexp"
+	"github.com/musterhq/muster/schema/valid"
+)
+
+// A policy demands what it says: each regular field that it names has to be in an object, with a value
+// that fits. It is joined with the object's data as a closed struct, so that it adds nothing to that, and of
+// alternatives only those count that the object meets. Where this fails it is joined with the data as an
+// open one, for what CUE then says of the values, and for what may be missing nevertheless: a field with a
+// default, and a list or a map that the object lacks, which is an empty one.
+
+// closedName is the definition that holds an object's data as a closed struct.
+const closedName = "object"
+
+// closedData returns a struct with a definition of an object's data.
+func closedData(data ast.Expr) ast.Expr {
+	return &ast.StructLit{Elts: []ast.Decl{&ast.Field{Label: ast.NewIdent("#" + closedName), Value: data}}}
+}
+
+// check says how an object breaks a policy, or what is wrong with the policy; false if it does not.
+func (p *policy) check(c *collection, o *object, data, closed cue.Value) (mistake, bool) {
+	kind := cue.ParsePath(string(o.Kind))
+	if p.value.FillPath(kind, closed).LookupPath(kind).Validate(cue.Concrete(true)) == nil {
+		return mistake{}, false
+	}
+	joined := p.value.FillPath(kind, data)
+	if err := joined.LookupPath(kind).Validate(cue.Concrete(true)); err != nil {
+		return p.broken(c, o, joined, errors.Errors(err)), true
+	}
+	plain, err := valid.Parse(valid.WithFormer(o.Kind, o.Data))
+	if err != nil {
+		return mistake{}, false // it is canonical
+	}
+	at, demanded := lacking(valid.Of(o.Kind), joined.LookupPath(kind), plain, nil)
+	if len(at) == 0 {
+		return mistake{}, false
+	}
+	if n, known := unknownIn(valid.Of(o.Kind), at); n >= 0 {
+		return p.demanded(o.Kind, at[:n+1], known), true
+	}
+	top := []string{string(o.Kind), o.Name}
+	m := p.breach(top)
+	var wrong error
+	if m.Message, wrong = p.message(joined); wrong != nil {
+		return p.unfit(fieldPath(top), errors.Errors(wrong)[0]), true
+	}
+	if demanded.IsConcrete() && demanded.IncompleteKind()&(cue.StructKind|cue.ListKind) == 0 {
+		m.Expected = terms.Clip(fmt.Sprint(demanded))
+	}
+	p.place(&m, c, top, at)
+	return m, true
+}
+
+// lacking returns the path of the first field that a policy, joined with the data of an object, names and
+// that the data lacks, with what the policy wants there. rule is that of the data at path.
+func lacking(rule *valid.Rule, joined cue.Value, data any, path []string) (at []string, demanded cue.Value) {
+	if list, ok := data.([]any); ok {
+		elements, err := joined.List()
+		for i := 0; err == nil && elements.Next() && i < len(list); i++ {
+			if at, demanded = lacking(elementOf(rule), elements.Value(), list[i], append(slices.Clip(path), strconv.Itoa(i))); at != nil {
+				return at, demanded
+			}
+		}
+		return nil, cue.Value{}
+	}
+	fields, err := joined.Fields()
+	given, ok := data.(map[string]any)
+	for err == nil && ok && fields.Next() {
+		name, ok := label(fields)
+		if !ok {
+			continue
+		}
+		full, in := append(slices.Clip(path), name), ruleBelow(rule, name)
+		value, there := given[name]
+		if !there && mustHave(rule, name, in, fields.Value()) {
+			return full, fields.Value()
+		}
+		if !there && in != nil && in.Type == valid.Map {
+			value = map[string]any{}
+		}
+		if at, demanded = lacking(in, fields.Value(), value, full); at != nil {
+			return at, demanded
+		}
+	}
+	return nil, cue.Value{}
+}
+
+// mustHave reports whether a field that an object lacks has to be in it, since a policy names it with a value:
+// not one with a default. rule is that of what holds it, in its own.
+func mustHave(rule *valid.Rule, name string, in *valid.Rule, v cue.Value) bool {
+	if n, _ := unknownIn(rule, []string{name}); n >= 0 {
+		return true
+	}
+	switch {
+	case in != nil && in.Type == valid.Map && v.IncompleteKind() == cue.StructKind:
+		return false
+	case in != nil && in.Type == valid.List && v.IncompleteKind() == cue.ListKind:
+		n, err := v.Len().Int64()
+		return err == nil && n > 0
+	}
+	_, optional := v.Default()
+	return !optional
+}
+
+// withoutValue is what CUE says of a field that a policy names, and that an object does not have.
+var withoutValue = lazyregexp.New(`^incomplete value |^field is required but not present`)
+
+// impossible says, at the policy, that it demands a field that no object of a kind can have: whoever
+// wrote the object can do nothing about it. A field that has a value, or gets one of others, is no demand.
+func (p *policy) impossible(kind schema.Kind, errs []errors.Error) (mistake, bool) {
+	for _, e := range errs {
+		path := p.below(e)
+		n, known := unknownIn(valid.Of(kind), path)
+		if n < 0 || !withoutValue.MatchString(errorText(e)) {
+			continue
+		}
+		return p.demanded(kind, path[:n+1], known), true
+	}
+	return mistake{}, false
+}
+
+// demanded says that a policy demands the field at a path, which no object of a kind can have; known are
+// those that it can have there.
+func (p *policy) demanded(kind schema.Kind, path, known []string) mistake {
+	above := []string{policyField, p.name, string(kind)}
+	at, name := slices.Concat(above, path), path[len(path)-1]
+	field := strings.ReplaceAll(fieldPath(at), strconv.Quote(anyEntry), "*")
+	m := mistake{Diagnostic: schema.Diagnostic{
+		Severity: p.severity, Rule: schema.RulePolicy, Field: field, Position: p.from.where.of(at, true),
+		Message: fmt.Sprintf("demands the field %s, which no %s has", strings.TrimPrefix(field, fieldPath(above)+"."), kind),
+		Hint:    fmt.Sprintf("what a policy needs for itself is a hidden field: _%s", name),
+	}}
+	if near := valid.Nearest(name, known); near != "" {
+		m.Hint = fmt.Sprintf("did you mean %s?", near)
+	} else if all := pathsTo(valid.Of(kind), name, nil); len(all) == 1 {
+		m.Hint = fmt.Sprintf("did you mean %s?", fieldPath(all[0]))
+	}
+	return m
+}
+
+// anyEntry stands in a data path for each entry of a map.
+const anyEntry = "…"
+
+// pathsTo returns the paths of the fields of a name in data by a rule that is at a path, without those in lists
+// and maps.
+func pathsTo(rule *valid.Rule, name string, at []string) (out [][]string) {
+	if rule == nil || len(at) > maxDepth {
+		return nil
+	}
+	for i := range rule.Fields {
+		f := &rule.Fields[i]
+		full := append(slices.Clip(at), f.Name)
+		if f.Name == name {
+			out = append(out, full)
+		}
+		out = append(out, pathsTo(f.Rule, name, full)...)
+	}
+	return out
+}
+
+// demands returns those of a policy's demands that no object can meet, also if it is for none so far.
+func (p *policy) demands() (out []mistake) {
+	for _, kind := range schema.Kinds() {
+		p.impossibleIn(kind, p.value.LookupPath(cue.ParsePath(string(kind))), nil, &out)
+		w := &demanding{policy: p, kind: kind, out: &out}
+		for _, f := range p.from.where.files {
+			for _, field := range walk.Find(f.Decls, []string{policyField, p.name, string(kind)}) {
+				w.expr(field.Value, valid.Of(kind), nil)
+			}
+		}
+	}
+	return out
+}
+
+// demanding goes through what is written of a policy: what depends on a condition is no field of it before
+// there is an object that meets that, and an element of a list none before there is a list.
+type demanding struct {
+	*policy
+	kind schema.Kind
+	out  *[]mistake
+}
+
+// expr adds the fields of an expression that no object can have at a path, of which rule is the rule.
+func (d *demanding) expr(e ast.Expr, rule *valid.Rule, path []string) {
+	if rule == nil || len(path) > maxDepth {
+		return
+	}
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		d.expr(e.X, rule, path)
+	case *ast.UnaryExpr: // the mark of a default
+		d.expr(e.X, rule, path)
+	case *ast.BinaryExpr:
+		d.expr(e.X, rule, path)
+		d.expr(e.Y, rule, path)
+	case *ast.Comprehension:
+		d.expr(e.Value, rule, path)
+	case *ast.Ellipsis:
+		d.expr(e.Type, rule, path)
+	case *ast.ListLit:
+		for _, element := range e.Elts {
+			d.expr(element, elementOf(rule), append(slices.Clip(path), "0"))
+		}
+	case *ast.StructLit:
+		for _, decl := range e.Elts {
+			switch decl := decl.(type) {
+			case *ast.EmbedDecl:
+				d.expr(decl.Expr, rule, path)
+			case *ast.Comprehension:
+				d.expr(decl.Value, rule, path)
+			case *ast.Field:
+				d.field(decl, rule, path)
+			}
+		}
+	}
+}
+
+// field adds a field that no object can have, or those in it.
+func (d *demanding) field(f *ast.Field, rule *valid.Rule, path []string) {
+	name := lax.Label(f)
+	if name == "" { // a pattern, or computed
+		if len(rule.Fields) == 0 {
+			d.expr(f.Value, rule.Elem, append(slices.Clip(path), anyEntry))
+		}
+		return
+	}
+	full := append(slices.Clip(path), name)
+	n, known := unknownIn(rule, []string{name})
+	switch {
+	case hidden(f) || len(path) == 0 && name == "name":
+	case n < 0:
+		d.expr(f.Value, ruleBelow(rule, name), full)
+	case !slices.ContainsFunc(*d.out, func(m mistake) bool { return m.Position == edge(f, true) }):
+		m := d.demanded(d.kind, full, known)
+		m.Position = edge(f, true)
+		*d.out = append(*d.out, m)
+	}
+}
+
+// impossibleIn adds the fields in a struct at a path that no object of a kind can have.
+func (p *policy) impossibleIn(kind schema.Kind, v cue.Value, path []string, out *[]mistake) {
+	it, err := v.Fields(cue.Optional(true))
+	for err == nil && it.Next() && len(*out) < maxDiagnostics && len(path) < maxDepth {
+		if it.Selector().LabelType() != cue.StringLabel || it.Selector().ConstraintType() == cue.PatternConstraint {
+			continue
+		}
+		at := append(slices.Clip(path), it.Selector().Unquoted())
+		n, known := unknownIn(valid.Of(kind), at)
+		switch {
+		case n >= 0:
+			*out = append(*out, p.demanded(kind, at, known))
+		case n < 0 && it.Value().IncompleteKind() == cue.StructKind:
+			p.impossibleIn(kind, it.Value(), at, out)
+		}
+	}
+}
+
+// mismatched is what CUE says of two values of different types.
+var mismatched = lazyregexp.New(`\(mismatched types ([a-z]+) and ([a-z]+)\)$`)
+
+// cueTypes are CUE's names of the types that a value by a rule always has.
+var cueTypes = map[valid.Type]string{
+	valid.Int: "int", valid.String: "string", valid.Enum: "string", valid.Time: "string", valid.List: "list", valid.Map: "struct", valid.Struct: "struct",
+}
+
+// mistyped says, at the policy, that it demands a type of a field that the field has in no object of a
+// kind, as <="10" does of a number. Of several alternatives all have to be such.
+func (p *policy) mistyped(kind schema.Kind, errs []errors.Error) (mistake, bool) {
+	path := p.below(errs[0])
+	typ, demanded := cueTypes[typeAt(valid.Of(kind), path)], ""
+	for _, e := range errs {
+		text := errorText(e)
+		if typ == "" || !slices.Equal(p.below(e), path) {
+			return mistake{}, false
+		}
+		switch m := mismatched.FindStringSubmatch(text); {
+		case emptyDisjunction.MatchString(text):
+		case m == nil:
+			return mistake{}, false
+		case m[1] == typ:
+			demanded = m[2]
+		case m[2] == typ:
+			demanded = m[1]
+		}
+	}
+	if demanded == "" || demanded == typ {
+		return mistake{}, false
+	}
+	at, of := slices.Concat([]string{policyField, p.name, string(kind)}, path), fmt.Sprintf("each %s, which is of type %s", kind, typ)
+	if len(path) > 0 {
+		of = fmt.Sprintf("the field %s, which is of type %s in each %s", fieldPath(path), typ, kind)
+	}
+	return mistake{Diagnostic: schema.Diagnostic{
+		Severity: p.severity, Rule: schema.RulePolicy, Field: fieldPath(at), Position: p.from.where.of(at, false),
+		Message: fmt.Sprintf("demands the type %s of %s", demanded, of),
+		Hint:    "compare it with a value of type " + typ,
+	}}, true
+}
+
+// typeAt returns the type that a rule gives what is at a path; "" if it says nothing of it.
+func typeAt(rule *valid.Rule, path []string) valid.Type {
+	for _, name := range path {
+		rule = ruleBelow(rule, name)
+	}
+	if rule == nil {
+		return ""
+	}
+	return rule.Type
+}
+
+// unknownIn returns which name of a path no object by a rule can have, and those that there are instead;
+// -1 if it can have all.
+func unknownIn(rule *valid.Rule, path []string) (n int, known []string) {
+	for n, name := range path {
+		switch {
+		case rule == nil || strings.HasPrefix(name, "_") || strings.HasPrefix(name, "#") || n == 0 && name == "name":
+			return -1, nil
+		case rule.Has(name):
+			rule = rule.Field(name).Rule
+		case len(rule.Fields) > 0:
+			for i := range rule.Fields {
+				known = append(known, rule.Fields[i].Name)
+			}
+			return n, known
+		default:
+			rule = rule.Elem
+		}
+	}
+	return -1, nil
+}
+
+// ruleBelow returns the rule of what is called name in data by a rule; nil if that says nothing of it.
+func ruleBelow(rule *valid.Rule, name string) *valid.Rule {
+	if rule.Has(name) {
+		return rule.Field(name).Rule
+	}
+	return elementOf(rule)
+}
+
+// elementOf returns the rule of the elements of a list or map by a rule; nil if it says nothing of them.
+func elementOf(rule *valid.Rule) *valid.Rule {
+	if rule == nil {
+		return nil
+	}
+	return rule.Elem
+}
+
+// overlooked returns the hidden fields of a package that hold policies under a misspelled name: they would
+// hold for nothing. What the package refers to is a part of something else.
+func overlooked(l *loaded) (out []mistake) {
+	if l.dir != "." && !below(l.dir, "cells") { // where policies have no effect in any case
+		return nil
+	}
+	names := map[string]bool{}
+	for _, f := range l.where.files {
+		ast.Walk(f, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok && id.Node != nil {
+				names[id.Name] = true
+			}
+			return true
+		}, nil)
+	}
+	for _, f := range l.where.files {
+		for _, d := range f.Decls {
+			field, ok := d.(*ast.Field)
+			if !ok || !l.where.mine(position(field.Pos()).Path) {
+				continue
+			}
+			name := lax.Label(field)
+			if name == policyField || !strings.HasPrefix(name, "_") || !hidden(field) || names[name] || !near(name) || !likePolicies(l.value.LookupPath(cue.MakePath(cue.Hid(name, l.inst.ID())))) {
+				continue
+			}
+			out = append(out, mistake{Diagnostic: schema.Diagnostic{
+				Severity: schema.Error, Rule: schema.RulePolicy, Position: edge(field, true), Field: name,
+				Message: fmt.Sprintf("field %s holds policies, and has no effect", name), Hint: fmt.Sprintf("did you mean %s?", policyField),
+			}})
+		}
+	}
+	return out
+}
+
+// near reports whether a name is probably meant to be that of policies.
+func near(name string) bool {
+	name = strings.ToLower(strings.TrimLeft(name, "_#"))
+	return valid.Nearest(name, []string{"policy", "policies"}) != ""
+}
+
+// likePolicies reports whether a value is policies by name: each is a struct with what only a policy has.
+func likePolicies(v cue.Value) bool {
+	fields, err := v.Fields()
+	n := 0
+	for err == nil && fields.Next() {
+		var says, of bool
+		in, wrong := fields.Value().Fields()
+		for wrong == nil && in.Next() {
+			name, _ := label(in)
+			says = says || slices.Contains(policyFields, name)
+			of = of || isKindName(name)
+		}
+		if !says || !of {
+			return false
+		}
+		n++
+	}
+	return n > 0
+}
