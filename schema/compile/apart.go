@@ -7,17 +7,14 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
-	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/parser"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
-	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -408,149 +405,4 @@ func (s *separation) hidden(d mistake, found []mistake) bool {
 	return left && !slices.ContainsFunc(found, func(o mistake) bool {
 		return o.Position == d.Position || lacks && o.Rule == d.Rule && o.Hint == d.Hint && lastOf(o.Field) == lastOf(d.Field)
 	})
-}
-
-// isAside reports whether a data path is of a value that a template computes aside, as the arguments of a function that
-// it calls are: there is none at the top of the package.
-func (l *loaded) isAside(field string) bool {
-	return l.built && field != "" && depth(field) == 0 && !l.value.LookupPath(cue.MakePath(selectors(l, field)...)).Exists()
-}
-
-// ofFailure is what CUE says of a function that fails.
-var ofFailure = lazyregexp.New(`^error in call to (?s:.*)`)
-
-// withoutResults returns mistakes without those of what is computed with a value that is wrong itself: what a function
-// cannot make of it, and a text of an object that it is a part of.
-func withoutResults(l *loaded, found []mistake) []mistake {
-	return slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
-		made := d.failure
-		if v := l.where.value(l.labels(d.Field)); made == "" && d.value == "" && !d.ofParameter() && v.Exists() {
-			made, _ = v.String()
-		}
-		return made != "" && slices.ContainsFunc(found, func(m mistake) bool {
-			given, err := strconv.Unquote(m.value)
-			return err == nil && len(given) > 1 && m.Field != d.Field && strings.Contains(made, given) && made != given
-		})
-	})
-}
-
-// misfits returns the misspelled fields in the values of a package's let clauses, of which CUE says nothing if what
-// is selected from them does not need it. Others that no definition has may be meant for something else.
-func misfits(l *loaded) (out []mistake) {
-	if !l.built || l.req.Test != "" || l.lax {
-		return nil
-	}
-	for _, m := range trace.Misfits(l.context, l.inst, l.value, l.req.Files) {
-		last := len(m.Below) - 1
-		name := m.Path[len(m.Path)-1]
-		allowed := trace.Fields(m.Value, m.Below[:last], name)
-		d := mistake{Diagnostic: schema.Diagnostic{Severity: schema.Error, Rule: schema.RuleUnknownField, Field: fieldPath(m.Path), Position: position(m.At)}}
-		if !l.where.mine(d.Path) || valid.Nearest(name, allowed.Fields) == "" || l.where.isBeside(d.Position, valid.Nearest(name, allowed.Fields)) {
-			continue
-		}
-		sayNotAllowed(l, &d, allowed, nil)
-		out = append(out, d)
-	}
-	return out
-}
-
-// ineffective returns the parameters that the package sets and that have no effect: in an object all that no
-// definition has, and in what objects are made from those that are probably misspelled.
-func ineffective(l *loaded) []mistake {
-	hidden := func(top string) bool { return strings.HasPrefix(top, "_") }
-	return slices.DeleteFunc(unknownParameters(l.parameters(hidden)), func(d mistake) bool {
-		return hidden(d.top) && (d.about == "" || l.where.isBeside(d.Position, d.about))
-	})
-}
-
-// isBeside reports whether a struct of the package has a field of a name beside the one whose label is at a position.
-func (p *positions) isBeside(at schema.Position, name string) (yes bool) {
-	for _, f := range p.own() {
-		ast.Walk(f, func(n ast.Node) bool {
-			s, ok := n.(*ast.StructLit)
-			if !ok {
-				return !yes
-			}
-			has := func(is func(*ast.Field) bool) bool {
-				return slices.ContainsFunc(s.Elts, func(d ast.Decl) bool {
-					f, ok := d.(*ast.Field)
-					return ok && is(f)
-				})
-			}
-			yes = yes || has(func(f *ast.Field) bool { return position(f.Label.Pos()) == at }) && has(func(f *ast.Field) bool { return lax.Label(f) == name })
-			return !yes
-		}, nil)
-	}
-	return yes
-}
-
-// withMisfits adds to mistakes the misspelled fields of let clauses, which may be the reason of what is not given.
-func withMisfits(l *loaded, found []mistake) []mistake {
-	for _, m := range misfits(l) {
-		if slices.ContainsFunc(found, func(d mistake) bool { return d.Position == m.Position }) {
-			continue
-		}
-		found = append(slices.DeleteFunc(found, func(d mistake) bool {
-			return isMissing(d) && lastOf(d.Field) == m.about || d.form == absentField && d.about == m.about
-		}), m)
-	}
-	return found
-}
-
-// labelFor returns where the package has the label that a text below it in an object is made of, as a library names a
-// volume that is shared like the one in the job; the zero Position if it is made of something else.
-func (p *positions) labelFor(at []string, text string) (found schema.Position) {
-	if len(at) < 4 || !slices.Contains(at[2:len(at)-1], text) {
-		return found
-	}
-	for _, body := range p.bodies[[2]string{at[0], at[1]}] {
-		ast.Walk(body, func(n ast.Node) bool {
-			if f, ok := n.(*ast.Field); ok && found.Path == "" && lax.Label(f) == text && p.mine(position(f.Label.Pos()).Path) {
-				found = position(f.Label.Pos())
-			}
-			return found.Path == ""
-		}, nil)
-	}
-	return cmp.Or(found, p.labelNamed(text))
-}
-
-// declaring returns the field, or the pattern, whose value a position lies in, nil if there is none. The alternatives of an
-// element of a list, or of what a function is given, are a field without a label.
-func (p *positions) declaring(label string, at schema.Position) *ast.Field {
-	f := p.holder(label, at)
-	if f == nil {
-		f = p.pattern(at)
-	}
-	if u := terms.UnionAt(p.fileOf(at), at.Line, at.Column); f == nil && u != nil {
-		f = &ast.Field{Value: u}
-	}
-	return f
-}
-
-// keyGiven returns where the package itself has the label of a value that a library's comprehension at a place takes,
-// with its label, from there; the place itself if it does not.
-func (p *positions) keyGiven(v cue.Value, label string, at schema.Position) schema.Position {
-	if p.mine(at.Path) {
-		return at
-	}
-	for _, leaf := range trace.Leaves(v) {
-		for _, o := range trace.Origins(leaf) {
-			for _, part := range trace.Leaves(o.Value) {
-				f, ok := part.Source().(*ast.Field)
-				if ok && lax.Label(f) == label && p.mine(position(f.Label.Pos()).Path) {
-					return position(f.Label.Pos())
-				}
-			}
-		}
-	}
-	return at
-}
-
-// nearest returns the one of some words that a text is most likely a misspelling of, "" if there is none. Of those of an
-// element of a list, which may be letters, one letter is none.
-func nearest(f *ast.Field, text string, words []string) string {
-	if near := valid.Nearest(text, words); f.Label != nil || len(near) > 1 {
-		return near
-	}
-	return ""
 }

@@ -483,7 +483,7 @@ func sayBound(l *loaded, d *mistake, m []string, others []schema.Position) {
 	d.value, d.takes = m[1], m[2]
 	l.toWritten(d)
 	toSet(l, d, m[1])
-	if at := l.where.literal(m[1]); (strings.HasPrefix(lastOf(d.Field), "#") || l.isAside(d.Field)) && !l.where.mine(d.Path) && l.where.mine(at.Path) {
+	if at := l.where.literal(m[1]); (strings.HasPrefix(lastOf(d.Field), "#") || isAside(l, d.Field)) && !l.where.mine(d.Path) && l.where.mine(at.Path) {
 		d.Position = at // of the argument of a template that is written as a function
 	}
 	if said := l.size(d, m[1], m[2]); said != "" {

@@ -349,7 +349,7 @@ func adds(l *loaded, m mistake) bool {
 	bodies := bodiesOf(l, at)
 	yes := len(bodies) > 0 && !slices.ContainsFunc(bodies, func(e ast.Expr) bool {
 		s, ok := e.(*ast.StructLit)
-		return !ok || slices.ContainsFunc(s.Elts, func(d ast.Decl) bool { _, embeds := d.(*ast.EmbedDecl); return embeds }) || givesRequired(s, rule, 0)
+		return !ok || slices.ContainsFunc(s.Elts, func(d ast.Decl) bool { _, embeds := d.(*ast.EmbedDecl); return embeds }) || givesRequired(s, rule, maxDepth)
 	})
 	if l.libraries.adds == nil {
 		l.libraries.adds = map[string]bool{}

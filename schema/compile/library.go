@@ -39,7 +39,7 @@ func (l *loaded) sayAlternatives(d *mistake, m []string, others []schema.Positio
 		at = position(f.Value.Pos())
 	}
 	for _, o := range others {
-		f := l.where.declaring(lastOf(d.Field), o)
+		f := declaring(l.where, lastOf(d.Field), o)
 		if f == nil || position(f.Value.Pos()) == at {
 			continue
 		}

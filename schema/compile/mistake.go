@@ -237,9 +237,10 @@ func refers(d, to mistake, name string) bool {
 		within(to.Field, name) && strings.HasSuffix(d.Field, to.Field[len(name):])
 }
 
-// givesRequired reports whether a struct gives a value that its rule requires, or a process, which each task has.
-func givesRequired(e ast.Expr, rule *valid.Rule, depth int) bool {
-	if depth > maxDepth {
+// givesRequired reports whether a struct gives a value that its rule requires, or a process, which each task has; left is
+// how much deeper is looked.
+func givesRequired(e ast.Expr, rule *valid.Rule, left int) bool {
+	if left < 0 {
 		return true
 	}
 	for i := range rule.Fields {
@@ -249,7 +250,7 @@ func givesRequired(e ast.Expr, rule *valid.Rule, depth int) bool {
 			switch {
 			case !within && field.Required, field.Name == "process", field.Name == "container":
 				return true
-			case within && field.Required && givesRequired(f.Value, field.Rule, depth+1):
+			case within && field.Required && givesRequired(f.Value, field.Rule, left-1):
 				return true
 			}
 		}

@@ -213,7 +213,7 @@ func (p *positions) places(kind schema.Kind, name string, data map[string]any) m
 			v, _ = v.Default()
 			if pos := valueAt(v); pos.Path != "" && !p.schema(pos.Path) {
 				if text, err := v.String(); err == nil && !p.mine(pos.Path) {
-					pos = cmp.Or(p.labelFor(at, text), pos)
+					pos = cmp.Or(labelFor(p, at, text), pos)
 				}
 				out[field] = pos
 			}
@@ -267,7 +267,7 @@ func (p *positions) evaluated(at []string, key bool) (schema.Position, bool) {
 	if pos.Path == "" || p.schema(pos.Path) { // which comes first where the package gives a part of it
 		pos = p.leaf(at)
 	}
-	if given := p.keyGiven(v, at[len(at)-1], pos); key && given != pos {
+	if given := keyGiven(p, v, at[len(at)-1], pos); key && given != pos {
 		return given, true
 	}
 	if f, ok := p.index()[pos]; ok {

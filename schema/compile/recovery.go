@@ -1,10 +1,13 @@
 package compile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
+	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/ast/astutil"
 	"cuelang.org/go/cue/errors"
@@ -14,7 +17,9 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/lazyregexp"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 // CUE stops at an import that it cannot resolve and gives up an object for one
@@ -365,4 +370,226 @@ func used(req request, at schema.Position) bool {
 		return !found
 	}, nil)
 	return found
+}
+
+// misfits returns the misspelled fields in the values of a package's let clauses, and what the package writes there and
+// a library does not take, of which CUE says nothing if what is selected from them does not need it. Other fields that no
+// definition has may be meant for something else.
+func misfits(l *loaded) (out []mistake) {
+	if !l.built || l.req.Test != "" || l.lax {
+		return nil
+	}
+	lets := trace.LetsOf(l.context, l.inst, l.value, l.req.Files)
+	for _, m := range lets.Misfits {
+		last := len(m.Below) - 1
+		name := m.Path[len(m.Path)-1]
+		allowed := trace.Fields(m.Value, m.Below[:last], name)
+		d := mistake{Diagnostic: schema.Diagnostic{Severity: schema.Error, Rule: schema.RuleUnknownField, Field: fieldPath(m.Path), Position: position(m.At)}}
+		near := valid.Nearest(name, allowed.Fields)
+		if !l.where.mine(d.Path) || near == "" && len(allowed.Patterns) == 0 || near != "" && isBeside(l.where, d.Position, near) {
+			continue
+		}
+		sayNotAllowed(l, &d, allowed, nil)
+		out = append(out, d)
+	}
+	return append(out, refused(l, lets)...)
+}
+
+// refused returns what the package writes in the values of let clauses, or in a file that it embeds, and a library does
+// not take.
+func refused(l *loaded, lets trace.Lets) (out []mistake) {
+	if len(lets.Errors) == 0 {
+		return nil
+	}
+	of := &loaded{req: l.req, dir: l.dir, inst: lets.Instance, value: lets.Value, context: l.context, built: true, never: l.never}
+	of.where = newPositions(of)
+	of.where.data = l.where.data
+	type written struct {
+		field string
+		at    schema.Position
+	}
+	all := map[string]written{}
+	errs := slices.DeleteFunc(explained(lets.Errors), func(e errors.Error) bool {
+		at, ok := lets.Path(e.Path())
+		pos, is := literalIn(l.where, e)
+		if ok && is {
+			all[fieldPath(e.Path())] = written{fieldPath(at), pos}
+		}
+		return !ok
+	})
+	for _, d := range diagnose(of, errs) {
+		w, ok := all[d.Field]
+		if !ok || !slices.Contains(refusals, d.Rule) {
+			continue
+		}
+		d.Field, d.Position, d.top = w.field, w.at, pathLabel.FindString(w.field)
+		if !slices.ContainsFunc(out, func(o mistake) bool { return o.Position == d.Position }) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// refusals are the rules that a value breaks by itself.
+var refusals = []schema.Rule{schema.RuleWrongType, schema.RuleInvalidValue, schema.RuleOutOfRange, schema.RuleConflict}
+
+// literalIn returns which of the places of an error is a value of those that it names, as the package, or a file that it
+// embeds, writes it.
+func literalIn(p *positions, e errors.Error) (found schema.Position, ok bool) {
+	text := errorText(e)
+	for _, tp := range errors.Positions(e) {
+		at := position(tp)
+		if at.Path == "" || !p.mine(at.Path) {
+			continue
+		}
+		if !strings.HasSuffix(at.Path, ".cue") {
+			return at, true
+		}
+		ast.Walk(p.fileOf(at), func(n ast.Node) bool {
+			if b, is := n.(*ast.BasicLit); is && position(b.Pos()) == at && strings.Contains(text, b.Value) {
+				found, ok = at, true
+			}
+			return true
+		}, nil)
+	}
+	return found, ok
+}
+
+// ineffective returns the parameters that the package sets and that have no effect: in an object all that no
+// definition has, and in what objects are made from those that are probably misspelled.
+func ineffective(l *loaded) []mistake {
+	hidden := func(top string) bool { return strings.HasPrefix(top, "_") }
+	return slices.DeleteFunc(unknownParameters(l.parameters(hidden)), func(d mistake) bool {
+		return hidden(d.top) && (d.about == "" || isBeside(l.where, d.Position, d.about))
+	})
+}
+
+// isBeside reports whether a struct of the package has a field of a name beside the one whose label is at a position.
+func isBeside(p *positions, at schema.Position, name string) (yes bool) {
+	for _, f := range p.own() {
+		ast.Walk(f, func(n ast.Node) bool {
+			s, ok := n.(*ast.StructLit)
+			if !ok {
+				return !yes
+			}
+			has := func(is func(*ast.Field) bool) bool {
+				return slices.ContainsFunc(s.Elts, func(d ast.Decl) bool {
+					f, ok := d.(*ast.Field)
+					return ok && is(f)
+				})
+			}
+			yes = yes || has(func(f *ast.Field) bool { return position(f.Label.Pos()) == at }) && has(func(f *ast.Field) bool { return lax.Label(f) == name })
+			return !yes
+		}, nil)
+	}
+	return yes
+}
+
+// withMisfits adds to mistakes what is wrong in let clauses, which may be the reason of what is not given, and of all that is
+// made from such a clause.
+func withMisfits(l *loaded, found []mistake) []mistake {
+	for _, m := range misfits(l) {
+		if slices.ContainsFunc(found, func(d mistake) bool { return d.Position == m.Position }) {
+			continue
+		}
+		found = append(slices.DeleteFunc(found, func(d mistake) bool {
+			return isMissing(d) && lastOf(d.Field) == m.about || d.form == absentField && d.about == m.about ||
+				m.top != "" && (pathLabel.FindString(d.Field) == m.top && d.top == "" || selects(l.where, d.Position, m.top))
+		}), m)
+	}
+	return found
+}
+
+// selects reports whether what is selected at a position is selected from what has a name.
+func selects(p *positions, at schema.Position, name string) (yes bool) {
+	ast.Walk(p.fileOf(at), func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && position(s.Sel.Pos()) == at {
+			chain := terms.Chain(s)
+			yes = yes || len(chain) > 0 && chain[0] == name
+		}
+		return !yes
+	}, nil)
+	return yes
+}
+
+// isAside reports whether a data path is of a value that a template computes aside, as the arguments of a function that
+// it calls are: there is none at the top of the package.
+func isAside(l *loaded, field string) bool {
+	return l.built && field != "" && depth(field) == 0 && !l.value.LookupPath(cue.MakePath(selectors(l, field)...)).Exists()
+}
+
+// ofFailure is what CUE says of a function that fails.
+var ofFailure = lazyregexp.New(`^error in call to (?s:.*)`)
+
+// withoutResults returns mistakes without those of what is computed with a value that is wrong itself: what a function
+// cannot make of it, and a text of an object that it is a part of.
+func withoutResults(l *loaded, found []mistake) []mistake {
+	return slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
+		made := d.failure
+		if v := l.where.value(l.labels(d.Field)); made == "" && d.value == "" && !d.ofParameter() && v.Exists() {
+			made, _ = v.String()
+		}
+		return made != "" && slices.ContainsFunc(found, func(m mistake) bool {
+			given, err := strconv.Unquote(m.value)
+			return err == nil && len(given) > 1 && m.Field != d.Field && strings.Contains(made, given) && made != given
+		})
+	})
+}
+
+// labelFor returns where the package has the label that a text below it in an object is made of, as a library names a
+// volume that is shared like the one in the job; the zero Position if it is made of something else.
+func labelFor(p *positions, at []string, text string) (found schema.Position) {
+	if len(at) < 4 || !slices.Contains(at[2:len(at)-1], text) {
+		return found
+	}
+	for _, body := range p.bodies[[2]string{at[0], at[1]}] {
+		ast.Walk(body, func(n ast.Node) bool {
+			if f, ok := n.(*ast.Field); ok && found.Path == "" && lax.Label(f) == text && p.mine(position(f.Label.Pos()).Path) {
+				found = position(f.Label.Pos())
+			}
+			return found.Path == ""
+		}, nil)
+	}
+	return cmp.Or(found, p.labelNamed(text))
+}
+
+// declaring returns the field, or the pattern, whose value a position lies in, nil if there is none. The alternatives of an
+// element of a list, or of what a function is given, are a field without a label.
+func declaring(p *positions, label string, at schema.Position) *ast.Field {
+	f := p.holder(label, at)
+	if f == nil {
+		f = p.pattern(at)
+	}
+	if u := terms.UnionAt(p.fileOf(at), at.Line, at.Column); f == nil && u != nil {
+		f = &ast.Field{Value: u}
+	}
+	return f
+}
+
+// keyGiven returns where the package itself has the label of a value that a library's comprehension at a place takes,
+// with its label, from there; the place itself if it does not.
+func keyGiven(p *positions, v cue.Value, label string, at schema.Position) schema.Position {
+	if p.mine(at.Path) {
+		return at
+	}
+	for _, leaf := range trace.Leaves(v) {
+		for _, o := range trace.Origins(leaf) {
+			for _, part := range trace.Leaves(o.Value) {
+				f, ok := part.Source().(*ast.Field)
+				if ok && lax.Label(f) == label && p.mine(position(f.Label.Pos()).Path) {
+					return position(f.Label.Pos())
+				}
+			}
+		}
+	}
+	return at
+}
+
+// nearest returns the one of some words that a text is most likely a misspelling of, "" if there is none. Of those of an
+// element of a list, which may be letters, one letter is none.
+func nearest(f *ast.Field, text string, words []string) string {
+	if near := valid.Nearest(text, words); f.Label != nil || len(near) > 1 {
+		return near
+	}
+	return ""
 }

@@ -27,12 +27,45 @@ type Misfit struct {
 // maxMisfits bounds how many are returned.
 const maxMisfits = 100
 
-// Misfits returns the fields that a closed definition has not in the values of the let clauses of a package, each
-// place once. These clauses are evaluated outside of the package, whose value is pkg: those at the top of files, and
+// Lets are the values of the let clauses of a package.
+type Lets struct {
+	// Instance and Value hold them all, under paths that no file has.
+	Instance *build.Instance
+	Value    cue.Value
+	// Misfits are the fields in them that a closed definition has not, each place once.
+	Misfits []Misfit
+	// Errors is what else is wrong with them.
+	Errors []errors.Error
+	names  []string
+}
+
+// Path returns the data path of an error, with the name of a let clause first; false if it is of none.
+func (l *Lets) Path(at []string) ([]string, bool) {
+	i, name := l.marked(at)
+	return append([]string{name}, at[i+1:]...), name != ""
+}
+
+// marked returns which label of a path stands for a let clause, and the name of that; "" if none does.
+func (l *Lets) marked(at []string) (int, string) {
+	for i := len(at) - 1; i >= 0; i-- {
+		label, err := strconv.Unquote(at[i])
+		n, marked := strings.CutPrefix(label, mark)
+		if err != nil || !marked {
+			continue
+		}
+		if number, err := strconv.Atoi(n); err == nil && number < len(l.names) && i < len(at)-1 {
+			return i, l.names[number]
+		}
+		break
+	}
+	return -1, ""
+}
+
+// LetsOf evaluates the let clauses of a package. These are evaluated outside of the package, whose value is pkg: those at the top of files, and
 // in structs and comprehensions, except where only what is evaluated around them says what they refer to, and those
-// of which anything looks at whether they are valid. A field that an expression of the package selects is none of
-// these. files are the package's own, by path from the root.
-func Misfits(ctx *cue.Context, in *build.Instance, pkg cue.Value, files map[string][]byte) (out []Misfit) {
+// of which anything looks at whether they are valid. A field that an expression of the package selects is no
+// misfit. files are the package's own, by path from the root.
+func LetsOf(ctx *cue.Context, in *build.Instance, pkg cue.Value, files map[string][]byte) (out Lets) {
 	defer func() { _ = recover() }() // what CUE fails on here, it has not failed on in the package
 	outside := build.NewContext().NewInstance(in.Dir, nil)
 	outside.Imports, outside.ImportPath, outside.PkgName, outside.Module = in.Imports, in.ImportPath, in.PkgName, in.Module
@@ -52,7 +85,7 @@ func Misfits(ctx *cue.Context, in *build.Instance, pkg cue.Value, files map[stri
 		}
 		file, err := parser.ParseFile(of.Filename, data)
 		if err != nil {
-			return nil
+			return out
 		}
 		p := &pruning{file: file, names: names, untested: untested(file), kept: map[ast.Node]bool{}}
 		p.prune()
@@ -61,45 +94,35 @@ func Misfits(ctx *cue.Context, in *build.Instance, pkg cue.Value, files map[stri
 		}
 	}
 	if len(names) == 0 {
-		return nil
+		return out
 	}
-	v := ctx.BuildInstance(outside, cue.Scope(pkg))
+	all := Lets{Instance: outside, Value: ctx.BuildInstance(outside, cue.Scope(pkg)), names: names}
 	seen := map[string]bool{}
-	for _, e := range errors.Errors(v.Validate()) {
-		m, ok := misfit(v, e, names)
+	for _, e := range errors.Errors(all.Value.Validate()) {
+		m, ok := all.misfit(e)
 		at := m.At.String()
-		if ok && !seen[at] && !selected[m.Path[len(m.Path)-1]] && len(out) < maxMisfits {
+		switch {
+		case !ok:
+			all.Errors = append(all.Errors, e)
+		case !seen[at] && !selected[m.Path[len(m.Path)-1]] && len(all.Misfits) < maxMisfits:
 			seen[at] = true
-			out = append(out, m)
+			all.Misfits = append(all.Misfits, m)
 		}
 	}
-	return out
+	return all
 }
 
 // misfit returns what an error says of a field of a let clause.
-func misfit(v cue.Value, e errors.Error, names []string) (Misfit, bool) {
-	if format, _ := e.Msg(); !strings.Contains(format, "field not allowed") {
-		return Misfit{}, false
-	}
+func (l *Lets) misfit(e errors.Error) (Misfit, bool) {
+	format, _ := e.Msg()
 	at, places := e.Path(), errors.Positions(e)
-	if len(places) == 0 {
+	i, name := l.marked(at)
+	if !strings.Contains(format, "field not allowed") || len(places) == 0 || name == "" {
 		return Misfit{}, false
 	}
-	for i := len(at) - 1; i >= 0; i-- {
-		label, err := strconv.Unquote(at[i])
-		n, marked := strings.CutPrefix(label, mark)
-		if err != nil || !marked {
-			continue
-		}
-		number, err := strconv.Atoi(n)
-		if err != nil || number >= len(names) || i == len(at)-1 {
-			return Misfit{}, false
-		}
-		m := Misfit{At: places[0], Path: append([]string{names[number]}, at[i+1:]...), Value: v.LookupPath(cue.MakePath(pathOf(at[:i+1])...))}
-		m.Below, m.Value = pathOf(at[i+1:]), cue.Dereference(m.Value)
-		return m, m.Value.Exists()
-	}
-	return Misfit{}, false
+	m := Misfit{At: places[0], Path: append([]string{name}, at[i+1:]...), Value: l.Value.LookupPath(cue.MakePath(pathOf(at[:i+1])...))}
+	m.Below, m.Value = pathOf(at[i+1:]), cue.Dereference(m.Value)
+	return m, m.Value.Exists()
 }
 
 // pathOf returns a data path of an error.

@@ -42,7 +42,7 @@ func misfits(t *testing.T, body string) string {
 		t.Fatal(err)
 	}
 	var out []string
-	for _, m := range trace.Misfits(ctx, in, v, map[string][]byte{strings.TrimPrefix(own, "/"): data}) {
+	for _, m := range trace.LetsOf(ctx, in, v, map[string][]byte{strings.TrimPrefix(own, "/"): data}).Misfits {
 		if !m.Value.Exists() || len(m.Below) != len(m.Path)-1 {
 			t.Errorf("%v has the value %v, and %v below it", m.Path, m.Value, m.Below)
 		}

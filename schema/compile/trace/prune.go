@@ -35,6 +35,7 @@ func (p *pruning) prune() {
 	p.file.Decls = slices.Concat(head, p.decls(p.file.Decls, p.file, 0))
 	for p.sweep() {
 	}
+	p.imports()
 	ast.Walk(p.file, func(n ast.Node) bool {
 		id, ok := n.(*ast.Ident)
 		if !ok || id.Scope != p.file {
@@ -45,6 +46,23 @@ func (p *pruning) prune() {
 		}
 		return true
 	}, nil)
+}
+
+// imports leaves out the imports that nothing uses any more, which CUE takes for mistakes.
+func (p *pruning) imports() {
+	used := map[ast.Node]bool{}
+	ast.Walk(p.file, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok {
+			used[id.Node] = true
+		}
+		return true
+	}, nil)
+	unused := func(spec *ast.ImportSpec) bool { return !used[spec] }
+	for _, d := range p.file.Decls {
+		if of, ok := d.(*ast.ImportDecl); ok {
+			of.Specs = slices.DeleteFunc(of.Specs, unused)
+		}
+	}
 }
 
 // sweep leaves out let clauses that nothing refers to, which CUE takes for mistakes, and reports whether there were some.
