@@ -25,45 +25,6 @@ import (
 	"github.com/musterhq/muster/schema/valid"
 )
 
-// whole compiles one package at once. also adds to the mistakes of a package those that they hide.
-func whole(req request, also func(request, []mistake) []mistake) (resp response) {
-	defer func() {
-		if p := recover(); p != nil {
-			d := firstOf(ownFiles(req)[0], schema.RuleInternal, fmt.Sprintf("the CUE evaluator failed on this package: %v", p))
-			d.Hint = "this is a bug in the evaluator; undo or simplify the last change"
-			resp = response{Diagnostics: []schema.Diagnostic{d}}
-		}
-	}()
-	strict := loadPackage(req, req.Dir, nil)
-	defer func() {
-		newEmbeds(strict.inst, req.Files).relocate(&resp)
-		conceal(&resp)
-	}()
-	if req.Ask != nil {
-		return answer(req, strict)
-	}
-	resp = objects(req, strict, also)
-	if req.Test != "" {
-		resp = judge(req, strict, resp)
-	}
-	return resp
-}
-
-// conceal leaves out secrets that messages and texts quote: they are printed, stored and shown to others.
-func conceal(resp *response) {
-	for i := range resp.Diagnostics {
-		d := &resp.Diagnostics[i]
-		d.Message, d.Expected, d.Hint = valid.Concealed(d.Message), valid.Concealed(d.Expected), valid.Concealed(d.Hint)
-	}
-	for i := range resp.Sources {
-		s := &resp.Sources[i]
-		s.Value, s.Error = valid.Concealed(s.Value), valid.Concealed(s.Error)
-		for j := range s.Places {
-			s.Places[j].Text = valid.Concealed(s.Places[j].Text)
-		}
-	}
-}
-
 // objects returns the objects of a package, or what is wrong with it. also may be nil.
 func objects(req request, strict *loaded, also func(request, []mistake) []mistake) response {
 	if len(strict.errs) > 0 {

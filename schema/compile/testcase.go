@@ -3,13 +3,11 @@ package compile
 import (
 	"encoding/json"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
-	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/parser"
@@ -59,34 +57,6 @@ func casesOf(req request) (out []cases.Case, wrong []schema.Diagnostic) {
 		}
 	}
 	return out, wrong
-}
-
-// testsOf returns the files of tests of the request's directory, sorted.
-func testsOf(req request) (out []string) {
-	for name := range req.Files {
-		if cases.IsTest(name) && path.Dir(name) == req.Dir {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// withTest returns a function that parses a file as parse does, and leaves in files of tests
-// only one.
-func withTest(name string, parse func(string, any, parser.Config) (*ast.File, error)) func(string, any, parser.Config) (*ast.File, error) {
-	if parse == nil {
-		parse = func(file string, src any, cfg parser.Config) (*ast.File, error) {
-			return parser.ParseFile(file, src, cfg)
-		}
-	}
-	return func(file string, src any, cfg parser.Config) (*ast.File, error) {
-		f, err := parse(file, src, cfg)
-		if err == nil && cases.IsTest(file) {
-			cases.Select(f, name)
-		}
-		return f, err
-	}
 }
 
 // verdict is what is said of a test.
