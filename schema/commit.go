@@ -172,6 +172,14 @@ func (c *Compiled) Mistakes() []Diagnostic {
 			all = append(all, d)
 		}
 	}
+	all = c.withAwaited(all, own, stops)
+	countStopped(all, stops)
+	return all
+}
+
+// withAwaited adds to mistakes those of packages that wait for another one: to stops where that is among the mistakes,
+// which own has by where they are.
+func (c *Compiled) withAwaited(all []Diagnostic, own map[Position]int, stops map[int]int) []Diagnostic {
 	for i := range c.Packages {
 		p := &c.Packages[i]
 		if p.Awaits == "" || len(p.Diagnostics) == 0 {
@@ -183,7 +191,6 @@ func (c *Compiled) Mistakes() []Diagnostic {
 			all = append(all, p.Diagnostics[0])
 		}
 	}
-	countStopped(all, stops)
 	return all
 }
 
