@@ -15,14 +15,17 @@ import (
 // are examined, so that its end is the same wherever it runs.
 const (
 	// searchGang is how many machines may be examined for one gang, and searchPass for all of a
-	// pass: some hundredths of a second.
+	// pass: some tenths of a second. An ask that is decided counts as askCost machines.
 	searchGang, searchPass = 1 << 17, 1 << 19
+	askCost                = 16
+	// mostRounds bounds how often ranks are passed on.
+	mostRounds = 32
 	// otherOrders is how many other orders are tried.
 	otherOrders = 6
 )
 
 // search searches for places. It returns what was decided, nil if there are none, and whether it
-// came to its end.
+// came to its end: not if others have used up what a pass may cost.
 func (g *gathering) search() (_ []Decision, searched bool) {
 	s := g.snapshot
 	s.searches++
@@ -35,7 +38,11 @@ func (g *gathering) search() (_ []Decision, searched bool) {
 		return nil, false
 	}
 	left := budget
-	defer func() { g.pass.search -= budget - left }()
+	if budget == searchGang {
+		left = max(left, g.cost(attempt{})) // so that one order is tried, however many there are
+	}
+	from := left
+	defer func() { g.pass.search -= from - left }()
 	g.rank()
 	order := g.order()
 	for _, way := range []func(order []int, left *int) []Decision{g.inOneOrder, g.byDomain, g.inOtherOrders, g.backAndForth} {
@@ -43,7 +50,16 @@ func (g *gathering) search() (_ []Decision, searched bool) {
 			return found, true
 		}
 	}
-	return nil, true
+	return nil, budget == searchGang
+}
+
+// cost returns how many machines count as examined for an attempt.
+func (g *gathering) cost(t attempt) int {
+	classes := len(g.kinds)
+	if t.policy == Random {
+		classes = len(g.asks)
+	}
+	return classes*g.snapshot.slots.Len() + askCost*len(g.asks)
 }
 
 // describe finds out what the asks of each kind want.
@@ -82,12 +98,23 @@ func (g *gathering) measure() bool {
 
 // rank finds out what has to be decided after others of the gang, since it has to be near them.
 func (g *gathering) rank() {
-	for range g.kinds {
-		for i := range g.kinds {
-			for j := range g.kinds {
-				if i != j && g.follows(&g.kinds[i], &g.kinds[j]) {
-					g.kinds[i].rank = min(max(g.kinds[i].rank, g.kinds[j].rank+1), len(g.kinds))
-				}
+	var after [][2]int
+	for i := range g.kinds {
+		if len(g.kinds[i].near()) == 0 {
+			continue
+		}
+		for j := range g.kinds {
+			if i != j && g.follows(&g.kinds[i], &g.kinds[j]) {
+				after = append(after, [2]int{i, j})
+			}
+		}
+	}
+	for changed, round := true, 0; changed && round < mostRounds; round++ {
+		changed = false
+		for _, e := range after {
+			k, first := &g.kinds[e[0]], &g.kinds[e[1]]
+			if k.rank <= first.rank && first.rank < len(g.kinds) {
+				k.rank, changed = first.rank+1, true
 			}
 		}
 	}
@@ -146,15 +173,11 @@ type attempt struct {
 // try decides all asks on a fork; nil if one of them gets no place, or that would cost more
 // than is left.
 func (g *gathering) try(t attempt, left *int) []Decision {
-	s := g.snapshot
-	classes := len(g.kinds)
-	if t.policy == Random {
-		classes = len(g.asks)
-	}
-	if *left < classes*s.slots.Len() {
+	s, cost := g.snapshot, g.cost(t)
+	if *left < cost {
 		return nil
 	}
-	*left -= classes * s.slots.Len()
+	*left -= cost
 	s.attempts++
 	asks := slices.Clone(g.asks)
 	for i := range g.kinds {
@@ -274,7 +297,7 @@ func (g *gathering) inDomains(order []int, column *layout.Column, name string, l
 		if found := g.try(t, left); found != nil {
 			return found
 		}
-		if *left < len(g.kinds)*g.snapshot.slots.Len() {
+		if *left < g.cost(t) {
 			return nil
 		}
 	}

@@ -2,6 +2,7 @@ package placement_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -212,6 +213,67 @@ func TestGangWaitsForNothing(t *testing.T) {
 	pass("with a machine more", 1)
 }
 
+// TestGangBesideHopelessOnes: gangs that find no room, of which the search for each would cost all that a pass may, keep
+// no other one from its search: in the next passes if nothing changes, and in some if something does in each.
+func TestGangBesideHopelessOnes(t *testing.T) {
+	t.Parallel()
+	for _, changes := range []bool{false, true} {
+		machines := &gangCell{}
+		for i := range 1000 {
+			machines.machine(fmt.Sprint("m", i), 1)
+		}
+		for i := range 60 {
+			machines.machine(fmt.Sprint("n", i), 7)
+		}
+		var asks []placement.Ask
+		for n := range 5 {
+			c := &gangCell{}
+			for i := range 120 { // two on a machine never fit
+				c.job(fmt.Sprintf("h%d-%d", n, i), 1, 4, nil)
+			}
+			for _, a := range c.list() {
+				a.Gang.Name, a.Priority = fmt.Sprint("hopeless", n), 150
+				asks = append(asks, a)
+			}
+		}
+		c := &gangCell{}
+		machines.machine("a1", 6, "kind", "x")
+		machines.machine("a2", 6, "kind", "y")
+		machines.machine("a3", 6, "kind", "y")
+		c.job("a", 2, 4, func(a *placement.Ask) {
+			a.Constraints = []placement.Constraint{{Attribute: "kind", Op: placement.OpIn, Values: []string{"x", "y"}}}
+		})
+		c.job("b", 1, 4, func(a *placement.Ask) {
+			a.Constraints = []placement.Constraint{{Attribute: "kind", Op: placement.OpIn, Values: []string{"x"}}}
+		})
+		for i := range 6 {
+			c.job(fmt.Sprint("c", i), 1, 1, nil)
+		}
+		asks = append(asks, c.list()...)
+		s := placement.NewSnapshot(machines.machines, nil)
+		task := func(n int) placement.Task {
+			return placement.Task{Name: schema.JobName{Cell: "c", User: "v", Job: "o"}.Task(n), Generation: 1, Machine: fmt.Sprint("n", n%2), Priority: 200, Limit: schema.Resources{CPUMilli: 7}}
+		}
+		s.SetTask(task(0))
+		placed, passes := 0, 0
+		for ; placed == 0 && passes < 40; passes++ {
+			for _, d := range placement.Place(s, asks, 1) {
+				if d.Machine != "" {
+					placed++
+				}
+			}
+			if changes { // one task ends, and another one begins elsewhere
+				s.SetTask(task(passes + 1))
+				old := task(passes)
+				s.RemoveTask(old.Name, old.Machine, old.Generation)
+			}
+		}
+		if placed != len(c.asks) {
+			t.Errorf("changes %t: %d tasks are placed in %d passes, want %d", changes, placed, passes, len(c.asks))
+		}
+	}
+}
+
 // TestGangSaysWhy: each task of a gang that gets no place says why it has none for itself, and the
 // others whose reason they give.
 func TestGangSaysWhy(t *testing.T) {
@@ -279,6 +341,10 @@ func TestGangHoldsAll(t *testing.T) {
 			case d.Name.Job == "late" && d.Machine != "":
 				late++
 				s.RemoveTask(d.Name, d.Machine, 0)
+			case d.Name.Job == "late":
+				if said := d.Why.String(); strings.Contains(said, "held for //0") || !strings.Contains(said, "held for u/a/0") {
+					t.Errorf("pass %d: %s: %s", pass, d.Name.Short(), said)
+				}
 			case d.Name.Job == "other" && d.Why.Held != "":
 				t.Errorf("pass %d: a second gang holds %v", pass, d.Why.Holds)
 			case d.Name.Job == "a" || d.Name.Job == "b":

@@ -54,6 +54,8 @@ type stuck struct {
 	fits     [][]uint16    // by kind, see kind.fits; nil if no places were searched for
 	whys     []Why
 	open     bool // the search did not come to its end
+	searches int  // how often places were searched for, in vain
+	again    int  // the pass from which on that is done again: others have their turns until then
 }
 
 // SetTimes says what time it is, and until when a task that a machine holds is expected

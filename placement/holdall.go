@@ -78,6 +78,10 @@ type part struct {
 	at chance
 }
 
+// mostHeldFor is for how many tasks machines are held together: the search for them looks, for each task, at what is held
+// for the others, in each pass.
+const mostHeldFor = 64
+
 // hold holds machines for all asks, if one of them has waited for long, and says so in the decisions
 // about them, which are in their order. It reports whether it does.
 func (g *gathering) hold(decisions []Decision) bool {
@@ -87,7 +91,7 @@ func (g *gathering) hold(decisions []Decision) bool {
 		waited = max(waited, g.asks[i].Waited)
 	}
 	after := s.reserveAfter()
-	if after < 0 || waited < after || slices.ContainsFunc(s.holds, func(h hold) bool { return h.gang }) || !g.mayHold() {
+	if len(g.asks) > mostHeldFor || after < 0 || waited < after || slices.ContainsFunc(s.holds, func(h hold) bool { return h.gang }) || !g.mayHold() {
 		return false
 	}
 	places, parts, ok := g.parts()
@@ -124,7 +128,7 @@ func (g *gathering) hold(decisions []Decision) bool {
 	for _, name := range names {
 		slot, _ := s.slots.Get(name)
 		x := parts[slot]
-		s.holds = append(s.holds, hold{slot: slot, c: x.c, room: room, spare: x.at.spare, strict: strict, gang: true})
+		s.holds = append(s.holds, hold{slot: slot, c: x.c, room: room, spare: x.at.spare, strict: strict, gang: true, task: g.asks[0].Name})
 		s.rows.Edit(slot).heldAt = x.c.priority
 		s.shade(slot)
 	}

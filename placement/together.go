@@ -107,10 +107,10 @@ func (p *pass) decideTogether(e entry) {
 		p.takeOver(decisions, g.asked)
 		return
 	}
-	searched := true
+	outcome := outcomeOf(known, g.key)
 	if g.couldBeWhole(roll, decisions) && (known == nil || g.mayHelp(known)) {
-		var found []Decision
-		if found, searched = g.search(); found != nil {
+		found := outcome.search(g)
+		if found != nil {
 			delete(s.stuck, g.who)
 			p.takeOver(found, g.asked)
 			return
@@ -119,7 +119,40 @@ func (p *pass) decideTogether(e entry) {
 	whys := g.explain(roll, decisions)
 	others := slices.Clone(s.holds)
 	g.refuse(whys)
-	g.remember(known, whys, others, searched)
+	g.remember(known, whys, others, outcome)
+}
+
+// outcome is what became of the searches for places for a gang.
+type outcome struct {
+	open            bool // there is to be another one, even if nothing changes
+	searches, again int  // see stuck
+}
+
+// mostPaused bounds for how many passes there is no search after one in vain.
+const mostPaused = 32
+
+// outcomeOf returns that of what is remembered of asks with a key.
+func outcomeOf(known *stuck, key string) outcome {
+	if known == nil || known.key != key {
+		return outcome{}
+	}
+	return outcome{searches: known.searches, again: known.again}
+}
+
+// search searches for places, and notes what came of it. A search that came to its end is not made again in each of the
+// passes that follow, whatever changes: there is not enough for all gangs in a pass, and those that come first would
+// have it all.
+func (o *outcome) search(g *gathering) []Decision {
+	pass := g.snapshot.passes
+	if o.open = pass < o.again; o.open {
+		return nil
+	}
+	found, searched := g.search()
+	if o.open = !searched; searched {
+		o.again = pass + min(1<<min(o.searches, 16), mostPaused)
+		o.searches++
+	}
+	return found
 }
 
 // first sees what becomes of the asks when they are decided as others are. None of them holds a
@@ -240,24 +273,28 @@ func rollOf(s *Snapshot, must []GangJob, asks []Ask) *roll {
 	return r
 }
 
-// mostStuck bounds what is remembered.
-const mostStuck = 256
+// mostStuck bounds of how many gangs something is remembered, and mostFits of how many kinds of tasks on how many
+// machines for each, 2 B each: what has more is searched for whenever anything changes.
+const (
+	mostStuck = 256
+	mostFits  = 1 << 18
+)
 
 // remember remembers that there are no places for asks; known is what was remembered of them
 // before, nil for nothing, and others the machines that are held for others.
-func (g *gathering) remember(known *stuck, whys []Why, others []hold, searched bool) {
+func (g *gathering) remember(known *stuck, whys []Why, others []hold, o outcome) {
 	s := g.snapshot
 	if s.forked {
 		return
 	}
 	k := &stuck{
-		key: g.key, shapes: s.shapes, preempts: s.options.Preempt, changes: s.happened(), position: s.now(), flips: s.kindred.flipNow(), holds: others, whys: whys, open: !searched,
-		budgets: map[int32]int{},
+		key: g.key, shapes: s.shapes, preempts: s.options.Preempt, changes: s.happened(), position: s.now(), flips: s.kindred.flipNow(), holds: others, whys: whys, open: o.open,
+		searches: o.searches, again: o.again, budgets: map[int32]int{},
 	}
 	for job := range s.budgets {
 		k.budgets[job] = s.budget(job)
 	}
-	if g.kinds[0].fits != nil {
+	if g.kinds[0].fits != nil && len(g.kinds)*s.slots.Len() <= mostFits {
 		for i := range g.kinds {
 			k.fits = append(k.fits, g.kinds[i].fits)
 		}

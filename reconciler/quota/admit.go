@@ -211,13 +211,15 @@ func (in Input) runs(name schema.JobName) *schema.Job {
 	return in.Admitted[name]
 }
 
-// grows reports whether a job asks for more of anything than it has at its band.
+// grows reports whether a job asks for more of anything than it has at its band, or for more tasks, as one in an alloc
+// set does, which needs no quota.
 func grows(is, was *schema.Job) bool {
 	var had amounts
+	tasks := 0
 	if was != nil && accountOf(was) == accountOf(is) {
-		had = askOf(was)
+		had, tasks = askOf(was), was.Tasks
 	}
-	return len(askOf(is).above(had)) > 0
+	return is.Tasks > tasks || len(askOf(is).above(had)) > 0
 }
 
 // newAdmission returns a verdict on nothing yet.
@@ -354,9 +356,12 @@ func (a *admission) ask() {
 		a.wishes = append(a.wishes, w)
 	}
 	slices.SortStableFunc(a.wishes, func(x, y *wish) int {
-		return cmp.Or(schema.CompareBool(len(x.grows) > 0, len(y.grows) > 0), cmp.Compare(y.Job.Priority, x.Job.Priority))
+		return cmp.Or(schema.CompareBool(x.asksMore(), y.asksMore()), cmp.Compare(y.Job.Priority, x.Job.Priority))
 	})
 }
+
+// asksMore reports whether a job asks for more of anything than it has, or for more tasks, as one in an alloc set does.
+func (w *wish) asksMore() bool { return len(w.grows) > 0 || w.tasks.grows() }
 
 // usedBy returns what is used of the account of j, to be changed.
 func (a *admission) usedBy(j *schema.Job) *amounts {

@@ -48,6 +48,9 @@ type claim struct {
 	hadWithout, askWithout int64 // of these, those that need no quota
 }
 
+// grows reports whether a job asks for more tasks than it has.
+func (c claim) grows() bool { return c.ask > c.had || c.askWithout > c.hadWithout }
+
 // shrinks reports whether a job asks for fewer tasks than it has.
 func (c claim) shrinks() bool { return c.ask < c.had || c.askWithout < c.hadWithout }
 

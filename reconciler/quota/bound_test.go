@@ -67,6 +67,8 @@ func TestTaskBounds(t *testing.T) {
 		j.Priority = 200
 		return j
 	}
+	few, some := manyJob("a", "inside", 60), manyJob("a", "batch", 60)
+	few.AllocSet, some.Priority = "set", 100
 	system := manyJob("a", "logs", 0)
 	system.Kind = schema.System
 	tests := []struct {
@@ -93,6 +95,8 @@ func TestTaskBounds(t *testing.T) {
 		{name: "but one that is bounded itself", cell: off, tenants: []schema.Tenant{tenant(&ten, "a")}, desired: jobs(manyJob("a", "x", 11)), want: rejected("a/x")},
 		{name: "the cell", cell: small, desired: jobs(manyJob("a", "x", 60), manyJob("b", "y", 41)), want: rejected("b/y")},
 		{name: "the cell, without quota", cell: smallOff, desired: jobs(manyJob("a", "x", 60), manyJob("b", "y", 41)), want: rejected("b/y")},
+		{name: "what is in an alloc set comes by its priority", cell: small, quotas: sold, desired: jobs(few, some), want: rejected("a/inside")},
+		{name: "so it does without quota", cell: smallOff, desired: jobs(few, some), want: rejected("a/inside")},
 		{name: "what a cell has stays, without quota", cell: smallOff, admitted: jobs(manyJob("b", "y", 101)), desired: jobs(manyJob("a", "x", 1), manyJob("b", "y", 101)), want: rejected("a/x")},
 		{name: "and what shrinks makes room", cell: smallOff, admitted: jobs(manyJob("b", "y", 101)), desired: jobs(manyJob("a", "x", 50), manyJob("b", "y", 50))},
 		{name: "in any order", cell: smallOff, admitted: jobs(manyJob("b", "y", 101)), desired: jobs(manyJob("a", "x", 50), prod(manyJob("b", "y", 50)))},
