@@ -282,7 +282,8 @@ func (s *Snapshot) reconsider(c *class) {
 
 // enoughSolved is how many machines of the lowest level are solved for one ask,
 // relaxed, and how many that the class favours are added to the pool at a time. The next ask of the
-// class goes on with others.
+// class goes on with others. A machine that was solved before, and is cheaper than the best as far as
+// is known, is solved again however many were.
 const enoughSolved = 16
 
 // cheapest returns the eviction in the pool that costs the least; sparing, of
@@ -302,13 +303,15 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 		if worse {
 			continue
 		}
-		if k.plan.cost.company = with; !fickle && s.isPassed(k, least) {
+		k.plan.cost.company = with
+		less := k.solved && (least == nil || k.plan.cost.compare(least) < 0)
+		if k.solved && !less && !fickle {
 			continue
 		}
-		if !k.solved || fickle {
+		if !less || fickle || s.isHitSince(k) {
 			enough := asked >= enoughSolved && !s.options.NoRelaxed
 			asked++
-			if best >= 0 && !closer && enough && k.level == e.pool[best].level && k.unmet >= least.unmet {
+			if best >= 0 && !less && !closer && enough && k.level == e.pool[best].level && k.unmet >= least.unmet {
 				continue
 			}
 			s.solveCandidate(c, k, sparing)
@@ -332,15 +335,12 @@ func (s *Snapshot) isFickle(c *class) bool {
 	return s.bounded || s.ganged || c.kin.hasPreferred()
 }
 
-// isPassed reports whether what an eviction costs is known, and not less than the least so far, nil
-// for none. If it is less, and a job has been hit since to which it was not, others may go on that
-// machine: it has to be found out again.
-func (s *Snapshot) isPassed(k *candidate, least *evictionCost) bool {
-	if !k.solved || least != nil && k.plan.cost.compare(least) >= 0 {
-		return k.solved
-	}
-	k.solved = s.again(k.plan.victims) <= k.plan.cost.again
-	return false
+// isHitSince reports whether jobs that the eviction on a machine hits have lost tasks since it was
+// found, and had lost none then. It costs more than was found, and there may be cheaper victims on
+// that machine now. But none there costs less than what was found: what is not less than the least
+// need not be solved again.
+func (s *Snapshot) isHitSince(k *candidate) bool {
+	return s.again(k.plan.victims) > k.plan.cost.again
 }
 
 // refresh finds the level of a candidate again if its machine has changed.

@@ -133,6 +133,39 @@ func TestEvictJobsNotHit(t *testing.T) {
 	}
 }
 
+// What is cheaper as far as is known is solved again if its job was hit since, however many were solved
+// before: it still has the fewest victims.
+func TestEvictFewestThoughHit(t *testing.T) {
+	t.Parallel()
+	var machines []placement.Machine
+	var tasks []placement.Task
+	add := func(priority schema.Priority, job string, limits ...int64) {
+		m := placement.Machine{Name: fmt.Sprintf("m%02d", len(machines)), Up: true, Capacity: schema.Resources{CPUMilli: 3000}}
+		machines = append(machines, m)
+		for _, cpu := range limits {
+			tasks = append(tasks, placement.Task{
+				Name: schema.JobName{Cell: "c", User: "u", Job: job}.Task(len(tasks)), Machine: m.Name, Priority: priority,
+				Limit: schema.Resources{CPUMilli: cpu},
+			})
+		}
+	}
+	add(50, "hit", 3000)
+	for i := range 20 { // are solved once the first has gone
+		add(60, fmt.Sprint("v", i), 3000)
+	}
+	add(50, "three", 1000, 1000, 1000)
+	add(50, "hit", 1500, 1500)
+	s := placement.NewSnapshot(machines, tasks)
+	s.Configure(placement.Options{Preempt: true})
+	asks := []placement.Ask{preemptor(0), preemptor(0)}
+	asks[1].Name.Job = "web2"
+	for i, d := range placement.Place(s, asks, 1) {
+		if want := []string{"m00", "m22"}[i]; d.Machine != want || len(d.Victims) != i+1 {
+			t.Errorf("%s is on %s, evicting %v, want %s", d.Name, d.Machine, d.Victims, want)
+		}
+	}
+}
+
 // Of tasks that are otherwise as good to evict that goes which came last, of many machines and of
 // many tasks of one, also if these are too many for all sets of them to be tried.
 func TestEvictTheLastToCome(t *testing.T) {
