@@ -297,6 +297,13 @@ func (s *Snapshot) sample(c *class, enough int) (passed bool) {
 type favours struct {
 	lists map[string]favourites
 	held  int // machines in all lists
+	// last is the list of the last class that prefers to be near something, as of flips: such a class
+	// asks again after each task that goes.
+	last struct {
+		class *class
+		flips int
+		favourites
+	}
 }
 
 // favourites are machines that a class favours, see favoured. They are never written to.
@@ -309,7 +316,7 @@ type favourites struct {
 const favouredMost = 1 << 20
 
 // forget voids all lists.
-func (f *favours) forget() { f.lists, f.held = nil, 0 }
+func (f *favours) forget() { *f = favours{} }
 
 // favoured returns the machines that meet more of what a class wishes for than others do: of
 // preferences, packages, and relations together. Those that meet the most come first, and
@@ -320,8 +327,8 @@ func (s *Snapshot) favoured(c *class) favourites {
 	if !c.wishful() || s.options.Policy != "" && s.options.Policy != Hybrid {
 		return favourites{}
 	}
-	if near { // which changes with each task
-		return s.byMerit(c, s.estrangement(c.kin))
+	if near {
+		return s.favouredNear(c)
 	}
 	key := c.wishKey(s.scratch[:0])
 	s.scratch = key
@@ -330,11 +337,21 @@ func (s *Snapshot) favoured(c *class) favourites {
 		f = s.byMerit(c, nil)
 		n := len(f.list) + len(f.ends) + 1
 		if s.favours.held += n; s.favours.held > favouredMost || s.favours.lists == nil {
-			s.favours = favours{map[string]favourites{}, n}
+			s.favours.lists, s.favours.held = map[string]favourites{}, n
 		}
 		s.favours.lists[string(key)] = f
 	}
 	return f
+}
+
+// favouredNear is favoured for a class that prefers to be near something: the list changes when in a
+// domain the first such task comes or the last goes, which is known of all domains but single machines.
+func (s *Snapshot) favouredNear(c *class) favourites {
+	last, flips := &s.favours.last, s.kindred.flipNow()
+	if last.class != c || last.flips != flips || s.kindred.byMachine(c.kin) {
+		last.class, last.flips, last.favourites = c, flips, s.byMerit(c, s.estrangement(c.kin))
+	}
+	return last.favourites
 }
 
 // wishful reports whether some machines may meet more of what a class wishes for than others.
