@@ -363,6 +363,32 @@ func BenchmarkPreempt(b *testing.B) {
 	}
 }
 
+// BenchmarkPreemptWish: 50 jobs of one task each where all is full of batch, with a wish that two
+// thirds of the machines meet, and without.
+func BenchmarkPreemptWish(b *testing.B) {
+	for _, wish := range []bool{false, true} {
+		b.Run(fmt.Sprint("wish=", wish), func(b *testing.B) {
+			asks := distinct(50)
+			for i := range asks {
+				if asks[i].Limit.CPUMilli = 4000; wish {
+					asks[i].Preferences = []placement.Preference{prefers("disk", "ssd", 50)}
+				}
+			}
+			for b.Loop() {
+				b.StopTimer()
+				machines := fleet(10_000)
+				for i := range machines {
+					machines[i].Attributes["disk"] = []string{"ssd", "ssd", "hdd"}[i%3]
+				}
+				s := full(machines, 99)
+				s.Configure(placement.Options{Preempt: true})
+				b.StartTimer()
+				placement.Place(s, asks, 1)
+			}
+		})
+	}
+}
+
 func BenchmarkMemory(b *testing.B) {
 	machines := fleet(10_000)
 	asks := jobs(100_000, 2000, 200)

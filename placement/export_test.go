@@ -105,3 +105,7 @@ func (s *Snapshot) CompanyOf(a Ask, machine string) [2]int32 {
 
 // Searches returns how often places were searched for that asks get together.
 func (s *Snapshot) Searches() int { return s.searches }
+
+// Weighed returns of how many machines it was asked what would have to be evicted there, and how
+// often the least eviction on one was searched for.
+func (s *Snapshot) Weighed() (weighed, solved int) { return s.weighed, s.solved }

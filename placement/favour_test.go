@@ -111,3 +111,31 @@ func wishesMet(fleet []placement.Machine, change func(a *placement.Ask), job boo
 	}
 	return sum
 }
+
+// Where tasks prefer to be follows what they prefer to be near, from pass to pass.
+func TestFavouredFollow(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"rack", placement.MachineAttribute} {
+		s := placement.NewSnapshot(fleet(5000), nil)
+		s.Configure(placement.Options{Enough: 8})
+		web := same(4)
+		for i := range web {
+			web[i].Spread = placement.NoSpread
+			web[i].Relations = &placement.Relations{Affinity: []placement.Affinity{{Selector: selector("app=db"), By: by, Weight: 50}}}
+		}
+		web[1].Relations, web[2].Relations, web[3].Relations = web[0].Relations, web[0].Relations, web[0].Relations
+		for _, at := range []string{"m03021", "m01021", "m04021"} {
+			db := distinct(1)[0]
+			db.Relations = &placement.Relations{Labels: map[string]string{"app": "db"}}
+			db.Constraints = []placement.Constraint{{Attribute: placement.MachineAttribute, Op: placement.OpIn, Values: []string{at}}}
+			placement.Place(s, []placement.Ask{db}, 1)
+			for _, d := range placement.Place(s, web, 1) {
+				if d.Why.Score == nil || d.Why.Score.Terms.Affinity != 0 {
+					t.Errorf("by %s: %s is on %s, not near %s", by, d.Name, d.Machine, at)
+				}
+				s.RemoveTask(d.Name, d.Machine, 0)
+			}
+			s.RemoveTask(db.Name, at, 0)
+		}
+	}
+}

@@ -150,6 +150,12 @@ func (k *kindred) estranged(x *kin, slot int32, gone []int32) (sum float32) {
 // hasPreferred reports whether any relation is preferred.
 func (x *kin) hasPreferred() bool { return x != nil && len(x.prefers) > 0 }
 
+// byMachine reports whether any relation that is preferred is about single machines: their flips
+// are not remembered.
+func (k *kindred) byMachine(x *kin) bool {
+	return slices.ContainsFunc(x.prefers, func(t tie) bool { return k.terms.At(t.term).By == MachineAttribute })
+}
+
 // concern is what a flip means to a class.
 type concern struct {
 	column *layout.Column // of the domain that it is about

@@ -233,7 +233,7 @@ func (w *walk) look(at int) (score float32, ahead, room bool) {
 // favours, until enough of them may get a task, in each outer domain. That is less than a sample
 // has: of what many meet it has more.
 func (s *Snapshot) sampleFavoured(c *class, enough int) {
-	list := s.favoured(c)
+	list := s.favoured(c).list
 	if len(list) == 0 {
 		return
 	}
@@ -290,44 +290,68 @@ func (s *Snapshot) sample(c *class, enough int) (passed bool) {
 
 // A sample of the machines may have none of those that meet best what a class wishes for: few do,
 // or few have room. So a search among some of the machines looks first at these: at all that
-// differ in what they meet of all wishes together, the best first, until enough have room. What
-// a wish alone is met by many does not say that two are.
+// differ in what they meet of all wishes together, the best first, until enough have room. That many
+// meet each of two wishes does not mean that many meet both.
 
 // favours are lists of machines, each by what it is about.
 type favours struct {
-	lists map[string][]int32
+	lists map[string]favourites
 	held  int // machines in all lists
+	// last is the list of the last class that prefers to be near something, as of flips: such a class
+	// asks again after each task that goes.
+	last struct {
+		class *class
+		flips int
+		favourites
+	}
+}
+
+// favourites are machines that a class favours, see favoured. They are never written to.
+type favourites struct {
+	list []int32
+	ends []int32 // in the list, of those that meet the same
 }
 
 // favouredMost is how many machines all remembered lists may have together: some megabytes.
 const favouredMost = 1 << 20
 
 // forget voids all lists.
-func (f *favours) forget() { f.lists, f.held = nil, 0 }
+func (f *favours) forget() { *f = favours{} }
 
 // favoured returns the machines that meet more of what a class wishes for than others do: of
 // preferences, packages, and relations together. Those that meet the most come first, and
 // equal ones in the order of the ring. Those that meet the least are left out: a search finds
-// them anyway. The list is never written to.
-func (s *Snapshot) favoured(c *class) []int32 {
+// them anyway.
+func (s *Snapshot) favoured(c *class) favourites {
 	near := c.kin != nil && c.kin.gathers()
 	if !c.wishful() || s.options.Policy != "" && s.options.Policy != Hybrid {
-		return nil
+		return favourites{}
 	}
-	if near { // which changes with each task
-		return s.byMerit(c, s.estrangement(c.kin))
+	if near {
+		return s.favouredNear(c)
 	}
 	key := c.wishKey(s.scratch[:0])
 	s.scratch = key
-	list, ok := s.favours.lists[string(key)]
+	f, ok := s.favours.lists[string(key)]
 	if !ok {
-		list = s.byMerit(c, nil)
-		if s.favours.held += len(list) + 1; s.favours.held > favouredMost || s.favours.lists == nil {
-			s.favours = favours{map[string][]int32{}, len(list) + 1}
+		f = s.byMerit(c, nil)
+		n := len(f.list) + len(f.ends) + 1
+		if s.favours.held += n; s.favours.held > favouredMost || s.favours.lists == nil {
+			s.favours.lists, s.favours.held = map[string]favourites{}, n
 		}
-		s.favours.lists[string(key)] = list
+		s.favours.lists[string(key)] = f
 	}
-	return list
+	return f
+}
+
+// favouredNear is favoured for a class that prefers to be near something: the list changes when in a
+// domain the first such task comes or the last goes, which is known of all domains but single machines.
+func (s *Snapshot) favouredNear(c *class) favourites {
+	last, flips := &s.favours.last, s.kindred.flipNow()
+	if last.class != c || last.flips != flips || s.kindred.byMachine(c.kin) {
+		last.class, last.flips, last.favourites = c, flips, s.byMerit(c, s.estrangement(c.kin))
+	}
+	return last.favourites
 }
 
 // wishful reports whether some machines may meet more of what a class wishes for than others.
@@ -351,7 +375,7 @@ func (c *class) wishKey(b []byte) []byte {
 
 // byMerit returns the machines that a class favours. far is what is missing of relations, see
 // estrangement.
-func (s *Snapshot) byMerit(c *class, far []estrangement) []int32 {
+func (s *Snapshot) byMerit(c *class, far []estrangement) favourites {
 	ring := s.layoutFor(c.spread).Ring
 	level := make([]int32, len(ring))
 	var sums []float32 // of the levels
@@ -377,26 +401,31 @@ func (s *Snapshot) byMerit(c *class, far []estrangement) []int32 {
 		level[i] = last
 		count[last]++
 	}
-	from, total := startsOf(sums, count)
-	list := make([]int32, total)
+	from, ends := startsOf(sums, count)
+	if len(ends) == 0 {
+		return favourites{}
+	}
+	list := make([]int32, ends[len(ends)-1])
 	for i, slot := range ring {
 		if at := from[level[i]]; at >= 0 {
 			list[at] = slot
 			from[level[i]]++
 		}
 	}
-	return list
+	return favourites{list, ends}
 }
 
-// startsOf returns where in a list the machines of each level begin, the least sum first, and
-// how many the list has. The level of the greatest sum is none of them: it begins at -1.
-func startsOf(sums []float32, count []int32) (from []int32, total int32) {
+// startsOf returns where in a list the machines of each level begin, and where they end, in the
+// order of the list: the least sum first. The level of the greatest sum is none of them: it begins
+// at -1.
+func startsOf(sums []float32, count []int32) (from, ends []int32) {
 	order := make([]int32, len(sums))
 	for i := range order {
 		order[i] = int32(i)
 	}
 	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(sums[a], sums[b]) })
 	from = make([]int32, len(sums))
+	total := int32(0)
 	for i, k := range order {
 		if i == len(order)-1 {
 			from[k] = -1
@@ -404,8 +433,9 @@ func startsOf(sums []float32, count []int32) (from []int32, total int32) {
 		}
 		from[k] = total
 		total += count[k]
+		ends = append(ends, total)
 	}
-	return from, total
+	return from, ends
 }
 
 // estrangement is what a preferred relation misses in each domain.
@@ -468,7 +498,7 @@ func (s *Snapshot) bestForLone(c *class) (first, second int32) {
 	b := bestOf{layout: w.l, first: -1, second: -1}
 	c.examined, c.feasible = 0, 0
 	if enough < len(w.l.Ring) {
-		for _, slot := range s.favoured(c) {
+		for _, slot := range s.favoured(c).list {
 			if c.feasible > s.enough()/2 {
 				break
 			}

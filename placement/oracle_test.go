@@ -523,6 +523,6 @@ func (o *oracle) cheapest(a placement.Ask, budgets map[schema.JobName]int) (vict
 }
 
 func mayGo(t placement.Task, a placement.Ask) bool {
-	within := t.Priority/100 == a.Priority/100 && a.Priority >= 200 // nobody goes within a band of prod
+	within := t.Priority/100 == a.Priority/100 && a.Priority >= 200 // no task of production evicts one of it, none of monitoring one of that
 	return t.Priority < a.Priority && !t.Stopping && !within
 }

@@ -55,6 +55,8 @@ type evictions struct {
 	cursor         int // in the ring, where to go on
 	// pool is the machines on which an eviction could make room.
 	pool []candidate
+	// wished are machines that the class favours, as far as not all have been checked.
+	wished wished
 	// circled is true when all machines have been checked; position is
 	// where in the log that was.
 	circled  bool
@@ -103,6 +105,11 @@ func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
 		s.extend(c, s.enough()+c.waiting)
 		plan, ok = s.cheapest(c, false)
 	}
+	if ok && s.wishesMore(c, &plan.cost) && s.extendFavoured(c) {
+		if plan, ok = s.sparing(c); !ok {
+			plan, ok = s.cheapest(c, false)
+		}
+	}
 	if ok {
 		d.Overruns = int(plan.cost.overruns)
 		p.evict(c, a, job, plan, d)
@@ -150,7 +157,7 @@ func (s *Snapshot) extend(c *class, enough int) {
 	if e.cursor < 0 {
 		e.cursor = int(c.id % uint64(total))
 	}
-	e.pool = e.pool[:0]
+	e.pool, e.wished = e.pool[:0], wished{}
 	e.circled, e.position = true, s.now()
 	for range total {
 		slot := l.Ring[e.cursor]
@@ -163,14 +170,20 @@ func (s *Snapshot) extend(c *class, enough int) {
 			break
 		}
 	}
+	s.sortPool(e)
 	if !e.circled {
+		e.wished = wished{favourites: s.favoured(c), turn: c.id}
 		s.extendFavoured(c)
 	}
+}
+
+func (s *Snapshot) sortPool(e *evictions) {
 	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
 }
 
 // candidateOn returns a machine as a candidate.
 func (s *Snapshot) candidateOn(c *class, slot int32) candidate {
+	s.weighed++
 	k := candidate{slot: slot, version: s.rows.At(slot).version, level: s.level(c, slot)}
 	if k.level != impossible {
 		k.unmet = s.unmet(c, slot, nil)
@@ -184,24 +197,72 @@ func (s *Snapshot) unmet(c *class, slot int32, gone []int32) float32 {
 	return -s.lessUnmet(c, slot, gone, 0, nil)
 }
 
-// extendFavoured adds machines that have what the class wishes and few others have.
-func (s *Snapshot) extendFavoured(c *class) {
+// wished goes through the machines that a class favours, those first that meet the most. Of those
+// that meet the same it begins with one or another, as turn says: those of a class that came
+// before may have been used up by its asks.
+type wished struct {
+	favourites
+	turn      uint64
+	next, run int
+}
+
+// peek returns the machine whose turn it is; false if there are no more.
+func (w *wished) peek() (slot int32, ok bool) {
+	if w.next == len(w.list) {
+		return -1, false
+	}
+	from := 0
+	for int(w.ends[w.run]) <= w.next {
+		w.run++
+	}
+	if w.run > 0 {
+		from = int(w.ends[w.run-1])
+	}
+	n := uint64(int(w.ends[w.run]) - from)
+	return w.list[from+int((uint64(w.next-from)+w.turn%n)%n)], true
+}
+
+// favouredLooks is how many of the machines that a class favours are asked at a time for those on
+// which an eviction could make room: where most are full of what must not go, the search ends.
+const favouredLooks = 1024
+
+// extendFavoured adds machines that the class favours, as many as are solved for one ask, going on
+// where it ended. It reports whether it has added any.
+func (s *Snapshot) extendFavoured(c *class) bool {
 	e := &c.evict
-	known := map[int32]bool{}
-	for _, slot := range s.favoured(c) {
-		if len(known) == 0 {
-			for i := range e.pool {
-				known[e.pool[i].slot] = true
-			}
+	known := e.pool // sorted
+	for looks := 0; looks < favouredLooks && len(e.pool)-len(known) < enoughSolved; looks++ {
+		slot, ok := e.wished.peek()
+		if !ok {
+			break
 		}
-		if known[slot] {
+		e.wished.next++
+		if _, is := slices.BinarySearchFunc(known, slot, func(k candidate, slot int32) int { return s.compareSlots(k.slot, slot) }); is {
 			continue
 		}
-		known[slot] = true
 		if k := s.candidateOn(c, slot); k.level != impossible {
 			e.pool = append(e.pool, k)
 		}
 	}
+	if len(e.pool) == len(known) {
+		return false
+	}
+	s.sortPool(e)
+	return true
+}
+
+// wishesMore reports whether a machine that the class favours, and that has not been asked, meets
+// more of what it wishes than that of an eviction, while none is left in the pool that does with
+// victims of such priorities: those have been used up.
+func (s *Snapshot) wishesMore(c *class, than *evictionCost) bool {
+	slot, ok := c.evict.wished.peek()
+	if !ok {
+		return false
+	}
+	unmet := s.unmet(c, slot, nil)
+	return unmet < than.unmet && !slices.ContainsFunc(c.evict.pool, func(k candidate) bool {
+		return k.unmet <= unmet && k.level != impossible && k.level <= than.highest && !k.costly
+	})
 }
 
 // reconsider checks the machines that changed since all were checked.
@@ -216,11 +277,13 @@ func (s *Snapshot) reconsider(c *class) {
 		}
 	}
 	e.position = s.now()
-	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
+	s.sortPool(e)
 }
 
 // enoughSolved is how many machines of the lowest level are solved for one ask,
-// relaxed; the next ask of the class goes on with others.
+// relaxed, and how many that the class favours are added to the pool at a time. The next ask of the
+// class goes on with others. A machine that was solved before, and is cheaper than the best as far as
+// is known, is solved again however many were.
 const enoughSolved = 16
 
 // cheapest returns the eviction in the pool that costs the least; sparing, of
@@ -240,13 +303,15 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 		if worse {
 			continue
 		}
-		if k.plan.cost.company = with; !fickle && s.isPassed(k, least) {
+		k.plan.cost.company = with
+		less := k.solved && (least == nil || k.plan.cost.compare(least) < 0)
+		if k.solved && !less && !fickle {
 			continue
 		}
-		if !k.solved || fickle {
+		if !less || fickle || s.isHitSince(k) {
 			enough := asked >= enoughSolved && !s.options.NoRelaxed
 			asked++
-			if best >= 0 && !closer && enough && k.level == e.pool[best].level && k.unmet >= least.unmet {
+			if best >= 0 && !less && !closer && enough && k.level == e.pool[best].level && k.unmet >= least.unmet {
 				continue
 			}
 			s.solveCandidate(c, k, sparing)
@@ -270,15 +335,12 @@ func (s *Snapshot) isFickle(c *class) bool {
 	return s.bounded || s.ganged || c.kin.hasPreferred()
 }
 
-// isPassed reports whether what an eviction costs is known, and not less than the least so far, nil
-// for none. If it is less, and a job has been hit since to which it was not, others may go on that
-// machine: it has to be found out again.
-func (s *Snapshot) isPassed(k *candidate, least *evictionCost) bool {
-	if !k.solved || least != nil && k.plan.cost.compare(least) >= 0 {
-		return k.solved
-	}
-	k.solved = s.again(k.plan.victims) <= k.plan.cost.again
-	return false
+// isHitSince reports whether jobs that the eviction on a machine hits have lost tasks since it was
+// found, and had lost none then. It costs more than was found, and there may be cheaper victims on
+// that machine now. But none there costs less than what was found: what is not less than the least
+// need not be solved again.
+func (s *Snapshot) isHitSince(k *candidate) bool {
+	return s.again(k.plan.victims) > k.plan.cost.again
 }
 
 // refresh finds the level of a candidate again if its machine has changed.
@@ -305,6 +367,7 @@ func (k *candidate) against(than *evictionCost, with company) (closer, worse boo
 
 // solveCandidate finds what an eviction on a machine of the pool costs.
 func (s *Snapshot) solveCandidate(c *class, k *candidate, sparing bool) {
+	s.solved++
 	k.plan, k.solved = s.solve(c, k.slot, sparing)
 	switch {
 	case k.solved:

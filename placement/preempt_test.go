@@ -51,6 +51,51 @@ func TestEvictWhereWished(t *testing.T) {
 	}
 }
 
+// Where most machines have what tasks wish, some of these are looked at, whether the tasks are of one
+// class or of many; and also where most of those are full of what cannot be evicted.
+func TestEvictWhereManyAreWished(t *testing.T) {
+	t.Parallel()
+	const (
+		number = 3000
+		asks   = 100
+	)
+	for _, most := range []bool{true, false} {
+		for _, classes := range []int{1, asks} {
+			machines, tasks := oneEach(number)
+			for i := range machines {
+				if i%3 < 2 {
+					machines[i].Attributes["disk"] = "fast"
+					if !most && i%9 < 6 {
+						tasks[i].Priority = 250
+					}
+				}
+			}
+			s := placement.NewSnapshot(machines, tasks)
+			s.Configure(placement.Options{Preempt: true})
+			list := make([]placement.Ask, asks)
+			for i := range list {
+				list[i] = preemptor(0)
+				list[i].Name.Job = fmt.Sprintf("web%03d", i)
+				list[i].Limit.CPUMilli += int64(i % classes)
+				list[i].Preferences = []placement.Preference{prefers("disk", "fast", 1)}
+			}
+			fast := map[string]bool{}
+			for _, m := range machines {
+				fast[m.Name] = m.Attributes["disk"] == "fast"
+			}
+			for _, d := range placement.Place(s, list, 1) {
+				if !fast[d.Machine] || len(d.Victims) != 1 {
+					t.Errorf("most %v, %d classes: %s is on %q, evicting %v, want a fast disk, and one evicted", most, classes, d.Name, d.Machine, d.Victims)
+				}
+			}
+			weighed, solved := s.Weighed()
+			if t.Logf("most %v, %d classes: %d machines were looked at, %d solved", most, classes, weighed, solved); weighed > 500*classes+40*asks || solved > 40*asks {
+				t.Errorf("%d machines were looked at, and %d solved: want 500 a class and 40 an ask at most, and 40 an ask", weighed, solved)
+			}
+		}
+	}
+}
+
 // Of equal victims those go whose jobs lose no other task: in the pass, or before.
 func TestEvictJobsNotHit(t *testing.T) {
 	t.Parallel()
@@ -85,6 +130,39 @@ func TestEvictJobsNotHit(t *testing.T) {
 	}
 	if is := evicted(3, nil); is["a"] != 2 || is["v3"] != 1 {
 		t.Errorf("three asks evict %v, want two tasks of a, since v3 has no other", is)
+	}
+}
+
+// What is cheaper as far as is known is solved again if its job was hit since, however many were solved
+// before: it still has the fewest victims.
+func TestEvictFewestThoughHit(t *testing.T) {
+	t.Parallel()
+	var machines []placement.Machine
+	var tasks []placement.Task
+	add := func(priority schema.Priority, job string, limits ...int64) {
+		m := placement.Machine{Name: fmt.Sprintf("m%02d", len(machines)), Up: true, Capacity: schema.Resources{CPUMilli: 3000}}
+		machines = append(machines, m)
+		for _, cpu := range limits {
+			tasks = append(tasks, placement.Task{
+				Name: schema.JobName{Cell: "c", User: "u", Job: job}.Task(len(tasks)), Machine: m.Name, Priority: priority,
+				Limit: schema.Resources{CPUMilli: cpu},
+			})
+		}
+	}
+	add(50, "hit", 3000)
+	for i := range 20 { // are solved once the first has gone
+		add(60, fmt.Sprint("v", i), 3000)
+	}
+	add(50, "three", 1000, 1000, 1000)
+	add(50, "hit", 1500, 1500)
+	s := placement.NewSnapshot(machines, tasks)
+	s.Configure(placement.Options{Preempt: true})
+	asks := []placement.Ask{preemptor(0), preemptor(0)}
+	asks[1].Name.Job = "web2"
+	for i, d := range placement.Place(s, asks, 1) {
+		if want := []string{"m00", "m22"}[i]; d.Machine != want || len(d.Victims) != i+1 {
+			t.Errorf("%s is on %s, evicting %v, want %s", d.Name, d.Machine, d.Victims, want)
+		}
 	}
 }
 

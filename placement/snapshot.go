@@ -55,6 +55,9 @@ type Snapshot struct {
 	// searches counts how often places were searched for that go together, and attempts the orders
 	// that were tried for these.
 	searches, attempts int
+	// weighed counts the machines of which it was asked what would have to be evicted there, and
+	// solved how often the least eviction on one was searched for.
+	weighed, solved int
 	disruption
 	holding
 	fill

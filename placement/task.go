@@ -16,8 +16,9 @@ type Task struct {
 	Machine    string
 	Priority   schema.Priority
 	Limit      schema.Resources
-	// Since is when the task got the machine. Of tasks that are otherwise as good to evict that
-	// goes which came last; the zero value means that it comes now.
+	// Since is when its generation was decided: a task that another version replaces on the same
+	// machine came then. Of tasks that are otherwise as good to evict that goes which came last;
+	// the zero value means that it comes now.
 	Since time.Time
 	// Reservation is what the cell holds back for the task as estimated from
 	// its use. The zero value means that there is no estimate: the limit.
