@@ -299,17 +299,36 @@ type uses struct {
 	tested map[ast.Node]bool
 }
 
-// chooses reports whether what an expression is depends on whether a part of it is valid.
+// chooses reports whether what an expression is may depend on whether a part of it is valid, or may be without a part:
+// what stands under a condition, or in a struct or list from which one is taken, is perhaps not meant to be used.
 func chooses(n ast.Node) bool {
 	switch n := n.(type) {
-	case *ast.IfClause, *ast.CallExpr:
+	case *ast.IfClause, *ast.CallExpr, *ast.IndexExpr:
 		return true
+	case *ast.Comprehension:
+		return slices.ContainsFunc(n.Clauses, func(c ast.Clause) bool { _, is := c.(*ast.IfClause); return is })
+	case *ast.SelectorExpr:
+		return !isChain(n)
 	case *ast.UnaryExpr:
 		return n.Op == token.MUL
 	case *ast.BinaryExpr:
 		return n.Op != token.AND && n.Op != token.ADD && n.Op != token.SUB && n.Op != token.MUL && n.Op != token.QUO
 	}
 	return false
+}
+
+// isChain reports whether an expression is a name, or selects from one.
+func isChain(e ast.Expr) bool {
+	for {
+		switch x := e.(type) {
+		case *ast.Ident:
+			return true
+		case *ast.SelectorExpr:
+			e = x.X
+		default:
+			return false
+		}
+	}
 }
 
 // enter notes a use, and what is around what comes next.
