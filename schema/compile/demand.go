@@ -86,6 +86,9 @@ func lacking(rule *valid.Rule, joined cue.Value, data any, path []string) (at []
 			continue
 		}
 		full, in := append(slices.Clip(path), name), ruleBelow(rule, name)
+		if isCheck(rule, name, fields.Value()) {
+			continue
+		}
 		value, there := given[name]
 		if !there && mustHave(rule, name, in, fields.Value()) {
 			return full, fields.Value()
@@ -98,6 +101,16 @@ func lacking(rule *valid.Rule, joined cue.Value, data any, path []string) (at []
 		}
 	}
 	return nil, cue.Value{}
+}
+
+// isCheck reports whether a field that a policy names is there for the policy itself, as a hidden one is: that
+// cannot have a computed name, "_x-\(k)". A map such as the environment may have an entry of such a name,
+// which is no truth value and no number.
+func isCheck(rule *valid.Rule, name string, v cue.Value) bool {
+	if !strings.HasPrefix(name, "_") {
+		return false
+	}
+	return rule == nil || rule.Type != valid.Map || v.IncompleteKind()&^(cue.BoolKind|cue.NumberKind) == 0
 }
 
 // mustHave reports whether a field that an object lacks has to be in it, since a policy names it with a value:

@@ -170,10 +170,8 @@ func (l *loaded) wording(path string) *syntax.File {
 	return s
 }
 
-// loadPackage loads and evaluates the package in dir, in a context of its own:
-// contexts keep all that they ever saw. With m it has lax definitions and
-// lacks what that leaves out.
-func loadPackage(req request, dir string, m *recovery) *loaded {
+// loading returns how the package in dir is loaded, with m as loadPackage says.
+func loading(req request, dir string, m *recovery) *load.Config {
 	cfg := &load.Config{
 		FS: newMemFS(req.Files), FromFSPath: inRepository, Dir: "/" + dir, ModuleRoot: "/",
 		Env: []string{"CUE_REGISTRY=none", "CUE_CACHE_DIR=/nonexistent", "HOME=/nonexistent"},
@@ -187,7 +185,23 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 	if req.Test != "" && dir == req.Dir {
 		cfg.Tests, cfg.ParseFile = true, withTest(req.Test, cfg.ParseFile)
 	}
-	l := &loaded{req: req, dir: dir, lax: m != nil && !m.firm, inst: load.Instances(patterns(req, dir), cfg)[0]}
+	return cfg
+}
+
+// packageFiles returns the files of CUE of a request's package, of those with policies, and of all that these import,
+// without evaluating them.
+func packageFiles(req request) (files []*ast.File) {
+	for _, dir := range append([]string{req.Dir}, req.Policies...) {
+		files = append(files, allFiles(load.Instances(patterns(req, dir), loading(req, dir, nil))[0])...)
+	}
+	return files
+}
+
+// loadPackage loads and evaluates the package in dir, in a context of its own:
+// contexts keep all that they ever saw. With m it has lax definitions and
+// lacks what that leaves out.
+func loadPackage(req request, dir string, m *recovery) *loaded {
+	l := &loaded{req: req, dir: dir, lax: m != nil && !m.firm, inst: load.Instances(patterns(req, dir), loading(req, dir, m))[0]}
 	l.where = newPositions(l)
 	if l.inst.Err != nil {
 		l.errs = errors.Errors(l.inst.Err)

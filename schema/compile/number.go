@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/inject/embed"
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
 	cuejson "cuelang.org/go/encoding/json"
@@ -30,13 +31,18 @@ const maxNumbers = 20
 const shownNumber = 24
 
 // unrepresentable returns the numbers in the files of a package, and in those that it imports and
-// embeds, that CUE would take for others.
-func unrepresentable(req request) (found []schema.Diagnostic) {
+// embeds, that CUE would take for others. of returns those of CUE, which are parsed again only if any file may
+// have such a number.
+func unrepresentable(req request, of func(request) []*ast.File) (found []schema.Diagnostic) {
+	var files []*ast.File
 	for _, name := range slices.Sorted(maps.Keys(req.Files)) {
 		if !longNumber(req.Files[name]) {
 			continue // as nearly all
 		}
-		for _, n := range parsedForNumbers(name, req.Files[name]) {
+		if files == nil {
+			files = of(req)
+		}
+		for _, n := range parsedForNumbers(name, readAs(name, files), req.Files[name]) {
 			ast.Walk(n.node, func(node ast.Node) bool {
 				lit, ok := node.(*ast.BasicLit)
 				if !ok || lit.Kind != token.INT && lit.Kind != token.FLOAT || representable(lit.Value) {
@@ -67,15 +73,38 @@ type numbers struct {
 	after int
 }
 
-// parsedForNumbers returns the parts of a file; none of one that is not parsed: what is wrong with it is found
-// elsewhere, and text has no numbers. In YAML such a number is text to begin with.
-func parsedForNumbers(name string, data []byte) (out []numbers) {
+// readAs returns as what a file is read by files of CUE, which may be it, or embed it: the end of the names of such
+// files; "" if these do not read it, or only as text or bytes.
+func readAs(name string, files []*ast.File) (ext string) {
+	for _, f := range files {
+		file := strings.TrimPrefix(f.Filename, "/")
+		if file == name {
+			return path.Ext(name)
+		}
+		attributes, _ := embed.EmbeddedPaths(file, f) // what is wrong there is reported elsewhere
+		for _, at := range attributes {
+			switch {
+			case !at.Matches(name) || at.Type == "text" || at.Type == "binary":
+			case at.Type == "":
+				ext = path.Ext(name)
+			default:
+				ext = "." + at.Type
+			}
+		}
+	}
+	return ext
+}
+
+// parsedForNumbers returns the parts of a file that is read as those whose names end so; none of one that is not
+// parsed: what is wrong with it is found elsewhere, and text has no numbers. In YAML such a number is text to
+// begin with.
+func parsedForNumbers(name, ext string, data []byte) (out []numbers) {
 	add := func(n ast.Node, err error, after int) {
 		if err == nil {
 			out = append(out, numbers{n, after})
 		}
 	}
-	switch path.Ext(name) {
+	switch ext {
 	case ".cue":
 		f, err := parser.ParseFile(name, data)
 		add(f, err, 0)

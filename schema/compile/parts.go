@@ -41,7 +41,7 @@ const jobsField = "job"
 // evaluate compiles one package, in parts if it can. It uses nothing but the request, and
 // cannot be interrupted: whoever calls it must be able to die.
 func evaluate(req request) response {
-	if found := unrepresentable(req); len(found) > 0 && req.Ask == nil {
+	if found := unrepresentable(req, packageFiles); len(found) > 0 && req.Ask == nil {
 		return response{Diagnostics: found[:min(len(found), maxNumbers)]}
 	}
 	if resp, ok := inParts(req); ok {

@@ -19,7 +19,8 @@ import (
 
 // The data of an object has the number of a built-in priority, and policies compare it: priority >= 200. They
 // may say the name as jobs do, too: it stands for the number, in what a policy demands of the field priority,
-// and where it compares that. A file with policies is read so that such names are numbers.
+// and where it compares that. A file with policies is read so that such names are numbers: where they are written
+// in the field of policies, and nowhere else. Jobs, labels, tests and messages may be made from all else there.
 
 // policyField is the hidden field that holds policies: no data, and open.
 const policyField = "_policy"
@@ -28,7 +29,7 @@ const policyField = "_policy"
 const priorityField = "priority"
 
 // withPriorities returns a function that parses a file as parse does, and has numbers for the names of
-// priorities in the policies of the directory dir, and in the definitions beside them.
+// priorities in the policies of the directory dir, not in its tests.
 func withPriorities(dir string, parse func(string, any, parser.Config) (*ast.File, error)) func(string, any, parser.Config) (*ast.File, error) {
 	if parse == nil {
 		parse = func(file string, src any, cfg parser.Config) (*ast.File, error) {
@@ -37,11 +38,15 @@ func withPriorities(dir string, parse func(string, any, parser.Config) (*ast.Fil
 	}
 	return func(file string, src any, cfg parser.Config) (*ast.File, error) {
 		f, err := parse(file, src, cfg)
-		if err != nil || path.Dir(strings.TrimPrefix(file, "/")) != dir {
+		if err != nil || path.Dir(strings.TrimPrefix(file, "/")) != dir || strings.HasSuffix(file, "_test.cue") {
 			return f, err
 		}
 		for _, d := range f.Decls {
-			if field, ok := d.(*ast.Field); ok && strings.HasPrefix(strings.TrimPrefix(lax.Label(field), "_"), "#") || ok && strings.HasPrefix(lax.Label(field), "_") {
+			field, ok := d.(*ast.Field)
+			if !ok {
+				continue
+			}
+			if id, ok := field.Label.(*ast.Ident); ok && id.Name == policyField {
 				numberPriorities(field)
 			}
 		}
@@ -49,12 +54,9 @@ func withPriorities(dir string, parse func(string, any, parser.Config) (*ast.Fil
 	}
 }
 
-// numberPriorities replaces the names of priorities in policies, or in what these are made from.
+// numberPriorities replaces the names of priorities in a field of policies.
 func numberPriorities(top *ast.Field) {
-	p := priorities{}
-	if lax.Label(top) != policyField {
-		p.find(top.Value)
-	}
+	p := priorities{top: top, of: map[ast.Node]bool{}}
 	ast.Walk(top, func(n ast.Node) bool {
 		if f, ok := n.(*ast.Field); ok && valid.Of(schema.Kind(lax.Label(f))).Has(priorityField) {
 			p.find(f.Value)
@@ -65,9 +67,9 @@ func numberPriorities(top *ast.Field) {
 		ast.Walk(top, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.Field:
-				p[n.Value] = p[n.Value] || n.Value != nil && p.is(n.Value)
+				p.of[n.Value] = p.of[n.Value] || n.Value != nil && p.is(n.Value)
 			case *ast.LetClause:
-				p[n] = p.is(n.Expr)
+				p.of[n] = p.is(n.Expr)
 			}
 			return true
 		}, nil)
@@ -78,8 +80,12 @@ func numberPriorities(top *ast.Field) {
 	}, nil)
 }
 
-// priorities are the nodes that identifiers stand for which are the priority of an object.
-type priorities map[ast.Node]bool
+// priorities are what is the priority of an object in a field of policies: of are the nodes that
+// identifiers stand for.
+type priorities struct {
+	top *ast.Field
+	of  map[ast.Node]bool
+}
 
 // find adds those of an object.
 func (p priorities) find(e ast.Expr) {
@@ -98,9 +104,9 @@ func (p priorities) find(e ast.Expr) {
 				p.find(d.Value)
 			case *ast.Field:
 				if lax.Label(d) == priorityField && d.Value != nil {
-					d.Value = numbered(d.Value)
-					p[d.Value] = true
-					p[d] = true
+					d.Value = p.numbered(d.Value)
+					p.of[d.Value] = true
+					p.of[d] = true
 				}
 			}
 		}
@@ -113,7 +119,7 @@ func (p priorities) is(e ast.Expr) bool {
 	case *ast.ParenExpr:
 		return p.is(e.X)
 	case *ast.Ident:
-		return e.Node != nil && p[e.Node] || e.Name == priorityField && p[declaredAs(e)]
+		return e.Node != nil && p.of[e.Node] || e.Name == priorityField && p.of[declaredAs(e)]
 	case *ast.SelectorExpr:
 		name, _, err := ast.LabelName(e.Sel)
 		of, ok := e.X.(*ast.Ident)
@@ -142,47 +148,54 @@ func (p priorities) number(n ast.Node) {
 	case *ast.BinaryExpr:
 		x, y := p.is(n.X), p.is(n.Y)
 		if y {
-			n.X = numbered(n.X)
+			n.X = p.numbered(n.X)
 		}
 		if x {
-			n.Y = numbered(n.Y)
+			n.Y = p.numbered(n.Y)
 		}
 	case *ast.CallExpr:
 		if slices.ContainsFunc(n.Args, p.is) {
 			for i := range n.Args {
-				n.Args[i] = numbered(n.Args[i])
+				n.Args[i] = p.numbered(n.Args[i])
 			}
 		}
 	}
 }
 
-// numbered returns an expression with the numbers of the built-in priorities that it names.
-func numbered(e ast.Expr) ast.Expr {
+// numbered returns an expression with the numbers of the built-in priorities that it names. A name may be
+// that of a text, also in the field of policies.
+func (p priorities) numbered(e ast.Expr) ast.Expr {
 	switch e := e.(type) {
 	case *ast.BasicLit:
 		if n, ok := floorOf(e); ok {
 			return &ast.BasicLit{ValuePos: e.ValuePos, Kind: token.INT, Value: n}
 		}
 	case *ast.Ident:
-		if lit, ok := e.Node.(*ast.BasicLit); ok {
+		if lit, ok := e.Node.(*ast.BasicLit); ok && p.within(lit) {
 			if n, ok := floorOf(lit); ok {
 				return &ast.BasicLit{ValuePos: e.NamePos, Kind: token.INT, Value: n}
 			}
 		}
 	case *ast.ParenExpr:
-		e.X = numbered(e.X)
+		e.X = p.numbered(e.X)
 	case *ast.UnaryExpr:
-		e.X = numbered(e.X)
+		e.X = p.numbered(e.X)
 	case *ast.BinaryExpr:
 		if e.Op == token.OR || e.Op == token.AND {
-			e.X, e.Y = numbered(e.X), numbered(e.Y)
+			e.X, e.Y = p.numbered(e.X), p.numbered(e.Y)
 		}
 	case *ast.ListLit:
 		for i := range e.Elts {
-			e.Elts[i] = numbered(e.Elts[i])
+			e.Elts[i] = p.numbered(e.Elts[i])
 		}
 	}
 	return e
+}
+
+// within reports whether a node is written in the field of policies.
+func (p priorities) within(n ast.Node) bool {
+	at := n.Pos().Offset()
+	return p.top.Pos().Offset() <= at && at < p.top.End().Offset()
 }
 
 // floorOf returns the number of the built-in priority that a literal names.

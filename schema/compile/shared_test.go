@@ -34,3 +34,24 @@ func TestSharedMistake(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// TestPrioritiesOfTests: the tests of a directory with policies have the names of priorities as they are written.
+func TestPrioritiesOfTests(t *testing.T) {
+	t.Parallel()
+	job := "job: a: {user: \"a\", cell: \"local\", priority: \"production\", labels: tier: \"production\", task: process: command: [\"/bin/true\"], task: resources: ramBytes: 64Mi}\n"
+	results, err := compiler(t, compile.Config{}).Test(t.Context(), tree(map[string]string{
+		"cells/a/a.cue":      "package a\n\n_policy: few: {message: \"few\", job: priority: !=\"monitoring\"}\n" + job,
+		"cells/a/a_test.cue": "package a\n\n_sys: {priority: \"production\"}\n_policy: _sys: job: {priority: \"production\"}\ntest: one: want: job: a: {_sys, labels: tier: _sys.priority}\ntest: two: want: job: a: labels: tier: _policy._sys.job.priority\n",
+	}), func(string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if len(r.Diagnostics) > 0 {
+			t.Errorf("test %s: got %v, want nothing", r.Name, r.Diagnostics)
+		}
+	}
+	if len(results) != 2 {
+		t.Errorf("got %d tests, want 2", len(results))
+	}
+}
