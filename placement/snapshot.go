@@ -35,10 +35,8 @@ type Snapshot struct {
 	spare    []int32                     // slots of removed machines
 	unused   []int32                     // of tasks
 	parallel func(n int, do func(i int)) // nil for none, see SetParallel
-	// looked counts the machines that lone asks looked at ahead of their turn, and
-	// lookedAgain those at which they did so again, since they had changed: the conflicts.
-	looked, lookedAgain int
-	largest             [dims + 1]int64 // of any machine there was, devices last
+	effort
+	largest [dims + 1]int64 // of any machine there was, devices last
 
 	// log lists the slots that changed, oldest first; entry i has the
 	// absolute position trimmed+i. Scores are brought up to date from it.
@@ -52,16 +50,23 @@ type Snapshot struct {
 	passes     int
 	forked     bool // it began as a fork
 	small      bool // the pass is so small that it examines all machines for each ask
+	disruption
+	holding
+	fill
+	burden burden
+}
+
+// effort counts what was done to decide.
+type effort struct {
+	// looked counts the machines that lone asks looked at ahead of their turn, and
+	// lookedAgain those at which they did so again, since they had changed: the conflicts.
+	looked, lookedAgain int
 	// searches counts how often places were searched for that go together, and attempts the orders
 	// that were tried for these.
 	searches, attempts int
 	// weighed counts the machines of which it was asked what would have to be evicted there, and
 	// solved how often the least eviction on one was searched for.
 	weighed, solved int
-	disruption
-	holding
-	fill
-	burden burden
 }
 
 // burden is what the tasks of a cell want together, by their limits. Those in allocs are left
