@@ -316,10 +316,7 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 			}
 			s.solveCandidate(c, k, sparing)
 		}
-		if !k.solved {
-			continue
-		}
-		if k.plan.cost.company = with; best < 0 || k.plan.cost.compare(least) < 0 {
+		if k.plan.cost.company = with; k.solved && (best < 0 || k.plan.cost.compare(least) < 0) {
 			best, least = i, &k.plan.cost
 		}
 	}
