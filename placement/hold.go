@@ -97,12 +97,7 @@ func (p *pass) hold(c *class, a *Ask, d *Decision) {
 		return
 	}
 	name := s.nodes.At(best.slot).Name
-	s.holds = append(s.holds, hold{
-		slot: best.slot, c: c, task: a.Name, room: best.room, spare: best.spare,
-		strict: name == a.Held && !a.HeldUntil.IsZero() && s.time.After(a.HeldUntil),
-	})
-	s.rows.Edit(best.slot).heldAt = c.priority
-	s.shade(best.slot)
+	s.addHold(hold{slot: best.slot, c: c, task: a.Name, room: best.room, spare: best.spare, strict: s.isOverdue(a, name)})
 	d.Why.Held, d.Why.Room, d.RoomUntil = name, best.room, best.next
 }
 
@@ -373,6 +368,18 @@ func lastsOf(a *Ask) time.Duration {
 	n := uint64(a.Lasts)
 	step := uint64(1) << max(bits.Len64(n)-4, 0)
 	return time.Duration((n + step - 1) / step * step)
+}
+
+// addHold notes that a machine is held from now on.
+func (s *Snapshot) addHold(h hold) {
+	s.holds = append(s.holds, h)
+	s.rows.Edit(h.slot).heldAt = h.c.priority
+	s.shade(h.slot)
+}
+
+// isOverdue reports whether an ask was to have room on the machine of a name, which is held for it, before now.
+func (s *Snapshot) isOverdue(a *Ask, name string) bool {
+	return name == a.Held && !a.HeldUntil.IsZero() && s.time.After(a.HeldUntil)
 }
 
 // namedHolds is how many tasks are named for which machines are held.

@@ -123,14 +123,12 @@ func (g *gathering) hold(decisions []Decision) bool {
 		a := &g.asks[i]
 		d := &decisions[i]
 		d.Why.Held, d.Why.Room, d.RoomUntil, d.Why.Holds = s.nodes.At(places[i]).Name, room, next, names
-		strict = strict || a.Held == d.Why.Held && !a.HeldUntil.IsZero() && s.time.After(a.HeldUntil)
+		strict = strict || s.isOverdue(a, d.Why.Held)
 	}
 	for _, name := range names {
 		slot, _ := s.slots.Get(name)
 		x := parts[slot]
-		s.holds = append(s.holds, hold{slot: slot, c: x.c, room: room, spare: x.at.spare, strict: strict, gang: true, task: g.asks[0].Name})
-		s.rows.Edit(slot).heldAt = x.c.priority
-		s.shade(slot)
+		s.addHold(hold{slot: slot, c: x.c, room: room, spare: x.at.spare, strict: strict, gang: true, task: g.asks[0].Name})
 	}
 	return true
 }

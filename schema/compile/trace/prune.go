@@ -7,6 +7,8 @@ import (
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/token"
+
+	"github.com/musterhq/muster/schema/compile/terms"
 )
 
 // mark is what the labels begin with under which let clauses are evaluated: no name in a file is one of these.
@@ -308,27 +310,13 @@ func chooses(n ast.Node) bool {
 	case *ast.Comprehension:
 		return slices.ContainsFunc(n.Clauses, func(c ast.Clause) bool { _, is := c.(*ast.IfClause); return is })
 	case *ast.SelectorExpr:
-		return !isChain(n)
+		return terms.Chain(n) == nil
 	case *ast.UnaryExpr:
 		return n.Op == token.MUL
 	case *ast.BinaryExpr:
 		return n.Op != token.AND && n.Op != token.ADD && n.Op != token.SUB && n.Op != token.MUL && n.Op != token.QUO
 	}
 	return false
-}
-
-// isChain reports whether an expression is a name, or selects from one.
-func isChain(e ast.Expr) bool {
-	for {
-		switch x := e.(type) {
-		case *ast.Ident:
-			return true
-		case *ast.SelectorExpr:
-			e = x.X
-		default:
-			return false
-		}
-	}
 }
 
 // enter notes a use, and what is around what comes next.
