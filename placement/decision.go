@@ -52,7 +52,7 @@ const (
 	ReasonVictims  Reason = "hold other tasks than the planned victims"
 	ReasonNeedless Reason = "have room without eviction"
 	ReasonSpread   Reason = "have more tasks of the job in their domain than the plan relied on"
-	ReasonStays    Reason = "still hold the task, which was to be evicted first"
+	ReasonStays    Reason = "have been chosen for a task that the plan does not evict any more"
 	ReasonGroup    Reason = "have room, but not all of the group's machines do"
 )
 

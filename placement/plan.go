@@ -93,13 +93,20 @@ func Verify(p Plan, newer *Snapshot) (holds Plan, conflicts []Conflict) {
 		fork := newer.Fork()
 		again := false
 		holds, conflicts = Plan{}, nil
+		evicted := map[schema.TaskName]bool{} // by steps that hold
 		for i := range p.Steps {
 			step := &p.Steps[i]
 			r := step.holds(fork)
+			if step.From != "" && !evicted[step.Ask.Name] {
+				r = ReasonStays // or it has ended, or another plan has evicted it and placed it again
+			}
 			if r == "" && broken[step.Group] {
 				r = ReasonGroup
 			}
 			if r == "" {
+				for _, v := range step.Decision.Victims {
+					evicted[v.Name] = true
+				}
 				step.apply(fork)
 				holds.Steps = append(holds.Steps, *step)
 				continue

@@ -227,24 +227,35 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// A task that a step was to evict is not put elsewhere when that step does not hold.
-func TestEvictedStays(t *testing.T) {
+// A task that a step was to evict is put nowhere when that step does not hold: be it that it
+// stays, or that another plan has evicted it and put it somewhere.
+func TestEvictedByAnother(t *testing.T) {
 	t.Parallel()
 	low := placement.Ask{Name: schema.JobName{Cell: "c", User: "u", Job: "low"}.Task(0), Priority: 110, Limit: schema.Resources{CPUMilli: 200}}
 	high := placement.Ask{Name: schema.JobName{Cell: "c", User: "u", Job: "high"}.Task(0), Priority: 200, Limit: schema.Resources{CPUMilli: 1000}}
 	m1 := placement.Machine{Name: "m1", Up: true, Capacity: schema.Resources{CPUMilli: 1000}}
 	m2 := placement.Machine{Name: "m2", Up: true, Capacity: schema.Resources{CPUMilli: 500}}
-	s := placement.NewSnapshot([]placement.Machine{m1, m2}, []placement.Task{{Name: low.Name, Machine: "m1", Priority: 110, Limit: low.Limit, Ask: &low}})
-	s.Configure(placement.Options{Preempt: true})
-	p := placement.NewPlan(s, []placement.Ask{high}, nil, 1)
-	m1.Cordoned = true
-	s.SetMachine(m1)
-	done, conflicts := placement.Commit(s, p)
-	want := []placement.Conflict{
-		{Name: high.Name, Machine: "m1", Reason: placement.ReasonCordoned}, {Name: low.Name, Machine: "m2", Reason: placement.ReasonStays},
-	}
-	if diff := cmp.Diff(want, conflicts, selectors); diff != "" || len(done.Steps) > 0 {
-		t.Fatalf("%d steps are committed (-want +got):\n%s", len(done.Steps), diff)
+	other := high
+	other.Name.Job = "other"
+	for reason, change := range map[placement.Reason]func(*placement.Snapshot){
+		placement.ReasonCordoned: func(s *placement.Snapshot) {
+			m := m1
+			m.Cordoned = true
+			s.SetMachine(m)
+		},
+		placement.ReasonVictims: func(s *placement.Snapshot) { placement.Place(s, []placement.Ask{other}, 1) },
+	} {
+		s := placement.NewSnapshot([]placement.Machine{m1, m2}, []placement.Task{{Name: low.Name, Machine: "m1", Priority: 110, Limit: low.Limit, Ask: &low}})
+		s.Configure(placement.Options{Preempt: true})
+		p := placement.NewPlan(s, []placement.Ask{high}, nil, 1)
+		change(s)
+		done, conflicts := placement.Commit(s, p)
+		want := []placement.Conflict{
+			{Name: high.Name, Machine: "m1", Reason: reason}, {Name: low.Name, Machine: "m2", Reason: placement.ReasonStays},
+		}
+		if diff := cmp.Diff(want, conflicts, selectors); diff != "" || len(done.Steps) > 0 {
+			t.Errorf("%d steps are committed (-want +got):\n%s", len(done.Steps), diff)
+		}
 	}
 }
 
