@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/strike"
 )
 
 // TestFirst: the first process lives until the other end of its socket is closed, and the
@@ -19,8 +21,12 @@ import (
 func TestFirst(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "first")
-	if err := writeFirst(name); err != nil {
+	if err := writeFirst(name + ".written"); err != nil {
 		t.Skipf("NOT TESTED: %v", err)
+	}
+	b, err := os.ReadFile(name + ".written")
+	if err := errors.Join(err, strike.Program(t.Context(), name, b)); err != nil { // another test may start a process while it is written
+		t.Fatal(err)
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
