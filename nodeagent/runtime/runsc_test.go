@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/bundle"
 	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/nodeagent/secrets"
+	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -204,7 +205,7 @@ case " $* " in *" run "*)
 esac
 exec %s "$@"
 `, runsc)
-	if err := os.WriteFile(filepath.Join(dir, "runsc"), []byte(script), 0o755); err != nil { //nolint:gosec // as above
+	if err := strike.Program(t.Context(), filepath.Join(dir, "runsc"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))

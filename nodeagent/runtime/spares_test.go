@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/strike"
 	"golang.org/x/sys/unix"
 )
 
@@ -178,7 +179,7 @@ func TestSpareOfOldKeeper(t *testing.T) {
 	t.Parallel()
 	exe := filepath.Join(t.TempDir(), "muster-keeper")
 	script := "#!/bin/sh\ncase $1 in spare) exit 2;; esac\nexec " + keeperExe + " \"$@\"\n"
-	if err := errors.Join(os.WriteFile(exe, []byte(script), 0o755), os.Chmod(filepath.Dir(exe), 0o755)); err != nil {
+	if err := errors.Join(strike.Program(t.Context(), exe, []byte(script)), os.Chmod(filepath.Dir(exe), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	m := newMachine(t, withSpare, func(c *config) { c.Keeper = exe })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -27,8 +28,12 @@ func newCounted(t *testing.T, idle time.Duration) *counted {
 	c := &counted{t: t, pids: filepath.Join(dir, "pids")}
 	exe := filepath.Join(dir, "exe")
 	script := fmt.Sprintf("#!/bin/sh\necho $$ >>%s\nexec %s \"$@\"\n", c.pids, self(t))
-	if err := os.WriteFile(exe, []byte(script), 0o700); err != nil { //nolint:gosec // it is run
-		t.Fatal(err)
+	// Another process writes it: what this one has open a child that another test starts has for a
+	// moment, and what is open for writing cannot be executed (ETXTBSY).
+	write := exec.CommandContext(t.Context(), "/bin/sh", "-c", `cat >"$0" && chmod 700 "$0"`, exe)
+	write.Stdin = strings.NewReader(script)
+	if out, err := write.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 	c.Compiler = compile.New(compile.Config{Exe: exe, Args: []string{childArg}, Workers: 1, Idle: idle})
 	t.Cleanup(c.Close)
