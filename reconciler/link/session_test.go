@@ -292,12 +292,8 @@ func TestPushToADeafAgent(t *testing.T) {
 	for i := range view {
 		view[i] = schema.Assignment{Task: job.ID().Task(i), Data: schema.DigestOf(job), Job: job}
 	}
-	begin := time.Now()
-	for i := range uint64(views) {
+	for i := range uint64(views) { // the agent reads none of them before the last: one that waited for it would wait for ever
 		s.Push("m1", schema.View{Epoch: 1, Version: i + 1, Assignments: view})
-	}
-	if d := time.Since(begin); d > time.Second {
-		t.Errorf("%d pushes took %v", views, d)
 	}
 	sent := 0
 	for last := uint64(0); last < views; {
