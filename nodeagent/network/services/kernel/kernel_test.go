@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -241,18 +242,14 @@ func TestEndedBackendIsResetAtOnce(t *testing.T) {
 				t.Fatalf("%q, %v", who, err)
 			}
 			l.program(p, web(1))
-			begin := time.Now()
 			if n := l.reset(p, 0); n != 3 {
 				t.Errorf("%s %s: %d flows were reset; want 3", from.name, vip, n)
 			}
 			if _, err := waiting.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("%s %s: a client that waits got %v; want a reset", from.name, vip, err)
 			}
-			if err := echo(c); err == nil {
-				t.Errorf("%s %s: a client that writes got an answer", from.name, vip)
-			}
-			if d := time.Since(begin); d > 2*time.Second {
-				t.Errorf("%s %s: the resets took %s", from.name, vip, d)
+			if err := echo(c); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s %s: a client that writes got %v; want a reset", from.name, vip, err)
 			}
 			if who, err := answer(packets, "udp"); err != nil || who != "b1" {
 				t.Errorf("%s %s: packets of UDP went to %q, %v; want b1", from.name, vip, who, err)
