@@ -84,11 +84,11 @@ func (g *gathering) hold(decisions []Decision) bool {
 		waited = max(waited, g.asks[i].Waited)
 	}
 	after := s.reserveAfter()
-	if len(g.asks) > mostHeldFor || after < 0 || waited < after || slices.ContainsFunc(s.holds, func(h hold) bool { return h.gang }) || !g.mayHold() {
+	if len(g.asks) > mostHeldFor || after < 0 || waited < after || !g.mayHold() || slices.ContainsFunc(s.holds, func(h hold) bool { return h.gang && !h.room.IsZero() }) {
 		return false
 	}
 	p := g.plan()
-	if p == nil || p.all.room.IsZero() && !s.reserves(waited) {
+	if p == nil || p.all.room.IsZero() && (!s.reserves(waited) || slices.ContainsFunc(s.holds, func(h hold) bool { return h.gang })) {
 		return false
 	}
 	names := make([]string, 0, len(p.parts))

@@ -148,6 +148,39 @@ func TestGangFitsWhereItHolds(t *testing.T) {
 	})
 }
 
+// TestGangHoldsBesideAHopelessOne: a gang of which it is not known when there is room keeps no other one from holding
+// machines, and holds none itself beside others.
+func TestGangHoldsBesideAHopelessOne(t *testing.T) {
+	t.Parallel()
+	c := newBusyCell(2, 2, func(rack, _ int) time.Duration { return time.Duration(rack) * time.Minute }) // never in the first one
+	first := func(job string, rack string, waited time.Duration) (asks []placement.Ask) {
+		for i := range 2 {
+			a := placement.Ask{
+				Name: schema.JobName{Cell: "c", User: "u", Job: job}.Task(i), Priority: 100, Limit: schema.Resources{CPUMilli: 4000}, Together: 2,
+				Constraints: []placement.Constraint{{Attribute: "rack", Op: placement.OpIn, Values: []string{rack}}},
+			}
+			a.Waited = waited
+			asks = append(asks, a)
+		}
+		return asks
+	}
+	for i := range c.machines {
+		c.machines[i].Capacity.CPUMilli, c.held[i].Limit.CPUMilli = 4000, 3000
+	}
+	long := placement.DefaultReserveAfter
+	for _, tt := range []struct {
+		asks [][]placement.Ask
+		want []string
+	}{
+		{[][]placement.Ask{first("never", "r0", long+1), first("soon", "r1", long)}, []string{"r0-m0", "r0-m1", "r1-m0", "r1-m1"}},
+		{[][]placement.Ask{first("soon", "r1", long+1), first("never", "r0", long)}, []string{"r1-m0", "r1-m1"}},
+	} {
+		if held, _ := holds(c.snapshot(), slices.Concat(tt.asks...)); !slices.Equal(held, tt.want) {
+			t.Errorf("%s comes first: %v are held, want %v", tt.asks[0][0].Name.Short(), held, tt.want)
+		}
+	}
+}
+
 // BenchmarkGangHolds is a pass in which a gang of 256 tasks waits in a cell that others fill, and holds machines.
 func BenchmarkGangHolds(b *testing.B) {
 	for name, change := range map[string]func(*placement.Ask){"anywhere": nil, "in one rack": near("a", "a", "rack")} {
