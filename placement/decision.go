@@ -226,6 +226,9 @@ type GangLack struct {
 	Tasks int    `json:"tasks"`
 }
 
+// namedMachines is how many of the machines that are held are named.
+const namedMachines = 8
+
 // holding says which machine is held, since when, and when room is expected there: "holds
 // m7 since 12:04, room expected by 12:20".
 func (w Why) holding() string {
@@ -233,15 +236,18 @@ func (w Why) holding() string {
 	if !w.Room.IsZero() && !w.HeldSince.IsZero() && w.Room.Sub(w.HeldSince) > 12*time.Hour {
 		format = "2006-01-02 15:04"
 	}
-	s := "holds " + w.Held
-	if len(w.Holds) > 0 {
-		s = "holds " + strings.Join(w.Holds, ", ")
+	s, have := "holds "+w.Held, "it has"
+	if n := len(w.Holds); n > 1 {
+		s, have = "holds "+strings.Join(w.Holds[:min(n, namedMachines)], ", "), "they have"
+		if n > namedMachines {
+			s += fmt.Sprintf(" and %d more", n-namedMachines)
+		}
 	}
 	if !w.HeldSince.IsZero() {
 		s += " since " + w.HeldSince.UTC().Format(format)
 	}
 	if w.Room.IsZero() {
-		return s + ", when it has room is not known"
+		return s + ", when " + have + " room is not known"
 	}
 	return s + ", room expected by " + w.Room.Add(time.Minute-1).UTC().Format(format)
 }

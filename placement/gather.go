@@ -252,22 +252,30 @@ type band struct {
 
 // byDomain tries one domain after the other where the asks have to be near each other.
 func (g *gathering) byDomain(order []int, left *int) []Decision {
-	var columns []*layout.Column
-	names := map[*layout.Column]string{}
-	for i := range g.kinds {
-		for _, t := range g.kinds[i].near() {
-			if _, known := names[t.column]; !known && len(t.column.Values) > 1 {
-				columns = append(columns, t.column)
-				names[t.column] = g.snapshot.kindred.terms.At(t.term).By
-			}
-		}
-	}
-	for _, c := range columns {
-		if found := g.inDomains(order, c, names[c], left); found != nil {
+	for _, c := range g.nearColumns() {
+		if found := g.inDomains(order, c.column, c.name, left); found != nil {
 			return found
 		}
 	}
 	return nil
+}
+
+// nearColumn is an attribute in one domain of which some of the asks have to be.
+type nearColumn struct {
+	name   string
+	column *layout.Column
+}
+
+// nearColumns returns those attributes, each once.
+func (g *gathering) nearColumns() (list []nearColumn) {
+	for i := range g.kinds {
+		for _, t := range g.kinds[i].near() {
+			if len(t.column.Values) > 1 && !slices.ContainsFunc(list, func(c nearColumn) bool { return c.column == t.column }) {
+				list = append(list, nearColumn{g.snapshot.kindred.terms.At(t.term).By, t.column})
+			}
+		}
+	}
+	return list
 }
 
 // inDomains tries the domains of one attribute.

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -339,6 +340,29 @@ func (s *Snapshot) fitsEmpty(c *class, slot int32) bool {
 	}
 	ports := c.portsOn(s.nodes.At(slot))
 	return ports == 0 || n.Ports.First > 0 && int(ports) <= n.Ports.Last-n.Ports.First+1-len(n.BusyPorts)
+}
+
+// fitsHowMany returns how many tasks of a class would fit on a machine that is empty, at most.
+func (s *Snapshot) fitsHowMany(c *class, slot int32) int {
+	most := int64(math.MaxInt32)
+	for d, v := range vectorOf(s.nodes.At(slot).Capacity) {
+		if c.limit[d] > 0 {
+			most = min(most, v/c.limit[d])
+		}
+	}
+	return int(most)
+}
+
+// await finds out when a machine is expected to have room for what is to be held there, which may be now.
+func (s *Snapshot) await(c *class, x *chance) {
+	if s.check(c, x.slot) != fine {
+		s.expect(c, x)
+		return
+	}
+	x.room = s.time
+	for d, v := range c.free(s.rows.At(x.slot)) {
+		x.spare[d] = v - c.limit[d]
+	}
 }
 
 // shortOf returns what the machine lacks for the ask, as a share of it.
