@@ -29,7 +29,11 @@ func (k *kindred) kinOf(id int32) *kin {
 		}
 	}
 	for _, t := range k.shyOf(p) {
-		x.shy = append(x.shy, tie{term: t, apart: true, column: k.columnOf(t)})
+		x.shy = append(x.shy, tie{term: t, apart: true, wish: -1, column: k.columnOf(t)})
+	}
+	for _, w := range k.wishesFor(p) {
+		m := k.wishes.At(w)
+		x.prefers = append(x.prefers, tie{term: m.term, weight: float32(m.weight) / 100, apart: m.apart, wish: w, column: k.columnOf(m.term)})
 	}
 	if len(x.must)+len(x.prefers)+len(x.shy) == 0 {
 		return nil
@@ -47,6 +51,20 @@ func (k *kindred) pickedIn(t *tie, value int32, gone []int32) int32 {
 		}
 	}
 	return n
+}
+
+// isIn reports whether tasks are in a domain that a preferred tie is about, when some have gone.
+func (k *kindred) isIn(t *tie, value int32, gone []int32) bool {
+	if value == 0 || t.wish < 0 {
+		return value != 0 && k.pickedIn(t, value, gone) > 0
+	}
+	n, _ := k.wishing.Get(together(t.wish, value))
+	for _, p := range gone {
+		if slices.Contains(k.profiles.At(p).wishes, t.wish) {
+			n--
+		}
+	}
+	return n > 0
 }
 
 // repelledIn returns how many tasks that have a term are in a domain when some have gone.
@@ -113,7 +131,7 @@ func (k *kindred) related(x *kin, slot int32) (*tie, answer) {
 // other is that does as well once it has left a machine for another, and some have gone.
 func (k *kindred) needers(profile, from, to int32, gone []int32) (out []needer) {
 	for _, term := range k.profiles.At(profile).matches {
-		t := tie{term: term, column: k.columnOf(term)}
+		t := tie{term: term, wish: -1, column: k.columnOf(term)}
 		v := t.column.At[from]
 		if v == 0 || t.column.At[to] == v || k.pickedIn(&t, v, gone) > 0 {
 			continue
@@ -139,8 +157,7 @@ type needer struct {
 func (k *kindred) estranged(x *kin, slot int32, gone []int32) (sum float32) {
 	for i := range x.prefers {
 		t := &x.prefers[i]
-		v := t.column.At[slot]
-		if near := v != 0 && k.pickedIn(t, v, gone) > 0; near == t.apart {
+		if k.isIn(t, t.column.At[slot], gone) == t.apart {
 			sum += t.weight
 		}
 	}

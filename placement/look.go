@@ -460,7 +460,7 @@ func (s *Snapshot) estrangement(x *kin) (out []estrangement) {
 		t := &x.prefers[i]
 		e := estrangement{t.column, make([]float32, len(t.column.Values))}
 		for v := range e.missing {
-			if near := v != 0 && s.kindred.pickedIn(t, int32(v), nil) > 0; near == t.apart {
+			if s.kindred.isIn(t, int32(v), nil) == t.apart {
 				e.missing[v] = t.weight
 			}
 		}

@@ -426,13 +426,17 @@ func (o *oracle) unmet(m placement.Machine, left []placement.Task, a placement.A
 	if a.Relations == nil {
 		return sum
 	}
-	near := func(f *placement.Affinity) bool {
+	// others are the tasks in the domain of the machine that a relation is about.
+	others := func(f *placement.Affinity, is func(placement.Task) bool) bool {
 		for _, t := range o.tasks {
-			if t.Machine != m.Name && attribute(m, f.By) != "" && attribute(o.machines[t.Machine], f.By) == attribute(m, f.By) && picks(f, t.Name.User, t.Ask) {
+			if t.Machine != m.Name && attribute(m, f.By) != "" && attribute(o.machines[t.Machine], f.By) == attribute(m, f.By) && is(t) {
 				return true
 			}
 		}
-		return attribute(m, f.By) != "" && slices.ContainsFunc(left, func(t placement.Task) bool { return picks(f, t.Name.User, t.Ask) })
+		return attribute(m, f.By) != "" && slices.ContainsFunc(left, is)
+	}
+	near := func(f *placement.Affinity) bool {
+		return others(f, func(t placement.Task) bool { return picks(f, t.Name.User, t.Ask) })
 	}
 	for i := range a.Relations.Affinity {
 		if f := &a.Relations.Affinity[i]; f.Weight != 0 && !near(f) {
@@ -442,6 +446,42 @@ func (o *oracle) unmet(m placement.Machine, left []placement.Task, a placement.A
 	for i := range a.Relations.AntiAffinity {
 		if f := &a.Relations.AntiAffinity[i]; f.Weight != 0 && near(f) {
 			sum += f.Weight
+		}
+	}
+	return sum + o.wished(a, others)
+}
+
+// wished returns what others wish of an ask: more where those are from which it is to be apart, less where those are
+// that it is to be near. others says whether some tasks are in the domain of a machine.
+func (o *oracle) wished(a placement.Ask, others func(*placement.Affinity, func(placement.Task) bool) bool) (sum int) {
+	seen := map[string]bool{}
+	own := [][]placement.Affinity{a.Relations.Affinity, a.Relations.AntiAffinity}
+	has := func(list []placement.Affinity, f *placement.Affinity, weight int) bool {
+		return slices.ContainsFunc(list, func(x placement.Affinity) bool {
+			return x.Text() == f.Text() && x.User == f.User && (weight == 0 || x.Weight == weight)
+		})
+	}
+	for _, of := range o.tasks {
+		if of.Name.User != a.Name.User || of.Ask == nil || of.Ask.Relations == nil {
+			continue
+		}
+		for i, list := range [][]placement.Affinity{of.Ask.Relations.Affinity, of.Ask.Relations.AntiAffinity} {
+			for n := range list {
+				f := &list[n]
+				id := fmt.Sprint(i, f.Text(), f.User, f.Weight)
+				if f.Weight == 0 || seen[id] || !picks(f, a.Name.User, &a) || has(own[i], f, 0) {
+					continue
+				}
+				seen[id] = true
+				if others(f, func(t placement.Task) bool {
+					if t.Ask == nil || t.Ask.Relations == nil || t.Name.User != a.Name.User {
+						return false
+					}
+					return has([][]placement.Affinity{t.Ask.Relations.Affinity, t.Ask.Relations.AntiAffinity}[i], f, f.Weight)
+				}) {
+					sum += []int{-1, 1}[i] * f.Weight
+				}
+			}
 		}
 	}
 	return sum

@@ -53,6 +53,14 @@ type term struct {
 	hash   uint64
 	repels bool  // some must not be where it picks a task
 	total  int32 // tasks that it picks, in any domain
+	wishes []int32
+}
+
+// mutual is a term that tasks of a user prefer to hold, and how much so: what it picks of theirs prefers that, too.
+type mutual struct {
+	term, weight int32 // 1 to 100
+	apart        bool
+	user         string
 }
 
 // profile is what tasks of one job have in common that have the same relations.
@@ -63,6 +71,7 @@ type profile struct {
 	ties      []tie
 	matches   []int32 // terms that pick the tasks
 	repels    []int32 // terms that must not pick a task where these are, each once
+	wishes    []int32 // what they prefer, each once
 }
 
 // tie is a term that a profile has.
@@ -71,6 +80,7 @@ type tie struct {
 	weight float32        // 0 if it must hold, else up to 1
 	apart  bool           // it is anti-affinity
 	self   bool           // it picks the profile's own tasks
+	wish   int32          // of others: where these are, and not what it picks; less than 0 if it is none
 	column *layout.Column // of a class only
 }
 
@@ -81,9 +91,11 @@ type kindred struct {
 	termIDs    layers.Index[string, int32]
 	profiles   layers.Table[profile]
 	profileIDs layers.Index[string, int32]
-	// picked and repelling are how many tasks terms pick and have, by term and domain.
+	wishes     layers.Table[mutual]
+	// picked and repelling are how many tasks terms pick and have, by term and domain; wishing how many have wishes.
 	picked    layers.Index[uint64, int32]
 	repelling layers.Index[uint64, int32]
+	wishing   layers.Index[uint64, int32]
 	// flips are the domains that became others, oldest first; entry i has the absolute
 	// position trimmed+i.
 	flips   []flip
@@ -95,7 +107,7 @@ type kindred struct {
 func newKindred() kindred {
 	return kindred{
 		termIDs: layers.NewIndex[string, int32](0), profileIDs: layers.NewIndex[string, int32](0),
-		picked: layers.NewIndex[uint64, int32](0), repelling: layers.NewIndex[uint64, int32](0),
+		picked: layers.NewIndex[uint64, int32](0), repelling: layers.NewIndex[uint64, int32](0), wishing: layers.NewIndex[uint64, int32](0),
 	}
 }
 
@@ -103,12 +115,12 @@ func newKindred() kindred {
 func (k *kindred) fork(column func(string) *layout.Column) kindred {
 	return kindred{
 		terms: k.terms.Fork(), termIDs: k.termIDs.Fork(), profiles: k.profiles.Fork(), profileIDs: k.profileIDs.Fork(),
-		picked: k.picked.Fork(), repelling: k.repelling.Fork(), trimmed: k.flipNow(), column: column,
+		wishes: k.wishes.Fork(), picked: k.picked.Fork(), repelling: k.repelling.Fork(), wishing: k.wishing.Fork(), trimmed: k.flipNow(), column: column,
 	}
 }
 
 func (k *kindred) tables() []layers.Part {
-	return []layers.Part{&k.terms, &k.termIDs, &k.profiles, &k.profileIDs, &k.picked, &k.repelling}
+	return []layers.Part{&k.terms, &k.termIDs, &k.profiles, &k.profileIDs, &k.wishes, &k.picked, &k.repelling, &k.wishing}
 }
 
 // flip is a domain in which the first task has come, or from which the last has gone,
@@ -163,7 +175,7 @@ func (k *kindred) newProfile(key string, p profile) (id int32, fresh []int32) {
 			if !known {
 				fresh = append(fresh, t)
 			}
-			ties = append(ties, tie{term: t, weight: float32(min(max(list[n].Weight, 0), 100)) / 100, apart: i == 1})
+			ties = append(ties, tie{term: t, weight: float32(min(max(list[n].Weight, 0), 100)) / 100, apart: i == 1, wish: -1})
 		}
 	}
 	edited := k.profiles.Edit(id)
@@ -173,6 +185,9 @@ func (k *kindred) newProfile(key string, p profile) (id int32, fresh []int32) {
 		if x.apart && x.weight == 0 && !slices.Contains(edited.repels, x.term) {
 			edited.repels = append(edited.repels, x.term)
 			k.terms.Edit(x.term).repels = true
+		}
+		if w := k.wishOf(x, edited.user); x.weight > 0 && !slices.Contains(edited.wishes, w) {
+			edited.wishes = append(edited.wishes, w)
 		}
 	}
 	edited.ties = ties
@@ -205,6 +220,20 @@ func (k *kindred) termOf(a *Affinity) (id int32, known bool) {
 	return id, false
 }
 
+// wishOf returns the wish that a tie of a user's tasks is.
+func (k *kindred) wishOf(x *tie, user string) int32 {
+	w := mutual{x.term, int32(math.Round(float64(x.weight * 100))), x.apart, user}
+	for _, id := range k.terms.At(x.term).wishes {
+		if *k.wishes.At(id) == w {
+			return id
+		}
+	}
+	id := k.wishes.Add(w)
+	t := k.terms.Edit(x.term)
+	t.wishes = append(slices.Clip(t.wishes), id)
+	return id
+}
+
 // relationsOf returns the relations of a profile.
 func (k *kindred) relationsOf(id int32) *Relations {
 	if id == 0 {
@@ -234,12 +263,15 @@ func (k *kindred) relate(id, slot, by int32) {
 		k.countPicked(t, slot, by)
 	}
 	for _, t := range p.repels {
-		k.countIn(&k.repelling, t, slot, by)
+		k.countIn(&k.repelling, t, t, slot, by)
+	}
+	for _, w := range p.wishes {
+		k.countIn(&k.wishing, w, k.wishes.At(w).term, slot, by)
 	}
 }
 
 func (k *kindred) countPicked(t, slot, by int32) {
-	k.countIn(&k.picked, t, slot, by)
+	k.countIn(&k.picked, t, t, slot, by)
 	if k.columnOf(t).At[slot] == 0 {
 		return
 	}
@@ -249,17 +281,17 @@ func (k *kindred) countPicked(t, slot, by int32) {
 	}
 }
 
-// countIn counts tasks by the domain of a machine.
-func (k *kindred) countIn(x *layers.Index[uint64, int32], t, slot, by int32) {
+// countIn counts tasks for an id by the domain of a machine that it has for a term.
+func (k *kindred) countIn(x *layers.Index[uint64, int32], id, t, slot, by int32) {
 	v := k.columnOf(t).At[slot]
 	if v == 0 {
 		return
 	}
-	layers.Count(x, together(t, v), by)
+	layers.Count(x, together(id, v), by)
 	if k.terms.At(t).By == MachineAttribute {
 		return
 	}
-	if n, _ := x.Get(together(t, v)); n == 0 || n == by {
+	if n, _ := x.Get(together(id, v)); n == 0 || n == by {
 		k.flip(t, v)
 	}
 }
@@ -277,6 +309,10 @@ func (k *kindred) appendTies(b []byte, id int32) []byte {
 	for _, t := range k.shyOf(p) {
 		b = binary.LittleEndian.AppendUint64(append(b, 'y'), k.terms.At(t).hash)
 	}
+	for _, w := range k.wishesFor(p) {
+		m := k.wishes.At(w)
+		b = binary.LittleEndian.AppendUint64(append(b, 'w', boolByte(m.apart), byte(m.weight)), k.terms.At(m.term).hash)
+	}
 	return b
 }
 
@@ -289,6 +325,24 @@ func (k *kindred) shyOf(p *profile) (out []int32) {
 		}
 	}
 	slices.SortFunc(out, func(a, b int32) int { return cmp.Compare(k.terms.At(a).hash, k.terms.At(b).hash) })
+	return out
+}
+
+// wishesFor returns what others of the same user wish of the tasks of a profile, which do not wish the same
+// themselves, in an order that is always the same.
+func (k *kindred) wishesFor(p *profile) (out []int32) {
+	for _, t := range p.matches {
+		for _, w := range k.terms.At(t).wishes {
+			m := k.wishes.At(w)
+			if m.user == p.user && !slices.ContainsFunc(p.ties, func(o tie) bool { return o.term == t && o.apart == m.apart }) {
+				out = append(out, w)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b int32) int {
+		x, y := k.wishes.At(a), k.wishes.At(b)
+		return cmp.Or(cmp.Compare(k.terms.At(x.term).hash, k.terms.At(y.term).hash), cmp.Compare(x.weight, y.weight), cmp.Compare(boolByte(x.apart), boolByte(y.apart)))
+	})
 	return out
 }
 
