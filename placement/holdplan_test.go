@@ -52,12 +52,15 @@ func (c *busyCell) waiting() []placement.Ask {
 	return asks
 }
 
-// holds returns which machine is held for each ask.
+// holds returns which machine is held for each ask, which it says from then on.
 func holds(s *placement.Snapshot, asks []placement.Ask) (held []string, room time.Time) {
 	for _, d := range placement.Place(s, asks, 1) {
-		if d.Why.Held != "" {
-			held, room = append(held, d.Why.Held), d.Why.Room
+		if d.Why.Held == "" {
+			continue
 		}
+		held, room = append(held, d.Why.Held), d.Why.Room
+		i := slices.IndexFunc(asks, func(a placement.Ask) bool { return a.Name == d.Name })
+		asks[i].Held = d.Why.Held
 	}
 	slices.Sort(held)
 	return held, room
@@ -102,10 +105,12 @@ func TestGangHoldsWhereItMayBe(t *testing.T) {
 	} {
 		c := newBusyCell(3, 4, rackOf(1, 0, 2))
 		c.job("a", tt.tasks, tt.cores, tt.change)
-		s := c.snapshot()
-		held, room := holds(s, c.waiting())
-		if !slices.Equal(held, tt.want) || tt.want != nil && !room.Equal(c.now.Add(tt.in)) {
-			t.Errorf("%s: holds %v until %v, want %v, %v", tt.name, held, room.Sub(c.now), tt.want, tt.in)
+		s, asks := c.snapshot(), c.waiting()
+		for pass := range 10 { // in most of them those are kept that are held
+			held, room := holds(s, asks)
+			if !slices.Equal(held, tt.want) || tt.want != nil && !room.Equal(c.now.Add(tt.in)) {
+				t.Errorf("%s: pass %d: holds %v until %v, want %v, %v", tt.name, pass, held, room.Sub(c.now), tt.want, tt.in)
+			}
 		}
 	}
 }
@@ -188,8 +193,10 @@ func BenchmarkGangHolds(b *testing.B) {
 			c := newBusyCell(20, 500, func(rack, machine int) time.Duration { return time.Duration(rack*machine+1) * time.Second })
 			c.job("a", 256, 4, change)
 			s, asks := c.snapshot(), c.waiting()
-			if held, _ := holds(s, asks); len(held) != len(asks) {
-				b.Fatalf("%d machines are held", len(held))
+			for i, d := range placement.Place(s, asks, 1) {
+				if asks[i].Held = d.Why.Held; d.Why.Held == "" || d.Name != asks[i].Name {
+					b.Fatalf("%s holds %q", d.Name.Short(), d.Why.Held)
+				}
 			}
 			for b.Loop() {
 				placement.Place(s, asks, 1)
