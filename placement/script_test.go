@@ -34,6 +34,9 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 // cordon, uncordon and remove; gone ends
 // a task, budget bounds the disruption of a job, options sets some, cell
 // begins a new cell.
+//
+// The scripts peers-* are the tables of other schedulers' tests; what is decided otherwise than there
+// is marked with "differs", and docs/decisions/0051-what-peers-decide-otherwise.md says why.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
@@ -297,14 +300,18 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		h.Machine = v
 	case "stopping":
 		h.Stopping = true
+	case "age": // how long before noon it came to its machine
+		l, err := time.ParseDuration(v)
+		h.Since = noon.Add(-l)
+		return err
 	case "uses": // the reservation: cores,ram
 		cpu, ram, _ := strings.Cut(v, ",")
 		h.Reservation = schema.Resources{CPUMilli: int64(number(cpu)) * 1000, RAMBytes: int64(number(ram))}
 	case "port":
 		h.Ports = schema.PortsOf(map[string]int{"p": number(v)})
-	case "gpus": // index:milli
+	case "gpus": // index:milli, once for each
 		index, milli, _ := strings.Cut(v, ":")
-		h.Devices = []placement.DeviceUse{{Kind: "gpu", Index: number(index), Milli: number(milli)}}
+		h.Devices = append(h.Devices, placement.DeviceUse{Kind: "gpu", Index: number(index), Milli: number(milli)})
 	case "prio":
 		a.Priority = schema.Priority(number(v))
 	case "cpu":
@@ -420,6 +427,12 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 			r.AntiAffinity = append(r.AntiAffinity, f)
 		}
 		return err
+	case "of": // of=u: what near and apart before it pick is of this user only
+		for _, list := range [][]placement.Affinity{relations(a).Affinity, relations(a).AntiAffinity} {
+			for i := range list {
+				list[i].User = v
+			}
+		}
 	case "lasts":
 		l, err := time.ParseDuration(v)
 		a.Lasts = l
@@ -470,14 +483,14 @@ func relations(a *placement.Ask) *placement.Relations {
 	return a.Relations
 }
 
-// affinity reads SELECTOR[@ATTRIBUTE][:WEIGHT].
+// affinity reads SELECTOR[@ATTRIBUTE][:WEIGHT], with ~ for a blank.
 func affinity(v string) (placement.Affinity, error) {
 	v, weight, preferred := strings.Cut(v, ":")
 	text, by, some := strings.Cut(v, "@")
 	if !some {
 		by = placement.MachineAttribute
 	}
-	selector, err := schema.ParseSelector(text)
+	selector, err := schema.ParseSelector(strings.ReplaceAll(text, "~", " "))
 	a := placement.Affinity{Selector: selector, By: by}
 	if preferred {
 		a.Weight = number(weight)
