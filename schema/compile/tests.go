@@ -39,7 +39,7 @@ func (c *Compiler) Test(ctx context.Context, tree schema.Tree, match func(string
 // package, 1 s by default. One that needs more fails with a diagnostic that says so, and no further ones of
 // its package are run. It reports whether there are any of these.
 func (c *Compiler) QuickTest(ctx context.Context, tree schema.Tree) (results []TestResult, left bool, err error) {
-	results, err = c.test(ctx, tree, func(string) bool { return true }, &batch{quick: true})
+	results, err = c.test(ctx, tree, func(string) bool { return true }, &batch{pace: quickPace(c.cfg.Limits)})
 	return results, slices.ContainsFunc(results, func(r TestResult) bool { return schema.Pending(r.Diagnostics) }), err
 }
 
@@ -175,6 +175,9 @@ func (t *tester) ready(u *unit) (req request, wrong []schema.Diagnostic) {
 	req, trouble := t.request(u)
 	if trouble != nil {
 		wrong = append(wrong, *trouble)
+	}
+	if t.pace.slice > 0 {
+		req.Limits.CPU = min(req.Limits.CPU, t.pace.slice)
 	}
 	return req, wrong
 }
