@@ -23,6 +23,7 @@ type batch struct {
 	further bool     // a part of the same tree came before
 	queue   chan *unit
 
+	heavy  *schema.Diagnostic // why no package can be evaluated that policies are for; nil if they can
 	owners owners
 	turns  map[string][]*unit // of all units of the commit, by owner
 
@@ -42,27 +43,29 @@ type batch struct {
 // had no room before the largest were refused; more only where children hang meanwhile.
 const maxPasses = 6
 
-// evaluate fills the cache with the outcomes of units: first of those that say who owns
+// evaluate fills the cache with the outcomes of units: first of those with policies, then of those that say who owns
 // what, then of the others. It returns which are not to be taken, and why. Each of the
 // others has an entry that is not lacking, unless children give another answer each time.
 func (b *batch) evaluate(ctx context.Context, units []*unit) (map[*unit]schema.Diagnostic, error) {
 	c := b.c
 	todo := b.todo(units)
-	policy := slices.DeleteFunc(slices.Clone(todo), func(u *unit) bool { return !first(u.dir) })
-	if err := b.run(ctx, policy); err != nil {
-		return nil, err
+	for _, now := range []func(*unit) bool{b.hasPolicies, func(u *unit) bool { return !b.hasPolicies(u) && !b.heldUp(u) }} {
+		if err := b.run(ctx, slices.DeleteFunc(slices.Clone(todo), func(u *unit) bool { return !first(u.dir) || !now(u) })); err != nil {
+			return nil, err
+		}
+		b.heavy = b.heavyPolicies(units)
 	}
 	b.owners = ownersOf(c.cache, units)
 	b.turns = b.owners.turns(units)
 	b.countSlow()
-	todo = slices.DeleteFunc(todo, func(u *unit) bool { return first(u.dir) || c.cache[u.key] == nil }) // those to retry
+	todo = slices.DeleteFunc(todo, func(u *unit) bool { return first(u.dir) || c.cache[u.key] == nil || b.heldUp(u) }) // those to retry
 	var refused map[*unit]schema.Diagnostic
 	for range maxPasses {
 		b.count(units)
 		refused = b.refusals()
 		b.drop(refused)
 		for _, u := range units {
-			if _, no := refused[u]; !no && u.node != nil && c.cache[u.key].lacking() && !b.later[u] {
+			if _, no := refused[u]; !no && u.node != nil && c.cache[u.key].lacking() && !b.later[u] && !b.heldUp(u) {
 				todo = append(todo, u)
 			}
 		}
@@ -320,7 +323,7 @@ func (b *batch) settle(u *unit, f *flight) {
 	}
 	b.c.cfg.Log.Warn("compile child ended", "package", u.dir, "why", died.why)
 	certain := died.certain && f.limits == b.c.cfg.Limits
-	e := &entry{pkg: failed(u, withHint(firstOf(u.first, died.rule, died.why), died.hint)), again: !certain, tooMuch: died.rule == schema.RuleLimit}
+	e := &entry{pkg: failed(u, b.tooMuch(u, died)), again: !certain, tooMuch: died.rule == schema.RuleLimit}
 	if e.tooMuch {
 		e.cost.CPU = f.limits.CPU // it says no more what it took
 	}
@@ -407,4 +410,51 @@ func (b *batch) drop(refused map[*unit]schema.Diagnostic) {
 			e.drop()
 		}
 	}
+}
+
+// Packages with policies are evaluated before those that the policies are for. Where that takes more than a
+// package may, so would each of the others, and each of their tests: they are not evaluated, and it is
+// reported once, where the policies are.
+
+// heavyPolicies returns why no package can be evaluated that policies are for, since these take too much; nil if they
+// can.
+func (b *batch) heavyPolicies(units []*unit) *schema.Diagnostic {
+	for _, u := range units {
+		if e := b.c.cache[u.key]; u.node != nil && b.hasPolicies(u) && e != nil && e.tooMuch && len(e.pkg.Diagnostics) > 0 {
+			return &e.pkg.Diagnostics[0]
+		}
+	}
+	return nil
+}
+
+// heldUp reports whether a unit cannot be evaluated since policies of others take too much. What has objects of its own
+// is not known before, so no package is excepted but the schema.
+func (b *batch) heldUp(u *unit) bool {
+	return b.heavy != nil && u.node != nil && !b.hasPolicies(u) && u.dir != SchemaDir
+}
+
+// awaiting is a unit's package that is held up.
+func (b *batch) awaiting(u *unit) schema.CompiledPackage {
+	d := *b.heavy
+	d.Rule, d.Message = schema.RuleDependency, fmt.Sprintf("depends on %s, which does not compile: %s", dirOf(d), d.Message)
+	return schema.CompiledPackage{Dir: u.dir, Diagnostics: []schema.Diagnostic{d}, Awaits: dirOf(d)}
+}
+
+// hasPolicies reports whether a unit's package declares policies.
+func (b *batch) hasPolicies(u *unit) bool { return slices.Contains(b.p.policies, u.node) }
+
+// tooMuch says of a unit that its evaluation took more than it may: where its policies are, if it has any.
+func (b *batch) tooMuch(u *unit, died *death) schema.Diagnostic {
+	d := withHint(firstOf(u.first, died.rule, died.why), died.hint)
+	if died.rule != schema.RuleLimit || !b.hasPolicies(u) {
+		return d
+	}
+	for _, s := range u.node.files {
+		if s.policy != nil {
+			d.Path, d.Line, d.Column = s.path, s.policy.Line, s.policy.Column
+			d.Field, d.Message = policyField, "the package with these policies cannot be evaluated, and so no package that they are for: "+d.Message
+			break
+		}
+	}
+	return d
 }

@@ -202,6 +202,8 @@ func (b *batch) outcome(u *unit, refused map[*unit]schema.Diagnostic, units []*u
 		return failed(u, d)
 	}
 	switch {
+	case b.heldUp(u):
+		return b.awaiting(u)
 	case u.node == nil:
 		return schema.CompiledPackage{Dir: u.dir, Below: u.below, Diagnostics: u.diags, Awaits: u.awaits}
 	case e.lacking() && b.later[u]:

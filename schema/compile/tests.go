@@ -65,6 +65,7 @@ func (c *Compiler) test(ctx context.Context, tree schema.Tree, match func(string
 	}
 	defer func() { _ = os.Remove(empty) }()
 	b.c, b.p, b.dir, b.deaths = c, p, empty, map[string]int{}
+	b.heavy = b.heavyPolicies(units)
 	outcomes := make([][]TestResult, len(todo))
 	queue := make(chan int)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -171,6 +172,9 @@ func (t *tester) passed(key string) bool {
 func (t *tester) ready(u *unit) (req request, wrong []schema.Diagnostic) {
 	if u.node == nil {
 		return req, u.diags
+	}
+	if t.heldUp(u) {
+		return req, []schema.Diagnostic{*t.heavy}
 	}
 	req, trouble := t.request(u)
 	if trouble != nil {
