@@ -110,11 +110,11 @@ func (c *cell) runs() map[string]map[string]schema.Job {
 	return out
 }
 
-// A commit that is applied in two parts, whichever packages are late and whichever master
-// does it, ends as one that is applied whole; between the two, what a user has is as before
-// or as after. But for removals that a guard holds of the whole: of these the first part may
+// A commit that is applied in parts, whichever packages are late and whichever master
+// does it, ends as one that is applied whole; between them, what a user has is as before
+// or as after. But for removals that a guard holds of the whole: of these a part may
 // let go what would be little enough by itself.
-func TestTwoPartsEndAsTheWhole(t *testing.T) {
+func TestPartsEndAsTheWhole(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		whole, parts := newCell(), newCell()
@@ -136,7 +136,12 @@ func TestTwoPartsEndAsTheWhole(t *testing.T) {
 			for _, p := range c.Packages[1:] {
 				late[p.Dir] = rapid.IntRange(0, 2).Draw(t, "late") == 0 && (p.Dir != "platform" || rapid.Bool().Draw(t, "platform"))
 			}
-			for range rapid.IntRange(1, 2).Draw(t, "times") { // twice: by a new master, too
+			for n := range rapid.IntRange(1, 3).Draw(t, "times") { // also by a new master
+				if n > 0 && rapid.Bool().Draw(t, "more") {
+					for _, dir := range slices.Sorted(maps.Keys(late)) {
+						late[dir] = late[dir] && rapid.Bool().Draw(t, "still late")
+					}
+				}
 				parts.read(firstPart(c, late))
 				if rapid.Bool().Draw(t, "crash before") {
 					parts.restart()

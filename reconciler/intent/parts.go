@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// A commit may come in two parts: first what compiles quickly, then all of it. What belongs
+// A commit may come in parts: first what compiles quickly, then more, and all of it at last. What belongs
 // together is taken with one of them: the packages of a tenant, and of those that share a
 // user with it, have their quotas, gangs and the names of their jobs in common. If one of
 // them is still being compiled, the others wait for it, and nobody else does.

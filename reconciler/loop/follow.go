@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"time"
@@ -34,10 +35,9 @@ type Source interface {
 
 // Compiler makes data of a tree; its error is never the user's mistake.
 type Compiler interface {
-	// Quick leaves out what takes long: then it is a part of the commit.
-	Quick(ctx context.Context, tree schema.Tree) (schema.Compiled, error)
-	// Compile may be cancelled for a newer commit, which must not make it begin anew.
-	Compile(ctx context.Context, tree schema.Tree) (schema.Compiled, error)
+	// Parts gives what takes little first, then ever more of the commit, and all of it at last, or
+	// ends with an error. It may be cancelled for a newer commit, which must not make it begin anew.
+	Parts(ctx context.Context, tree schema.Tree) iter.Seq2[schema.Compiled, error]
 }
 
 // Secrets says what the secrets of a commit hold: see schema.Package.Opened.
@@ -154,27 +154,27 @@ func (p *pursuit) run(ctx context.Context) error {
 }
 
 // compileUnlessNewer compiles commit and hands it to the loop. When a newer head arrives
-// first, that is returned and the work ended; or finished before, if it comes from commit and
-// patience is used up.
+// first, that is returned and the work ended, at whatever moment once a part of commit is applied; else it is
+// finished before, if the newer one comes from commit and patience is used up.
 func (p *pursuit) compileUnlessNewer(ctx context.Context, commit string) (newer string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	began, applied, done := time.Now(), make(chan struct{}, 1), make(chan error, 1)
+	began, part, applied, done := time.Now(), false, make(chan struct{}, 1), make(chan error, 1)
 	go func() { done <- p.compile(ctx, commit, applied) }()
 	for {
 		select {
 		case <-applied:
-			p.behind, began = time.Time{}, time.Now()
+			p.behind, part = time.Time{}, true
 		case err := <-done:
 			if err == nil {
 				p.behind = time.Time{}
 			}
 			return newer, err
 		case n := <-p.heads:
-			if p.behind.IsZero() {
+			if !part && p.behind.IsZero() {
 				p.behind = began
 			}
-			if n.rewritten || time.Since(p.behind) < patience {
+			if n.rewritten || part || time.Since(p.behind) < patience {
 				cancel()
 				_ = <-done // it was ended by us
 				return n.commit, nil
@@ -188,29 +188,30 @@ func (p *pursuit) compileUnlessNewer(ctx context.Context, commit string) (newer 
 }
 
 // compile hands a commit to the loop: what takes long to compile after the rest of it, so
-// that no tenant waits for the packages of others. It sends to applied if the former are enough
-// to apply it.
+// that no tenant waits for the packages of others. It sends to applied, if nothing is there yet, when a
+// part is enough to apply it.
 func (f Follower) compile(ctx context.Context, commit string, applied chan<- struct{}) error {
 	tree, err := f.Source.Tree(ctx, commit)
 	if err != nil {
 		return fmt.Errorf("read commit %s: %w", commit, err)
 	}
-	c, err := f.Compiler.Quick(ctx, tree)
-	if err != nil {
-		return fmt.Errorf("compile commit %s: %w", commit, err)
+	for c, err := range f.Compiler.Parts(ctx, tree) {
+		if err != nil {
+			return fmt.Errorf("compile commit %s: %w", commit, err)
+		}
+		if err := f.adopt(ctx, c); err != nil || !c.Partial {
+			return err
+		}
+		if now, err := f.Loop.Applied(ctx); err != nil {
+			return err
+		} else if now == commit {
+			select {
+			case applied <- struct{}{}:
+			default:
+			}
+		}
 	}
-	if err := f.adopt(ctx, c); err != nil || !c.Partial {
-		return err
-	}
-	if now, err := f.Loop.Applied(ctx); err != nil {
-		return err
-	} else if now == commit {
-		applied <- struct{}{}
-	}
-	if c, err = f.Compiler.Compile(ctx, tree); err != nil {
-		return fmt.Errorf("compile commit %s: %w", commit, err)
-	}
-	return f.adopt(ctx, c)
+	return nil
 }
 
 // adopt hands a compiled commit, or a part of it, to the loop, with the trailers since the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -75,7 +76,16 @@ func (r *repo) Compile(ctx context.Context, t schema.Tree) (schema.Compiled, err
 	return compiledOf(t.Commit), nil
 }
 
-func (r *repo) Quick(ctx context.Context, t schema.Tree) (schema.Compiled, error) {
+func (r *repo) Parts(ctx context.Context, t schema.Tree) iter.Seq2[schema.Compiled, error] {
+	return func(yield func(schema.Compiled, error) bool) {
+		c, err := r.quick(ctx, t)
+		if yield(c, err) && err == nil && c.Partial {
+			yield(r.Compile(ctx, t))
+		}
+	}
+}
+
+func (r *repo) quick(ctx context.Context, t schema.Tree) (schema.Compiled, error) {
 	if late := r.late[t.Commit]; late != "" {
 		c := r.commits[t.Commit]
 		c.Packages, c.Partial = slices.Clone(c.Packages), true
@@ -220,29 +230,35 @@ func TestCommitsFasterThanCompiled(t *testing.T) {
 func TestRestOfCommitsThatComeFast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		var lasts time.Duration // the rest of a commit
 		whole := ""
 		r, source := follow(t, func(ctx context.Context, commit string) error {
 			select {
-			case <-time.After(2500 * time.Millisecond):
+			case <-time.After(lasts):
 				whole = commit
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		})
-		push := func(first, last int) {
+		push := func(first, last int, every time.Duration) {
 			for i := first; i <= last; i++ {
 				source.slow = append(source.slow, fmt.Sprint(i))
 				source.heads <- head{commit: fmt.Sprint(i)}
-				time.Sleep(time.Second)
+				time.Sleep(every)
 				synctest.Wait()
 			}
 		}
-		if push(1, 40); whole != "" || r.status().Applied != "40" {
+		lasts = 2500 * time.Millisecond
+		if push(1, 40, time.Second); whole != "" || r.status().Applied != "40" {
 			t.Errorf("the rest of %q is done, applied is %q", whole, r.status().Applied)
 		}
-		source.pending = true
-		if push(41, 60); whole != "49" || r.status().Applied != whole {
+		lasts = time.Minute
+		if push(41, 50, 30*time.Second); whole != "" || r.status().Applied != "50" {
+			t.Errorf("the rest of %q is done, applied is %q", whole, r.status().Applied)
+		}
+		lasts, source.pending = 2500*time.Millisecond, true
+		if push(51, 70, time.Second); whole != "60" || r.status().Applied != whole {
 			t.Errorf("the rest of %q is done, applied is %q", whole, r.status().Applied)
 		}
 	})

@@ -15,13 +15,15 @@ import (
 // batch is the evaluation of what one tree has and the cache has not. Several
 // workers share it.
 type batch struct {
-	c     *Compiler
-	p     *planner
-	dir   string   // where children run: empty, and stays so
-	quick bool     // what takes long is left for later
-	among []string // with quick, directories: of the others nothing is evaluated; nil for all
-	queue chan *unit
+	c       *Compiler
+	p       *planner
+	dir     string // where children run: empty, and stays so
+	pace    pace
+	among   []string // if hurried, directories: of the others nothing is evaluated; nil for all
+	further bool     // a part of the same tree came before
+	queue   chan *unit
 
+	heavy  *schema.Diagnostic // why no package can be evaluated that policies are for; nil if they can
 	owners owners
 	turns  map[string][]*unit // of all units of the commit, by owner
 
@@ -31,40 +33,39 @@ type batch struct {
 	held   int                      // bytes of data of the tree's packages in memory
 	later  map[*unit]bool           // what takes long, or may
 	put    map[string]int           // how many of these are new, by owner
-	took   map[string]time.Duration // processor time of children, by owner
+	took   map[string]time.Duration // processor time of packages that are done, by owner
+	wasted time.Duration            // and of those that are left, of all owners
 	others bool                     // several owners have something to evaluate
 }
-
-// quickShare is the part of the processor time of a package that it has in Quick, and
-// ownerQuick how many times as much all packages of an owner have together, where others wait
-// for them.
-const quickShare, ownerQuick = 20, 2
 
 // maxPasses bounds how often evaluate looks for what is still to be evaluated: once for
 // what is new, once for what was skipped for a package that is less by now, and for what
 // had no room before the largest were refused; more only where children hang meanwhile.
 const maxPasses = 6
 
-// evaluate fills the cache with the outcomes of units: first of those that say who owns
+// evaluate fills the cache with the outcomes of units: first of those with policies, then of those that say who owns
 // what, then of the others. It returns which are not to be taken, and why. Each of the
 // others has an entry that is not lacking, unless children give another answer each time.
 func (b *batch) evaluate(ctx context.Context, units []*unit) (map[*unit]schema.Diagnostic, error) {
 	c := b.c
 	todo := b.todo(units)
-	policy := slices.DeleteFunc(slices.Clone(todo), func(u *unit) bool { return !first(u.dir) })
-	if err := b.run(ctx, policy); err != nil {
-		return nil, err
+	for _, now := range []func(*unit) bool{b.hasPolicies, func(u *unit) bool { return !b.hasPolicies(u) && !b.heldUp(u) }} {
+		if err := b.run(ctx, slices.DeleteFunc(slices.Clone(todo), func(u *unit) bool { return !first(u.dir) || !now(u) })); err != nil {
+			return nil, err
+		}
+		b.heavy = b.heavyPolicies(units)
 	}
 	b.owners = ownersOf(c.cache, units)
 	b.turns = b.owners.turns(units)
-	todo = slices.DeleteFunc(todo, func(u *unit) bool { return first(u.dir) || c.cache[u.key] == nil }) // those to retry
+	b.countSlow()
+	todo = slices.DeleteFunc(todo, func(u *unit) bool { return first(u.dir) || c.cache[u.key] == nil || b.heldUp(u) }) // those to retry
 	var refused map[*unit]schema.Diagnostic
 	for range maxPasses {
 		b.count(units)
 		refused = b.refusals()
 		b.drop(refused)
 		for _, u := range units {
-			if _, no := refused[u]; !no && u.node != nil && c.cache[u.key].lacking() && !b.later[u] {
+			if _, no := refused[u]; !no && u.node != nil && c.cache[u.key].lacking() && !b.later[u] && !b.heldUp(u) {
 				todo = append(todo, u)
 			}
 		}
@@ -81,12 +82,13 @@ func (b *batch) evaluate(ctx context.Context, units []*unit) (map[*unit]schema.D
 }
 
 // order returns units in turns over their owners, after those that are being evaluated
-// already; those that a child died of before come last.
+// already; those of directories that took little at last come first, those that a child died of before last.
 func (b *batch) order(todo []*unit) []*unit {
 	b.others = slices.ContainsFunc(todo, func(u *unit) bool { return u.owner != todo[0].owner })
 	todo = interleave(b.turns, todo)
 	slices.SortStableFunc(todo, func(x, y *unit) int {
-		return cmp.Or(cmp.Compare(rank(b.c.flights[y.key] != nil), rank(b.c.flights[x.key] != nil)), cmp.Compare(rank(b.c.crashed[x.dir]), rank(b.c.crashed[y.dir])))
+		return cmp.Or(cmp.Compare(rank(b.c.flights[y.key] != nil), rank(b.c.flights[x.key] != nil)), cmp.Compare(rank(b.c.crashed[x.dir]), rank(b.c.crashed[y.dir])),
+			cmp.Compare(b.expected(x.dir), b.expected(y.dir)))
 	})
 	return todo
 }
@@ -136,13 +138,13 @@ func (b *batch) todo(units []*unit) (todo []*unit) {
 		}
 		e, ok := c.cache[u.key]
 		switch {
-		case !ok && (b.quick && c.slow[u.key] && !c.flights.landed(u.key) || b.passedOver(u)):
+		case !ok && (b.tooSlow(u) || b.passedOver(u)):
 			b.later[u] = true
 			continue
 		case !ok:
 			todo = append(todo, u)
 			continue
-		case e.again && b.quick && !first(u.dir):
+		case e.again && b.hurried(u):
 			b.later[u] = true
 		case e.again:
 			doubtful = append(doubtful, u)
@@ -174,13 +176,13 @@ func (b *batch) work(ctx context.Context) error {
 	defer h.drop()
 	for u := range b.queue {
 		b.mu.Lock()
-		leave := b.spent(u) != nil || b.put[u.owner] >= maxTooMuch && b.putOff(u) || b.overdrawn(u)
+		leave := b.spent(u) != nil || b.exhausted(u)
 		b.mu.Unlock()
 		if leave {
 			continue
 		}
 		f, trouble, err := h.try(ctx, u)
-		if err == nil && trouble == nil && f.inherited() {
+		if f != nil && f.inherited() {
 			f, trouble, err = h.try(ctx, u)
 		}
 		switch {
@@ -189,9 +191,11 @@ func (b *batch) work(ctx context.Context) error {
 		case trouble != nil:
 			b.done(u, &entry{pkg: failed(u, *trouble)}, false)
 			continue
+		case f == nil:
+			continue // it is left
 		}
 		b.settle(u, f)
-		if h.w != nil && f.resp.Heap > recycleHeap {
+		if h.w != nil && (f.resp.Heap > recycleHeap || h.w.yields) {
 			h.w.close()
 			h.w = nil
 		}
@@ -213,12 +217,17 @@ func (h *hand) drop() {
 	}
 }
 
-// try has a package evaluated, and waits for the outcome. Trouble is why it cannot be.
+// try has a package evaluated, and waits for the outcome: nil if it was left, or cannot be evaluated, for
+// trouble.
 func (h *hand) try(ctx context.Context, u *unit) (f *flight, trouble *schema.Diagnostic, err error) {
-	if f, trouble, err = h.begin(ctx, u); err == nil && trouble == nil {
-		err = h.await(ctx, u, f)
+	if f, trouble, err = h.begin(ctx, u); err != nil || trouble != nil {
+		return nil, trouble, err
 	}
-	return f, trouble, err
+	left, err := h.await(ctx, u, f)
+	if left || err != nil {
+		return nil, nil, err
+	}
+	return f, nil, nil
 }
 
 // begin has a package evaluated, unless that goes on already. Trouble is why it cannot be.
@@ -243,47 +252,60 @@ func (h *hand) begin(ctx context.Context, u *unit) (f *flight, trouble *schema.D
 	return takeOff(ctx, h.w, req), nil, nil
 }
 
-// await waits for the outcome. When ctx is done, what Quick has left goes on, and has the
-// child.
-func (h *hand) await(ctx context.Context, u *unit, f *flight) error {
-	var err error
-	select {
-	case <-f.done:
-		err = f.err
-	case <-ctx.Done():
-		err = ctx.Err()
-		if !h.b.goesOn(u, f) {
+// await waits for the outcome, no longer than the pace says. When it does not wait on, or ctx is done, what takes long
+// goes on without the hand, and has the child.
+func (h *hand) await(ctx context.Context, u *unit, f *flight) (left bool, err error) {
+	var look <-chan time.Time
+	if h.b.hurried(u) {
+		t := time.NewTicker(sliceEvery)
+		defer t.Stop()
+		look = t.C
+	}
+	for {
+		select {
+		case <-f.done:
+			if f.err != nil || !f.usable() {
+				h.w = nil
+			}
+			return false, f.err
+		case <-ctx.Done():
+			if h.w = nil; !h.b.goesOn(u, f) {
+				f.drop()
+			}
+			return false, ctx.Err()
+		case <-look:
+		}
+		if f.used() < h.b.pace.slice {
+			continue
+		}
+		h.b.putOff(u)
+		if h.w = nil; !h.b.goesOn(u, f) {
 			f.drop()
 		}
+		return true, nil
 	}
-	if err != nil || !f.usable() {
-		h.w = nil
-	}
-	return err
 }
 
-// underWay returns what a batch before has begun of a unit, and gives it away; nil if there
-// is nothing, or it takes longer than Quick waits.
+// underWay returns what a batch before has begun of a unit, and gives it away; nil for nothing.
 func (b *batch) underWay(u *unit) *flight {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f := b.c.flights[u.key]
-	if f == nil || b.hurried(u) && !f.landed() {
-		return nil
-	}
 	delete(b.c.flights, u.key)
 	return f
 }
 
-// goesOn leaves an evaluation to further batches, if it is of what Quick has left, and
-// reports whether it is.
+// goesOn leaves an evaluation to further batches, if it has taken long and there are not too many of these, and
+// reports whether it has.
 func (b *batch) goesOn(u *unit, f *flight) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.quick || !b.c.slow[u.key] {
+	used := max(f.used(), b.c.slow[u.key])
+	if used < shortest(b.c.cfg.Limits) || len(b.c.flights) >= b.c.cfg.Workers {
 		return false
 	}
-	b.c.flights[u.key] = f
+	f.w.yield()
+	b.c.flights[u.key], b.c.slow[u.key] = f, used
 	return true
 }
 
@@ -295,56 +317,17 @@ func (b *batch) settle(u *unit, f *flight) {
 		b.charge(u, f.resp.Used)
 		return
 	}
-	if f.limits != b.c.cfg.Limits && b.leave(u) {
+	if f.limits != b.c.cfg.Limits && b.hurried(u) {
+		b.putOff(u)
 		return
 	}
 	b.c.cfg.Log.Warn("compile child ended", "package", u.dir, "why", died.why)
 	certain := died.certain && f.limits == b.c.cfg.Limits
-	e := &entry{pkg: failed(u, withHint(firstOf(u.first, died.rule, died.why), died.hint)), again: !certain, tooMuch: died.rule == schema.RuleLimit}
+	e := &entry{pkg: failed(u, b.tooMuch(u, died)), again: !certain, tooMuch: died.rule == schema.RuleLimit}
 	if e.tooMuch {
 		e.cost.CPU = f.limits.CPU // it says no more what it took
 	}
 	b.done(u, e, true)
-}
-
-// hurried reports whether a unit has no more time than Quick gives it. What says who owns
-// what, everything else depends on.
-func (b *batch) hurried(u *unit) bool { return b.quick && !first(u.dir) }
-
-// leave puts off a unit whose child has ended, if it can, and reports whether it has.
-func (b *batch) leave(u *unit) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.putOff(u)
-}
-
-// putOff leaves a unit for later, if it can, and reports whether it has. After some of an
-// owner the others of it are not even tried, which are larger. The caller holds b.mu.
-func (b *batch) putOff(u *unit) bool {
-	if !b.hurried(u) {
-		return false
-	}
-	b.later[u], b.c.slow[u.key] = true, true
-	b.put[u.owner]++
-	return true
-}
-
-// charge counts the processor time of a package for its owner.
-func (b *batch) charge(u *unit, used time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.took[u.owner] += used
-}
-
-// overdrawn leaves a unit for later whose owner's packages, small as each may be, have taken
-// their time, and reports whether it has. The next tree tries it as if it were new. The caller
-// holds b.mu.
-func (b *batch) overdrawn(u *unit) bool {
-	if !b.hurried(u) || !b.others || b.took[u.owner] < ownerQuick*b.c.cfg.Limits.CPU/quickShare {
-		return false
-	}
-	b.later[u] = true
-	return true
 }
 
 // failed is a package with an error.
@@ -365,9 +348,6 @@ func (b *batch) request(u *unit) (request, *schema.Diagnostic) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	limits.CPU = patience(limits.CPU, b.deaths[b.patient(u)])
-	if b.hurried(u) {
-		limits.CPU = min(limits.CPU, b.c.cfg.Limits.CPU/quickShare)
-	}
 	req := request{Dir: u.dir, Parent: u.parent(), Limits: limits, Files: files}
 	for _, n := range b.p.policies {
 		req.Policies = append(req.Policies, n.dir)
@@ -430,4 +410,51 @@ func (b *batch) drop(refused map[*unit]schema.Diagnostic) {
 			e.drop()
 		}
 	}
+}
+
+// Packages with policies are evaluated before those that the policies are for. Where that takes more than a
+// package may, so would each of the others, and each of their tests: they are not evaluated, and it is
+// reported once, where the policies are.
+
+// heavyPolicies returns why no package can be evaluated that policies are for, since these take too much; nil if they
+// can.
+func (b *batch) heavyPolicies(units []*unit) *schema.Diagnostic {
+	for _, u := range units {
+		if e := b.c.cache[u.key]; u.node != nil && b.hasPolicies(u) && e != nil && e.tooMuch && len(e.pkg.Diagnostics) > 0 {
+			return &e.pkg.Diagnostics[0]
+		}
+	}
+	return nil
+}
+
+// heldUp reports whether a unit cannot be evaluated since policies of others take too much. What has objects of its own
+// is not known before, so no package is excepted but the schema.
+func (b *batch) heldUp(u *unit) bool {
+	return b.heavy != nil && u.node != nil && !b.hasPolicies(u) && u.dir != SchemaDir
+}
+
+// awaiting is a unit's package that is held up.
+func (b *batch) awaiting(u *unit) schema.CompiledPackage {
+	d := *b.heavy
+	d.Rule, d.Message = schema.RuleDependency, fmt.Sprintf("depends on %s, which does not compile: %s", dirOf(d), d.Message)
+	return schema.CompiledPackage{Dir: u.dir, Diagnostics: []schema.Diagnostic{d}, Awaits: dirOf(d)}
+}
+
+// hasPolicies reports whether a unit's package declares policies.
+func (b *batch) hasPolicies(u *unit) bool { return slices.Contains(b.p.policies, u.node) }
+
+// tooMuch says of a unit that its evaluation took more than it may: where its policies are, if it has any.
+func (b *batch) tooMuch(u *unit, died *death) schema.Diagnostic {
+	d := withHint(firstOf(u.first, died.rule, died.why), died.hint)
+	if died.rule != schema.RuleLimit || !b.hasPolicies(u) {
+		return d
+	}
+	for _, s := range u.node.files {
+		if s.policy != nil {
+			d.Path, d.Line, d.Column = s.path, s.policy.Line, s.policy.Column
+			d.Field, d.Message = policyField, "the package with these policies cannot be evaluated, and so no package that they are for: "+d.Message
+			break
+		}
+	}
+	return d
 }

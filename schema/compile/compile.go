@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -32,11 +33,12 @@ type Config struct {
 // uses it at a time.
 type Compiler struct {
 	cfg     Config
-	known   *known            // of files
-	cache   map[string]*entry // by unit key
-	crashed map[string]bool   // directories whose compilation a child did not survive: compiled last
-	slow    map[string]bool   // units, by key, that Quick has left to Compile
-	flights flights           // of these, what goes on since a Compile that was cancelled
+	known   *known                   // of files
+	cache   map[string]*entry        // by unit key
+	crashed map[string]bool          // directories whose compilation a child did not survive: compiled last
+	slow    map[string]time.Duration // of units, by key: the processor time that was not enough
+	took    map[string]time.Duration // by directory: the processor time of the last package there, as far as is known
+	flights flights                  // of what takes long, what goes on
 	spares  spares
 	round   int // counts the calls of Compile
 }
@@ -94,12 +96,12 @@ func New(cfg Config) *Compiler {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
-	return &Compiler{cfg: cfg, known: newKnown(), cache: map[string]*entry{}, crashed: map[string]bool{}, slow: map[string]bool{}, flights: flights{}}
+	return &Compiler{cfg: cfg, known: newKnown(), cache: map[string]*entry{}, crashed: map[string]bool{}, slow: map[string]time.Duration{}, took: map[string]time.Duration{}, flights: flights{}}
 }
 
 // Compile compiles a tree: each package to its data or to what is wrong with
 // it. It errs when ctx is done or a child cannot be started, never because of
-// what the tree holds. When ctx is done, what Quick has left goes on, for a tree that has it,
+// what the tree holds. When ctx is done, what takes long goes on, for a tree that has it,
 // too, until Close.
 func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compiled, error) {
 	return c.compile(ctx, tree, &batch{})
@@ -111,18 +113,47 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 // bad luck. The outcome is Partial if there is anything of the kind: Compile then gives the tree's
 // outcome, and does not evaluate again what is known by now. It errs as Compile does.
 func (c *Compiler) Quick(ctx context.Context, tree schema.Tree) (schema.Compiled, error) {
-	return c.compile(ctx, tree, &batch{quick: true})
+	return c.compile(ctx, tree, &batch{pace: quickPace(c.cfg.Limits)})
 }
 
 // Urgent does what Quick does of the packages in some directories, and of those that say who owns
 // what; of the others it gives what is known already. The outcome is Partial if that is not all.
 func (c *Compiler) Urgent(ctx context.Context, tree schema.Tree, dirs []string) (schema.Compiled, error) {
-	return c.compile(ctx, tree, &batch{quick: true, among: dirs})
+	return c.compile(ctx, tree, &batch{pace: quickPace(c.cfg.Limits), among: dirs})
+}
+
+// Parts compiles a tree as Compile does, but gives ever more of it, so that what takes little need not wait for
+// the rest: first the packages that take no more than a hundredth of their processor time, 200 ms by default, then a
+// twentieth, a quarter, and all; and sooner where some are found to take longer, those first that took little when they
+// were last evaluated. Each but the last is Partial, and says of the packages that it leaves for later that it
+// does. What is the same as before is not given again. When ctx is done, or the loop over it ends, what takes
+// long goes on, as with Compile. It errs as Compile does, and ends with that.
+func (c *Compiler) Parts(ctx context.Context, tree schema.Tree) iter.Seq2[schema.Compiled, error] {
+	return func(yield func(schema.Compiled, error) bool) {
+		left := -1 // packages of the part before
+		ps := append(paces(c.cfg.Limits), pace{})
+		for i, further := 0, false; i < len(ps); further = true {
+			b := &batch{pace: ps[i], further: further}
+			out, err := c.compile(ctx, tree, b)
+			same := len(b.later) == left
+			if !b.ended() || i > 0 && same { // the shortest slice all are given
+				i++
+			}
+			if err == nil && out.Partial && same {
+				continue
+			}
+			if left = len(b.later); !yield(out, err) || err != nil || !out.Partial {
+				return
+			}
+		}
+	}
 }
 
 // compile compiles a tree as b says.
 func (c *Compiler) compile(ctx context.Context, tree schema.Tree, b *batch) (schema.Compiled, error) {
-	c.round++
+	if !b.further {
+		c.round++
+	}
 	defer c.spares.rest(c.cfg.Idle)
 	out := schema.Compiled{Commit: tree.Commit, By: tree.By, Empty: isEmpty(tree)}
 	p, units, diags := plan(tree, c.known, c.cfg.Limits)
@@ -141,7 +172,7 @@ func (c *Compiler) compile(ctx context.Context, tree schema.Tree, b *batch) (sch
 	}
 	blameOnce(out.Packages)
 	warnOnce(out.Packages)
-	if !b.quick {
+	if b.pace.slice == 0 {
 		clear(c.slow)
 		c.flights.keep(nil)
 	}
@@ -171,6 +202,8 @@ func (b *batch) outcome(u *unit, refused map[*unit]schema.Diagnostic, units []*u
 		return failed(u, d)
 	}
 	switch {
+	case b.heldUp(u):
+		return b.awaiting(u)
 	case u.node == nil:
 		return schema.CompiledPackage{Dir: u.dir, Below: u.below, Diagnostics: u.diags, Awaits: u.awaits}
 	case e.lacking() && b.later[u]:
@@ -200,16 +233,19 @@ func nowhere(paths []policyPath, units []*unit) (out []schema.Diagnostic) {
 
 // forget drops what no recent tree had. The units are those of the tree.
 func (c *Compiler) forget(tree schema.Tree, units []*unit) {
-	crashed, slow := map[string]bool{}, map[string]bool{}
+	crashed, slow, took := map[string]bool{}, map[string]time.Duration{}, map[string]time.Duration{}
 	for _, u := range units {
 		if c.crashed[u.dir] {
 			crashed[u.dir] = true
 		}
-		if c.slow[u.key] {
-			slow[u.key] = true
+		if used, ok := c.slow[u.key]; ok {
+			slow[u.key] = used
+		}
+		if last, ok := c.last(u); ok {
+			took[u.dir] = last
 		}
 	}
-	c.crashed, c.slow = crashed, slow
+	c.crashed, c.slow, c.took = crashed, slow, took
 	for k, e := range c.cache {
 		if c.round-e.round > keepRounds {
 			delete(c.cache, k)
@@ -217,6 +253,19 @@ func (c *Compiler) forget(tree schema.Tree, units []*unit) {
 	}
 	c.forgetLarge()
 	c.known.forget(tree)
+}
+
+// last returns the processor time of a unit's package, as far as is known, or of the one before it in the
+// directory.
+func (c *Compiler) last(u *unit) (time.Duration, bool) {
+	if e := c.cache[u.key]; e != nil {
+		return e.cost.CPU, true
+	}
+	if used, ok := c.slow[u.key]; ok {
+		return used, true
+	}
+	used, ok := c.took[u.dir]
+	return used, ok
 }
 
 // forgetLarge drops packages that the last tree did not have, the oldest first, when these

@@ -158,7 +158,7 @@ func TestManyHostile(t *testing.T) {
 func TestExcluded(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{"a/a.cue": endless, "b/b.cue": "package b\n", "c/c.cue": "package c\n"}
-	c := compiler(t, compile.Config{Limits: compile.Limits{CPU: 200 * time.Millisecond}})
+	c := compiler(t, compile.Config{Limits: compile.Limits{AllocBytes: 64 << 20}})
 	if _, err := c.Compile(t.Context(), tree(files)); err != nil {
 		t.Fatal(err)
 	}

@@ -17,10 +17,6 @@ import (
 // commit the outcome is the same whatever the order in which packages were finished, and
 // whatever the cache holds: a package is refused for what those before it have used.
 
-// maxTooMuch is how many packages of one owner may exceed the limits of a package before
-// its further ones are not evaluated.
-const maxTooMuch = 3
-
 // owners says whose a directory is.
 type owners struct {
 	tenants []schema.Tenant
@@ -285,4 +281,76 @@ func (b *batch) weigh(refused map[*unit]schema.Diagnostic) {
 			limit>>20, s.u.owner, s.bytes))
 		refused[s.u] = withHint(d, "declare fewer objects, or shorter ones")
 	}
+}
+
+// ended reports whether those that were left have used what a part of a commit has for them. The caller holds b.mu, or
+// nobody evaluates.
+func (b *batch) ended() bool { return b.pace.parts > 0 && b.wasted >= b.pace.parts }
+
+// expected says how long a package of a directory will take: 0 for little, since the one before did, 1 for nobody
+// knows, 2 for long.
+func (b *batch) expected(dir string) int {
+	switch used, ok := b.c.took[dir]; {
+	case !ok:
+		return 1
+	case used < shortest(b.c.cfg.Limits):
+		return 0
+	}
+	return 2
+}
+
+// hurried reports whether a unit has no more time than the pace gives it. What says who owns
+// what, everything else depends on.
+func (b *batch) hurried(u *unit) bool { return b.pace.slice > 0 && !first(u.dir) }
+
+// tooSlow reports whether a unit is known to take longer than the batch waits.
+func (b *batch) tooSlow(u *unit) bool {
+	used, ok := b.c.slow[u.key]
+	return ok && b.pace.slice > 0 && used >= b.pace.slice && !b.c.flights.landed(u.key)
+}
+
+// countSlow counts for their owners the units that are left since they are known to take long.
+func (b *batch) countSlow() {
+	if b.pace.parts == 0 {
+		return
+	}
+	for u := range b.later {
+		if b.tooSlow(u) {
+			b.put[u.owner]++
+		}
+	}
+}
+
+// exhausted leaves a unit for later, untried, if the part ends, if so many of its owner are left that the others of it
+// are, too, or if its packages, small as each may be, have taken their time. It reports whether it has. The caller
+// holds b.mu.
+func (b *batch) exhausted(u *unit) bool {
+	if !b.hurried(u) || b.c.flights.landed(u.key) {
+		return false
+	}
+	many := b.put[u.owner] >= b.pace.apiece
+	if !many && !b.ended() && (!b.others || b.took[u.owner] < b.pace.share) {
+		return false
+	}
+	b.later[u] = true
+	if many && b.pace.parts == 0 {
+		b.c.slow[u.key] = max(b.c.slow[u.key], b.pace.slice) // until Compile
+	}
+	return true
+}
+
+// putOff leaves a unit for later that has used its time.
+func (b *batch) putOff(u *unit) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.later[u], b.c.slow[u.key] = true, max(b.c.slow[u.key], b.pace.slice)
+	b.put[u.owner]++
+	b.wasted += b.pace.slice
+}
+
+// charge counts the processor time of a package for its owner.
+func (b *batch) charge(u *unit, used time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.took[u.owner] += used
 }

@@ -2,20 +2,22 @@ package compile
 
 import (
 	"context"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
 
-// What takes long may take longer than the time until the next commit. So that it gets done
-// all the same, a package that Quick has left to Compile goes on being evaluated when this is
-// cancelled, and the next Compile, or Quick when it is finished by then, takes the outcome.
-// A tree that does not have the package as it is ends it.
+// What takes long may take longer than the time until the next commit, and than others wait for
+// it. So that it gets done all the same, a package that has been evaluated for long goes on being so when
+// the batch leaves it for later or is cancelled, and a further one, of this commit or of the next,
+// takes the outcome. A tree that does not have the package as it is ends it.
 
 // flight is the evaluation of a package by a child. What follows done is there when that is
 // closed.
 type flight struct {
 	w      *worker
 	limits Limits
+	before time.Duration // processor time that the child had used before
 	done   chan struct{}
 
 	resp response
@@ -26,11 +28,21 @@ type flight struct {
 // takeOff has a child evaluate a package, until it ends or is dropped.
 func takeOff(ctx context.Context, w *worker, req request) *flight {
 	f := &flight{w: w, limits: req.Limits, done: make(chan struct{})}
+	f.before, _ = cpuOf(w.cmd.Process.Pid) // an error is that it has ended, as the outcome says
 	go func() {
 		f.resp, f.died, f.err = w.do(context.WithoutCancel(ctx), req)
 		close(f.done)
 	}()
 	return f
+}
+
+// used returns the processor time that the evaluation has used; 0 when the child has ended.
+func (f *flight) used() time.Duration {
+	now, err := cpuOf(f.w.cmd.Process.Pid)
+	if err != nil {
+		return 0
+	}
+	return now - f.before
 }
 
 // landed reports whether the outcome is there.
@@ -61,7 +73,7 @@ func (f *flight) drop() {
 	}
 }
 
-// flights are those that go on since a Compile that was cancelled, by the key of the unit.
+// flights are those that go on without a batch, by the key of the unit.
 type flights map[string]*flight
 
 // landed reports whether an outcome is there.

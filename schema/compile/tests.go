@@ -39,7 +39,7 @@ func (c *Compiler) Test(ctx context.Context, tree schema.Tree, match func(string
 // package, 1 s by default. One that needs more fails with a diagnostic that says so, and no further ones of
 // its package are run. It reports whether there are any of these.
 func (c *Compiler) QuickTest(ctx context.Context, tree schema.Tree) (results []TestResult, left bool, err error) {
-	results, err = c.test(ctx, tree, func(string) bool { return true }, &batch{quick: true})
+	results, err = c.test(ctx, tree, func(string) bool { return true }, &batch{pace: quickPace(c.cfg.Limits)})
 	return results, slices.ContainsFunc(results, func(r TestResult) bool { return schema.Pending(r.Diagnostics) }), err
 }
 
@@ -65,6 +65,7 @@ func (c *Compiler) test(ctx context.Context, tree schema.Tree, match func(string
 	}
 	defer func() { _ = os.Remove(empty) }()
 	b.c, b.p, b.dir, b.deaths = c, p, empty, map[string]int{}
+	b.heavy = b.heavyPolicies(units)
 	outcomes := make([][]TestResult, len(todo))
 	queue := make(chan int)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -172,9 +173,15 @@ func (t *tester) ready(u *unit) (req request, wrong []schema.Diagnostic) {
 	if u.node == nil {
 		return req, u.diags
 	}
+	if t.heldUp(u) {
+		return req, []schema.Diagnostic{*t.heavy}
+	}
 	req, trouble := t.request(u)
 	if trouble != nil {
 		wrong = append(wrong, *trouble)
+	}
+	if t.pace.slice > 0 {
+		req.Limits.CPU = min(req.Limits.CPU, t.pace.slice)
 	}
 	return req, wrong
 }

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/musterhq/muster/schema"
 )
 
@@ -42,6 +44,7 @@ type worker struct {
 	pipe     syscall.Conn // what out reads
 	stderr   *opening
 	packages int          // that it was given
+	yields   bool         // it has less of the processors than others, and so has what it is given next
 	killed   atomic.Bool  // by us, because of the time
 	ended    atomic.Bool  // by us, because nobody wants the answer
 	over     atomic.Int32 // the exit code of the limit for which we killed it; 0 for none
@@ -159,6 +162,16 @@ func (w *worker) autopsy(l Limits) *death {
 func (w *worker) end() {
 	w.ended.Store(true)
 	_ = w.cmd.Process.Kill()
+}
+
+// yieldNice is how nice a child is whose package takes long: it has a third of the processors that
+// another child has beside it.
+const yieldNice = 5
+
+// yield lets others go first from now on. It cannot be undone.
+func (w *worker) yield() {
+	_ = unix.Setpriority(unix.PRIO_PGRP, w.cmd.Process.Pid, yieldNice) // all its threads; if that fails it is as it was
+	w.yields = true
 }
 
 // killAfter kills the child when time is up, unless released.
