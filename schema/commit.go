@@ -156,6 +156,9 @@ func (c *Compiled) Mistakes() []Diagnostic {
 		for _, d := range p.Diagnostics {
 			elsewhere := path.Dir(d.Path) != p.Dir
 			at := mistake{d.Position, d.Message}
+			if elsewhere && d.Rule == RulePolicy && strings.HasPrefix(d.Field, "_policy.") {
+				at = mistake{text: d.Field} // a policy that cannot be evaluated is one mistake, whatever objects it is seen with
+			}
 			if p.Awaits != "" && d.Severity == Error {
 				continue
 			}

@@ -1,16 +1,19 @@
 package compile
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 // Config says how a Compiler works.
@@ -181,14 +184,68 @@ func (b *batch) outcome(u *unit, refused map[*unit]schema.Diagnostic, units []*u
 		return failed(u, withHint(d, "the next commit tries again; report this as a bug"))
 	}
 	pkg := e.pkg
-	pkg.Diagnostics = slices.Concat(u.diags, pkg.Diagnostics, nowhere(e.policyPaths, units)) // the first and the last are warnings
+	wrong := slices.Concat(b.undeclared(e.policyPaths, units), unimported(e.policyPaths, u, units))
+	pkg.Diagnostics = slices.Concat(u.diags, pkg.Diagnostics, nowhere(e.policyPaths, units), wrong) // all but the second and the last are warnings
+	if slices.ContainsFunc(wrong, isError) {
+		pkg.Package = nil
+	}
 	return pkg
+}
+
+// unimported returns the definitions of a unit that hold policies and that no package may take.
+func unimported(paths []policyPath, u *unit, units []*unit) (out []schema.Diagnostic) {
+	for _, p := range paths {
+		if p.What == nameOfPolicies && !slices.ContainsFunc(units, func(other *unit) bool {
+			return other.node == nil || slices.ContainsFunc(other.node.imports, func(n *node) bool { return n.dir == u.dir })
+		}) {
+			out = append(out, holdsNothing(p.Path, p.At))
+		}
+	}
+	return out
+}
+
+// undeclared returns the priorities that policies compare one with, and that there are not. A package that does not
+// compile may declare one whose name it has.
+func (b *batch) undeclared(paths []policyPath, units []*unit) (out []schema.Diagnostic) {
+	if !slices.ContainsFunc(paths, func(p policyPath) bool { return p.What == nameOfPriority }) {
+		return nil
+	}
+	declared := map[string]bool{}
+	var failed [][]byte
+	for _, u := range units {
+		e := b.c.cache[u.key]
+		switch {
+		case u.node == nil:
+		case e == nil || e.pkg.Package == nil:
+			for _, f := range u.node.files {
+				failed = append(failed, b.p.tree.Files[f.path].Data)
+			}
+		default:
+			for i := range e.pkg.Package.Objects.Priorities {
+				declared[e.pkg.Package.Objects.Priorities[i].Name] = true
+			}
+		}
+	}
+	for _, p := range paths {
+		if p.What != nameOfPriority || declared[p.Path] || slices.ContainsFunc(failed, func(data []byte) bool { return bytes.Contains(data, []byte(p.Path)) }) {
+			continue
+		}
+		d := schema.Diagnostic{
+			Severity: p.Severity, Rule: schema.RulePolicy, Position: p.At, Field: policyField,
+			Message: fmt.Sprintf("compares a priority with %q, which no priority is called", p.Path), Expected: "free, batch, production, monitoring, or a declared priority",
+		}
+		if near := cmp.Or(p.Near, valid.Nearest(p.Path, slices.Sorted(maps.Keys(declared)))); near != "" {
+			d.Hint = fmt.Sprintf("did you mean %q?", near)
+		}
+		out = append(out, d)
+	}
+	return out
 }
 
 // nowhere warns of the paths that policies name, and that no package lies below.
 func nowhere(paths []policyPath, units []*unit) (out []schema.Diagnostic) {
 	for _, p := range paths {
-		if !slices.ContainsFunc(units, func(u *unit) bool { return below(u.dir, p.Path) }) {
+		if p.What == "" && !slices.ContainsFunc(units, func(u *unit) bool { return below(u.dir, p.Path) }) {
 			out = append(out, schema.Diagnostic{
 				Severity: schema.Warning, Rule: schema.RuleNoEffect, Position: p.At,
 				Message: fmt.Sprintf("directory %s has no packages", p.Path), Hint: "correct the path, or remove it",

@@ -19,6 +19,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/policytext"
 	"github.com/musterhq/muster/schema/compile/syntax"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
@@ -36,7 +37,8 @@ func objects(req request, strict *loaded, also func(request, []mistake) []mistak
 		return response{Diagnostics: tidy(found)}
 	}
 	c := collect(req, strict, nil)
-	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), ineffective(strict), misfits(strict), overlooked(strict))
+	others, definitions := overlooked(strict)
+	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), ineffective(strict), misfits(strict), others)
 	if len(c.diags) == 0 && req.Parent != "" {
 		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil), nil))
 	}
@@ -48,7 +50,7 @@ func objects(req request, strict *loaded, also func(request, []mistake) []mistak
 		c.diags = ps.apply(c)
 	}
 	c.diags = append(c.diags, slices.Concat(c.warnings, ps.warnings)...)
-	resp := response{Objects: c.objects, Diagnostics: tidy(c.diags), Policies: ps.own, PolicyPaths: ps.paths}
+	resp := response{Objects: c.objects, Diagnostics: tidy(c.diags), Policies: ps.own, PolicyPaths: append(ps.paths, definitions...)}
 	if slices.ContainsFunc(resp.Diagnostics, isError) {
 		resp.Objects = nil
 	}
@@ -155,6 +157,7 @@ type loaded struct {
 	// scopes are packages in which expressions of theirs are evaluated.
 	scopes    map[*build.Instance]scope
 	libraries libraries
+	policies  *policytext.Source // nil if it has none
 }
 
 // wording returns a file as words. Many errors are of the same file.
@@ -178,9 +181,6 @@ func loading(req request, dir string, m *recovery) *load.Config {
 	}
 	if m != nil {
 		cfg.ParseFile = m.parse
-	}
-	if slices.Contains(req.Policies, dir) {
-		cfg.ParseFile = withPriorities(dir, cfg.ParseFile)
 	}
 	if req.Test != "" && dir == req.Dir {
 		cfg.Tests, cfg.ParseFile = true, withTest(req.Test, cfg.ParseFile)
@@ -206,6 +206,10 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 	if l.inst.Err != nil {
 		l.errs = errors.Errors(l.inst.Err)
 		return l
+	}
+	if slices.Contains(req.Policies, dir) {
+		l.policies = policytext.Read(l.inst)
+		l.policies.Number()
 	}
 	l.context = cuecontext.New()
 	l.value = l.context.BuildInstance(l.inst)

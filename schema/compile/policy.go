@@ -12,10 +12,10 @@ import (
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
-	"cuelang.org/go/encoding/json"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/policytext"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
@@ -82,6 +82,9 @@ type policy struct {
 	value         cue.Value
 	at            schema.Position
 	from          *loaded
+	// wrong is what is wrong with what it demands: it holds for nothing then.
+	wrong []mistake
+	empty map[schema.Kind][][]string // see maps
 }
 
 // applies reports whether a policy is for objects of a directory.
@@ -118,6 +121,9 @@ func loadPolicies(req request, strict *loaded) *policies {
 		err := eachHidden(l, policyField, func(name string, v cue.Value) {
 			r := &policyReader{policy: &policy{name: name, paths: []string{"."}, severity: schema.Error, value: v, at: l.where.of([]string{policyField, name}, true), from: l}}
 			r.read()
+			if len(r.diags) == 0 {
+				r.wrong = slices.Concat(r.demands(), r.strangers(), r.idle())
+			}
 			if dir == req.Dir {
 				found = append(found, ps.take(r)...)
 			}
@@ -141,10 +147,7 @@ func loadPolicies(req request, strict *loaded) *policies {
 // take counts a policy that the request's own package has, and returns what is wrong with what it demands.
 func (ps *policies) take(r *policyReader) (found []mistake) {
 	ps.paths, ps.own = append(ps.paths, r.named...), ps.own+1
-	if len(r.diags) > 0 {
-		return nil
-	}
-	for _, m := range r.demands() {
+	for _, m := range r.wrong {
 		if m.Severity == schema.Warning {
 			ps.warnings = append(ps.warnings, m)
 		} else {
@@ -276,11 +279,7 @@ func (ps *policies) apply(c *collection) (out []mistake) {
 	context := cuecontext.New()
 	for i := range c.objects {
 		o := &c.objects[i]
-		expr, err := json.Extract("", valid.WithFormer(o.Kind, o.Data))
-		if err != nil {
-			continue // it is canonical
-		}
-		data, closed := context.BuildExpr(expr), context.BuildExpr(closedData(expr)).LookupPath(cue.MakePath(cue.Def(closedName)))
+		joined := policytext.NewObject(context, o.Kind, valid.WithFormer(o.Kind, o.Data))
 		for _, p := range ours {
 			if len(out) >= maxFound {
 				return out
@@ -288,7 +287,11 @@ func (ps *policies) apply(c *collection) (out []mistake) {
 			if !p.value.LookupPath(cue.ParsePath(string(o.Kind))).Exists() {
 				continue
 			}
-			if m, ok := p.check(c, o, data, closed); ok {
+			if len(p.wrong) > 0 {
+				out = append(out, slices.DeleteFunc(slices.Clone(p.wrong), func(m mistake) bool { return m.Severity != schema.Error })...)
+				continue
+			}
+			if m, ok := p.check(c, o, joined); ok {
 				out = append(out, m)
 			}
 		}
