@@ -151,6 +151,7 @@ func (c *Compiled) Mistakes() []Diagnostic {
 	first := map[mistake]int{} // index in all
 	stops := map[int]int{}     // packages other than that of the mistake, by index in all
 	own := map[Position]int{}
+	beside := map[int]bool{} // of all, what is first said of another package than its own
 	for i := range c.Packages {
 		p := &c.Packages[i]
 		for _, d := range p.Diagnostics {
@@ -164,11 +165,13 @@ func (c *Compiled) Mistakes() []Diagnostic {
 			}
 			if i, again := first[at]; again && elsewhere {
 				if d.Severity == Error {
-					stops[i]++
+					if stops[i]++; beside[i] {
+						stops[i], beside[i] = stops[i]+1, false // the first package is another one, too
+					}
 				}
 				continue
 			}
-			first[at] = len(all)
+			first[at], beside[len(all)] = len(all), elsewhere
 			if d.Severity == Error && !elsewhere {
 				own[d.Position] = len(all)
 			}

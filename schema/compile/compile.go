@@ -342,6 +342,9 @@ func blameOnce(packages []schema.CompiledPackage) {
 		list := make([]schema.Diagnostic, 0, len(p.Diagnostics))
 		for _, d := range p.Diagnostics {
 			d.Position = r.place(d)
+			if of, ok := r.first[dirOf(d)]; ok && d.Rule == schema.RuleDependency && dirOf(d) != p.Dir {
+				d = of
+			}
 			if dirOf(d) == p.Dir || !r.at[d.Position] || d.Rule == schema.RuleLimit { // which no package imports
 				list = append(list, d)
 			} else if first == nil && isError(d) {
@@ -364,16 +367,21 @@ func blameOnce(packages []schema.CompiledPackage) {
 type reported struct {
 	at   map[schema.Position]bool
 	said map[[2]string]schema.Position // by field and message
+	// first is the first of a package that does not wait for others, by its directory.
+	first map[string]schema.Diagnostic
 }
 
 func reportedIn(packages []schema.CompiledPackage) reported {
-	r := reported{map[schema.Position]bool{}, map[[2]string]schema.Position{}}
+	r := reported{map[schema.Position]bool{}, map[[2]string]schema.Position{}, map[string]schema.Diagnostic{}}
 	for _, p := range packages {
 		for _, d := range p.Diagnostics {
 			if !isError(d) || dirOf(d) != p.Dir {
 				continue
 			}
 			r.at[d.Position] = true
+			if _, ok := r.first[p.Dir]; !ok && d.Rule != schema.RuleDependency {
+				r.first[p.Dir] = d
+			}
 			if !nowhereIn(d) {
 				r.said[[2]string{d.Field, d.Message}] = d.Position
 			}

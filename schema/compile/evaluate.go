@@ -29,12 +29,16 @@ import (
 // objects returns the objects of a package, or what is wrong with it. also may be nil.
 func objects(req request, strict *loaded, also func(request, []mistake) []mistake) response {
 	if len(strict.errs) > 0 {
+		theirs := strict.withoutFollowing()
+		if len(strict.errs) == 0 {
+			return response{Diagnostics: tidy(theirs)}
+		}
 		strict = unconditional(req, strict)
-		found := withMisfits(strict, mistakes(req, strict))
+		found := append(withMisfits(strict, mistakes(req, strict)), theirs...)
 		if also != nil {
 			found = also(req, found)
 		}
-		return response{Diagnostics: tidy(found)}
+		return response{Diagnostics: tidy(strict.atDefaults(found))}
 	}
 	c := collect(req, strict, nil)
 	others, definitions := overlooked(strict)
@@ -50,7 +54,7 @@ func objects(req request, strict *loaded, also func(request, []mistake) []mistak
 		c.diags = ps.apply(c)
 	}
 	c.diags = append(c.diags, slices.Concat(c.warnings, ps.warnings)...)
-	resp := response{Objects: c.objects, Diagnostics: tidy(c.diags), Policies: ps.own, PolicyPaths: append(ps.paths, definitions...)}
+	resp := response{Objects: c.objects, Diagnostics: tidy(strict.atDefaults(c.diags)), Policies: ps.own, PolicyPaths: append(ps.paths, definitions...)}
 	if slices.ContainsFunc(resp.Diagnostics, isError) {
 		resp.Objects = nil
 	}
@@ -113,7 +117,7 @@ func notAllowedAt(field string) func(errors.Error) bool {
 // whatever is left out: a file does not parse.
 func relaxed(req request, strict *loaded) (certain []mistake, wide *loaded, m *recovery) {
 	m = newRecovery()
-	m.never = strict.never
+	m.never, m.faulty = strict.never, strict.faulty
 	wide = strict
 	for range maxRecoveries {
 		fresh := m.learn(wide.errs)
@@ -157,6 +161,7 @@ type loaded struct {
 	// scopes are packages in which expressions of theirs are evaluated.
 	scopes    map[*build.Instance]scope
 	libraries libraries
+	faulty    places             // of libraries that are wrong by themselves
 	policies  *policytext.Source // nil if it has none
 }
 
@@ -220,6 +225,7 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 		l.errs = trace.Required(l.value, l.errs, l.where.mine)
 	}
 	if m != nil {
+		l.errs = m.faulty.without(l.errs)
 		withoutTemplates(l)
 		return l
 	}
