@@ -151,28 +151,29 @@ func (c *Compiled) Mistakes() []Diagnostic {
 	first := map[mistake]int{} // index in all
 	stops := map[int]int{}     // packages other than that of the mistake, by index in all
 	own := map[Position]int{}
-	beside := map[int]bool{} // of all, what is first said of another package than its own
+	beside := map[int]int{} // of all, 1 for what is first said of another package than its own
 	for i := range c.Packages {
 		p := &c.Packages[i]
 		for _, d := range p.Diagnostics {
 			elsewhere := path.Dir(d.Path) != p.Dir
 			at := mistake{d.Position, d.Message}
-			if elsewhere && d.Rule == RulePolicy && strings.HasPrefix(d.Field, "_policy.") {
-				at = mistake{text: d.Field} // a policy that cannot be evaluated is one mistake, whatever objects it is seen with
+			if elsewhere && ofPolicy(d) {
+				at = mistake{text: d.Field}
 			}
 			if p.Awaits != "" && d.Severity == Error {
 				continue
 			}
 			if i, again := first[at]; again && elsewhere {
 				if d.Severity == Error {
-					if stops[i]++; beside[i] {
-						stops[i], beside[i] = stops[i]+1, false // the first package is another one, too
-					}
+					stops[i] += 1 + beside[i] // the first package is another one, too
+					beside[i] = 0
 				}
 				continue
 			}
-			first[at], beside[len(all)] = len(all), elsewhere
-			if d.Severity == Error && !elsewhere {
+			first[at] = len(all)
+			if elsewhere {
+				beside[len(all)] = 1
+			} else if d.Severity == Error {
 				own[d.Position] = len(all)
 			}
 			all = append(all, d)
@@ -181,6 +182,11 @@ func (c *Compiled) Mistakes() []Diagnostic {
 	all = c.withAwaited(all, own, stops)
 	countStopped(all, stops)
 	return all
+}
+
+// ofPolicy reports whether a policy itself is wrong: that is one mistake, whatever objects show it.
+func ofPolicy(d Diagnostic) bool {
+	return d.Rule == RulePolicy && strings.HasPrefix(d.Field, "_policy.")
 }
 
 // withAwaited adds to mistakes those of packages that wait for another one: to stops where that is among the mistakes,
