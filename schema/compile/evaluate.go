@@ -29,7 +29,7 @@ import (
 // objects returns the objects of a package, or what is wrong with it. also may be nil.
 func objects(req request, strict *loaded, also func(request, []mistake) []mistake) response {
 	if len(strict.errs) > 0 {
-		theirs := strict.withoutFollowing()
+		theirs := withoutFollowing(strict)
 		if len(strict.errs) == 0 {
 			return response{Diagnostics: tidy(theirs)}
 		}
@@ -38,7 +38,7 @@ func objects(req request, strict *loaded, also func(request, []mistake) []mistak
 		if also != nil {
 			found = also(req, found)
 		}
-		return response{Diagnostics: tidy(strict.atDefaults(found))}
+		return response{Diagnostics: tidy(atDefaults(strict, found))}
 	}
 	c := collect(req, strict, nil)
 	others, definitions := overlooked(strict)
@@ -54,7 +54,7 @@ func objects(req request, strict *loaded, also func(request, []mistake) []mistak
 		c.diags = ps.apply(c)
 	}
 	c.diags = append(c.diags, slices.Concat(c.warnings, ps.warnings)...)
-	resp := response{Objects: c.objects, Diagnostics: tidy(strict.atDefaults(c.diags)), Policies: ps.own, PolicyPaths: append(ps.paths, definitions...)}
+	resp := response{Objects: c.objects, Diagnostics: tidy(atDefaults(strict, c.diags)), Policies: ps.own, PolicyPaths: append(ps.paths, definitions...)}
 	if slices.ContainsFunc(resp.Diagnostics, isError) {
 		resp.Objects = nil
 	}
