@@ -151,22 +151,29 @@ func (c *Compiled) Mistakes() []Diagnostic {
 	first := map[mistake]int{} // index in all
 	stops := map[int]int{}     // packages other than that of the mistake, by index in all
 	own := map[Position]int{}
+	beside := map[int]int{} // of all, 1 for what is first said of another package than its own
 	for i := range c.Packages {
 		p := &c.Packages[i]
 		for _, d := range p.Diagnostics {
 			elsewhere := path.Dir(d.Path) != p.Dir
 			at := mistake{d.Position, d.Message}
+			if elsewhere && ofPolicy(d) {
+				at = mistake{text: d.Field}
+			}
 			if p.Awaits != "" && d.Severity == Error {
 				continue
 			}
 			if i, again := first[at]; again && elsewhere {
 				if d.Severity == Error {
-					stops[i]++
+					stops[i] += 1 + beside[i] // the first package is another one, too
+					beside[i] = 0
 				}
 				continue
 			}
 			first[at] = len(all)
-			if d.Severity == Error && !elsewhere {
+			if elsewhere {
+				beside[len(all)] = 1
+			} else if d.Severity == Error {
 				own[d.Position] = len(all)
 			}
 			all = append(all, d)
@@ -175,6 +182,11 @@ func (c *Compiled) Mistakes() []Diagnostic {
 	all = c.withAwaited(all, own, stops)
 	countStopped(all, stops)
 	return all
+}
+
+// ofPolicy reports whether a policy itself is wrong: that is one mistake, whatever objects show it.
+func ofPolicy(d Diagnostic) bool {
+	return d.Rule == RulePolicy && strings.HasPrefix(d.Field, "_policy.")
 }
 
 // withAwaited adds to mistakes those of packages that wait for another one: to stops where that is among the mistakes,

@@ -1,17 +1,20 @@
 package compile
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 // Config says how a Compiler works.
@@ -214,14 +217,68 @@ func (b *batch) outcome(u *unit, refused map[*unit]schema.Diagnostic, units []*u
 		return failed(u, withHint(d, "the next commit tries again; report this as a bug"))
 	}
 	pkg := e.pkg
-	pkg.Diagnostics = slices.Concat(u.diags, pkg.Diagnostics, nowhere(e.policyPaths, units)) // the first and the last are warnings
+	wrong := slices.Concat(b.undeclared(e.policyPaths, units), unimported(e.policyPaths, u, units))
+	pkg.Diagnostics = slices.Concat(u.diags, pkg.Diagnostics, nowhere(e.policyPaths, units), wrong) // all but the second and the last are warnings
+	if slices.ContainsFunc(wrong, isError) {
+		pkg.Package = nil
+	}
 	return pkg
+}
+
+// unimported returns the definitions of a unit that hold policies and that no package may take.
+func unimported(paths []policyPath, u *unit, units []*unit) (out []schema.Diagnostic) {
+	for _, p := range paths {
+		if p.What == nameOfPolicies && !slices.ContainsFunc(units, func(other *unit) bool {
+			return other.node == nil || slices.ContainsFunc(other.node.imports, func(n *node) bool { return n.dir == u.dir })
+		}) {
+			out = append(out, holdsNothing(p.Path, p.At))
+		}
+	}
+	return out
+}
+
+// undeclared returns the priorities that policies compare one with, and that there are not. A package that does not
+// compile may declare one whose name it has.
+func (b *batch) undeclared(paths []policyPath, units []*unit) (out []schema.Diagnostic) {
+	if !slices.ContainsFunc(paths, func(p policyPath) bool { return p.What == nameOfPriority }) {
+		return nil
+	}
+	declared := map[string]bool{}
+	var failed [][]byte
+	for _, u := range units {
+		e := b.c.cache[u.key]
+		switch {
+		case u.node == nil:
+		case e == nil || e.pkg.Package == nil:
+			for _, f := range u.node.files {
+				failed = append(failed, b.p.tree.Files[f.path].Data)
+			}
+		default:
+			for i := range e.pkg.Package.Objects.Priorities {
+				declared[e.pkg.Package.Objects.Priorities[i].Name] = true
+			}
+		}
+	}
+	for _, p := range paths {
+		if p.What != nameOfPriority || declared[p.Path] || slices.ContainsFunc(failed, func(data []byte) bool { return bytes.Contains(data, []byte(p.Path)) }) {
+			continue
+		}
+		d := schema.Diagnostic{
+			Severity: p.Severity, Rule: schema.RulePolicy, Position: p.At, Field: policyField,
+			Message: fmt.Sprintf("compares a priority with %q, which no priority is called", p.Path), Expected: "free, batch, production, monitoring, or a declared priority",
+		}
+		if near := cmp.Or(p.Near, valid.Nearest(p.Path, slices.Sorted(maps.Keys(declared)))); near != "" {
+			d.Hint = fmt.Sprintf("did you mean %q?", near)
+		}
+		out = append(out, d)
+	}
+	return out
 }
 
 // nowhere warns of the paths that policies name, and that no package lies below.
 func nowhere(paths []policyPath, units []*unit) (out []schema.Diagnostic) {
 	for _, p := range paths {
-		if !slices.ContainsFunc(units, func(u *unit) bool { return below(u.dir, p.Path) }) {
+		if p.What == "" && !slices.ContainsFunc(units, func(u *unit) bool { return below(u.dir, p.Path) }) {
 			out = append(out, schema.Diagnostic{
 				Severity: schema.Warning, Rule: schema.RuleNoEffect, Position: p.At,
 				Message: fmt.Sprintf("directory %s has no packages", p.Path), Hint: "correct the path, or remove it",
@@ -334,6 +391,9 @@ func blameOnce(packages []schema.CompiledPackage) {
 		list := make([]schema.Diagnostic, 0, len(p.Diagnostics))
 		for _, d := range p.Diagnostics {
 			d.Position = r.place(d)
+			if of, ok := r.first[dirOf(d)]; ok && d.Rule == schema.RuleDependency && dirOf(d) != p.Dir {
+				d = of
+			}
 			if dirOf(d) == p.Dir || !r.at[d.Position] || d.Rule == schema.RuleLimit { // which no package imports
 				list = append(list, d)
 			} else if first == nil && isError(d) {
@@ -356,16 +416,21 @@ func blameOnce(packages []schema.CompiledPackage) {
 type reported struct {
 	at   map[schema.Position]bool
 	said map[[2]string]schema.Position // by field and message
+	// first is the first of a package that does not wait for others, by its directory.
+	first map[string]schema.Diagnostic
 }
 
 func reportedIn(packages []schema.CompiledPackage) reported {
-	r := reported{map[schema.Position]bool{}, map[[2]string]schema.Position{}}
+	r := reported{map[schema.Position]bool{}, map[[2]string]schema.Position{}, map[string]schema.Diagnostic{}}
 	for _, p := range packages {
 		for _, d := range p.Diagnostics {
 			if !isError(d) || dirOf(d) != p.Dir {
 				continue
 			}
 			r.at[d.Position] = true
+			if _, ok := r.first[p.Dir]; !ok && d.Rule != schema.RuleDependency {
+				r.first[p.Dir] = d
+			}
 			if !nowhereIn(d) {
 				r.said[[2]string{d.Field, d.Message}] = d.Position
 			}

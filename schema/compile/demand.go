@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/policytext"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/walk"
 	"github.com/musterhq/muster/schema/lazyregexp"
@@ -24,25 +26,25 @@ import (
 // open one, for what CUE then says of the values, and for what may be missing nevertheless: a field with a
 // default, and a list or a map that the object lacks, which is an empty one.
 
-// closedName is the definition that holds an object's data as a closed struct.
-const closedName = "object"
-
-// closedData returns a struct with a definition of an object's data.
-func closedData(data ast.Expr) ast.Expr {
-	return &ast.StructLit{Elts: []ast.Decl{&ast.Field{Label: ast.NewIdent("#" + closedName), Value: data}}}
-}
-
 // check says how an object breaks a policy, or what is wrong with the policy; false if it does not.
-func (p *policy) check(c *collection, o *object, data, closed cue.Value) (mistake, bool) {
+func (p *policy) check(c *collection, o *object, j *policytext.Object) (mistake, bool) {
 	kind := cue.ParsePath(string(o.Kind))
-	if p.value.FillPath(kind, closed).LookupPath(kind).Validate(cue.Concrete(true)) == nil {
+	holds := func(data cue.Value) bool { return policytext.Meets(p.value.FillPath(kind, data).LookupPath(kind)) }
+	data, _ := j.With(nil)
+	if holds(data.Closed) {
 		return mistake{}, false
 	}
-	joined := p.value.FillPath(kind, data)
+	if more, ok := j.With(p.maps(o.Kind)); ok {
+		if holds(more.Closed) {
+			return mistake{}, false
+		}
+		data = more
+	}
+	joined := p.value.FillPath(kind, data.Open)
 	if err := joined.LookupPath(kind).Validate(cue.Concrete(true)); err != nil {
 		return p.broken(c, o, joined, errors.Errors(err)), true
 	}
-	plain, err := valid.Parse(valid.WithFormer(o.Kind, o.Data))
+	plain, err := valid.Parse(j.Data)
 	if err != nil {
 		return mistake{}, false // it is canonical
 	}
@@ -64,6 +66,23 @@ func (p *policy) check(c *collection, o *object, data, closed cue.Value) (mistak
 	}
 	p.place(&m, c, top, at)
 	return m, true
+}
+
+// maps returns the paths of the maps and lists that a policy names, other than as what may be missing: what it
+// demands of one holds of an empty one, if the object has none.
+func (p *policy) maps(kind schema.Kind) [][]string {
+	if paths, ok := p.empty[kind]; ok {
+		return paths
+	}
+	var paths [][]string
+	if p.from.policies != nil {
+		paths = p.from.policies.Maps(p.name, kind, p.value.LookupPath(cue.ParsePath(string(kind))))
+	}
+	if p.empty == nil {
+		p.empty = map[schema.Kind][][]string{}
+	}
+	p.empty[kind] = paths
+	return paths
 }
 
 // lacking returns the path of the first field that a policy, joined with the data of an object, names and
@@ -158,12 +177,30 @@ func (p *policy) demanded(kind schema.Kind, path, known []string) mistake {
 		Message: fmt.Sprintf("demands the field %s, which no %s has", strings.TrimPrefix(field, fieldPath(above)+"."), kind),
 		Hint:    fmt.Sprintf("what a policy needs for itself is a hidden field: _%s", name),
 	}}
-	if near := valid.Nearest(name, known); near != "" {
+	if near := cmp.Or(valid.Nearest(name, known), aliasIn(valid.Of(kind), path)); near != "" {
 		m.Hint = fmt.Sprintf("did you mean %s?", near)
 	} else if all := pathsTo(valid.Of(kind), name, nil); len(all) == 1 {
 		m.Hint = fmt.Sprintf("did you mean %s?", fieldPath(all[0]))
 	}
 	return m
+}
+
+// aliasIn returns the path of the field that users of other systems write the last name of a path for; "" if none is known.
+func aliasIn(rule *valid.Rule, path []string) string {
+	above, name := path[:len(path)-1], path[len(path)-1]
+	for _, name := range above {
+		rule = ruleBelow(rule, name)
+	}
+	if rule == nil {
+		return ""
+	}
+	for to := range strings.SplitSeq(rule.Alias[name], ".") { // not words that say more
+		if !rule.Has(to) {
+			return ""
+		}
+		rule, above = rule.Field(to).Rule, append(slices.Clip(above), to)
+	}
+	return fieldPath(above)
 }
 
 // anyEntry stands in a data path for each entry of a map.
@@ -336,6 +373,64 @@ func typeAt(rule *valid.Rule, path []string) valid.Type {
 	return rule.Type
 }
 
+// strangers returns what a policy compares a field with that has other words. A name that may be that of a declared
+// priority is looked for when all packages are there.
+func (r *policyReader) strangers() (out []mistake) {
+	if r.from.policies == nil {
+		return nil
+	}
+	for _, w := range r.from.policies.Strangers(r.name) {
+		m := mistake{Diagnostic: schema.Diagnostic{
+			Severity: r.severity, Rule: schema.RulePolicy, Field: fieldPath([]string{policyField, r.name}), Position: position(w.Pos),
+		}}
+		known, quote := w.Rule.Words, "%q"
+		switch {
+		case w.Mistyped:
+			m.Message, m.Hint = fmt.Sprintf("compares with %s a field which is always of type %s", w.Text, w.Rule.Type), fmt.Sprintf("compare it with a value of type %s", w.Rule.Type)
+		case w.Unknown:
+			known, quote = fieldNames(w.Rule), "%s"
+			m.Message = fmt.Sprintf("uses %s, which there never is", terms.Text(w.Used))
+		case w.Rule.Type == valid.Priority:
+			r.named = append(r.named, policyPath{Path: w.Text, At: position(w.Pos), What: nameOfPriority, Near: valid.Nearest(w.Text, known), Severity: r.severity})
+			continue
+		default:
+			m.Message, m.Expected = fmt.Sprintf("compares a field with %q, which it never is", w.Text), "one of "+terms.Clip(strings.Join(known, ", "))
+		}
+		if near := cmp.Or(valid.Nearest(w.Text, known), w.Rule.Alias[w.Text]); near != "" && !w.Mistyped {
+			m.Hint = fmt.Sprintf("did you mean "+quote+"?", near)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// fieldNames returns the names of the fields of a struct by a rule.
+func fieldNames(rule *valid.Rule) (names []string) {
+	for i := range rule.Fields {
+		names = append(names, rule.Fields[i].Name)
+	}
+	return names
+}
+
+// idle returns the checks of a policy that have no effect.
+func (r *policyReader) idle() (out []mistake) {
+	if r.from.policies == nil {
+		return nil
+	}
+	for _, i := range r.from.policies.Idles(r.name) {
+		name, text := lax.Label(i.Field), terms.Text(i.Field.Value)
+		m := mistake{Diagnostic: schema.Diagnostic{
+			Severity: r.severity, Rule: schema.RulePolicy, Field: fieldPath([]string{policyField, r.name}), Position: edge(i.Field, true),
+			Message: fmt.Sprintf("%s may be false, and nothing demands that it is true", name), Hint: fmt.Sprintf("a check is _%s: true & (%s)", strings.TrimLeft(name, "_#"), text),
+		}}
+		if i.Outside {
+			m.Message, m.Hint = fmt.Sprintf("%s has no effect beside the kinds of objects", name), "write it into the struct of the kind, such as job: {…}"
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
 // unknownIn returns which name of a path no object by a rule can have, and those that there are instead;
 // -1 if it can have all.
 func unknownIn(rule *valid.Rule, path []string) (n int, known []string) {
@@ -346,10 +441,7 @@ func unknownIn(rule *valid.Rule, path []string) (n int, known []string) {
 		case rule.Has(name):
 			rule = rule.Field(name).Rule
 		case len(rule.Fields) > 0:
-			for i := range rule.Fields {
-				known = append(known, rule.Fields[i].Name)
-			}
-			return n, known
+			return n, fieldNames(rule)
 		default:
 			rule = rule.Elem
 		}
@@ -373,11 +465,12 @@ func elementOf(rule *valid.Rule) *valid.Rule {
 	return rule.Elem
 }
 
-// overlooked returns the hidden fields of a package that hold policies under a misspelled name: they would
-// hold for nothing. What the package refers to is a part of something else.
-func overlooked(l *loaded) (out []mistake) {
+// overlooked returns the hidden fields of a package that hold policies under another name: they would
+// hold for nothing. What the package refers to is a part of something else. Definitions are those that may be a part of
+// something in another package.
+func overlooked(l *loaded) (out []mistake, definitions []policyPath) {
 	if l.dir != "." && !below(l.dir, "cells") { // where policies have no effect in any case
-		return nil
+		return nil, nil
 	}
 	names := map[string]bool{}
 	for _, f := range l.where.files {
@@ -394,38 +487,56 @@ func overlooked(l *loaded) (out []mistake) {
 			if !ok || !l.where.mine(position(field.Pos()).Path) {
 				continue
 			}
-			name := lax.Label(field)
-			if name == policyField || !strings.HasPrefix(name, "_") || !hidden(field) || names[name] || !near(name) || !likePolicies(l.value.LookupPath(cue.MakePath(cue.Hid(name, l.inst.ID())))) {
-				continue
+			if name := lax.Label(field); name != policyField && hidden(field) && !names[name] && holdsPolicies(l, name) {
+				if strings.HasPrefix(name, "#") {
+					definitions = append(definitions, policyPath{Path: name, At: edge(field, true), What: nameOfPolicies})
+				} else {
+					out = append(out, mistake{Diagnostic: holdsNothing(name, edge(field, true))})
+				}
 			}
-			out = append(out, mistake{Diagnostic: schema.Diagnostic{
-				Severity: schema.Error, Rule: schema.RulePolicy, Position: edge(field, true), Field: name,
-				Message: fmt.Sprintf("field %s holds policies, and has no effect", name), Hint: fmt.Sprintf("did you mean %s?", policyField),
-			}})
 		}
 	}
-	return out
+	return out, definitions
+}
+
+// holdsPolicies reports whether a hidden field of a package has what only policies have, or a definition whose name
+// is like theirs.
+func holdsPolicies(l *loaded, name string) bool {
+	if !strings.HasPrefix(name, "#") {
+		return likePolicies(l.value.LookupPath(cue.MakePath(cue.Hid(name, l.inst.ID()))), near(name))
+	}
+	return near(name) && likePolicies(l.value.LookupPath(cue.MakePath(cue.Def(name))), true)
+}
+
+// holdsNothing says that a field holds policies under another name.
+func holdsNothing(name string, at schema.Position) schema.Diagnostic {
+	return schema.Diagnostic{
+		Severity: schema.Error, Rule: schema.RulePolicy, Position: at, Field: name,
+		Message: fmt.Sprintf("field %s holds policies, and has no effect", name), Hint: fmt.Sprintf("did you mean %s?", policyField),
+	}
 }
 
 // near reports whether a name is probably meant to be that of policies.
 func near(name string) bool {
 	name = strings.ToLower(strings.TrimLeft(name, "_#"))
-	return valid.Nearest(name, []string{"policy", "policies"}) != ""
+	return slices.Contains([]string{"pol", "poli", "polic"}, name) || valid.Nearest(name, []string{"policy", "policies"}) != ""
 }
 
-// likePolicies reports whether a value is policies by name: each is a struct with what only a policy has.
-func likePolicies(v cue.Value) bool {
+// likePolicies reports whether a value is policies by name: each is a struct with what only a policy has. One by a
+// name like theirs has a kind of objects at the least, and nothing else.
+func likePolicies(v cue.Value, named bool) bool {
 	fields, err := v.Fields()
 	n := 0
 	for err == nil && fields.Next() {
-		var says, of bool
+		says, of, other := named, false, false
 		in, wrong := fields.Value().Fields()
 		for wrong == nil && in.Next() {
 			name, _ := label(in)
 			says = says || slices.Contains(policyFields, name)
 			of = of || isKindName(name)
+			other = other || !slices.Contains(policyFields, name) && !isKindName(name)
 		}
-		if !says || !of {
+		if !says || !of || other && named {
 			return false
 		}
 		n++

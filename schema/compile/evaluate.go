@@ -19,6 +19,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/policytext"
 	"github.com/musterhq/muster/schema/compile/syntax"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/compile/trace"
@@ -28,15 +29,20 @@ import (
 // objects returns the objects of a package, or what is wrong with it. also may be nil.
 func objects(req request, strict *loaded, also func(request, []mistake) []mistake) response {
 	if len(strict.errs) > 0 {
+		theirs := withoutFollowing(strict)
+		if len(strict.errs) == 0 {
+			return response{Diagnostics: tidy(theirs)}
+		}
 		strict = unconditional(req, strict)
-		found := withMisfits(strict, mistakes(req, strict))
+		found := append(withMisfits(strict, mistakes(req, strict)), theirs...)
 		if also != nil {
 			found = also(req, found)
 		}
-		return response{Diagnostics: tidy(found)}
+		return response{Diagnostics: tidy(atDefaults(strict, found))}
 	}
 	c := collect(req, strict, nil)
-	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), ineffective(strict), misfits(strict), overlooked(strict))
+	others, definitions := overlooked(strict)
+	c.diags = slices.Concat(with(intent(strict), append(c.diags, c.missing...)), undefinedNames(strict), ineffective(strict), misfits(strict), others)
 	if len(c.diags) == 0 && req.Parent != "" {
 		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil), nil))
 	}
@@ -48,7 +54,7 @@ func objects(req request, strict *loaded, also func(request, []mistake) []mistak
 		c.diags = ps.apply(c)
 	}
 	c.diags = append(c.diags, slices.Concat(c.warnings, ps.warnings)...)
-	resp := response{Objects: c.objects, Diagnostics: tidy(c.diags), Policies: ps.own, PolicyPaths: ps.paths}
+	resp := response{Objects: c.objects, Diagnostics: tidy(atDefaults(strict, c.diags)), Policies: ps.own, PolicyPaths: append(ps.paths, definitions...)}
 	if slices.ContainsFunc(resp.Diagnostics, isError) {
 		resp.Objects = nil
 	}
@@ -111,7 +117,7 @@ func notAllowedAt(field string) func(errors.Error) bool {
 // whatever is left out: a file does not parse.
 func relaxed(req request, strict *loaded) (certain []mistake, wide *loaded, m *recovery) {
 	m = newRecovery()
-	m.never = strict.never
+	m.never, m.faulty = strict.never, strict.faulty
 	wide = strict
 	for range maxRecoveries {
 		fresh := m.learn(wide.errs)
@@ -155,6 +161,8 @@ type loaded struct {
 	// scopes are packages in which expressions of theirs are evaluated.
 	scopes    map[*build.Instance]scope
 	libraries libraries
+	faulty    places             // of libraries that are wrong by themselves
+	policies  *policytext.Source // nil if it has none
 }
 
 // wording returns a file as words. Many errors are of the same file.
@@ -178,9 +186,6 @@ func loading(req request, dir string, m *recovery) *load.Config {
 	}
 	if m != nil {
 		cfg.ParseFile = m.parse
-	}
-	if slices.Contains(req.Policies, dir) {
-		cfg.ParseFile = withPriorities(dir, cfg.ParseFile)
 	}
 	if req.Test != "" && dir == req.Dir {
 		cfg.Tests, cfg.ParseFile = true, withTest(req.Test, cfg.ParseFile)
@@ -207,6 +212,10 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 		l.errs = errors.Errors(l.inst.Err)
 		return l
 	}
+	if slices.Contains(req.Policies, dir) {
+		l.policies = policytext.Read(l.inst)
+		l.policies.Number()
+	}
 	l.context = cuecontext.New()
 	l.value = l.context.BuildInstance(l.inst)
 	l.built = true
@@ -216,6 +225,7 @@ func loadPackage(req request, dir string, m *recovery) *loaded {
 		l.errs = trace.Required(l.value, l.errs, l.where.mine)
 	}
 	if m != nil {
+		l.errs = m.faulty.without(l.errs)
 		withoutTemplates(l)
 		return l
 	}

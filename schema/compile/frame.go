@@ -189,8 +189,22 @@ func readResponse(r io.Reader, limit int) (resp response, err error) {
 	return resp, nil
 }
 
-// policyPath is a path that a policy names.
+// policyPath is a path that a policy names, or another name in a package with policies of which it is not known there
+// whether anything has it.
 type policyPath struct {
 	Path string          `json:"path"`
 	At   schema.Position `json:"at"`
+	// What is "" for a path of directories.
+	What nameKind `json:"what,omitempty"`
+	// Near is the name of the built-in priority which is perhaps meant, "" for none, and Severity that of the policy.
+	Near     string          `json:"near,omitempty"`
+	Severity schema.Severity `json:"severity,omitempty"`
 }
+
+// nameKind says what a name is of.
+type nameKind string
+
+const (
+	nameOfPriority nameKind = "priority"   // that policies compare one with
+	nameOfPolicies nameKind = "definition" // with policies, which another package may import
+)

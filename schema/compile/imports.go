@@ -1,7 +1,9 @@
 package compile
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -61,7 +63,7 @@ func (p *planner) checkImports(n *node) (diags []schema.Diagnostic) {
 		for _, spec := range s.imports {
 			d := p.checkImport(spec)
 			if d == nil && cycle {
-				if d = p.checkCycle(n, spec); d != nil {
+				if d = p.checkCycle(spec); d != nil {
 					cycle = false // one is enough
 				}
 			}
@@ -69,7 +71,11 @@ func (p *planner) checkImports(n *node) (diags []schema.Diagnostic) {
 				continue
 			}
 			d.Severity = schema.Error
-			d.Position = schema.Position{Path: s.path, Line: spec.line, Column: spec.column}
+			if d.Path == "" {
+				d.Position = schema.Position{Path: s.path, Line: spec.line, Column: spec.column}
+			} else if slices.ContainsFunc(diags, func(said schema.Diagnostic) bool { return said.Position == d.Position }) {
+				continue
+			}
 			if diags = append(diags, *d); len(diags) >= maxDiagnostics {
 				return diags
 			}
@@ -97,6 +103,12 @@ func (p *planner) checkImport(spec importSpec) *schema.Diagnostic {
 		return &schema.Diagnostic{
 			Rule: schema.RuleImport, Message: fmt.Sprintf("cannot find package %q: the repository has no CUE files in %s", clip(spec.path), clip(dir)),
 			Expected: "a directory with CUE files", Hint: p.nearImport(ip.Path),
+		}
+	case p.renamedFrom(ip.Path):
+		return &schema.Diagnostic{
+			Rule: schema.RuleImport, Position: p.modulePosition(), Field: "module",
+			Message: fmt.Sprintf("the module is %q, and the imports of its packages begin with %q", p.module, p.former()),
+			Hint:    fmt.Sprintf("write module: %q, or change the imports", strings.Replace(p.qualified, p.module, p.former(), 1)),
 		}
 	case strings.Contains(element, ".") && !p.replaces():
 		d := &schema.Diagnostic{
@@ -179,34 +191,159 @@ func (p *planner) nearVendored(importPath string, lib *library) string {
 	return fmt.Sprintf("it has %s", strings.Join(paths[:min(len(paths), 5)], ", "))
 }
 
-// checkCycle returns the way from n through an import back to where it was, nil
-// if it does not lead there.
-func (p *planner) checkCycle(n *node, spec importSpec) *schema.Diagnostic {
-	cyclic := func(o *node) bool { return o.inCycle }
+// former returns what stands for the module in the imports of its packages, where none of them has its name; "" if it is
+// not several that have the same in its place.
+func (p *planner) former() string {
+	if p.formerly == nil {
+		name := p.findFormer()
+		p.formerly = &name
+	}
+	return *p.formerly
+}
+
+func (p *planner) findFormer() (name string) {
+	times := 0
+	for _, dir := range slices.Sorted(maps.Keys(p.folders)) {
+		if inPkg(dir) {
+			continue
+		}
+		for _, s := range p.folders[dir].files {
+			for _, spec := range s.imports {
+				to := ast.ParseImportPath(spec.path).Path
+				if _, ours := importDir(p.module, to); ours {
+					return ""
+				}
+				before := p.standsFor(to)
+				if before == "" {
+					continue
+				}
+				if times++; name != "" && name != before {
+					return ""
+				}
+				name = before
+			}
+		}
+	}
+	if times < 2 {
+		return ""
+	}
+	return name
+}
+
+// standsFor returns what an import path has in the place of the module, if the rest of it is a package of that; "" if
+// it is not.
+func (p *planner) standsFor(importPath string) string {
+	element, _, _ := strings.Cut(importPath, "/")
+	if !strings.Contains(element, ".") || !proper(importPath) || p.vendor.library(importPath) != nil {
+		return ""
+	}
+	for n, r := range importPath {
+		if r == '/' && p.folders[importPath[n+1:]] != nil {
+			return importPath[:n]
+		}
+	}
+	return ""
+}
+
+// renamedFrom reports whether an import path begins with what stands for the module in the imports.
+func (p *planner) renamedFrom(importPath string) bool {
+	return p.former() != "" && strings.HasPrefix(importPath, p.former()+"/")
+}
+
+// modulePosition returns where the module's file names it.
+func (p *planner) modulePosition() schema.Position {
+	data := p.tree.Files[moduleFile].Data
+	at := max(bytes.Index(data, []byte("module")), 0)
+	line := bytes.LastIndexByte(data[:at], '\n') + 1
+	return schema.Position{Path: moduleFile, Line: 1 + bytes.Count(data[:at], []byte("\n")), Column: 1 + at - line}
+}
+
+// loop is a way of packages from one back to it.
+type loop struct {
+	dirs []string
+	at   schema.Position // of the import from the first to the next
+}
+
+// checkCycle returns the cycle that an import leads to, nil if it leads to none. It is the same for all that do.
+func (p *planner) checkCycle(spec importSpec) *schema.Diagnostic {
 	f := p.target(spec.path)
 	if f == nil {
 		return nil
 	}
-	at := slices.IndexFunc(f.nodes, cyclic)
+	at := slices.IndexFunc(f.nodes, func(o *node) bool { return o.inCycle })
 	if at < 0 {
 		return nil
 	}
 	const most = 8 // directories in the message
-	chain := []string{n.dir}
-	seen := map[*node]bool{n: true}
-	for o := f.nodes[at]; o != nil && len(chain) < most; {
-		chain = append(chain, o.dir)
-		if seen[o] {
-			break
-		}
-		seen[o] = true
-		needs := o.needs()
-		o = nil
-		if next := slices.IndexFunc(needs, cyclic); next >= 0 {
-			o = needs[next]
-		}
-	}
+	l := p.loopFrom(f.nodes[at])
 	return &schema.Diagnostic{
-		Rule: schema.RuleImport, Message: "packages import each other: " + strings.Join(chain, ", "), Hint: "move what both need to a third package",
+		Rule: schema.RuleImport, Position: l.at, Message: "packages import each other: " + strings.Join(l.dirs[:min(len(l.dirs), most)], ", "),
+		Hint: "move what both need to a third package",
 	}
+}
+
+// loopFrom returns the cycle that the first imports lead to from a package that is in one, or depends on one.
+func (p *planner) loopFrom(n *node) *loop {
+	var way []*node
+	seen := map[*node]int{}
+	for o := n; ; {
+		if known := p.loops[o]; known != nil {
+			p.remember(way, known)
+			return known
+		}
+		if at, ok := seen[o]; ok {
+			l := p.loopOf(way[at:])
+			p.remember(way, l)
+			return l
+		}
+		seen[o] = len(way)
+		way = append(way, o)
+		needs := o.needs()
+		next := slices.IndexFunc(needs, func(o *node) bool { return o.inCycle })
+		if next < 0 {
+			return &loop{dirs: []string{n.dir}} // whatever is in a cycle leads on
+		}
+		o = needs[next]
+	}
+}
+
+func (p *planner) remember(way []*node, l *loop) {
+	if p.loops == nil {
+		p.loops = map[*node]*loop{}
+	}
+	for _, n := range way {
+		p.loops[n] = l
+	}
+}
+
+// loopOf returns the cycle of packages that each need the next, from the first in order that imports the next.
+func (p *planner) loopOf(nodes []*node) *loop {
+	var l *loop
+	for i, n := range nodes {
+		next := nodes[(i+1)%len(nodes)]
+		at, ok := p.importOf(n, next)
+		if !ok || l != nil && l.dirs[0] <= n.dir {
+			continue
+		}
+		l = &loop{at: at}
+		for j := range len(nodes) + 1 {
+			l.dirs = append(l.dirs, nodes[(i+j)%len(nodes)].dir)
+		}
+	}
+	if l == nil {
+		return &loop{}
+	}
+	return l
+}
+
+// importOf returns where a package imports another one.
+func (p *planner) importOf(n, other *node) (schema.Position, bool) {
+	for _, s := range n.files {
+		for _, spec := range s.imports {
+			if f := p.target(spec.path); f != nil && slices.Contains(f.nodes, other) {
+				return schema.Position{Path: s.path, Line: spec.line, Column: spec.column}, true
+			}
+		}
+	}
+	return schema.Position{}, false
 }

@@ -115,7 +115,8 @@ type intents struct {
 
 // add completes what is said of the field at a data path.
 func (w *intents) add(pos token.Pos, at []string, m mistake) {
-	if len(w.diags) < maxDiagnostics {
+	again := len(at) == 1 && slices.ContainsFunc(w.diags, func(o mistake) bool { return o.Field == at[0] && o.Message == m.Message }) // of a kind in each of its fields
+	if len(w.diags) < maxDiagnostics && !again {
 		m.Severity, m.Position, m.Field = schema.Error, position(pos), fieldPath(at)
 		w.diags = append(w.diags, m)
 	}
@@ -269,6 +270,9 @@ func covered(intents []mistake, d mistake) bool {
 			return false
 		case n.Field == "":
 			return d.Line >= n.Line-1 && d.Line <= n.Line+20 || d.form == missingField
+		}
+		if n.Position == d.Position && d.form == missingField {
+			return true
 		}
 		other := n.form == wrongDefinition
 		return d.Field == n.Field && d.Position != n.Position && !other || other && within(d.Field, n.Field) && d.form == closedField

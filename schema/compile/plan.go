@@ -53,19 +53,23 @@ type source struct {
 // planner finds the units of one tree. Once plan has returned it is not
 // written, so that several goroutines may ask it for files.
 type planner struct {
-	tree     schema.Tree
-	known    *known
-	limits   Limits
-	module   string // the module's path
-	vendor   vendor // the modules of others
-	paths    []string
-	folders  map[string]*folder
-	targets  map[string]*folder  // by import path
-	nested   []string            // directories with a module of their own
-	policies []*node             // packages whose policies hold for others; they are few
-	refused  []*unit             // subtrees that nothing is read of
-	unjudged []schema.Diagnostic // policies of directories that are refused
-	hints    int                 // searches for a near import path so far
+	tree   schema.Tree
+	known  *known
+	limits Limits
+	module string // the module's path
+	// qualified is that with its major version.
+	qualified string
+	vendor    vendor // the modules of others
+	paths     []string
+	folders   map[string]*folder
+	targets   map[string]*folder  // by import path
+	nested    []string            // directories with a module of their own
+	policies  []*node             // packages whose policies hold for others; they are few
+	refused   []*unit             // subtrees that nothing is read of
+	unjudged  []schema.Diagnostic // policies of directories that are refused
+	hints     int                 // searches for a near import path so far
+	formerly  *string             // see former; nil before it is looked for
+	loops     map[*node]*loop     // of what leads to them
 }
 
 // known is what is remembered of files from one tree to the next.
@@ -201,7 +205,7 @@ func (p *planner) readModule() *schema.Diagnostic {
 		m = parseModule(f.Data, p.limits.FileBytes)
 		p.known.modules[f.Hash] = m
 	}
-	p.module = m.path
+	p.module, p.qualified = m.path, m.qualified
 	return m.err
 }
 

@@ -3,6 +3,8 @@ package compile
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -12,10 +14,10 @@ import (
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
-	"cuelang.org/go/encoding/json"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
+	"github.com/musterhq/muster/schema/compile/policytext"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
@@ -82,6 +84,9 @@ type policy struct {
 	value         cue.Value
 	at            schema.Position
 	from          *loaded
+	// wrong is what is wrong with what it demands: it holds for nothing then.
+	wrong []mistake
+	empty map[schema.Kind][][]string // see maps
 }
 
 // applies reports whether a policy is for objects of a directory.
@@ -118,6 +123,9 @@ func loadPolicies(req request, strict *loaded) *policies {
 		err := eachHidden(l, policyField, func(name string, v cue.Value) {
 			r := &policyReader{policy: &policy{name: name, paths: []string{"."}, severity: schema.Error, value: v, at: l.where.of([]string{policyField, name}, true), from: l}}
 			r.read()
+			if len(r.diags) == 0 {
+				r.wrong = slices.Concat(r.demands(), r.strangers(), r.idle())
+			}
 			if dir == req.Dir {
 				found = append(found, ps.take(r)...)
 			}
@@ -141,10 +149,7 @@ func loadPolicies(req request, strict *loaded) *policies {
 // take counts a policy that the request's own package has, and returns what is wrong with what it demands.
 func (ps *policies) take(r *policyReader) (found []mistake) {
 	ps.paths, ps.own = append(ps.paths, r.named...), ps.own+1
-	if len(r.diags) > 0 {
-		return nil
-	}
-	for _, m := range r.demands() {
+	for _, m := range r.wrong {
 		if m.Severity == schema.Warning {
 			ps.warnings = append(ps.warnings, m)
 		} else {
@@ -276,11 +281,7 @@ func (ps *policies) apply(c *collection) (out []mistake) {
 	context := cuecontext.New()
 	for i := range c.objects {
 		o := &c.objects[i]
-		expr, err := json.Extract("", valid.WithFormer(o.Kind, o.Data))
-		if err != nil {
-			continue // it is canonical
-		}
-		data, closed := context.BuildExpr(expr), context.BuildExpr(closedData(expr)).LookupPath(cue.MakePath(cue.Def(closedName)))
+		joined := policytext.NewObject(context, o.Kind, valid.WithFormer(o.Kind, o.Data))
 		for _, p := range ours {
 			if len(out) >= maxFound {
 				return out
@@ -288,7 +289,11 @@ func (ps *policies) apply(c *collection) (out []mistake) {
 			if !p.value.LookupPath(cue.ParsePath(string(o.Kind))).Exists() {
 				continue
 			}
-			if m, ok := p.check(c, o, data, closed); ok {
+			if len(p.wrong) > 0 {
+				out = append(out, slices.DeleteFunc(slices.Clone(p.wrong), func(m mistake) bool { return m.Severity != schema.Error })...)
+				continue
+			}
+			if m, ok := p.check(c, o, joined); ok {
 				out = append(out, m)
 			}
 		}
@@ -448,4 +453,118 @@ func (p *policy) place(m *mistake, c *collection, top, below []string, said ...t
 		m.Hint = fmt.Sprintf("the value is from %s; %s", m.Position, m.Hint)
 		m.Position = home
 	}
+}
+
+// places are positions in files.
+type places map[schema.Position]bool
+
+// has reports whether CUE's error is of one of several places, among others.
+func (p places) has(e errors.Error) bool {
+	return len(p) > 0 && slices.ContainsFunc(errors.Positions(e), func(at token.Pos) bool { return p[position(at)] })
+}
+
+// without returns errors without those of several places, and without what CUE says of alternatives because of these.
+func (p places) without(errs []errors.Error) []errors.Error {
+	if len(p) == 0 {
+		return errs
+	}
+	paths := map[string]bool{}
+	for _, e := range errs {
+		if p.has(e) {
+			paths[fieldPath(e.Path())] = true
+		}
+	}
+	return slices.DeleteFunc(errs, func(e errors.Error) bool {
+		return p.has(e) || paths[fieldPath(e.Path())] && emptyDisjunction.MatchString(errorText(e))
+	})
+}
+
+// addAround adds all that the top-level field of a position has: it lacks a name, so what it has is not known.
+func (p places) addAround(files []*ast.File, at token.Pos) {
+	for _, f := range files {
+		for _, d := range f.Decls {
+			if d.Pos().Filename() != at.Filename() || at.Offset() < d.Pos().Offset() || at.Offset() > d.End().Offset() {
+				continue
+			}
+			ast.Walk(d, func(n ast.Node) bool {
+				p[position(n.Pos())] = true
+				return true
+			}, nil)
+		}
+	}
+}
+
+// withoutFollowing takes from the errors of a package those that follow from what is wrong with a library by itself,
+// such as a default of another type than the schema wants, and returns what the package waits for then.
+func withoutFollowing(l *loaded) (theirs []mistake) {
+	if !l.built {
+		return nil
+	}
+	for _, in := range slices.Backward(instances(l.inst)[1:]) { // what others import first
+		dir := strings.TrimPrefix(in.Dir, "/")
+		if lax.IsDir(dir) || inPkg(dir) || !concerns(l, dir) {
+			continue
+		}
+		faults := places{}
+		for _, e := range errors.Errors(l.context.BuildInstance(in).Validate()) {
+			if ofTemplate(e) {
+				continue
+			}
+			for _, at := range errors.Positions(e) {
+				if pos := position(at); path.Dir(pos.Path) == dir {
+					faults[pos] = true
+				}
+			}
+			if text := errorText(e); unresolved.MatchString(text) || undefined.MatchString(text) {
+				faults.addAround(in.Files, e.Position())
+			}
+		}
+		n := len(l.errs)
+		l.errs = faults.without(l.errs)
+		if n == len(l.errs) {
+			continue
+		}
+		if l.faulty == nil {
+			l.faulty = places{}
+		}
+		maps.Copy(l.faulty, faults)
+		theirs = append(theirs, mistake{Diagnostic: schema.Diagnostic{
+			Severity: schema.Error, Rule: schema.RuleDependency, Position: schema.Position{Path: path.Join(dir, path.Base(in.Files[0].Filename)), Line: 1, Column: 1},
+			Message: fmt.Sprintf("depends on %s, which does not compile", dir),
+		}})
+	}
+	return theirs
+}
+
+// concerns reports whether CUE's errors name a place in a directory.
+func concerns(l *loaded, dir string) bool {
+	return slices.ContainsFunc(l.errs, func(e errors.Error) bool {
+		return slices.ContainsFunc(errors.Positions(e), func(at token.Pos) bool { return path.Dir(position(at).Path) == dir })
+	})
+}
+
+// atDefaults moves what is said of a reference to the default that it has its value of, if that is what is wrong.
+func atDefaults(l *loaded, found []mistake) []mistake {
+	for i := range found {
+		m := &found[i]
+		if m.Rule != schema.RuleWrongType && m.Rule != schema.RuleOutOfRange {
+			continue
+		}
+		at := m.Position
+		for _, f := range allFiles(l.inst) {
+			if strings.TrimPrefix(f.Filename, "/") != at.Path {
+				continue
+			}
+			isAt := func(p token.Pos) bool { return position(p) == at }
+			ast.Walk(f, func(n ast.Node) bool {
+				if e := valueAtPlace(n, isAt); e != nil {
+					if lit := defaultOf(e); lit != nil && (lit.Kind == token.STRING || m.Rule == schema.RuleOutOfRange) {
+						m.Position = position(lit.Pos())
+					}
+				}
+				return true
+			}, nil)
+		}
+	}
+	return found
 }

@@ -43,6 +43,8 @@ type recovery struct {
 	firm bool
 	// never are conditions that count as false.
 	never map[schema.Position]bool
+	// faulty is what is wrong with libraries.
+	faulty places
 }
 
 func newRecovery() *recovery {

@@ -19,7 +19,7 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/syntax", "schema/compile/terms", "schema/compile/trace", "schema/compile/walk", "schema/lazyregexp", "schema/vendored"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/policytext", "schema/compile/syntax", "schema/compile/terms", "schema/compile/trace", "schema/compile/walk", "schema/lazyregexp", "schema/vendored"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
 	},
 	{
@@ -46,6 +46,11 @@ var layers = []layer{
 		"schema/compile/walk",
 		[]string{"schema/compile/lax"},
 		"where a file writes something is found out of its syntax alone",
+	},
+	{
+		"schema/compile/policytext",
+		[]string{"schema", "schema/valid", "schema/compile/lax", "schema/compile/walk"},
+		"what a policy says is compared with the rules of objects, by its syntax",
 	},
 	{
 		"schema/compile/trace",
