@@ -145,6 +145,7 @@ func (in Input) admitAll() Admission {
 			more = grows(is, was)
 		}
 		c := claimant{name, room.claim(&d, was, is)}
+		more = more || c.askProtected > c.hadProtected
 		if len(d.Refused) > 0 {
 			out.refuse(name, &d.Refused[0])
 			continue
