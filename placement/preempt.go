@@ -376,10 +376,10 @@ func (s *Snapshot) solveCandidate(c *class, k *candidate, sparing bool) {
 }
 
 // mayEvict reports whether a task can be a victim of the class: of a priority that
-// it may preempt, not leaving anyway, and not inside an alloc, which is evicted
-// whole or not at all.
+// it may preempt, not leaving anyway, not protected, and not inside an alloc, which is
+// evicted whole or not at all.
 func (s *Snapshot) mayEvict(c *class, t *task) bool {
-	return t.priority < c.below && !t.stopping && t.inAlloc < 0
+	return t.priority < c.below && !t.stopping && t.inAlloc < 0 && (!s.isProtected(t.job) || t.claim || c.ruthless)
 }
 
 // level returns the lowest priority up to which tasks must be evicted.
@@ -447,7 +447,7 @@ func (s *Snapshot) insidersMayGo(c *class, id int32) bool {
 	}
 	for t := s.nodes.At(s.tasks.At(id).slot).first; t >= 0; t = s.tasks.At(t).nextHere {
 		h := s.tasks.At(t)
-		if h.inAlloc == id && h.priority >= c.below {
+		if h.inAlloc == id && (h.priority >= c.below || s.isProtected(h.job) && !c.ruthless) {
 			return false
 		}
 	}
