@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
@@ -78,6 +79,24 @@ func TestBoundOfProtected(t *testing.T) {
 					t.Errorf("(-want +got)\n%s", diff)
 				}
 			})
+		}
+	}
+}
+
+// Where a bound is lowered below what a tenant has, that is said, and nothing else comes of it.
+func TestExceededProtected(t *testing.T) {
+	t.Parallel()
+	j := manyJob("a", "x", 5)
+	j.Preemptible = new(bool)
+	for _, of := range []string{"on", "off"} {
+		root := &schema.Package{Dir: ".", Origins: map[schema.ObjectKey]schema.Position{{Kind: schema.KindTenant, Name: "a"}: {Path: "t.cue", Line: 3}}}
+		root.Objects.Cells, root.Objects.Tenants = []schema.Cell{{Name: "c", Quota: of}}, []schema.Tenant{{Name: "a", Paths: []string{"."}, Users: []string{"a"}, NonPreemptibleTasks: 4}}
+		root.Objects.Jobs = []schema.Job{j}
+		in := quota.Input{Desired: intent.Declared("c", []*schema.Package{root}), Admitted: map[schema.JobName]*schema.Job{j.ID(): &j}}
+		got := quota.Admit(in)
+		const want = "5 tasks of the tenant may not be preempted in cell c, and it may have 4"
+		if len(got.Rejected) > 0 || len(got.Warnings) != 1 || got.Warnings[0].Diagnostic.Message != want || got.Warnings[0].Diagnostic.Line != 3 {
+			t.Errorf("quota %s: %v, warns %v, want %s", of, got.Rejected, got.Warnings, want)
 		}
 	}
 }
