@@ -252,6 +252,11 @@ func (s *Snapshot) isProtected(job int32) bool {
 	return s.askProtected(job)
 }
 
+// protects reports whether a task is protected from a class. What is only claimed never is.
+func (s *Snapshot) protects(c *class, t *task) bool {
+	return !t.claim && !c.ruthless && s.isProtected(t.job)
+}
+
 // askProtected is isProtected of a job for which it was not asked yet.
 func (s *Snapshot) askProtected(job int32) bool {
 	for int(job) >= len(s.protected) {

@@ -253,7 +253,7 @@ func (s *Snapshot) endings(c *class, slot int32) (list []ending) {
 		t := s.tasks.At(id)
 		switch {
 		case t.claim || t.inAlloc >= 0:
-		case s.options.Preempt && s.mayEvict(c, t) && s.insidersMayGo(c, id):
+		case s.options.Preempt && s.mayEvict(c, t) && s.mayGo(c, id):
 			list = append(list, ending{id, s.time})
 		case s.ends != nil:
 			if at := s.ends(s.jobs.At(t.job).name.Task(int(t.index))); at.After(s.time) {
