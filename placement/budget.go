@@ -21,6 +21,10 @@ type disruption struct {
 	// hitBefore are the jobs of which SetHit says so, as far as they were asked for.
 	hitBefore map[int32]bool
 	wasHit    func(schema.JobName) bool
+	// protected is of which jobs SetProtected says so, by number, as far as they were asked for.
+	protected        []protected
+	protectedOf      func(schema.JobName) bool
+	protectedVersion int
 	// ganged is true once a task has gone in this pass with which others go: these
 	// cost nothing any more.
 	ganged bool
@@ -30,6 +34,7 @@ type disruption struct {
 func (d *disruption) fork() disruption {
 	return disruption{
 		budgets: maps.Clone(d.budgets), budgetOf: d.budgetOf, bounded: d.bounded, hit: map[int32]int{}, hitBefore: maps.Clone(d.hitBefore), wasHit: d.wasHit,
+		protectedOf: d.protectedOf, protectedVersion: d.protectedVersion,
 	}
 }
 
@@ -214,4 +219,90 @@ func (s *Snapshot) overruns(victims []int32, g parties) int16 {
 		}
 	}
 	return int16(min(n, math.MaxInt16))
+}
+
+// protected is whether a job is protected, as far as it was asked for.
+type protected uint8
+
+const (
+	notAsked protected = iota
+	isNot
+	isSo
+)
+
+// SetProtected says of which jobs no task is evicted, whatever the priority of the ask: of all jobs of
+// a gang, or of none. An alloc stays while such a task is inside. What is claimed may be given to
+// others all the same: nothing runs there. It is asked once for each job whose tasks could go, during
+// the passes that follow, and not again while version is the same; nil for none.
+func (s *Snapshot) SetProtected(version int, is func(schema.JobName) bool) {
+	if s.protectedOf = is; is == nil || s.protectedVersion != version {
+		s.protected = s.protected[:0]
+	}
+	s.protectedVersion = version
+}
+
+// isProtected reports whether no task of a job is evicted.
+func (s *Snapshot) isProtected(job int32) bool {
+	switch {
+	case s.protectedOf == nil:
+		return false
+	case int(job) < len(s.protected) && s.protected[job] != notAsked:
+		return s.protected[job] == isSo
+	}
+	return s.askProtected(job)
+}
+
+// protects reports whether a task is protected from a class. What is only claimed never is.
+func (s *Snapshot) protects(c *class, t *task) bool {
+	return !t.claim && !c.ruthless && s.isProtected(t.job)
+}
+
+// askProtected is isProtected of a job for which it was not asked yet.
+func (s *Snapshot) askProtected(job int32) bool {
+	for int(job) >= len(s.protected) {
+		s.protected = append(s.protected, notAsked)
+	}
+	s.protected[job] = isNot
+	if s.protectedOf(s.jobs.At(job).name) {
+		s.protected[job] = isSo
+	}
+	return s.protected[job] == isSo
+}
+
+// countProtected counts the tasks that keep an ask from a machine since they are protected: on those
+// where there would be room if they were not.
+func (s *Snapshot) countProtected(c *class) (n int) {
+	if !s.options.Preempt || s.protectedOf == nil || c.inSet || !s.anyLower(c) {
+		return 0
+	}
+	r := &c.refusal
+	if r.protectedOn.passes == s.passes && r.protectedOn.position == s.now() {
+		return r.protectedOn.tasks
+	}
+	for slot := range s.nodes.Len() {
+		here := s.protectedOn(c, slot)
+		if here == 0 {
+			continue
+		}
+		c.ruthless = true
+		if s.level(c, slot) != impossible {
+			n += here
+		}
+		c.ruthless = false
+	}
+	r.protectedOn = protectedOn{s.passes, s.now(), n}
+	return n
+}
+
+// protectedOn is what countProtected found, in a pass and at a position in the log.
+type protectedOn struct{ passes, position, tasks int }
+
+// protectedOn counts the tasks of a machine that are protected and of a priority which a class may evict.
+func (s *Snapshot) protectedOn(c *class, slot int32) (n int) {
+	for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
+		if t := s.tasks.At(id); t.priority < c.below && !t.stopping && !t.claim && s.isProtected(t.job) {
+			n++
+		}
+	}
+	return n
 }

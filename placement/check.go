@@ -214,7 +214,7 @@ func (s *Snapshot) roomFor(c *class, slot int32) uint16 {
 	free, evicts := *c.free(r), false
 	if s.options.Preempt && s.anyLower(c) {
 		for id := n.first; id >= 0; id = s.tasks.At(id).nextHere {
-			if t := s.tasks.At(id); s.mayEvict(c, t) {
+			if t := s.tasks.At(id); s.mayEvict(c, t) && !s.protects(c, t) {
 				evicts = true
 				for d, v := range s.gain(c, t) {
 					free[d] += v

@@ -22,6 +22,10 @@ type class struct {
 	beyond float32
 	// plain says that they want nothing that some machines lack.
 	plain bool
+	// protected says that tasks of the asks are not evicted once they are placed.
+	protected bool
+	// ruthless has the class evict also what is protected, to see what comes of it.
+	ruthless bool
 	wants
 	scores
 	progress
@@ -150,12 +154,16 @@ func (p *pass) find(a *Ask, job int32) *class {
 	} else if p.social(job) || a.Targets != nil {
 		key = appendStrings(append(key, '/'), a.Name.Cell, a.Name.User, a.Name.Job)
 	}
+	protected := s.isProtected(job)
+	if protected {
+		key = append(key, '!')
+	}
 	s.scratch = key
 	if c := s.classes[string(key)]; c != nil {
 		return c
 	}
 	c := s.newClass(a, string(key))
-	c.job = -1
+	c.job, c.protected = -1, protected
 	if p.social(job) || a.Targets != nil {
 		c.job = job
 	}

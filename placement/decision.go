@@ -122,6 +122,9 @@ type Why struct {
 	Refused  []ReasonCount `json:"refused,omitempty"` // most first
 	// Beyond is what the ask wants more of than any machine has, in whatever state.
 	Beyond schema.Resources `json:"beyond,omitzero"`
+	// Protected is how many tasks, of priorities that it may preempt, are in the way and may not be
+	// preempted: see SetProtected.
+	Protected int `json:"protected,omitempty"`
 	// Change is the smallest change of the ask with which it would fit; nil
 	// if there is none.
 	Change *Change `json:"change,omitempty"`
@@ -183,6 +186,9 @@ func (w Why) String() string {
 	if w.Beyond != (schema.Resources{}) {
 		list := amounts(w.Beyond)
 		s += fmt.Sprintf("; %s %s more than any machine has", strings.Join(list, " and "), schema.Verb(len(list), "is", "are"))
+	}
+	if w.Protected > 0 {
+		s += "; " + schema.Count(w.Protected, "task") + " of lower priority may not be preempted"
 	}
 	if w.Change != nil {
 		s += "; " + w.Change.String()

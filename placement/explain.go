@@ -15,15 +15,16 @@ import (
 // is kept, so that a pending class is checked again only on machines that
 // changed: an event that could help it is one of these.
 type refusal struct {
-	epoch    int
-	position int
-	flips    int
-	skews    int      // skewVersion
-	by       []answer // by slot; with within set where change would do
-	counts   [answers]int
-	best     lack // the least that any machine lacks
-	change   *Change
-	stale    bool // change must be looked for again
+	epoch       int
+	position    int
+	flips       int
+	skews       int // skewVersion
+	protectedOn protectedOn
+	by          []answer // by slot; with within set where change would do
+	counts      [answers]int
+	best        lack // the least that any machine lacks
+	change      *Change
+	stale       bool // change must be looked for again
 }
 
 // within marks a machine on which the smallest change would do.
@@ -95,7 +96,7 @@ func (s *Snapshot) explain(c *class, w *Why) {
 		r.change, r.stale = s.smallestChange(c), false
 	}
 	w.Machines, w.Examined, w.Feasible = s.slots.Len(), s.slots.Len(), r.counts[fine]
-	w.Beyond = s.wantsBeyond(c)
+	w.Beyond, w.Protected = s.wantsBeyond(c), s.countProtected(c)
 	counts := r.counts
 	w.Refused, w.Change = countReasons(&counts, slices.Concat(s.countTaints(c, &counts), s.countDevices(c, &counts), s.countAlternatives(c, &counts), s.countSkews(c, &counts), s.countRelations(c, &counts), s.countHeld(c, &counts))), r.change
 }
@@ -291,6 +292,7 @@ func (s *Snapshot) withoutAlternative(c *class, try func(what string, without cl
 func (s *Snapshot) single(a *Ask) *class {
 	c := s.newClass(a, "")
 	c.job = s.jobID(a.Name.JobName)
+	c.protected = s.isProtected(c.job)
 	return c
 }
 

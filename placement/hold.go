@@ -44,19 +44,20 @@ type holding struct {
 // stuck is what is remembered of asks that go together and found no places: they are not searched
 // for again before the cell has changed in a way that may help.
 type stuck struct {
-	key      string // of the asks
-	shapes   int    // of the snapshot
-	preempts bool
-	changes  int // of the snapshot, see Snapshot.happened
-	position int // in the log, up to which fits is brought up to date
-	flips    int
-	holds    []hold        // of others, when it was decided
-	budgets  map[int32]int // of the jobs whose tasks could have gone
-	fits     [][]uint16    // by kind, see kind.fits; nil if no places were searched for
-	whys     []Why
-	open     bool // the search did not come to its end
-	searches int  // how often places were searched for, in vain
-	again    int  // the pass from which on that is done again: others have their turns until then
+	key       string // of the asks
+	shapes    int    // of the snapshot
+	preempts  bool
+	changes   int // of the snapshot, see Snapshot.happened
+	position  int // in the log, up to which fits is brought up to date
+	flips     int
+	holds     []hold        // of others, when it was decided
+	budgets   map[int32]int // of the jobs whose tasks could have gone
+	protected int           // version of what is protected
+	fits      [][]uint16    // by kind, see kind.fits; nil if no places were searched for
+	whys      []Why
+	open      bool // the search did not come to its end
+	searches  int  // how often places were searched for, in vain
+	again     int  // the pass from which on that is done again: others have their turns until then
 }
 
 // SetTimes says what time it is, and until when a task that a machine holds is expected
@@ -253,7 +254,7 @@ func (s *Snapshot) endings(c *class, slot int32) (list []ending) {
 		t := s.tasks.At(id)
 		switch {
 		case t.claim || t.inAlloc >= 0:
-		case s.options.Preempt && s.mayEvict(c, t) && s.insidersMayGo(c, id):
+		case s.options.Preempt && s.mayEvict(c, t) && s.mayGo(c, id):
 			list = append(list, ending{id, s.time})
 		case s.ends != nil:
 			if at := s.ends(s.jobs.At(t.job).name.Task(int(t.index))); at.After(s.time) {
@@ -285,7 +286,7 @@ func (s *Snapshot) behind(c *class, h *hold) bool {
 
 // clears reports whether a task of a class will have gone once the other one has room.
 func (s *Snapshot) clears(c *class, h *hold) bool {
-	if s.options.Preempt && c.priority < h.c.below {
+	if s.options.Preempt && c.priority < h.c.below && !c.protected {
 		return true
 	}
 	return !h.strict && c.lasts > 0 && !h.room.IsZero() && !s.time.Add(c.lasts).After(h.room)

@@ -18,6 +18,8 @@ type oracle struct {
 	asks     map[schema.TaskName]placement.Ask
 	hit      map[string]int // victims of this pass
 	tolerant bool           // asks do not mind taints
+	// protected are jobs of which no task is evicted.
+	protected map[schema.JobName]bool
 	// forgives says of which anti-affinity the tasks that have it do not mind; nil for none.
 	forgives func(*placement.Affinity) bool
 }
@@ -549,7 +551,7 @@ func (o *oracle) cheapest(a placement.Ask, budgets map[schema.JobName]int) (vict
 					continue
 				}
 				gone = append(gone, t)
-				allowed = allowed && mayGo(t, a)
+				allowed = allowed && o.mayGo(t, a)
 			}
 			if !allowed || !o.fits(m, left, a) {
 				continue
@@ -562,7 +564,7 @@ func (o *oracle) cheapest(a placement.Ask, budgets map[schema.JobName]int) (vict
 	return best, found
 }
 
-func mayGo(t placement.Task, a placement.Ask) bool {
+func (o *oracle) mayGo(t placement.Task, a placement.Ask) bool {
 	within := t.Priority/100 == a.Priority/100 && a.Priority >= 200 // no task of production evicts one of it, none of monitoring one of that
-	return t.Priority < a.Priority && !t.Stopping && !within
+	return t.Priority < a.Priority && !t.Stopping && !within && !o.protected[t.Name.JobName]
 }

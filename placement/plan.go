@@ -170,7 +170,7 @@ func (x *Planned) mayEvict(s *Snapshot, c *class, id int32, victims []int32) boo
 	if t.inAlloc >= 0 {
 		return slices.Contains(victims, t.inAlloc)
 	}
-	return s.mayEvict(c, t) && s.insidersMayGo(c, id)
+	return s.mayEvict(c, t) && s.mayGo(c, id)
 }
 
 // room returns why a machine, or an alloc on it, has no room for a step where some

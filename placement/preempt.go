@@ -377,7 +377,7 @@ func (s *Snapshot) solveCandidate(c *class, k *candidate, sparing bool) {
 
 // mayEvict reports whether a task can be a victim of the class: of a priority that
 // it may preempt, not leaving anyway, and not inside an alloc, which is evicted
-// whole or not at all.
+// whole or not at all. Whether it may go is another question, see mayGo.
 func (s *Snapshot) mayEvict(c *class, t *task) bool {
 	return t.priority < c.below && !t.stopping && t.inAlloc < 0
 }
@@ -402,7 +402,7 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 		// The next priority up, and all that goes with it.
 		next := int16(schema.MaxPriority + 1)
 		for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
-			if t := s.tasks.At(id); t.priority > level && t.priority < next && s.mayEvict(c, t) && s.insidersMayGo(c, id) {
+			if t := s.tasks.At(id); t.priority > level && t.priority < next && s.mayEvict(c, t) && s.mayGo(c, id) {
 				next = t.priority
 			}
 		}
@@ -412,7 +412,7 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 		level = next
 		for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
 			t := s.tasks.At(id)
-			if t.priority != level || !s.mayEvict(c, t) || !s.insidersMayGo(c, id) {
+			if t.priority != level || !s.mayEvict(c, t) || !s.mayGo(c, id) {
 				continue
 			}
 			gain := s.gain(c, t)
@@ -431,7 +431,7 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 // evictable appends the tasks that the class may evict, lowest priority first.
 func (s *Snapshot) evictable(c *class, slot int32, list []int32) []int32 {
 	for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
-		if s.mayEvict(c, s.tasks.At(id)) && s.insidersMayGo(c, id) {
+		if s.mayEvict(c, s.tasks.At(id)) && s.mayGo(c, id) {
 			list = append(list, id)
 		}
 	}
@@ -439,15 +439,18 @@ func (s *Snapshot) evictable(c *class, slot int32, list []int32) []int32 {
 	return list
 }
 
-// insidersMayGo reports whether all tasks inside an alloc could be evicted
-// with it.
-func (s *Snapshot) insidersMayGo(c *class, id int32) bool {
+// mayGo reports whether a task is not protected from a class, and of an alloc whether all
+// tasks inside could be evicted with it.
+func (s *Snapshot) mayGo(c *class, id int32) bool {
+	if s.protectedOf != nil && s.protects(c, s.tasks.At(id)) {
+		return false
+	}
 	if !s.tasks.At(id).isAlloc {
 		return true
 	}
 	for t := s.nodes.At(s.tasks.At(id).slot).first; t >= 0; t = s.tasks.At(t).nextHere {
 		h := s.tasks.At(t)
-		if h.inAlloc == id && h.priority >= c.below {
+		if h.inAlloc == id && (h.priority >= c.below || s.protects(c, h)) {
 			return false
 		}
 	}

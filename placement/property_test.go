@@ -20,7 +20,9 @@ type cell struct {
 	tasks    []placement.Task
 	asks     []placement.Ask
 	budgets  map[schema.JobName]int
-	forked   bool // decisions are made on forks
+	// protected are jobs of which no task is evicted.
+	protected map[schema.JobName]bool
+	forked    bool // decisions are made on forks
 }
 
 var priorities = []schema.Priority{0, 25, 100, 110, 200, 210, 300}
@@ -86,6 +88,7 @@ func (c *cell) drawHeld(t *rapid.T) {
 			gangs[schema.JobName{Cell: "c", User: "u", Job: name}] = rapid.SampledFrom(ways).Draw(t, "together")
 		}
 	}
+	c.drawProtected(t, gangs)
 	s := placement.NewSnapshot(c.machines, nil)
 	for _, d := range placement.Place(s, asks, 1) {
 		if d.Machine == "" {
@@ -214,6 +217,9 @@ func (c *cell) snapshot(o placement.Options) *placement.Snapshot {
 	s := placement.NewSnapshot(c.machines, c.tasks)
 	s.Configure(o)
 	s.SetBudgets(budgetsOf(c.budgets))
+	if len(c.protected) > 0 {
+		s.SetProtected(1, func(job schema.JobName) bool { return c.protected[job] })
+	}
 	if c.forked {
 		return s.Fork()
 	}
@@ -249,6 +255,7 @@ func (c *cell) follower(o placement.Options) *follower {
 		oracle: newOracle(c.machines, c.tasks), asks: map[schema.TaskName]placement.Ask{}, budgets: map[schema.JobName]int{},
 		preempt: o.Preempt, relaxed: !o.NoRelaxed,
 	}
+	f.protected = c.protected
 	for _, a := range c.asks {
 		f.asks[a.Name] = a
 	}
@@ -321,7 +328,7 @@ func (f *follower) remove(t *rapid.T, d placement.Decision) (gone []placement.Ta
 	for _, v := range d.Victims {
 		h := placement.Task{Name: v.Name, Generation: v.Generation, Machine: d.Machine}
 		victim, ok := f.tasks[key(h)]
-		if !ok || !mayGo(victim, f.asks[d.Name]) {
+		if !ok || !f.mayGo(victim, f.asks[d.Name]) {
 			t.Fatalf("%v evicts %v, which it must not", d.Name, v)
 		}
 		gone = append(gone, victim)

@@ -23,6 +23,7 @@ type story struct {
 	asks     []placement.Ask
 	budgets  map[schema.JobName]int
 	ends     map[schema.TaskName]time.Time
+	protects int // how often protect was said
 }
 
 // noon is when scripts begin; a line "time 10m" says that it is 10 minutes later.
@@ -32,7 +33,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 // verdict, eligible, claim, coming (a claim of a task that moves), uneven (for an ask
 // whose task is on a machine, which does not hold it), and on a machine fail, recover, drain, undrain,
 // cordon, uncordon and remove; gone ends
-// a task, budget bounds the disruption of a job, options sets some, cell
+// a task, budget bounds the disruption of a job, protect says which have none evicted, options sets some, cell
 // begins a new cell.
 //
 // The scripts peers-* are the tables of other schedulers' tests; what is decided otherwise than there
@@ -177,6 +178,8 @@ func (s *story) line(f []string) error {
 		}
 		s.budgets[name] = number(f[2])
 		s.snapshot.SetBudgets(budgetsOf(s.budgets))
+	case "protect": // JOB...: those whose tasks are not evicted from now on
+		s.protect(f[1:])
 	case "time":
 		since, err := time.ParseDuration(f[1])
 		s.snapshot.SetTimes(noon.Add(since), func(task schema.TaskName) time.Time { return s.ends[task] })
@@ -202,6 +205,11 @@ func (s *story) line(f []string) error {
 		return fmt.Errorf("no such line")
 	}
 	return nil
+}
+
+func (s *story) protect(jobs []string) {
+	s.protects++
+	s.snapshot.SetProtected(s.protects, func(job schema.JobName) bool { return slices.Contains(jobs, job.Short()) })
 }
 
 func (s *story) machine(name string, f []string) error {
@@ -554,6 +562,9 @@ func describeWhy(w placement.Why) string {
 	fmt.Fprintf(&b, "%d machines, %d with room\n", w.Machines, w.Feasible)
 	for _, r := range w.Refused {
 		fmt.Fprintf(&b, "%s\n", r.Reason.Of(r.Machines))
+	}
+	if w.Protected > 0 {
+		fmt.Fprintln(&b, w.Protected, "may not be preempted")
 	}
 	if w.Change != nil {
 		fmt.Fprintln(&b, w.Change)

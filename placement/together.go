@@ -75,7 +75,7 @@ func (p *pass) gather(a *Ask) *gathering {
 		if i == 0 || a.Name.JobName != g.asks[i-1].Name.JobName || a.On != g.asks[i-1].On || !alike(a, &g.asks[i-1]) {
 			g.kinds = append(g.kinds, kind{})
 			key = s.kindred.appendTies(s.appendKey(key, a), s.profileOf(job, a.Relations))
-			key = appendStrings(key, a.Name.Job, a.On)
+			key = append(appendStrings(key, a.Name.Job, a.On), boolByte(s.isProtected(job)))
 		}
 		k := &g.kinds[len(g.kinds)-1]
 		k.asks = append(k.asks, i)
@@ -289,7 +289,7 @@ func (g *gathering) remember(known *stuck, whys []Why, others []hold, o outcome)
 	}
 	k := &stuck{
 		key: g.key, shapes: s.shapes, preempts: s.options.Preempt, changes: s.happened(), position: s.now(), flips: s.kindred.flipNow(), holds: others, whys: whys, open: o.open,
-		searches: o.searches, again: o.again, budgets: map[int32]int{},
+		searches: o.searches, again: o.again, protected: s.protectedVersion, budgets: map[int32]int{},
 	}
 	for job := range s.budgets {
 		k.budgets[job] = s.budget(job)
@@ -314,7 +314,7 @@ func (g *gathering) remember(known *stuck, whys []Why, others []hold, o outcome)
 // much as then.
 func (g *gathering) isOf(k *stuck) bool {
 	s := g.snapshot
-	return !k.open && k.key == g.key && k.shapes == s.shapes && k.preempts == s.options.Preempt && g.spares(k)
+	return !k.open && k.key == g.key && k.shapes == s.shapes && k.preempts == s.options.Preempt && k.protected == s.protectedVersion && g.spares(k)
 }
 
 // stands reports whether nothing has changed for the asks.

@@ -72,6 +72,8 @@ func TestDiff(t *testing.T) {
 		{"tolerations", func(j *schema.Job) { j.Tolerations = []schema.Toleration{{Key: "dedicated"}} }, intent.InPlace, []string{"tolerations: in place"}},
 		{"affinity", func(j *schema.Job) { j.Affinity = []schema.Affinity{{Selector: "tier=cache", By: "rack"}} }, intent.InPlace, []string{"affinity: in place"}},
 		{"anti-affinity", func(j *schema.Job) { j.AntiAffinity = []schema.Affinity{{Selector: "tier=cache", By: "rack"}} }, intent.InPlace, []string{"antiAffinity: in place"}},
+		{"preemption", func(j *schema.Job) { j.Preemptible = new(bool) }, intent.InPlace, []string{"preemptible: in place"}},
+		{"the preemption that is the default", func(j *schema.Job) { yes := true; j.Preemptible = &yes }, intent.Unchanged, nil},
 		{"a secret", func(j *schema.Job) { j.Task.Secrets = map[string]schema.TaskSecret{"key": {}} }, intent.Restart, []string{"task.secrets.key: restart"}},
 		{"devices", func(j *schema.Job) { j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}} }, intent.Restart, []string{"task.resources.devices: restart"}},
 		{

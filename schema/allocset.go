@@ -29,8 +29,9 @@ type AllocSet struct {
 	Update    AllocUpdate `json:"update"`
 	// Disruption is as that of a Job.
 	Disruption *Disruption `json:"disruption,omitempty"`
-	// Prune is as that of a Job.
-	Prune *bool `json:"prune,omitempty"`
+	// Preemptible and Prune are as those of a Job. An alloc is evicted with all that runs inside.
+	Preemptible *bool `json:"preemptible,omitempty"`
+	Prune       *bool `json:"prune,omitempty"`
 }
 
 // AllocUpdate bounds what a change of an alloc set may do at once: its fields are
@@ -53,6 +54,7 @@ func (s *AllocSet) Job() *Job {
 		Labels: s.Labels, Annotations: s.Annotations, Constraints: s.Constraints, AnyOf: s.AnyOf, Preferences: s.Preferences, Spread: s.Spread,
 		Tolerations: s.Tolerations, Affinity: s.Affinity, AntiAffinity: s.AntiAffinity,
 		Task: TaskSpec{Resources: TaskResources{Resources: s.Resources}}, Update: UpdatePolicy{MaxParallel: s.Update.MaxParallel, MinHealthySeconds: s.Update.MinHealthySeconds}, Disruption: s.Disruption, Prune: s.Prune,
+		Staying: Staying{Preemptible: s.Preemptible},
 	}
 }
 

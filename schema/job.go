@@ -64,11 +64,9 @@ type Job struct {
 	// Gang says the same of all tasks of all jobs of the user in the cell that name the same
 	// gang; "" for none. Together is then false.
 	Gang string `json:"gang,omitempty"`
-	// Rebalance false keeps running tasks from being moved to make the cell better; nil is
-	// true.
-	Rebalance *bool        `json:"rebalance,omitempty"`
-	Task      TaskSpec     `json:"task"`
-	Update    UpdatePolicy `json:"update"`
+	Staying
+	Task   TaskSpec     `json:"task"`
+	Update UpdatePolicy `json:"update"`
 	// Silence says what becomes of tasks on machines that say nothing; nil: they
 	// are rescheduled when the cell gives the machine up.
 	Silence    *Silence    `json:"silence,omitempty"`
@@ -79,6 +77,23 @@ type Job struct {
 	// Policy says who may connect to the tasks; nil: see CellNetwork.PolicyOf.
 	Policy *Policy `json:"policy,omitempty"`
 }
+
+// Staying says what running tasks of a job are not stopped for, where the cell or others would be
+// better off without.
+type Staying struct {
+	// Rebalance false keeps running tasks from being moved to make the cell better; nil is
+	// true.
+	Rebalance *bool `json:"rebalance,omitempty"`
+	// Preemptible false keeps running tasks from being evicted for tasks of higher priority;
+	// nil is true. See Tenant.NonPreemptibleTasks.
+	Preemptible *bool `json:"preemptible,omitempty"`
+}
+
+// Moved reports whether running tasks of the job may be moved to make the cell better.
+func (s *Staying) Moved() bool { return s.Rebalance == nil || *s.Rebalance }
+
+// NeverPreempted reports whether no running task of the job is evicted for one of higher priority.
+func (s *Staying) NeverPreempted() bool { return s.Preemptible != nil && !*s.Preemptible }
 
 // ID returns the job's full name.
 func (j *Job) ID() JobName { return JobName{Cell: j.Cell, User: j.User, Job: j.Name} }
@@ -94,9 +109,6 @@ func (j *Job) AllLabels() map[string]string {
 	}
 	return out
 }
-
-// Moved reports whether running tasks of the job may be moved to make the cell better.
-func (j *Job) Moved() bool { return j.Rebalance == nil || *j.Rebalance }
 
 // Class returns how machines treat the job's tasks: what it says, and else batch
 // for a job of kind Batch and latency-sensitive for all others.

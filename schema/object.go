@@ -199,6 +199,9 @@ type Tenant struct {
 	// that need no quota: 0 to MaxCellTasks; nil is DefaultTasksWithoutQuota, or no bound where
 	// no band needs quota.
 	TasksWithoutQuota *int `json:"tasksWithoutQuota,omitempty"`
+	// NonPreemptibleTasks is how many tasks the jobs below Paths may have together in one cell
+	// that may not be preempted, see Job.Preemptible: 0 to MaxCellTasks. Allocs count as tasks.
+	NonPreemptibleTasks int `json:"nonPreemptibleTasks,omitempty"`
 }
 
 // Allow says what jobs below a tenant's paths may ask of machines.

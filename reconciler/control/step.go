@@ -204,7 +204,8 @@ func (s *step) run() {
 	s.follow()
 	s.restarts.follow()
 	s.judge.settle(s.admission.admit()) // a rollout that has failed asks for admission of other data
-	s.systems.dropKept(s.lost.kept)     // what goes on where it is follows from what is admitted
+	s.cell.Admitted()
+	s.systems.dropKept(s.lost.kept) // what goes on where it is follows from what is admitted
 	s.scale()
 	s.scheduler.place(false) // what runs nowhere gets its place before others are moved to it
 	s.overload.relieve()

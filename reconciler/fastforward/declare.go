@@ -21,7 +21,7 @@ func infoOf(m *placement.Machine) schema.MachineInfo {
 func jobOf(j *workload.Job) schema.Job {
 	moved := false // see the package's comment
 	out := schema.Job{
-		Name: j.Name.Job, User: j.Name.User, Cell: j.Name.Cell, Kind: schema.Service, Priority: j.Priority, Tasks: j.Tasks, Rebalance: &moved,
+		Name: j.Name.Job, User: j.Name.User, Cell: j.Name.Cell, Kind: schema.Service, Priority: j.Priority, Tasks: j.Tasks, Staying: schema.Staying{Rebalance: &moved},
 		Task: schema.TaskSpec{
 			Process:   schema.Process{Command: []string{"run"}},
 			Resources: schema.TaskResources{Resources: j.Limit},

@@ -80,6 +80,7 @@ func (d *differences) job(old, next *schema.Job) {
 	d.field(old.Together != next.Together, "together", InPlace)
 	d.field(old.Gang != next.Gang, "gang", InPlace)
 	d.field(old.Moved() != next.Moved(), "rebalance", InPlace)
+	d.field(old.NeverPreempted() != next.NeverPreempted(), "preemptible", InPlace)
 	d.field(Differ(old.Constraints, next.Constraints), "constraints", Move)
 	d.field(Differ(old.AnyOf, next.AnyOf), "anyOf", Move)
 	d.field(old.Kind != next.Kind, "kind", Restart)

@@ -45,17 +45,5 @@ func UnlikeGangs(packages []*schema.Package, objects *schema.Objects) []schema.D
 // priorityOf returns where the priority of a job of a gang is declared; of one that has that of its kind, where its
 // gang is.
 func priorityOf(packages []*schema.Package, key schema.ObjectKey) schema.Position {
-	for _, p := range packages {
-		declared, ok := p.Origins[key]
-		if !ok {
-			continue
-		}
-		for _, field := range []string{"priority", "gang"} {
-			if at := p.Place(key, field); at != declared {
-				return at
-			}
-		}
-		return declared
-	}
-	return schema.Position{}
+	return placeOf(packages, key, "priority", "gang")
 }

@@ -122,7 +122,7 @@ func Admit(in Input) Admission {
 		a.explain(w)
 	}
 	a.out.Next = nextChange(in.Desired.Quotas, in.Now)
-	a.out.Warnings = append(a.unbacked(), a.exceeded()...)
+	a.out.Warnings = slices.Concat(a.unbacked(), a.exceeded(), a.room.exceeded())
 	slices.SortStableFunc(a.out.Warnings, func(x, y Warning) int { return x.Diagnostic.Compare(y.Diagnostic) })
 	return a.out
 }
@@ -145,6 +145,7 @@ func (in Input) admitAll() Admission {
 			more = grows(is, was)
 		}
 		c := claimant{name, room.claim(&d, was, is)}
+		more = more || c.askProtected > c.hadProtected
 		if len(d.Refused) > 0 {
 			out.refuse(name, &d.Refused[0])
 			continue
@@ -174,6 +175,7 @@ func (in Input) admitAll() Admission {
 		d := in.Desired.Jobs[c.name]
 		out.tooMany(c.name, room, &d, c.claim)
 	}
+	out.Warnings = room.exceeded()
 	return out
 }
 

@@ -18,6 +18,7 @@ type room struct {
 	places  map[place]*holder  // those of jobs
 	bound   int64              // of the cell
 	used    int64
+	gangs   map[gang]*standing // those with a job whose tasks may not be preempted
 }
 
 // place is where a job is declared, and whose it is.
@@ -31,6 +32,8 @@ type holder struct {
 	origin schema.Position
 	bound  int64
 	used   int64
+	// boundProtected and usedProtected are of tasks that may not be preempted.
+	boundProtected, usedProtected int64
 }
 
 // String names h as messages do.
@@ -44,18 +47,24 @@ func (h *holder) String() string {
 // claim is how many tasks a job has, and asks for.
 type claim struct {
 	*holder
-	had, ask               int64
-	hadWithout, askWithout int64 // of these, those that need no quota
+	had, ask                   int64
+	hadWithout, askWithout     int64     // of these, those that need no quota
+	hadProtected, askProtected int64     // of these, those that may not be preempted
+	gang                       *standing // with a job whose tasks may not be; nil for none
 }
 
 // grows reports whether a job asks for more tasks than it has.
-func (c claim) grows() bool { return c.ask > c.had || c.askWithout > c.hadWithout }
+func (c claim) grows() bool {
+	return c.ask > c.had || c.askWithout > c.hadWithout || c.askProtected > c.hadProtected
+}
 
 // shrinks reports whether a job asks for fewer tasks than it has.
-func (c claim) shrinks() bool { return c.ask < c.had || c.askWithout < c.hadWithout }
+func (c claim) shrinks() bool {
+	return c.ask < c.had || c.askWithout < c.hadWithout || c.askProtected < c.hadProtected
+}
 
 func newRoom(in Input) *room {
-	return &room{in: in, holders: map[string]*holder{}, places: map[place]*holder{}, bound: int64(in.Desired.Policy.TasksBound())}
+	return &room{in: in, holders: map[string]*holder{}, places: map[place]*holder{}, bound: int64(in.Desired.Policy.TasksBound()), gangs: in.protectedGangs()}
 }
 
 // claim counts what a job has, nil if nothing, and returns what it asks for with its desired data.
@@ -67,6 +76,7 @@ func (r *room) claim(d *intent.DesiredJob, was, is *schema.Job) claim {
 		r.used += c.had
 		c.used += c.hadWithout
 	}
+	r.protect(&c, was, is)
 	return c
 }
 
@@ -85,7 +95,7 @@ func (r *room) holderOf(d *intent.DesiredJob) *holder {
 		return h
 	}
 	t, origin := r.in.Desired.Owner(at.dir, at.user)
-	h := &holder{user: at.user, tenant: t, origin: origin, bound: schema.DefaultTasksWithoutQuota}
+	h := &holder{user: at.user, tenant: t, origin: origin, bound: schema.DefaultTasksWithoutQuota, boundProtected: protectedBound(t)}
 	key := "user/" + at.user
 	if t != nil {
 		key = "tenant/" + t.Name
@@ -108,6 +118,7 @@ type verdict int
 const (
 	fits verdict = iota
 	overHolder
+	overProtected
 	overCell
 )
 
@@ -117,6 +128,8 @@ func (r *room) over(c claim) verdict {
 	switch {
 	case c.askWithout > c.hadWithout && c.used-c.hadWithout+c.askWithout > c.bound:
 		return overHolder
+	case c.overProtected():
+		return overProtected
 	case c.ask > c.had && r.used-c.had+c.ask > r.bound:
 		return overCell
 	}
@@ -127,6 +140,7 @@ func (r *room) over(c claim) verdict {
 func (r *room) take(c claim) {
 	r.used += c.ask - c.had
 	c.used += c.askWithout - c.hadWithout
+	r.takeProtected(c)
 }
 
 // tooMany rejects a job with which there would be too many tasks. The message is the same for jobs
@@ -134,7 +148,10 @@ func (r *room) take(c claim) {
 func (a *Admission) tooMany(name schema.JobName, r *room, d *intent.DesiredJob, c claim) {
 	out := &schema.Diagnostic{Severity: schema.Error, Rule: schema.RuleQuota, Position: d.Origin, Field: intent.KeyOf(d.Job).Field() + ".tasks"}
 	cell := r.in.Desired.Policy.Name
-	if r.over(c) == overHolder {
+	switch r.over(c) {
+	case overProtected:
+		c.explainProtected(out, cell, intent.KeyOf(d.Job).Field())
+	case overHolder:
 		out.Message = fmt.Sprintf("too many tasks without quota: %s has %s of %s in cell %s, and the job asks for %s",
 			c.holder, sumOf(c.used-c.hadWithout), sumOf(c.bound), cell, sumOf(c.askWithout))
 		out.Expected = fmt.Sprintf("together at most %s tasks that need no quota", sumOf(c.bound))
@@ -142,7 +159,7 @@ func (a *Admission) tooMany(name schema.JobName, r *room, d *intent.DesiredJob, 
 		if c.tenant != nil {
 			out.Hint = fmt.Sprintf("ask for fewer, take a band with quota, or have tasksWithoutQuota of tenant %q (%s) raised", c.tenant.Name, c.origin)
 		}
-	} else {
+	default:
 		out.Message = fmt.Sprintf("too many tasks: cell %s has %s of %s, and the job asks for %s", cell, sumOf(r.used-c.had), sumOf(r.bound), sumOf(c.ask))
 		out.Expected = fmt.Sprintf("together at most %s tasks in the cell", sumOf(r.bound))
 		out.Hint = fmt.Sprintf("ask for fewer, or have maxTasks of cell %q raised", cell)

@@ -11,7 +11,7 @@ const (
 	RejectedNoQuota   RejectionCause = "no-quota"   // its owner has none at its band
 	RejectedNotNow    RejectionCause = "not-now"    // none of them counts at this time
 	RejectedOverQuota RejectionCause = "over-quota" // it asks for more than there is left
-	RejectedTooMany   RejectionCause = "too-many"   // its owner, or the cell, would have too many tasks
+	RejectedTooMany   RejectionCause = "too-many"   // its owner, or the cell, would have too many tasks, or too many that may not be preempted
 )
 
 // Warning is that a quota is less than it says, or than what its owner has

@@ -25,6 +25,7 @@ var allocSetRule = &Rule{
 		{Name: "resources", Rule: allocResourcesRule, Required: true},
 		{Name: "update", Rule: allocUpdateRule, Default: map[string]any{}},
 		{Name: "disruption", Rule: disruptionRule},
+		{Name: "preemptible", Rule: &Rule{Type: Bool}},
 		{Name: "prune", Rule: &Rule{Type: Bool}},
 	},
 	Never: map[string]string{
@@ -34,6 +35,8 @@ var allocSetRule = &Rule{
 		"network":   "allocs have no network of their own, which is not supported: the tasks inside have the machine's",
 		"isolation": "an alloc runs nothing itself: set it in task.isolation of the jobs inside",
 		"jobs":      "a job names the alloc set that it runs in, in its field allocset",
+
+		"nonPreemptible": hintPreemptible, "non_preemptible": hintPreemptible,
 	},
 	Alias: map[string]string{
 		"count": "allocs", "replicas": "allocs", "tasks": "allocs", "size": "allocs", "number": "allocs", "instances": "allocs",
@@ -41,6 +44,7 @@ var allocSetRule = &Rule{
 		"cpuMilli": "resources.cpuMilli", "ramBytes": "resources.ramBytes", "diskBytes": "resources.diskBytes",
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "ram": "resources.ramBytes", "disk": "resources.diskBytes",
 		"constraint": "constraints", "strategy": "update", "tags": "labels", "meta": "labels",
+		"preemptable": "preemptible", "preemption": "preemptible", "evictable": "preemptible",
 	},
 }
 

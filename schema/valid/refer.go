@@ -73,6 +73,9 @@ func Placed(kind schema.Kind, data map[string]any) []string {
 	if gang, _ := data["gang"].(string); gang != "" && !slices.Contains(out, "priority") {
 		out = append(out, "gang", "priority")
 	}
+	if data["preemptible"] == any(false) {
+		out = append(out, "preemptible")
+	}
 	task, _ := data["task"].(map[string]any)
 	added, _ := addedOf(task)
 	for i := range added {

@@ -304,6 +304,9 @@ var policyPeerRule = &Rule{
 	},
 }
 
+// hintPreemptible is how to say what some write otherwise.
+const hintPreemptible = "preemptible: false says that tasks may not be preempted"
+
 var jobRule = &Rule{
 	Type: Struct,
 	Fields: []Field{
@@ -326,6 +329,7 @@ var jobRule = &Rule{
 		{Name: "together", Rule: &Rule{Type: Bool}},
 		{Name: "gang", Rule: nameRule},
 		{Name: "rebalance", Rule: &Rule{Type: Bool}},
+		{Name: "preemptible", Rule: &Rule{Type: Bool}},
 		{Name: "task", Rule: taskRule, Required: true},
 		{Name: "update", Rule: updateRule, Default: map[string]any{}},
 		{Name: "silence", Rule: silenceRule},
@@ -333,6 +337,7 @@ var jobRule = &Rule{
 		{Name: "prune", Rule: &Rule{Type: Bool}},
 		{Name: "policy", Rule: policyRule},
 	},
+	Never: map[string]string{"nonPreemptible": hintPreemptible, "non_preemptible": hintPreemptible},
 	Later: []string{
 		"after", "schedule", "overrides",
 		"packages", "logs",
@@ -340,6 +345,7 @@ var jobRule = &Rule{
 	Alias: map[string]string{
 		"replicas": "tasks", "replica": "tasks", "count": "tasks", "instances": "tasks", "size": "tasks", "owner": "user", "namespace": "user",
 		"rebalancing": "rebalance", "safeToEvict": "rebalance", "safe-to-evict": "rebalance",
+		"preemptable": "preemptible", "preemption": "preemptible", "evictable": "preemptible",
 		"type": "kind", "priorityClassName": "priority", "group": "task", "template": "task", "process": "task.process",
 		"command": "task.process.command", "resources": "task.resources", "env": "task.env", "health": "task.health",
 		"graceSeconds": "task.graceSeconds", "ports": "task.resources.ports", "strategy": "update", "region": "cell",

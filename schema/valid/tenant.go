@@ -19,10 +19,12 @@ var tenantRule = &Rule{
 		}},
 		{Name: "allow", Rule: allowRule},
 		{Name: "tasksWithoutQuota", Rule: integer(Count, 0, schema.MaxCellTasks)},
+		{Name: "nonPreemptibleTasks", Rule: integer(Count, 0, schema.MaxCellTasks)},
 	},
 	Alias: map[string]string{
 		"allowed": "allow", "allow_caps": "allow.capabilities", "allowedCapabilities": "allow.capabilities", "devices": "allow.devices",
 		"tasks": "tasksWithoutQuota", "maxTasks": "tasksWithoutQuota", "freeTasks": "tasksWithoutQuota",
+		"preemptible": "nonPreemptibleTasks", "nonPreemptible": "nonPreemptibleTasks", "preemptibleTasks": "nonPreemptibleTasks",
 		"path": "paths", "user": "users", "owners": "users", "members": "users", "roles": "capabilities",
 	},
 }

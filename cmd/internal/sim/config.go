@@ -37,7 +37,7 @@ func Root(tasks int, users ...string) *schema.Package {
 	p.Objects.Cells = []schema.Cell{{Name: cellName, Quota: "on", Network: &schema.CellNetwork{Range: netip.MustParsePrefix("10.64.0.0/20"), Mode: schema.ModeRoutes}}}
 	p.Origins[schema.ObjectKey{Kind: schema.KindCell, Name: cellName}] = schema.Position{Path: "cell.cue", Line: 1, Column: 1}
 	for i, u := range users {
-		p.Objects.Tenants = append(p.Objects.Tenants, schema.Tenant{Name: u, Paths: []string{"teams/" + u}, Users: []string{u}})
+		p.Objects.Tenants = append(p.Objects.Tenants, schema.Tenant{Name: u, Paths: []string{"teams/" + u}, Users: []string{u}, NonPreemptibleTasks: protectedTasks})
 		p.Objects.Quotas = append(p.Objects.Quotas, schema.Quota{
 			Name: u + "-production", User: u, Cell: cellName, Band: schema.BandProduction,
 			Resources: schema.Resources{CPUMilli: 9_000, RAMBytes: 20 << 30, DiskBytes: 100 << 30}, Tasks: tasks,

@@ -167,6 +167,9 @@ func (p *prefix) takeJob(short string, x model.Write) error {
 	if r.Admitted == "" {
 		return nil
 	}
+	if err := p.withinProtected(name.User); err != nil {
+		return err
+	}
 	return p.withinQuota(account{name.User, p.data[r.Admitted].Priority.Band()})
 }
 

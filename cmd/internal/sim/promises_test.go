@@ -54,6 +54,8 @@ var promises = map[string][]promise{
 		{sentence: "The cell never gives away more of a device than there is", oracles: []string{"checkDevices"}, mutants: []string{"room-of-stopping"}},
 		{sentence: "Its number is unique in the cell, and never reused.", oracles: []string{"checkState", "checkTwice"}, mutants: []string{"generation-reused", "counter-last", "restore-floor"}},
 		{sentence: "No task of band production preempts another of that band", oracles: []string{"checkPreempted"}, mutants: []string{"prod-by-prod"}},
+		{sentence: "A job with `preemptible: false` has its running tasks preempted by none", oracles: []string{"checkProtected"}, mutants: []string{"preemptible-ignored"}},
+		{sentence: "When the bound is lowered, what is admitted stays and is still not preempted", oracles: []string{"checkProtected", "checkPrefixes"}, mutants: []string{"preemptible-bound"}},
 		{sentence: "The machine is assigned to the preemptor only when all of them are known to be dead", oracles: []string{"checkState"}, mutants: []string{"room-of-stopping", "stop-not-awaited"}},
 		{sentence: "Where a service has come to be spread worse than it could be, as when a rack was lost and has returned, or machines joined later, a running task is moved", oracles: []string{"DrainHalf"}, mutants: []string{"spread-repair", "spread-update"}},
 		{sentence: "a task is placed only in a zone that has then at most one task more than the zone that has the fewest", oracles: []string{"checkSkew"}, mutants: []string{"skew-by-one"}},

@@ -226,7 +226,9 @@ func (r *repository) write(user string) {
 		p := Team(user)
 		for i, d := range r.jobs[user] {
 			if d.there {
+				n := len(p.Objects.Jobs)
 				r.catalogue[i].add(p, d)
+				protect(p, n, d)
 			}
 		}
 		if i := slices.Index(users, user); i < 2 {

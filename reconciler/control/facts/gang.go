@@ -50,6 +50,10 @@ type GangIndex struct {
 	declared map[gangName][]*schema.Job
 	desired  *intent.Desired
 	looks    int // at jobs, for tests
+	// protected are the jobs whose tasks may not be preempted; version is another number when
+	// that, or which gangs they are in, has changed.
+	protected map[schema.JobName]bool
+	version   int
 }
 
 // Looks returns at how many jobs it was looked so far, to be measured.
@@ -78,11 +82,40 @@ func (g *Gangs) Of(name schema.JobName) *Gang {
 	return g.known[key]
 }
 
+// Protected returns a function that reports whether no task of a job is preempted: that is so of it,
+// or of a job of its gang, by what is admitted now, whichever versions tasks have. It is nil if that
+// is so of no job. The version is another number when the answers may be others.
+func (g *Gangs) Protected() (is func(schema.JobName) bool, version int) {
+	x := g.index
+	x.update(g.facts)
+	g.ready = true
+	if len(x.protected) == 0 {
+		return nil, x.version
+	}
+	return func(name schema.JobName) bool {
+		if x.protected[name] {
+			return true
+		}
+		key, ganged := x.named[name]
+		if ganged {
+			for member := range x.members[key] {
+				if x.protected[member] {
+					return true
+				}
+			}
+		}
+		return false
+	}, x.version
+}
+
 // update takes over what has become of jobs.
 func (x *GangIndex) update(f *Facts) {
 	names, next, ok := f.Base.WrittenSince(x.written)
 	if !ok || x.named == nil {
-		*x = GangIndex{named: map[schema.JobName]gangName{}, members: map[gangName]map[schema.JobName]bool{}, looks: x.looks}
+		*x = GangIndex{
+			named: map[schema.JobName]gangName{}, members: map[gangName]map[schema.JobName]bool{}, looks: x.looks,
+			protected: map[schema.JobName]bool{}, version: x.version + 1,
+		}
 		names = f.Jobs()
 	}
 	changed := f.ChangedJobs()
@@ -108,6 +141,7 @@ func (x *GangIndex) update(f *Facts) {
 
 // set takes down what is admitted of a job, nil for nothing.
 func (x *GangIndex) set(name schema.JobName, job *schema.Job) {
+	x.protect(name, job)
 	if was, ok := x.named[name]; ok {
 		if delete(x.members[was], name); len(x.members[was]) == 0 {
 			delete(x.members, was)
@@ -123,6 +157,21 @@ func (x *GangIndex) set(name schema.JobName, job *schema.Job) {
 		x.members[key] = map[schema.JobName]bool{}
 	}
 	x.members[key][name] = true
+}
+
+// protect takes down whether the tasks of a job may not be preempted. It comes before the gang of the
+// job is taken down.
+func (x *GangIndex) protect(name schema.JobName, job *schema.Job) {
+	is, gang := job != nil && job.NeverPreempted(), gangName{}
+	if job != nil && job.Gang != "" {
+		gang = gangName{job.User, job.Gang}
+	}
+	if is != x.protected[name] || gang != x.named[name] {
+		x.version++
+	}
+	if delete(x.protected, name); is {
+		x.protected[name] = true
+	}
 }
 
 // jobs returns the jobs of a gang.

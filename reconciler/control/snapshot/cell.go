@@ -51,6 +51,8 @@ type Cell struct {
 	runs     runs
 	gangs    *facts.Gangs
 	changes  int // of tasks' records
+	// protects says that the snapshot knows which tasks may not be preempted.
+	protects bool
 	// vacated are machines to be looked at again, see left.
 	vacated []string
 	// occupied is the memory of occupancyOf, which is asked for many jobs.
@@ -104,10 +106,24 @@ type seenMachine struct {
 // Snapshot returns the cell as placement sees it, with what is about to be stored. A task
 // that is being stopped holds what it has until its machine has said that it is dead.
 func (c *Cell) Snapshot() *placement.Snapshot {
-	if c.ready {
-		c.lookAgain()
-		return c.kept.snapshot
+	if !c.ready {
+		c.bringUpToDate()
+		c.ready = true
 	}
+	c.lookAgain()
+	if !c.protects {
+		is, version := c.gangs.Protected()
+		c.kept.snapshot.SetProtected(version, is)
+		c.protects = true
+	}
+	return c.kept.snapshot
+}
+
+// Admitted is called when other data of jobs has been admitted: it says which tasks may not be preempted.
+func (c *Cell) Admitted() { c.protects = false }
+
+// bringUpToDate has the snapshot be as the facts are.
+func (c *Cell) bringUpToDate() {
 	if ranges := c.ranges(); ranges != c.kept.ranges {
 		*c.kept = Kept{ranges: ranges, network: c.kept.network, runs: c.kept.runs, gangs: c.kept.gangs} // tasks ask for other machines now, and machines have not what they had
 	}
@@ -131,9 +147,6 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 		}
 	}
 	c.kept.changes = changes
-	c.ready = true
-	c.lookAgain()
-	return c.kept.snapshot
 }
 
 // ranges are those of the cell's network for tasks.
@@ -355,6 +368,7 @@ func (c *Cell) Leave() {
 	c.kept.snapshot.ClearClaims()
 	c.kept.snapshot.SetBudgets(nil)
 	c.kept.snapshot.SetHit(nil)
+	c.kept.snapshot.SetProtected(0, nil)
 	c.kept.snapshot.SetTimes(time.Time{}, nil)
 	c.kept.snapshot.SetParallel(nil)
 	if c.kept.names == 0 { // with those of tasks that wait

@@ -1,0 +1,102 @@
+package quota_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/schema"
+)
+
+// TestBoundOfProtected: how many tasks of a tenant may not be preempted is bounded. What is admitted
+// stays, whatever becomes of the bound, and a gang is counted as a whole.
+func TestBoundOfProtected(t *testing.T) {
+	t.Parallel()
+	never := func(name string, tasks int) schema.Job {
+		j := manyJob("a", name, tasks)
+		j.Preemptible = new(bool)
+		return j
+	}
+	in := func(gang string, j schema.Job) schema.Job {
+		j.Gang = gang
+		return j
+	}
+	of := func(user string, j schema.Job) schema.Job {
+		j.User = user
+		return j
+	}
+	prod := func(j schema.Job) schema.Job {
+		j.Priority = 200
+		return j
+	}
+	system, set := never("logs", 0), never("pair", 3)
+	system.Kind, set.Kind = schema.System, schema.Allocs
+	tenant := func(bound int, users ...string) []schema.Tenant {
+		return []schema.Tenant{{Name: users[0], Paths: []string{"teams"}, Users: users, NonPreemptibleTasks: bound}}
+	}
+	jobs := func(j ...schema.Job) []schema.Job { return j }
+	rejected := func(names ...string) map[string]quota.RejectionCause {
+		out := map[string]quota.RejectionCause{}
+		for _, n := range names {
+			out[n] = quota.RejectedTooMany
+		}
+		return out
+	}
+	tests := []struct {
+		name              string
+		tenants           []schema.Tenant
+		admitted, desired []schema.Job
+		want              map[string]quota.RejectionCause
+	}{
+		{name: "no tenant, no bound", desired: jobs(never("x", 1000))},
+		{name: "a tenant that does not say", tenants: tenant(0, "a"), desired: jobs(never("x", 1), manyJob("a", "y", 10)), want: rejected("a/x")},
+		{name: "as many as may be", tenants: tenant(3, "a"), desired: jobs(never("x", 1), never("y", 2), manyJob("a", "z", 10))},
+		{name: "one more", tenants: tenant(3, "a"), desired: jobs(never("x", 2), never("y", 2), never("z", 1)), want: rejected("a/y")},
+		{name: "those of higher priority first", tenants: tenant(3, "a"), desired: jobs(never("x", 2), prod(never("y", 2))), want: rejected("a/x")},
+		{name: "the users of a tenant together", tenants: tenant(3, "a", "b"), desired: jobs(never("x", 2), of("b", never("y", 2))), want: rejected("b/y")},
+		{name: "allocs are tasks", tenants: tenant(2, "a"), desired: jobs(set), want: rejected("a/pair")},
+		{name: "a job of the system counts", tenants: tenant(0, "a"), desired: jobs(system), want: rejected("a/logs")},
+		{name: "what is admitted stays", tenants: tenant(1, "a"), admitted: jobs(never("x", 5)), desired: jobs(never("x", 4), never("y", 1)), want: rejected("a/y")},
+		{name: "and does not grow", tenants: tenant(1, "a"), admitted: jobs(never("x", 5)), desired: jobs(never("x", 6)), want: rejected("a/x")},
+		{name: "what could be preempted", tenants: tenant(1, "a"), admitted: jobs(manyJob("a", "x", 5)), desired: jobs(never("x", 5)), want: rejected("a/x")},
+		{name: "one that may be preempted now makes room", tenants: tenant(5, "a"), admitted: jobs(never("y", 5)), desired: jobs(never("x", 5), manyJob("a", "y", 5))},
+		{name: "so does one that shrinks", tenants: tenant(5, "a"), admitted: jobs(never("y", 5)), desired: jobs(never("x", 3), never("y", 2))},
+		{name: "all jobs of a gang count", tenants: tenant(5, "a"), desired: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 5))), want: rejected("a/x", "a/y")},
+		{name: "once each", tenants: tenant(6, "a"), desired: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 5)), in("h", manyJob("a", "z", 5)))},
+		{name: "one job keeps a gang that runs", tenants: tenant(5, "a"), admitted: jobs(in("g", manyJob("a", "x", 1)), in("g", manyJob("a", "y", 5))), desired: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 5))), want: rejected("a/x", "a/y")},
+		{name: "a gang that is admitted stays", tenants: tenant(1, "a"), admitted: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 5))), desired: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 5)))},
+		{name: "and none of its jobs grows", tenants: tenant(6, "a"), admitted: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 5))), desired: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 6))), want: rejected("a/y")},
+	}
+	for _, tt := range tests {
+		for _, of := range []string{"on", "off"} {
+			t.Run(tt.name+", quota "+of, func(t *testing.T) {
+				t.Parallel()
+				sold := []schema.Quota{{Name: "q", User: "a", Cell: "c", Band: schema.BandProduction, Tasks: 30_000}}
+				got := bounded(schema.Cell{Name: "c", Quota: of}, tt.tenants, sold, tt.admitted, tt.desired)
+				if diff := cmp.Diff(tt.want, got); diff != "" && len(tt.want)+len(got) > 0 {
+					t.Errorf("(-want +got)\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// Where a bound is lowered below what a tenant has, that is said, and nothing else comes of it.
+func TestExceededProtected(t *testing.T) {
+	t.Parallel()
+	j := manyJob("a", "x", 5)
+	j.Preemptible = new(bool)
+	for _, of := range []string{"on", "off"} {
+		root := &schema.Package{Dir: ".", Origins: map[schema.ObjectKey]schema.Position{{Kind: schema.KindTenant, Name: "a"}: {Path: "t.cue", Line: 3}}}
+		root.Objects.Cells, root.Objects.Tenants = []schema.Cell{{Name: "c", Quota: of}}, []schema.Tenant{{Name: "a", Paths: []string{"."}, Users: []string{"a"}, NonPreemptibleTasks: 4}}
+		root.Objects.Jobs = []schema.Job{j}
+		in := quota.Input{Desired: intent.Declared("c", []*schema.Package{root}), Admitted: map[schema.JobName]*schema.Job{j.ID(): &j}}
+		got := quota.Admit(in)
+		const want = "5 tasks of the tenant may not be preempted in cell c, and it may have 4"
+		if len(got.Rejected) > 0 || len(got.Warnings) != 1 || got.Warnings[0].Diagnostic.Message != want || got.Warnings[0].Diagnostic.Line != 3 {
+			t.Errorf("quota %s: %v, warns %v, want %s", of, got.Rejected, got.Warnings, want)
+		}
+	}
+}
