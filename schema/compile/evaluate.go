@@ -26,12 +26,12 @@ import (
 )
 
 // objects returns the objects of a package, or what is wrong with it. also may be nil.
-func objects(req request, strict *loaded, also func(request, []mistake) []mistake) response {
+func objects(req request, strict *loaded, also func(request, *loaded, []mistake) []mistake) response {
 	if len(strict.errs) > 0 {
 		strict = unconditional(req, strict)
 		found := withMisfits(strict, mistakes(req, strict))
 		if also != nil {
-			found = also(req, found)
+			found = also(req, strict, found)
 		}
 		return response{Diagnostics: tidy(found)}
 	}

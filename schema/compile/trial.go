@@ -1,0 +1,269 @@
+package compile
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/lazyregexp"
+)
+
+// A mistake follows from others if it is gone once these are corrected, whatever a library makes of what
+// they are in. So a package is evaluated again with what was probably meant in the place of what is wrong,
+// or else with any right value. What is found only then was hidden.
+
+// trial is what is wrong with a package once some of its mistakes are corrected.
+type trial struct {
+	found   []mistake // what is wrong with it as it is
+	guessed []mistake // the same, with what stands in the place of what is wrong
+	put     []bool    // which of these are corrected
+	left    []mistake // what is wrong with it then
+	tried   bool      // some are
+}
+
+// try corrects the mistakes of a package of which it is known how, all at once.
+func try(req request, found []mistake) trial {
+	t := trial{found: found, guessed: withStandIns(req, found), put: make([]bool, len(found))}
+	files := maps.Clone(req.Files)
+	done := map[schema.Position]bool{}
+	for _, i := range fromTheEnd(t.guessed) {
+		d := t.guessed[i]
+		if done[d.Position] {
+			t.put[i] = true
+			continue
+		}
+		name := fileNamed(req, d.Path)
+		if data, ok := corrected(files[name], d); ok {
+			files[name], t.put[i], t.tried, done[d.Position] = data, true, true, true
+		}
+	}
+	if t.tried {
+		req.Files = files
+		t.left = mistakesOf(req)
+	}
+	return t
+}
+
+// fromTheEnd returns the indices of mistakes in the order of their places, the last one first: what is written in the
+// place of one moves none of those before it.
+func fromTheEnd(found []mistake) []int {
+	order := make([]int, len(found))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return found[b].Position.Compare(found[a].Position) })
+	return order
+}
+
+// fileNamed returns the path of a file by the name that its positions have: that of an embedded one is from where it is
+// embedded.
+func fileNamed(req request, name string) string {
+	for _, full := range []string{name, path.Join(req.Dir, name)} {
+		if _, ok := req.Files[full]; ok {
+			return full
+		}
+	}
+	found := ""
+	for full := range req.Files {
+		if !strings.HasSuffix(full, "/"+name) {
+			continue
+		}
+		if found != "" {
+			return "" // it may be any of them
+		}
+		found = full
+	}
+	return found
+}
+
+// causes returns the mistakes without those that are gone once others are corrected.
+func (t trial) causes() []mistake {
+	if !t.tried || slices.ContainsFunc(t.left, func(d mistake) bool { return d.Rule == schema.RuleSyntax && !slices.ContainsFunc(t.found, d.isAgain) }) {
+		return t.found
+	}
+	beside := func(d mistake) bool { // of the same value, if in other words
+		for i, o := range t.found {
+			if t.put[i] && o.Position == d.Position {
+				return true
+			}
+		}
+		return false
+	}
+	var out []mistake
+	for i, d := range t.found {
+		if t.put[i] || d.isCertain() || beside(d) || slices.ContainsFunc(t.left, d.isAgain) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// isCertain reports whether a mistake is in what is written, whatever that is evaluated to.
+func (m mistake) isCertain() bool {
+	switch m.form {
+	case unusedImport, badImport, undefinedName, unusedName, wrongDefinition, absentDefinition:
+		return true
+	}
+	return m.Rule == schema.RuleSyntax
+}
+
+// isAgain reports whether m, which is found once others are corrected, is what o was before.
+func (m mistake) isAgain(o mistake) bool {
+	if (m.Rule == schema.RuleSyntax) != (o.Rule == schema.RuleSyntax) {
+		return false
+	}
+	return m.Path == o.Path && m.Line == o.Line || m.Field != "" && m.Field == o.Field
+}
+
+// behind returns what is wrong with values that misspelled ones hide, as the cell of a row hides all of
+// the job that has a name with it: what is found once these are as they were probably meant.
+func (t trial) behind(req request) (out []mistake) {
+	for _, d := range t.left {
+		for i, o := range t.guessed {
+			if t.put[i] && o.Path == d.Path && o.Line == d.Line && o.Column < d.Column {
+				d.Column += len(o.is) - len(o.meant)
+			}
+		}
+		known := func(o mistake) bool { return o.Position == d.Position }
+		follows := func() bool {
+			for i, o := range t.guessed {
+				if o.meant != t.found[i].meant && d.mayFollow(o) {
+					return true
+				}
+			}
+			return false
+		}
+		switch d.Rule {
+		case schema.RuleWrongType, schema.RuleOutOfRange, schema.RuleInvalidValue, schema.RuleUnknownField, schema.RuleMissingField:
+			if !slices.ContainsFunc(t.found, known) && (path.Dir(d.Path) == req.Dir || !strings.HasSuffix(d.Path, ".cue")) && !follows() {
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}
+
+// corrected returns a file with a misspelled text as it is probably meant, false if it does not stand
+// where the mistake is.
+func corrected(data []byte, d mistake) ([]byte, bool) {
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	if d.meant == "" || d.Line < 1 || d.Line > len(lines) || d.Column < 1 || d.Column > len(lines[d.Line-1]) {
+		return nil, false
+	}
+	line := lines[d.Line-1]
+	rest := line[d.Column-1:]
+	quote := rest[:len(rest)-len(bytes.TrimLeft(rest, `"'`))]
+	if bytes.HasPrefix(rest, []byte(d.is)) {
+		quote = nil
+	}
+	if !bytes.HasPrefix(rest[len(quote):], []byte(d.is)) {
+		return nil, false
+	}
+	lines[d.Line-1] = slices.Concat(line[:d.Column-1], quote, []byte(d.meant), rest[len(quote)+len(d.is):])
+	return bytes.Join(lines, nil), true
+}
+
+// withStandIns returns mistakes with what may stand in the place of what is wrong: for the values that it hides it
+// does not matter which right one does.
+func withStandIns(req request, found []mistake) []mistake {
+	out := slices.Clone(found)
+	for i := range out {
+		d := &out[i]
+		lines := bytes.Split(req.Files[fileNamed(req, d.Path)], []byte("\n"))
+		if d.meant != "" || d.Line < 1 || d.Line > len(lines) || d.Column < 1 || d.Column > len(lines[d.Line-1]) {
+			continue
+		}
+		rest := lines[d.Line-1][d.Column-1:]
+		if d.Rule == schema.RuleUnknownField && (bytes.Count(rest, []byte(":")) > 1 || bytes.ContainsAny(rest, "{(&") || bytes.Count(rest, []byte("[")) != bytes.Count(rest, []byte("]"))) {
+			continue // it is no simple value, or list of these, as which the field that was probably meant may not take it
+		}
+		if is := string(scalar.Find(rest)); is != "" {
+			*d = d.stands(is, strings.HasSuffix(d.Path, ".cue"))
+		}
+	}
+	return out
+}
+
+// scalar is a label, or a value of one word, in quotes or not.
+var scalar = lazyregexp.New(`^("([^"\\\n]|\\.)*"|'[^'\n]*'|[#A-Za-z0-9_.+-]+)`)
+
+// proposed is what a hint says to write in the place of a value or a label.
+var proposed = lazyregexp.New(`^(did you mean|write it as a string:) ("[^"\\]*"|[#A-Za-z0-9_-]+)(?:\?|$)`)
+
+// asProposed returns what of a text is to be replaced, and with what, as the hint of a mistake says; "" if it does not.
+func (m mistake) asProposed(text string, inCUE bool) (is, value string) {
+	hint := proposed.FindStringSubmatch(m.Hint)
+	if hint == nil || m.isCertain() {
+		return "", ""
+	}
+	is, value = text, hint[2]
+	switch {
+	case strings.HasPrefix(text, `"`), strings.HasPrefix(text, "'"):
+		return strings.Trim(text, `"'`), strings.Trim(value, `"`)
+	}
+	return text, value
+}
+
+// stands returns a mistake with what may stand in the place of what is written: a value that is expected, or the label
+// that was probably meant. inCUE says of which language it is.
+func (m mistake) stands(written string, inCUE bool) mistake {
+	value, isDefault := m.about, false
+	if m.form != closedField && m.meant == "" {
+		if written, value := m.asProposed(written, inCUE); value != "" {
+			m.is, m.meant = written, value
+			return m
+		}
+	}
+	if m.form != closedField {
+		value, isDefault = terms.Example(m.takes, strings.Trim(written, `"'`))
+		if !inCUE && !json.Valid([]byte(value)) {
+			value = terms.Number(value)
+		}
+	}
+	if value != "" {
+		word := m.Rule == schema.RuleInvalidValue && strings.HasPrefix(value, `"`) && !isDefault
+		m.is, m.meant, m.chosen = written, value, word || value == "true" || value == "false"
+	}
+	return m
+}
+
+// mostImported bounds how many of the packages that a package imports are looked at for mistakes.
+const mostImported = 4
+
+// withImported returns mistakes of a package without those that are gone once mistakes in the packages that it imports
+// are corrected, and with these, which are reported there, in their place.
+func withImported(req request, strict *loaded, found []mistake) []mistake {
+	if !strict.built || !slices.ContainsFunc(found, func(d mistake) bool { return strict.where.mine(d.Path) }) {
+		return found
+	}
+	var theirs []mistake
+	looked := 0
+	for _, in := range instances(strict.inst)[1:] {
+		dir := strings.Trim(in.Dir, "/")
+		if dir == SchemaDir || looked == mostImported || len(in.Files) == 0 {
+			continue
+		}
+		if err := strict.context.BuildInstance(in).Validate(); err == nil {
+			continue
+		}
+		looked++
+		of := req
+		of.Dir = dir
+		theirs = append(theirs, mistakesOf(of)...)
+	}
+	if len(theirs) == 0 {
+		return found
+	}
+	t := try(req, theirs)
+	t.found, t.put = found, make([]bool, len(found))
+	kept := t.causes()
+	if len(kept) == len(found) {
+		return found
+	}
+	return append(kept, theirs...)
+}
