@@ -334,10 +334,9 @@ func (l *loaded) inExpression(pos schema.Position) bool {
 
 func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := strings.Trim(m[1], `"`)
-	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name)
+	d.Rule, d.Message, d.lacks = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name), name
 	sayNoName(l, d, name)
 	if l.where.mine(d.Path) {
-		rowWithout(l, d, name)
 		return
 	}
 	if l.begins(d.Position, name) {

@@ -49,6 +49,8 @@ type mistake struct {
 	// meant is one of several words of it.
 	takes  string
 	chosen bool
+	// lacks is the name of what is looked up and is not there; "" of other mistakes.
+	lacks string
 	// refs are, of what is undecided, the last names of what it refers to.
 	refs []string
 	// ranges is, of a comprehension that goes through what is no list or struct, the last name of that.
@@ -182,9 +184,9 @@ func (m mistake) sameTail(o mistake) bool {
 	return m.Field != o.Field && m.ofParameter() && tail(m.Field) == tail(o.Field) && objectOf(m.Field) == objectOf(o.Field)
 }
 
-// lacks reports whether a mistake is a field that a struct has under a wrong name, and one of some others is what the
+// lacksOne reports whether a mistake is a field that a struct has under a wrong name, and one of some others is what the
 // struct has not.
-func (m mistake) lacks(names []string) bool {
+func (m mistake) lacksOne(names []string) bool {
 	return m.form == closedField && slices.ContainsFunc(strings.Split(strings.TrimPrefix(m.Expected, "one of "), ", "), func(name string) bool {
 		return slices.Contains(names, name)
 	})
@@ -197,7 +199,7 @@ func (m mistake) hides(d mistake) bool {
 	case d.form == absentField && d.operand:
 		return !m.operand && (lastOf(m.Field) == d.about || m.about == d.about)
 	case d.Rule == schema.RuleNotSet && d.undecided:
-		return m.lacks(d.refs)
+		return m.lacksOne(d.refs)
 	case d.Rule == schema.RuleUndefined && d.form == plain && m.form == absentField: // CUE gives up all that is made from it
 		labels := func(field string) []string { return pathLabel.FindAllString(strings.ReplaceAll(field, `"`, ""), -1) }
 		from := labels(m.Field)
