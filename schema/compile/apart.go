@@ -38,10 +38,13 @@ func uncovered(req request, strict *loaded, found []mistake) []mistake {
 		return len(found) < maxDiagnostics && allocated()-req.Began <= uint64(req.Limits.AllocBytes)/apartShare
 	}
 	var t trial
-	found = withImported(req, strict, found)
+	found = withImported(req, strict, sameAgain(strict, found))
 	if len(found) > 1 && mayLook() {
 		t = try(req, found)
 		found = t.causes()
+	}
+	if len(found) > 1 && mayLook() {
+		found = withoutRows(req, strict, found)
 	}
 	anywhere := func(d mistake) bool {
 		return d.form == unusedName || d.form == unusedImport || // what would use it may be in any object

@@ -2,11 +2,19 @@ package compile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"math"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/cuecontext"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/terms"
@@ -175,14 +183,18 @@ func withStandIns(req request, found []mistake) []mistake {
 	for i := range out {
 		d := &out[i]
 		lines := bytes.Split(req.Files[fileNamed(req, d.Path)], []byte("\n"))
-		if d.meant != "" || d.Line < 1 || d.Line > len(lines) || d.Column < 1 || d.Column > len(lines[d.Line-1]) {
+		if d.Line < 1 || d.Line > len(lines) || d.Column < 1 || d.Column > len(lines[d.Line-1]) {
 			continue
 		}
 		rest := lines[d.Line-1][d.Column-1:]
 		if d.Rule == schema.RuleUnknownField && (bytes.Count(rest, []byte(":")) > 1 || bytes.ContainsAny(rest, "{(&") || bytes.Count(rest, []byte("[")) != bytes.Count(rest, []byte("]"))) {
 			continue // it is no simple value, or list of these, as which the field that was probably meant may not take it
 		}
-		if is := string(scalar.Find(rest)); is != "" {
+		is := string(scalar.Find(rest))
+		if other := retyped(d.takes, is); other != "" {
+			d.is, d.meant = is, other
+		}
+		if is != "" && d.meant == "" {
 			*d = d.stands(is, strings.HasSuffix(d.Path, ".cue"))
 		}
 	}
@@ -209,10 +221,59 @@ func (m mistake) asProposed(text string, inCUE bool) (is, value string) {
 	return text, value
 }
 
+// reference is what is no value, but a name or a type.
+var reference = lazyregexp.New(`^[#A-Za-z_][#A-Za-z0-9_.]*$`)
+
+// retyped returns a number as text, or a text as the number that it is, if only that is what may be; else "".
+func retyped(takes, written string) string {
+	if takes == "" || written == "" {
+		return ""
+	}
+	other := strconv.Quote(written)
+	if u, err := strconv.Unquote(written); err == nil {
+		other = u
+	}
+	number := strings.Trim(written, `"`)
+	if _, err := strconv.ParseFloat(number, 64); err != nil || fits(takes, written) || !fits(takes, other) {
+		return ""
+	}
+	return other
+}
+
+// fits reports whether an expression without references takes a value.
+func fits(takes, value string) bool {
+	v := cuecontext.New().CompileString("_value: (" + takes + ") & " + value + "\n")
+	return v.Err() == nil && v.LookupPath(cue.MakePath(cue.Hid("_value", "_"))).Validate(cue.Concrete(true)) == nil
+}
+
+// listed is an expression that lists numbers.
+var listed = lazyregexp.New(`^[*]?-?[0-9.]+( [|] [*]?-?[0-9.]+)+$`)
+
+// nearestNumber returns the one of the numbers that may be that is nearest to what is written; "" if others may be, too.
+func nearestNumber(takes, written string) (best string) {
+	is, err := strconv.ParseFloat(strings.Trim(written, `"`), 64)
+	if err != nil || !listed.MatchString(takes) {
+		return ""
+	}
+	distance := math.Inf(1)
+	for text := range strings.SplitSeq(strings.ReplaceAll(takes, "*", ""), " | ") {
+		if n, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(n-is) < distance {
+			best, distance = text, math.Abs(n-is)
+		}
+	}
+	return best
+}
+
 // stands returns a mistake with what may stand in the place of what is written: a value that is expected, or the label
 // that was probably meant. inCUE says of which language it is.
 func (m mistake) stands(written string, inCUE bool) mistake {
 	value, isDefault := m.about, false
+	if only, ok := strings.CutPrefix(m.Expected, "one of "); ok && m.form == closedField && value == "" && reference.MatchString(only) {
+		value = only
+	}
+	if inCUE && m.form != closedField && m.Rule != schema.RuleUnknownField && reference.MatchString(written) {
+		return m // the value is written elsewhere
+	}
 	if m.form != closedField && m.meant == "" {
 		if written, value := m.asProposed(written, inCUE); value != "" {
 			m.is, m.meant = written, value
@@ -221,6 +282,7 @@ func (m mistake) stands(written string, inCUE bool) mistake {
 	}
 	if m.form != closedField {
 		value, isDefault = terms.Example(m.takes, strings.Trim(written, `"'`))
+		value = cmp.Or(nearestNumber(m.takes, written), value)
 		if !inCUE && !json.Valid([]byte(value)) {
 			value = terms.Number(value)
 		}
@@ -266,4 +328,74 @@ func withImported(req request, strict *loaded, found []mistake) []mistake {
 		return found
 	}
 	return append(kept, theirs...)
+}
+
+// sameAgain returns mistakes with those at the name of a value moved to where the package writes the value, and without
+// conflicts of the same two values of what is only another name for a field.
+func sameAgain(l *loaded, found []mistake) (out []mistake) {
+	for _, d := range found {
+		toLiteral(l, &d)
+		toQuoted(l, &d)
+		again := func(o mistake) bool {
+			return d.Rule == schema.RuleConflict && o.Rule == d.Rule && d.Field != o.Field && lastOf(o.Field) == lastOf(d.Field) &&
+				(o.Message == d.Message && d.about == "" || d.here != "" && o.here == d.there && o.there == d.here)
+		}
+		if i := slices.IndexFunc(out, again); i >= 0 {
+			if d.Position != out[i].Position {
+				at := d.Position
+				at.Path = l.where.data.whole(at.Path)
+				out[i].Hint += fmt.Sprintf("; the other one is at %s", at)
+			}
+			continue
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// toLiteral moves a mistake of a text from a name that stands for it to where the package writes the text, if that is
+// at one place.
+func toLiteral(l *loaded, d *mistake) {
+	text, err := strconv.Unquote(d.value)
+	if err != nil {
+		text = d.is
+	}
+	if m := isText.FindStringSubmatch(d.Message); text == "" && m != nil {
+		text = m[1]
+	}
+	if len(text) < 2 || d.Rule == schema.RuleConflict || d.Rule == schema.RuleCheck || !l.where.mine(d.Path) || !l.where.refersAt(d.Position) {
+		return
+	}
+	d.Position = cmp.Or(l.where.literal(strconv.Quote(text)), d.Position)
+}
+
+// toQuoted moves a mistake of a number that is compared with a number in quotes to that, if it is at one place.
+func toQuoted(l *loaded, d *mistake) {
+	other, ok := strings.CutPrefix(d.Hint, "it is compared with ")
+	number, is := strings.CutPrefix(d.Message, "is the number ")
+	if !ok || !is || retyped("number", other) == "" {
+		return
+	}
+	if at := l.where.literal(other); at.Path != "" {
+		d.Position, d.Message, d.Expected = at, "is the string "+other, "a number"
+		d.Hint = "it is compared with " + number
+	}
+}
+
+// isText is what is said of a text that is none of those that may be.
+var isText = lazyregexp.New(`^(?:is )?"([^"]*)"`)
+
+// refersAt reports whether what stands at a position is a reference.
+func (p *positions) refersAt(at schema.Position) (yes bool) {
+	ast.Walk(p.fileOf(at), func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Field:
+			_, ident := n.Value.(*ast.Ident)
+			_, selector := n.Value.(*ast.SelectorExpr)
+			_, index := n.Value.(*ast.IndexExpr)
+			yes = yes || position(n.Value.Pos()) == at && (ident || selector || index)
+		}
+		return !yes
+	}, nil)
+	return yes
 }
