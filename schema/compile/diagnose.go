@@ -166,7 +166,6 @@ func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	}
 	explain(l, &d, theirs)
 	l.sayAbsent(&d, at, text)
-	l.toLacking(&d, at)
 	if d.Rule == schema.RuleConflict && strings.Contains(format, "mismatched types") {
 		rank += 2 // that it is of no type that is wanted is said of another alternative
 	}

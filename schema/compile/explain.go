@@ -337,6 +337,7 @@ func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	d.Rule, d.Message, d.lacks = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name), name
 	sayNoName(l, d, name)
 	if l.where.mine(d.Path) {
+		rowWithout(l, d, name)
 		return
 	}
 	if l.begins(d.Position, name) {

@@ -563,3 +563,36 @@ func wantOf(u trace.Union) string {
 	}
 	return fmt.Sprintf("a struct whose %s is %s", tag.Name, terms.Say(strings.Join(tag.Values, " | ")))
 }
+
+// rowWithout moves a mistake of a column that a comprehension of the package looks up to the one row that has not the
+// column, or has it under another name.
+func rowWithout(l *loaded, d *mistake, name string) {
+	var source []string
+	ast.Walk(l.where.fileOf(d.Position), func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && position(s.Sel.Pos()) == d.Position {
+			source, _ = terms.OfVariable(s)
+		}
+		return source == nil
+	}, nil)
+	if source == nil {
+		return
+	}
+	var without, all []string
+	for _, row := range trace.Members(l.where.value(source)) {
+		if all = append(all, row); !l.where.value(append(slices.Clip(source), row, name)).Exists() {
+			without = append(without, row)
+		}
+	}
+	if len(without) != 1 || len(all) < 2 {
+		return
+	}
+	row, looked := append(slices.Clip(source), without[0]), d.Position
+	d.Message, d.Hint, d.lacks = fmt.Sprintf("there is no %s in it", name), fmt.Sprintf("it is looked up at %s", d.Position), ""
+	d.Field, d.Position = fieldPath(row), l.where.of(row, true)
+	for _, label := range trace.Names(l.where.value(row)) {
+		if valid.Nearest(label, []string{name}) != "" {
+			d.Hint, d.Position = fmt.Sprintf("did you mean %s? It is looked up at %s", name, looked), l.where.of(append(row, label), true)
+			d.Field = fieldPath(append(row, label))
+		}
+	}
+}

@@ -104,6 +104,9 @@ func (t trial) causes() []mistake {
 	}
 	var out []mistake
 	for i, d := range t.found {
+		if slices.ContainsFunc(out, func(o mistake) bool { return o.Position == d.Position && o.Rule == d.Rule && o.Message == d.Message }) {
+			continue // the same value, under another name
+		}
 		if t.put[i] || d.isCertain() || beside(d) || slices.ContainsFunc(t.left, d.isAgain) {
 			out = append(out, d)
 		}
@@ -132,9 +135,11 @@ func (m mistake) isAgain(o mistake) bool {
 // the job that has a name with it: what is found once these are as they were probably meant.
 func (t trial) behind(req request) (out []mistake) {
 	for _, d := range t.left {
+		moved := map[schema.Position]bool{}
 		for i, o := range t.guessed {
-			if t.put[i] && o.Path == d.Path && o.Line == d.Line && o.Column < d.Column {
+			if t.put[i] && o.Path == d.Path && o.Line == d.Line && o.Column < d.Column && !moved[o.Position] {
 				d.Column += len(o.is) - len(o.meant)
+				moved[o.Position] = true
 			}
 		}
 		known := func(o mistake) bool { return o.Position == d.Position }
@@ -208,17 +213,15 @@ var scalar = lazyregexp.New(`^("([^"\\\n]|\\.)*"|'[^'\n]*'|[#A-Za-z0-9_.+-]+)`)
 var proposed = lazyregexp.New(`^(did you mean|write it as a string:) ("[^"\\]*"|[#A-Za-z0-9_-]+)(?:\?|$)`)
 
 // asProposed returns what of a text is to be replaced, and with what, as the hint of a mistake says; "" if it does not.
-func (m mistake) asProposed(text string, inCUE bool) (is, value string) {
+func (m mistake) asProposed(text string) (is, value string) {
 	hint := proposed.FindStringSubmatch(m.Hint)
 	if hint == nil || m.isCertain() {
 		return "", ""
 	}
-	is, value = text, hint[2]
-	switch {
-	case strings.HasPrefix(text, `"`), strings.HasPrefix(text, "'"):
-		return strings.Trim(text, `"'`), strings.Trim(value, `"`)
+	if strings.HasPrefix(text, `"`) || strings.HasPrefix(text, "'") {
+		return strings.Trim(text, `"'`), strings.Trim(hint[2], `"`)
 	}
-	return text, value
+	return text, hint[2]
 }
 
 // reference is what is no value, but a name or a type.
@@ -275,7 +278,7 @@ func (m mistake) stands(written string, inCUE bool) mistake {
 		return m // the value is written elsewhere
 	}
 	if m.form != closedField && m.meant == "" {
-		if written, value := m.asProposed(written, inCUE); value != "" {
+		if written, value := m.asProposed(written); value != "" {
 			m.is, m.meant = written, value
 			return m
 		}
@@ -388,12 +391,13 @@ var isText = lazyregexp.New(`^(?:is )?"([^"]*)"`)
 // refersAt reports whether what stands at a position is a reference.
 func (p *positions) refersAt(at schema.Position) (yes bool) {
 	ast.Walk(p.fileOf(at), func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.Field:
-			_, ident := n.Value.(*ast.Ident)
-			_, selector := n.Value.(*ast.SelectorExpr)
-			_, index := n.Value.(*ast.IndexExpr)
-			yes = yes || position(n.Value.Pos()) == at && (ident || selector || index)
+		f, ok := n.(*ast.Field)
+		if !ok || position(f.Value.Pos()) != at {
+			return !yes
+		}
+		switch f.Value.(type) {
+		case *ast.Ident, *ast.SelectorExpr, *ast.IndexExpr:
+			yes = true
 		}
 		return !yes
 	}, nil)
