@@ -196,7 +196,11 @@ func withStandIns(req request, found []mistake) []mistake {
 			continue // it is no simple value, or list of these, as which the field that was probably meant may not take it
 		}
 		is := string(scalar.Find(rest))
-		if other := retyped(d.takes, is); other != "" {
+		takes := d.takes
+		if d.Rule == schema.RuleWrongType && takes == "" {
+			takes = map[bool]string{true: "number", false: "string"}[strings.HasPrefix(is, `"`)]
+		}
+		if other := retyped(takes, is); other != "" {
 			d.is, d.meant = is, other
 		}
 		if is != "" && d.meant == "" {
@@ -208,21 +212,6 @@ func withStandIns(req request, found []mistake) []mistake {
 
 // scalar is a label, or a value of one word, in quotes or not.
 var scalar = lazyregexp.New(`^("([^"\\\n]|\\.)*"|'[^'\n]*'|[#A-Za-z0-9_.+-]+)`)
-
-// proposed is what a hint says to write in the place of a value or a label.
-var proposed = lazyregexp.New(`^(did you mean|write it as a string:) ("[^"\\]*"|[#A-Za-z0-9_-]+)(?:\?|$)`)
-
-// asProposed returns what of a text is to be replaced, and with what, as the hint of a mistake says; "" if it does not.
-func (m mistake) asProposed(text string) (is, value string) {
-	hint := proposed.FindStringSubmatch(m.Hint)
-	if hint == nil || m.isCertain() {
-		return "", ""
-	}
-	if strings.HasPrefix(text, `"`) || strings.HasPrefix(text, "'") {
-		return strings.Trim(text, `"'`), strings.Trim(hint[2], `"`)
-	}
-	return text, hint[2]
-}
 
 // reference is what is no value, but a name or a type.
 var reference = lazyregexp.New(`^[#A-Za-z_][#A-Za-z0-9_.]*$`)
@@ -271,17 +260,8 @@ func nearestNumber(takes, written string) (best string) {
 // that was probably meant. inCUE says of which language it is.
 func (m mistake) stands(written string, inCUE bool) mistake {
 	value, isDefault := m.about, false
-	if only, ok := strings.CutPrefix(m.Expected, "one of "); ok && m.form == closedField && value == "" && reference.MatchString(only) {
-		value = only
-	}
 	if inCUE && m.form != closedField && m.Rule != schema.RuleUnknownField && reference.MatchString(written) {
 		return m // the value is written elsewhere
-	}
-	if m.form != closedField && m.meant == "" {
-		if written, value := m.asProposed(written); value != "" {
-			m.is, m.meant = written, value
-			return m
-		}
 	}
 	if m.form != closedField {
 		value, isDefault = terms.Example(m.takes, strings.Trim(written, `"'`))
@@ -363,9 +343,6 @@ func toLiteral(l *loaded, d *mistake) {
 	if err != nil {
 		text = d.is
 	}
-	if m := isText.FindStringSubmatch(d.Message); text == "" && m != nil {
-		text = m[1]
-	}
 	if len(text) < 2 || d.Rule == schema.RuleConflict || d.Rule == schema.RuleCheck || !l.where.mine(d.Path) || !l.where.refersAt(d.Position) {
 		return
 	}
@@ -374,9 +351,8 @@ func toLiteral(l *loaded, d *mistake) {
 
 // toQuoted moves a mistake of a number that is compared with a number in quotes to that, if it is at one place.
 func toQuoted(l *loaded, d *mistake) {
-	other, ok := strings.CutPrefix(d.Hint, "it is compared with ")
-	number, is := strings.CutPrefix(d.Message, "is the number ")
-	if !ok || !is || retyped("number", other) == "" {
+	other, number := d.there, d.value
+	if !d.operand || retyped("number", other) == "" || retyped("string", number) == "" {
 		return
 	}
 	if at := l.where.literal(other); at.Path != "" {
@@ -384,9 +360,6 @@ func toQuoted(l *loaded, d *mistake) {
 		d.Hint = "it is compared with " + number
 	}
 }
-
-// isText is what is said of a text that is none of those that may be.
-var isText = lazyregexp.New(`^(?:is )?"([^"]*)"`)
 
 // refersAt reports whether what stands at a position is a reference.
 func (p *positions) refersAt(at schema.Position) (yes bool) {
