@@ -1,9 +1,7 @@
 package compile
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"maps"
 	"path"
 	"slices"
@@ -14,8 +12,6 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
-	"github.com/musterhq/muster/schema/compile/terms"
-	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -34,17 +30,30 @@ const (
 // uncovered adds to the mistakes of a package those that these hide in other objects. Where it is not known
 // which declarations the mistakes are in, or what else depends on these, it adds none: the files of parent
 // directories may use what is left out.
-func uncovered(req request, found []mistake) []mistake {
-	anywhere := func(d mistake) bool {
-		return d.form == unusedName || d.form == unusedImport || // what would use it may be in any object
-			strings.HasSuffix(d.Path, ".cue") && path.Dir(d.Path) != req.Dir // whatever is made from a library has it
-	}
-	if req.Test != "" || req.Parent != "" || len(found) == 0 || slices.ContainsFunc(found, anywhere) {
+func uncovered(req request, strict *loaded, found []mistake) []mistake {
+	if req.Test != "" || len(found) == 0 {
 		return found
 	}
 	mayLook := func() bool {
 		return len(found) < maxDiagnostics && allocated()-req.Began <= uint64(req.Limits.AllocBytes)/apartShare
 	}
+	var t trial
+	found = withImported(req, strict, sameAgain(strict, found))
+	if len(found) > 1 && mayLook() {
+		t = try(req, found)
+		found = t.causes()
+	}
+	if len(found) > 1 && mayLook() {
+		found = withoutRows(req, strict, found)
+	}
+	anywhere := func(d mistake) bool {
+		return d.form == unusedName || d.form == unusedImport || // what would use it may be in any object
+			strings.HasSuffix(d.Path, ".cue") && path.Dir(d.Path) != req.Dir // whatever is made from a library has it
+	}
+	if req.Parent != "" || slices.ContainsFunc(found, anywhere) {
+		return found
+	}
+	known := len(found)
 	s := separate(req)
 	for n := 0; s != nil && n < maxApart; n++ {
 		if !mayLook() || !s.cut(found) || !s.declares() {
@@ -57,97 +66,12 @@ func uncovered(req request, found []mistake) []mistake {
 		found = append(found, fresh...)
 	}
 	if mayLook() {
-		guessed := withStandIns(req, found)
-		found = append(found, slices.DeleteFunc(behind(req, guessed), func(d mistake) bool {
-			for i, o := range guessed {
-				if o.meant != found[i].meant && d.mayFollow(o) {
-					return true
-				}
-			}
-			return false
-		})...)
+		if t.found == nil || len(found) > known {
+			t = try(req, found)
+		}
+		found = append(found, t.behind(req)...)
 	}
 	return found
-}
-
-// behind returns what is wrong with values that misspelled ones hide, as the cell of a row hides all of
-// the job that has a name with it: what is found once these are as they were probably meant.
-func behind(req request, found []mistake) (out []mistake) {
-	files := maps.Clone(req.Files)
-	meant := false
-	for _, d := range found {
-		name := d.Path
-		if _, ok := files[name]; !ok {
-			name = path.Join(req.Dir, name) // of a file that is embedded
-		}
-		if data, ok := corrected(files[name], d); ok {
-			files[name], meant = data, true
-		}
-	}
-	if !meant {
-		return nil
-	}
-	req.Files = files
-	for _, d := range mistakesOf(req) {
-		for _, o := range found {
-			if o.Path == d.Path && o.Line == d.Line && o.Column < d.Column {
-				d.Column += len(o.is) - len(o.meant)
-			}
-		}
-		known := func(o mistake) bool { return o.Position == d.Position }
-		switch d.Rule {
-		case schema.RuleWrongType, schema.RuleOutOfRange, schema.RuleInvalidValue, schema.RuleUnknownField, schema.RuleMissingField:
-			if !slices.ContainsFunc(found, known) && (path.Dir(d.Path) == req.Dir || !strings.HasSuffix(d.Path, ".cue")) {
-				out = append(out, d)
-			}
-		}
-	}
-	return out
-}
-
-// corrected returns a file with a misspelled text as it is probably meant, false if it does not stand
-// where the mistake is.
-func corrected(data []byte, d mistake) ([]byte, bool) {
-	lines := bytes.SplitAfter(data, []byte("\n"))
-	if d.meant == "" || d.Line < 1 || d.Line > len(lines) || d.Column < 1 || d.Column > len(lines[d.Line-1]) {
-		return nil, false
-	}
-	line := lines[d.Line-1]
-	rest := line[d.Column-1:]
-	quote := rest[:len(rest)-len(bytes.TrimLeft(rest, `"'`))]
-	if bytes.HasPrefix(rest, []byte(d.is)) {
-		quote = nil
-	}
-	if !bytes.HasPrefix(rest[len(quote):], []byte(d.is)) {
-		return nil, false
-	}
-	lines[d.Line-1] = slices.Concat(line[:d.Column-1], quote, []byte(d.meant), rest[len(quote)+len(d.is):])
-	return bytes.Join(lines, nil), true
-}
-
-// withStandIns returns mistakes with what may stand in the place of what is wrong: for the values that it hides it
-// does not matter which right one does.
-func withStandIns(req request, found []mistake) []mistake {
-	out := slices.Clone(found)
-	for i := range out {
-		d := &out[i]
-		name := d.Path
-		if _, ok := req.Files[name]; !ok {
-			name = path.Join(req.Dir, name) // of a file that is embedded
-		}
-		lines := bytes.Split(req.Files[name], []byte("\n"))
-		if d.meant != "" || d.Line < 1 || d.Line > len(lines) || d.Column < 1 || d.Column > len(lines[d.Line-1]) {
-			continue
-		}
-		rest := lines[d.Line-1][d.Column-1:]
-		if d.Rule == schema.RuleUnknownField && (bytes.Count(rest, []byte(":")) > 1 || bytes.ContainsAny(rest, "{(&") || bytes.Count(rest, []byte("[")) != bytes.Count(rest, []byte("]"))) {
-			continue // it is no simple value, or list of these, as which the field that was probably meant may not take it
-		}
-		if is := string(scalar.Find(rest)); is != "" {
-			*d = d.stands(is, strings.HasSuffix(name, ".cue"))
-		}
-	}
-	return out
 }
 
 // mayFollow reports whether a mistake is perhaps there only since something stands in the place of what another one is.
@@ -166,26 +90,6 @@ func (m mistake) mayFollow(o mistake) bool {
 
 // isBound reports whether a character is of what is around numbers in bounds.
 func isBound(r rune) bool { return strings.ContainsRune("<>=&|() ", r) }
-
-// scalar is a label, or a value of one word, in quotes or not.
-var scalar = lazyregexp.New(`^("([^"\\\n]|\\.)*"|'[^'\n]*'|[#A-Za-z0-9_.+-]+)`)
-
-// stands returns a mistake with what may stand in the place of what is written: a value that is expected, or the label
-// that was probably meant. inCUE says of which language it is.
-func (m mistake) stands(written string, inCUE bool) mistake {
-	value, isDefault := m.about, false
-	if m.form != closedField {
-		value, isDefault = terms.Example(m.takes, strings.Trim(written, `"'`))
-		if !inCUE && !json.Valid([]byte(value)) {
-			value = terms.Number(value)
-		}
-	}
-	if value != "" {
-		word := m.Rule == schema.RuleInvalidValue && strings.HasPrefix(value, `"`) && !isDefault
-		m.is, m.meant, m.chosen = written, value, word || value == "true" || value == "false"
-	}
-	return m
-}
 
 // mistakesOf returns what is wrong with a package. That the evaluator fails on it is nothing that is
 // wrong with what the package is a part of.

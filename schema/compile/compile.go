@@ -390,7 +390,7 @@ func blameOnce(packages []schema.CompiledPackage) {
 		var first *schema.Diagnostic // of those that lie elsewhere
 		list := make([]schema.Diagnostic, 0, len(p.Diagnostics))
 		for _, d := range p.Diagnostics {
-			d.Position = r.place(d)
+			d.Position = r.place(p.Dir, d)
 			if of, ok := r.first[dirOf(d)]; ok && d.Rule == schema.RuleDependency && dirOf(d) != p.Dir {
 				d = of
 			}
@@ -416,12 +416,13 @@ func blameOnce(packages []schema.CompiledPackage) {
 type reported struct {
 	at   map[schema.Position]bool
 	said map[[2]string]schema.Position // by field and message
+	of   map[[2]string]schema.Position // by directory and field
 	// first is the first of a package that does not wait for others, by its directory.
 	first map[string]schema.Diagnostic
 }
 
 func reportedIn(packages []schema.CompiledPackage) reported {
-	r := reported{map[schema.Position]bool{}, map[[2]string]schema.Position{}, map[string]schema.Diagnostic{}}
+	r := reported{map[schema.Position]bool{}, map[[2]string]schema.Position{}, map[[2]string]schema.Position{}, map[string]schema.Diagnostic{}}
 	for _, p := range packages {
 		for _, d := range p.Diagnostics {
 			if !isError(d) || dirOf(d) != p.Dir {
@@ -431,6 +432,7 @@ func reportedIn(packages []schema.CompiledPackage) reported {
 			if _, ok := r.first[p.Dir]; !ok && d.Rule != schema.RuleDependency {
 				r.first[p.Dir] = d
 			}
+			r.of[[2]string{p.Dir, d.Field}] = d.Position
 			if !nowhereIn(d) {
 				r.said[[2]string{d.Field, d.Message}] = d.Position
 			}
@@ -439,8 +441,12 @@ func reportedIn(packages []schema.CompiledPackage) reported {
 	return r
 }
 
-// place returns where a mistake is: where the same one is reported, if it is not known.
-func (r reported) place(d schema.Diagnostic) schema.Position {
+// place returns where a mistake of the package in a directory is: where the same one is reported, if it is not known, or
+// where another package reports what is wrong with its own field.
+func (r reported) place(dir string, d schema.Diagnostic) schema.Position {
+	if at, ok := r.of[[2]string{dirOf(d), d.Field}]; ok && dirOf(d) != dir && !r.at[d.Position] && strings.HasPrefix(d.Field, "#") {
+		return at
+	}
 	if at, ok := r.said[[2]string{d.Field, d.Message}]; ok && d.Field != "" && nowhereIn(d) {
 		return at
 	}

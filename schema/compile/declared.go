@@ -426,6 +426,9 @@ func (l *loaded) sayIndex(d *mistake, at []string, e errors.Error) bool {
 	name := strings.Trim(m[1], `"`)
 	pos := l.where.nearest(by)
 	if file := l.where.data.whole(pos.Path); !l.begins(schema.Position{Path: file, Line: pos.Line, Column: pos.Column}, name) && !l.writes(pos, strconv.Quote(name)) {
+		if s, ok := writtenStruct(l, of, name); ok && s.near == "" && l.where.mine(s.label.Path) {
+			return false // which the package is to give the name
+		}
 		pos = l.where.labelNamed(name) // the variable of a comprehension, which is a label
 	}
 	names := trace.Names(of)

@@ -27,7 +27,7 @@ import (
 )
 
 // objects returns the objects of a package, or what is wrong with it. also may be nil.
-func objects(req request, strict *loaded, also func(request, []mistake) []mistake) response {
+func objects(req request, strict *loaded, also func(request, *loaded, []mistake) []mistake) response {
 	if len(strict.errs) > 0 {
 		theirs := withoutFollowing(strict)
 		if len(strict.errs) == 0 {
@@ -36,7 +36,7 @@ func objects(req request, strict *loaded, also func(request, []mistake) []mistak
 		strict = unconditional(req, strict)
 		found := append(withMisfits(strict, mistakes(req, strict)), theirs...)
 		if also != nil {
-			found = also(req, found)
+			found = also(req, strict, found)
 		}
 		return response{Diagnostics: tidy(atDefaults(strict, found))}
 	}

@@ -142,7 +142,7 @@ var explanations = []explanation{
 			if l.writes(d.Position, m[2]) {
 				is, typ, other, want = m[2], m[5], m[1], m[4]
 			}
-			d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(is, typ), terms.Say(want)
+			d.Rule, d.Message, d.Expected, d.value, d.there = schema.RuleWrongType, "is "+literally(is, typ), terms.Say(want), is, other
 			d.Hint = "it is compared with " + terms.Clip(other)
 			return
 		}
@@ -334,7 +334,7 @@ func (l *loaded) inExpression(pos schema.Position) bool {
 
 func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := strings.Trim(m[1], `"`)
-	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name)
+	d.Rule, d.Message, d.lacks = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name), name
 	sayNoName(l, d, name)
 	if l.where.mine(d.Path) {
 		rowWithout(l, d, name)
@@ -367,6 +367,7 @@ func sayNoName(l *loaded, d *mistake, name string) {
 	}
 	if beside := l.selectable(d.Position); len(beside) > 0 {
 		if near := valid.Nearest(name, beside); near != "" {
+			d.is, d.meant = name, near
 			d.Hint = fmt.Sprintf("did you mean %s?", near)
 		} else {
 			d.Expected = "one of " + strings.Join(beside, ", ")
@@ -392,6 +393,7 @@ func sayNoName(l *loaded, d *mistake, name string) {
 			break
 		}
 		if near != "" && near != name && len(name) > 2 {
+			d.is, d.meant = name, near
 			d.Hint = fmt.Sprintf("did you mean %s?", near)
 		}
 	}

@@ -464,39 +464,6 @@ func toRow(l *loaded, d *mistake, sels []cue.Selector) {
 	}
 }
 
-// rowWithout moves a mistake of a column that a comprehension of the package looks up to the one row that has not the
-// column, or has it under another name.
-func rowWithout(l *loaded, d *mistake, name string) {
-	var source []string
-	ast.Walk(l.where.fileOf(d.Position), func(n ast.Node) bool {
-		if s, ok := n.(*ast.SelectorExpr); ok && position(s.Sel.Pos()) == d.Position {
-			source, _ = terms.OfVariable(s)
-		}
-		return source == nil
-	}, nil)
-	if source == nil {
-		return
-	}
-	var without, all []string
-	for _, row := range trace.Members(l.where.value(source)) {
-		if all = append(all, row); !l.where.value(append(slices.Clip(source), row, name)).Exists() {
-			without = append(without, row)
-		}
-	}
-	if len(without) != 1 || len(all) < 2 {
-		return
-	}
-	row := append(slices.Clip(source), without[0])
-	d.Message = fmt.Sprintf("there is no %s, which is looked up at %s", name, d.Position)
-	d.Field, d.Position = fieldPath(row), l.where.of(row, true)
-	for _, label := range trace.Names(l.where.value(row)) {
-		if valid.Nearest(label, []string{name}) != "" {
-			d.Hint, d.Position = fmt.Sprintf("did you mean %s?", name), l.where.of(append(row, label), true)
-			d.Field = fieldPath(append(row, label))
-		}
-	}
-}
-
 // looking returns what is known of a check of the data at a path, which is in a file of from or of what that imports.
 func looking(l, from *loaded, at []string, c terms.Check) trace.Looking {
 	out := trace.Looking{Value: l.where.value, Context: l.context, At: at, Check: c}
@@ -595,4 +562,37 @@ func wantOf(u trace.Union) string {
 		return "a struct"
 	}
 	return fmt.Sprintf("a struct whose %s is %s", tag.Name, terms.Say(strings.Join(tag.Values, " | ")))
+}
+
+// rowWithout moves a mistake of a column that a comprehension of the package looks up to the one row that has not the
+// column, or has it under another name.
+func rowWithout(l *loaded, d *mistake, name string) {
+	var source []string
+	ast.Walk(l.where.fileOf(d.Position), func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && position(s.Sel.Pos()) == d.Position {
+			source, _ = terms.OfVariable(s)
+		}
+		return source == nil
+	}, nil)
+	if source == nil {
+		return
+	}
+	var without, all []string
+	for _, row := range trace.Members(l.where.value(source)) {
+		if all = append(all, row); !l.where.value(append(slices.Clip(source), row, name)).Exists() {
+			without = append(without, row)
+		}
+	}
+	if len(without) != 1 || len(all) < 2 {
+		return
+	}
+	row, looked := append(slices.Clip(source), without[0]), d.Position
+	d.Message, d.Hint, d.lacks = fmt.Sprintf("there is no %s in it", name), fmt.Sprintf("it is looked up at %s", d.Position), ""
+	d.Field, d.Position = fieldPath(row), l.where.of(row, true)
+	for _, label := range trace.Names(l.where.value(row)) {
+		if valid.Nearest(label, []string{name}) != "" {
+			d.Hint, d.Position = fmt.Sprintf("did you mean %s? It is looked up at %s", name, looked), l.where.of(append(row, label), true)
+			d.Field = fieldPath(append(row, label))
+		}
+	}
 }

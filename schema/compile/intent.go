@@ -3,7 +3,6 @@ package compile
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -71,42 +70,6 @@ func undefinedNames(l *loaded) (out []mistake) {
 	return out
 }
 
-// importOf returns the package of the repository that an expression is the name of, nil if
-// it is something else.
-func importOf(e ast.Expr, byPath map[string]*build.Instance) *build.Instance {
-	id, ok := e.(*ast.Ident)
-	if !ok {
-		return nil
-	}
-	spec, ok := id.Node.(*ast.ImportSpec)
-	if !ok {
-		return nil
-	}
-	target, err := strconv.Unquote(spec.Path.Value)
-	if err != nil {
-		return nil
-	}
-	return byPath[target]
-}
-
-// hasTop reports whether a package may have a field of a name: one that is computed may be
-// any.
-func hasTop(in *build.Instance, name string) bool {
-	for _, f := range in.Files {
-		for _, d := range f.Decls {
-			switch d := d.(type) {
-			case *ast.Field:
-				if label := lax.Label(d); label == name || label == "" {
-					return true
-				}
-			case *ast.EmbedDecl, *ast.Comprehension:
-				return true
-			}
-		}
-	}
-	return len(in.Files) == 0 // of the standard library
-}
-
 // intents gathers mistakes.
 type intents struct {
 	from  *loaded
@@ -125,12 +88,6 @@ func (w *intents) add(pos token.Pos, at []string, m mistake) {
 // said is a mistake of which nothing but its words is known.
 func said(rule schema.Rule, message, hint string) mistake {
 	return mistake{Diagnostic: schema.Diagnostic{Rule: rule, Message: message, Hint: hint}}
-}
-
-// hidden reports whether a field is not data: hidden, or a definition.
-func hidden(f *ast.Field) bool {
-	id, ok := f.Label.(*ast.Ident)
-	return ok && (strings.HasPrefix(id.Name, "_") || strings.HasPrefix(id.Name, "#"))
 }
 
 // field looks at a field of an object, or at a kind, at a data path.
@@ -178,18 +135,6 @@ func (w *intents) decls(decls []ast.Decl, at []string) {
 	}
 }
 
-// isData reports whether a value is written out, and so is no constraint.
-func isData(e ast.Expr) bool {
-	switch e := e.(type) {
-	case *ast.BasicLit, *ast.ListLit, *ast.StructLit, *ast.Interpolation:
-		return true
-	case *ast.UnaryExpr:
-		_, number := e.X.(*ast.BasicLit)
-		return number && (e.Op == token.SUB || e.Op == token.ADD)
-	}
-	return false
-}
-
 // definition reports an object that is joined with the definition of something
 // else.
 func (w *intents) definition(e *ast.SelectorExpr, at []string) {
@@ -235,28 +180,6 @@ func (w *intents) nesting(decls []ast.Decl, depth int) {
 			w.nesting(s.Elts, depth+1)
 		}
 	}
-}
-
-// chained returns the field that is the value of f without braces, on a later
-// line.
-func chained(f *ast.Field) *ast.Field {
-	s, ok := f.Value.(*ast.StructLit)
-	if !ok || s.Lbrace.IsValid() || len(s.Elts) != 1 {
-		return nil
-	}
-	inner, ok := s.Elts[0].(*ast.Field)
-	if !ok || inner.Label.Pos().Line() == f.Label.Pos().Line() {
-		return nil
-	}
-	return inner
-}
-
-// last returns the innermost field of a chain over several lines.
-func last(f *ast.Field) *ast.Field {
-	for inner := chained(f); inner != nil; inner = chained(f) {
-		f = inner
-	}
-	return f
 }
 
 func column(n ast.Node) int { return n.Pos().Column() }
@@ -525,26 +448,6 @@ func (p *positions) parted(one, other schema.Position, names []string) []schema.
 	return nil
 }
 
-// namedIn returns where a struct sets a field to one of some names, or else where it begins.
-func namedIn(n ast.Node, names []string) schema.Position {
-	s, ok := n.(*ast.StructLit)
-	if !ok {
-		return position(n.Pos())
-	}
-	found := position(n.Pos())
-	ast.Walk(s, func(n ast.Node) bool {
-		lit, ok := n.(*ast.BasicLit)
-		if !ok {
-			return true
-		}
-		if text, err := strconv.Unquote(lit.Value); err == nil && slices.Contains(names, text) {
-			found = position(lit.Pos())
-		}
-		return true
-	}, nil)
-	return found
-}
-
 // beside returns how positions compare with one.
 func beside(pos schema.Position) func(token.Pos) int {
 	return func(p token.Pos) int { return position(p).Compare(pos) }
@@ -594,5 +497,91 @@ func withoutBranches(l *loaded, found, parameters []mistake) []mistake {
 func madeFromUndefined(l *loaded, m mistake, found []mistake) bool {
 	return slices.ContainsFunc(found, func(u mistake) bool {
 		return u.form == undefinedName && l.where.holder(lastOf(m.Field), u.Position) != nil
+	})
+}
+
+// toLacking moves a mistake of what is looked up and is not there, in the data at a path, to where the package, or a file
+// that it embeds, writes the struct that lacks it.
+func toLacking(l *loaded, d *mistake, at []string) {
+	name := d.lacks
+	if d.form == absentField {
+		name = d.about
+	}
+	if name == "" || d.form == closedField || d.form == absentDefinition || !l.built {
+		return
+	}
+	from, indexed := trace.SelectedFrom(trace.Lookup(l.value, at, l.inst.ID()), name)
+	s, ok := writtenStruct(l, from, name)
+	if !ok || d.form != absentField && !s.others && (!indexed || l.where.mine(d.Path) || d.Rule != schema.RuleUndefined) {
+		return
+	}
+	if d.form != absentField {
+		d.Message, d.Hint, d.Expected = fmt.Sprintf("there is no %s in it", name), fmt.Sprintf("it is looked up at %s", d.Position), ""
+	}
+	d.about, d.Position = name, s.label
+	if s.at != nil {
+		d.Field = fieldPath(s.at)
+	}
+	if s.near != "" {
+		d.is, d.meant = s.near, name
+		d.Hint = fmt.Sprintf("did you mean %s? %s", name, strings.Replace(d.Hint, "it is", "It is", 1))
+	}
+}
+
+// lackingStruct is what a package writes of a struct that lacks a field.
+type lackingStruct struct {
+	label schema.Position
+	at    []string // its data path, nil if it is in what has none
+	near  string   // the label that the field probably has; label is where that stands
+	// others is set if what is beside the struct has the field.
+	others bool
+}
+
+// writtenStruct returns what the package, or a file that it embeds, writes of a struct that lacks a field of a name, or what
+// others write of it if that has the field under a similar name. It reports false if there is nothing of the kind.
+func writtenStruct(l *loaded, v cue.Value, name string) (found lackingStruct, ok bool) {
+	for _, part := range trace.Parts(v) {
+		f, is := part.Source().(*ast.Field)
+		if !is || !f.Label.Pos().IsValid() {
+			continue
+		}
+		s := lackingStruct{label: position(f.Label.Pos()), at: labelsOf(part.Path())}
+		if len(s.at) == 0 || slices.Contains(s.at, "") || decimal.MatchString(s.at[0]) {
+			s.at = nil
+		}
+		s.others = besideHas(l, part, name)
+		if s.near = valid.Nearest(name, trace.Names(part)); s.near != "" {
+			if inner, is := part.LookupPath(cue.MakePath(cue.Str(s.near))).Source().(*ast.Field); is && inner.Label.Pos().IsValid() {
+				s.label = position(inner.Label.Pos())
+			}
+			if s.at != nil {
+				s.at = append(s.at, s.near)
+			}
+		}
+		mine := l.where.mine(s.label.Path)
+		if mine || s.near != "" && !ok && !l.where.schema(s.label.Path) {
+			found, ok = s, true
+		}
+		if mine {
+			return found, true
+		}
+	}
+	return found, ok
+}
+
+// besideHas reports whether one of the structs beside another one has a field of a name.
+func besideHas(l *loaded, v cue.Value, name string) bool {
+	at := v.Path().Selectors()
+	in := instanceOf(l.inst, l.where.fileAt(v.Pos()))
+	root := l.value
+	switch {
+	case in != nil && in != l.inst:
+		root = l.context.BuildInstance(in)
+	case len(at) < 2:
+		return false
+	}
+	of := root.LookupPath(cue.MakePath(at[:len(at)-1]...))
+	return slices.ContainsFunc(trace.Members(of), func(label string) bool {
+		return of.LookupPath(cue.MakePath(cue.Str(label), cue.Str(name))).Exists()
 	})
 }

@@ -209,6 +209,7 @@ func (l *loaded) noAlternative(e *trace.NoAlternative) mistake {
 // sayAbsent says of what refers to a required field, of which it is not known where it should be,
 // that the field is not there.
 func (l *loaded) sayAbsent(d *mistake, at []string, text string) {
+	defer toLacking(l, d, at) // of which it says more
 	name, ok := trace.MissingName(text)
 	if !ok || !l.built || d.form != plain {
 		return

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
@@ -49,6 +51,8 @@ type mistake struct {
 	// meant is one of several words of it.
 	takes  string
 	chosen bool
+	// lacks is the name of what is looked up and is not there; "" of other mistakes.
+	lacks string
 	// refs are, of what is undecided, the last names of what it refers to.
 	refs []string
 	// ranges is, of a comprehension that goes through what is no list or struct, the last name of that.
@@ -182,9 +186,9 @@ func (m mistake) sameTail(o mistake) bool {
 	return m.Field != o.Field && m.ofParameter() && tail(m.Field) == tail(o.Field) && objectOf(m.Field) == objectOf(o.Field)
 }
 
-// lacks reports whether a mistake is a field that a struct has under a wrong name, and one of some others is what the
+// lacksOne reports whether a mistake is a field that a struct has under a wrong name, and one of some others is what the
 // struct has not.
-func (m mistake) lacks(names []string) bool {
+func (m mistake) lacksOne(names []string) bool {
 	return m.form == closedField && slices.ContainsFunc(strings.Split(strings.TrimPrefix(m.Expected, "one of "), ", "), func(name string) bool {
 		return slices.Contains(names, name)
 	})
@@ -197,7 +201,7 @@ func (m mistake) hides(d mistake) bool {
 	case d.form == absentField && d.operand:
 		return !m.operand && (lastOf(m.Field) == d.about || m.about == d.about)
 	case d.Rule == schema.RuleNotSet && d.undecided:
-		return m.lacks(d.refs)
+		return m.lacksOne(d.refs)
 	case d.Rule == schema.RuleUndefined && d.form == plain && m.form == absentField: // CUE gives up all that is made from it
 		labels := func(field string) []string { return pathLabel.FindAllString(strings.ReplaceAll(field, `"`, ""), -1) }
 		from := labels(m.Field)
@@ -473,4 +477,100 @@ func formerNames(files []*ast.File, top string) (out []mistake) {
 		}
 	}
 	return out
+}
+
+// importOf returns the package of the repository that an expression is the name of, nil if
+// it is something else.
+func importOf(e ast.Expr, byPath map[string]*build.Instance) *build.Instance {
+	id, ok := e.(*ast.Ident)
+	if !ok {
+		return nil
+	}
+	spec, ok := id.Node.(*ast.ImportSpec)
+	if !ok {
+		return nil
+	}
+	target, err := strconv.Unquote(spec.Path.Value)
+	if err != nil {
+		return nil
+	}
+	return byPath[target]
+}
+
+// hasTop reports whether a package may have a field of a name: one that is computed may be
+// any.
+func hasTop(in *build.Instance, name string) bool {
+	for _, f := range in.Files {
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.Field:
+				if label := lax.Label(d); label == name || label == "" {
+					return true
+				}
+			case *ast.EmbedDecl, *ast.Comprehension:
+				return true
+			}
+		}
+	}
+	return len(in.Files) == 0 // of the standard library
+}
+
+// isData reports whether a value is written out, and so is no constraint.
+func isData(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.BasicLit, *ast.ListLit, *ast.StructLit, *ast.Interpolation:
+		return true
+	case *ast.UnaryExpr:
+		_, number := e.X.(*ast.BasicLit)
+		return number && (e.Op == token.SUB || e.Op == token.ADD)
+	}
+	return false
+}
+
+// hidden reports whether a field is not data: hidden, or a definition.
+func hidden(f *ast.Field) bool {
+	id, ok := f.Label.(*ast.Ident)
+	return ok && (strings.HasPrefix(id.Name, "_") || strings.HasPrefix(id.Name, "#"))
+}
+
+// chained returns the field that is the value of f without braces, on a later
+// line.
+func chained(f *ast.Field) *ast.Field {
+	s, ok := f.Value.(*ast.StructLit)
+	if !ok || s.Lbrace.IsValid() || len(s.Elts) != 1 {
+		return nil
+	}
+	inner, ok := s.Elts[0].(*ast.Field)
+	if !ok || inner.Label.Pos().Line() == f.Label.Pos().Line() {
+		return nil
+	}
+	return inner
+}
+
+// last returns the innermost field of a chain over several lines.
+func last(f *ast.Field) *ast.Field {
+	for inner := chained(f); inner != nil; inner = chained(f) {
+		f = inner
+	}
+	return f
+}
+
+// namedIn returns where a struct sets a field to one of some names, or else where it begins.
+func namedIn(n ast.Node, names []string) schema.Position {
+	s, ok := n.(*ast.StructLit)
+	if !ok {
+		return position(n.Pos())
+	}
+	found := position(n.Pos())
+	ast.Walk(s, func(n ast.Node) bool {
+		lit, ok := n.(*ast.BasicLit)
+		if !ok {
+			return true
+		}
+		if text, err := strconv.Unquote(lit.Value); err == nil && slices.Contains(names, text) {
+			found = position(lit.Pos())
+		}
+		return true
+	}, nil)
+	return found
 }

@@ -51,7 +51,7 @@ func evaluate(req request) response {
 }
 
 // whole compiles one package at once. also adds to the mistakes of a package those that they hide.
-func whole(req request, also func(request, []mistake) []mistake) (resp response) {
+func whole(req request, also func(request, *loaded, []mistake) []mistake) (resp response) {
 	defer func() {
 		if p := recover(); p != nil {
 			d := firstOf(ownFiles(req)[0], schema.RuleInternal, fmt.Sprintf("the CUE evaluator failed on this package: %v", p))
