@@ -34,11 +34,11 @@ func objects(req request, strict *loaded, also func(request, *loaded, []mistake)
 			return response{Diagnostics: tidy(theirs)}
 		}
 		strict = unconditional(req, strict)
-		found := append(withMisfits(strict, mistakes(req, strict)), theirs...)
+		found := withMisfits(strict, mistakes(req, strict))
 		if also != nil {
 			found = also(req, strict, found)
 		}
-		return response{Diagnostics: tidy(atDefaults(strict, found))}
+		return response{Diagnostics: tidy(append(atDefaults(strict, found), theirs...))}
 	}
 	c := collect(req, strict, nil)
 	others, definitions := overlooked(strict)
