@@ -64,7 +64,7 @@ func TestForkDecidesLikeNew(t *testing.T) {
 		f := s.Fork()
 		l.change(t, f)
 		f.SetBudgets(budgetsOf(c.budgets))
-		is := cell{budgets: c.budgets}
+		is := cell{budgets: c.budgets, protected: c.protected}
 		for _, name := range sortedKeys(l.machines) {
 			is.machines = append(is.machines, l.machines[name])
 		}
