@@ -412,7 +412,7 @@ func fieldNames(rule *valid.Rule) (names []string) {
 	return names
 }
 
-// idle returns the checks of a policy that have no effect.
+// idle returns warnings of the checks of a policy that have no effect, as far as the syntax shows it.
 func (r *policyReader) idle() (out []mistake) {
 	if r.from.policies == nil {
 		return nil
@@ -420,7 +420,7 @@ func (r *policyReader) idle() (out []mistake) {
 	for _, i := range r.from.policies.Idles(r.name) {
 		name, text := lax.Label(i.Field), terms.Text(i.Field.Value)
 		m := mistake{Diagnostic: schema.Diagnostic{
-			Severity: r.severity, Rule: schema.RulePolicy, Field: fieldPath([]string{policyField, r.name}), Position: edge(i.Field, true),
+			Severity: schema.Warning, Rule: schema.RulePolicy, Field: fieldPath([]string{policyField, r.name}), Position: edge(i.Field, true),
 			Message: fmt.Sprintf("%s may be false, and nothing demands that it is true", name), Hint: fmt.Sprintf("a check is _%s: true & (%s)", strings.TrimLeft(name, "_#"), text),
 		}}
 		if i.Outside {

@@ -377,6 +377,8 @@ func (m mistake) explains(d mistake, at string, o trace.Origin, places []schema.
 		return parent(m.Field) == parent(at) && (trace.NoValue(o.Value) || m.about == lastOf(at))
 	case d.undecided && within(m.Field, parent(at)) && strings.Count(parent(at), ".") > 1:
 		return true // CUE gives up all of a struct
+	case m.Rule == schema.RuleUndefined && m.about != "": // the field that a struct lacks, not the struct
+		return within(at, m.Field+"."+m.about)
 	}
 	return within(at, m.Field) || within(m.Field, at) || slices.Contains(places, m.Position)
 }

@@ -30,15 +30,14 @@ import (
 func objects(req request, strict *loaded, also func(request, *loaded, []mistake) []mistake) response {
 	if len(strict.errs) > 0 {
 		theirs := withoutFollowing(strict)
-		if len(strict.errs) == 0 {
-			return response{Diagnostics: tidy(theirs)}
-		}
+		theirFault := faultOf(strict)
 		strict = unconditional(req, strict)
 		found := withMisfits(strict, mistakes(req, strict))
 		if also != nil {
 			found = also(req, strict, found)
 		}
-		return response{Diagnostics: tidy(append(atDefaults(strict, found), theirs...))}
+		found = slices.DeleteFunc(atDefaults(strict, found), theirFault)
+		return response{Diagnostics: tidy(append(found, theirs...))}
 	}
 	c := collect(req, strict, nil)
 	others, definitions := overlooked(strict)

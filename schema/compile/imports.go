@@ -245,9 +245,10 @@ func (p *planner) standsFor(importPath string) string {
 	return ""
 }
 
-// renamedFrom reports whether an import path begins with what stands for the module in the imports.
+// renamedFrom reports whether an import path is that of a package of the module, with what stands for the module in
+// the imports.
 func (p *planner) renamedFrom(importPath string) bool {
-	return p.former() != "" && strings.HasPrefix(importPath, p.former()+"/")
+	return p.former() != "" && p.standsFor(importPath) == p.former()
 }
 
 // modulePosition returns where the module's file names it.

@@ -550,7 +550,11 @@ func writtenStruct(l *loaded, v cue.Value, name string) (found lackingStruct, ok
 			s.at = nil
 		}
 		s.others = besideHas(l, part, name)
-		if s.near = valid.Nearest(name, trace.Names(part)); s.near != "" {
+		s.near = valid.Nearest(name, trace.Names(part))
+		if s.near != "" && besideHas(l, part, s.near) { // it is a field like any other
+			s.near = ""
+		}
+		if s.near != "" {
 			if inner, is := part.LookupPath(cue.MakePath(cue.Str(s.near))).Source().(*ast.Field); is && inner.Label.Pos().IsValid() {
 				s.label = position(inner.Label.Pos())
 			}

@@ -536,6 +536,24 @@ func withoutFollowing(l *loaded) (theirs []mistake) {
 	return theirs
 }
 
+// faultOf returns what reports whether a mistake is that an object gives a field which a library that is wrong
+// declares, where none may be.
+func faultOf(l *loaded) func(mistake) bool {
+	names := map[string]bool{}
+	for _, f := range allFiles(l.inst) {
+		if len(l.faulty) == 0 {
+			break
+		}
+		ast.Walk(f, func(n ast.Node) bool {
+			if field, ok := n.(*ast.Field); ok && l.faulty[position(field.Label.Pos())] {
+				names[lax.Label(field)] = true
+			}
+			return true
+		}, nil)
+	}
+	return func(m mistake) bool { return m.Rule == schema.RuleUnknownField && names[lastOf(m.Field)] }
+}
+
 // concerns reports whether CUE's errors name a place in a directory.
 func concerns(l *loaded, dir string) bool {
 	return slices.ContainsFunc(l.errs, func(e errors.Error) bool {

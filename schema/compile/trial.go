@@ -282,7 +282,7 @@ const mostImported = 4
 
 // withImported returns mistakes of a package without those that are gone once mistakes in the packages that it imports
 // are corrected, and with these, which are reported there, in their place.
-func withImported(req request, strict *loaded, found []mistake) []mistake {
+func withImported(req request, strict *loaded, found []mistake, mayLook func() bool) []mistake {
 	if !strict.built || !slices.ContainsFunc(found, func(d mistake) bool { return strict.where.mine(d.Path) }) {
 		return found
 	}
@@ -290,7 +290,7 @@ func withImported(req request, strict *loaded, found []mistake) []mistake {
 	looked := 0
 	for _, in := range instances(strict.inst)[1:] {
 		dir := strings.Trim(in.Dir, "/")
-		if dir == SchemaDir || looked == mostImported || len(in.Files) == 0 {
+		if dir == SchemaDir || looked == mostImported || len(in.Files) == 0 || !mayLook() {
 			continue
 		}
 		if err := strict.context.BuildInstance(in).Validate(); err == nil {
@@ -301,7 +301,7 @@ func withImported(req request, strict *loaded, found []mistake) []mistake {
 		of.Dir = dir
 		theirs = append(theirs, mistakesOf(of)...)
 	}
-	if len(theirs) == 0 {
+	if len(theirs) == 0 || !mayLook() {
 		return found
 	}
 	t := try(req, theirs)
@@ -321,6 +321,7 @@ func sameAgain(l *loaded, found []mistake) (out []mistake) {
 		toQuoted(l, &d)
 		again := func(o mistake) bool {
 			return d.Rule == schema.RuleConflict && o.Rule == d.Rule && d.Field != o.Field && lastOf(o.Field) == lastOf(d.Field) &&
+				!(ofObject(d.Field) && ofObject(o.Field) && objectOf(d.Field) != objectOf(o.Field)) &&
 				(o.Message == d.Message && d.about == "" || d.here != "" && o.here == d.there && o.there == d.here)
 		}
 		if i := slices.IndexFunc(out, again); i >= 0 {
@@ -334,6 +335,12 @@ func sameAgain(l *loaded, found []mistake) (out []mistake) {
 		out = append(out, d)
 	}
 	return out
+}
+
+// ofObject reports whether a data path is of an object.
+func ofObject(field string) bool {
+	kind, _, _ := strings.Cut(field, ".")
+	return isKindName(kind)
 }
 
 // toLiteral moves a mistake of a text from a name that stands for it to where the package writes the text, if that is

@@ -24,6 +24,14 @@ type Idle struct {
 func (s *Source) Idles(policy string) (out []Idle) {
 	refs := s.references()
 	for _, top := range s.fields([]string{policy}) {
+		ast.Walk(top.Value, func(n ast.Node) bool {
+			if f, ok := n.(*ast.Field); ok {
+				refs.labels[lax.Label(f)]++
+			}
+			return true
+		}, nil)
+	}
+	for _, top := range s.fields([]string{policy}) {
 		in, ok := top.Value.(*ast.StructLit)
 		if !ok {
 			continue
@@ -42,39 +50,68 @@ func (s *Source) Idles(policy string) (out []Idle) {
 	return out
 }
 
-// idleIn returns those in what must hold of each object of a kind.
+// idleIn returns those in what must hold of each object of a kind. There are none if that is joined of parts, or the
+// package has patterns: one of these may demand that what is written in another one is true.
 func (s *Source) idleIn(e ast.Expr, refs references) (out []Idle) {
-	var fields []*ast.Field
-	times := map[string]int{}
+	if refs.patterns || isJoined(e) {
+		return nil
+	}
 	ast.Walk(e, func(n ast.Node) bool {
-		if f, ok := n.(*ast.Field); ok && f.Value != nil {
-			name := lax.Label(f)
-			times[name]++
-			if s.rules[f] == nil && (IsHidden(f) || strings.HasPrefix(name, "_")) {
-				fields = append(fields, f)
+		f, ok := n.(*ast.Field)
+		if !ok || f.Value == nil || s.rules[f] != nil {
+			return true
+		}
+		if name := lax.Label(f); strings.HasPrefix(name, "_") || IsHidden(f) {
+			if refs.labels[name] == 1 && !refs.to(f) && isBool(f.Value) {
+				out = append(out, Idle{Field: f})
 			}
 		}
 		return true
 	}, nil)
-	for _, f := range fields {
-		if times[lax.Label(f)] == 1 && !refs.to(f) && isBool(f.Value) {
-			out = append(out, Idle{Field: f})
-		}
-	}
 	return out
+}
+
+// isJoined reports whether a struct embeds others, or is joined with what a name stands for.
+func isJoined(e ast.Expr) (joined bool) {
+	ast.Walk(e, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ListLit, *ast.CallExpr:
+			return false
+		case *ast.EmbedDecl:
+			joined = true
+		case *ast.BinaryExpr:
+			joined = joined || n.Op == token.AND && (mayBeStruct(n.X) || mayBeStruct(n.Y))
+		}
+		return !joined
+	}, nil)
+	return joined
+}
+
+func mayBeStruct(e ast.Expr) bool {
+	switch e.(type) {
+	case *ast.Ident, *ast.SelectorExpr, *ast.IndexExpr, *ast.StructLit, *ast.CallExpr:
+		return true
+	}
+	return false
 }
 
 // references are what the package refers to.
 type references struct {
 	nodes map[ast.Node]bool
 	names map[string]bool // of hidden fields that something selects
+	// labels are how often a field of the policy has a label.
+	labels   map[string]int
+	patterns bool // a field is for all labels of a form
 }
 
 func (s *Source) references() references {
-	r := references{map[ast.Node]bool{}, map[string]bool{}}
+	r := references{map[ast.Node]bool{}, map[string]bool{}, map[string]int{}, false}
 	for _, f := range s.files {
 		ast.Walk(f, func(n ast.Node) bool {
 			switch n := n.(type) {
+			case *ast.Field:
+				_, pattern := n.Label.(*ast.ListLit)
+				r.patterns = r.patterns || pattern
 			case *ast.SelectorExpr:
 				if name, _, err := ast.LabelName(n.Sel); err == nil {
 					r.names[name] = true
