@@ -59,7 +59,8 @@ func uncovered(req request, strict *loaded, found []mistake) []mistake {
 		if !mayLook() || !s.cut(found) || !s.declares() {
 			break
 		}
-		fresh := slices.DeleteFunc(mistakesOf(s.rest()), func(d mistake) bool { return !s.hidden(d, found) })
+		fresh, _ := mistakesOf(s.rest())
+		fresh = slices.DeleteFunc(fresh, func(d mistake) bool { return !s.hidden(d, found) })
 		if len(fresh) == 0 {
 			break
 		}
@@ -91,20 +92,20 @@ func (m mistake) mayFollow(o mistake) bool {
 // isBound reports whether a character is of what is around numbers in bounds.
 func isBound(r rune) bool { return strings.ContainsRune("<>=&|() ", r) }
 
-// mistakesOf returns what is wrong with a package. That the evaluator fails on it is nothing that is
+// mistakesOf returns what is wrong with a package; false if the evaluator fails on it, which is nothing that is
 // wrong with what the package is a part of.
-func mistakesOf(req request) (found []mistake) {
+func mistakesOf(req request) (found []mistake, ok bool) {
 	defer func() {
 		if recover() != nil {
-			found = nil
+			found, ok = nil, false
 		}
 	}()
 	l := loadPackage(req, req.Dir, nil)
 	if len(l.errs) > 0 {
-		return mistakes(req, unconditional(req, l))
+		return mistakes(req, unconditional(req, l)), true
 	}
 	c := collect(req, l, nil)
-	return with(intent(l), append(c.diags, c.missing...))
+	return with(intent(l), append(c.diags, c.missing...)), true
 }
 
 // separation is a package whose declarations can be left out one by one.

@@ -38,12 +38,12 @@ func withoutRows(req request, l *loaded, found []mistake) []mistake {
 		of := req
 		of.Files = maps.Clone(req.Files)
 		of.Files[d.Path] = blanked(req.Files[d.Path], row.Pos().Offset(), row.End().Offset())
-		left := mistakesOf(of)
+		left, ok := mistakesOf(of)
 		isNew := func(o mistake) bool { // what refers to the row has lost it
 			return (o.isCertain() || o.Rule == schema.RuleUndefined) &&
 				!slices.ContainsFunc(found, func(d mistake) bool { return d.Position == o.Position && d.Message == o.Message })
 		}
-		if slices.ContainsFunc(left, isNew) {
+		if !ok || slices.ContainsFunc(left, isNew) {
 			continue
 		}
 		kept := slices.DeleteFunc(slices.Clone(found), func(o mistake) bool { return follows(o) && !slices.ContainsFunc(left, o.isAgain) })

@@ -52,7 +52,7 @@ func try(req request, found []mistake) trial {
 	}
 	if t.tried {
 		req.Files = files
-		t.left = mistakesOf(req)
+		t.left, t.tried = mistakesOf(req)
 	}
 	return t
 }
@@ -299,7 +299,8 @@ func withImported(req request, strict *loaded, found []mistake, mayLook func() b
 		looked++
 		of := req
 		of.Dir = dir
-		theirs = append(theirs, mistakesOf(of)...)
+		wrong, _ := mistakesOf(of)
+		theirs = append(theirs, wrong...)
 	}
 	if len(theirs) == 0 || !mayLook() {
 		return found
