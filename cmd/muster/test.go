@@ -92,8 +92,10 @@ func (c *compiledRepo) addTests(results []compile.TestResult) {
 		return schema.Diagnostic{Severity: d.Severity, Rule: d.Rule, Position: d.Position, Field: d.Field}
 	}
 	wrong := map[string]bool{} // directories
+	at := map[schema.Position]bool{}
 	for _, d := range c.diagnostics {
 		said[place(d)] = true // without the words, which count packages and name one object
+		at[d.Position] = at[d.Position] || d.Severity == schema.Error
 		if d.Severity == schema.Error && d.Rule != schema.RulePolicy {
 			wrong[path.Dir(d.Path)] = true
 		}
@@ -104,7 +106,8 @@ func (c *compiledRepo) addTests(results []compile.TestResult) {
 			continue
 		}
 		for _, d := range results[i].Diagnostics {
-			if d.Severity == schema.Error && !said[place(d)] && !said[d] {
+			follows := d.Rule == schema.RuleDependency && at[d.Position]
+			if d.Severity == schema.Error && !follows && !said[place(d)] && !said[d] {
 				said[d] = true
 				if results[i].Name != "" {
 					d.Message = fmt.Sprintf("test %q: %s", results[i].Name, d.Message)

@@ -64,7 +64,7 @@ func uncovered(req request, strict *loaded, found []mistake) []mistake {
 		if len(fresh) == 0 {
 			break
 		}
-		found = append(found, fresh...)
+		found = checksOnce(strict, append(found, fresh...))
 	}
 	if mayLook() {
 		if t.found == nil || len(found) > known {

@@ -541,11 +541,16 @@ type lackingStruct struct {
 // others write of it if that has the field under a similar name. It reports false if there is nothing of the kind.
 func writtenStruct(l *loaded, v cue.Value, name string) (found lackingStruct, ok bool) {
 	for _, part := range trace.Parts(v) {
-		f, is := part.Source().(*ast.Field)
-		if !is || !f.Label.Pos().IsValid() {
+		s := lackingStruct{at: labelsOf(part.Path())}
+		switch n := part.Source().(type) {
+		case *ast.Field:
+			s.label = position(n.Label.Pos())
+		case *ast.StructLit: // an element of a list
+			s.label = beginning(part)
+		}
+		if s.label.Path == "" {
 			continue
 		}
-		s := lackingStruct{label: position(f.Label.Pos()), at: labelsOf(part.Path())}
 		if len(s.at) == 0 || slices.Contains(s.at, "") || decimal.MatchString(s.at[0]) {
 			s.at = nil
 		}
@@ -584,8 +589,13 @@ func besideHas(l *loaded, v cue.Value, name string) bool {
 	case len(at) < 2:
 		return false
 	}
-	of := root.LookupPath(cue.MakePath(at[:len(at)-1]...))
-	return slices.ContainsFunc(trace.Members(of), func(label string) bool {
-		return of.LookupPath(cue.MakePath(cue.Str(label), cue.Str(name))).Exists()
+	has := func(of cue.Value) bool {
+		return slices.ContainsFunc(trace.Members(of), func(label string) bool {
+			return of.LookupPath(cue.MakePath(cue.Str(label), cue.Str(name))).Exists()
+		})
+	}
+	table := root.LookupPath(cue.MakePath(at[:max(len(at)-2, 0)]...)) // perhaps of tables
+	return has(root.LookupPath(cue.MakePath(at[:len(at)-1]...))) || len(at) > 2 && slices.ContainsFunc(trace.Members(table), func(label string) bool {
+		return has(table.LookupPath(cue.MakePath(cue.Str(label))))
 	})
 }

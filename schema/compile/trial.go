@@ -18,6 +18,7 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/terms"
+	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/lazyregexp"
 )
 
@@ -318,8 +319,12 @@ func withImported(req request, strict *loaded, found []mistake, mayLook func() b
 // conflicts of the same two values of what is only another name for a field.
 func sameAgain(l *loaded, found []mistake) (out []mistake) {
 	for _, d := range found {
+		if d.operand && slices.ContainsFunc(found, func(o mistake) bool { return !o.operand && o.Rule == schema.RuleWrongType && o.Position == d.Position }) {
+			continue // an operator does not take what has another type than is wanted
+		}
 		toLiteral(l, &d)
 		toQuoted(l, &d)
+		toReferred(l, &d)
 		again := func(o mistake) bool {
 			return d.Rule == schema.RuleConflict && o.Rule == d.Rule && d.Field != o.Field && lastOf(o.Field) == lastOf(d.Field) &&
 				!(ofObject(d.Field) && ofObject(o.Field) && objectOf(d.Field) != objectOf(o.Field)) &&
@@ -344,6 +349,28 @@ func ofObject(field string) bool {
 	return isKindName(kind)
 }
 
+// checksOnce returns mistakes without those of checks of an object that say what is said of what the object is made from.
+func checksOnce(l *loaded, found []mistake) []mistake {
+	return slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
+		return d.Rule == schema.RuleCheck && l.where.computes(d.Position) && slices.ContainsFunc(found, func(o mistake) bool {
+			return o.beside() && o.Rule == d.Rule && o.Hint == d.Hint && o.Message == d.Message && o.Field != d.Field
+		})
+	})
+}
+
+// computes reports whether what stands at a position is a label that is computed.
+func (p *positions) computes(at schema.Position) bool {
+	f, ok := p.index()[at]
+	if !ok {
+		return false
+	}
+	switch f.Label.(type) {
+	case *ast.ParenExpr, *ast.Interpolation:
+		return true
+	}
+	return false
+}
+
 // toLiteral moves a mistake of a text from a name that stands for it to where the package writes the text, if that is
 // at one place.
 func toLiteral(l *loaded, d *mistake) {
@@ -366,6 +393,32 @@ func toQuoted(l *loaded, d *mistake) {
 	if at := l.where.literal(other); at.Path != "" {
 		d.Position, d.Message, d.Expected = at, "is the string "+other, "a number"
 		d.Hint = "it is compared with " + number
+	}
+}
+
+// toReferred moves a mistake of a value from a reference to the value that it stands for, in the package or a file that it
+// embeds, or else in the library that has the reference, if that is at one place.
+func toReferred(l *loaded, d *mistake) {
+	if d.Rule == schema.RuleConflict || d.Rule == schema.RuleCheck || l.where.schema(d.Path) || !l.where.refersAt(d.Position) {
+		return
+	}
+	mine, places := l.where.mine(d.Path), map[schema.Position]bool{}
+	is := func(text string) bool { return len(text) > 1 && strings.HasSuffix(" "+d.Message, " "+text) }
+	for _, part := range trace.Parts(l.where.value(l.labels(d.Field))) {
+		if at := valueAt(part); at.Path != "" && is(trace.Text(part)) && (!mine || l.where.mine(at.Path)) {
+			places[at] = true
+		}
+	}
+	if len(places) == 0 && !mine { // the data path leads through hidden fields of the library
+		ast.Walk(l.where.fileOf(d.Position), func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && is(lit.Value) {
+				places[position(lit.Pos())] = true
+			}
+			return true
+		}, nil)
+	}
+	if len(places) == 1 {
+		d.Position = slices.Collect(maps.Keys(places))[0]
 	}
 }
 
