@@ -18,7 +18,6 @@ type room struct {
 	places  map[place]*holder  // those of jobs
 	bound   int64              // of the cell
 	used    int64
-	gangs   map[gang]*standing // those with a job whose tasks may not be preempted
 }
 
 // place is where a job is declared, and whose it is.
@@ -48,9 +47,8 @@ func (h *holder) String() string {
 type claim struct {
 	*holder
 	had, ask                   int64
-	hadWithout, askWithout     int64     // of these, those that need no quota
-	hadProtected, askProtected int64     // of these, those that may not be preempted
-	gang                       *standing // with a job whose tasks may not be; nil for none
+	hadWithout, askWithout     int64 // of these, those that need no quota
+	hadProtected, askProtected int64 // of these, those that may not be preempted
 }
 
 // grows reports whether a job asks for more tasks than it has.
@@ -64,7 +62,7 @@ func (c claim) shrinks() bool {
 }
 
 func newRoom(in Input) *room {
-	return &room{in: in, holders: map[string]*holder{}, places: map[place]*holder{}, bound: int64(in.Desired.Policy.TasksBound()), gangs: in.protectedGangs()}
+	return &room{in: in, holders: map[string]*holder{}, places: map[place]*holder{}, bound: int64(in.Desired.Policy.TasksBound())}
 }
 
 // claim counts what a job has, nil if nothing, and returns what it asks for with its desired data.
@@ -76,7 +74,7 @@ func (r *room) claim(d *intent.DesiredJob, was, is *schema.Job) claim {
 		r.used += c.had
 		c.used += c.hadWithout
 	}
-	r.protect(&c, was, is)
+	c.protect(was, is)
 	return c
 }
 
@@ -140,7 +138,7 @@ func (r *room) over(c claim) verdict {
 func (r *room) take(c claim) {
 	r.used += c.ask - c.had
 	c.used += c.askWithout - c.hadWithout
-	r.takeProtected(c)
+	c.usedProtected += c.askProtected - c.hadProtected
 }
 
 // tooMany rejects a job with which there would be too many tasks. The message is the same for jobs
