@@ -9,16 +9,12 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// protect counts in a claim the tasks that may not be preempted of what a job has, nil if nothing,
-// and of what it asks for.
-func (c *claim) protect(was, is *schema.Job) {
-	if is.NeverPreempted() {
-		c.askProtected = c.ask
+// protected returns how many tasks of a job may not be preempted.
+func protected(j *schema.Job) int64 {
+	if j.NeverPreempted() {
+		return int64(j.Tasks)
 	}
-	if was != nil && was.NeverPreempted() {
-		c.hadProtected = c.had
-	}
-	c.usedProtected += c.hadProtected
+	return 0
 }
 
 // protectedBound returns how many tasks of a tenant may not be preempted: without tenants, nil, any number.

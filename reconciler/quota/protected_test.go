@@ -73,6 +73,44 @@ func TestBoundOfProtected(t *testing.T) {
 	}
 }
 
+// A job that comes from another tenant has had nothing of what is bounded of this one, and leaves
+// room there once it is admitted.
+func TestBoundsOfMoved(t *testing.T) {
+	t.Parallel()
+	for _, of := range []string{"on", "off"} {
+		for _, bound := range []int{0, 4, 5} {
+			root := &schema.Package{Dir: ".", Origins: map[schema.ObjectKey]schema.Position{}}
+			root.Objects.Cells = []schema.Cell{{Name: "c", Quota: of}}
+			root.Objects.Tenants = []schema.Tenant{
+				{Name: "from", Paths: []string{"from"}, Users: []string{"a"}, NonPreemptibleTasks: 5},
+				{Name: "to", Paths: []string{"to"}, Users: []string{"a"}, NonPreemptibleTasks: 5, TasksWithoutQuota: &bound},
+			}
+			if bound == 0 {
+				root.Objects.Tenants[1].NonPreemptibleTasks, root.Objects.Tenants[1].TasksWithoutQuota = 0, nil
+			}
+			moved, next := manyJob("a", "moved", 5), manyJob("a", "next", 5)
+			moved.Preemptible, next.Preemptible = new(bool), new(bool)
+			at := func(dir string, j schema.Job) *schema.Package {
+				p := &schema.Package{Dir: dir, Origins: map[schema.ObjectKey]schema.Position{{Kind: schema.KindJob, Name: j.ID().String()}: {Path: dir + "/x.cue", Line: 1}}}
+				p.Objects.Jobs = []schema.Job{j}
+				return p
+			}
+			got := quota.Admit(quota.Input{
+				Desired:  intent.Declared("c", []*schema.Package{root, at("to", moved), at("from", next)}),
+				Admitted: map[schema.JobName]*schema.Job{moved.ID(): &moved},
+				Records:  map[schema.JobName]*schema.JobRecord{moved.ID(): {Admitted: "x", Origin: schema.Position{Path: "from/x.cue"}}},
+			})
+			want := 2
+			if bound == 5 {
+				want = 0
+			}
+			if len(got.Rejected) != want || len(got.Warnings) != 0 {
+				t.Errorf("quota %s, bound %d: rejects %v, warns %v, want %d rejected", of, bound, got.Rejected, got.Warnings, want)
+			}
+		}
+	}
+}
+
 // Where a bound is lowered below what a tenant has, that is said, and nothing else comes of it.
 func TestExceededProtected(t *testing.T) {
 	t.Parallel()
