@@ -218,10 +218,12 @@ func (c *check) preemptible(job map[string]any) {
 	if job["preemptible"] != any(false) {
 		return
 	}
-	kind, hint := "", "remove preemptible: false"
+	var kind string
+	hint := "remove preemptible: false"
 	switch {
 	case job["gang"] != nil:
-		kind, hint = "a job of a gang", hint+", or declare one job with together: true in place of the gang"
+		kind = "a job of a gang"
+		hint += ", or declare one job with together: true in place of the gang"
 	case job["kind"] == string(schema.System):
 		kind = `a job of kind "system"`
 	default:
