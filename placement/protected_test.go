@@ -10,19 +10,16 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// drawProtected draws of which jobs no task is evicted: of all of a gang, or of none. gangs says which
-// jobs go together with what, as gather does.
+// drawProtected draws of which jobs no task is evicted: of none of a gang. gangs says which jobs go
+// together with what, as gather does.
 func (c *cell) drawProtected(t *rapid.T, gangs map[schema.JobName]string) {
 	if rapid.IntRange(0, 2).Draw(t, "protects") > 0 {
 		return
 	}
 	c.protected = map[schema.JobName]bool{}
-	whole := rapid.Bool().Draw(t, "protects the gang")
 	for _, name := range []string{"i", "j", "k"} {
 		job := schema.JobName{Cell: "c", User: "u", Job: name}
-		if c.protected[job] = rapid.Bool().Draw(t, "protected"); gangs[job] == "gang" {
-			c.protected[job] = whole
-		}
+		c.protected[job] = rapid.Bool().Draw(t, "protected") && gangs[job] != "gang"
 	}
 }
 

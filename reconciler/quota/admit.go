@@ -16,6 +16,8 @@ type Input struct {
 	Desired intent.Desired
 	// Admitted is the data that each job runs now.
 	Admitted map[schema.JobName]*schema.Job
+	// Records say where that is declared; nil, or none of a job, if it is where it is desired.
+	Records map[schema.JobName]*schema.JobRecord
 	// state has what Admitted would, where it is not gathered; nil for none.
 	state *model.State
 	// Size is that of the cell; nil if unknown, as it is offline and before the
@@ -144,7 +146,7 @@ func (in Input) admitAll() Admission {
 			}
 			more = grows(is, was)
 		}
-		c := claimant{name, room.claim(&d, was, is)}
+		c := claimant{name, room.claim(name, &d, was, is)}
 		more = more || c.askProtected > c.hadProtected
 		if len(d.Refused) > 0 {
 			out.refuse(name, &d.Refused[0])
@@ -354,7 +356,7 @@ func (a *admission) ask() {
 			}
 		}
 		w.grows = w.ask.above(had)
-		w.tasks = a.room.claim(&d, w.was, d.Job)
+		w.tasks = a.room.claim(name, &d, w.was, d.Job)
 		a.wishes = append(a.wishes, w)
 	}
 	slices.SortStableFunc(a.wishes, func(x, y *wish) int {

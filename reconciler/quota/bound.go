@@ -18,7 +18,6 @@ type room struct {
 	places  map[place]*holder  // those of jobs
 	bound   int64              // of the cell
 	used    int64
-	gangs   map[gang]*standing // those with a job whose tasks may not be preempted
 }
 
 // place is where a job is declared, and whose it is.
@@ -48,9 +47,12 @@ func (h *holder) String() string {
 type claim struct {
 	*holder
 	had, ask                   int64
-	hadWithout, askWithout     int64     // of these, those that need no quota
-	hadProtected, askProtected int64     // of these, those that may not be preempted
-	gang                       *standing // with a job whose tasks may not be; nil for none
+	hadWithout, askWithout     int64 // of these, those that need no quota
+	hadProtected, askProtected int64 // of these, those that may not be preempted
+	// from has the tasks that are left there by a job that comes from another holder, and has had
+	// nothing of what this one may have; nil for none.
+	from                       *holder
+	leftWithout, leftProtected int64
 }
 
 // grows reports whether a job asks for more tasks than it has.
@@ -60,23 +62,33 @@ func (c claim) grows() bool {
 
 // shrinks reports whether a job asks for fewer tasks than it has.
 func (c claim) shrinks() bool {
-	return c.ask < c.had || c.askWithout < c.hadWithout || c.askProtected < c.hadProtected
+	return c.from != nil || c.ask < c.had || c.askWithout < c.hadWithout || c.askProtected < c.hadProtected
 }
 
 func newRoom(in Input) *room {
-	return &room{in: in, holders: map[string]*holder{}, places: map[place]*holder{}, bound: int64(in.Desired.Policy.TasksBound()), gangs: in.protectedGangs()}
+	return &room{in: in, holders: map[string]*holder{}, places: map[place]*holder{}, bound: int64(in.Desired.Policy.TasksBound())}
 }
 
 // claim counts what a job has, nil if nothing, and returns what it asks for with its desired data.
 // Both have the number of tasks that they count with.
-func (r *room) claim(d *intent.DesiredJob, was, is *schema.Job) claim {
-	c := claim{holder: r.holderOf(d), ask: int64(is.Tasks), askWithout: r.without(is)}
-	if was != nil {
-		c.had, c.hadWithout = int64(was.Tasks), r.without(was)
-		r.used += c.had
-		c.used += c.hadWithout
+func (r *room) claim(name schema.JobName, d *intent.DesiredJob, was, is *schema.Job) claim {
+	c := claim{holder: r.holderOf(d.Origin, name.User), ask: int64(is.Tasks), askWithout: r.without(is), askProtected: protected(is)}
+	if was == nil {
+		return c
 	}
-	r.protect(&c, was, is)
+	c.had = int64(was.Tasks)
+	r.used += c.had
+	holder, without, protected := c.holder, r.without(was), protected(was)
+	if runs := r.in.Records[name]; runs != nil && runs.Origin.Path != "" && runs.Origin.Path != d.Origin.Path {
+		holder = r.holderOf(runs.Origin, name.User)
+	}
+	holder.used += without
+	holder.usedProtected += protected
+	if holder == c.holder {
+		c.hadWithout, c.hadProtected = without, protected
+	} else {
+		c.from, c.leftWithout, c.leftProtected = holder, without, protected
+	}
 	return c
 }
 
@@ -88,9 +100,9 @@ func (r *room) without(j *schema.Job) int64 {
 	return 0
 }
 
-// holderOf returns who the tasks of a job are counted for.
-func (r *room) holderOf(d *intent.DesiredJob) *holder {
-	at := place{path.Dir(d.Origin.Path), d.Job.User}
+// holderOf returns who the tasks of a user's job are counted for that is declared somewhere.
+func (r *room) holderOf(declared schema.Position, user string) *holder {
+	at := place{path.Dir(declared.Path), user}
 	if h := r.places[at]; h != nil {
 		return h
 	}
@@ -140,7 +152,11 @@ func (r *room) over(c claim) verdict {
 func (r *room) take(c claim) {
 	r.used += c.ask - c.had
 	c.used += c.askWithout - c.hadWithout
-	r.takeProtected(c)
+	c.usedProtected += c.askProtected - c.hadProtected
+	if c.from != nil {
+		c.from.used -= c.leftWithout
+		c.from.usedProtected -= c.leftProtected
+	}
 }
 
 // tooMany rejects a job with which there would be too many tasks. The message is the same for jobs

@@ -9,54 +9,12 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// gang names a gang: its jobs are of one user.
-type gang struct{ user, name string }
-
-// standing is a gang that is not preempted, since that is so of one of its jobs: it is evicted
-// as a whole, or not at all.
-type standing struct {
-	name    string
-	was, is bool  // it is of what runs, and of what is desired
-	growth  int64 // by how many tasks it grows that may not be preempted, of jobs not admitted yet
-}
-
-// protectedGangs returns the gangs with a job whose tasks may not be preempted, now or as desired.
-func (in Input) protectedGangs() map[gang]*standing {
-	out := map[gang]*standing{}
-	of := func(j *schema.Job) *standing {
-		k := gang{j.User, j.Gang}
-		if out[k] == nil {
-			out[k] = &standing{name: j.Gang}
-		}
-		return out[k]
+// protected returns how many tasks of a job may not be preempted.
+func protected(j *schema.Job) int64 {
+	if j.NeverPreempted() {
+		return int64(j.Tasks)
 	}
-	for name, d := range in.Desired.Jobs {
-		if d.Job.Gang != "" && d.Job.NeverPreempted() {
-			of(d.Job).is = true
-		}
-		if was := in.runs(name); was != nil && was.Gang != "" && was.NeverPreempted() {
-			of(was).was = true
-		}
-	}
-	return out
-}
-
-// protect counts in a claim the tasks that may not be preempted of what a job has, nil if nothing,
-// and of what it asks for.
-func (r *room) protect(c *claim, was, is *schema.Job) {
-	c.gang = r.gangs[gang{is.User, is.Gang}]
-	if is.NeverPreempted() || c.gang != nil && c.gang.is {
-		c.askProtected = c.ask
-	}
-	if was != nil {
-		if g := r.gangs[gang{was.User, was.Gang}]; was.NeverPreempted() || g != nil && g.was {
-			c.hadProtected = c.had
-		}
-	}
-	c.usedProtected += c.hadProtected
-	if c.gang != nil {
-		c.gang.growth += max(c.askProtected-c.hadProtected, 0)
-	}
+	return 0
 }
 
 // protectedBound returns how many tasks of a tenant may not be preempted: without tenants, nil, any number.
@@ -67,38 +25,16 @@ func protectedBound(t *schema.Tenant) int64 {
 	return int64(t.NonPreemptibleTasks)
 }
 
-// overProtected reports whether there are too many tasks that may not be preempted with what c asks
-// for, and with what the jobs of its gang do: one of these alone would keep all from being preempted.
+// overProtected reports whether there are too many tasks that may not be preempted with what c asks for.
 func (c claim) overProtected() bool {
-	return c.askProtected > c.hadProtected && c.usedProtected > c.boundProtected-c.growthProtected()
-}
-
-// growthProtected returns by how many tasks that may not be preempted a job grows, with its gang.
-func (c claim) growthProtected() int64 {
-	if c.gang != nil {
-		return c.gang.growth
-	}
-	return c.askProtected - c.hadProtected
-}
-
-// takeProtected counts what c asks for in the place of what it had.
-func (r *room) takeProtected(c claim) {
-	c.usedProtected += c.askProtected - c.hadProtected
-	if c.gang != nil {
-		c.gang.growth -= max(c.askProtected-c.hadProtected, 0)
-	}
+	return c.askProtected > c.hadProtected && c.usedProtected-c.hadProtected+c.askProtected > c.boundProtected
 }
 
 // explainProtected says that there would be too many tasks that may not be preempted.
 func (c claim) explainProtected(out *schema.Diagnostic, cell, field string) {
 	out.Field = field + ".preemptible"
-	who, asks := "the job", sumOf(c.askProtected)
-	used := c.usedProtected - c.hadProtected
-	if c.gang != nil {
-		who, asks, used = "gang "+c.gang.name, sumOf(c.growthProtected()), c.usedProtected
-		who += " as a whole"
-	}
-	out.Message = fmt.Sprintf("too many tasks that may not be preempted: %s has %s of %s in cell %s, and %s asks for %s", c.holder, sumOf(used), sumOf(c.boundProtected), cell, who, asks)
+	out.Message = fmt.Sprintf("too many tasks that may not be preempted: %s has %s of %s in cell %s, and the job asks for %s",
+		c.holder, sumOf(c.usedProtected-c.hadProtected), sumOf(c.boundProtected), cell, sumOf(c.askProtected))
 	out.Expected = fmt.Sprintf("together at most %s of jobs with preemptible: false", schema.Count(int(c.boundProtected), "task"))
 	out.Hint = fmt.Sprintf("remove preemptible: false, ask for fewer tasks, or have nonPreemptibleTasks of tenant %q (%s) raised", c.tenant.Name, c.origin)
 }

@@ -11,16 +11,12 @@ import (
 )
 
 // TestBoundOfProtected: how many tasks of a tenant may not be preempted is bounded. What is admitted
-// stays, whatever becomes of the bound, and a gang is counted as a whole.
+// stays, whatever becomes of the bound.
 func TestBoundOfProtected(t *testing.T) {
 	t.Parallel()
 	never := func(name string, tasks int) schema.Job {
 		j := manyJob("a", name, tasks)
 		j.Preemptible = new(bool)
-		return j
-	}
-	in := func(gang string, j schema.Job) schema.Job {
-		j.Gang = gang
 		return j
 	}
 	of := func(user string, j schema.Job) schema.Job {
@@ -31,8 +27,8 @@ func TestBoundOfProtected(t *testing.T) {
 		j.Priority = 200
 		return j
 	}
-	system, set := never("logs", 0), never("pair", 3)
-	system.Kind, set.Kind = schema.System, schema.Allocs
+	set := never("pair", 3)
+	set.Kind = schema.Allocs
 	tenant := func(bound int, users ...string) []schema.Tenant {
 		return []schema.Tenant{{Name: users[0], Paths: []string{"teams"}, Users: users, NonPreemptibleTasks: bound}}
 	}
@@ -57,17 +53,11 @@ func TestBoundOfProtected(t *testing.T) {
 		{name: "those of higher priority first", tenants: tenant(3, "a"), desired: jobs(never("x", 2), prod(never("y", 2))), want: rejected("a/x")},
 		{name: "the users of a tenant together", tenants: tenant(3, "a", "b"), desired: jobs(never("x", 2), of("b", never("y", 2))), want: rejected("b/y")},
 		{name: "allocs are tasks", tenants: tenant(2, "a"), desired: jobs(set), want: rejected("a/pair")},
-		{name: "a job of the system counts", tenants: tenant(0, "a"), desired: jobs(system), want: rejected("a/logs")},
 		{name: "what is admitted stays", tenants: tenant(1, "a"), admitted: jobs(never("x", 5)), desired: jobs(never("x", 4), never("y", 1)), want: rejected("a/y")},
 		{name: "and does not grow", tenants: tenant(1, "a"), admitted: jobs(never("x", 5)), desired: jobs(never("x", 6)), want: rejected("a/x")},
 		{name: "what could be preempted", tenants: tenant(1, "a"), admitted: jobs(manyJob("a", "x", 5)), desired: jobs(never("x", 5)), want: rejected("a/x")},
 		{name: "one that may be preempted now makes room", tenants: tenant(5, "a"), admitted: jobs(never("y", 5)), desired: jobs(never("x", 5), manyJob("a", "y", 5))},
 		{name: "so does one that shrinks", tenants: tenant(5, "a"), admitted: jobs(never("y", 5)), desired: jobs(never("x", 3), never("y", 2))},
-		{name: "all jobs of a gang count", tenants: tenant(5, "a"), desired: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 5))), want: rejected("a/x", "a/y")},
-		{name: "once each", tenants: tenant(6, "a"), desired: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 5)), in("h", manyJob("a", "z", 5)))},
-		{name: "one job keeps a gang that runs", tenants: tenant(5, "a"), admitted: jobs(in("g", manyJob("a", "x", 1)), in("g", manyJob("a", "y", 5))), desired: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 5))), want: rejected("a/x", "a/y")},
-		{name: "a gang that is admitted stays", tenants: tenant(1, "a"), admitted: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 5))), desired: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 5)))},
-		{name: "and none of its jobs grows", tenants: tenant(6, "a"), admitted: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 5))), desired: jobs(in("g", never("x", 1)), in("g", manyJob("a", "y", 6))), want: rejected("a/y")},
 	}
 	for _, tt := range tests {
 		for _, of := range []string{"on", "off"} {
@@ -79,6 +69,44 @@ func TestBoundOfProtected(t *testing.T) {
 					t.Errorf("(-want +got)\n%s", diff)
 				}
 			})
+		}
+	}
+}
+
+// A job that comes from another tenant has had nothing of what is bounded of this one, and leaves
+// room there once it is admitted.
+func TestBoundsOfMoved(t *testing.T) {
+	t.Parallel()
+	for _, of := range []string{"on", "off"} {
+		for _, bound := range []int{0, 4, 5} {
+			root := &schema.Package{Dir: ".", Origins: map[schema.ObjectKey]schema.Position{}}
+			root.Objects.Cells = []schema.Cell{{Name: "c", Quota: of}}
+			root.Objects.Tenants = []schema.Tenant{
+				{Name: "from", Paths: []string{"from"}, Users: []string{"a"}, NonPreemptibleTasks: 5},
+				{Name: "to", Paths: []string{"to"}, Users: []string{"a"}, NonPreemptibleTasks: 5, TasksWithoutQuota: &bound},
+			}
+			if bound == 0 {
+				root.Objects.Tenants[1].NonPreemptibleTasks, root.Objects.Tenants[1].TasksWithoutQuota = 0, nil
+			}
+			moved, next := manyJob("a", "moved", 5), manyJob("a", "next", 5)
+			moved.Preemptible, next.Preemptible = new(bool), new(bool)
+			at := func(dir string, j schema.Job) *schema.Package {
+				p := &schema.Package{Dir: dir, Origins: map[schema.ObjectKey]schema.Position{{Kind: schema.KindJob, Name: j.ID().String()}: {Path: dir + "/x.cue", Line: 1}}}
+				p.Objects.Jobs = []schema.Job{j}
+				return p
+			}
+			got := quota.Admit(quota.Input{
+				Desired:  intent.Declared("c", []*schema.Package{root, at("to", moved), at("from", next)}),
+				Admitted: map[schema.JobName]*schema.Job{moved.ID(): &moved},
+				Records:  map[schema.JobName]*schema.JobRecord{moved.ID(): {Admitted: "x", Origin: schema.Position{Path: "from/x.cue"}}},
+			})
+			want := 2
+			if bound == 5 {
+				want = 0
+			}
+			if len(got.Rejected) != want || len(got.Warnings) != 0 {
+				t.Errorf("quota %s, bound %d: rejects %v, warns %v, want %d rejected", of, bound, got.Rejected, got.Warnings, want)
+			}
 		}
 	}
 }

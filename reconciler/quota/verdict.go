@@ -62,7 +62,7 @@ func AdmitInput(s *model.State, desired intent.Desired, now time.Time) Input {
 
 // sizedInput is AdmitInput without what is admitted.
 func sizedInput(s *model.State, desired intent.Desired, now time.Time) Input {
-	in := Input{Desired: desired, Now: now}
+	in := Input{Desired: desired, Records: s.Jobs, Now: now}
 	if len(s.Machines) > 0 {
 		in.Size = &CellSize{Machines: len(s.Machines)}
 		for _, m := range s.Machines {

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"context"
+	"syscall"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -39,8 +40,8 @@ func takeOff(ctx context.Context, w *worker, req request) *flight {
 // used returns the processor time that the evaluation has used; 0 when the child has ended.
 func (f *flight) used() time.Duration {
 	now, err := cpuOf(f.w.cmd.Process.Pid)
-	if err != nil {
-		return 0
+	if err != nil || f.w.cmd.Process.Signal(syscall.Signal(0)) != nil {
+		return 0 // once it was waited for, another process may have had its number
 	}
 	return now - f.before
 }

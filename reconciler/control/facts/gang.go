@@ -51,7 +51,7 @@ type GangIndex struct {
 	desired  *intent.Desired
 	looks    int // at jobs, for tests
 	// protected are the jobs whose tasks may not be preempted; version is another number when
-	// that, or which gangs they are in, has changed.
+	// these have changed.
 	protected map[schema.JobName]bool
 	version   int
 }
@@ -82,9 +82,9 @@ func (g *Gangs) Of(name schema.JobName) *Gang {
 	return g.known[key]
 }
 
-// Protected returns a function that reports whether no task of a job is preempted: that is so of it,
-// or of a job of its gang, by what is admitted now, whichever versions tasks have. It is nil if that
-// is so of no job. The version is another number when the answers may be others.
+// Protected returns a function that reports whether no task of a job is preempted, by what is
+// admitted of it now, whichever versions tasks have. It is nil if that is so of no job. The version
+// is another number when the answers may be others.
 func (g *Gangs) Protected() (is func(schema.JobName) bool, version int) {
 	x := g.index
 	x.update(g.facts)
@@ -92,20 +92,7 @@ func (g *Gangs) Protected() (is func(schema.JobName) bool, version int) {
 	if len(x.protected) == 0 {
 		return nil, x.version
 	}
-	return func(name schema.JobName) bool {
-		if x.protected[name] {
-			return true
-		}
-		key, ganged := x.named[name]
-		if ganged {
-			for member := range x.members[key] {
-				if x.protected[member] {
-					return true
-				}
-			}
-		}
-		return false
-	}, x.version
+	return func(name schema.JobName) bool { return x.protected[name] }, x.version
 }
 
 // update takes over what has become of jobs.
@@ -159,14 +146,10 @@ func (x *GangIndex) set(name schema.JobName, job *schema.Job) {
 	x.members[key][name] = true
 }
 
-// protect takes down whether the tasks of a job may not be preempted. It comes before the gang of the
-// job is taken down.
+// protect takes down whether the tasks of a job may not be preempted.
 func (x *GangIndex) protect(name schema.JobName, job *schema.Job) {
-	is, gang := job != nil && job.NeverPreempted(), gangName{}
-	if job != nil && job.Gang != "" {
-		gang = gangName{job.User, job.Gang}
-	}
-	if is != x.protected[name] || gang != x.named[name] {
+	is := job != nil && job.NeverPreempted()
+	if is != x.protected[name] {
 		x.version++
 	}
 	if delete(x.protected, name); is {
