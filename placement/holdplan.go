@@ -9,10 +9,6 @@ import (
 	"github.com/musterhq/muster/placement/layout"
 )
 
-// keptPasses is in how many passes of a row the machines that are held already are kept if they may be, without a look
-// at others.
-const keptPasses = 8
-
 // domainLooks is in how many domains of an attribute machines are looked for, where the asks have to be
 // in one: those that have the most room now.
 const domainLooks = 8
@@ -21,7 +17,6 @@ const domainLooks = 8
 type holdPlan struct {
 	*gathering
 	within map[*kind]domainOf // where those of a kind have to be
-	kept   bool               // each gets the machine that is held for it already, or none
 	// fork has what is planned so far as tasks that take nothing: so relations and the spread of jobs
 	// are as they will be. What others have there now counts, too, although it may have gone by then.
 	fork   *Snapshot
@@ -67,11 +62,6 @@ func (g *gathering) plan() *holdPlan {
 	g.describe()
 	g.rank()
 	order := g.ordered(func(a, b *kind) int { return cmp.Compare(b.size, a.size) })
-	if g.snapshot.passes%keptPasses != 0 {
-		if p := g.planFor(order, nil, true); p != nil {
-			return p
-		}
-	}
 	within := map[*kind]domainOf{}
 	for _, c := range g.nearColumns() {
 		for _, b := range g.bands(c.column) {
@@ -80,7 +70,7 @@ func (g *gathering) plan() *holdPlan {
 			}
 		}
 	}
-	return g.planFor(order, within, false)
+	return g.planFor(order, within)
 }
 
 // confine chooses the domain of an attribute that some kinds have to be in: that in which machines were
@@ -106,7 +96,7 @@ func (g *gathering) confine(kinds []*kind, column *layout.Column, order []int, w
 		for _, k := range kinds {
 			in[k] = domainOf{column, v}
 		}
-		switch p := g.planFor(theirs, in, false); {
+		switch p := g.planFor(theirs, in); {
 		case p == nil:
 		case v == own:
 			was = p
@@ -153,12 +143,9 @@ func (g *gathering) domainsToHold(kinds []*kind, column *layout.Column, own int3
 }
 
 // planFor finds the machines that are to be held for some of the asks, in their order.
-func (g *gathering) planFor(order []int, within map[*kind]domainOf, kept bool) *holdPlan {
-	if kept && slices.ContainsFunc(order, func(i int) bool { return g.asks[i].Held == "" }) {
-		return nil
-	}
+func (g *gathering) planFor(order []int, within map[*kind]domainOf) *holdPlan {
 	p := &holdPlan{
-		gathering: g, within: within, kept: kept, fork: g.snapshot.Fork(), places: make([]int32, len(g.asks)), parts: map[int32]part{}, lists: map[*kind]*chances{},
+		gathering: g, within: within, fork: g.snapshot.Fork(), places: make([]int32, len(g.asks)), parts: map[int32]part{}, lists: map[*kind]*chances{},
 	}
 	p.fork.merge()
 	defer func() {
@@ -201,9 +188,6 @@ func (p *holdPlan) chancesOf(k *kind) *chances {
 	s, in := p.snapshot, p.within[k]
 	l := &chances{full: p.fork.single(&p.asks[k.asks[0]]), shared: map[int32]offer{}}
 	p.lists[k] = l
-	if p.kept {
-		return l
-	}
 	for slot := range s.nodes.Len() {
 		if (in.column == nil || in.column.At[slot] == in.value) && s.mayHold(k.c, slot) {
 			l.near = append(l.near, chance{slot: slot, short: s.shortOf(k.c, slot)})
@@ -229,12 +213,6 @@ func (p *holdPlan) find(k *kind, a *Ask) (best part, ok bool) {
 		if x, may := p.partOn(k, l, was); may {
 			own, looks = &x, holdLooks
 		}
-	}
-	if p.kept {
-		if own == nil {
-			return part{}, false
-		}
-		return *own, true
 	}
 	for i := range l.near {
 		at := &l.near[i]

@@ -106,7 +106,7 @@ func TestGangHoldsWhereItMayBe(t *testing.T) {
 		c := newBusyCell(3, 4, rackOf(1, 0, 2))
 		c.job("a", tt.tasks, tt.cores, tt.change)
 		s, asks := c.snapshot(), c.waiting()
-		for pass := range 10 { // in most of them those are kept that are held
+		for pass := range 10 { // those are kept that are held
 			held, room := holds(s, asks)
 			if !slices.Equal(held, tt.want) || tt.want != nil && !room.Equal(c.now.Add(tt.in)) {
 				t.Errorf("%s: pass %d: holds %v until %v, want %v, %v", tt.name, pass, held, room.Sub(c.now), tt.want, tt.in)

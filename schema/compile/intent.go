@@ -555,11 +555,8 @@ func writtenStruct(l *loaded, v cue.Value, name string) (found lackingStruct, ok
 			s.at = nil
 		}
 		s.others = besideHas(l, part, name)
-		s.near = valid.Nearest(name, trace.Names(part))
-		if s.near != "" && besideHas(l, part, s.near) { // it is a field like any other
-			s.near = ""
-		}
-		if s.near != "" {
+		if near := valid.Nearest(name, trace.Names(part)); near != "" && !besideHas(l, part, near) { // which is a field like others
+			s.near = near
 			if inner, is := part.LookupPath(cue.MakePath(cue.Str(s.near))).Source().(*ast.Field); is && inner.Label.Pos().IsValid() {
 				s.label = position(inner.Label.Pos())
 			}
@@ -589,9 +586,10 @@ func besideHas(l *loaded, v cue.Value, name string) bool {
 	case len(at) < 2:
 		return false
 	}
-	has := func(of cue.Value) bool {
+	has := func(of cue.Value) bool { // without the struct itself
 		return slices.ContainsFunc(trace.Members(of), func(label string) bool {
-			return of.LookupPath(cue.MakePath(cue.Str(label), cue.Str(name))).Exists()
+			x := of.LookupPath(cue.MakePath(cue.Str(label)))
+			return x.Path().String() != v.Path().String() && x.LookupPath(cue.MakePath(cue.Str(name))).Exists()
 		})
 	}
 	table := root.LookupPath(cue.MakePath(at[:max(len(at)-2, 0)]...)) // perhaps of tables

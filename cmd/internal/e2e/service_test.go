@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"flag"
@@ -8,9 +9,12 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -119,7 +123,19 @@ func newLoad(t *testing.T) *load {
 	}
 	// Where nothing is sent from the name may come later, and the master be killed before.
 	l.from("m2", "the service is known", g.known("front"), 80, func(_ string, err error) bool { return err == nil })
+	l.must(within(bound, func() error { return l.onDisk("m2", "front") })) // in a moment: an agent that is killed before has nothing
 	return l
+}
+
+// onDisk returns an error as long as a machine's disk has no service of a name.
+func (l *load) onDisk(machine, service string) error {
+	files, err := filepath.Glob(l.path("state-"+machine, "directory", "*.json"))
+	for _, name := range files {
+		if b, _ := os.ReadFile(name); bytes.Contains(b, []byte(strconv.Quote(service))) {
+			return nil
+		}
+	}
+	return errors.Join(err, fmt.Errorf("none of %d files of %s has the service %s", len(files), machine, service))
 }
 
 // commit commits what is wanted now.
