@@ -52,29 +52,12 @@ func includes(all, parts []string) bool {
 // writtenParts returns the places in files of the package where what a struct is joined from is written,
 // sorted.
 func writtenParts(v cue.Value, own func(file string) bool) (out []string) {
-	defer func() { _ = recover() }() // as in elements: what is found so far is better than nothing
-	left := maxParts
-	var note func(cue.Value)
-	note = func(v cue.Value) {
-		if left--; left < 0 {
-			return
-		}
-		if to, ok := dereferenced(v); ok && to.Pos() != v.Pos() {
-			note(to)
-			return
-		}
-		if op, args := v.Expr(); op == cue.AndOp {
-			for _, a := range args {
-				note(a)
-			}
-			return
-		}
-		at := v.Pos()
+	for _, part := range Parts(v) {
+		at := part.Pos()
 		if name := strings.TrimPrefix(at.Filename(), "/"); at.IsValid() && own(name) {
 			out = append(out, at.String())
 		}
 	}
-	note(v)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
