@@ -246,6 +246,9 @@ func (s *Snapshot) hold(h task) {
 		s.tasks.Edit(j.first).prevOfJob = id
 	}
 	n.first, j.first = id, id
+	if h.claim {
+		s.rows.Edit(h.slot).claims++
+	}
 	if h.moves {
 		j.coming = append(slices.Clip(j.coming), h.slot)
 	}
@@ -272,6 +275,7 @@ func (s *Snapshot) drop(id int32) {
 	s.charge(id, -1)
 	if t.claim {
 		s.claims.Remove(together(t.job, t.index))
+		s.rows.Edit(t.slot).claims--
 	}
 	s.typical.Changed()
 	s.ofPriority[bounded(t.priority)]--

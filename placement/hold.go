@@ -191,11 +191,22 @@ func (s *Snapshot) compareShort(a, b chance) int {
 	return cmp.Or(cmp.Compare(a.short, b.short), s.compareSlots(a.slot, b.slot))
 }
 
-// mayHold reports whether a machine would take the ask if it were empty, and is held for
-// nobody else.
+// mayHold reports whether a machine would take the ask if it were empty, is held for
+// nobody else, and is claimed by no task that the ask may not evict: that one was there first.
 func (s *Snapshot) mayHold(c *class, slot int32) bool {
 	r := s.rows.At(slot)
-	return r.state == stateUp && r.heldAt < c.priority && s.admits(c, slot, r) == fine && s.fitsEmpty(c, slot)
+	return r.state == stateUp && r.heldAt < c.priority && s.admits(c, slot, r) == fine && s.fitsEmpty(c, slot) && (r.claims == 0 || s.outranksClaims(c, slot))
+}
+
+// outranksClaims reports whether the tasks that have claims on a machine may be put there although it
+// is held for an ask, since this may evict them.
+func (s *Snapshot) outranksClaims(c *class, slot int32) bool {
+	for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
+		if t := s.tasks.At(id); t.claim && (!s.options.Preempt || t.priority >= c.below || s.isProtected(t.job)) {
+			return false
+		}
+	}
+	return true
 }
 
 // nearest returns the machines that lack the least for an ask, the least first.

@@ -197,7 +197,7 @@ type row struct {
 	fits    uint32            // typical asks that fit, as bits
 	devices int32             // free thousandths of all devices
 	counted vector            // what of the machine is counted in Snapshot.used
-	_       [4]byte
+	claims  int32             // how many of its tasks are claims
 }
 
 // What stands in row.state.

@@ -243,7 +243,8 @@ func (s *drains) moveAway(r *removal, t *drainTask) string {
 		return why
 	}
 	if r.full[t.name.JobName] == "" {
-		to, full, until := s.cell.PlaceElsewhere(snapshot.Ask{Task: t.name, Job: s.Data(job.Admitted), Data: job.Admitted}, record)
+		a := snapshot.Ask{Task: t.name, Job: s.Data(job.Admitted), Data: job.Admitted}
+		to, full, until := s.cell.PlaceElsewhere(a, record, s.waiting.holding.heldFrom(a.Job.Priority))
 		s.bookCell(until)
 		r.full[t.name.JobName], cause.To = full, to
 	}

@@ -38,6 +38,17 @@ func (h *holding) refused(d *placement.Decision, a *placement.Ask) {
 	}
 }
 
+// heldFrom returns the machines that are held for tasks which have waited long and are not to be
+// preempted for one of a priority: where this one would be refused, or be in the way.
+func (h *holding) heldFrom(priority schema.Priority) (machines []string) {
+	for _, d := range h.held {
+		if !priority.Preempts(h.asks[d.Name].Priority) {
+			machines = append(machines, d.Why.Held)
+		}
+	}
+	return machines
+}
+
 // hold stores which machines are held for tasks that stay pending, as is right after all
 // that the step has decided: the next one that comes finds the same.
 func (s *scheduler) hold() {

@@ -16,8 +16,9 @@ const relieveShare = 5
 // overload moves tasks away from machines that are overloaded.
 type overload struct {
 	pass
-	cell   *snapshot.Cell
-	budget disruption
+	cell    *snapshot.Cell
+	budget  disruption
+	waiting *scheduler // has machines held
 }
 
 // relieve moves a task away from machines whose agents say that they have too
@@ -93,6 +94,6 @@ func (s *overload) mayMove(name schema.TaskName, t *schema.TaskRecord) (may bool
 	if why != "" {
 		return false, until
 	}
-	why, changes := s.cell.NoPlace(snapshot.Ask{Task: name, Job: want, Data: s.Job(name.JobName).Admitted}, t)
+	why, changes := s.cell.NoPlace(snapshot.Ask{Task: name, Job: want, Data: s.Job(name.JobName).Admitted}, t, s.waiting.holding.heldFrom(want.Priority))
 	return why == "", until.Or(changes)
 }

@@ -294,19 +294,15 @@ func (s *scheduler) vacating(on snapshot.On) placement.Ask {
 	job := on.Task.JobName
 	a := s.placement(snapshot.Ask{Task: on.Task, Job: s.Admitted(job), Data: s.Job(job).Admitted})
 	a.Avoid = avoiding(a.Avoid, on.Machine)
-	for _, d := range s.holding.held {
-		if h := s.holding.asks[d.Name]; !a.Priority.Preempts(h.Priority) {
-			a.Avoid = avoiding(a.Avoid, d.Why.Held)
-		}
-	}
+	a.Avoid = avoiding(a.Avoid, s.holding.heldFrom(a.Priority)...)
 	a.Together, a.Gang = 0, nil // the others have their places
 	a.Waited = 0                // it runs
 	return a
 }
 
-// avoiding returns the machines that an ask avoids with one more, sorted, each once.
-func avoiding(avoid []string, machine string) []string {
-	return slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(avoid), machine))))
+// avoiding returns the machines that an ask avoids with some more, sorted, each once.
+func avoiding(avoid []string, machines ...string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(avoid, machines))))
 }
 
 // placeWithout decides an ask in the cell without a task.

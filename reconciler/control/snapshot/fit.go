@@ -68,20 +68,19 @@ func (c *Cell) InPlace(digest schema.Digest, want *schema.Job, at On) bool {
 	return true
 }
 
-// NoPlace says why no machine other than its own would take a task now, "" if one
-// would.
-func (c *Cell) NoPlace(a Ask, t *schema.TaskRecord) (why string, until facts.Until) {
-	_, why, until = c.PlaceElsewhere(a, t)
+// NoPlace says why no machine would take a task now other than its own and those that are held for
+// others, "" if one would.
+func (c *Cell) NoPlace(a Ask, t *schema.TaskRecord, held []string) (why string, until facts.Until) {
+	_, why, until = c.PlaceElsewhere(a, t, held)
 	return why, until
 }
 
 // PlaceElsewhere returns the machine other than its own that would take a task now as it is, or says
-// why none would. It is "" without a reason if where the task goes is found out with others.
-func (c *Cell) PlaceElsewhere(a Ask, t *schema.TaskRecord) (to, why string, until facts.Until) {
+// why none would: none of those that are held for others. It is "" without a reason if where the task
+// goes is found out with others.
+func (c *Cell) PlaceElsewhere(a Ask, t *schema.TaskRecord, held []string) (to, why string, until facts.Until) {
 	p, until := c.Placement(a)
-	p.Avoid = append(slices.Clip(p.Avoid), t.Machine)
-	slices.Sort(p.Avoid)
-	p.Avoid = slices.Compact(p.Avoid)
+	p.Avoid = slices.Compact(slices.Sorted(slices.Values(slices.Concat(p.Avoid, held, []string{t.Machine}))))
 	fork := c.Without(On{a.Task, t.Machine})
 	defer fork.Release()
 	if !fork.Fits(p, false) {
