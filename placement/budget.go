@@ -252,9 +252,10 @@ func (s *Snapshot) isProtected(job int32) bool {
 	return s.askProtected(job)
 }
 
-// protects reports whether a task is protected from a class. What is only claimed never is.
+// protects reports whether a task is protected from a class. What is only claimed is not, but for a
+// task that ran until now.
 func (s *Snapshot) protects(c *class, t *task) bool {
-	return !t.claim && !c.ruthless && s.isProtected(t.job)
+	return (!t.claim || t.back) && !c.ruthless && s.isProtected(t.job)
 }
 
 // askProtected is isProtected of a job for which it was not asked yet.

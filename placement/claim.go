@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"github.com/musterhq/muster/schema"
 	"slices"
 
 	"github.com/musterhq/muster/placement/device"
@@ -26,6 +27,25 @@ func (s *Snapshot) Claim(a Ask, machine string, leaving []Victim, again bool) bo
 // caller has removed the task from the machine that it leaves.
 func (s *Snapshot) ClaimMove(a Ask, machine string, leaving []Victim) bool {
 	return s.claimAs(task{moves: true}, &a, machine, leaving)
+}
+
+// ClaimBack is Claim for tasks that were stopped to run again, as another version or as they were, on
+// the machines that from says: what could not have evicted a task before does not evict its claim
+// either. Of asks that go together all have claims or none.
+func (s *Snapshot) ClaimBack(asks []Ask, from func(schema.TaskName) string) {
+	failed := map[crowd]bool{}
+	for i := range asks {
+		a := &asks[i]
+		machine := from(a.Name)
+		if machine != "" && a.AllocSet == (schema.JobName{}) && !failed[crowdOf(a)] && !s.claimAs(task{back: true}, a, machine, nil) {
+			failed[crowdOf(a)] = a.gathers()
+		}
+	}
+	for i := range asks {
+		if a := &asks[i]; failed[crowdOf(a)] && from(a.Name) != "" {
+			s.release(s.jobID(a.Name.JobName), a.Name.Index)
+		}
+	}
 }
 
 // claimAs makes a claim of which h says what the ask does not.

@@ -148,7 +148,7 @@ func drawChange(t *rapid.T) func(*placement.Snapshot) {
 	machine := fmt.Sprint("m", rapid.IntRange(0, 6).Draw(t, "machine"))
 	a := drawAsk(t)
 	a.Name.Index = rapid.IntRange(0, 3).Draw(t, "index")
-	switch rapid.IntRange(0, 7).Draw(t, "change") {
+	switch rapid.IntRange(0, 8).Draw(t, "change") {
 	case 0:
 		return func(s *placement.Snapshot) { s.RemoveMachine(machine) }
 	case 1:
@@ -164,6 +164,10 @@ func drawChange(t *rapid.T) func(*placement.Snapshot) {
 		return func(s *placement.Snapshot) { s.RemoveTask(a.Name, machine, 0) }
 	case 4:
 		return func(s *placement.Snapshot) { s.ClaimMove(a, machine, nil) }
+	case 5:
+		return func(s *placement.Snapshot) {
+			s.ClaimBack([]placement.Ask{a}, func(schema.TaskName) string { return machine })
+		}
 	}
 	h := placement.Task{
 		Name: a.Name, Machine: machine, Priority: a.Priority, Limit: a.Limit, Ask: &a, IsAlloc: a.Name.Job == "k" && a.Name.Index == 0,

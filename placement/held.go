@@ -37,6 +37,7 @@ type task struct {
 	isAlloc   bool
 	claim     bool // see Snapshot.Claim
 	moves     bool // a claim, see Snapshot.ClaimMove
+	back      bool // a claim, see Snapshot.ClaimBack
 	// placed is true of a task that a pass placed: ask then is shared by all
 	// that ask alike but for name, priority and limit, which are the task's.
 	placed bool

@@ -88,7 +88,11 @@ func sortLargest[T any](list []T, size func(T) float32) {
 	}
 }
 
+// compareWaiters orders asks of a priority.
 func compareWaiters(a, b entry) int {
+	if a.ask.Back != b.ask.Back {
+		return cmp.Compare(boolByte(b.ask.Back), boolByte(a.ask.Back))
+	}
 	if c := cmp.Compare(b.ask.Waited, a.ask.Waited); c != 0 {
 		return c // without a look at their names
 	}

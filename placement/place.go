@@ -274,15 +274,16 @@ func (p *pass) sort(level []entry) {
 	})
 }
 
-// decideWaiters decides the asks that have waited long and returns the others.
+// decideWaiters decides the asks of tasks that come back or have waited long and returns the others.
 func (p *pass) decideWaiters(level []entry) []entry {
 	after := p.snapshot.reserveAfter()
-	if after < 0 || !slices.ContainsFunc(level, func(e entry) bool { return e.ask.Waited >= after }) {
+	first := func(e entry) bool { return e.ask.Back || after >= 0 && e.ask.Waited >= after }
+	if !slices.ContainsFunc(level, first) {
 		return level
 	}
 	var waiters, others []entry
 	for _, e := range level {
-		if e.ask.Waited >= after {
+		if first(e) {
 			waiters = append(waiters, e)
 		} else {
 			others = append(others, e)

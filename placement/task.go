@@ -138,6 +138,8 @@ func (a *Ask) gathers() bool { return a.Together > 0 || a.Gang != nil }
 
 // Waiting is what matters of an ask when there is no room.
 type Waiting struct {
+	// Back says that the task was stopped to run again, and comes before others of its priority.
+	Back bool
 	// Waited is how long the task has been pending. See Options.ReserveAfter.
 	Waited time.Duration
 	// Lasts is how long the task is expected to run, 0 if that is not known: it may run

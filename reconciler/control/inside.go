@@ -38,6 +38,7 @@ func (s *scheduler) placeInside(asks []snapshot.Ask) {
 	var own, others []placement.Ask
 	for _, a := range asks {
 		p := s.placement(a)
+		p.Back = ranInside(s.Task(a.Task))
 		alloc, ok := s.OwnAlloc(a.Task)
 		if !ok || p.AllocSet != alloc.JobName {
 			p.AllocMax = s.shareOf(a, p.Waited)
@@ -66,6 +67,19 @@ func (s *scheduler) placeInside(asks []snapshot.Ask) {
 			s.why[p.Name] = placement.Why{Waits: fmt.Sprintf("waits a minute for alloc %s, %s; the others have their share", alloc.Short(), why)}
 		}
 	}
+}
+
+// ranInside reports whether a task, which may be nil, ran in an alloc until it, or that, was stopped to
+// run again.
+func ranInside(t *schema.TaskRecord) bool {
+	if t == nil || len(t.Causes) == 0 {
+		return false
+	}
+	switch t.Causes[len(t.Causes)-1].Kind {
+	case schema.CauseUpdate, schema.CauseRestart, schema.CauseAllocGone:
+		return true
+	}
+	return false
 }
 
 func hasReason(w placement.Why, reason placement.Reason) bool {

@@ -116,6 +116,9 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []*placement.Ask) {
 	s.configure()
 	open := s.claim(asks)
 	s.keepPlaces()
+	// One that waits for room on a machine, and may not preempt a task there, does not get it because
+	// that task gets a new version or process.
+	s.cell.Snapshot().ClaimBack(open, s.cameFrom)
 	s.cell.Expect(open)
 	s.holding.begin(s.cell.Changes())
 	places := s.asks.places(open)
@@ -199,6 +202,19 @@ func (s *scheduler) keepPlace(to snapshot.On) {
 	}
 	a := s.placement(snapshot.Ask{Task: to.Task, Job: job, Data: s.Job(to.Task.JobName).Admitted})
 	s.cell.Claim(&a, to.Machine, s.leaving(to.Task, to.Machine))
+}
+
+// cameFrom returns the machine from which a pending task was last stopped to run again, as a new
+// version or as it was; "" for none, or if others have made room for it.
+func (s *scheduler) cameFrom(task schema.TaskName) string {
+	t := s.Task(task)
+	if t == nil || len(t.Causes) == 0 || s.claimed[task] {
+		return ""
+	}
+	if last := &t.Causes[len(t.Causes)-1]; last.Kind == schema.CauseUpdate || last.Kind == schema.CauseRestart {
+		return last.Machine
+	}
+	return ""
 }
 
 // assign makes a decision of placement the task's newest generation.
