@@ -413,6 +413,23 @@ func (s *Snapshot) addHold(h hold) {
 	s.shade(h.slot)
 }
 
+// Hold has a machine held for an ask as a decision says that it is, for questions to the snapshot and
+// until the next pass ends. Behind tasks that go together only those are let that may be preempted.
+func (s *Snapshot) Hold(a *Ask, d *Decision) {
+	s.merge()
+	slot, ok := s.slots.Get(d.Why.Held)
+	if !ok {
+		return
+	}
+	h := hold{slot: slot, c: s.single(a), task: a.Name, gang: a.gathers(), strict: s.isOverdue(a, d.Why.Held)}
+	if !h.gang {
+		x := chance{slot: slot}
+		s.await(h.c, &x)
+		h.room, h.spare = x.room, x.spare
+	}
+	s.addHold(h)
+}
+
 // isOverdue reports whether an ask was to have room on the machine of a name, which is held for it, before now.
 func (s *Snapshot) isOverdue(a *Ask, name string) bool {
 	return name == a.Held && !a.HeldUntil.IsZero() && s.time.After(a.HeldUntil)

@@ -1,6 +1,8 @@
 package control
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/placement"
@@ -38,15 +40,12 @@ func (h *holding) refused(d *placement.Decision, a *placement.Ask) {
 	}
 }
 
-// heldFrom returns the machines that are held for tasks which have waited long and are not to be
-// preempted for one of a priority: where this one would be refused, or be in the way.
-func (h *holding) heldFrom(priority schema.Priority) (machines []string) {
-	for _, d := range h.held {
-		if !priority.Preempts(h.asks[d.Name].Priority) {
-			machines = append(machines, d.Why.Held)
-		}
+// on has machines held in a snapshot for the tasks that they are held for.
+func (h *holding) on(machines *placement.Snapshot) {
+	for _, name := range slices.SortedFunc(maps.Keys(h.held), schema.TaskName.Compare) {
+		d := h.held[name]
+		machines.Hold(h.asks[name], &d)
 	}
-	return machines
 }
 
 // hold stores which machines are held for tasks that stay pending, as is right after all

@@ -288,27 +288,26 @@ func (s *scheduler) vacate(task schema.TaskName) (v vacated, kept string) {
 	return v, kept
 }
 
-// vacating returns what is asked for a task that is to leave its machine: neither this one, nor one
-// that is held for a task which has waited long and is not to be preempted for this one.
+// vacating returns what is asked for a task that is to leave its machine.
 func (s *scheduler) vacating(on snapshot.On) placement.Ask {
 	job := on.Task.JobName
 	a := s.placement(snapshot.Ask{Task: on.Task, Job: s.Admitted(job), Data: s.Job(job).Admitted})
 	a.Avoid = avoiding(a.Avoid, on.Machine)
-	a.Avoid = avoiding(a.Avoid, s.holding.heldFrom(a.Priority)...)
 	a.Together, a.Gang = 0, nil // the others have their places
 	a.Waited = 0                // it runs
 	return a
 }
 
-// avoiding returns the machines that an ask avoids with some more, sorted, each once.
-func avoiding(avoid []string, machines ...string) []string {
-	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(avoid, machines))))
+// avoiding returns the machines that an ask avoids with one more, sorted, each once.
+func avoiding(avoid []string, machine string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(avoid), machine))))
 }
 
 // placeWithout decides an ask in the cell without a task.
 func (s *scheduler) placeWithout(a *placement.Ask, task snapshot.On) placement.Decision {
 	fork := s.cell.Without(task)
 	defer fork.Release()
+	s.holding.on(fork)
 	return placement.Place(fork, []placement.Ask{*a}, s.seed)[0]
 }
 

@@ -68,21 +68,24 @@ func (c *Cell) InPlace(digest schema.Digest, want *schema.Job, at On) bool {
 	return true
 }
 
-// NoPlace says why no machine would take a task now other than its own and those that are held for
-// others, "" if one would.
-func (c *Cell) NoPlace(a Ask, t *schema.TaskRecord, held []string) (why string, until facts.Until) {
-	_, why, until = c.PlaceElsewhere(a, t, held)
+// NoPlace says why no machine other than its own would take a task now, "" if one would. hold has
+// machines held that are held for others.
+func (c *Cell) NoPlace(a Ask, t *schema.TaskRecord, hold func(*placement.Snapshot)) (why string, until facts.Until) {
+	_, why, until = c.PlaceElsewhere(a, t, hold)
 	return why, until
 }
 
 // PlaceElsewhere returns the machine other than its own that would take a task now as it is, or says
-// why none would: none of those that are held for others. It is "" without a reason if where the task
-// goes is found out with others.
-func (c *Cell) PlaceElsewhere(a Ask, t *schema.TaskRecord, held []string) (to, why string, until facts.Until) {
+// why none would. It is "" without a reason if where the task goes is found out with others. hold has
+// machines held that are held for others.
+func (c *Cell) PlaceElsewhere(a Ask, t *schema.TaskRecord, hold func(*placement.Snapshot)) (to, why string, until facts.Until) {
 	p, until := c.Placement(a)
-	p.Avoid = slices.Compact(slices.Sorted(slices.Values(slices.Concat(p.Avoid, held, []string{t.Machine}))))
+	p.Avoid = append(slices.Clip(p.Avoid), t.Machine)
+	slices.Sort(p.Avoid)
+	p.Avoid = slices.Compact(p.Avoid)
 	fork := c.Without(On{a.Task, t.Machine})
 	defer fork.Release()
+	hold(fork)
 	if !fork.Fits(p, false) {
 		return "", fork.Explain(p).String(), until
 	}
