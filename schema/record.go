@@ -26,6 +26,9 @@ type JobRecord struct {
 	// from then on has got it with all others. In the store of an earlier build, whole is a time
 	// that does not say which record it is of, and is kept as what is unknown.
 	Whole *Whole `json:"wholeSince,omitempty"`
+	// Asked is since when tasks that never ran have been wanted, where that is another time than
+	// Since: a change of the data, or of the count, does not have them wait anew. nil else.
+	Asked *Asked `json:"asked,omitempty"`
 	// Commit is the one with which Admitted last changed; "" of data that the job
 	// has returned to.
 	Commit string `json:"commit,omitempty"`
@@ -62,6 +65,42 @@ func (r *JobRecord) WholeSince() time.Time {
 		return r.Since
 	}
 	return r.Whole.Since
+}
+
+// MaxAskedSteps is how many steps Asked has at most.
+const MaxAskedSteps = 8
+
+// Asked is since when the tasks of a job have been wanted.
+type Asked struct {
+	// Steps are in the order of Tasks: the first one with more than the index of a task is of that
+	// task, and none that it has been wanted since Of.
+	Steps []AskedStep `json:"steps"`
+	// Of is the Since of the record for which that was found out, see Whole.
+	Of time.Time `json:"of"`
+}
+
+// AskedStep is since when a job has had so many tasks.
+type AskedStep struct {
+	Tasks int       `json:"tasks"`
+	Since time.Time `json:"since"`
+}
+
+// AskedSince returns since when the task of an index has been wanted.
+func (r *JobRecord) AskedSince(index int) time.Time {
+	for _, step := range r.AskedSteps() {
+		if index < step.Tasks {
+			return step.Since
+		}
+	}
+	return r.Since
+}
+
+// AskedSteps returns what is known of when tasks were wanted, nil if all of them since Since.
+func (r *JobRecord) AskedSteps() []AskedStep {
+	if r.Asked == nil || !r.Asked.Of.Equal(r.Since) {
+		return nil
+	}
+	return r.Asked.Steps
 }
 
 // MaxApart is how many other jobs a job is kept apart from.

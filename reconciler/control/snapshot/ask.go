@@ -70,7 +70,7 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 	if len(r.Apart) > 0 {
 		p.Apart = c.facts.Apart(a.Task.JobName)
 	}
-	waited, until := c.waited(r, t)
+	waited, until := c.waited(r, t, a.Task.Index)
 	p.Waited = waited
 	if p.Gang = c.gangOf(a, r); p.Gang == nil {
 		p.Together = c.together(a)
@@ -178,11 +178,11 @@ func (c *Cell) mayHold(a Ask) []string {
 	return out
 }
 
-// waited returns how long a task without a machine has been able to have one: a
+// waited returns how long the task of an index, without a machine, has been able to have one: a
 // function of what is stored, so that a new master does not begin to count
 // again. Placement may decide otherwise for it when the answer ends.
-func (c *Cell) waited(r *schema.JobRecord, t *schema.TaskRecord) (time.Duration, facts.Until) {
-	since := r.Since
+func (c *Cell) waited(r *schema.JobRecord, t *schema.TaskRecord, index int) (time.Duration, facts.Until) {
+	since := r.AskedSince(index)
 	if t != nil {
 		if n := len(t.Causes); n > 0 && t.Causes[n-1].At.After(since) {
 			since = t.Causes[n-1].At
