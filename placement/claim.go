@@ -1,10 +1,10 @@
 package placement
 
 import (
-	"github.com/musterhq/muster/schema"
 	"slices"
 
 	"github.com/musterhq/muster/placement/device"
+	"github.com/musterhq/muster/schema"
 )
 
 // Claim holds the room on a machine that tasks on their way out will leave for

@@ -301,6 +301,10 @@ func (p *pass) decide(e entry) {
 		p.together(e)
 		return
 	}
+	if _, has := s.claims.Get(together(e.job, int32(a.Name.Index))); has && a.Claims {
+		p.besideClaim(e)
+		return
+	}
 	s.release(e.job, a.Name.Index)
 	p.returned(e)
 	p.out = append(p.out, Decision{Name: a.Name, Evicted: e.evicted})
@@ -315,6 +319,19 @@ func (p *pass) decide(e entry) {
 		p.decideOn(c, a, e.job, d)
 	default:
 		p.decideAnywhere(c, a, e.job, d)
+	}
+}
+
+// besideClaim places an ask that has a claim where it has room now, if anywhere.
+func (p *pass) besideClaim(e entry) {
+	s, a := p.snapshot, e.ask
+	p.out = append(p.out, Decision{Name: a.Name, Evicted: e.evicted})
+	d := &p.out[len(p.out)-1]
+	d.Why.Machines = s.slots.Len()
+	c := p.ready(a, e.job)
+	c.waiting--
+	if c.lone && p.placeLone(c, a, e.job, d) || !c.lone && p.takeBest(c, a, e.job, d) {
+		s.release(e.job, a.Name.Index)
 	}
 }
 

@@ -140,6 +140,10 @@ func (a *Ask) gathers() bool { return a.Together > 0 || a.Gang != nil }
 type Waiting struct {
 	// Back says that the task was stopped to run again, and comes before others of its priority.
 	Back bool
+	// Claims says that the task has a claim on what tasks that are leaving still have, see
+	// Snapshot.Claim: it is placed where it has room now, or keeps the claim. Nothing is evicted
+	// for it, and no machine held. Not for asks that go together.
+	Claims bool
 	// Waited is how long the task has been pending. See Options.ReserveAfter.
 	Waited time.Duration
 	// Lasts is how long the task is expected to run, 0 if that is not known: it may run

@@ -204,7 +204,7 @@ func TestEmptiesAsIsDone(t *testing.T) {
 		return func(t *testing.T, in *Input) {
 			t.Helper()
 			in.run(t, victim, machine, 100, long, 0)
-			in.stopped(t, victim, false, schema.Cause{Kind: schema.CausePreempted, By: "u/w/0"})
+			in.stopped(t, victim, false, schema.Cause{Kind: schema.CausePreempted, By: "u/w/0", At: now})
 			in.run(t, "w", "", 1000, time.Minute, 0)
 		}
 	}

@@ -82,7 +82,8 @@ func (s *scheduler) hold() {
 func (s *scheduler) holdAgain() map[schema.TaskName]placement.Decision {
 	var asks []*placement.Ask
 	for _, a := range s.holding.pending {
-		if _, pending := s.why[a.Name]; pending && (len(s.preempted) == 0 || s.preempted[a.Name.Short()] == nil) {
+		_, pending := s.why[a.Name]
+		if _, claims := s.claims[a.Name]; pending && !claims {
 			asks = append(asks, a)
 		}
 	}

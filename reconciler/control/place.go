@@ -124,6 +124,9 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []*placement.Ask) {
 	places := s.asks.places(open)
 	var tied, placed bool // one got no place that may get one where another has, and another one got one
 	for _, d := range placement.Place(s.cell.Snapshot(), open, s.seed) {
+		if _, claims := s.claims[d.Name]; claims && d.Machine == "" && !d.Evicted {
+			continue // it waits on for those that make room for it
+		}
 		a, at := s.asks.ofTask(d.Name)
 		tied, placed = tied || d.Machine == "" && (bound(a.Job) || s.awaits(a.Job)), placed || d.Machine != ""
 		delete(s.claims, d.Name) // one that was claimed from, and asked again

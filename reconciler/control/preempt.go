@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
@@ -59,11 +60,30 @@ func (s *scheduler) claim(asks []placement.Ask) []placement.Ask {
 	}
 	out := make([]placement.Ask, 0, len(asks))
 	for i := range asks {
-		if !waits[i] {
+		if asks[i].Claims = waits[i] && s.waitsLong(&asks[i]); !waits[i] || asks[i].Claims {
 			out = append(out, asks[i])
 		}
 	}
 	return out
+}
+
+// claimPatience is how long a task waits for those that make room for it before it takes room
+// elsewhere: most have stopped by then, and were stopped for nothing otherwise.
+const claimPatience = 10 * time.Second
+
+// waitsLong reports whether those that make room for an ask should have stopped by now, so that it
+// is better off with other room.
+func (s *scheduler) waitsLong(a *placement.Ask) bool {
+	if a.Together > 0 || a.Gang != nil || a.On != "" || a.AllocSet != (schema.JobName{}) {
+		return false
+	}
+	for _, v := range s.leaving(a.Name, s.claims[a.Name].Machine) {
+		soon, until := s.Waits(s.Task(v.Name).Stop.At.Add(claimPatience), claimPatience)
+		if s.bookCell(until); !soon {
+			return true
+		}
+	}
+	return false
 }
 
 // claimFor holds a machine for an ask and reports whether the ask has to wait
