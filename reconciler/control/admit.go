@@ -106,7 +106,7 @@ func (s *admission) admitJob(name schema.JobName, d intent.DesiredJob, desired s
 	} else {
 		s.beginRollout(r, d.Job, d.Digest != desired)
 	}
-	r.Whole, r.Asked = s.wholeSince(was, r, d.Job), s.askedSince(was, r, d.Job)
+	r.Whole, r.Asked = s.wholeSince(was, r, d.Job), askedSince(s.pass, was, r, d.Job)
 	s.SetJob(name, r)
 	if same {
 		if before, now := d.Job.With(was.Count).Tasks, d.Job.With(d.Count).Tasks; before != now {

@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 
+	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/schema"
@@ -16,9 +17,9 @@ const relieveShare = 5
 // overload moves tasks away from machines that are overloaded.
 type overload struct {
 	pass
-	cell    *snapshot.Cell
-	budget  disruption
-	waiting *scheduler // has machines held
+	cell   *snapshot.Cell
+	budget disruption
+	hold   func(*placement.Snapshot) // has machines held that are
 }
 
 // relieve moves a task away from machines whose agents say that they have too
@@ -94,6 +95,6 @@ func (s *overload) mayMove(name schema.TaskName, t *schema.TaskRecord) (may bool
 	if why != "" {
 		return false, until
 	}
-	why, changes := s.cell.NoPlace(snapshot.Ask{Task: name, Job: want, Data: s.Job(name.JobName).Admitted}, t, s.waiting.holding.on)
+	why, changes := s.cell.NoPlace(snapshot.Ask{Task: name, Job: want, Data: s.Job(name.JobName).Admitted}, t, s.hold)
 	return why == "", until.Or(changes)
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
-	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -237,14 +236,6 @@ func (s *rollouts) waitsFor(job schema.JobName, t *schema.TaskRecord, data schem
 		why = fmt.Sprintf("no machine has room for %s of %s: %s", next, name.Short(), machines.Explain(p))
 	}
 	return why, until
-}
-
-// grows reports whether a task takes anything of a machine that it has not now.
-func grows(old, next *schema.Job) bool {
-	o, n := old.Task.Resources, next.Task.Resources
-	fits := n.Resources.Fits(o.Resources)
-	o.Resources, n.Resources = schema.Resources{}, schema.Resources{}
-	return !fits || intent.Differ(o, n)
 }
 
 // hold takes down why a rollout does not go on, the first reason of a step.

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -26,43 +25,6 @@ func (s pass) setJobRight(name schema.JobName) {
 		}
 	}
 	s.SetJob(name, r)
-}
-
-// askedSince returns since when the tasks of a job have been wanted, nil if all of them since its data
-// changed. Those that wait go on waiting, whatever is changed of them, unless they ask for more of a
-// machine than before. was is its record before, nil for none, and is the one that it gets with job.
-func (s *admission) askedSince(was, is *schema.JobRecord, job *schema.Job) *schema.Asked {
-	if was == nil || was.Admitted == "" || job.Kind == schema.System {
-		return nil
-	}
-	old := s.Data(was.Admitted)
-	before, now := old.With(was.Count).Tasks, job.With(is.Count).Tasks
-	both := min(before, now)
-	var steps []schema.AskedStep
-	if !grows(old, job) && s.waits(was.Name, both) {
-		for _, step := range append(slices.Clip(was.AskedSteps()), schema.AskedStep{Tasks: both, Since: was.Since}) {
-			if n := len(steps); n == 0 || steps[n-1].Tasks < both {
-				steps = append(steps, schema.AskedStep{Tasks: min(step.Tasks, both), Since: step.Since})
-			}
-		}
-	}
-	if now > before && is.Since.Equal(was.Since) {
-		steps = append(steps, schema.AskedStep{Tasks: now, Since: s.Now})
-	}
-	if !slices.ContainsFunc(steps, func(step schema.AskedStep) bool { return !step.Since.Equal(is.Since) }) {
-		return nil
-	}
-	return &schema.Asked{Steps: steps[max(0, len(steps)-schema.MaxAskedSteps):], Of: is.Since}
-}
-
-// waits reports whether one of the first tasks of a job has no place.
-func (s *admission) waits(job schema.JobName, tasks int) bool {
-	for _, t := range s.Tasks(job) {
-		if t.Index < tasks && (t.Machine != "" || t.Done != nil) {
-			tasks--
-		}
-	}
-	return tasks > 0
 }
 
 // waitsFrom returns a copy of the record of a job with other times from which what
