@@ -180,13 +180,26 @@ func gangOf(f *Facts, name string, jobs gangJobs) *Gang {
 		}
 	}
 	switch {
-	case len(jobs.missing) > 0:
+	case len(jobs.missing) > 0 && !hasRun(f, jobs.admitted):
 		missing := slices.MinFunc(jobs.missing, func(a, b *schema.Job) int { return a.ID().Compare(b.ID()) })
 		g.Waits = fmt.Sprintf("gang %s: waits for job %s, which is not admitted", name, missing.Name)
 	case other != nil:
 		g.Waits = fmt.Sprintf("gang %s: job %s has priority %d and job %s %d, and a gang has one", name, first.Name, first.Priority, other.Name, other.Priority)
 	}
 	return g
+}
+
+// hasRun reports whether a task of some jobs has had a place: they were all of their gang once, and
+// the others, which are not admitted, have joined it since.
+func hasRun(f *Facts, jobs []schema.JobName) bool {
+	return slices.ContainsFunc(jobs, func(job schema.JobName) bool {
+		for _, t := range f.Tasks(job) {
+			if t.Generation > 0 {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // Together returns how many tasks of a job that is admitted have to have places for any to get
