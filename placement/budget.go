@@ -230,8 +230,8 @@ const (
 	isSo
 )
 
-// SetProtected says of which jobs no task is evicted, whatever the priority of the ask: of none that
-// is in a gang with others. An alloc stays while such a task is inside. What is claimed may be given to
+// SetProtected says of which jobs no task is evicted, whatever the priority of the ask: of all jobs of
+// a gang, or of none. An alloc stays while such a task is inside. What is claimed may be given to
 // others all the same: nothing runs there. It is asked once for each job whose tasks could go, during
 // the passes that follow, and not again while version is the same; nil for none.
 func (s *Snapshot) SetProtected(version int, is func(schema.JobName) bool) {
