@@ -37,6 +37,7 @@ func Unpreempted(packages []*schema.Package, objects *schema.Objects) []schema.D
 			warn(KeyOf(j), fmt.Sprintf("the tasks run in allocs of alloc set %q, which may not be preempted", j.AllocSet))
 		case j.Gang != "" && other != "":
 			warn(KeyOf(j), fmt.Sprintf("gang %q is preempted as a whole, and job %s of it does not say preemptible: false", j.Gang, other))
+			out[len(out)-1].Hint = "say it of each job of the gang, or remove preemptible: false"
 		}
 	}
 	return out

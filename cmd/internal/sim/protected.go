@@ -30,8 +30,8 @@ func protect(p *schema.Package, n int, d declared) {
 }
 
 // checkProtected: no task is preempted whose job says that it may not be, by what is admitted, and each job of
-// its gang.
-func (w *World) checkProtected(task, by schema.TaskName) {
+// its gang; but one that came to a machine which was held by then for the task that it makes room for.
+func (w *World) checkProtected(task, by schema.TaskName, before snap) {
 	s := w.master.state
 	data := func(name schema.JobName) *schema.Job {
 		if r := s.Jobs[name]; r != nil {
@@ -47,6 +47,10 @@ func (w *World) checkProtected(task, by schema.TaskName) {
 		if j := data(name); j != nil && j.Gang != "" && j.Gang == is.Gang && j.User == is.User && !j.NeverPreempted() {
 			return
 		}
+	}
+	r, held := before.record(task), before.record(by)
+	if r != nil && held != nil && held.Held != nil && held.Held.Machine == r.Machine && r.At.After(held.Held.Since) && !is.Gathers() {
+		return
 	}
 	w.violate("task %s may not be preempted, and is preempted for %s", task, by)
 }
