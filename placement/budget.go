@@ -25,6 +25,8 @@ type disruption struct {
 	protected        []protected
 	protectedOf      func(schema.JobName) bool
 	protectedVersion int
+	// heldFor are the machines that are held for asks of this pass.
+	heldFor []heldFor
 	// ganged is true once a task has gone in this pass with which others go: these
 	// cost nothing any more.
 	ganged bool
@@ -34,7 +36,7 @@ type disruption struct {
 func (d *disruption) fork() disruption {
 	return disruption{
 		budgets: maps.Clone(d.budgets), budgetOf: d.budgetOf, bounded: d.bounded, hit: map[int32]int{}, hitBefore: maps.Clone(d.hitBefore), wasHit: d.wasHit,
-		protectedOf: d.protectedOf, protectedVersion: d.protectedVersion,
+		protectedOf: d.protectedOf, protectedVersion: d.protectedVersion, heldFor: slices.Clip(d.heldFor),
 	}
 }
 
@@ -230,9 +232,10 @@ const (
 	isSo
 )
 
-// SetProtected says of which jobs no task is evicted, whatever the priority of the ask: of none that
-// is in a gang with others. An alloc stays while such a task is inside. What is claimed may be given to
-// others all the same: nothing runs there. It is asked once for each job whose tasks could go, during
+// SetProtected says of which jobs no task is evicted, whatever the priority of the ask: of all jobs of
+// a gang, or of none. An alloc stays while such a task is inside. What is claimed may be given to
+// others all the same: nothing runs there. So may what runs where another ask waits for room, see
+// Task.Behind. It is asked once for each job whose tasks could go, during
 // the passes that follow, and not again while version is the same; nil for none.
 func (s *Snapshot) SetProtected(version int, is func(schema.JobName) bool) {
 	if s.protectedOf = is; is == nil || s.protectedVersion != version {
@@ -252,10 +255,30 @@ func (s *Snapshot) isProtected(job int32) bool {
 	return s.askProtected(job)
 }
 
+// heldFor is a machine that is held for an ask of a priority.
+type heldFor struct {
+	slot     int32
+	priority int16
+}
+
+// noteHeld takes down which machine is held for an ask of the pass.
+func (s *Snapshot) noteHeld(a *Ask) {
+	if slot, ok := s.slots.Get(a.Held); ok {
+		s.heldFor = append(s.heldFor, heldFor{slot, int16(a.Priority)})
+	}
+}
+
+// yieldsTo reports whether a task was put on a machine that is held for an ask of a class, on
+// condition that it goes when that has room: what has come to be protected since does. A task that
+// takes others along does not, which may be on other machines.
+func (s *Snapshot) yieldsTo(c *class, t *task) bool {
+	return t.behind && !t.takesOthers() && slices.Contains(s.heldFor, heldFor{t.slot, c.priority})
+}
+
 // protects reports whether a task is protected from a class. What is only claimed is not, but for a
 // task that ran until now.
 func (s *Snapshot) protects(c *class, t *task) bool {
-	return (!t.claim || t.back) && !c.ruthless && s.isProtected(t.job)
+	return (!t.claim || t.back) && !c.ruthless && s.isProtected(t.job) && !s.yieldsTo(c, t)
 }
 
 // askProtected is isProtected of a job for which it was not asked yet.
@@ -301,7 +324,7 @@ type protectedOn struct{ passes, position, tasks int }
 // protectedOn counts the tasks of a machine that are protected and of a priority which a class may evict.
 func (s *Snapshot) protectedOn(c *class, slot int32) (n int) {
 	for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
-		if t := s.tasks.At(id); t.priority < c.below && !t.stopping && !t.claim && s.isProtected(t.job) {
+		if t := s.tasks.At(id); t.priority < c.below && !t.stopping && !t.claim && s.isProtected(t.job) && !s.yieldsTo(c, t) {
 			n++
 		}
 	}

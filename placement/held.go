@@ -18,6 +18,7 @@ type task struct {
 	priority  int16
 	stopping  bool
 	together  bool     // see Task.Together
+	behind    bool     // see Task.Behind
 	gang      int32    // see gangs, 0 for none
 	inAlloc   int32    // the task that is its alloc, or -1
 	wants     allocKey // of the alloc that it runs in
@@ -121,7 +122,7 @@ func (s *Snapshot) SetTask(t Task) {
 func (s *Snapshot) taskOf(t Task, slot int32) task {
 	h := task{
 		taskKey:  taskKey{s.jobID(t.Name.JobName), int32(t.Name.Index), slot, t.Generation},
-		priority: int16(t.Priority), stopping: t.Stopping, together: t.Together, isAlloc: t.IsAlloc,
+		priority: int16(t.Priority), stopping: t.Stopping, together: t.Together, behind: t.Behind, isAlloc: t.IsAlloc,
 		limit: vectorOf(t.Limit), reserv: vectorOf(t.Reservation), inAlloc: -1, ask: t.Ask,
 		since: sinceOf(t.Since),
 	}

@@ -125,7 +125,7 @@ func (s *Snapshot) endHolds() {
 		s.rows.Edit(h.slot).heldAt = -1
 		s.shade(h.slot)
 	}
-	s.holds = s.holds[:0]
+	s.holds, s.heldFor = s.holds[:0], nil // forks may have these
 }
 
 // chance is a machine that may be held for an ask.
@@ -297,9 +297,16 @@ func (s *Snapshot) behind(c *class, h *hold) bool {
 
 // clears reports whether a task of a class will have gone once the other one has room.
 func (s *Snapshot) clears(c *class, h *hold) bool {
-	if s.options.Preempt && c.priority < h.c.below && !c.protected {
-		return true
-	}
+	return s.yields(c, h) || s.goneBy(c, h)
+}
+
+// yields reports whether a task of a class may be evicted once the other one has room.
+func (s *Snapshot) yields(c *class, h *hold) bool {
+	return s.options.Preempt && c.priority < h.c.below && !c.protected
+}
+
+// goneBy reports whether a task of a class has ended by then.
+func (s *Snapshot) goneBy(c *class, h *hold) bool {
 	return !h.strict && c.lasts > 0 && !h.room.IsZero() && !s.time.Add(c.lasts).After(h.room)
 }
 
@@ -324,16 +331,22 @@ func (s *Snapshot) holdOn(slot int32) *hold {
 }
 
 // goBehind takes what a task of a class gets on a machine that is held off what others may
-// have there.
-func (s *Snapshot) goBehind(c *class, slot int32) {
-	if s.rows.At(slot).heldAt < 0 {
-		return
+// have there. It reports whether the task is there only since it may be evicted.
+func (s *Snapshot) goBehind(c *class, slot int32) (yields bool) {
+	h := (*hold)(nil)
+	if s.rows.At(slot).heldAt >= 0 {
+		h = s.holdOn(slot)
 	}
-	if h := s.holdOn(slot); h != nil && !s.clears(c, h) {
+	switch {
+	case h == nil:
+	case !s.clears(c, h):
 		for d := range dims {
 			h.spare[d] -= c.limit[d]
 		}
+	default:
+		return !s.goneBy(c, h) && (h.strict || h.room.IsZero() || !h.suffices(c))
 	}
+	return false
 }
 
 // fitsEmpty reports whether the ask would fit if the machine were empty.

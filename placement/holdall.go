@@ -28,6 +28,7 @@ func Holds(s *Snapshot, asks []*Ask) []Decision {
 		}
 		job := s.jobID(a.Name.JobName)
 		p.asked[job]++
+		s.noteHeld(a)
 		s.profileOf(job, a.Relations) // so that all terms are known
 		waiters = append(waiters, entry{ask: a, job: job})
 		if a.gathers() {

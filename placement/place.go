@@ -98,6 +98,7 @@ func (p *pass) enter(asks []Ask) {
 			job, last = s.jobID(a.Name.JobName), a.Name.JobName
 		}
 		p.asked[job]++
+		s.noteHeld(a)
 		s.profileOf(job, a.Relations) // so that all terms are known before the first decision
 		if slot, ok := s.slots.Get(a.Last); ok {
 			p.returning[job] = append(p.returning[job], slot)
@@ -531,7 +532,8 @@ func (s *Snapshot) put(c *class, a *Ask, job, slot int32, d *Decision) {
 		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true, shared: c.shared, profile: s.profileOf(job, a.Relations), since: comesNow,
 	}
 	h.take(d.Ports, d.Devices)
-	s.goBehind(c, slot)
+	d.Behind = s.goBehind(c, slot) || d.Behind // by the fork on which it was decided
+	h.behind = d.Behind
 	s.hold(h)
 	s.touch(slot)
 }

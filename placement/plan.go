@@ -91,6 +91,7 @@ func Verify(p Plan, newer *Snapshot) (holds Plan, conflicts []Conflict) {
 	broken := map[string]bool{}
 	for {
 		fork := newer.Fork()
+		p.noteHeld(fork)
 		again := false
 		holds, conflicts = Plan{}, nil
 		evicted := map[schema.TaskName]bool{} // by steps that hold
@@ -120,6 +121,13 @@ func Verify(p Plan, newer *Snapshot) (holds Plan, conflicts []Conflict) {
 		if !again {
 			return holds, conflicts
 		}
+	}
+}
+
+// noteHeld takes down which machines are held for the asks of a plan.
+func (p *Plan) noteHeld(s *Snapshot) {
+	for i := range p.Steps {
+		s.noteHeld(&p.Steps[i].Ask)
 	}
 }
 

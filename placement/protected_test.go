@@ -3,6 +3,7 @@ package placement_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -61,6 +62,75 @@ func TestProtectedIsAskedOnce(t *testing.T) {
 	s.SetProtected(0, nil)
 	if d := placement.Place(s, []placement.Ask{preemptor(1)}, 1)[0]; len(d.Victims) != 1 {
 		t.Errorf("evicts %v, want one", d.Victims)
+	}
+}
+
+// What runs on a machine that is held for another ask, on condition that it may be evicted, is evicted for that one
+// though it is protected now, and for no other.
+func TestProtectedBehind(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		change func(t *placement.Task, a *placement.Ask)
+		evicts bool
+	}{
+		{name: "behind", evicts: true, change: func(*placement.Task, *placement.Ask) {}},
+		{name: "it was there before", change: func(t *placement.Task, _ *placement.Ask) { t.Behind = false }},
+		{name: "nothing is held", change: func(_ *placement.Task, a *placement.Ask) { a.Held = "" }},
+		{name: "another machine is held", change: func(_ *placement.Task, a *placement.Ask) { a.Held = "m1" }},
+		{name: "others would go with it", change: func(t *placement.Task, _ *placement.Ask) { t.Together = true }},
+		{name: "so of a gang", change: func(t *placement.Task, _ *placement.Ask) { t.Gang = "train" }},
+		{name: "it is of the same priority", change: func(t *placement.Task, _ *placement.Ask) { t.Priority = 200 }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			machines, tasks := oneEach(2)
+			a := preemptor(0)
+			tasks[0].Behind, a.Held = true, "m0"
+			tt.change(&tasks[0], &a)
+			s := placement.NewSnapshot(machines, tasks)
+			s.Configure(placement.Options{Preempt: true})
+			s.SetProtected(1, func(schema.JobName) bool { return true })
+			plan := placement.NewPlan(s, []placement.Ask{a}, nil, 1)
+			if done, _ := placement.Verify(plan, s); (len(done.Steps) == 1) != tt.evicts {
+				t.Errorf("plans %v, of which %v holds, want one: %t", plan.Steps, done.Steps, tt.evicts)
+			}
+			other := preemptor(1)
+			other.Priority++
+			if d := placement.Place(s, []placement.Ask{other}, 1)[0]; d.Machine != "" {
+				t.Errorf("another one evicts %v", d.Victims)
+			}
+			d := placement.Place(s, []placement.Ask{a}, 1)[0]
+			if got := d.Machine == "m0" && len(d.Victims) == 1; got != tt.evicts {
+				t.Errorf("is on %q in the place of %v, want so: %t", d.Machine, d.Victims, tt.evicts)
+			}
+			if !tt.evicts && tt.name != "it is of the same priority" && d.Why.Protected != 2 {
+				t.Errorf("%d protected, want 2", d.Why.Protected)
+			}
+		})
+	}
+}
+
+// A decision says where a task has its place only since it may be evicted from a machine that is held.
+func TestDecisionBehind(t *testing.T) {
+	t.Parallel()
+	machines, tasks := oneEach(1)
+	tasks[0].Priority = 200
+	s := placement.NewSnapshot(machines, tasks)
+	s.Configure(placement.Options{Preempt: true})
+	ends := func(schema.TaskName) time.Time { return noon.Add(time.Hour) }
+	waits := preemptor(0)
+	waits.Limit.CPUMilli, waits.Waited = 4000, time.Hour
+	small := func(name string, lasts time.Duration) placement.Ask {
+		return placement.Ask{
+			Name: schema.JobName{Cell: "c", User: "u", Job: name}.Task(0), Limit: schema.Resources{CPUMilli: 100}, Waiting: placement.Waiting{Lasts: lasts},
+		}
+	}
+	s.SetTimes(noon, ends)
+	for _, d := range placement.Place(s, []placement.Ask{waits, small("short", time.Minute), small("long", 2*time.Hour), small("unknown", 0)}, 1) {
+		if want := d.Name.Job == "long" || d.Name.Job == "unknown"; d.Behind != want || (d.Machine == "") != (d.Name.Job == "web") {
+			t.Errorf("%v is on %q, behind: %t, want %t", d.Name, d.Machine, d.Behind, want)
+		}
 	}
 }
 

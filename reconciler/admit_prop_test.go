@@ -50,6 +50,7 @@ func drawJobs(t *rapid.T, label string) []schema.Job {
 			continue
 		}
 		j := service(rapid.SampledFrom([]string{"u", "v"}).Draw(t, "user"), name, n, "v")
+		j.Gang = rapid.SampledFrom([]string{"", "", "g", "h"}).Draw(t, "gang")
 		j.Task.Resources.Resources = schema.Resources{CPUMilli: drawAmount(t, "cpu"), RAMBytes: 1, DiskBytes: drawAmount(t, "disk")}
 		out = append(out, at(j, schema.Priority(rapid.SampledFrom([]int{0, 100, 150, 200, 210, 300}).Draw(t, "priority"))))
 	}
@@ -182,7 +183,16 @@ func oracle(in quota.Input) map[schema.JobName]*schema.Job {
 	runs := map[schema.JobName]*schema.Job{}
 	left := slices.SortedFunc(maps.Keys(in.Desired.Jobs), schema.JobName.Compare)
 	grows := func(n schema.JobName) bool {
-		return slices.ContainsFunc([]int{0, 1, 2, 3, 4}, func(d int) bool { return grew(in, n, d) })
+		return slices.ContainsFunc(mates(in, n), func(n schema.JobName) bool {
+			return slices.ContainsFunc([]int{0, 1, 2, 3, 4}, func(d int) bool { return grew(in, n, d) })
+		})
+	}
+	priority := func(n schema.JobName) (p schema.Priority) {
+		p = in.Desired.Jobs[n].Job.Priority
+		for _, m := range mates(in, n) {
+			p = min(p, in.Desired.Jobs[m].Job.Priority)
+		}
+		return p
 	}
 	for _, n := range left {
 		if was := in.Admitted[n]; was != nil {
@@ -193,26 +203,55 @@ func oracle(in quota.Input) map[schema.JobName]*schema.Job {
 		if grows(x) != grows(y) {
 			return map[bool]int{true: 1, false: -1}[grows(x)]
 		}
-		return int(in.Desired.Jobs[y].Job.Priority - in.Desired.Jobs[x].Job.Priority)
+		return int(priority(y) - priority(x))
 	})
+	left = slices.DeleteFunc(left, func(n schema.JobName) bool { return mates(in, n)[0] != n })
 	for before := -1; before != len(left); {
 		before = len(left)
 		left = slices.DeleteFunc(left, func(n schema.JobName) bool {
-			was, j := runs[n], in.Desired.Jobs[n].Job
-			runs[n] = j
-			for d := range 5 {
-				most := limit(in, j.User, j.Priority.Band(), d)
-				if j.Priority.Band() != schema.BandFree && grew(in, n, d) && most != nil && usage(runs, j.User, j.Priority.Band(), d).Cmp(most) > 0 {
-					if runs[n] = was; was == nil {
-						delete(runs, n)
-					}
-					return false
-				}
+			next, all := takeEach(in, runs, mates(in, n))
+			if all {
+				runs = next
 			}
-			return true
+			return all
 		})
 	}
 	return runs
+}
+
+// mates returns the desired jobs of the gang of a job, itself among them, sorted.
+func mates(in quota.Input, n schema.JobName) []schema.JobName {
+	var out []schema.JobName
+	is := in.Desired.Jobs[n].Job
+	for name, d := range in.Desired.Jobs {
+		if name == n || is.Gang != "" && d.Job.Gang == is.Gang && d.Job.User == is.User {
+			out = append(out, name)
+		}
+	}
+	slices.SortFunc(out, schema.JobName.Compare)
+	return out
+}
+
+// takeEach has each of some jobs run its desired data as soon as its account has room for that, and
+// reports whether all do.
+func takeEach(in quota.Input, runs map[schema.JobName]*schema.Job, left []schema.JobName) (next map[schema.JobName]*schema.Job, all bool) {
+	next = maps.Clone(runs)
+	for before := -1; before != len(left); {
+		before = len(left)
+		left = slices.DeleteFunc(left, func(n schema.JobName) bool {
+			with, j := maps.Clone(next), in.Desired.Jobs[n].Job
+			with[n] = j
+			for d := range 5 {
+				most := limit(in, j.User, j.Priority.Band(), d)
+				if j.Priority.Band() != schema.BandFree && grew(in, n, d) && most != nil && usage(with, j.User, j.Priority.Band(), d).Cmp(most) > 0 {
+					return false
+				}
+			}
+			next = with
+			return true
+		})
+	}
+	return next, len(left) == 0
 }
 
 // result returns the jobs that the cell runs after a verdict.
@@ -260,8 +299,14 @@ func TestAdmitProperties(t *testing.T) {
 		before := map[schema.JobName]*schema.Job{}
 		for name := range in.Desired.Jobs {
 			before[name] = in.Admitted[name]
-			if verdict.Rejected[name] != nil && !slices.ContainsFunc([]int{0, 1, 2, 3, 4}, func(d int) bool { return grew(in, name, d) }) {
+			all := mates(in, name)
+			if verdict.Rejected[name] != nil && !slices.ContainsFunc(all, func(n schema.JobName) bool {
+				return slices.ContainsFunc([]int{0, 1, 2, 3, 4}, func(d int) bool { return grew(in, n, d) })
+			}) {
 				t.Fatalf("%s asks for no more than it has and is rejected: %s", name, verdict.Rejected[name].Message)
+			}
+			if i := slices.IndexFunc(all, func(n schema.JobName) bool { return (verdict.Rejected[n] == nil) != (verdict.Rejected[name] == nil) }); i >= 0 {
+				t.Fatalf("of one gang %s is rejected (%v), and %s is (%v)", name, verdict.Rejected[name], all[i], verdict.Rejected[all[i]])
 			}
 		}
 		for _, user := range []string{"u", "v"} {

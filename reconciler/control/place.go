@@ -230,7 +230,7 @@ func (s *scheduler) assign(a snapshot.Ask, d placement.Decision) {
 	if t.OwnNetwork = a.Job.OwnNetwork(s.Desired.Policy.Network); t.OwnNetwork {
 		t.Ports = a.Job.OwnPorts(s.portsInside(d.Alloc, a.Task))
 	}
-	t.Devices, t.Alloc = s.cell.DevicesOf(d.Machine, d.Devices), s.useOf(d.Alloc)
+	t.Devices, t.Alloc, t.Behind = s.cell.DevicesOf(d.Machine, d.Devices), s.useOf(d.Alloc), d.Behind
 	t.NotBefore, t.Held = time.Time{}, nil
 	if a.Job.Kind != schema.System && t.On != d.Machine {
 		t.On = ""

@@ -7,11 +7,11 @@ import (
 )
 
 // Unpreempted warns of each job and alloc set of some objects that says preemptible: false where
-// that has no effect: nothing may preempt tasks of its priority, or its tasks run in allocs that may
-// not be preempted.
+// that has no effect: nothing may preempt tasks of its priority, its tasks run in allocs that may
+// not be preempted, or another job of its gang does not say so, with which it is preempted.
 func Unpreempted(packages []*schema.Package, objects *schema.Objects) []schema.Diagnostic {
 	var out []schema.Diagnostic
-	kept := map[schema.JobName]bool{} // alloc sets
+	kept, goes := map[schema.JobName]bool{}, preemptedGangs(objects) // kept are alloc sets
 	warn := func(key schema.ObjectKey, why string) {
 		field := key.Field() + ".preemptible"
 		out = append(out, schema.Diagnostic{
@@ -28,12 +28,33 @@ func Unpreempted(packages []*schema.Package, objects *schema.Objects) []schema.D
 	for i := range objects.Jobs {
 		j := &objects.Jobs[i]
 		set, inside := j.HostSet()
+		other := goes[gangOf(j)]
 		switch {
 		case !j.NeverPreempted():
 		case !mayBePreempted(j.Priority):
 			warn(KeyOf(j), unpreempted(j.Priority))
 		case inside && kept[set]:
 			warn(KeyOf(j), fmt.Sprintf("the tasks run in allocs of alloc set %q, which may not be preempted", j.AllocSet))
+		case j.Gang != "" && other != "":
+			warn(KeyOf(j), fmt.Sprintf("gang %q is preempted as a whole, and job %s of it does not say preemptible: false", j.Gang, other))
+			out[len(out)-1].Hint = "say it of each job of the gang, or remove preemptible: false"
+		}
+	}
+	return out
+}
+
+// gang names a gang of a user in a cell.
+type gang struct{ cell, user, name string }
+
+func gangOf(j *schema.Job) gang { return gang{j.Cell, j.User, j.Gang} }
+
+// preemptedGangs returns the gangs that may be preempted, with the first of the jobs, by name, that may be.
+func preemptedGangs(objects *schema.Objects) map[gang]string {
+	out := map[gang]string{}
+	for i := range objects.Jobs {
+		j := &objects.Jobs[i]
+		if first, ok := out[gangOf(j)]; j.Gang != "" && !j.NeverPreempted() && (!ok || j.Name < first) {
+			out[gangOf(j)] = j.Name
 		}
 	}
 	return out

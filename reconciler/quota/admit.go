@@ -95,7 +95,8 @@ type Heal struct {
 // stays: a job that asks for no more than it has is never rejected, whatever
 // became of its quota. Growth is admitted by priority, high to low, then by
 // name, as long as the quotas of its user at its band hold in what grows. Band
-// free needs none (Borg §2.5: infinite quota at priority zero).
+// free needs none (Borg §2.5: infinite quota at priority zero). The jobs of a gang
+// are admitted together or not at all.
 func Admit(in Input) Admission {
 	if in.free() {
 		return in.admitAll()
@@ -104,8 +105,7 @@ func Admit(in Input) Admission {
 	a := admission{
 		in: in, out: newAdmission(), budgets: budgetsOf(in), used: map[account]*amounts{}, room: newRoom(in),
 	}
-	a.ask()
-	left := a.wishes
+	left := a.ask()
 	// A job that leaves a band, or asks for less of something, makes room there:
 	// then those that found none are asked again.
 	for again := true; again; {
@@ -120,8 +120,11 @@ func Admit(in Input) Admission {
 		}
 		left = rejected
 	}
+	if len(left) > 0 {
+		a.countRuns() // before explainAll tries what is not so
+	}
 	for _, w := range left {
-		a.explain(w)
+		a.explainAll(w)
 	}
 	a.out.Next = nextChange(in.Desired.Quotas, in.Now)
 	a.out.Warnings = slices.Concat(a.unbacked(), a.exceeded(), a.room.exceeded())
@@ -136,23 +139,26 @@ func (in Input) free() bool { return in.Desired.Policy.Quota == "off" }
 // nothing, or for what they may not have, and those with which there would be too many tasks.
 func (in Input) admitAll() Admission {
 	out, room, turns := newAdmission(), newRoom(in), map[turn][]claimant{}
-	for _, name := range in.Desired.Names() {
-		d := in.Desired.Jobs[name]
-		is := in.count(d.Job.With(d.Count))
-		was, more := is, false
-		if !in.same(name, &d) {
-			if was = in.runs(name); was != nil {
-				was = in.count(was)
-			}
-			more = grows(is, was)
+	names := in.Desired.Names()
+	gangs := gangsOf(&in.Desired, names)
+	for _, name := range names {
+		mates := gangs[name]
+		if len(mates) > 0 && mates[0] != name {
+			continue // it is asked with that one
 		}
-		c := claimant{name, room.claim(name, &d, was, is)}
-		more = more || c.askProtected > c.hadProtected
-		if len(d.Refused) > 0 {
-			out.refuse(name, &d.Refused[0])
+		c, at := in.claimant(room, name)
+		if c.refused && len(mates) == 0 {
+			out.refuse(name, &in.Desired.Jobs[name].Refused[0])
 			continue
 		}
-		at := turn{more, d.Job.Priority}
+		for i, mate := range mates {
+			m, its := c, at
+			if i > 0 {
+				m, its = in.claimant(room, mate)
+			}
+			at = at.with(its)
+			c.mates = append(c.mates, m)
+		}
 		turns[at] = append(turns[at], c)
 	}
 	var left []claimant
@@ -162,29 +168,88 @@ func (in Input) admitAll() Admission {
 	for again := true; again; { // what asks for less makes room for what found none
 		again = false
 		var rejected []claimant
-		for _, c := range left {
-			if room.over(c.claim) != fits {
-				rejected = append(rejected, c)
-				continue
+		for i := range left {
+			ok, freed := out.decide(room, mates(left, i))
+			again = again || freed
+			if !ok {
+				rejected = append(rejected, left[i])
 			}
-			room.take(c.claim)
-			out.Order = append(out.Order, c.name)
-			again = again || c.shrinks()
 		}
 		left = rejected
 	}
-	for _, c := range left {
-		d := in.Desired.Jobs[c.name]
-		out.tooMany(c.name, room, &d, c.claim)
+	for i := range left {
+		out.explain(room, mates(left, i))
 	}
 	out.Warnings = room.exceeded()
 	return out
+}
+
+// claimant returns what a job asks for in tasks, and when it is asked.
+func (in Input) claimant(room *room, name schema.JobName) (claimant, turn) {
+	d := in.Desired.Jobs[name]
+	is := in.count(d.Job.With(d.Count))
+	was, more := is, false
+	if !in.same(name, &d) {
+		if was = in.runs(name); was != nil {
+			was = in.count(was)
+		}
+		more = grows(is, was)
+	}
+	c := claimant{name: name, claim: room.claim(name, &d, was, is), refused: len(d.Refused) > 0}
+	return c, turn{more || c.askProtected > c.hadProtected, d.Job.Priority}
+}
+
+// decide reports whether a job, or each one of a gang, is admitted, and whether that made room
+// for others.
+func (a *Admission) decide(room *room, jobs []claimant) (ok, freed bool) {
+	taken, lacking := takeAll(room, jobs)
+	if len(lacking) > 0 {
+		giveBack(taken, func(m claimant) { room.take(m.back()) })
+		return false, false
+	}
+	for _, m := range taken {
+		a.Order = append(a.Order, m.name)
+		freed = freed || m.shrinks()
+	}
+	return true, freed
+}
+
+// explain rejects a job, or each one of its gang.
+func (a *Admission) explain(room *room, jobs []claimant) {
+	taken, lacking := takeAll(room, jobs)
+	for _, m := range lacking {
+		d := room.in.Desired.Jobs[m.name]
+		if m.refused {
+			a.refuse(m.name, &d.Refused[0])
+			continue
+		}
+		a.tooMany(m.name, room, &d, m.claim)
+	}
+	giveBack(taken, func(m claimant) { room.take(m.back()) })
+	for _, m := range taken {
+		a.withGang(room.in, m.name, lacking[0].name)
+	}
 }
 
 // claimant is a job that asks for tasks.
 type claimant struct {
 	name schema.JobName
 	claim
+	refused bool       // it names what it may not
+	mates   []claimant // all jobs of its gang, itself the first; nil for none besides it
+}
+
+// mates returns all jobs of the gang of the i-th of some jobs.
+func mates(jobs []claimant, i int) []claimant {
+	if len(jobs[i].mates) > 0 {
+		return jobs[i].mates
+	}
+	return jobs[i : i+1]
+}
+
+// takeAll takes those of some jobs that there is room for.
+func takeAll(room *room, jobs []claimant) (taken, lacking []claimant) {
+	return together(jobs, func(m claimant) bool { return !m.refused && room.over(m.claim) == fits }, func(m claimant) { room.take(m.claim) })
 }
 
 // turn is when jobs are asked.
@@ -197,6 +262,9 @@ type turn struct {
 func (t turn) compare(o turn) int {
 	return cmp.Or(schema.CompareBool(t.grows, o.grows), cmp.Compare(o.priority, t.priority))
 }
+
+// with returns when jobs are asked that are admitted together.
+func (t turn) with(o turn) turn { return turn{t.grows || o.grows, min(t.priority, o.priority)} }
 
 // same reports whether a job surely runs what is desired of it. Where it says no, only time is lost.
 func (in Input) same(name schema.JobName, d *intent.DesiredJob) bool {
@@ -318,16 +386,18 @@ type wish struct {
 	moves bool
 	grows []int // dimensions in which it asks for more than it has there
 	tasks claim
+	at    turn
+	mates []*wish // all jobs of its gang, itself the first; nil where another one is
 }
 
 // admission is Admit at work.
 type admission struct {
 	in      Input
 	out     Admission
-	wishes  []*wish // in the order in which they are asked
+	wishes  []*wish // by name
 	budgets map[account]*budget
 	used    map[account]*amounts // by what the wishes run
-	// runs are the jobs that used counts, by account: see top.
+	// runs are the jobs that used counts, by account: see countRuns.
 	runs map[account][]*schema.Job
 	tops map[dimensionOf][]*schema.Job // what top found
 	room *room
@@ -339,33 +409,50 @@ type dimensionOf struct {
 	dimension int
 }
 
-// ask finds the wishes, charges what runs, and puts those first that grow in
-// nothing, since they may make room for those that do.
-func (a *admission) ask() {
-	a.wishes = make([]*wish, 0, len(a.in.Desired.Jobs))
-	for _, name := range a.in.Desired.Names() {
-		d := a.in.Desired.Jobs[name]
-		w := &wish{DesiredJob: d, name: name, was: a.in.Admitted[name], ask: askOf(d.Job), moves: true}
-		var had amounts
-		if w.was != nil {
-			w.runs, w.had = w.was, askOf(w.was)
-			used := a.usedBy(w.was)
-			*used = used.plus(w.had)
-			if w.moves = accountOf(w.was) != accountOf(w.Job); !w.moves {
-				had = w.had
-			}
-		}
-		w.grows = w.ask.above(had)
-		w.tasks = a.room.claim(name, &d, w.was, d.Job)
+// ask finds the wishes and charges what runs. It returns them in the order in which they are asked,
+// of a gang the first one only: those come first that grow in nothing, since they may make room for
+// those that do.
+func (a *admission) ask() []*wish {
+	names := a.in.Desired.Names()
+	gangs := gangsOf(&a.in.Desired, names)
+	a.wishes = make([]*wish, 0, len(names))
+	asked := make([]*wish, 0, len(names))
+	byName := map[schema.JobName]*wish{} // the first of each gang
+	for _, name := range names {
+		w := a.wish(name)
 		a.wishes = append(a.wishes, w)
+		if mates := gangs[name]; len(mates) > 0 && mates[0] != name {
+			first := byName[mates[0]]
+			first.mates, first.at = append(first.mates, w), first.at.with(w.at)
+			continue
+		} else if len(mates) > 0 {
+			byName[name] = w
+		}
+		w.mates = slices.Clip(a.wishes[len(a.wishes)-1:])
+		asked = append(asked, w)
 	}
-	slices.SortStableFunc(a.wishes, func(x, y *wish) int {
-		return cmp.Or(schema.CompareBool(x.asksMore(), y.asksMore()), cmp.Compare(y.Job.Priority, x.Job.Priority))
-	})
+	slices.SortStableFunc(asked, func(x, y *wish) int { return x.at.compare(y.at) })
+	return asked
 }
 
-// asksMore reports whether a job asks for more of anything than it has, or for more tasks, as one in an alloc set does.
-func (w *wish) asksMore() bool { return len(w.grows) > 0 || w.tasks.grows() }
+// wish returns what a job asks for, and charges what it runs.
+func (a *admission) wish(name schema.JobName) *wish {
+	d := a.in.Desired.Jobs[name]
+	w := &wish{DesiredJob: d, name: name, was: a.in.Admitted[name], ask: askOf(d.Job), moves: true}
+	var had amounts
+	if w.was != nil {
+		w.runs, w.had = w.was, askOf(w.was)
+		used := a.usedBy(w.was)
+		*used = used.plus(w.had)
+		if w.moves = accountOf(w.was) != accountOf(w.Job); !w.moves {
+			had = w.had
+		}
+	}
+	w.grows = w.ask.above(had)
+	w.tasks = a.room.claim(name, &d, w.was, d.Job)
+	w.at = turn{len(w.grows) > 0 || w.tasks.grows(), w.Job.Priority} // one in an alloc set may grow in tasks alone
+	return w
+}
 
 // usedBy returns what is used of the account of j, to be changed.
 func (a *admission) usedBy(j *schema.Job) *amounts {
@@ -376,23 +463,54 @@ func (a *admission) usedBy(j *schema.Job) *amounts {
 	return a.used[k]
 }
 
-// decide reports whether a job is admitted, in which case its account is
+// decide reports whether a job, or each one of its gang, is admitted, in which case its account is
 // charged for it, and whether that made room for others.
 func (a *admission) decide(w *wish) (ok, freed bool) {
-	if len(w.Refused) > 0 || len(a.over(w)) > 0 || a.room.over(w.tasks) != fits { // it names what it may not, or is too much
+	taken, lacking := together(w.mates, a.fits, a.take)
+	if len(lacking) > 0 {
+		giveBack(taken, a.leave)
 		return false, false
 	}
+	for _, m := range taken {
+		a.out.Order = append(a.out.Order, m.name)
+		freed = freed || m.frees(len(w.mates) > 1)
+	}
+	return true, freed
+}
+
+// fits reports whether a job can be admitted: it names what it may, and is not too much.
+func (a *admission) fits(w *wish) bool {
+	return len(w.Refused) == 0 && len(a.over(w)) == 0 && a.room.over(w.tasks) == fits
+}
+
+// take charges the account of a job for what it asks for, in the place of what it had.
+func (a *admission) take(w *wish) {
 	a.room.take(w.tasks)
 	if w.was != nil {
 		used := a.usedBy(w.was)
 		*used = used.minus(w.had)
-		freed = len(w.grows) > 0 && (w.moves || len(w.had.above(w.ask)) > 0) || w.tasks.shrinks()
 	}
 	used := a.usedBy(w.Job)
 	*used = used.plus(w.ask)
 	w.runs = w.Job
-	a.out.Order = append(a.out.Order, w.name)
-	return true, freed
+}
+
+// leave undoes take.
+func (a *admission) leave(w *wish) {
+	a.room.take(w.tasks.back())
+	used := a.usedBy(w.Job)
+	*used = used.minus(w.ask)
+	if w.was != nil {
+		used := a.usedBy(w.was)
+		*used = used.plus(w.had)
+	}
+	w.runs = w.was
+}
+
+// frees reports whether a job makes room when it is admitted, which was not asked before all that grow:
+// as one that grows is not, and none of a gang.
+func (w *wish) frees(ganged bool) bool {
+	return w.tasks.shrinks() || w.was != nil && (ganged || len(w.grows) > 0) && (w.moves || len(w.had.above(w.ask)) > 0)
 }
 
 // with returns what is used of the account of w if w is admitted.

@@ -65,6 +65,15 @@ func (c claim) shrinks() bool {
 	return c.from != nil || c.ask < c.had || c.askWithout < c.hadWithout || c.askProtected < c.hadProtected
 }
 
+// back returns the claim that undoes c when it is taken.
+func (c claim) back() claim {
+	c.had, c.ask = c.ask, c.had
+	c.hadWithout, c.askWithout = c.askWithout, c.hadWithout
+	c.hadProtected, c.askProtected = c.askProtected, c.hadProtected
+	c.leftWithout, c.leftProtected = -c.leftWithout, -c.leftProtected
+	return c
+}
+
 func newRoom(in Input) *room {
 	return &room{in: in, holders: map[string]*holder{}, places: map[place]*holder{}, bound: int64(in.Desired.Policy.TasksBound())}
 }

@@ -39,15 +39,30 @@ func wordOf(d int) string {
 	}
 }
 
-// explain rejects w, which asks for more than the quota of its account: where
+// explainAll rejects w, or each job of its gang.
+func (a *admission) explainAll(w *wish) {
+	taken, lacking := together(w.mates, a.fits, a.take)
+	for _, m := range lacking {
+		a.explain(m, taken)
+	}
+	giveBack(taken, a.leave)
+	for _, m := range taken {
+		a.out.withGang(a.in, m.name, lacking[0].name)
+	}
+}
+
+// explain rejects w, which asks for more than the quota of its account beside others of its gang: where
 // it is over, by how much, what else counts there, and who may do what.
-func (a *admission) explain(w *wish) {
+func (a *admission) explain(w *wish, beside []*wish) {
 	if len(w.Refused) > 0 {
 		a.out.refuse(w.name, &w.Refused[0])
 		return
 	}
 	k := accountOf(w.Job)
 	s := shortage{used: a.with(w), budget: a.budgets[k], job: w.Job, over: a.over(w)}
+	for _, m := range beside {
+		s.beside = append(s.beside, m.Job)
+	}
 	if len(s.over) == 0 {
 		a.out.tooMany(w.name, a.room, &w.DesiredJob, w.tasks)
 		return
@@ -105,6 +120,8 @@ type shortage struct {
 	used amounts
 	over []int       // dimensions
 	job  *schema.Job // whose growth is refused, and counted in used; nil if none is
+	// beside are others of its gang, which are refused with it, and counted in used.
+	beside []*schema.Job
 }
 
 // describe says of each dimension that is over how much is used, of how much,
@@ -113,7 +130,7 @@ func (a *admission) describe(k account, s shortage) string {
 	parts := make([]string, 0, len(s.over))
 	for _, d := range s.over {
 		p := fmt.Sprintf("%s %s of %s, over by %s", wordOf(d), inUnits(d, s.used[d]), inUnits(d, s.limit[d]), inUnits(d, s.used[d].minus(s.limit[d])))
-		if jobs := a.largest(k, d, s.job); len(jobs) > 0 {
+		if jobs := a.largest(k, d, s.job, s.beside...); len(jobs) > 0 {
 			p += "; largest jobs: " + strings.Join(jobs, ", ")
 		}
 		parts = append(parts, p)
@@ -125,15 +142,23 @@ func (a *admission) describe(k account, s shortage) string {
 const shownJobs = 3
 
 // largest names the jobs of an account that ask for most in a dimension, with
-// their amounts, and job, if it is not nil, at its desired data.
-func (a *admission) largest(k account, d int, job *schema.Job) []string {
+// their amounts, and job, if it is not nil, at its desired data, as is each of those beside it.
+func (a *admission) largest(k account, d int, job *schema.Job, beside ...*schema.Job) []string {
 	if d == jobsDimension {
 		return nil // none is larger than another
 	}
 	top := slices.Clone(a.top(k, d))
 	if job != nil {
-		top = slices.DeleteFunc(top, func(j *schema.Job) bool { return j.Name == job.Name })
-		top = append(top, job)
+		desired := []*schema.Job{job}
+		for _, j := range beside {
+			if accountOf(j) == k {
+				desired = append(desired, j)
+			}
+		}
+		top = slices.DeleteFunc(top, func(j *schema.Job) bool {
+			return slices.ContainsFunc(desired, func(is *schema.Job) bool { return is.Name == j.Name })
+		})
+		top = append(top, desired...)
 		slices.SortFunc(top, byAsk(d))
 	}
 	var out []string
@@ -145,22 +170,26 @@ func (a *admission) largest(k account, d int, job *schema.Job) []string {
 	return out
 }
 
+// countRuns takes down which jobs each account is charged for when everything is decided.
+func (a *admission) countRuns() {
+	a.runs, a.tops = map[account][]*schema.Job{}, map[dimensionOf][]*schema.Job{}
+	for _, w := range a.wishes {
+		if w.runs != nil {
+			k := accountOf(w.runs)
+			a.runs[k] = append(a.runs[k], w.runs)
+		}
+	}
+}
+
 // top returns the jobs of an account that ask for most in a dimension, one more
-// than are shown. It is called when everything is decided; each of many jobs that are rejected
-// may ask for the same.
+// than are shown. Each of many jobs that are rejected may ask for the same.
 func (a *admission) top(k account, d int) []*schema.Job {
 	of := dimensionOf{k, d}
 	if out, known := a.tops[of]; known {
 		return out
 	}
 	if a.runs == nil {
-		a.runs, a.tops = map[account][]*schema.Job{}, map[dimensionOf][]*schema.Job{}
-		for _, w := range a.wishes {
-			if w.runs != nil {
-				k := accountOf(w.runs)
-				a.runs[k] = append(a.runs[k], w.runs)
-			}
-		}
+		a.countRuns()
 	}
 	var out []*schema.Job
 	for _, j := range a.runs[k] {

@@ -12,6 +12,7 @@ const (
 	RejectedNotNow    RejectionCause = "not-now"    // none of them counts at this time
 	RejectedOverQuota RejectionCause = "over-quota" // it asks for more than there is left
 	RejectedTooMany   RejectionCause = "too-many"   // its owner, or the cell, would have too many tasks, or too many that may not be preempted
+	RejectedGang      RejectionCause = "gang"       // it fits, and another job of its gang does not
 )
 
 // Warning is that a quota is less than it says, or than what its owner has

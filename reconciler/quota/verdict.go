@@ -82,7 +82,10 @@ func Rejections(s *model.State, head *schema.Head, desired *intent.Desired, now 
 	for _, name := range slices.SortedFunc(maps.Keys(verdict.Rejected), schema.JobName.Compare) {
 		changes := ""
 		if d := desired.Jobs[name]; len(d.Refused) == 0 { // else its names stand for nothing
-			changes = intent.ChangesOf(s.Runs(name), d.Job.With(d.Count))
+			runs := s.Runs(name)
+			if changes = intent.ChangesOf(runs, d.Job.With(d.Count)); changes == "" && runs != nil && verdict.Causes[name] == RejectedGang {
+				continue // digests may be missing here, by which it would be known to be as it was
+			}
 		}
 		out = append(out, schema.Event{At: now, Commit: head.Commit, Kind: schema.EventReject, Job: name.Short(), Message: intent.Sentence(verdict.Rejected[name].Error(), changes, head.Whose())})
 	}

@@ -33,6 +33,7 @@ type Explanation struct {
 	Origin    schema.Position      `json:"origin"`
 	Updated   []intent.FieldChange `json:"updated,omitempty"`   // by the newest version, where tasks run older
 	Avoid     map[string][]Avoided `json:"avoid,omitempty"`     // by task
+	Behind    []string             `json:"behind,omitempty"`    // tasks that may be preempted where they are, though the job says that they may not
 	Apart     []schema.Apart       `json:"apart,omitempty"`     // jobs that its tasks are kept apart from for a while
 	Placement *snapshot.Placing    `json:"placement,omitempty"` // of one task
 	Spread    string               `json:"spread,omitempty"`    // what is wrong with it
@@ -151,15 +152,22 @@ func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index in
 			if t.Machine != "" && r.Admitted != "" && t.Data != r.Admitted && e.Updated == nil {
 				_, e.Updated = intent.Diff(in.State.Data[t.Data], in.State.Data[r.Admitted])
 			}
-			for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
-				if facts.Ahead(in.Now, t.Avoid[m], facts.AvoidFor) {
-					if e.Avoid == nil {
-						e.Avoid = map[string][]Avoided{}
-					}
-					short := r.Name.Task(t.Index).Short()
-					e.Avoid[short] = append(e.Avoid[short], Avoided{m, t.Avoid[m]})
-				}
+			if data := in.State.Data[r.Admitted]; t.Behind && t.Machine != "" && data != nil && data.NeverPreempted() && !data.Gathers() {
+				e.Behind = append(e.Behind, r.Name.Task(t.Index).Short())
 			}
+			e.addAvoided(in.Now, r.Name.Task(t.Index).Short(), t)
+		}
+	}
+}
+
+// addAvoided adds the machines that a task avoids.
+func (e *Explanation) addAvoided(now time.Time, short string, t *schema.TaskRecord) {
+	for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
+		if facts.Ahead(now, t.Avoid[m], facts.AvoidFor) {
+			if e.Avoid == nil {
+				e.Avoid = map[string][]Avoided{}
+			}
+			e.Avoid[short] = append(e.Avoid[short], Avoided{m, t.Avoid[m]})
 		}
 	}
 }
@@ -205,6 +213,9 @@ func (e *Explanation) Lines() []string {
 	}
 	for i := range e.Tasks {
 		l.task(&e.Tasks[i], e.Avoid[e.Tasks[i].Name])
+		if slices.Contains(e.Behind, e.Tasks[i].Name) {
+			l.say("  may be preempted here all the same: it got its place on a machine that was held for another task, which may still need the room")
+		}
 	}
 	if e.Placement != nil {
 		for _, line := range e.Placement.Lines() {

@@ -212,26 +212,6 @@ func (c *check) rebalance(job map[string]any) {
 	}
 }
 
-// preemptible checks that a job which may not be preempted is none whose tasks are bounded by more than
-// the job itself: a gang has the tasks of all its jobs, and one of kind system those of all machines.
-func (c *check) preemptible(job map[string]any) {
-	if job["preemptible"] != any(false) {
-		return
-	}
-	var kind string
-	hint := "remove preemptible: false"
-	switch {
-	case job["gang"] != nil:
-		kind = "a job of a gang"
-		hint += ", or declare one job with together: true in place of the gang"
-	case job["kind"] == string(schema.System):
-		kind = `a job of kind "system"`
-	default:
-		return
-	}
-	c.add(Problem{Rule: schema.RuleUnsupported, Path: []string{"preemptible"}, Key: true, Message: "preemptible: false is not supported for " + kind, Hint: hint})
-}
-
 // batch checks that a job of kind batch, each of whose tasks is done for itself,
 // has no policy for a rollout as a whole.
 func (c *check) batch(job map[string]any) {

@@ -167,7 +167,6 @@ func (c *check) where(job map[string]any) {
 	c.skew(job)
 	c.nested(job)
 	c.rebalance(job)
-	c.preemptible(job)
 	if job["kind"] == string(schema.Batch) {
 		c.noRepair(job, "tasks of a batch job are not moved, since they would start again")
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -21,7 +22,11 @@ func ganged(list []template) []template {
 		switch t.name {
 		case "short", "long": // few enough to have room together, now and then
 			t.tasks, t.most = 2, 6
-			change = func(j *schema.Job) { j.Gang, j.Priority = "train", 0 }
+			change = func(j *schema.Job) {
+				if j.Gang, j.Priority = "train", 0; slices.Index(users, j.User)%2 == 1 { // quota is enough for eight of them
+					j.Priority, j.Task.Resources.CPUMilli = 100, 400
+				}
+			}
 		case "huge":
 			t.tasks, t.most = 1, 3
 			change = func(j *schema.Job) { j.Together = true }
@@ -34,6 +39,38 @@ func ganged(list []template) []template {
 		}
 	}
 	return out
+}
+
+// admittedTogether errs when writes have given a job of a gang what is declared of it, while another one has not
+// got that: what is suspended, or held, has no part in it.
+func (p *prefix) admittedTogether() error {
+	came, lacks := map[company]schema.JobName{}, map[company]schema.JobName{}
+	kept := p.base.SuspendedJobs()
+	for _, digest := range p.head.Packages {
+		pkg := p.packages[digest]
+		if pkg == nil {
+			continue // headWhole has said so
+		}
+		for i := range pkg.Objects.Jobs {
+			job := &pkg.Objects.Jobs[i]
+			name, c := job.ID(), company{user: job.User, gang: job.Gang}
+			is, was := p.jobs[name], p.was.jobs[name]
+			held := p.head.Held != nil && slices.ContainsFunc(p.head.Held.Jobs, func(h schema.HeldJob) bool { return h.Job == name.Short() })
+			switch {
+			case job.Gang == "" || held || kept.Of(name) != nil:
+			case is == nil || is.Admitted != schema.DigestOf(job):
+				lacks[c] = name
+			case was == nil || was.Admitted != is.Admitted:
+				came[c] = name
+			}
+		}
+	}
+	for c, name := range came {
+		if other, part := lacks[c]; part {
+			return fmt.Errorf("job %s is admitted, and %s of its gang is not", name, other)
+		}
+	}
+	return nil
 }
 
 // member is a task that needs a place together with others.

@@ -340,7 +340,7 @@ func (w *World) checkPreempted(task schema.TaskName, stopped bool, before snap) 
 		if !mayTake(high, low) {
 			w.violate("task %s of priority %d is preempted for %s of priority %d", task, low, by, high)
 		}
-		w.checkProtected(task, by)
+		w.checkProtected(task, by, before)
 		w.checkMadeRoom(task, by, before)
 		w.checkVictims(task, by, before)
 	}

@@ -48,6 +48,9 @@ func (w *World) checkPrefixes(writes []model.Write) {
 			return
 		}
 	}
+	if err := p.admittedTogether(); err != nil {
+		w.violate("after all %d writes, %v", len(writes), err)
+	}
 }
 
 // take does one write, and errs unless what it speaks of is whole then.

@@ -64,6 +64,7 @@ var promises = map[string][]promise{
 		{sentence: "of which one at least must hold as well", oracles: []string{"checkConstraints"}, mutants: []string{"anyof-first"}},
 		{sentence: "When the time that was first expected has passed, nothing goes behind any more", oracles: []string{"checkHolds"}, mutants: []string{"hold-late"}},
 		{sentence: "With `together: true` all tasks of a job get places, or none.", oracles: []string{"checkCame"}, mutants: []string{"gang-part"}},
+		{sentence: "They are admitted together or not at all", oracles: []string{"admittedTogether"}, mutants: []string{"gang-admitted-apart"}},
 		{sentence: "A task that is stopping has no place: the others wait until it has stopped", oracles: []string{"checkCame"}, mutants: []string{"gang-stopping"}},
 		{sentence: "When one task is preempted, all are", none: "checkGoneTogether looks for it; 10 minutes of histories did not find a planted bug, which reconciler/testdata/script/gang does"},
 		{sentence: "those go back that got theirs while it had none", none: "checkPart looks for it; 10 minutes of histories did not find a planted bug, which reconciler/testdata/script/gang-crash does"},

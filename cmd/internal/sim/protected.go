@@ -10,7 +10,7 @@ import (
 const protectedTasks = 8
 
 // protect has the jobs of a template that were added to a package, from the n-th on, say that their tasks may
-// not be preempted, at a third of the priorities that a job has, where that is supported: of an alloc set, or of
+// not be preempted, at a third of the priorities that a job has: of an alloc set, or of
 // the jobs inside, or of both.
 func protect(p *schema.Package, n int, d declared) {
 	if d.shift%3 != 1 {
@@ -23,18 +23,36 @@ func protect(p *schema.Package, n int, d declared) {
 	}
 	for i := n; i < len(p.Objects.Jobs); i++ {
 		j := &p.Objects.Jobs[i]
-		if j.Gang == "" && j.Kind != schema.System && (j.AllocSet == "" || d.shift/3%2 == 0) {
+		if j.AllocSet == "" || d.shift/3%2 == 0 {
 			j.Preemptible = new(bool)
 		}
 	}
 }
 
-// checkProtected: no task is preempted whose job says that it may not be, by what is admitted.
-func (w *World) checkProtected(task, by schema.TaskName) {
+// checkProtected: no task is preempted whose job says that it may not be, by what is admitted, and each job of
+// its gang; but one that came to a machine which was held by then for the task that it makes room for.
+func (w *World) checkProtected(task, by schema.TaskName, before snap) {
 	s := w.master.state
-	if j := s.Jobs[task.JobName]; j != nil && s.Data[j.Admitted] != nil && s.Data[j.Admitted].NeverPreempted() {
-		w.violate("task %s may not be preempted, and is preempted for %s", task, by)
+	data := func(name schema.JobName) *schema.Job {
+		if r := s.Jobs[name]; r != nil {
+			return s.Data[r.Admitted]
+		}
+		return nil
 	}
+	is := data(task.JobName)
+	if is == nil || !is.NeverPreempted() {
+		return
+	}
+	for name := range s.Jobs {
+		if j := data(name); j != nil && j.Gang != "" && j.Gang == is.Gang && j.User == is.User && !j.NeverPreempted() {
+			return
+		}
+	}
+	r, held := before.record(task), before.record(by)
+	if r != nil && held != nil && held.Held != nil && held.Held.Machine == r.Machine && r.At.After(held.Held.Since) && !is.Gathers() {
+		return
+	}
+	w.violate("task %s may not be preempted, and is preempted for %s", task, by)
 }
 
 // withinProtected errs when more tasks of a user may not be preempted than the tenant may have, and more
@@ -47,10 +65,15 @@ func (p *prefix) withinProtected(user string) error {
 	return nil
 }
 
-// protected counts the tasks of a user's jobs that may not be preempted.
+// protected counts the tasks of a user's jobs that say that they may not be preempted; one of kind system has one on
+// each machine.
 func (p *prefix) protected(user string) (n int) {
 	for name, r := range p.jobs {
-		if job := p.data[r.Admitted]; name.User == user && job != nil && job.NeverPreempted() {
+		switch job := p.data[r.Admitted]; {
+		case name.User != user || job == nil || !job.NeverPreempted():
+		case job.Kind == schema.System:
+			n += len(p.base.Machines)
+		default:
 			n += job.With(r.Count).Tasks
 		}
 	}

@@ -50,8 +50,8 @@ type GangIndex struct {
 	declared map[gangName][]*schema.Job
 	desired  *intent.Desired
 	looks    int // at jobs, for tests
-	// protected are the jobs whose tasks may not be preempted; version is another number when
-	// these have changed.
+	// protected are the jobs that say that their tasks may not be preempted; version is another
+	// number when these have changed, or of which gangs they are.
 	protected map[schema.JobName]bool
 	version   int
 }
@@ -83,8 +83,9 @@ func (g *Gangs) Of(name schema.JobName) *Gang {
 }
 
 // Protected returns a function that reports whether no task of a job is preempted, by what is
-// admitted of it now, whichever versions tasks have. It is nil if that is so of no job. The version
-// is another number when the answers may be others.
+// admitted of it now, whichever versions tasks have: where each job of its gang says so, since a gang
+// goes as a whole. It is nil if that is so of no job. The version is another number when the answers may
+// be others.
 func (g *Gangs) Protected() (is func(schema.JobName) bool, version int) {
 	x := g.index
 	x.update(g.facts)
@@ -92,7 +93,20 @@ func (g *Gangs) Protected() (is func(schema.JobName) bool, version int) {
 	if len(x.protected) == 0 {
 		return nil, x.version
 	}
-	return func(name schema.JobName) bool { return x.protected[name] }, x.version
+	return x.protects, x.version
+}
+
+// protects reports whether a job, and each one of its gang, says that its tasks may not be preempted.
+func (x *GangIndex) protects(name schema.JobName) bool {
+	if !x.protected[name] {
+		return false
+	}
+	for mate := range x.members[x.named[name]] {
+		if !x.protected[mate] {
+			return false
+		}
+	}
+	return true
 }
 
 // update takes over what has become of jobs.
@@ -129,16 +143,24 @@ func (x *GangIndex) update(f *Facts) {
 // set takes down what is admitted of a job, nil for nothing.
 func (x *GangIndex) set(name schema.JobName, job *schema.Job) {
 	x.protect(name, job)
-	if was, ok := x.named[name]; ok {
+	key := gangName{}
+	if job != nil && job.Gang != "" {
+		key = gangName{job.User, job.Gang}
+	}
+	was, ok := x.named[name]
+	if was == key {
+		return
+	}
+	x.version++
+	if ok {
 		if delete(x.members[was], name); len(x.members[was]) == 0 {
 			delete(x.members, was)
 		}
 		delete(x.named, name)
 	}
-	if job == nil || job.Gang == "" {
+	if key == (gangName{}) {
 		return
 	}
-	key := gangName{job.User, job.Gang}
 	x.named[name] = key
 	if x.members[key] == nil {
 		x.members[key] = map[schema.JobName]bool{}
@@ -146,7 +168,7 @@ func (x *GangIndex) set(name schema.JobName, job *schema.Job) {
 	x.members[key][name] = true
 }
 
-// protect takes down whether the tasks of a job may not be preempted.
+// protect takes down whether a job says that its tasks may not be preempted.
 func (x *GangIndex) protect(name schema.JobName, job *schema.Job) {
 	is := job != nil && job.NeverPreempted()
 	if is != x.protected[name] {
@@ -180,13 +202,26 @@ func gangOf(f *Facts, name string, jobs gangJobs) *Gang {
 		}
 	}
 	switch {
-	case len(jobs.missing) > 0:
+	case len(jobs.missing) > 0 && !hasRun(f, jobs.admitted):
 		missing := slices.MinFunc(jobs.missing, func(a, b *schema.Job) int { return a.ID().Compare(b.ID()) })
 		g.Waits = fmt.Sprintf("gang %s: waits for job %s, which is not admitted", name, missing.Name)
 	case other != nil:
 		g.Waits = fmt.Sprintf("gang %s: job %s has priority %d and job %s %d, and a gang has one", name, first.Name, first.Priority, other.Name, other.Priority)
 	}
 	return g
+}
+
+// hasRun reports whether a task of some jobs has had a place: they were all of their gang once, and
+// the others, which are not admitted, have joined it since.
+func hasRun(f *Facts, jobs []schema.JobName) bool {
+	return slices.ContainsFunc(jobs, func(job schema.JobName) bool {
+		for _, t := range f.Tasks(job) {
+			if t.Generation > 0 {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // Together returns how many tasks of a job that is admitted have to have places for any to get

@@ -442,7 +442,7 @@ func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
 	a := c.ofAll(c.askOf(t.Data), job, data)
 	p := placement.Task{
 		Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports, Since: t.At,
-		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc, Together: data.Together, Gang: data.Gang,
+		Stopping: t.Stop != nil, Ask: a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc, Together: data.Together, Behind: t.Behind, Gang: data.Gang,
 	}
 	if c.reserved != nil {
 		p.Reservation = c.reserved.Reservation(t.Generation)
