@@ -22,7 +22,13 @@ type Digest string
 // whatever the order in which Go declares its fields. It panics when v cannot
 // be JSON (a channel, a cycle, a NaN): the types of this package always can.
 func Canonical(v any) []byte {
-	return appendCanonical(nil, v, 0)
+	switch v := v.(type) {
+	case bool, string, json.Number, []any, map[string]any:
+		return appendCanonical(nil, v, 0)
+	case interface{ canonical() []byte }:
+		return v.canonical()
+	}
+	return canonicalized(v)
 }
 
 // maxPlain is how deep decoded JSON is written directly: deeper, it may be a cycle.
@@ -109,12 +115,17 @@ func canonicalized(v any) []byte {
 // encode returns v as JSON with no white space, in the order of its fields.
 func encode(v any) []byte {
 	var b bytes.Buffer
-	e := json.NewEncoder(&b)
+	encodeTo(&b, v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// encodeTo writes v as JSON with no white space, in the order of its fields, and a newline.
+func encodeTo(b *bytes.Buffer, v any) {
+	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
 		panic(fmt.Sprintf("schema: %T has no canonical form: %v", v, err))
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 // canonicalizer copies JSON that package encoding/json wrote and sorts the

@@ -3,7 +3,10 @@ package schema_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
+	"runtime"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -81,6 +84,43 @@ func TestCanonical(t *testing.T) {
 }
 
 // TestCanonicalDeep: what is nested deeply is written as anything else.
+// TestCanonicalPackage: a package of many jobs has the canonical JSON that it would have at once.
+func TestCanonicalPackage(t *testing.T) {
+	t.Parallel()
+	p := &schema.Package{Dir: `"objects":{"jobs":null`, Origins: map[schema.ObjectKey]schema.Position{}, Places: map[schema.ObjectKey]map[string]string{
+		{Kind: schema.KindJob, Name: `"jobs":null`}: {"jobs": "null"},
+	}}
+	p.Objects.Cells = []schema.Cell{{Name: `\"jobs":null`}}
+	for i := range 200 {
+		key := schema.ObjectKey{Kind: schema.KindJob, Name: fmt.Sprintf("j%d", i)}
+		p.Origins[key] = schema.Position{Path: "p.cue", Line: i, Column: 1}
+		p.Objects.Jobs = append(p.Objects.Jobs, schema.Job{Name: key.Name, Cell: "<&>\u2028", Annotations: map[string]string{"b": strings.Repeat("x", 10_000), "a": "\""}})
+		if i < 60 && i%20 > 0 || i > 70 && i%50 > 0 {
+			continue
+		}
+		if got, want := schema.Canonical(p), slowly(t, p); !bytes.Equal(got, want) {
+			t.Fatalf("with %d jobs: %.300s\nwant %.300s", i+1, got, want)
+		}
+	}
+}
+
+// TestCanonicalMemory: canonical JSON of a large package takes little more memory than it is long, though its jobs are not
+// in the order of canonical JSON. It is not parallel: the allocations are those of the process.
+func TestCanonicalMemory(t *testing.T) {
+	p := &schema.Package{}
+	for i := range 200 {
+		p.Objects.Jobs = append(p.Objects.Jobs, schema.Job{Name: fmt.Sprintf("j%d", i), Annotations: map[string]string{"a": strings.Repeat("x", 10_000)}})
+	}
+	size := len(schema.Canonical(p))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	schema.Canonical(p)
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > uint64(2*size) {
+		t.Errorf("%d bytes are allocated for %d", used, size)
+	}
+}
+
 func TestCanonicalDeep(t *testing.T) {
 	t.Parallel()
 	v := any(map[string]any{"b": "ä", "a": []any{}})

@@ -121,10 +121,11 @@ func (f *logFlags) parse(now time.Time) ([]schema.LogStream, error) {
 	if f.since != "" {
 		d, err := time.ParseDuration(f.since)
 		r.Since = now.Add(-d)
+		ok := err == nil && d >= 0
 		if err != nil {
-			r.Since, err = time.Parse(time.RFC3339, f.since)
+			r.Since, ok = schema.ParseTime(f.since)
 		}
-		if err != nil || d < 0 || r.Since.After(now) {
+		if !ok || r.Since.After(now) {
 			return nil, invalid("such as --since 5m, or --since 2026-01-02T15:04:05Z", "--since %q: want how long ago, or a time that is past", f.since)
 		}
 	}

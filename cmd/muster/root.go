@@ -159,6 +159,10 @@ func newHelp() *cobra.Command {
 func flagError(cmd *cobra.Command, err error) error {
 	hint := cmd.CommandPath() + " --help lists the flags"
 	var value *pflag.InvalidValueError
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "" && strings.Trim(unknown.GetSpecifiedShortnames(), "0123456789.") == "" {
+		hint = "a number below 0 is no flag after --: " + cmd.CommandPath() + " … -- -" + unknown.GetSpecifiedShortnames()
+	}
 	if errors.As(err, &value) {
 		switch kind := value.GetFlag().Value.Type(); {
 		case strings.HasPrefix(value.Unwrap().Error(), "time: "):

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
@@ -50,7 +51,7 @@ as muster explain prints it. VALUE is a text where the field is one, else as in 
 			"  muster set web 'labels.\"example.com/team\"' search --dry-run",
 		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			change, err := setField(cmd.Context(), std, dir, args)
+			change, err := setField(cmd.Context(), dir, args)
 			if err != nil {
 				return err
 			}
@@ -90,8 +91,21 @@ type setResult struct {
 	Diff    string `json:"diff"`
 }
 
+// whyNoJob says of a job that is not in what compiles what is wrong, if anything is: with that job, as far as is known.
+func whyNoJob(err error, job string, all []schema.Diagnostic) error {
+	errs := slices.DeleteFunc(slices.Clone(all), func(d schema.Diagnostic) bool { return d.Severity != schema.Error })
+	if !errors.Is(err, errNoJob) || len(errs) == 0 {
+		return err
+	}
+	short := job[strings.LastIndex(job, "/")+1:]
+	at := max(0, slices.IndexFunc(errs, func(d schema.Diagnostic) bool {
+		return d.Field == "job."+short || strings.HasPrefix(d.Field, "job."+short+".")
+	}))
+	return invalid("correct that first, as muster validate shows: of a package with an error no job can be set", "%w %q: %s", errNoJob, job, errs[at])
+}
+
 // setField finds the change after which a field has a value: args are job, field and value.
-func setField(ctx context.Context, std stdio, dir string, args []string) (compile.Change, error) {
+func setField(ctx context.Context, dir string, args []string) (compile.Change, error) {
 	tree, err := readWorkTree(dir)
 	if err != nil {
 		return compile.Change{}, err
@@ -107,10 +121,7 @@ func setField(ctx context.Context, std stdio, dir string, args []string) (compil
 	}
 	pkg, key, err := findJob(c.compiled, args[0])
 	if err != nil {
-		if errs, _ := count(c.diagnostics); errs > 0 {
-			printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), c.diagnostics, tree.Files)
-		}
-		return compile.Change{}, err
+		return compile.Change{}, whyNoJob(err, args[0], c.diagnostics)
 	}
 	change, err := compiler.Set(ctx, tree, compile.Assignment{Dir: pkg, Key: key, Field: args[1], Value: args[2]})
 	if err == nil && !bytes.Equal(change.Old, change.New) {

@@ -96,7 +96,7 @@ func (w *writer) cell(h Header, s *model.State, o *model.Observed) {
 		case kind+"/" == model.KeyPackage:
 			value = schema.Canonical(r.Package(s.Packages[schema.Digest(name)]))
 		}
-		w.line(lineDocument, w.renamed(key), w.renamed(string(value)))
+		w.document(key, value)
 		if w.err != nil {
 			return
 		}
@@ -107,6 +107,20 @@ func (w *writer) cell(h Header, s *model.State, o *model.Observed) {
 			return
 		}
 	}
+}
+
+// document writes a document. A value may be tens of megabytes.
+func (w *writer) document(key string, value []byte) {
+	if len(w.digests) > 0 {
+		w.line(lineDocument, w.renamed(key), w.renamed(string(value)))
+		return
+	}
+	w.write(lineDocument + " " + key + " ")
+	if w.err == nil {
+		_, w.err = w.to.Write(value)
+	}
+	w.write("\n")
+	w.lines++
 }
 
 // redigest finds out which digests change with values that are replaced: those of data, of

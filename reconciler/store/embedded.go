@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"net/url"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 
 	"github.com/musterhq/muster/schema"
@@ -44,9 +46,18 @@ const (
 // 1.4 GB under load; nobody is there to catch up. Of a large cell each may have hundreds
 // of kilobytes.
 const (
-	snapshotCount          = 100
+	snapshotCount          = 50
 	snapshotCatchUpEntries = 10
 )
+
+// The log on disk: etcd makes files of 64 MB, and keeps five that it does not need.
+const (
+	walBytes = 16 << 20
+	walFiles = 2
+)
+
+// smallLog sets how large etcd makes the files of its log, which it has no option for.
+var smallLog = sync.OnceFunc(func() { wal.SegmentSizeBytes = walBytes })
 
 const (
 	quotaBytes      = 8 << 30              // etcd's advised maximum
@@ -148,7 +159,9 @@ func startServer(cfg *embed.Config) (*embed.Etcd, error) {
 }
 
 func etcdConfig(dir string, quota int64, log *zap.Logger) *embed.Config {
+	smallLog()
 	cfg := embed.NewConfig()
+	cfg.MaxWalFiles = walFiles
 	cfg.Name = memberName
 	cfg.Dir = filepath.Join(dir, "etcd")
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)

@@ -32,6 +32,9 @@ type etcdBackend struct {
 	dir    *dataDir
 	quota  int64
 	failed <-chan struct{} // closed when the server has given up
+	looked int64           // the revision when it was last looked whether to compact; 0 if never
+	used   int64           // bytes of the file that were in use then
+	kept   int64           // and that were needed when it was last compacted; 0 if it never was
 }
 
 // request returns the context of one request.

@@ -58,7 +58,7 @@ func (s *Store) Maintain(ctx context.Context, u Upkeep) {
 			}
 		}
 		if m, ok := s.be.(maintained); ok {
-			if message, err := m.defragment(); ctx.Err() == nil && (err != nil || message != "") {
+			if message, err := m.defragment(ctx); ctx.Err() == nil && (err != nil || message != "") {
 				u.Note(NoteDefrag, message, err)
 			}
 		}
@@ -82,8 +82,9 @@ func newestSnapshot(dir, cell string, now time.Time) time.Time {
 
 // maintained is a backend whose disk is ours to look after.
 type maintained interface {
-	// defragment gives free space back if there is enough, and says how much.
-	defragment() (message string, err error)
+	// defragment forgets what is not needed any more if that is much, gives free space back if there is enough, and
+	// says how much. One goroutine calls it.
+	defragment(ctx context.Context) (message string, err error)
 }
 
 // size returns how large etcd's file is, and how much of it is in use.
@@ -92,7 +93,35 @@ func (b *etcdBackend) size() (bytes, used int64) {
 	return file.Size(), file.SizeInUse()
 }
 
-func (b *etcdBackend) defragment() (string, error) {
+// compact forgets old revisions once they are much: etcd itself counts them, of which the thousand that it keeps may be a
+// gigabyte. Those since the last look are kept: who reads one has begun since.
+func (b *etcdBackend) compact(ctx context.Context) error {
+	now, err := b.client.Get(ctx, root, clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	if err != nil {
+		return b.down(err)
+	}
+	_, used := b.size()
+	last, before := b.looked, b.used
+	b.looked, b.used = now.Header.Revision, used
+	if last == 0 || before-b.kept < max(fragmented, b.kept/2) {
+		return nil
+	}
+	_, err = b.client.Compact(ctx, last, clientv3.WithCompactPhysical())
+	if err != nil && !strings.Contains(err.Error(), alreadyCompacted) {
+		return b.down(err)
+	}
+	_, after := b.size()
+	b.kept = max(0, after-(used-before)) // what has come since is still to be looked at
+	return nil
+}
+
+// alreadyCompacted is what etcd says when it has forgotten a revision before.
+const alreadyCompacted = "has been compacted"
+
+func (b *etcdBackend) defragment(ctx context.Context) (string, error) {
+	if err := b.compact(ctx); err != nil {
+		return "", err
+	}
 	bytes, used := b.size()
 	if bytes-used < max(fragmented, bytes/2) {
 		return "", nil
@@ -122,7 +151,7 @@ func (b *etcdBackend) heal(ctx context.Context) error {
 	if err == nil {
 		_, err = b.client.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical())
 	}
-	if err != nil && !strings.Contains(err.Error(), "has been compacted") {
+	if err != nil && !strings.Contains(err.Error(), alreadyCompacted) {
 		return b.down(err)
 	}
 	if err := b.server.Server.Backend().Defrag(); err != nil {

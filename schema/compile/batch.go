@@ -34,6 +34,7 @@ type batch struct {
 	later  map[*unit]bool           // what takes long, or may
 	put    map[string]int           // how many of these are new, by owner
 	took   map[string]time.Duration // processor time of packages that are done, by owner
+	blamed blamed                   // policies that are too much
 	wasted time.Duration            // and of those that are left, of all owners
 	others bool                     // several owners have something to evaluate
 }
@@ -58,6 +59,7 @@ func (b *batch) evaluate(ctx context.Context, units []*unit) (map[*unit]schema.D
 	b.owners = ownersOf(c.cache, units)
 	b.turns = b.owners.turns(units)
 	b.countSlow()
+	b.blame(units)
 	todo = slices.DeleteFunc(todo, func(u *unit) bool { return first(u.dir) || c.cache[u.key] == nil || b.heldUp(u) }) // those to retry
 	var refused map[*unit]schema.Diagnostic
 	for range maxPasses {
@@ -323,6 +325,10 @@ func (b *batch) settle(u *unit, f *flight) {
 	}
 	b.c.cfg.Log.Warn("compile child ended", "package", u.dir, "why", died.why)
 	certain := died.certain && f.limits == b.c.cfg.Limits
+	if died.at != nil {
+		b.done(u, &entry{pkg: failed(u, heavyWith(died.at, died.why, died.hint)), again: !certain, policy: died.at.Position}, true)
+		return
+	}
 	e := &entry{pkg: failed(u, b.tooMuch(u, died)), again: !certain, tooMuch: died.rule == schema.RuleLimit}
 	if e.tooMuch {
 		e.cost.CPU = f.limits.CPU // it says no more what it took
@@ -353,6 +359,9 @@ func (b *batch) request(u *unit) (request, *schema.Diagnostic) {
 		req.Policies = append(req.Policies, n.dir)
 	}
 	req.Policies = slices.Compact(req.Policies) // they are in order
+	if b.c.cache[u.key] == nil {                // else it is given all when it is tried again
+		req.Heavy, req.HeavyPart = b.blamed.heavy(cmp.Or(u.owner, u.dir))
+	}
 	return req, nil
 }
 
@@ -395,10 +404,23 @@ func (b *batch) done(u *unit, e *entry, died bool) {
 	}
 	b.held += e.held()
 	if died {
-		b.deaths[b.patient(u)]++
+		if e.policy.Path == "" {
+			b.deaths[b.patient(u)]++
+		} else {
+			b.blamed.add(e.policy, cmp.Or(u.owner, u.dir))
+		}
 		b.c.crashed[u.dir] = true
 	} else {
 		delete(b.c.crashed, u.dir)
+	}
+}
+
+// blame counts for policies what the cache holds of units that they are too much with.
+func (b *batch) blame(units []*unit) {
+	for _, u := range units {
+		if e := b.c.cache[u.key]; e != nil && e.policy.Path != "" {
+			b.blamed.add(e.policy, cmp.Or(u.owner, u.dir))
+		}
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"runtime/metrics"
 	"syscall"
 	"time"
+
+	"github.com/musterhq/muster/schema/compile/stage"
 )
 
 // Exit codes of a child that ended itself because of a limit.
@@ -101,16 +103,17 @@ func bounded(req request, base space) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := setLimits(req.Limits, start, base); err != nil {
+	if err := setLimits(req.most(), start, base); err != nil {
 		return response{}, err
 	}
 	before := allocated()
 	req.Began = before
+	req.stages = stage.New(usedNow, func() bool { return liveHeap() < uint64(req.Limits.HeapBytes)/2 }, stage.Usage{CPU: req.Limits.CPU, Allocs: uint64(req.Limits.AllocBytes)}, req.HeavyPart)
 	stop := make(chan struct{})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		watch(req.Limits, start, before, base, stop)
+		watch(req, base, stop)
 	}()
 	resp := evaluate(req)
 	close(stop)
@@ -194,10 +197,9 @@ func (s space) most(l Limits) uint64 {
 }
 
 // watch ends the process when a limit is passed. It lets the heap grow with
-// what is alive, so that garbage collection stays a small part of the work. Start and
-// first are the processor time and the bytes that were used and allocated before.
-func watch(l Limits, start time.Duration, first uint64, base space, stop <-chan struct{}) {
-	began := time.Now()
+// what is alive, so that garbage collection stays a small part of the work.
+func watch(req request, base space, stop <-chan struct{}) {
+	l, began := req.Limits, time.Now()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	limit, had := int64(min(heapFloor, l.HeapBytes)), mapped()
@@ -211,15 +213,16 @@ func watch(l Limits, start time.Duration, first uint64, base space, stop <-chan 
 		// What is alive counts: how much is not yet collected depends on the load of
 		// the machine. Beyond half more the collector has lost.
 		if live := liveHeap(); live > uint64(l.HeapBytes) || heap() > uint64(l.HeapBytes)*3/2 {
+			req.stages.Full(os.Stderr)
 			die(exitMemory)
 		}
 		if time.Since(began) > l.Wall {
 			die(exitWall)
 		}
-		if allocated()-first > uint64(l.AllocBytes) {
+		switch cpu, allocs := req.stages.Exceeded(os.Stderr); {
+		case allocs:
 			die(exitAllocs)
-		}
-		if used, err := cpuTime(); err == nil && used-start > l.CPU {
+		case cpu:
 			die(exitCPU)
 		}
 		if live := int64(liveHeap()); live > limit/2 {
@@ -244,6 +247,15 @@ func cpuTime() (time.Duration, error) {
 		return 0, fmt.Errorf("read processor time: %w", err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
+}
+
+// usedNow returns what the process has used so far.
+func usedNow() stage.Usage {
+	cpu, err := cpuTime()
+	if err != nil {
+		cpu = 0 // the parent looks, too
+	}
+	return stage.Usage{CPU: cpu, Allocs: allocated()}
 }
 
 // heap returns the bytes of objects in the heap, dead ones included.

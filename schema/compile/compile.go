@@ -54,6 +54,7 @@ type entry struct {
 	round       int             // of its last use
 	tried       int             // round in which it was evaluated
 	tooMuch     bool            // its evaluation exceeded a limit
+	policy      schema.Position // of the policy that was too much with it; the zero Position if none was
 	cost        cost            // of its evaluation
 	again       bool            // the outcome may have been bad luck
 	stored      bool            // Config.Store has it
@@ -164,6 +165,7 @@ func (c *Compiler) compile(ctx context.Context, tree schema.Tree, b *batch) (sch
 	c.flights.keep(keysOf(units))
 	recall(c, units)
 	b.c, b.p, b.deaths, b.later, b.put, b.took = c, p, map[string]int{}, map[*unit]bool{}, map[string]int{}, map[string]time.Duration{}
+	b.blamed = blamed{}
 	refused, err := b.evaluate(ctx, units)
 	c.forget(tree, units) // also when it was cancelled, as many commits in a row may be
 	if err != nil {

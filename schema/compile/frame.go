@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/stage"
 )
 
 // protocol is what a child says first, so that a parent that started another
@@ -35,6 +36,12 @@ type request struct {
 	Ask   *question         `json:"ask,omitempty"`
 	Names []string          `json:"names"` // of Files, in the order of their blobs
 	Files map[string][]byte `json:"-"`
+	// Heavy are where policies stand that were too much for other packages, and HeavyPart is by what the limits are
+	// divided for these.
+	Heavy     []schema.Position `json:"heavy,omitempty"`
+	HeavyPart int               `json:"heavyPart,omitempty"`
+	// stages are what of it the child is at; nil if nobody counts.
+	stages *stage.Stages
 	// Began is how many bytes the child had allocated when it began with this.
 	Began uint64 `json:"-"`
 }
@@ -72,6 +79,18 @@ type object struct {
 	Names []schema.Position `json:"names,omitempty"`
 	// Places are where the fields of valid.Placed stand, as far as it is known.
 	Places map[string]schema.Position `json:"places,omitempty"`
+}
+
+// most returns the limits of the request, with the processor time of its package and its policies together.
+func (req *request) most() Limits {
+	l := req.Limits
+	if len(req.Policies) > 0 {
+		l.CPU *= 2
+	}
+	if len(req.Heavy) > 0 {
+		l.CPU += req.Limits.CPU / time.Duration(max(1, req.HeavyPart))
+	}
+	return l
 }
 
 var (

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -12,6 +13,7 @@ import (
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/inject/embed"
+	"cuelang.org/go/cue/literal"
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
 	cuejson "cuelang.org/go/encoding/json"
@@ -43,28 +45,95 @@ func unrepresentable(req request, of func(request) []*ast.File) (found []schema.
 			files = of(req)
 		}
 		for _, n := range parsedForNumbers(name, readAs(name, files), req.Files[name]) {
-			ast.Walk(n.node, func(node ast.Node) bool {
-				lit, ok := node.(*ast.BasicLit)
-				if !ok || lit.Kind != token.INT && lit.Kind != token.FLOAT || representable(lit.Value) {
-					return true
-				}
+			for _, lit := range beyond(n.node) {
 				at := position(lit.Pos())
 				at.Path, at.Line = name, at.Line+n.after
-				text := lit.Value
-				if len(text) > shownNumber {
-					text = text[:shownNumber] + "…"
+				found = append(found, beyondAt(at, lit.Value))
+			}
+			for _, read := range readTexts(n.node) {
+				for _, n := range parsedForNumbers(name, read.ext, []byte(read.text)) {
+					for _, lit := range beyond(n.node) {
+						at := position(read.at)
+						at.Path = name
+						found = append(found, beyondAt(at, lit.Value))
+					}
 				}
-				found = append(found, schema.Diagnostic{
-					Severity: schema.Error, Rule: schema.RuleOutOfRange, Position: at,
-					Message:  fmt.Sprintf("the number %s is beyond what CUE can hold, which would take it for another one", text),
-					Expected: fmt.Sprintf("at most %d digits before the decimal point, and as many after it", maxExponent),
-					Hint:     "correct its exponent, or write it as text",
-				})
-				return true
-			}, nil)
+			}
 		}
 	}
 	return found
+}
+
+// beyondAt says of a number that CUE cannot hold it.
+func beyondAt(at schema.Position, text string) schema.Diagnostic {
+	if len(text) > shownNumber {
+		text = text[:shownNumber] + "…"
+	}
+	return schema.Diagnostic{
+		Severity: schema.Error, Rule: schema.RuleOutOfRange, Position: at,
+		Message:  fmt.Sprintf("the number %s is beyond what CUE can hold, which would take it for another one", text),
+		Expected: fmt.Sprintf("at most %d digits before the decimal point, and as many after it", maxExponent),
+		Hint:     "correct its exponent, or write it as text",
+	}
+}
+
+// beyond returns the numbers below a node that CUE would take for others.
+func beyond(n ast.Node) (out []*ast.BasicLit) {
+	ast.Walk(n, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.BasicLit); ok && (lit.Kind == token.INT || lit.Kind == token.FLOAT) && !representable(lit.Value) {
+			out = append(out, lit)
+		}
+		return true
+	}, nil)
+	return out
+}
+
+// readText is a text that a file has CUE read as data.
+type readText struct {
+	ext, text string // as what, by the end of the name of such a file; "" if the text is not written there
+	at        token.Pos
+}
+
+// readers are the packages that read text with numbers, and as what.
+var readers = map[string]string{"encoding/json": ".json", "encoding/toml": ".toml"}
+
+// readTexts returns what a file gives to json.Unmarshal and the like.
+func readTexts(n ast.Node) (out []readText) {
+	f, ok := n.(*ast.File)
+	if !ok {
+		return nil
+	}
+	names := map[string]string{}
+	for spec := range f.ImportSpecs() {
+		of, _ := strconv.Unquote(spec.Path.Value) // "" imports nothing
+		name := path.Base(of)
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		names[name] = readers[of]
+	}
+	ast.Walk(f, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) == 0 {
+			return true
+		}
+		fun, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		of, _ := fun.X.(*ast.Ident)
+		sel, _, err := ast.LabelName(fun.Sel)
+		if of == nil || err != nil || !strings.HasPrefix(sel, "Unmarshal") || names[of.Name] == "" {
+			return true
+		}
+		read := readText{ext: names[of.Name], at: call.Args[0].Pos()}
+		if lit, ok := call.Args[0].(*ast.BasicLit); ok {
+			read.text, _ = literal.Unquote(lit.Value) // what is no text is an error elsewhere
+		}
+		out = append(out, read)
+		return true
+	}, nil)
+	return out
 }
 
 // numbers is a part of a file, after so many lines.
@@ -74,7 +143,7 @@ type numbers struct {
 }
 
 // readAs returns as what a file is read by files of CUE, which may be it, or embed it: the end of the names of such
-// files; "" if these do not read it, or only as text or bytes.
+// files; "" if these do not read it, or only as text or bytes that the file reads no further.
 func readAs(name string, files []*ast.File) (ext string) {
 	for _, f := range files {
 		file := strings.TrimPrefix(f.Filename, "/")
@@ -84,7 +153,13 @@ func readAs(name string, files []*ast.File) (ext string) {
 		attributes, _ := embed.EmbeddedPaths(file, f) // what is wrong there is reported elsewhere
 		for _, at := range attributes {
 			switch {
-			case !at.Matches(name) || at.Type == "text" || at.Type == "binary":
+			case !at.Matches(name):
+			case at.Type == "text" || at.Type == "binary":
+				for _, read := range readTexts(f) {
+					if read.text == "" { // perhaps this
+						ext = cmp.Or(ext, read.ext)
+					}
+				}
 			case at.Type == "":
 				ext = path.Ext(name)
 			default:

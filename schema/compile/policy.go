@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/policytext"
+	"github.com/musterhq/muster/schema/compile/stage"
 	"github.com/musterhq/muster/schema/compile/terms"
 	"github.com/musterhq/muster/schema/lazyregexp"
 	"github.com/musterhq/muster/schema/valid"
@@ -275,8 +276,18 @@ func (r *policyReader) directories(field string, v cue.Value) (out []string) {
 // apply checks the objects of a package, and returns what the policies say of them.
 func (ps *policies) apply(c *collection) (out []mistake) {
 	ours := slices.DeleteFunc(slices.Clone(ps.all), func(p *policy) bool { return !p.applies(c.from.dir) })
+	for _, s := range []stage.Stage{stage.Policies, stage.Heavy} {
+		c.from.req.stages.Enter(s)
+		out = ps.with(c, slices.DeleteFunc(slices.Clone(ours), func(p *policy) bool { return slices.Contains(c.from.req.Heavy, p.at) != (s == stage.Heavy) }), out)
+	}
+	c.from.req.stages.Enter(stage.Package)
+	return out
+}
+
+// with adds to out what policies that are for the objects of a package say of them.
+func (ps *policies) with(c *collection, ours []*policy, out []mistake) []mistake {
 	if len(ours) == 0 {
-		return nil
+		return out
 	}
 	context := cuecontext.New()
 	for i := range c.objects {
@@ -289,6 +300,7 @@ func (ps *policies) apply(c *collection) (out []mistake) {
 			if !p.value.LookupPath(cue.ParsePath(string(o.Kind))).Exists() {
 				continue
 			}
+			c.from.req.stages.At(stage.Policy{Position: p.at, Field: fieldPath([]string{policyField, p.name}), Object: fieldPath([]string{string(o.Kind), o.Name})})
 			if len(p.wrong) > 0 {
 				out = append(out, slices.DeleteFunc(slices.Clone(p.wrong), func(m mistake) bool { return m.Severity != schema.Error })...)
 				continue

@@ -68,7 +68,7 @@ func keep(c *Compiler, units []*unit) {
 	}
 	for _, u := range units {
 		e := c.cache[u.key]
-		if u.node == nil || e == nil || e.stored || e.tooMuch || e.again || e.lacking() || slices.ContainsFunc(e.pkg.Diagnostics, isInternal) {
+		if u.node == nil || e == nil || e.stored || e.tooMuch || e.policy.Path != "" || e.again || e.lacking() || slices.ContainsFunc(e.pkg.Diagnostics, isInternal) {
 			continue
 		}
 		e.stored = true

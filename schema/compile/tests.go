@@ -64,8 +64,9 @@ func (c *Compiler) test(ctx context.Context, tree schema.Tree, match func(string
 		return nil, fmt.Errorf("make a directory for compile children: %w", err)
 	}
 	defer func() { _ = os.Remove(empty) }()
-	b.c, b.p, b.dir, b.deaths = c, p, empty, map[string]int{}
+	b.c, b.p, b.dir, b.deaths, b.blamed = c, p, empty, map[string]int{}, blamed{}
 	b.heavy = b.heavyPolicies(units)
+	b.blame(units)
 	outcomes := make([][]TestResult, len(todo))
 	queue := make(chan int)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -212,6 +213,9 @@ func (t *tester) run(ctx context.Context, u *unit) ([]TestResult, error) {
 		}
 		r := TestResult{Dir: u.dir, Name: c.Name, Position: at, Uses: u.node.uses()}
 		req.Test = c.Name
+		t.mu.Lock()
+		req.Heavy, req.HeavyPart = t.blamed.heavy(u.dir)
+		t.mu.Unlock()
 		if err := t.evaluate(ctx, req, &r); err != nil {
 			return nil, err
 		}
@@ -273,6 +277,12 @@ func (t *tester) evaluate(ctx context.Context, req request, r *TestResult) (err 
 	case died != nil:
 		t.worker = nil
 		d := schema.Diagnostic{Severity: schema.Error, Rule: died.rule, Position: r.Position, Message: died.why, Hint: died.hint}
+		if died.at != nil {
+			d = heavyWith(died.at, died.why, died.hint)
+			t.mu.Lock()
+			t.blamed.add(died.at.Position, r.Dir)
+			t.mu.Unlock()
+		}
 		if died.rule == schema.RuleLimit && req.Limits != t.c.cfg.Limits {
 			d.Rule, d.Hint = schema.RulePending, ""
 		}

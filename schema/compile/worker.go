@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/stage"
 )
 
 // errGreeting says that a child is another program.
@@ -89,7 +92,7 @@ func (w *worker) do(ctx context.Context, req request) (resp response, died *deat
 	release, stop := w.killAfter(req.Limits.Wall+5*time.Second), context.AfterFunc(ctx, w.end)
 	defer release()
 	defer stop()
-	unseen := w.oversee(req.Limits)
+	unseen := w.oversee(req.most())
 	defer unseen()
 	w.packages++
 	err = writeRequest(w.in, req)
@@ -107,7 +110,7 @@ func (w *worker) do(ctx context.Context, req request) (resp response, died *deat
 		w.kill()
 		return response{}, &death{rule: schema.RuleLimit, why: fmt.Sprintf("the package exports more than %d MiB", req.Limits.OutputBytes>>20), certain: true}, nil
 	}
-	return response{}, w.autopsy(req.Limits), nil
+	return response{}, w.autopsy(req), nil
 }
 
 // death is how a child ended while it had a package.
@@ -118,12 +121,29 @@ type death struct {
 	// certain says that the same package would end the next child too, so the
 	// outcome may be remembered.
 	certain bool
+	// at is the policy that was too much, nil if none was.
+	at *stage.Policy
 }
 
 // autopsy waits for a child that closed its output and says why it did.
-func (w *worker) autopsy(l Limits) *death {
+func (w *worker) autopsy(req request) *death {
 	_ = w.in.Close()
 	_ = w.cmd.Wait() // the state below says more than the error
+	at, l := w.stderr.policy, req.Limits
+	heavy := slices.Contains(req.Heavy, at.Position)
+	if heavy {
+		part := max(1, req.HeavyPart)
+		l.CPU, l.AllocBytes = l.CPU/time.Duration(part), l.AllocBytes/part
+	}
+	died := w.cause(l)
+	if died.rule == schema.RuleLimit && died.certain && slices.Contains(req.Policies, path.Dir(at.Path)) {
+		died.at, died.certain = &at, !heavy
+	}
+	return died
+}
+
+// cause says why a child that was waited for has ended.
+func (w *worker) cause(l Limits) *death {
 	st := w.cmd.ProcessState
 	signal := syscall.Signal(-1)
 	if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
@@ -213,17 +233,36 @@ func (w *worker) close() {
 	_ = w.cmd.Wait()
 }
 
-// opening keeps the beginning of what a child says on stderr: a Go program that
-// dies says why first.
-type opening struct{ buf bytes.Buffer }
+// opening keeps the beginning of what a child says on stderr, since a Go program that dies says why first, and at
+// which policy it says last that it is.
+type opening struct {
+	buf, line bytes.Buffer
+	policy    stage.Policy
+}
 
 // Write keeps what there is room for and takes it all.
 func (t *opening) Write(b []byte) (int, error) {
-	if room := stderrBytes - t.buf.Len(); room > 0 {
-		t.buf.Write(b[:min(room, len(b))])
+	for rest := b; len(rest) > 0; {
+		part, after, whole := bytes.Cut(rest, []byte("\n"))
+		rest = after
+		t.line.Write(part[:min(len(part), stderrBytes-min(stderrBytes, t.line.Len()))])
+		if whole {
+			t.end()
+		}
 	}
 	return len(b), nil
 }
 
+// end takes a line.
+func (t *opening) end() {
+	if at, ok := stage.Read(t.line.Bytes()); ok {
+		t.policy = at
+	} else if room := stderrBytes - t.buf.Len(); room > 0 {
+		t.line.WriteByte('\n')
+		t.buf.Write(t.line.Bytes()[:min(room, t.line.Len())])
+	}
+	t.line.Reset()
+}
+
 // String returns what was kept.
-func (t *opening) String() string { return strings.TrimSpace(t.buf.String()) }
+func (t *opening) String() string { return strings.TrimSpace(t.buf.String() + t.line.String()) }

@@ -97,6 +97,11 @@ func (s *server) round(ctx context.Context, published map[string]shown) bool {
 // typed only after a while.
 func (s *server) checkAll(ctx context.Context, published map[string]shown) {
 	open := s.docs.now()
+	defer func() {
+		if ctx.Err() != nil {
+			s.docs.again(open.edited)
+		}
+	}()
 	roots := map[string]bool{}
 	for name := range open.text {
 		if root := rootOf(name); root != "" {
@@ -173,10 +178,14 @@ func (s *server) read(t target) (Repository, error) {
 		}
 		sum := sha256.Sum256(text)
 		tree.Files[rel] = schema.File{Hash: "sha256:" + hex.EncodeToString(sum[:]), Data: text}
-		if t.open.edited[name] {
-			r.Edited = append(r.Edited, path.Dir(rel))
+	}
+	for name := range t.open.edited { // also what was closed, or is not there any more
+		if rel, err := filepath.Rel(t.root, name); err == nil && filepath.IsLocal(rel) && rootOf(name) == t.root {
+			r.Edited = append(r.Edited, path.Dir(filepath.ToSlash(rel)))
 		}
 	}
+	slices.Sort(r.Edited)
+	r.Edited = slices.Compact(r.Edited)
 	return r, nil
 }
 

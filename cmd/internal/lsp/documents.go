@@ -63,7 +63,10 @@ func (d *documents) note(m *message) bool {
 	case "textDocument/didClose":
 		delete(d.text, name)
 	case "textDocument/didChange":
-		text := d.text[name]
+		text, ok := d.text[name]
+		if !ok {
+			return true // it is not open, so nothing is known that could be changed
+		}
 		for _, e := range p.ContentChanges {
 			text = e.apply(text)
 		}
@@ -95,6 +98,13 @@ func (d *documents) now() open {
 	edited := d.edited
 	d.edited = map[string]bool{}
 	return open{text: maps.Clone(d.text), edited: edited, typing: d.typing} // no text is changed in place
+}
+
+// again puts back what was edited before a check that was cancelled.
+func (d *documents) again(edited map[string]bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.Copy(d.edited, edited)
 }
 
 // rootOf returns the directory of the config repository that a file lies in: the nearest

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -390,5 +391,57 @@ func TestWord(t *testing.T) {
 		if diff := cmp.Diff(tt.want, word(text, tt.line, tt.column)); diff != "" {
 			t.Errorf("%d:%d (-want +got):\n%s", tt.line, tt.column, diff)
 		}
+	}
+}
+
+// TestDocuments: messages out of order, ends of lines and characters of two units lose nothing, and what was edited is
+// edited until it was checked, also when it was closed.
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for _, dir := range []string{"cue.mod", "muster", "a", "b"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "cue.mod", "module.cue"), []byte("module: \"x\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := newDocuments()
+	note := func(method, file string, rest string) {
+		uri, err := json.Marshal("file://" + filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.note(&message{Method: "textDocument/" + method, Params: json.RawMessage(fmt.Sprintf(`{"textDocument": {"uri": %s, "text": "a: \"😀b\"\r\nc: 1\r\n"}%s}`, uri, rest))})
+	}
+	change := func(file string, line, from, to int) {
+		note("didChange", file, fmt.Sprintf(`, "contentChanges": [{"range": {"start": {"line": %d, "character": %d}, "end": {"line": %d, "character": %d}}, "text": "x"}]`, line, from, line, to))
+	}
+	change("a/never.cue", 0, 0, 0)
+	note("didOpen", "a/open.cue", "")
+	change("a/open.cue", 0, 6, 7)   // the b after two units
+	change("a/open.cue", 1, 99, 99) // the end of a line
+	note("didOpen", "b/closed.cue", "")
+	note("didClose", "b/closed.cue", "")
+	change("b/closed.cue", 0, 0, 0)
+	s := &server{docs: d, cfg: Config{Read: func(string) (schema.Tree, error) { return schema.Tree{Files: map[string]schema.File{}}, nil }}}
+	for _, what := range []string{"first", "after it was cancelled"} {
+		now := d.now()
+		r, err := s.read(target{root: root, open: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := string(r.Tree.Files["a/open.cue"].Data), "a: \"😀x\"\r\nc: 1x\r\n"; got != want || len(r.Tree.Files) != 1 {
+			t.Errorf("%s: %d files, a/open.cue is %q, want one, %q", what, len(r.Tree.Files), got, want)
+		}
+		if want := []string{"a", "b"}; !slices.Equal(r.Edited, want) {
+			t.Errorf("%s: edited are %q, want %q", what, r.Edited, want)
+		}
+		d.again(now.edited)
+	}
+	d.now()
+	if now := d.now(); len(now.edited) > 0 {
+		t.Errorf("after a check %v are edited", now.edited)
 	}
 }

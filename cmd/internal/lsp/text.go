@@ -50,6 +50,9 @@ func units(b []byte) (n int) {
 // offset returns where a position is in a text.
 func offset(text []byte, p place) int {
 	from, to := lineAt(text, p.Line)
+	if to > from && text[to-1] == '\r' {
+		to-- // a line ends before both
+	}
 	for n := 0; from < to && n < p.Character; {
 		r, size := utf8.DecodeRune(text[from:])
 		if n++; r > 0xFFFF {

@@ -20,7 +20,7 @@ var anywhere = []string{"..."}
 var owners = []owner{
 	{
 		"cuelang.org/go",
-		[]string{"schema/compile", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/policytext", "schema/compile/syntax", "schema/compile/terms", "schema/compile/trace", "schema/compile/walk"},
+		[]string{"schema/compile", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/policytext", "schema/compile/stage", "schema/compile/syntax", "schema/compile/terms", "schema/compile/trace", "schema/compile/walk"},
 		[]string{"schema/..."},
 		"CUE is evaluated in one place, in a child process; all that follows is plain data",
 	},

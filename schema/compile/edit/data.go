@@ -29,13 +29,24 @@ func replaceData(src []byte, at schema.Position, v Value) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	shared := src[from] == '&' || src[from] == '*'
 	for _, s := range spans(src, from, path.Ext(at.Path) == ".json") {
 		for _, form := range forms(string(src[s.from:s.to]), string(text), v.Data) {
 			out := s.replace(src, form)
-			if after, err := leaves(at.Path, out); err == nil && onlyOne(before, after, v.Data) {
+			after, err := leaves(at.Path, out)
+			if err != nil {
+				continue
+			}
+			n, ok := changed(before, after, v.Data)
+			if ok && n <= 1 {
 				return out, nil
 			}
+			shared = shared || ok
 		}
+	}
+	if shared && path.Ext(at.Path) != ".json" {
+		return nil, schema.Hintf("change it there, which changes the others too; or write the value out where it is to differ",
+			"%s: other values may be this one too, by an anchor of YAML", at)
 	}
 	return nil, schema.Hintf("change it there", "%s: only a text, a number, true or false in one line can be set there", at)
 }
@@ -155,22 +166,22 @@ func valueLeaves(e ast.Expr) (out []leaf) {
 	return []leaf{{kind: "value", value: text}}
 }
 
-// onlyOne reports whether two files say the same but for at most one value, which is v.
-func onlyOne(before, after []leaf, v any) bool {
+// changed returns how many values of a file differ from those that it had; false if anything else does, or if one is
+// not v.
+func changed(before, after []leaf, v any) (n int, ok bool) {
 	want := string(schema.Canonical(v))
 	if _, isList := v.([]any); isList || len(before) != len(after) {
-		return false
+		return 0, false
 	}
-	changed := 0
 	for i, b := range before {
 		a := after[i]
 		if b.kind == a.kind && b.value == a.value {
 			continue
 		}
 		now, err := Literal(a.value)
-		if changed++; a.kind != "value" || err != nil || string(schema.Canonical(now.Data)) != want {
-			return false
+		if n++; a.kind != "value" || err != nil || string(schema.Canonical(now.Data)) != want {
+			return n, false
 		}
 	}
-	return changed <= 1
+	return n, true
 }
