@@ -90,6 +90,14 @@ func Placed(kind schema.Kind, data map[string]any) []string {
 			out = append(out, "task.volumes."+name+".shared")
 		}
 	}
+	ports, _ := data["ports"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
+		if p, _ := ports[name].(map[string]any); p["target"] != nil {
+			out = append(out, "ports."+name+".target")
+		} else if p != nil {
+			out = append(out, "ports."+name)
+		}
+	}
 	if paths, ok := data["paths"].([]any); ok {
 		for i := range paths {
 			out = append(out, "paths."+strconv.Itoa(i))
