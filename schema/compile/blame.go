@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/trace"
+	"github.com/musterhq/muster/schema/compile/walk"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -25,7 +26,7 @@ import (
 const (
 	// mostBlamed bounds of how many mistakes of a package the row is looked for, and mostTrials how often the package is
 	// evaluated for each.
-	mostBlamed, mostTrials = 2, 14
+	mostBlamed, mostTrials = 2, 20
 )
 
 // blaming looks for the data that mistakes of a package are of.
@@ -40,7 +41,12 @@ type blaming struct {
 // toRows moves mistakes that show where objects are computed to what is written of these, without which the mistake is
 // gone and there is no other one. evaluate returns what is wrong with a package.
 func toRows(req request, l *loaded, found []schema.Diagnostic, evaluate func(request) []schema.Diagnostic) []schema.Diagnostic {
-	b := &blaming{req: req, l: l, found: slices.Clone(found), evaluate: evaluate}
+	b := &blaming{req: req, l: l, evaluate: evaluate}
+	b.found = slices.DeleteFunc(slices.Clone(found), func(d schema.Diagnostic) bool { // a check that is said of the data, too
+		return d.Rule == schema.RuleCheck && b.vague(d) && slices.ContainsFunc(found, func(o schema.Diagnostic) bool {
+			return o.Rule == d.Rule && o.Message == d.Message && o.Hint == d.Hint && !b.vague(o)
+		})
+	})
 	blamed := 0
 	for i := 0; i < len(b.found) && blamed < mostBlamed; i++ {
 		d := b.found[i]
@@ -87,20 +93,26 @@ func (b *blaming) vague(d schema.Diagnostic) bool {
 		return false
 	}
 	where := b.l.where
-	if d.Rule == schema.RuleUndefined && strings.HasSuffix(d.Message, " is not defined") || d.Severity != schema.Error || !where.mine(d.Path) || !strings.HasSuffix(d.Path, ".cue") {
+	if d.Severity != schema.Error || !where.mine(d.Path) || !strings.HasSuffix(d.Path, ".cue") {
 		return false
+	}
+	if d.Rule == schema.RuleUndefined { // else a name is not there that is written
+		return where.computes(d.Position) || iterates(where, d.Position)
 	}
 	if where.computes(d.Position) || where.refersAt(d.Position) || d.Line == 1 && d.Column == 1 {
 		return true
 	}
 	f, ok := where.index()[d.Position]
 	if !ok {
-		return d.Rule == schema.RuleUndefined && iterates(where, d.Position)
+		return false
 	}
 	if in := parent(d.Field); d.Rule == schema.RuleMissingField && lastOf(in) != lax.Label(f) && ofObject(in) && objectOf(d.Field) != in {
 		return position(f.Label.Pos()) == d.Position
 	}
-	return d.Rule == schema.RuleCheck && !isKindName(lax.Label(f)) && position(f.Label.Pos()) == d.Position && (atTop(where, f) || structOf(f.Value) != nil)
+	if d.Rule != schema.RuleCheck || isKindName(lax.Label(f)) || position(f.Label.Pos()) != d.Position {
+		return false
+	}
+	return atTop(where, f) || structOf(f.Value) != nil || ofObject(d.Field) && d.Field == objectOf(d.Field)
 }
 
 // notGiven returns a mistake of what has no value as one of the required field that is not given, in a hidden field from which
@@ -152,6 +164,16 @@ type row struct {
 	file  *ast.File
 	label string
 	node  ast.Node
+	// named is set if the mistake names it, or what it is in.
+	named bool
+}
+
+// rank says which rows are tried first.
+func (r *row) rank() int {
+	if r.named {
+		return 1
+	}
+	return 0
 }
 
 func (r *row) place() schema.Position {
@@ -166,7 +188,8 @@ func (r *row) place() schema.Position {
 // roots returns what a mistake may be of: what stands in the field that it is at, or else all data of the package.
 func (b *blaming) roots(d schema.Diagnostic) [2][]*row {
 	where := b.l.where
-	if f, ok := where.index()[d.Position]; ok && d.Rule == schema.RuleCheck && !where.computes(d.Position) && !where.refersAt(d.Position) {
+	isObject := ofObject(d.Field) && d.Field == objectOf(d.Field)
+	if f, ok := where.index()[d.Position]; ok && d.Rule == schema.RuleCheck && !isObject && !where.computes(d.Position) && !where.refersAt(d.Position) {
 		return [2][]*row{rowsIn(where.fileOf(d.Position), f.Value)}
 	}
 	var data, own []*row
@@ -174,13 +197,18 @@ func (b *blaming) roots(d schema.Diagnostic) [2][]*row {
 		if !where.mine(nameOf(file)) {
 			continue
 		}
+		if at := b.l.labels(d.Field); isObject {
+			for _, f := range walk.Find(file.Decls, at) {
+				own = append(own, rowsIn(file, f.Value)...)
+			}
+		}
 		for _, decl := range file.Decls {
 			n, ok := decl.(*ast.Field)
 			switch {
 			case !strings.HasSuffix(file.Filename, ".cue") && !ok:
 				data = append(data, rowsIn(file, decl)...) // a list
 			case !strings.HasSuffix(file.Filename, ".cue"):
-				data = append(data, &row{file, lax.Label(n), n})
+				data = append(data, &row{file: file, label: lax.Label(n), node: n})
 			case ok && strings.HasPrefix(lax.Label(n), "_") && lax.Label(n) != policyField:
 				own = append(own, rowsIn(file, n.Value)...)
 			}
@@ -198,13 +226,13 @@ func rowsIn(file *ast.File, e ast.Node) (out []*row) {
 		case *ast.Field:
 			switch n.Label.(type) {
 			case *ast.Ident, *ast.BasicLit:
-				out = append(out, &row{file, lax.Label(n), n})
+				out = append(out, &row{file: file, label: lax.Label(n), node: n})
 			}
 			return false
 		case *ast.ListLit:
 			for _, elt := range n.Elts {
 				if _, isStruct := elt.(*ast.StructLit); isStruct {
-					out = append(out, &row{file, "", elt})
+					out = append(out, &row{file: file, node: elt})
 				}
 			}
 			return false
@@ -218,34 +246,28 @@ func rowsIn(file *ast.File, e ast.Node) (out []*row) {
 // one, and what is wrong then; nil if there is none, or it takes too long to find.
 func (b *blaming) search(d schema.Diagnostic, rows []*row) (best *row, after []schema.Diagnostic) {
 	words := wordsOf(d.Field + " " + d.Message)
-	named := func(r *row) int {
-		if r.label != "" && (slices.Contains(words, r.label) || strings.Contains(d.Field, r.label)) {
-			return 0
+	rank := func(of []*row, in *row) []*row {
+		for _, r := range of {
+			r.named = in != nil && in.named || r.label != "" && (slices.Contains(words, r.label) || strings.Contains(d.Field, r.label))
 		}
-		return 1
+		slices.SortStableFunc(of, func(x, y *row) int { return cmp.Compare(y.rank(), x.rank()) })
+		return of
 	}
-	literal := func(r *row) bool {
-		f, ok := r.node.(*ast.Field)
-		return ok && structOf(f.Value) == nil && len(b.within(r)) == 0
-	}
-	missing := d.Rule != schema.RuleCheck
+	rows = rank(rows, nil)
 	for len(rows) > 0 && b.left > 0 {
-		slices.SortStableFunc(rows, func(x, y *row) int { return cmp.Compare(named(x), named(y)) })
-		var next []*row
-		for _, r := range rows {
-			if missing && literal(r) {
-				continue
-			}
-			left, ok := b.without(d, r)
-			if ok {
-				best, after, next = r, left, b.within(r)
-				break
-			}
-			if best == nil {
-				next = append(next, b.within(r)...)
-			}
+		r := rows[0]
+		rows = rows[1:]
+		if f, ok := r.node.(*ast.Field); ok && d.Rule != schema.RuleCheck && structOf(f.Value) == nil && len(b.within(r)) == 0 {
+			continue // what is missing is not missing for what is there
 		}
-		rows = next
+		left, ok := b.without(d, r)
+		switch {
+		case ok:
+			best, after, rows = r, left, rank(b.within(r), r)
+		case best == nil:
+			rows = append(rows, rank(b.within(r), r)...)
+			slices.SortStableFunc(rows, func(x, y *row) int { return cmp.Compare(y.rank(), x.rank()) })
+		}
 	}
 	if best == nil {
 		return nil, nil
