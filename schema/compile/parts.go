@@ -68,6 +68,9 @@ func whole(req request, also func(request, *loaded, []mistake) []mistake) (resp 
 		return answer(req, strict)
 	}
 	resp = objects(req, strict, also)
+	if also != nil && req.Test == "" {
+		resp.Diagnostics = toRows(req, strict, resp.Diagnostics, func(of request) []schema.Diagnostic { return whole(of, nil).Diagnostics })
+	}
 	if req.Test != "" {
 		resp = judge(req, strict, resp)
 	}

@@ -204,6 +204,9 @@ func withStandIns(req request, found []mistake) []mistake {
 		if other := retyped(takes, is); other != "" {
 			d.is, d.meant = is, other
 		}
+		if is != "" && d.meant == "" && takes != "" && !fits(takes, is) && fits(takes, "["+is+"]") {
+			d.is, d.meant = is, "["+is+"]"
+		}
 		if is != "" && d.meant == "" {
 			*d = d.stands(is, strings.HasSuffix(d.Path, ".cue"))
 		}
@@ -284,7 +287,7 @@ const mostImported = 4
 // withImported returns mistakes of a package without those that are gone once mistakes in the packages that it imports
 // are corrected, and with these, which are reported there, in their place.
 func withImported(req request, strict *loaded, found []mistake, mayLook func() bool) []mistake {
-	if !strict.built || !slices.ContainsFunc(found, func(d mistake) bool { return strict.where.mine(d.Path) }) {
+	if !strict.built || !slices.ContainsFunc(found, func(d mistake) bool { return !strict.where.schema(d.Path) }) {
 		return found
 	}
 	var theirs []mistake
@@ -378,10 +381,19 @@ func toLiteral(l *loaded, d *mistake) {
 	if err != nil {
 		text = d.is
 	}
-	if len(text) < 2 || d.Rule == schema.RuleConflict || d.Rule == schema.RuleCheck || !l.where.mine(d.Path) || !l.where.refersAt(d.Position) {
+	if said, err := strconv.Unquote(strings.TrimPrefix(d.Message, "is ")); err == nil && text == "" {
+		text = said
+	}
+	if len(text) < 2 || d.Rule == schema.RuleConflict || d.Rule == schema.RuleCheck || !l.where.mine(d.Path) {
 		return
 	}
-	d.Position = cmp.Or(l.where.literal(strconv.Quote(text)), d.Position)
+	_, inField := l.where.index()[d.Position]
+	switch {
+	case l.where.refersAt(d.Position):
+		d.Position = cmp.Or(l.where.literal(strconv.Quote(text)), d.Position)
+	case !inField && strings.HasSuffix(d.Path, ".cue"): // the variable of a comprehension
+		d.Position = cmp.Or(l.where.literal(strconv.Quote(text)), l.where.labelNamed(text), d.Position)
+	}
 }
 
 // toQuoted moves a mistake of a number that is compared with a number in quotes to that, if it is at one place.

@@ -81,6 +81,7 @@ func Placed(kind schema.Kind, data map[string]any) []string {
 	for i := range added {
 		out = append(out, "task.capabilities.add."+strconv.Itoa(i))
 	}
+	out = append(out, placedAmounts(data, task)...)
 	for _, kind := range devicesOf(task) {
 		out = append(out, "task.resources.devices."+kind)
 	}
@@ -90,9 +91,37 @@ func Placed(kind schema.Kind, data map[string]any) []string {
 			out = append(out, "task.volumes."+name+".shared")
 		}
 	}
+	out = append(out, placedPorts(data)...)
 	if paths, ok := data["paths"].([]any); ok {
 		for i := range paths {
 			out = append(out, "paths."+strconv.Itoa(i))
+		}
+	}
+	return out
+}
+
+// placedAmounts are the resources of a task that runs in an alloc, which may have less.
+func placedAmounts(data, task map[string]any) (out []string) {
+	if set, _ := data["allocset"].(string); set == "" {
+		return nil
+	}
+	resources, _ := task["resources"].(map[string]any)
+	for _, d := range schema.Dimensions() {
+		if resources[string(d)] != nil {
+			out = append(out, "task.resources."+string(d))
+		}
+	}
+	return out
+}
+
+// placedPorts are the ports of a service, which no job may have.
+func placedPorts(data map[string]any) (out []string) {
+	ports, _ := data["ports"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
+		if p, _ := ports[name].(map[string]any); p["target"] != nil {
+			out = append(out, "ports."+name+".target")
+		} else if p != nil {
+			out = append(out, "ports."+name)
 		}
 	}
 	return out
@@ -247,7 +276,7 @@ func (n Names) Resolve(p *schema.Package) (schema.Objects, map[schema.ObjectKey]
 		if j := jobs[r.From]; j != nil && r.To.Kind == schema.KindAllocSet {
 			set := n.sets[r.To]
 			j.Priority = set.priority
-			if ds := slices.Concat(set.wrong, set.tooSmall(r, j)); len(ds) > 0 {
+			if ds := slices.Concat(set.wrong, set.tooSmall(p, r, j)); len(ds) > 0 {
 				wrong[r.From] = append(wrong[r.From], ds...)
 			}
 		}
@@ -257,7 +286,7 @@ func (n Names) Resolve(p *schema.Package) (schema.Objects, map[schema.ObjectKey]
 
 // tooSmall says which resource a task of j asks for more of than an alloc of
 // the set has: it would never run.
-func (s allocSet) tooSmall(r *schema.Reference, j *schema.Job) []schema.Diagnostic {
+func (s allocSet) tooSmall(p *schema.Package, r *schema.Reference, j *schema.Job) []schema.Diagnostic {
 	for _, d := range schema.Dimensions() {
 		ask, has := j.Task.Resources.Of(d), s.each.Of(d)
 		if ask <= has {
@@ -267,8 +296,12 @@ func (s allocSet) tooSmall(r *schema.Reference, j *schema.Job) []schema.Diagnost
 		if d != schema.CPUMilli {
 			unit = Bytes
 		}
+		at, field := r.At, r.Field
+		if given := p.Place(r.From, "task.resources."+string(d)); given != p.Origins[r.From] && strings.HasPrefix(given.Path, p.Dir+"/") {
+			at, field = given, "task.resources."+string(d)
+		}
 		return []schema.Diagnostic{{
-			Severity: schema.Error, Rule: schema.RuleNoEffect, Position: r.At, Field: r.From.Field() + "." + r.Field,
+			Severity: schema.Error, Rule: schema.RuleNoEffect, Position: at, Field: r.From.Field() + "." + field,
 			Message:  fmt.Sprintf("each task has %s %s, more than an alloc of %q, which has %s", d, amount(unit, ask), r.To.Declared(), amount(unit, has)),
 			Expected: fmt.Sprintf("task.resources.%s of at most %s", d, amount(unit, has)),
 			Hint:     fmt.Sprintf("request less, or increase resources of the alloc set (%s)", s.origin),

@@ -108,6 +108,9 @@ func absent(v cue.Value, w *walk) []Origin {
 	return w.found
 }
 
+// NotGiven returns all required fields that are not given, in what Required looks for one in.
+func NotGiven(v cue.Value) []Origin { return absent(v, &walk{}) }
+
 // inCalls returns the required fields of a name that are not given to templates that are written as functions, in the
 // hidden fields of a package: (#Make & {in: …}).out.
 func inCalls(v cue.Value, name string) []Origin {
@@ -134,8 +137,8 @@ func Unset(v cue.Value, name string) []Origin {
 }
 
 type walk struct {
-	name  string
-	unset bool // what has no value is looked for, not what is required
+	name  string // "" for any that is required
+	unset bool   // what has no value is looked for, not what is required
 	// required has what is required looked for too, and given notes what has a value.
 	required bool
 	given    []Origin
@@ -252,7 +255,7 @@ func nameOf(s cue.Selector) string {
 // means reports whether a required field is the one that is looked for, or what it would be in.
 func (w *walk) means(name string, v cue.Value) bool {
 	if !w.around {
-		return name == w.name
+		return w.name == "" || name == w.name
 	}
 	in := cue.Str(w.name)
 	return v.LookupPath(cue.MakePath(in)).Exists() || v.LookupPath(cue.MakePath(in.Required())).Exists()
