@@ -94,6 +94,6 @@ func (s *overload) mayMove(name schema.TaskName, t *schema.TaskRecord) (may bool
 	if why != "" {
 		return false, until
 	}
-	why, changes := s.cell.NoPlace(snapshot.Ask{Task: name, Job: want, Data: s.Job(name.JobName).Admitted}, t, s.waiting.holding.on)
+	why, changes := s.cell.NoPlace(snapshot.Ask{Task: name, Job: want, Data: s.Job(name.JobName).Admitted}, t, s.waiting.holdsFrom(name))
 	return why == "", until.Or(changes)
 }
