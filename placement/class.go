@@ -52,6 +52,7 @@ type wants struct {
 	shared   []uint16 // Ask.AllocNumbers
 	needs    []device.Need
 	apart    []int32 // jobs, see Ask.Apart
+	with     []int32 // jobs whose tasks stay where a machine is held for the class, see gathering.describe
 	rules    []rule
 	anyOf    [][]rule
 	wishes   []wish

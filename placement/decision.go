@@ -174,7 +174,7 @@ func (w Why) String() string {
 			gang, of = w.ofGang(), "gang"
 		}
 		if w.Places, w.Together = 0, 0; len(w.Refused) == 0 {
-			return gang + "; the other tasks of the " + of + " do not ask for one yet"
+			return gang + "; other tasks of the " + of + " have none yet"
 		}
 		return gang + "; " + w.beside() + w.String()
 	}

@@ -47,13 +47,16 @@ func (g *gangs) name(n int32) string {
 }
 
 // crowd is asks that are decided together: those of a job, or of a gang of its user.
-type crowd struct{ cell, user, gang, job string }
+type crowd struct {
+	cell, user, gang, job string
+	returns               bool // see Ask.Returns
+}
 
 func crowdOf(a *Ask) crowd {
 	if a.Gang != nil {
-		return crowd{cell: a.Name.Cell, user: a.Name.User, gang: a.Gang.Name}
+		return crowd{cell: a.Name.Cell, user: a.Name.User, gang: a.Gang.Name, returns: a.Returns}
 	}
-	return crowd{cell: a.Name.Cell, user: a.Name.User, job: a.Name.Job}
+	return crowd{cell: a.Name.Cell, user: a.Name.User, job: a.Name.Job, returns: a.Returns}
 }
 
 // musts returns how many tasks of which jobs have to have places.
@@ -62,6 +65,11 @@ func (a *Ask) musts() []GangJob {
 		return a.Gang.Jobs
 	}
 	return []GangJob{{a.Name.JobName, a.Together}}
+}
+
+// With reports whether the ask is decided with those of a job, which may be its own.
+func (a *Ask) With(job schema.JobName) bool {
+	return a.gathers() && slices.ContainsFunc(a.musts(), func(j GangJob) bool { return j.Job == job })
 }
 
 // roll counts, of the jobs whose tasks get places together, those that have one.

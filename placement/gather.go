@@ -65,6 +65,12 @@ func (g *gathering) cost(t attempt) int {
 // describe finds out what the asks of each kind want.
 func (g *gathering) describe() {
 	s := g.snapshot
+	var with []int32 // where one of them runs nothing is held for the others that would need its room
+	for i := range g.must {
+		if id, ok := s.jobIDs.Get(g.must[i].Job); ok {
+			with = append(with, id)
+		}
+	}
 	for i := range g.kinds {
 		k := &g.kinds[i]
 		if k.c != nil {
@@ -73,7 +79,7 @@ func (g *gathering) describe() {
 		a := &g.asks[k.asks[0]]
 		c := s.single(a)
 		k.kin, k.profile, k.size = c.kin, s.profileOf(c.job, a.Relations), s.sizeOf(a)
-		c.kin, c.bounds, c.skews = nil, nil, nil
+		c.kin, c.bounds, c.skews, c.with = nil, nil, nil, with
 		k.c = c
 	}
 }

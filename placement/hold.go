@@ -264,7 +264,7 @@ func (s *Snapshot) endings(c *class, slot int32) (list []ending) {
 	for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
 		t := s.tasks.At(id)
 		switch {
-		case t.claim || t.inAlloc >= 0:
+		case t.claim || t.inAlloc >= 0 || c.staysWith(t):
 		case s.options.Preempt && s.mayEvict(c, t) && s.mayGo(c, id):
 			list = append(list, ending{id, s.time})
 		case s.ends != nil:
@@ -349,10 +349,28 @@ func (s *Snapshot) goBehind(c *class, slot int32) (yields bool) {
 	return false
 }
 
-// fitsEmpty reports whether the ask would fit if the machine were empty.
+// staysWith reports whether a task that a machine holds goes together with the class, and stays: what is held
+// there for the class could not have its room.
+func (c *class) staysWith(t *task) bool { return !t.stopping && slices.Contains(c.with, t.job) }
+
+// takeStaying takes the room of what stays on a machine from some of it.
+func (s *Snapshot) takeStaying(c *class, slot int32, of *vector) {
+	for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
+		if t := s.tasks.At(id); c.staysWith(t) {
+			for d, v := range s.gain(c, t) {
+				of[d] -= v
+			}
+		}
+	}
+}
+
+// fitsEmpty reports whether the ask would fit if the machine were empty, but for what goes together with it.
 func (s *Snapshot) fitsEmpty(c *class, slot int32) bool {
 	n := s.nodes.At(slot)
 	capacity := vectorOf(n.Capacity)
+	if len(c.with) > 0 {
+		s.takeStaying(c, slot, &capacity)
+	}
 	for d := range dims {
 		if c.limit[d] > capacity[d] {
 			return false

@@ -43,6 +43,9 @@ func Holds(s *Snapshot, asks []*Ask) []Decision {
 	})
 	for _, e := range waiters {
 		if e.ask.gathers() {
+			if first := p.returningBefore(e.ask); first != nil {
+				p.holdTogether(p.gather(first))
+			}
 			p.holdTogether(p.gather(e.ask))
 			continue
 		}

@@ -204,3 +204,30 @@ func BenchmarkGangHolds(b *testing.B) {
 		})
 	}
 }
+
+// TestGangHoldsForOldTasksFirst: a task that had a place holds a machine, and those that are to join its gang hold
+// none before it has one; nothing is held that needs the room of one that runs.
+func TestGangHoldsForOldTasksFirst(t *testing.T) {
+	t.Parallel()
+	c := newBusyCell(1, 3, func(_, machine int) time.Duration { return time.Duration(machine) * time.Minute })
+	name := func(i int) schema.TaskName { return schema.JobName{Cell: "c", User: "u", Job: "g"}.Task(i) }
+	c.held[1] = placement.Task{Name: name(0), Machine: "r0-m1", Priority: 100, Limit: schema.Resources{CPUMilli: 3}}
+	delete(c.ends, schema.JobName{Cell: "c", User: "v", Job: "s"}.Task(1))
+	c.ends[name(0)] = c.now.Add(time.Second)
+	var asks []placement.Ask
+	for i := range 2 {
+		asks = append(asks, placement.Ask{
+			Name: name(2 - i), Priority: 100, Limit: schema.Resources{CPUMilli: 4}, Together: 3 - i,
+			Waiting: placement.Waiting{Waited: placement.DefaultReserveAfter, Returns: i == 1},
+		})
+	}
+	for _, d := range placement.Place(c.snapshot(), asks, 1) {
+		want := ""
+		if d.Name == name(1) {
+			want = "r0-m2"
+		}
+		if d.Machine != "" || d.Why.Held != want {
+			t.Errorf("%v is placed on %q and holds %q, want %q", d.Name, d.Machine, d.Why.Held, want)
+		}
+	}
+}

@@ -361,6 +361,8 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 			g.Constraints = append(g.Constraints, placement.Constraint{Attribute: words[0], Op: placement.Op(words[1]), Values: words[2:]})
 		}
 		a.Devices = append(a.Devices, g)
+	case "returns":
+		a.Returns = true
 	case "together":
 		a.Together = number(v)
 	case "gang": // of a task its name, of an ask train:a=2,b=3, of its user

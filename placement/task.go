@@ -142,6 +142,9 @@ func (a *Ask) gathers() bool { return a.Together > 0 || a.Gang != nil }
 
 // Waiting is what matters of an ask when there is no room.
 type Waiting struct {
+	// Returns says that the task had a place, and that Together and Gang are of those tasks only that
+	// had one. Asks that say so are decided without the others of the job or the gang, and before them.
+	Returns bool
 	// Back says that the task was stopped to run again, and comes before others of its priority.
 	Back bool
 	// Claims says that the task has a claim on what tasks that are leaving still have, see

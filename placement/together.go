@@ -69,7 +69,7 @@ func (p *pass) gather(a *Ask) *gathering {
 	for i := range g.asks {
 		a := &g.asks[i]
 		job := s.jobID(a.Name.JobName)
-		a.Together, a.Gang = 0, nil
+		a.Together, a.Gang, a.Returns = 0, nil, false
 		g.asked[a.Name] = a
 		delete(p.returning, job)
 		if i == 0 || a.Name.JobName != g.asks[i-1].Name.JobName || a.On != g.asks[i-1].On || !alike(a, &g.asks[i-1]) {
@@ -89,9 +89,25 @@ func (p *pass) gather(a *Ask) *gathering {
 	return g
 }
 
+// returningBefore returns an ask of those of its gang that are decided before one, since they had
+// places; nil if there are none any more.
+func (p *pass) returningBefore(a *Ask) *Ask {
+	who := crowdOf(a)
+	who.returns = true
+	if list := p.gangs[who]; !a.Returns && len(list) > 0 {
+		first := list[0]
+		return &first
+	}
+	return nil
+}
+
 // decideTogether decides all asks of a job or of a gang, at the turn of the first: all get
-// places, or none. What becomes of them is seen on forks first.
+// places, or none. What becomes of them is seen on forks first. Those that had places come before those that
+// had none.
 func (p *pass) decideTogether(e entry) {
+	if first := p.returningBefore(e.ask); first != nil {
+		p.decideTogether(entry{ask: first, job: e.job})
+	}
 	s, g := p.snapshot, p.gather(e.ask)
 	if g == nil {
 		return

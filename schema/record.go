@@ -22,7 +22,7 @@ type JobRecord struct {
 	Origin Position  `json:"origin"`
 	Since  time.Time `json:"since"` // when Admitted last changed
 	// Whole is since when the job wants as many tasks as now, of one whose tasks get places
-	// together, where that is another time than Since; nil else. A task that has got a place
+	// together, where that is another time than Since; nil else. A task that has got its first place
 	// from then on has got it with all others. In the store of an earlier build, whole is a time
 	// that does not say which record it is of, and is kept as what is unknown.
 	Whole *Whole `json:"wholeSince,omitempty"`

@@ -244,7 +244,7 @@ func (s *drains) moveAway(r *removal, t *drainTask) string {
 	}
 	if r.full[t.name.JobName] == "" {
 		a := snapshot.Ask{Task: t.name, Job: s.Data(job.Admitted), Data: job.Admitted}
-		to, full, until := s.cell.PlaceElsewhere(a, record, s.waiting.holding.on)
+		to, full, until := s.cell.PlaceElsewhere(a, record, s.waiting.holdsFrom(a.Task))
 		s.bookCell(until)
 		r.full[t.name.JobName], cause.To = full, to
 	}

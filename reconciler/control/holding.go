@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -40,11 +41,17 @@ func (h *holding) refused(d *placement.Decision, a *placement.Ask) {
 	}
 }
 
-// on has machines held in a snapshot for the tasks that they are held for.
-func (h *holding) on(machines *placement.Snapshot) {
-	for _, name := range slices.SortedFunc(maps.Keys(h.held), schema.TaskName.Compare) {
-		d := h.held[name]
-		machines.Hold(h.asks[name], &d)
+// holdsFrom returns what has machines held in a snapshot from a task, for the tasks that they are held
+// for: all but those that get their first places beside that one.
+func (s *scheduler) holdsFrom(task schema.TaskName) func(*placement.Snapshot) {
+	h := &s.holding
+	return func(machines *placement.Snapshot) {
+		for _, name := range slices.SortedFunc(maps.Keys(h.held), schema.TaskName.Compare) {
+			if a := h.asks[name]; !a.With(task.JobName) || facts.HadPlace(s.Task(name)) {
+				d := h.held[name]
+				machines.Hold(a, &d)
+			}
+		}
 	}
 }
 

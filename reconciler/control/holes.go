@@ -269,6 +269,9 @@ func (w stay) String() string {
 	return fmt.Sprintf("%s%s, and stays until %s", w.text, w.since.UTC().Format(time.RFC3339), w.until.UTC().Format(time.RFC3339))
 }
 
+// noneForGangs says that no hole is opened for a task that gets its place together with others.
+const noneForGangs = "no tasks are moved for a gang"
+
 // Room says which moves of others would make room for a task that waits, and what becomes
 // of that; "" if there is nothing to say. reserved is what is held back for tasks, nil for their
 // limits, and last what the newest step decided.
@@ -280,7 +283,11 @@ func Room(f *facts.Facts, reserved snapshot.Reservations, last *Output, task sch
 	s := holeSearch{Facts: f, cell: snapshot.New(f, nil), held: heldFor(f, last.Why)}
 	s.cell.Reserve(reserved)
 	a := snapshot.Ask{Task: task, Job: want, Data: job.Admitted}
-	if p, _ := s.cell.Placement(a); !mayOpen(&a, &p) {
+	p, _ := s.cell.Placement(a)
+	switch {
+	case (p.Together > 0 || p.Gang != nil) && p.Waited >= holeAfter:
+		return noneForGangs
+	case !mayOpen(&a, &p):
 		return ""
 	}
 	h, ok := s.hole(a)

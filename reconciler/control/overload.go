@@ -19,7 +19,8 @@ type overload struct {
 	pass
 	cell   *snapshot.Cell
 	budget disruption
-	hold   func(*placement.Snapshot) // has machines held that are
+	// holds has machines held that are held from a task.
+	holds func(schema.TaskName) func(*placement.Snapshot)
 }
 
 // relieve moves a task away from machines whose agents say that they have too
@@ -95,6 +96,6 @@ func (s *overload) mayMove(name schema.TaskName, t *schema.TaskRecord) (may bool
 	if why != "" {
 		return false, until
 	}
-	why, changes := s.cell.NoPlace(snapshot.Ask{Task: name, Job: want, Data: s.Job(name.JobName).Admitted}, t, s.hold)
+	why, changes := s.cell.NoPlace(snapshot.Ask{Task: name, Job: want, Data: s.Job(name.JobName).Admitted}, t, s.holds(name))
 	return why == "", until.Or(changes)
 }

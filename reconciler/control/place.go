@@ -49,7 +49,7 @@ func (s *scheduler) place(inside bool) {
 	list := make([]placement.Ask, 0, len(asks))
 	for _, a := range asks {
 		p, until := s.cell.Placement(a)
-		if p.Gang != nil {
+		if p.Gang != nil && !p.Returns {
 			if waits := s.cell.Gang(a.Task.JobName).Waits; waits != "" {
 				s.why[a.Task] = placement.Why{Waits: waits}
 				continue

@@ -165,7 +165,7 @@ func (s *scheduler) retake(a *placement.Ask, machine string) bool {
 	fork := s.cell.Without(out...)
 	defer fork.Release()
 	on := *a
-	on.On, on.Together, on.Gang = machine, 0, nil // the others have their places, or claims as this one
+	on.On, on.Together, on.Gang, on.Returns = machine, 0, nil, false // the others have their places, or claims as this one
 	d := placement.Place(fork, []placement.Ask{on}, s.seed)[0]
 	if d.Machine == "" {
 		return false
@@ -313,8 +313,8 @@ func (s *scheduler) vacating(on snapshot.On) placement.Ask {
 	job := on.Task.JobName
 	a := s.placement(snapshot.Ask{Task: on.Task, Job: s.Admitted(job), Data: s.Job(job).Admitted})
 	a.Avoid = avoiding(a.Avoid, on.Machine)
-	a.Together, a.Gang = 0, nil // the others have their places
-	a.Waited = 0                // it runs
+	a.Together, a.Gang, a.Returns = 0, nil, false // the others have their places
+	a.Waited = 0                                  // it runs
 	return a
 }
 
@@ -327,7 +327,7 @@ func avoiding(avoid []string, machine string) []string {
 func (s *scheduler) placeWithout(a *placement.Ask, task snapshot.On) placement.Decision {
 	fork := s.cell.Without(task)
 	defer fork.Release()
-	s.holding.on(fork)
+	s.holdsFrom(task.Task)(fork)
 	return placement.Place(fork, []placement.Ask{*a}, s.seed)[0]
 }
 

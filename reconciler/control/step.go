@@ -183,7 +183,7 @@ func newStep(p pass, in *Input) *step {
 		pass: p, cell: cell, asks: wanted, budget: budget, seed: in.Seed, noPreempt: in.NoPreempt, policy: placement.Policy(in.Policy), parallel: in.Parallel,
 		preempted: s.follower.stops.preempted, stops: &s.follower.stops, claimed: map[schema.TaskName]bool{},
 	}
-	s.overload.hold, s.drains.waiting = s.scheduler.holding.on, s.scheduler
+	s.overload.holds, s.drains.waiting = s.scheduler.holdsFrom, s.scheduler
 	s.rollouts = &rollouts{pass: p, cell: cell, budget: budget, away: s.scheduler.away}
 	s.rebalance = &rebalancer{pass: p, cell: cell, activity: activity, budget: budget, away: s.scheduler.away}
 	s.moves = &moves{p, budget, newMoveBounds(p.Facts), s.scheduler.keepPlace}

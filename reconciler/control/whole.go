@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -17,7 +18,8 @@ import (
 // those that lack a place they get it as soon as they ask. Else those go back that got theirs
 // while the others had none, once machines have had the time to report to a new master. What ran
 // before goes on, unless another one was preempted, with which all were to go: a master may have
-// died before it had stored that.
+// died before it had stored that. What came back beside those that had places goes on, too, while
+// others have none that never had one.
 
 // afterStart is how long after it could first judge a master takes a task that never had a place
 // for one whose place its predecessor had decided upon.
@@ -29,10 +31,22 @@ type lack struct {
 	since time.Time
 }
 
+// lacks are the first tasks of a gang that have no place.
+type lacks struct {
+	any lack
+	had lack // of those that had one before; none if its task is not set
+}
+
+func (l *lack) take(task schema.TaskName, since time.Time) {
+	if l.task == (schema.TaskName{}) || since.Before(l.since) {
+		*l = lack{task, since}
+	}
+}
+
 // takeBack stops tasks that got a place together with others which have none, and for which
 // there is none now; asks are what placement was asked for.
 func (s *scheduler) takeBack(asks []placement.Ask) {
-	first := map[schema.JobName]lack{} // by the first job of a gang, or the only one
+	first := map[schema.JobName]*lacks{} // by the first job of a gang, or the only one
 	for i := range asks {
 		a := &asks[i]
 		if a.Together == 0 && a.Gang == nil {
@@ -43,11 +57,14 @@ func (s *scheduler) takeBack(asks []placement.Ask) {
 		}
 		key := a.Name.JobName
 		if a.Gang != nil {
-			key = a.Gang.Jobs[0].Job
+			key = s.cell.Gang(key).Jobs[0].Name
+		}
+		if first[key] == nil {
+			first[key] = &lacks{}
 		}
 		since := s.lacksSince(a.Name)
-		if was, ok := first[key]; !ok || since.Before(was.since) {
-			first[key] = lack{a.Name, since}
+		if first[key].any.take(a.Name, since); facts.HadPlace(s.Task(a.Name)) {
+			first[key].had.take(a.Name, since)
 		}
 	}
 	if len(first) == 0 {
@@ -106,14 +123,18 @@ func (s *admission) wholeSince(was, is *schema.JobRecord, job *schema.Job) *sche
 }
 
 // takeBackJob stops the tasks of a job that were placed while another one had no place.
-func (s *scheduler) takeBackJob(job schema.JobName, l lack) {
+func (s *scheduler) takeBackJob(job schema.JobName, all *lacks) {
 	want := s.Admitted(job)
 	if want == nil || s.Frozen(job) {
 		return
 	}
-	since := later(l.since, s.Job(job).WholeSince()) // what was placed before others joined it runs on
 	for _, t := range s.Tasks(job) {
-		if t.Machine == "" || t.Stop != nil || t.Done != nil || t.Index >= want.Tasks || t.At.Before(since) || t.At.After(s.Now) || s.adopted(&t) {
+		l := &all.any
+		if facts.CameBack(&t) {
+			l = &all.had // those that never had a place are no matter
+		}
+		since := later(l.since, s.Job(job).WholeSince()) // what was placed before others joined it runs on
+		if l.task == (schema.TaskName{}) || t.Machine == "" || t.Stop != nil || t.Done != nil || t.Index >= want.Tasks || t.At.Before(since) || t.At.After(s.Now) || s.adopted(&t) {
 			continue
 		}
 		s.stop(job, t, schema.Cause{Kind: schema.CauseGang, At: s.Now, Message: fmt.Sprintf("goes together with %s, which has no place", l.task.Short())})

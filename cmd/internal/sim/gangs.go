@@ -137,29 +137,83 @@ func (w *World) members(jobs []schema.JobName, before snap) (out []member) {
 	return out
 }
 
+// ran is what had places together of a gang, and how many tasks its jobs wanted then.
+type ran struct {
+	had   map[schema.TaskName]bool
+	tasks map[schema.JobName]int
+}
+
+// needs reports whether a task may have a place only if another one has: not if it had one before
+// the other one came to the gang, which has had none yet.
+func (r *ran) needs(task, other schema.TaskName) bool {
+	return r == nil || !r.had[task] || r.had[other]
+}
+
+// tookPart reports whether a task has a place, or has lost one otherwise than with its gang.
+func tookPart(r *schema.TaskRecord) bool {
+	if r == nil || has(r) {
+		return r != nil
+	}
+	ends := slices.Clone(r.Causes)
+	if r.Stop != nil {
+		ends = append(ends, *r.Stop)
+	}
+	ends = slices.DeleteFunc(ends, func(c schema.Cause) bool { return c.Kind == schema.CauseGang })
+	return len(ends) > 0 && ends[len(ends)-1].Kind != schema.CausePreempted
+}
+
+// noteRan takes down what has places together.
+func (w *World) noteRan(c company, jobs []schema.JobName, members []member) {
+	r, tasks := w.oracle.ran[c], w.tasksOf(jobs)
+	whole := !slices.ContainsFunc(members, func(m member) bool { return !m.claims && !has(m.is) })
+	if r == nil && !whole {
+		return
+	}
+	grows := r != nil && (&torn{tasks: r.tasks}).joined(tasks)
+	next := &ran{map[schema.TaskName]bool{}, tasks}
+	part := false
+	for _, m := range members {
+		if whole || r.had[m.task] || grows && m.is != nil && m.is.Generation > 0 {
+			next.had[m.task] = true
+			part = part || m.claims || tookPart(m.is)
+		}
+	}
+	if w.oracle.ran[c] = next; !part {
+		delete(w.oracle.ran, c)
+	}
+}
+
 // checkGangs: of tasks that get places together none gets one while another has none, nor a
-// claim on one; when one of them is preempted all are; and what a crash has left in part is whole
-// again, or goes back. before is what was stored when a step decided.
+// claim on one, unless that one came to the gang later; when one of them is preempted all are; and what a
+// crash has left in part is whole again, or goes back. before is what was stored when a step decided.
 func (w *World) checkGangs(before snap) {
 	if !w.cfg.Gangs {
 		return
 	}
 	all := w.companies()
 	maps.DeleteFunc(w.oracle.parts, func(c company, _ torn) bool { return all[c] == nil })
+	maps.DeleteFunc(w.oracle.ran, func(c company, _ *ran) bool { return all[c] == nil })
 	for c, jobs := range all {
 		members := w.members(jobs, before)
-		w.checkCame(members)
+		w.checkCame(members, w.oracle.ran[c])
 		w.checkGoneTogether(jobs, members)
 		w.checkPart(c, jobs, members)
+		w.noteRan(c, jobs, members)
 	}
 }
 
-// checkCame: who gets a place gets it with all others.
-func (w *World) checkCame(members []member) {
-	came := slices.IndexFunc(members, func(m member) bool { return m.came() })
-	lacks := slices.IndexFunc(members, func(m member) bool { return m.lacks() })
-	if came >= 0 && lacks >= 0 {
-		w.violate("task %s is placed on %s, and %s, which goes together with it, has no place", members[came].task, members[came].is.Machine, members[lacks].task)
+// checkCame: who gets a place gets it with all others that it needs.
+func (w *World) checkCame(members []member, r *ran) {
+	for i := range members {
+		came := &members[i]
+		if !came.came() {
+			continue
+		}
+		lacks := slices.IndexFunc(members, func(m member) bool { return m.lacks() && r.needs(came.task, m.task) })
+		if lacks >= 0 {
+			w.violate("task %s is placed on %s, and %s, which goes together with it, has no place", came.task, came.is.Machine, members[lacks].task)
+			return
+		}
 	}
 }
 
@@ -210,33 +264,42 @@ func (w *World) findParts(before snap) {
 // to report first.
 const partTime = 15 * time.Second
 
-// checkPart: what a crash has left in part goes back, unless the others get places.
+// checkPart: what a crash has left in part goes back, unless the others that it needs get places.
 func (w *World) checkPart(c company, jobs []schema.JobName, members []member) {
 	p, is := w.oracle.parts[c]
 	if !is {
 		return
 	}
-	var stays []schema.TaskName
-	refused := schema.TaskName{}
+	r := w.oracle.ran[c]
+	var stays, lacking, refused []schema.TaskName
 	for i := range members {
 		m := &members[i]
 		why, pending := w.master.last.Why[m.task]
 		switch {
+		case m.claims:
 		case !has(m.is):
-			if pending && !m.claims && why.Waits == "" {
-				refused = m.task
+			lacking = append(lacking, m.task)
+			if pending && why.Waits == "" {
+				refused = append(refused, m.task)
 			}
 		case p.came[m.task] == m.is.Generation:
 			stays = append(stays, m.task)
 		}
 	}
-	whole := !slices.ContainsFunc(members, func(m member) bool { return !m.claims && !has(m.is) })
-	if len(stays) == 0 || whole || p.joined(w.tasksOf(jobs)) {
+	needs := func(list []schema.TaskName) (task, other schema.TaskName, some bool) {
+		for _, task = range stays {
+			if i := slices.IndexFunc(list, func(other schema.TaskName) bool { return r.needs(task, other) }); i >= 0 {
+				return task, list[i], true
+			}
+		}
+		return task, other, false
+	}
+	if _, _, some := needs(lacking); !some || p.joined(w.tasksOf(jobs)) {
 		delete(w.oracle.parts, c)
 		return
 	}
-	if refused != (schema.TaskName{}) && w.now.Sub(later(p.since, w.master.since)) > partTime {
-		w.violate("tasks %v have places since %s, when a master died, and %s, which goes together with them, gets none", stays, p.since.Format(time.TimeOnly), refused)
+	if task, other, some := needs(refused); some && w.now.Sub(later(p.since, w.master.since)) > partTime {
+		w.violate("task %s has a place since %s, when a master died, and %s, which goes together with it, gets none", task, p.since.Format(time.TimeOnly), other)
 	}
 }
 

@@ -39,6 +39,7 @@ type oracle struct {
 	stops    map[schema.JobName][]time.Time // that were chosen, of tasks that worked
 	moves    []time.Time                    // of running tasks, see checkMoves
 	parts    map[company]torn               // gangs that a crash has left in part
+	ran      map[company]*ran               // what of gangs had places together
 	jumped   time.Time                      // when the clock of the master's host was last set
 	unseen   unseen
 	losses   losses
@@ -63,7 +64,7 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		durable: &model.State{}, good: map[string]*schema.Package{}, reported: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, took: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		parts: map[company]torn{}, rollouts: map[schema.JobName]*rollout{}, proven: map[schema.JobName]map[string]bool{}, returned: map[schema.JobName]*returned{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, closed: map[uint64]*agent{}, ended: map[uint64]bool{}, again: map[schema.TaskName]bool{}, unknown: map[uint64]bool{}, later: map[string][]byte{}, losses: losses{since: map[string]time.Time{}, held: map[string]time.Time{}}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
+		parts: map[company]torn{}, ran: map[company]*ran{}, rollouts: map[schema.JobName]*rollout{}, proven: map[schema.JobName]map[string]bool{}, returned: map[schema.JobName]*returned{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, closed: map[uint64]*agent{}, ended: map[uint64]bool{}, again: map[schema.TaskName]bool{}, unknown: map[uint64]bool{}, later: map[string][]byte{}, losses: losses{since: map[string]time.Time{}, held: map[string]time.Time{}}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 type Gang struct {
 	Name string
 	Jobs []GangJob // sorted by name
+	// Returning are those that tasks need which had places and come back: how many of which job
+	// have had some, where others have not got theirs yet. nil if no task comes back without these.
+	Returning []GangJob
 	// Waits says what it waits for that no machine decides, "" for nothing.
 	Waits string
 }
@@ -194,12 +197,12 @@ func (x *GangIndex) jobs(f *Facts, key gangName) (out gangJobs) {
 func gangOf(f *Facts, name string, jobs gangJobs) *Gang {
 	g := &Gang{Name: name}
 	first := f.Admitted(jobs.admitted[0])
-	var other *schema.Job
 	for _, job := range jobs.admitted {
 		g.Jobs = append(g.Jobs, GangJob{job, Together(f, job)})
-		if j := f.Admitted(job); other == nil && j.Priority != first.Priority {
-			other = j
-		}
+	}
+	other := otherPriority(f, g.Jobs)
+	if g.Returning = returning(f, g.Jobs, len(jobs.missing) > 0); otherPriority(f, g.Returning) != nil {
+		g.Returning = nil
 	}
 	switch {
 	case len(jobs.missing) > 0 && !hasRun(f, jobs.admitted):
@@ -222,6 +225,25 @@ func hasRun(f *Facts, jobs []schema.JobName) bool {
 		}
 		return false
 	})
+}
+
+// otherPriority returns the first job that has another priority than the first one; nil if none has.
+func otherPriority(f *Facts, jobs []GangJob) *schema.Job {
+	for _, j := range jobs {
+		if job := f.Admitted(j.Name); job.Priority != f.Admitted(jobs[0].Name).Priority {
+			return job
+		}
+	}
+	return nil
+}
+
+// ReturningTo returns, of a job whose tasks get places together, how many of them have had places, where one
+// comes back without the others; 0 if none does.
+func ReturningTo(f *Facts, name schema.JobName) int {
+	if jobs := returning(f, []GangJob{{name, Together(f, name)}}, false); len(jobs) > 0 {
+		return jobs[0].Tasks
+	}
+	return 0
 }
 
 // Together returns how many tasks of a job that is admitted have to have places for any to get

@@ -72,8 +72,8 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 	}
 	waited, until := c.waited(r, t, a.Task.Index)
 	p.Waited = waited
-	if p.Gang = c.gangOf(a, r); p.Gang == nil {
-		p.Together = c.together(a)
+	if p.Gang, p.Returns = c.gangOf(a, r, t); p.Gang == nil {
+		p.Together, p.Returns = c.together(a, t)
 	}
 	if t == nil {
 		return p, until
@@ -130,32 +130,41 @@ func (c *Cell) Expect(asks []placement.Ask) {
 }
 
 // together returns how many tasks of a job have to have places for any that asks to get
-// one, 0 if each is placed for itself.
-func (c *Cell) together(a Ask) int {
+// one, 0 if each is placed for itself; and whether these are those only that had one. t is the record of the task.
+func (c *Cell) together(a Ask, t *schema.TaskRecord) (n int, returns bool) {
 	if !a.Job.Together {
-		return 0
+		return 0, false
 	}
-	return facts.Together(c.facts, a.Task.JobName)
+	if facts.HadPlace(t) {
+		if n = facts.ReturningTo(c.facts, a.Task.JobName); n > 0 {
+			return n, true
+		}
+	}
+	return facts.Together(c.facts, a.Task.JobName), false
 }
 
 // Gang returns the gang of a job, nil if it is in none.
 func (c *Cell) Gang(job schema.JobName) *facts.Gang { return c.gangs.Of(job) }
 
-// gangOf returns the gang of a task that asks as placement is asked for it, nil if it is in none; r
-// is the record of its job.
-func (c *Cell) gangOf(a Ask, r *schema.JobRecord) *placement.Gang {
+// gangOf returns the gang of a task that asks as placement is asked for it, nil if it is in none,
+// and whether it is of those only that had places; r is the record of its job, and t its own.
+func (c *Cell) gangOf(a Ask, r *schema.JobRecord, t *schema.TaskRecord) (out *placement.Gang, returns bool) {
 	if a.Job.Gang == "" && a.Data == r.Admitted {
-		return nil // it is looked up for others only: what is admitted says the gang
+		return nil, false // it is looked up for others only: what is admitted says the gang
 	}
 	g := c.Gang(a.Task.JobName)
 	if g == nil {
-		return nil
+		return nil, false
 	}
-	out := &placement.Gang{Name: g.Name}
-	for _, j := range g.Jobs {
+	jobs := g.Jobs
+	if returns = g.Returning != nil && facts.HadPlace(t); returns {
+		jobs = g.Returning
+	}
+	out = &placement.Gang{Name: g.Name}
+	for _, j := range jobs {
 		out.Jobs = append(out.Jobs, placement.GangJob{Job: j.Name, Tasks: j.Tasks})
 	}
-	return out
+	return out, returns
 }
 
 // mayHold returns the machines that are up and, for a task that runs in an

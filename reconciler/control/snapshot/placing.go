@@ -47,7 +47,7 @@ func PlacingOf(f *facts.Facts, reserved Reservations, task schema.TaskName, mach
 		return nil
 	}
 	a, _ := c.Placement(Ask{task, want, c.facts.Job(task.JobName).Admitted})
-	a.Prefer, a.Last, a.Together, a.Gang = "", "", 0, nil
+	a.Prefer, a.Last, a.Together, a.Gang, a.Returns = "", "", 0, nil, false
 	snapshot := c.Snapshot()
 	snapshot.Configure(placement.Options{Weights: c.weights()})
 	if t != nil && t.Machine != "" {
