@@ -260,6 +260,11 @@ func (s *drains) moveOn(r *removal, t *drainTask, cause schema.Cause) string {
 		r.full[t.name.JobName], cause.To = full, to
 	}
 	full := r.full[t.name.JobName]
+	if bound(want) && s.kin.halfway(t.name) { // alone it might go where these have no room
+		if moved, _ := s.moveKin(t.name, full); moved {
+			return ""
+		}
+	}
 	if blocked == "" && full == "" {
 		why := s.budget.disrupt(t.name.JobName, *record, cause)
 		if why == "" && cause.To != "" {
@@ -311,6 +316,7 @@ func (s *drains) moveKin(task schema.TaskName, full string) (moved bool, why str
 		moves = append(moves, snapshot.On{Task: name, Machine: cause.To})
 	}
 	s.waiting.keepKin(append(slices.Clip(s.waiting.stops.moves), moves...)) // others may be stopped in this step, too
+	s.another()                                                             // those that wait near which room is kept now may have places
 	s.roaming = true
 	return true, ""
 }

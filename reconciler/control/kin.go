@@ -66,6 +66,16 @@ func (s *kinship) of(first schema.TaskName) *kin {
 	return k
 }
 
+// halfway reports whether a task has to move with some that have been stopped for that, and have no place yet:
+// a master may have died before it had stored all stops.
+func (s *kinship) halfway(task schema.TaskName) bool {
+	if len(s.moves) == 0 {
+		return false
+	}
+	k := s.of(task)
+	return slices.ContainsFunc(k.tasks, func(t snapshot.On) bool { return t.Machine == "" })
+}
+
 // addNear adds those near which a task has to be.
 func (s *kinship) addNear(k *kin, t snapshot.On) {
 	job := s.Job(t.Task.JobName)
