@@ -36,14 +36,15 @@ func (n *Near) compare(o *Near) int {
 // Nearest returns the machines that admit an ask and would have room for it if they were
 // empty, those with room first: at most so many, all with 0. If from is not "" it is where
 // the task of the ask is, whom the caller has removed from the snapshot, and the machines
-// are others, on which the job is spread no worse than there. Nobody is evicted for that.
+// are others, on which the job is spread no worse than there, and comes to no noise from which it is
+// away there (see Weights.Noise). Nobody is evicted for that.
 func Nearest(s *Snapshot, a Ask, from string, most int) []Near {
 	var out []Near
 	c := s.single(&a)
-	stays, bound := company{}, false
+	stays, bound, quiet := company{}, false, false
 	at := int32(-1)
 	if slot, ok := s.slots.Get(from); ok {
-		at, stays, bound = slot, s.companyOf(c, slot), true
+		at, stays, bound, quiet = slot, s.companyOf(c, slot), true, !s.noisy(c, slot, nil)
 	}
 	for slot := range s.nodes.Len() {
 		if slot == at || s.rows.At(slot).state == stateGone {
@@ -51,7 +52,7 @@ func Nearest(s *Snapshot, a Ask, from string, most int) []Near {
 		}
 		n, ok := nearOf(s, c, slot)
 		if ok && bound {
-			ok = s.leavesEven(c, at, slot, 0)
+			ok = s.leavesEven(c, at, slot, 0) && !(quiet && s.noisy(c, slot, nil))
 		}
 		if !ok || bound && stays.less(n.company) || most > 0 && len(out) == most && n.compare(&out[most-1]) >= 0 {
 			continue

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control/snapshot"
-	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -53,21 +52,6 @@ func (d *Draining) String() string {
 	return s
 }
 
-// drained is a machine that is draining, and what it holds.
-type drained struct {
-	name   string
-	spec   *intent.MachineSpec
-	tasks  []drainTask
-	before int // that it held when the step began
-}
-
-// drainTask is a task on a machine that is draining.
-type drainTask struct {
-	name   schema.TaskName
-	data   *schema.Job
-	inside bool // of an alloc, with which it goes
-}
-
 // drains empties machines.
 type drains struct {
 	pass
@@ -75,6 +59,7 @@ type drains struct {
 	budget  disruption
 	waiting *scheduler           // has others make room
 	drained map[string]*Draining // by name of the machine
+	kin     *kinship
 	// stuck are tasks that may be stopped, for which no other machine has room.
 	stuck []stuck
 	// roaming says that tasks are stopping for which other machines have room, and nobody makes any.
@@ -87,7 +72,19 @@ type stuck struct {
 	priority schema.Priority
 	drain    *Draining
 	full     string // why there is no room
+	kin      string // with whom it would have to move, and why these do not; "" if with nobody
 }
+
+// why says why the task stays.
+func (x *stuck) why() string {
+	if x.kin != "" {
+		return x.kin
+	}
+	return noRoom(x.full)
+}
+
+// noRoom says that no other machine takes a task, and why.
+func noRoom(full string) string { return "no other machine can run it: " + full }
 
 // drain moves tasks away from machines that are draining, as the disruption
 // budgets of their jobs allow and where others have room, or make some. Of the machines that
@@ -100,11 +97,17 @@ func (s *drains) drain() {
 		return
 	}
 	s.drained = make(map[string]*Draining, len(list))
+	s.kin = &kinship{
+		pass: s.pass, cell: s.cell, list: list, moves: s.waiting.stops.moves, holds: s.waiting.holdsFrom,
+		together: map[string]map[schema.TaskName]string{}, picked: map[nearKey][]schema.TaskName{},
+	}
+	for i := range list {
+		s.drained[list[i].name] = s.describeDrain(&list[i])
+	}
 	turns := map[schema.ObjectKey]int{}
 	for i := range list {
 		m := &list[i]
-		d, key := s.describeDrain(m), m.spec.Drainer.Key()
-		s.drained[m.name] = d
+		d, key := s.drained[m.name], m.spec.Drainer.Key()
 		switch most := max(1, m.spec.Drain.AtOnce); {
 		case len(m.tasks) == 0:
 			if m.before > 0 {
@@ -238,25 +241,84 @@ func (s *drains) moveAway(r *removal, t *drainTask) string {
 	if s.Stays(s.Data(job.Admitted), record) != "" {
 		return fmt.Sprintf("it stays with its sticky directory (sticky: %q), and moves when the machine is declared gone", schema.StickyStay)
 	}
-	why, until := s.Blocked(t.name.JobName, record)
-	if s.bookCell(until); why != "" {
-		return why
+	return s.moveOn(r, t, cause)
+}
+
+// moveOn stops a task for which another machine has room, or says what it waits for, as moveAway does.
+func (s *drains) moveOn(r *removal, t *drainTask, cause schema.Cause) string {
+	record, job := s.Task(t.name), s.Job(t.name.JobName)
+	want := s.Data(job.Admitted)
+	blocked, until := s.Blocked(t.name.JobName, record)
+	s.bookCell(until)
+	if blocked != "" && !(bound(want) && s.kin.goesWhole(t.name.JobName)) {
+		return blocked
 	}
-	if r.full[t.name.JobName] == "" {
-		a := snapshot.Ask{Task: t.name, Job: s.Data(job.Admitted), Data: job.Admitted}
+	if blocked == "" && r.full[t.name.JobName] == "" {
+		a := snapshot.Ask{Task: t.name, Job: want, Data: job.Admitted}
 		to, full, until := s.cell.PlaceElsewhere(a, record, s.waiting.holdsFrom(a.Task))
 		s.bookCell(until)
 		r.full[t.name.JobName], cause.To = full, to
 	}
-	if why := r.full[t.name.JobName]; why != "" {
-		s.stuck = append(s.stuck, stuck{t.name, s.Data(job.Admitted).Priority, r.drain, why})
-		return ""
+	full := r.full[t.name.JobName]
+	if bound(want) && s.kin.halfway(t.name) { // alone it might go where these have no room
+		if moved, _ := s.moveKin(t.name, full); moved {
+			return ""
+		}
 	}
-	why = s.budget.disrupt(t.name.JobName, *record, cause)
-	if why == "" && cause.To != "" {
-		s.waiting.keepPlace(snapshot.On{Task: t.name, Machine: cause.To}) // others may be stopped in this step, too
+	if blocked == "" && full == "" {
+		why := s.budget.disrupt(t.name.JobName, *record, cause)
+		if why == "" && cause.To != "" {
+			s.waiting.keepPlace(snapshot.On{Task: t.name, Machine: cause.To}) // others may be stopped in this step, too
+		}
+		return why
 	}
-	return why
+	var kept string
+	if bound(want) {
+		moved, why := s.moveKin(t.name, full)
+		if moved {
+			return ""
+		}
+		kept = why
+	}
+	if blocked == "" {
+		s.stuck = append(s.stuck, stuck{t.name, want.Priority, r.drain, full, kept})
+	}
+	return blocked
+}
+
+// moveKin stops a task which no other machine takes only since it has to be near others that are drained,
+// too, in one step with these, if others take all of them and their budgets allow it; moved says so. Else it
+// says why it does not, "" if it has to be near no such. full is why no other machine takes it alone.
+func (s *drains) moveKin(task schema.TaskName, full string) (moved bool, why string) {
+	k := s.kin.of(task)
+	if len(k.in) < 2 || k.by == "" {
+		return false, ""
+	}
+	must := "it must move " + k.with(task)
+	if k.many {
+		return false, fmt.Sprintf("%s, and no more than %d tasks are moved in one step", must, mostKin)
+	}
+	to := s.kin.place(k)
+	if to == nil {
+		return false, fmt.Sprintf("%s; nor is there room for it %s", noRoom(full), k.with(task))
+	}
+	list := s.kin.going(k)
+	if why := s.kin.refuse(list); why != "" {
+		return false, must + "; " + why
+	}
+	moves := make([]snapshot.On, 0, len(k.in))
+	for _, name := range list {
+		r := s.Task(name)
+		cause := s.causeOf(s.drained[r.Machine])
+		cause.To = to[name]
+		cause.Message += ", and it moves " + k.with(name)
+		s.budget.disruptAnyway(name.JobName, *r, cause)
+		moves = append(moves, snapshot.On{Task: name, Machine: cause.To})
+	}
+	s.waiting.keepKin(append(slices.Clip(s.waiting.stops.moves), moves...)) // others may be stopped in this step, too
+	s.another()                                                             // those that wait near which room is kept now may have places
+	s.roaming = true
+	return true, ""
 }
 
 func (s *drains) causeOf(d *Draining) schema.Cause {
@@ -278,6 +340,8 @@ func (s *drains) makeRoom() {
 			if why, stays = s.makeRoomFor(x); stays {
 				kept[x.task.JobName] = why
 			}
+		} else if x.kin != "" { // with others than the one before
+			why = x.kin
 		}
 		if why != "" {
 			x.drain.waits[x.task] = why
@@ -300,7 +364,7 @@ func (s *drains) seesPart() bool {
 // that there is no room to be made.
 func (s *drains) makeRoomFor(x *stuck) (why string, stays bool) {
 	job, record := x.task.JobName, s.Task(x.task)
-	full := "no other machine can run it: " + x.full
+	full := x.why()
 	if s.roaming {
 		return full + "; tasks for which other machines have room move first", true
 	}

@@ -187,10 +187,41 @@ func (s *scheduler) configure() {
 // keepPlaces keeps room on the machines that tasks move to, as far as there is any, from
 // when they are stopped until they are placed.
 func (s *scheduler) keepPlaces() {
-	for _, to := range s.stops.moves {
-		s.keepPlace(to)
-	}
+	s.keepKin(s.stops.moves)
 }
+
+// keepKin keeps room on the machines that tasks move to, as keepPlace does, where those that they have to be
+// near move, too: what leaves a machine that is drained is near nothing there any more, and a task is near
+// those that have room kept.
+func (s *scheduler) keepKin(moves []snapshot.On) {
+	var leaving []snapshot.On
+	rounds := 1
+	for _, to := range moves {
+		t := s.Task(to.Task)
+		if bound(s.Admitted(to.Task.JobName)) {
+			rounds = mostKinRounds
+		}
+		if t != nil && t.Machine != "" && t.Stop != nil && t.Stop.Kind == schema.CauseMaintenance {
+			leaving = append(leaving, s.cell.GoesWith(to.Task.JobName, t)...)
+		}
+	}
+	keep := func() {
+		for range rounds {
+			for _, to := range moves {
+				s.keepPlace(to)
+			}
+		}
+	}
+	if rounds == 1 || len(leaving) == 0 {
+		keep()
+		return
+	}
+	s.cell.WhileLeft(leaving, keep)
+}
+
+// mostKinRounds is how often room is kept for all that move, where one has to be near another: of a chain of as
+// many.
+const mostKinRounds = 3
 
 // keepPlace keeps room on the machine that a task moves to, as far as there is any, with what
 // those leave that were preempted for it. One that waits for these has its claim already.

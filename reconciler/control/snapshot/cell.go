@@ -55,6 +55,8 @@ type Cell struct {
 	protects bool
 	// vacated are machines to be looked at again, see left.
 	vacated []string
+	// away are tasks that are taken to have left their machines, see WhileLeft.
+	away map[schema.TaskName]bool
 	// occupied is the memory of occupancyOf, which is asked for many jobs.
 	occupied occupancy
 }

@@ -138,7 +138,7 @@ func (c *Cell) Without(tasks ...On) *placement.Snapshot {
 // the machine that it is on: of what bounds its job, or has to be apart from it, it is no part.
 func (c *Cell) Claim(a *placement.Ask, machine string, leaving []placement.Victim) bool {
 	s, t := c.Snapshot(), c.facts.Task(a.Name)
-	if t != nil && t.Machine != "" {
+	if t != nil && t.Machine != "" && !c.away[a.Name] {
 		s.RemoveTask(a.Name, t.Machine, 0)
 		defer s.SetTask(c.taskOf(a.Name.JobName, t))
 	}
@@ -159,4 +159,103 @@ func (c *Cell) GoesWith(job schema.JobName, t *schema.TaskRecord) []On {
 		}
 	}
 	return out
+}
+
+// Near returns what tasks that run some data have to be near.
+func (c *Cell) Near(data schema.Digest) (out []placement.Affinity) {
+	for _, a := range c.askOf(data).Relations.Affinity {
+		if a.Weight == 0 {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Picks reports whether an affinity picks tasks that run some data.
+func (c *Cell) Picks(a *placement.Affinity, data schema.Digest) bool {
+	return (a.User == "" || a.User == c.facts.Data(data).User) && a.Selector.Matches(c.askOf(data).Relations.Labels)
+}
+
+// PlaceTogether returns the machines that would take all of the tasks that ask once others have left
+// theirs; nil if none would take one of them. Nobody is preempted for them. hold has machines held that
+// are held for others.
+func (c *Cell) PlaceTogether(tasks []Ask, leaving []On, hold func(*placement.Snapshot)) (map[schema.TaskName]string, facts.Until) {
+	var until facts.Until
+	asks, inside := make([]placement.Ask, 0, len(tasks)), []placement.Ask{}
+	gang := &placement.Gang{} // of all of them, and of no name
+	users := map[string]bool{}
+	for _, a := range tasks {
+		p, changes := c.Placement(a)
+		until = until.Or(changes)
+		p.Waited, p.Held, p.Together, p.Gang, p.Returns = 0, "", 0, nil, false
+		if p.AllocSet != (schema.JobName{}) {
+			inside = append(inside, p)
+			continue
+		}
+		if n := len(gang.Jobs); n > 0 && gang.Jobs[n-1].Job == a.Task.JobName { // they come job by job
+			gang.Jobs[n-1].Tasks++
+		} else {
+			gang.Jobs = append(gang.Jobs, placement.GangJob{Job: a.Task.JobName, Tasks: 1})
+		}
+		users[a.Task.User] = true
+		asks = append(asks, p)
+	}
+	// Those of one user are placed as a gang is, which tries one domain after the other. Such as have to
+	// be near what runs in an alloc find it there only when that has its place.
+	if len(users) == 1 {
+		whole := slices.Clone(asks)
+		for i := range whole {
+			whole[i].Gang = gang
+		}
+		if found := c.placeAll(whole, inside, leaving, hold); found != nil {
+			return found, until
+		}
+		if len(inside) == 0 {
+			return nil, until
+		}
+	}
+	return c.placeAll(asks, inside, leaving, hold), until
+}
+
+// placeAll places asks, and those that run inside allocs, round by round until all have places; nil if
+// one of them gets none.
+func (c *Cell) placeAll(asks, inside []placement.Ask, leaving []On, hold func(*placement.Snapshot)) map[schema.TaskName]string {
+	fork := c.Without(leaving...)
+	defer fork.Release()
+	fork.Configure(c.options(false))
+	out := map[schema.TaskName]string{}
+	placed := func(list []placement.Ask) []placement.Ask {
+		hold(fork) // for one pass
+		for _, d := range placement.Place(fork, list, 0) {
+			if d.Machine != "" && !d.Later && len(d.Victims) == 0 {
+				out[d.Name] = d.Machine
+			}
+		}
+		return slices.DeleteFunc(slices.Clone(list), func(a placement.Ask) bool { return out[a.Name] != "" })
+	}
+	for left := len(asks) + len(inside); left > 0; {
+		asks = placed(asks)
+		inside = placed(inside)
+		n := len(asks) + len(inside)
+		if n == left {
+			return nil
+		}
+		left = n
+	}
+	return out
+}
+
+// WhileLeft does something as if tasks had left their machines. Of an alloc, what runs inside comes after it.
+func (c *Cell) WhileLeft(tasks []On, do func()) {
+	s := c.Snapshot()
+	c.away = map[schema.TaskName]bool{}
+	for _, t := range slices.Backward(tasks) {
+		c.away[t.Task] = true
+		s.RemoveTask(t.Task, t.Machine, 0)
+	}
+	do()
+	c.away = nil
+	for _, t := range tasks {
+		s.SetTask(c.taskOf(t.Task.JobName, c.facts.Task(t.Task)))
+	}
 }
