@@ -108,7 +108,12 @@ func (s *Snapshot) SetTask(t Task) {
 		return
 	}
 	h := s.taskOf(t, slot)
-	if old := s.find(h.taskKey); old >= 0 {
+	old := s.find(h.taskKey)
+	if old >= 0 && s.tasks.At(old).claim { // the task has come to where it had a claim
+		s.drop(old)
+		old = -1
+	}
+	if old >= 0 {
 		if h.ask == nil {
 			h.ask, h.placed, h.profile = s.tasks.At(old).ask, s.tasks.At(old).placed, s.tasks.At(old).profile
 		}
