@@ -255,16 +255,28 @@ func (s *Snapshot) isProtected(job int32) bool {
 	return s.askProtected(job)
 }
 
-// heldFor is a machine that is held for an ask of a priority.
+// heldFor is a machine that is held for an ask of a priority, or for what goes together.
 type heldFor struct {
 	slot     int32
 	priority int16
+	holder   string
+}
+
+// holderOf names what machines are held for by an ask: itself, or what it goes together with.
+func holderOf(a *Ask) string {
+	switch {
+	case a.Gang != nil:
+		return "gang " + a.Name.User + "/" + a.Gang.Name
+	case a.Together > 0:
+		return a.Name.JobName.Short()
+	}
+	return a.Name.Short()
 }
 
 // noteHeld takes down which machine is held for an ask of the pass.
 func (s *Snapshot) noteHeld(a *Ask) {
 	if slot, ok := s.slots.Get(a.Held); ok {
-		s.heldFor = append(s.heldFor, heldFor{slot, int16(a.Priority)})
+		s.heldFor = append(s.heldFor, heldFor{slot, int16(a.Priority), holderOf(a)})
 	}
 }
 
@@ -272,7 +284,7 @@ func (s *Snapshot) noteHeld(a *Ask) {
 // condition that it goes when that has room: what has come to be protected since does. A task that
 // takes others along does not, which may be on other machines.
 func (s *Snapshot) yieldsTo(c *class, t *task) bool {
-	return t.behind && !t.takesOthers() && slices.Contains(s.heldFor, heldFor{t.slot, c.priority})
+	return t.behind != "" && !t.takesOthers() && slices.Contains(s.heldFor, heldFor{t.slot, c.priority, t.behind})
 }
 
 // protects reports whether a task is protected from a class. What is only claimed is not, but for a

@@ -37,12 +37,12 @@ func (s *Snapshot) ClaimBack(asks []Ask, from func(schema.TaskName) string) {
 	for i := range asks {
 		a := &asks[i]
 		machine := from(a.Name)
-		if machine != "" && a.AllocSet == (schema.JobName{}) && !failed[crowdOf(a)] && !s.claimAs(task{back: true}, a, machine, nil) {
+		if machine != "" && !a.Claims && a.AllocSet == (schema.JobName{}) && !failed[crowdOf(a)] && !s.claimAs(task{back: true}, a, machine, nil) {
 			failed[crowdOf(a)] = a.gathers()
 		}
 	}
 	for i := range asks {
-		if a := &asks[i]; failed[crowdOf(a)] && from(a.Name) != "" {
+		if a := &asks[i]; failed[crowdOf(a)] && !a.Claims && from(a.Name) != "" {
 			s.release(s.jobID(a.Name.JobName), a.Name.Index)
 		}
 	}
@@ -139,6 +139,11 @@ func (s *Snapshot) claim(c *class, h task, leaving []int32) {
 	for d := range dims {
 		h.limit[d], h.reserv[d] = max(0, h.limit[d]), max(0, h.reserv[d])
 	}
+	s.holdClaim(h)
+}
+
+// holdClaim holds what a claim holds.
+func (s *Snapshot) holdClaim(h task) {
 	s.hold(h)
 	s.claims.Set(together(h.job, h.index), s.nodes.At(h.slot).first) // what hold put there
 	s.touch(h.slot)

@@ -96,9 +96,9 @@ type Decision struct {
 	// Later is true when the ask is not placed yet: it has a claim on the room
 	// that Victims leave, see Options.Graceful and Snapshot.Claim.
 	Later bool
-	// Behind is true when Machine is held for another ask, and the task got it only since it is
-	// evicted when that has room: see Task.Behind.
-	Behind bool
+	// Behind names what Machine is held for, when that is another ask and the task got it only since it
+	// is evicted when that has room; "" else. See Task.Behind.
+	Behind string
 	// Evicted is true when the ask is that of a victim of this pass.
 	Evicted bool
 	// RoomUntil is until when Why.Room stays as it is, if nothing else happens; zero if it does

@@ -18,7 +18,7 @@ type task struct {
 	priority  int16
 	stopping  bool
 	together  bool     // see Task.Together
-	behind    bool     // see Task.Behind
+	behind    string   // see Task.Behind
 	gang      int32    // see gangs, 0 for none
 	inAlloc   int32    // the task that is its alloc, or -1
 	wants     allocKey // of the alloc that it runs in

@@ -24,6 +24,8 @@ type hold struct {
 	slot int32
 	c    *class
 	task schema.TaskName // the first of them
+	// holder names the ask, or what goes together, see holderOf.
+	holder string
 	// room is when the ask is expected to have room there; zero if that is not known.
 	room time.Time
 	// strict says that this was expected to be before now: nothing is put there any more
@@ -99,7 +101,7 @@ func (p *pass) hold(c *class, a *Ask, d *Decision) {
 		return
 	}
 	name := s.nodes.At(best.slot).Name
-	s.addHold(hold{slot: best.slot, c: c, task: a.Name, room: best.room, spare: best.spare, strict: s.isOverdue(a, name)})
+	s.addHold(hold{slot: best.slot, c: c, task: a.Name, holder: holderOf(a), room: best.room, spare: best.spare, strict: s.isOverdue(a, name)})
 	d.Why.Held, d.Why.Room, d.RoomUntil = name, best.room, best.next
 }
 
@@ -331,8 +333,9 @@ func (s *Snapshot) holdOn(slot int32) *hold {
 }
 
 // goBehind takes what a task of a class gets on a machine that is held off what others may
-// have there. It reports whether the task is there only since it may be evicted.
-func (s *Snapshot) goBehind(c *class, slot int32) (yields bool) {
+// have there. It returns for what it is held, where the
+// task is there only since it may be evicted.
+func (s *Snapshot) goBehind(c *class, slot int32) (behind string) {
 	h := (*hold)(nil)
 	if s.rows.At(slot).heldAt >= 0 {
 		h = s.holdOn(slot)
@@ -343,10 +346,10 @@ func (s *Snapshot) goBehind(c *class, slot int32) (yields bool) {
 		for d := range dims {
 			h.spare[d] -= c.limit[d]
 		}
-	default:
-		return !s.goneBy(c, h) && (h.strict || h.room.IsZero() || !h.suffices(c))
+	case !s.goneBy(c, h) && (h.strict || h.room.IsZero() || !h.suffices(c)):
+		return h.holder
 	}
-	return false
+	return ""
 }
 
 // staysWith reports whether a task that a machine holds goes together with the class, and stays: what is held
@@ -452,7 +455,7 @@ func (s *Snapshot) Hold(a *Ask, d *Decision) {
 	if !ok {
 		return
 	}
-	h := hold{slot: slot, c: s.single(a), task: a.Name, gang: a.gathers(), strict: s.isOverdue(a, d.Why.Held)}
+	h := hold{slot: slot, c: s.single(a), task: a.Name, holder: holderOf(a), gang: a.gathers(), strict: s.isOverdue(a, d.Why.Held)}
 	if !h.gang {
 		x := chance{slot: slot}
 		s.await(h.c, &x)

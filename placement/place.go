@@ -302,7 +302,7 @@ func (p *pass) decide(e entry) {
 		p.together(e)
 		return
 	}
-	if _, has := s.claims.Get(together(e.job, int32(a.Name.Index))); has && a.Claims {
+	if a.Claims && !e.evicted {
 		p.besideClaim(e)
 		return
 	}
@@ -323,17 +323,25 @@ func (p *pass) decide(e entry) {
 	}
 }
 
-// besideClaim places an ask that has a claim where it has room now, if anywhere.
+// besideClaim places an ask that has a claim where it has room now, if anywhere. One whose claim has
+// been evicted in this pass asks by that.
 func (p *pass) besideClaim(e entry) {
 	s, a := p.snapshot, e.ask
-	p.out = append(p.out, Decision{Name: a.Name, Evicted: e.evicted})
+	id, has := s.claims.Get(together(e.job, int32(a.Name.Index)))
+	if !has {
+		return
+	}
+	claim := *s.tasks.At(id)
+	s.release(e.job, a.Name.Index) // it is none of its own job's tasks elsewhere
+	p.out = append(p.out, Decision{Name: a.Name})
 	d := &p.out[len(p.out)-1]
 	d.Why.Machines = s.slots.Len()
 	c := p.ready(a, e.job)
 	c.waiting--
 	if c.lone && p.placeLone(c, a, e.job, d) || !c.lone && p.takeBest(c, a, e.job, d) {
-		s.release(e.job, a.Name.Index)
+		return
 	}
+	s.holdClaim(claim)
 }
 
 // returned says that an ask does not wait any more for the machine that it ran on last.
@@ -532,7 +540,7 @@ func (s *Snapshot) put(c *class, a *Ask, job, slot int32, d *Decision) {
 		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true, shared: c.shared, profile: s.profileOf(job, a.Relations), since: comesNow,
 	}
 	h.take(d.Ports, d.Devices)
-	d.Behind = s.goBehind(c, slot) || d.Behind // by the fork on which it was decided
+	d.Behind = cmp.Or(s.goBehind(c, slot), d.Behind) // by the fork on which it was decided
 	h.behind = d.Behind
 	s.hold(h)
 	s.touch(slot)

@@ -75,9 +75,10 @@ func TestProtectedBehind(t *testing.T) {
 		evicts bool
 	}{
 		{name: "behind", evicts: true, change: func(*placement.Task, *placement.Ask) {}},
-		{name: "it was there before", change: func(t *placement.Task, _ *placement.Ask) { t.Behind = false }},
+		{name: "it was there before", change: func(t *placement.Task, _ *placement.Ask) { t.Behind = "" }},
 		{name: "nothing is held", change: func(_ *placement.Task, a *placement.Ask) { a.Held = "" }},
 		{name: "another machine is held", change: func(_ *placement.Task, a *placement.Ask) { a.Held = "m1" }},
+		{name: "it was held for another one", change: func(t *placement.Task, _ *placement.Ask) { t.Behind = "u/other/0" }},
 		{name: "others would go with it", change: func(t *placement.Task, _ *placement.Ask) { t.Together = true }},
 		{name: "so of a gang", change: func(t *placement.Task, _ *placement.Ask) { t.Gang = "train" }},
 		{name: "it is of the same priority", change: func(t *placement.Task, _ *placement.Ask) { t.Priority = 200 }},
@@ -86,7 +87,7 @@ func TestProtectedBehind(t *testing.T) {
 			t.Parallel()
 			machines, tasks := oneEach(2)
 			a := preemptor(0)
-			tasks[0].Behind, a.Held = true, "m0"
+			tasks[0].Behind, a.Held = a.Name.Short(), "m0"
 			tt.change(&tasks[0], &a)
 			s := placement.NewSnapshot(machines, tasks)
 			s.Configure(placement.Options{Preempt: true})
@@ -128,8 +129,12 @@ func TestDecisionBehind(t *testing.T) {
 	}
 	s.SetTimes(noon, ends)
 	for _, d := range placement.Place(s, []placement.Ask{waits, small("short", time.Minute), small("long", 2*time.Hour), small("unknown", 0)}, 1) {
-		if want := d.Name.Job == "long" || d.Name.Job == "unknown"; d.Behind != want || (d.Machine == "") != (d.Name.Job == "web") {
-			t.Errorf("%v is on %q, behind: %t, want %t", d.Name, d.Machine, d.Behind, want)
+		want := ""
+		if d.Name.Job == "long" || d.Name.Job == "unknown" {
+			want = waits.Name.Short()
+		}
+		if d.Behind != want || (d.Machine == "") != (d.Name.Job == "web") {
+			t.Errorf("%v is on %q, behind %q, want %q", d.Name, d.Machine, d.Behind, want)
 		}
 	}
 }

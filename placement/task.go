@@ -34,10 +34,10 @@ type Task struct {
 	// Together is true when all tasks of its job that run stop once this one is evicted:
 	// so many an eviction disrupts.
 	Together bool
-	// Behind says what Decision.Behind did: the ask for which the machine is held may evict the task,
-	// also when its job has come to be protected since, see SetProtected. It says nothing of a task
-	// that takes others along.
-	Behind bool
+	// Behind is what Decision.Behind said: while the machine is held for that ask, this one may evict the
+	// task, also when its job has come to be protected since, see SetProtected. It says nothing of a
+	// task that takes others along.
+	Behind string
 	// Gang is the gang of its job, whose jobs are all of one user: like Together, but all tasks
 	// of the gang stop that run, whichever job they are of. "" for none.
 	Gang string

@@ -210,9 +210,10 @@ type TaskRecord struct {
 	// TaskSpec.Brings), for its machine to pull before Stop is set.
 	Bring []string  `json:"bring,omitempty"`
 	At    time.Time `json:"at,omitzero"` // when Generation was decided
-	// Behind says that Machine was held for another task when Generation got it, which it did on
-	// condition that it is preempted once that has room: whatever its job says since.
-	Behind bool `json:"behind,omitempty"`
+	// Behind names the task, job or gang for which Machine was held when Generation got it, which it
+	// did on condition that it is preempted once that has room: whatever its job says since. "" if
+	// nothing was, or it has room for both.
+	Behind string `json:"behind,omitempty"`
 
 	// Done is the exit of a batch task that finished; it is never run again.
 	Done *Exit `json:"done,omitempty"`

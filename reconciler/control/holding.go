@@ -129,6 +129,9 @@ func (s *scheduler) keepHeld(task schema.TaskName, why placement.Why) placement.
 		}
 		next.Since = was.Since
 	}
+	if was := t.Held; next != nil && (was == nil || was.Machine != next.Machine) {
+		s.another() // what is behind it may go from now on
+	}
 	if t.Held = next; next != nil {
 		why.HeldSince = next.Since
 	}

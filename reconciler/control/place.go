@@ -242,7 +242,7 @@ func (s *scheduler) keepPlace(to snapshot.On) {
 // version or as it was; "" for none, or if others have made room for it.
 func (s *scheduler) cameFrom(task schema.TaskName) string {
 	t := s.Task(task)
-	if t == nil || len(t.Causes) == 0 || s.claimed[task] {
+	if _, waits := s.claims[task]; waits || t == nil || len(t.Causes) == 0 || s.claimed[task] {
 		return ""
 	}
 	if last := &t.Causes[len(t.Causes)-1]; last.Kind == schema.CauseUpdate || last.Kind == schema.CauseRestart {

@@ -135,7 +135,7 @@ func (s *restore) adoptSurvivor(found survivor) {
 	}
 	was := t.Generation
 	t.Generation, t.Machine, t.Data, t.At = found.Generation, found.machine, found.Data, s.Now
-	t.Ports, t.OwnNetwork, t.Devices, t.Alloc, t.Stop, t.Done, t.Behind = found.Ports, found.Own != nil, found.Devices, found.Alloc, nil, nil, false
+	t.Ports, t.OwnNetwork, t.Devices, t.Alloc, t.Stop, t.Done, t.Behind = found.Ports, found.Own != nil, found.Devices, found.Alloc, nil, nil, ""
 	if data.Kind == schema.System {
 		t.On = found.machine
 	}

@@ -152,7 +152,7 @@ func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index in
 			if t.Machine != "" && r.Admitted != "" && t.Data != r.Admitted && e.Updated == nil {
 				_, e.Updated = intent.Diff(in.State.Data[t.Data], in.State.Data[r.Admitted])
 			}
-			if data := in.State.Data[r.Admitted]; t.Behind && t.Machine != "" && data != nil && data.NeverPreempted() && !data.Gathers() {
+			if data := in.State.Data[r.Admitted]; t.Behind != "" && t.Machine != "" && data != nil && data.NeverPreempted() && !data.Gathers() {
 				e.Behind = append(e.Behind, r.Name.Task(t.Index).Short())
 			}
 			e.addAvoided(in.Now, r.Name.Task(t.Index).Short(), t)
