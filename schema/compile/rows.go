@@ -26,7 +26,7 @@ import (
 const (
 	// mostBlamed bounds of how many mistakes of a package the row is looked for, and mostTrials how often the package is
 	// evaluated for each.
-	mostBlamed, mostTrials = 2, 20
+	mostBlamed, mostTrials = 2, 10
 )
 
 // blaming looks for the data that mistakes of a package are of.
@@ -44,7 +44,8 @@ func toRows(req request, l *loaded, found []schema.Diagnostic, evaluate func(req
 	b := &blaming{req: req, l: l, evaluate: evaluate}
 	b.found = slices.DeleteFunc(slices.Clone(found), func(d schema.Diagnostic) bool { // a check that is said of the data, too
 		return d.Rule == schema.RuleCheck && b.vague(d) && slices.ContainsFunc(found, func(o schema.Diagnostic) bool {
-			return o.Rule == d.Rule && o.Message == d.Message && o.Hint == d.Hint && !b.vague(o)
+			of := objectOf(d.Field)
+			return of != "" && of == objectOf(o.Field) && o.Rule == d.Rule && o.Message == d.Message && o.Hint == d.Hint && !b.vague(o)
 		})
 	})
 	blamed := 0
@@ -57,6 +58,9 @@ func toRows(req request, l *loaded, found []schema.Diagnostic, evaluate func(req
 		if m, ok := b.notGiven(d); ok {
 			b.found[i] = m
 			continue
+		}
+		if d.Rule == schema.RuleNotSet || d.Rule == schema.RuleUndefined {
+			continue // without any row of a table there is nothing of it, whichever lacks what
 		}
 		b.left = mostTrials
 		var row *row
@@ -304,8 +308,8 @@ func (b *blaming) without(d schema.Diagnostic, r *row) ([]schema.Diagnostic, boo
 	known := func(o schema.Diagnostic) bool {
 		return o.Severity != schema.Error || slices.ContainsFunc(b.found, func(d schema.Diagnostic) bool { return same(d, o) })
 	}
-	again := func(o schema.Diagnostic) bool {
-		return o.Rule == d.Rule && o.Message == d.Message && o.Field == d.Field
+	again := func(o schema.Diagnostic) bool { // of this object, or of one that comes from another row
+		return o.Rule == d.Rule && o.Message == d.Message && (o.Field == d.Field || o.Position == d.Position)
 	}
 	return after, !slices.ContainsFunc(after, again) && !slices.ContainsFunc(after, func(o schema.Diagnostic) bool { return !known(o) })
 }
