@@ -253,7 +253,7 @@ func (s *Snapshot) hold(h task) {
 		s.tasks.Edit(j.first).prevOfJob = id
 	}
 	n.first, j.first = id, id
-	if h.claim {
+	if h.claim && !h.back {
 		s.rows.Edit(h.slot).claims++
 	}
 	if h.moves {
@@ -282,7 +282,9 @@ func (s *Snapshot) drop(id int32) {
 	s.charge(id, -1)
 	if t.claim {
 		s.claims.Remove(together(t.job, t.index))
-		s.rows.Edit(t.slot).claims--
+		if !t.back {
+			s.rows.Edit(t.slot).claims--
+		}
 	}
 	s.typical.Changed()
 	s.ofPriority[bounded(t.priority)]--

@@ -204,7 +204,7 @@ func (s *Snapshot) mayHold(c *class, slot int32) bool {
 // is held for an ask, since this may evict them.
 func (s *Snapshot) outranksClaims(c *class, slot int32) bool {
 	for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
-		if t := s.tasks.At(id); t.claim && (!s.options.Preempt || t.priority >= c.below || s.isProtected(t.job)) {
+		if t := s.tasks.At(id); t.claim && !t.back && (!s.options.Preempt || t.priority >= c.below || s.isProtected(t.job)) {
 			return false
 		}
 	}

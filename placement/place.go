@@ -299,12 +299,16 @@ func (p *pass) decideWaiters(level []entry) []entry {
 func (p *pass) decide(e entry) {
 	s, a := p.snapshot, e.ask
 	if a.gathers() && !e.evicted {
+		defer p.liftHolds(p.gangs[crowdOf(a)])()
 		p.together(e)
 		return
 	}
 	if a.Claims && !e.evicted {
 		p.besideClaim(e)
 		return
+	}
+	if len(s.holds) > 0 {
+		defer p.liftHolds([]Ask{*a})()
 	}
 	s.release(e.job, a.Name.Index)
 	p.returned(e)
@@ -342,6 +346,31 @@ func (p *pass) besideClaim(e entry) {
 		return
 	}
 	s.holdClaim(claim)
+}
+
+// liftHolds lets asks go back to the machines on which they ran until now, see Snapshot.ClaimBack, for
+// whatever these are held: until restore is called.
+func (p *pass) liftHolds(asks []Ask) (restore func()) {
+	s := p.snapshot
+	was := map[int32]int16{}
+	for i := 0; i < len(asks) && len(s.holds) > 0; i++ {
+		id, has := s.claims.Get(together(s.jobID(asks[i].Name.JobName), int32(asks[i].Name.Index)))
+		if !has || !s.tasks.At(id).back {
+			continue
+		}
+		slot := s.tasks.At(id).slot
+		if at := s.rows.At(slot).heldAt; at >= 0 {
+			was[slot] = at
+			s.rows.Edit(slot).heldAt = -1
+			s.shade(slot)
+		}
+	}
+	return func() {
+		for slot, at := range was {
+			s.rows.Edit(slot).heldAt = at
+			s.shade(slot)
+		}
+	}
 }
 
 // returned says that an ask does not wait any more for the machine that it ran on last.

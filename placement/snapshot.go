@@ -197,7 +197,7 @@ type row struct {
 	fits    uint32            // typical asks that fit, as bits
 	devices int32             // free thousandths of all devices
 	counted vector            // what of the machine is counted in Snapshot.used
-	claims  int32             // how many of its tasks are claims
+	claims  int32             // how many of its tasks are claims, but for those of ClaimBack
 }
 
 // What stands in row.state.

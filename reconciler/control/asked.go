@@ -36,12 +36,13 @@ func askedSince(s pass, was, is *schema.JobRecord, job *schema.Job) *schema.Aske
 
 // waitsForPlace reports whether one of the first tasks of a job has no place.
 func waitsForPlace(s pass, job schema.JobName, tasks int) bool {
+	left := tasks
 	for _, t := range s.Tasks(job) {
 		if t.Index < tasks && (t.Machine != "" || t.Done != nil) {
-			tasks--
+			left--
 		}
 	}
-	return tasks > 0
+	return left > 0
 }
 
 // grows reports whether a task takes anything of a machine that it has not now.

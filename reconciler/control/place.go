@@ -118,10 +118,13 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []*placement.Ask) {
 	s.keepPlaces()
 	// One that waits for room on a machine, and may not preempt a task there, does not get it because
 	// that task gets a new version or process.
-	s.cell.Snapshot().ClaimBack(open, s.cameFrom)
+	if slices.ContainsFunc(open, func(a placement.Ask) bool { return s.cameFrom(a.Name) == "" }) {
+		s.cell.Snapshot().ClaimBack(open, s.cameFrom)
+	}
 	s.cell.Expect(open)
 	s.holding.begin(s.cell.Changes())
 	places := s.asks.places(open)
+	var gaveUp bool       // a task did not go back to where room was kept for it
 	var tied, placed bool // one got no place that may get one where another has, and another one got one
 	for _, d := range placement.Place(s.cell.Snapshot(), open, s.seed) {
 		if _, claims := s.claims[d.Name]; claims && d.Machine == "" && !d.Evicted {
@@ -129,6 +132,9 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []*placement.Ask) {
 		}
 		a, at := s.asks.ofTask(d.Name)
 		tied, placed = tied || d.Machine == "" && (bound(a.Job) || s.awaits(a.Job)), placed || d.Machine != ""
+		if from := s.cameFrom(d.Name); from != "" && d.Machine != "" && d.Machine != from {
+			gaveUp = true
+		}
 		delete(s.claims, d.Name) // one that was claimed from, and asked again
 		switch {
 		case d.Machine == "":
@@ -152,6 +158,9 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []*placement.Ask) {
 			s.assign(a, d)
 		}
 		delete(s.why, d.Name)
+	}
+	if gaveUp && len(refused) > 0 {
+		s.another() // one may have been refused the room that was kept
 	}
 	if tied && placed {
 		s.another() // it may have been placed after one that has to be where it is
@@ -233,6 +242,9 @@ func (s *scheduler) keepPlace(to snapshot.On) {
 	_, at := s.asks.ofTask(to.Task)
 	if job == nil || t == nil || t.Machine == "" && at < 0 || t.Machine != "" && t.Stop == nil {
 		return
+	}
+	if t.Machine == to.Machine || movesTo(t) != to.Machine {
+		return // it came there in this step, or moves no more
 	}
 	a := s.placement(snapshot.Ask{Task: to.Task, Job: job, Data: s.Job(to.Task.JobName).Admitted})
 	s.cell.Claim(&a, to.Machine, s.leaving(to.Task, to.Machine))
