@@ -26,7 +26,10 @@ func Take(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 // may grant quota, nothing is said of what is admitted: that would follow.
 func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnostic) {
 	t := intent.Take(c)
-	ds := slices.Concat(t.Diagnostics, intent.LeavingSticky(t.Packages, &t.Objects), intent.UnlikeGangs(t.Packages, &t.Objects), intent.Unpreempted(t.Packages, &t.Objects), intent.Unreached(t.Packages, &t.Objects))
+	ds := slices.Concat(t.Diagnostics, intent.LeavingSticky(t.Packages, &t.Objects), intent.UnlikeGangs(t.Packages, &t.Objects), intent.Unpreempted(t.Packages, &t.Objects))
+	if !slices.ContainsFunc(t.Diagnostics, func(d schema.Diagnostic) bool { return d.Severity == schema.Error }) { // else the jobs that are not there would follow
+		ds = append(ds, intent.Unreached(t.Packages, &t.Objects)...)
+	}
 	for _, cell := range cellsOf(t.Objects) {
 		if t.Headless {
 			break

@@ -98,9 +98,12 @@ func whyNoJob(err error, job string, all []schema.Diagnostic) error {
 		return err
 	}
 	short := job[strings.LastIndex(job, "/")+1:]
-	at := max(0, slices.IndexFunc(errs, func(d schema.Diagnostic) bool {
+	at := slices.IndexFunc(errs, func(d schema.Diagnostic) bool {
 		return d.Field == "job."+short || strings.HasPrefix(d.Field, "job."+short+".")
-	}))
+	})
+	if at < 0 {
+		return err
+	}
 	return invalid("correct that first, as muster validate shows: of a package with an error no job can be set", "%w %q: %s", errNoJob, job, errs[at])
 }
 

@@ -12,16 +12,26 @@ import (
 
 // Unreached warns of each port of the services of some objects that leads to a port which none of the jobs has that the
 // service picks: nothing is sent anywhere then. It says nothing where these have no port at all, or there is none: what is to come
-// may have it. It takes time in proportion to the jobs of the user, for each service.
+// may have it. It takes time in proportion to the jobs of the user, for each selector.
 func Unreached(packages []*schema.Package, objects *schema.Objects) []schema.Diagnostic {
 	type owner struct{ cell, user string }
-	jobs := map[owner][]*schema.Job{}
+	type labelled struct {
+		labels map[string]string
+		ports  []string
+	}
+	jobs := map[owner][]labelled{}
 	if len(objects.Services) > 0 {
 		for i := range objects.Jobs {
 			j := &objects.Jobs[i]
-			jobs[owner{j.Cell, j.User}] = append(jobs[owner{j.Cell, j.User}], j)
+			of := owner{j.Cell, j.User}
+			jobs[of] = append(jobs[of], labelled{j.AllLabels(), j.Task.Resources.Ports})
 		}
 	}
+	type picks struct {
+		of       owner
+		selector string
+	}
+	known := map[picks]map[string]bool{}
 	var out []schema.Diagnostic
 	for i := range objects.Services {
 		v := &objects.Services[i]
@@ -29,15 +39,19 @@ func Unreached(packages []*schema.Package, objects *schema.Objects) []schema.Dia
 		if err != nil {
 			continue // it is reported elsewhere
 		}
-		ports := map[string]bool{}
-		for _, j := range jobs[owner{v.Cell, v.User}] {
-			if !selector.Matches(j.AllLabels()) {
-				continue
-			}
-			for _, name := range j.Task.Resources.Ports {
-				ports[name] = true
+		key := picks{owner{v.Cell, v.User}, v.Selector}
+		ports, ok := known[key]
+		for j := 0; !ok && j < len(jobs[key.of]); j++ {
+			if selector.Matches(jobs[key.of][j].labels) {
+				for _, name := range jobs[key.of][j].ports {
+					if ports == nil {
+						ports = map[string]bool{}
+					}
+					ports[name] = true
+				}
 			}
 		}
+		known[key] = ports
 		for _, name := range slices.Sorted(maps.Keys(v.Ports)) {
 			target := cmp.Or(v.Ports[name].Target, name)
 			if len(ports) == 0 || ports[target] {

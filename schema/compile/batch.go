@@ -326,7 +326,9 @@ func (b *batch) settle(u *unit, f *flight) {
 	b.c.cfg.Log.Warn("compile child ended", "package", u.dir, "why", died.why)
 	certain := died.certain && f.limits == b.c.cfg.Limits
 	if died.at != nil {
-		b.done(u, &entry{pkg: failed(u, heavyWith(died.at, died.why, died.hint)), again: !certain, policy: died.at.Position}, true)
+		e := &entry{pkg: failed(u, heavyWith(died.at, died.why, died.hint)), again: !certain, policy: died.at.Position}
+		e.cost.CPU = f.used()
+		b.done(u, e, true)
 		return
 	}
 	e := &entry{pkg: failed(u, b.tooMuch(u, died)), again: !certain, tooMuch: died.rule == schema.RuleLimit}

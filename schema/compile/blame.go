@@ -10,14 +10,14 @@ import (
 )
 
 // A policy that is too much with one package may be so with each that it is for: a commit would take as many times the
-// limit as there are packages. Once it was too much with a package, those of other owners have a quarter of the
-// limit for it, and once it was with packages of two owners, all have a tenth, and less with each. It holds up none of
-// them by itself: else one owner could keep all others from being compiled.
+// limit as there are packages. Once it was too much with a package, the further ones of its owner have a tenth of the
+// limit for it, and less with each. What it was with packages of others says nothing of these: else one owner could
+// keep all others from being compiled.
 
 const (
-	// doubtfulPart is by what the limit is divided for a policy that was too much with another owner's package,
-	// heavyPart when it was with two owners' or the owner's own, and mostHeavyPart at the most.
-	doubtfulPart, heavyPart, mostHeavyPart = 4, 10, 200
+	// heavyPart is by what the limit is divided for a policy that was too much with a package of the owner,
+	// and mostHeavyPart at the most.
+	heavyPart, mostHeavyPart = 10, 200
 	// freeBlames is how many packages change nothing of that.
 	freeBlames = 4
 )
@@ -33,12 +33,15 @@ func (b blamed) add(at schema.Position, owner string) { b[at] = append(b[at], ow
 // are divided.
 func (b blamed) heavy(owner string) (at []schema.Position, part int) {
 	for pos, owners := range b {
-		others := slices.Compact(slices.Sorted(slices.Values(owners)))
-		by := doubtfulPart
-		if len(others) > 1 || slices.Contains(others, owner) {
-			by = heavyPart * max(freeBlames, len(owners)) / freeBlames
+		n := 0
+		for _, o := range owners {
+			if o == owner {
+				n++
+			}
 		}
-		at, part = append(at, pos), max(part, by)
+		if n > 0 {
+			at, part = append(at, pos), max(part, heavyPart*max(freeBlames, n)/freeBlames)
+		}
 	}
 	slices.SortFunc(at, schema.Position.Compare)
 	return at, min(part, mostHeavyPart)

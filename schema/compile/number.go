@@ -151,12 +151,18 @@ func readAs(name string, files []*ast.File) (ext string) {
 			return path.Ext(name)
 		}
 		attributes, _ := embed.EmbeddedPaths(file, f) // what is wrong there is reported elsewhere
+		texts := 0                                    // of several it is not known which one is read
+		for _, at := range attributes {
+			if at.Type == "text" || at.Type == "binary" {
+				texts++
+			}
+		}
 		for _, at := range attributes {
 			switch {
 			case !at.Matches(name):
 			case at.Type == "text" || at.Type == "binary":
 				for _, read := range readTexts(f) {
-					if read.text == "" { // perhaps this
+					if read.text == "" && texts == 1 {
 						ext = cmp.Or(ext, read.ext)
 					}
 				}

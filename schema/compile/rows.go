@@ -44,11 +44,15 @@ func toRows(req request, l *loaded, found []schema.Diagnostic, evaluate func(req
 	b := &blaming{req: req, l: l, evaluate: evaluate}
 	b.found = slices.DeleteFunc(slices.Clone(found), func(d schema.Diagnostic) bool { // a check that is said of the data, too
 		return d.Rule == schema.RuleCheck && b.vague(d) && slices.ContainsFunc(found, func(o schema.Diagnostic) bool {
-			of := objectOf(d.Field)
-			return of != "" && of == objectOf(o.Field) && o.Rule == d.Rule && o.Message == d.Message && o.Hint == d.Hint && !b.vague(o)
+			of, from := objectOf(d.Field), objectOf(o.Field)
+			if !ofObject(o.Field) && slices.Contains(wordsOf(o.Field), lastOf(of)) {
+				from = of // it is of what the object is made of
+			}
+			return of != "" && of == from && o.Rule == d.Rule && o.Message == d.Message && o.Hint == d.Hint && !b.vague(o)
 		})
 	})
 	blamed := 0
+	var control []schema.Diagnostic // what an evaluation says that looks for no more beside the first mistakes
 	for i := 0; i < len(b.found) && blamed < mostBlamed; i++ {
 		d := b.found[i]
 		if !b.vague(d) {
@@ -62,6 +66,15 @@ func toRows(req request, l *loaded, found []schema.Diagnostic, evaluate func(req
 		if d.Rule == schema.RuleNotSet || d.Rule == schema.RuleUndefined {
 			continue // without any row of a table there is nothing of it, whichever lacks what
 		}
+		if control == nil {
+			control = evaluate(req)
+		}
+		in := func(list []schema.Diagnostic, o schema.Diagnostic) bool {
+			return slices.ContainsFunc(list, func(a schema.Diagnostic) bool { return same(a, o) })
+		}
+		if !in(control, d) {
+			continue // that it is gone in a trial would say nothing
+		}
 		b.left = mostTrials
 		var row *row
 		var after []schema.Diagnostic
@@ -74,9 +87,7 @@ func toRows(req request, l *loaded, found []schema.Diagnostic, evaluate func(req
 			continue
 		}
 		place, at := row.place(), d.Position
-		gone := func(o schema.Diagnostic) bool {
-			return !slices.ContainsFunc(after, func(a schema.Diagnostic) bool { return same(a, o) })
-		}
+		gone := func(o schema.Diagnostic) bool { return in(control, o) && !in(after, o) }
 		b.found = slices.DeleteFunc(b.found, func(o schema.Diagnostic) bool {
 			return o != d && o.Rule == d.Rule && o.Message == d.Message && gone(o) && b.vague(o)
 		})
