@@ -299,7 +299,8 @@ func (p *pass) decideWaiters(level []entry) []entry {
 func (p *pass) decide(e entry) {
 	s, a := p.snapshot, e.ask
 	if a.gathers() && !e.evicted {
-		defer p.liftHolds(p.gangs[crowdOf(a)])()
+		restore := p.liftHolds(p.gangs[crowdOf(a)])
+		defer restore()
 		p.together(e)
 		return
 	}
@@ -308,7 +309,8 @@ func (p *pass) decide(e entry) {
 		return
 	}
 	if len(s.holds) > 0 {
-		defer p.liftHolds([]Ask{*a})()
+		restore := p.liftHolds([]Ask{*a})
+		defer restore()
 	}
 	s.release(e.job, a.Name.Index)
 	p.returned(e)

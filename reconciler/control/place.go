@@ -113,16 +113,7 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []*placement.Ask) {
 	if len(asks) == 0 {
 		return nil
 	}
-	s.configure()
-	open := s.claim(asks)
-	s.keepPlaces()
-	// One that waits for room on a machine, and may not preempt a task there, does not get it because
-	// that task gets a new version or process.
-	if slices.ContainsFunc(open, func(a placement.Ask) bool { return s.cameFrom(a.Name) == "" }) {
-		s.cell.Snapshot().ClaimBack(open, s.cameFrom)
-	}
-	s.cell.Expect(open)
-	s.holding.begin(s.cell.Changes())
+	open := s.prepare(asks)
 	places := s.asks.places(open)
 	var gaveUp bool       // a task did not go back to where room was kept for it
 	var tied, placed bool // one got no place that may get one where another has, and another one got one
@@ -138,18 +129,12 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []*placement.Ask) {
 		delete(s.claims, d.Name) // one that was claimed from, and asked again
 		switch {
 		case d.Machine == "":
+			var ask *placement.Ask
 			if at >= 0 && at < len(places) && places[at] > 0 {
-				ask := &open[places[at]-1]
-				if ask.On != "" && a.Job.Kind != schema.System {
-					d.Why.Waits = s.cell.NoRoomAtHome(ask, s.cell.Snapshot())
-				}
-				s.holding.refused(&d, ask)
+				ask = &open[places[at]-1]
 				refused = append(refused, ask)
 			}
-			s.why[d.Name] = d.Why
-			if s.claimed[d.Name] {
-				s.another() // others could not have the room that it could not take
-			}
+			s.stays(a, &d, ask)
 			continue
 		case d.Later:
 			s.preempt(a, d)
@@ -166,6 +151,35 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []*placement.Ask) {
 		s.another() // it may have been placed after one that has to be where it is
 	}
 	return refused
+}
+
+// prepare keeps the room that some asks have claims on, and returns those that are to be decided now.
+func (s *scheduler) prepare(asks []placement.Ask) (open []placement.Ask) {
+	s.configure()
+	open = s.claim(asks)
+	s.keepPlaces()
+	// One that waits for room on a machine, and may not preempt a task there, does not get it because
+	// that task gets a new version or process.
+	if slices.ContainsFunc(open, func(a placement.Ask) bool { return s.cameFrom(a.Name) == "" }) {
+		s.cell.Snapshot().ClaimBack(open, s.cameFrom)
+	}
+	s.cell.Expect(open)
+	s.holding.begin(s.cell.Changes())
+	return open
+}
+
+// stays notes why a task stays pending; ask is what was asked for it, nil for one that was evicted in the pass.
+func (s *scheduler) stays(a snapshot.Ask, d *placement.Decision, ask *placement.Ask) {
+	if ask != nil {
+		if ask.On != "" && a.Job.Kind != schema.System {
+			d.Why.Waits = s.cell.NoRoomAtHome(ask, s.cell.Snapshot())
+		}
+		s.holding.refused(d, ask)
+	}
+	s.why[d.Name] = d.Why
+	if s.claimed[d.Name] {
+		s.another() // others could not have the room that it could not take
+	}
 }
 
 // bound reports whether the tasks of a job have to be where certain others are.

@@ -15,10 +15,6 @@ import (
 // may have it. It takes time in proportion to the jobs of the user, for each selector.
 func Unreached(packages []*schema.Package, objects *schema.Objects) []schema.Diagnostic {
 	type owner struct{ cell, user string }
-	type labelled struct {
-		labels map[string]string
-		ports  []string
-	}
 	jobs := map[owner][]labelled{}
 	if len(objects.Services) > 0 {
 		for i := range objects.Jobs {
@@ -41,17 +37,10 @@ func Unreached(packages []*schema.Package, objects *schema.Objects) []schema.Dia
 		}
 		key := picks{owner{v.Cell, v.User}, v.Selector}
 		ports, ok := known[key]
-		for j := 0; !ok && j < len(jobs[key.of]); j++ {
-			if selector.Matches(jobs[key.of][j].labels) {
-				for _, name := range jobs[key.of][j].ports {
-					if ports == nil {
-						ports = map[string]bool{}
-					}
-					ports[name] = true
-				}
-			}
+		if !ok {
+			ports = portsOf(jobs[key.of], &selector)
+			known[key] = ports
 		}
-		known[key] = ports
 		for _, name := range slices.Sorted(maps.Keys(v.Ports)) {
 			target := cmp.Or(v.Ports[name].Target, name)
 			if len(ports) == 0 || ports[target] {
@@ -67,4 +56,24 @@ func Unreached(packages []*schema.Package, objects *schema.Objects) []schema.Dia
 		}
 	}
 	return out
+}
+
+// labelled is a job as services pick it.
+type labelled struct {
+	labels map[string]string
+	ports  []string
+}
+
+// portsOf returns the names of the ports of the jobs that a selector picks.
+func portsOf(jobs []labelled, selector *schema.Selector) map[string]bool {
+	ports := map[string]bool{}
+	for i := range jobs {
+		if !selector.Matches(jobs[i].labels) {
+			continue
+		}
+		for _, name := range jobs[i].ports {
+			ports[name] = true
+		}
+	}
+	return ports
 }

@@ -36,6 +36,8 @@ type blaming struct {
 	found    []schema.Diagnostic
 	evaluate func(request) []schema.Diagnostic
 	left     int // of the trials
+	// control is what an evaluation says that looks for no more beside the first mistakes, as the trials do.
+	control []schema.Diagnostic
 }
 
 // toRows moves mistakes that show where objects are computed to what is written of these, without which the mistake is
@@ -52,52 +54,55 @@ func toRows(req request, l *loaded, found []schema.Diagnostic, evaluate func(req
 		})
 	})
 	blamed := 0
-	var control []schema.Diagnostic // what an evaluation says that looks for no more beside the first mistakes
 	for i := 0; i < len(b.found) && blamed < mostBlamed; i++ {
-		d := b.found[i]
-		if !b.vague(d) {
-			continue
-		}
-		blamed++
-		if m, ok := b.notGiven(d); ok {
-			b.found[i] = m
-			continue
-		}
-		if d.Rule == schema.RuleNotSet || d.Rule == schema.RuleUndefined {
-			continue // without any row of a table there is nothing of it, whichever lacks what
-		}
-		if control == nil {
-			control = evaluate(req)
-		}
-		in := func(list []schema.Diagnostic, o schema.Diagnostic) bool {
-			return slices.ContainsFunc(list, func(a schema.Diagnostic) bool { return same(a, o) })
-		}
-		if !in(control, d) {
-			continue // that it is gone in a trial would say nothing
-		}
-		b.left = mostTrials
-		var row *row
-		var after []schema.Diagnostic
-		for _, rows := range b.roots(d) {
-			if row == nil {
-				row, after = b.search(d, rows)
-			}
-		}
-		if row == nil {
-			continue
-		}
-		place, at := row.place(), d.Position
-		gone := func(o schema.Diagnostic) bool { return in(control, o) && !in(after, o) }
-		b.found = slices.DeleteFunc(b.found, func(o schema.Diagnostic) bool {
-			return o != d && o.Rule == d.Rule && o.Message == d.Message && gone(o) && b.vague(o)
-		})
-		i = slices.Index(b.found, d)
-		b.found[i].Position = place
-		if place.Line != at.Line && d.Hint == "" {
-			b.found[i].Hint = fmt.Sprintf("it shows at %s", at)
+		if d := b.found[i]; b.vague(d) {
+			blamed++
+			i = b.blame(i)
 		}
 	}
 	return b.found
+}
+
+// blame moves one mistake, if what it is of can be found, and returns where in the list it is then.
+func (b *blaming) blame(i int) int {
+	d := b.found[i]
+	if m, ok := b.notGiven(d); ok {
+		b.found[i] = m
+		return i
+	}
+	if d.Rule == schema.RuleNotSet || d.Rule == schema.RuleUndefined {
+		return i // without any row of a table there is nothing of it, whichever lacks what
+	}
+	if b.control == nil {
+		b.control = b.evaluate(b.req)
+	}
+	in := func(list []schema.Diagnostic, o schema.Diagnostic) bool {
+		return slices.ContainsFunc(list, func(a schema.Diagnostic) bool { return same(a, o) })
+	}
+	if !in(b.control, d) {
+		return i // that it is gone in a trial would say nothing
+	}
+	b.left = mostTrials
+	var row *row
+	var after []schema.Diagnostic
+	for _, rows := range b.roots(d) {
+		if row == nil {
+			row, after = b.search(d, rows)
+		}
+	}
+	if row == nil {
+		return i
+	}
+	place, at := row.place(), d.Position
+	b.found = slices.DeleteFunc(b.found, func(o schema.Diagnostic) bool {
+		return o != d && o.Rule == d.Rule && o.Message == d.Message && in(b.control, o) && !in(after, o) && b.vague(o)
+	})
+	i = slices.Index(b.found, d)
+	b.found[i].Position = place
+	if place.Line != at.Line && d.Hint == "" {
+		b.found[i].Hint = fmt.Sprintf("it shows at %s", at)
+	}
+	return i
 }
 
 // vague reports whether a mistake is where the package computes an object, and not where it writes the data of it.
