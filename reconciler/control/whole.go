@@ -75,13 +75,18 @@ func (s *scheduler) takeBack(asks []placement.Ask) {
 		return
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(first), schema.JobName.Compare) {
-		gang := s.cell.Gang(key)
-		if gang == nil {
-			s.takeBackJob(key, first[key])
-			continue
+		jobs, all := []schema.JobName{key}, first[key]
+		if gang := s.cell.Gang(key); gang != nil {
+			jobs = jobs[:0]
+			for _, j := range gang.Jobs {
+				jobs = append(jobs, j.Name)
+			}
 		}
-		for _, j := range gang.Jobs {
-			s.takeBackJob(j.Name, first[key])
+		if slices.ContainsFunc(jobs, func(job schema.JobName) bool { return s.broken(job, &all.any) }) {
+			all.had = all.any
+		}
+		for _, job := range jobs {
+			s.takeBackJob(job, all)
 		}
 	}
 }
@@ -124,21 +129,33 @@ func (s *admission) wholeSince(was, is *schema.JobRecord, job *schema.Job) *sche
 
 // takeBackJob stops the tasks of a job that were placed while another one had no place.
 func (s *scheduler) takeBackJob(job schema.JobName, all *lacks) {
-	want := s.Admitted(job)
-	if want == nil || s.Frozen(job) {
-		return
-	}
 	for _, t := range s.Tasks(job) {
 		l := &all.any
 		if facts.CameBack(&t) {
 			l = &all.had // those that never had a place are no matter
 		}
-		since := later(l.since, s.Job(job).WholeSince()) // what was placed before others joined it runs on
-		if l.task == (schema.TaskName{}) || t.Machine == "" || t.Stop != nil || t.Done != nil || t.Index >= want.Tasks || t.At.Before(since) || t.At.After(s.Now) || s.adopted(&t) {
-			continue
+		if s.placedBeside(job, &t, l) {
+			s.stop(job, t, schema.Cause{Kind: schema.CauseGang, At: s.Now, Message: fmt.Sprintf("goes together with %s, which has no place", l.task.Short())})
 		}
-		s.stop(job, t, schema.Cause{Kind: schema.CauseGang, At: s.Now, Message: fmt.Sprintf("goes together with %s, which has no place", l.task.Short())})
 	}
+}
+
+// broken reports whether a task of a job that was preempted has got a place while another one had none. It can have
+// got that only with all others, so those that could come back for themselves got theirs with it.
+func (s *scheduler) broken(job schema.JobName, l *lack) bool {
+	return slices.ContainsFunc(s.Tasks(job), func(t schema.TaskRecord) bool {
+		return facts.WentWithAll(&t) && s.placedBeside(job, &t, l)
+	})
+}
+
+// placedBeside reports whether a task of a job has got the place that it has while another one had none.
+func (s *scheduler) placedBeside(job schema.JobName, t *schema.TaskRecord, l *lack) bool {
+	want := s.Admitted(job)
+	if want == nil || s.Frozen(job) || l.task == (schema.TaskName{}) {
+		return false
+	}
+	since := later(l.since, s.Job(job).WholeSince()) // what was placed before others joined it runs on
+	return t.Machine != "" && t.Stop == nil && t.Done == nil && t.Index < want.Tasks && !t.At.Before(since) && !t.At.After(s.Now) && !s.adopted(t)
 }
 
 // adopted reports whether a generation may have been decided upon before the store was restored,

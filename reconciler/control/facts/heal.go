@@ -60,6 +60,20 @@ func returns(t *schema.TaskRecord) (n int) {
 // before.
 func CameBack(t *schema.TaskRecord) bool { return returns(t) > 0 }
 
+// WentWithAll reports whether a task last lost a place that was its own as others were preempted, or it was: it
+// has got none since but with all that are wanted now. Places that were taken back do not count.
+func WentWithAll(t *schema.TaskRecord) bool {
+	if t.Stop != nil && t.Stop.Kind != schema.CauseGang {
+		return t.Stop.Kind == schema.CausePreempted
+	}
+	for i := len(t.Causes) - 1; i >= 0; i-- {
+		if k := t.Causes[i].Kind; k != schema.CauseGang {
+			return k == schema.CausePreempted
+		}
+	}
+	return false
+}
+
 // mayReturn reports whether a task without a place gets one beside those only that had places, where others
 // joined at some time: it ran before that, or has come back since. What got its first place later got that with
 // all others, or a part of them has never got any.
@@ -69,8 +83,9 @@ func mayReturn(t *schema.TaskRecord, joined time.Time) bool {
 }
 
 // returning returns how many tasks of which of some jobs have had places, of those whose tasks
-// get places together; nil if none of them comes back without those that had none. missing says
-// that there are jobs besides which are not admitted.
+// get places together; nil if none of them comes back without those that had none. That is so, too, where one
+// of them has to wait for all, since it was preempted: the others that lack a place wait with it. missing says that
+// there are jobs besides which are not admitted.
 func returning(f *Facts, jobs []GangJob, missing bool) (out []GangJob) {
 	joined, whole := f.Now, !missing
 	for _, j := range jobs {
@@ -89,21 +104,31 @@ func returning(f *Facts, jobs []GangJob, missing bool) (out []GangJob) {
 			}
 		}
 	}
-	if whole {
+	if whole || !comesBack(f, out, joined) {
 		return nil
 	}
-	for _, j := range out {
+	return out
+}
+
+// comesBack reports whether of some jobs, which others joined at some time, a task that had a place gets one
+// beside those only that had places. None does while one of them has to wait for all.
+func comesBack(f *Facts, jobs []GangJob, joined time.Time) (comes bool) {
+	for _, j := range jobs {
 		since := f.Job(j.Name).WholeSince()
 		if since.Before(joined) {
 			since = joined
 		}
 		for t := range members(f, j.Name) {
-			if HadPlace(t) && (t.Machine == "" || t.Stop != nil) && mayReturn(t, since) {
-				return out
+			if !HadPlace(t) || t.Machine != "" && t.Stop == nil {
+				continue
 			}
+			if returns(t) == 0 {
+				return false
+			}
+			comes = comes || mayReturn(t, since)
 		}
 	}
-	return nil
+	return comes
 }
 
 // members yields the records of the tasks of a job that is admitted which are to run.
