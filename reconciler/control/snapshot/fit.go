@@ -189,6 +189,10 @@ func (c *Cell) Near(data schema.Digest) (out []placement.Affinity) {
 	return out
 }
 
+// Labels returns the labels of tasks that run some data, by which affinities pick them. They are not to be
+// written to.
+func (c *Cell) Labels(data schema.Digest) map[string]string { return c.askOf(data).Relations.Labels }
+
 // Picks reports whether an affinity picks tasks that run some data.
 func (c *Cell) Picks(a *placement.Affinity, data schema.Digest) bool {
 	return (a.User == "" || a.User == c.facts.Data(data).User) && a.Selector.Matches(c.askOf(data).Relations.Labels)
