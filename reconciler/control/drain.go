@@ -306,7 +306,7 @@ func (s *drains) moveKin(task schema.TaskName, full string) (moved bool, why str
 	if why := s.kin.refuse(list); why != "" {
 		return false, must + "; " + why
 	}
-	moves := make([]snapshot.On, 0, len(k.in))
+	moves := s.kin.under(k)
 	for _, name := range list {
 		r := s.Task(name)
 		cause := s.causeOf(s.drained[r.Machine])
@@ -315,8 +315,8 @@ func (s *drains) moveKin(task schema.TaskName, full string) (moved bool, why str
 		s.budget.disruptAnyway(name.JobName, *r, cause)
 		moves = append(moves, snapshot.On{Task: name, Machine: cause.To})
 	}
-	s.waiting.keepKin(append(slices.Clip(s.waiting.stops.moves), moves...)) // others may be stopped in this step, too
-	s.another()                                                             // those that wait near which room is kept now may have places
+	s.waiting.keepKin(moves) // others may be stopped in this step, too; what moved before has its room
+	s.another()              // those that wait near which room is kept now may have places
 	s.roaming = true
 	return true, ""
 }

@@ -42,6 +42,8 @@ type kinship struct {
 	// have none.
 	together map[string]map[schema.TaskName]string
 	picked   map[nearKey][]schema.TaskName
+	// on are the tasks on these machines, and gone those of moves that have no place; nil until they are asked for.
+	on, gone *labelled
 }
 
 // kin is a task on a machine that is draining, and those with which it has to move: on such machines, too,
@@ -83,6 +85,9 @@ func (s *kinship) addNear(k *kin, t snapshot.On) {
 		return
 	}
 	near := s.cell.Near(job.Admitted)
+	if len(near) > 0 && s.on == nil {
+		s.index()
+	}
 	for n := range near {
 		a, before := &near[n], len(k.in)
 		if a.By == "" {
@@ -98,10 +103,8 @@ func (s *kinship) addNear(k *kin, t snapshot.On) {
 				s.addKin(k, name)
 			}
 		}
-		for _, to := range s.moves { // those that have gone already
-			if r, j := s.Task(to.Task), s.Job(to.Task.JobName); r != nil && r.Machine == "" && j != nil && j.Admitted != "" && s.cell.Picks(a, j.Admitted) {
-				s.addKin(k, to.Task)
-			}
+		for _, to := range s.pickedOf(s.gone, a) {
+			s.addKin(k, to.name)
 		}
 		if k.by == "" && len(k.in) > before {
 			k.by = "affinity by " + a.By
@@ -122,19 +125,95 @@ func (s *kinship) pickedBy(key nearKey, a *placement.Affinity) []schema.TaskName
 		return out
 	}
 	var out []schema.TaskName
-	for i := range s.list {
-		m := &s.list[i]
-		if key.domain != "" && s.DomainOf(m.name, a.By) != key.domain {
-			continue
-		}
-		for j := range m.tasks {
-			if u := &m.tasks[j]; u.data.Kind != schema.System && s.cell.Picks(a, s.Task(u.name).Data) {
-				out = append(out, u.name)
-			}
+	for _, u := range s.pickedOf(s.on, a) {
+		if key.domain == "" || s.DomainOf(u.machine, a.By) == key.domain {
+			out = append(out, u.name)
 		}
 	}
 	s.picked[key] = out
 	return out
+}
+
+// pickedOf returns those of some tasks which an affinity picks.
+func (s *kinship) pickedOf(tasks *labelled, a *placement.Affinity) (out []labelledTask) {
+	for _, i := range tasks.mayPick(a.Selector) {
+		if t := tasks.tasks[i]; s.cell.Picks(a, t.data) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// index finds out which tasks affinities may pick.
+func (s *kinship) index() {
+	s.on, s.gone = &labelled{by: map[string]map[string][]int{}}, &labelled{by: map[string]map[string][]int{}}
+	for i := range s.list {
+		m := &s.list[i]
+		for j := range m.tasks {
+			if u := &m.tasks[j]; u.data.Kind != schema.System {
+				data := s.Task(u.name).Data
+				s.on.add(labelledTask{u.name, m.name, data}, s.cell.Labels(data))
+			}
+		}
+	}
+	for _, to := range s.moves {
+		if r, j := s.Task(to.Task), s.Job(to.Task.JobName); r != nil && r.Machine == "" && j != nil && j.Admitted != "" {
+			s.gone.add(labelledTask{to.Task, "", j.Admitted}, s.cell.Labels(j.Admitted))
+		}
+	}
+}
+
+// labelled are tasks, and an index of them by their labels: an affinity picks few of many.
+type labelled struct {
+	tasks []labelledTask
+	by    map[string]map[string][]int // key and value of a label: of tasks, in order
+}
+
+// labelledTask is a task, and the data whose labels it has.
+type labelledTask struct {
+	name    schema.TaskName
+	machine string
+	data    schema.Digest
+}
+
+// add adds a task after the others.
+func (l *labelled) add(t labelledTask, labels map[string]string) {
+	for key, value := range labels {
+		if l.by[key] == nil {
+			l.by[key] = map[string][]int{}
+		}
+		l.by[key][value] = append(l.by[key][value], len(l.tasks))
+	}
+	l.tasks = append(l.tasks, t)
+}
+
+// mayPick returns which tasks a selector may pick, in order; it picks none of the others.
+func (l *labelled) mayPick(selector schema.Selector) []int {
+	var best [][]int
+	least := len(l.tasks)
+	for key, values := range selector.Wanted() {
+		var lists [][]int
+		if values == nil {
+			lists = slices.Collect(maps.Values(l.by[key]))
+		}
+		for _, value := range values {
+			lists = append(lists, l.by[key][value])
+		}
+		n := 0
+		for _, list := range lists {
+			n += len(list)
+		}
+		if n < least {
+			best, least = lists, n
+		}
+	}
+	if least == len(l.tasks) { // each of them
+		best = [][]int{make([]int, least)}
+		for i := range best[0] {
+			best[0][i] = i
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(best...))))
 }
 
 // addKin adds a task, and its alloc with all that runs inside, unless it stops for another reason.
@@ -165,6 +244,19 @@ func (s *kinship) going(k *kin) (out []schema.TaskName) {
 		}
 	}
 	slices.SortFunc(out, schema.TaskName.Compare)
+	return out
+}
+
+// under returns the moves of those that have been stopped before: they may have found no room near those
+// that move only now.
+func (s *kinship) under(k *kin) (out []snapshot.On) {
+	for _, t := range k.tasks {
+		if k.coming[t.Task] {
+			if to := movesTo(s.Task(t.Task)); to != "" {
+				out = append(out, snapshot.On{Task: t.Task, Machine: to})
+			}
+		}
+	}
 	return out
 }
 

@@ -217,16 +217,9 @@ func (s *scheduler) keepPlaces() {
 // near move, too: what leaves a machine that is drained is near nothing there any more, and a task is near
 // those that have room kept.
 func (s *scheduler) keepKin(moves []snapshot.On) {
-	var leaving []snapshot.On
 	rounds := 1
-	for _, to := range moves {
-		t := s.Task(to.Task)
-		if bound(s.Admitted(to.Task.JobName)) {
-			rounds = mostKinRounds
-		}
-		if t != nil && t.Machine != "" && t.Stop != nil && t.Stop.Kind == schema.CauseMaintenance {
-			leaving = append(leaving, s.cell.GoesWith(to.Task.JobName, t)...)
-		}
+	if slices.ContainsFunc(moves, func(to snapshot.On) bool { return bound(s.Admitted(to.Task.JobName)) }) {
+		rounds = mostKinRounds
 	}
 	keep := func() {
 		for range rounds {
@@ -235,9 +228,15 @@ func (s *scheduler) keepKin(moves []snapshot.On) {
 			}
 		}
 	}
-	if rounds == 1 || len(leaving) == 0 {
+	if rounds == 1 { // none has to be near what leaves
 		keep()
 		return
+	}
+	var leaving []snapshot.On
+	for _, to := range moves {
+		if t := s.Task(to.Task); t != nil && t.Machine != "" && t.Stop != nil && t.Stop.Kind == schema.CauseMaintenance {
+			leaving = append(leaving, s.cell.GoesWith(to.Task.JobName, t)...)
+		}
 	}
 	s.cell.WhileLeft(leaving, keep)
 }

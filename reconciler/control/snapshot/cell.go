@@ -57,6 +57,8 @@ type Cell struct {
 	vacated []string
 	// away are tasks that are taken to have left their machines, see WhileLeft.
 	away map[schema.TaskName]bool
+	// inside is what runs in allocs, see insideOf; nil until it is asked for.
+	inside map[On][]On
 	// occupied is the memory of occupancyOf, which is asked for many jobs.
 	occupied occupancy
 }
@@ -503,6 +505,9 @@ func (c *Cell) keepAsk(data schema.Digest, job *schema.Job) *placement.Ask {
 // Changed takes over that the record of a task is about to change; nil stands for none.
 func (c *Cell) Changed(job schema.JobName, was, is *schema.TaskRecord) {
 	c.changes++
+	if hostOf(job, was) != hostOf(job, is) {
+		c.inside = nil
+	}
 	if c.ready {
 		c.change(job, was, is)
 	}

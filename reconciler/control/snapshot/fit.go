@@ -150,15 +150,33 @@ func (c *Cell) GoesWith(job schema.JobName, t *schema.TaskRecord) []On {
 	name := job.Task(t.Index)
 	out := []On{{name, t.Machine}}
 	if c.facts.Data(t.Data).Kind == schema.Allocs {
+		out = append(out, c.insideOf(out[0])...)
+	}
+	return out
+}
+
+// insideOf returns what runs inside an alloc on its machine, sorted by name.
+func (c *Cell) insideOf(alloc On) []On {
+	if c.inside == nil {
+		c.inside = map[On][]On{}
 		for _, key := range c.facts.ChunkNames() {
-			for _, u := range c.facts.Chunk(key).Tasks {
-				if u.Alloc != nil && u.Machine == t.Machine && u.Alloc.Of(key.Job) == name {
-					out = append(out, On{key.Job.Task(u.Index), u.Machine})
+			tasks := c.facts.Chunk(key).Tasks
+			for i := range tasks {
+				if host := hostOf(key.Job, &tasks[i]); host != (On{}) {
+					c.inside[host] = append(c.inside[host], On{key.Job.Task(tasks[i].Index), tasks[i].Machine})
 				}
 			}
 		}
 	}
-	return out
+	return c.inside[alloc]
+}
+
+// hostOf returns the alloc that a task runs in; the zero On if it runs in none. t may be nil.
+func hostOf(job schema.JobName, t *schema.TaskRecord) On {
+	if t == nil || t.Alloc == nil {
+		return On{}
+	}
+	return On{t.Alloc.Of(job), t.Machine}
 }
 
 // Near returns what tasks that run some data have to be near.
@@ -170,6 +188,10 @@ func (c *Cell) Near(data schema.Digest) (out []placement.Affinity) {
 	}
 	return out
 }
+
+// Labels returns the labels of tasks that run some data, by which affinities pick them. They are not to be
+// written to.
+func (c *Cell) Labels(data schema.Digest) map[string]string { return c.askOf(data).Relations.Labels }
 
 // Picks reports whether an affinity picks tasks that run some data.
 func (c *Cell) Picks(a *placement.Affinity, data schema.Digest) bool {
