@@ -96,6 +96,8 @@ func (b *etcdBackend) size() (bytes, used int64) {
 // compact forgets old revisions once they are much: etcd itself counts them, of which the thousand that it keeps may be a
 // gigabyte. Those since the last look are kept: who reads one has begun since.
 func (b *etcdBackend) compact(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, healTime)
+	defer cancel()
 	now, err := b.client.Get(ctx, root, clientv3.WithLimit(1), clientv3.WithKeysOnly())
 	if err != nil {
 		return b.down(err)
