@@ -308,7 +308,7 @@ func (p *pass) decide(e entry) {
 		p.besideClaim(e)
 		return
 	}
-	if len(s.holds) > 0 {
+	if len(s.holds) > 0 && s.claims.Len() > 0 {
 		restore := p.liftHolds([]Ask{*a})
 		defer restore()
 	}

@@ -324,9 +324,7 @@ func (b *blaming) without(d schema.Diagnostic, r *row) ([]schema.Diagnostic, boo
 	known := func(o schema.Diagnostic) bool {
 		return o.Severity != schema.Error || slices.ContainsFunc(b.found, func(d schema.Diagnostic) bool { return same(d, o) })
 	}
-	again := func(o schema.Diagnostic) bool { // of this object, or of one that comes from another row
-		return o.Rule == d.Rule && o.Message == d.Message && (o.Field == d.Field || o.Position == d.Position)
-	}
+	again := func(o schema.Diagnostic) bool { return same(d, o) } // of this object, or of one that comes from another row
 	return after, !slices.ContainsFunc(after, again) && !slices.ContainsFunc(after, func(o schema.Diagnostic) bool { return !known(o) })
 }
 
