@@ -234,13 +234,25 @@ func (c *cell) join(name string, cores, gib int64) []schema.Event {
 	a := c.agent(name)
 	if a == nil {
 		a = agentOf(name, cores, gib)
-		c.agents = append(c.agents, a)
-		slices.SortFunc(c.agents, func(a, b *agent) int { return strings.Compare(a.info.Name, b.info.Name) })
+		c.add(a)
 	}
 	if _, err := c.master.Join(a.info, c.now); err != nil {
 		panic(err)
 	}
 	return c.carryOut()
+}
+
+// joinRack is join for a machine that says in which rack it is.
+func (c *cell) joinRack(name, rack string, cores, gib int64) {
+	a := agentOf(name, cores, gib)
+	a.info.Attributes = map[string]string{"rack": rack}
+	c.add(a)
+	c.join(name, cores, gib)
+}
+
+func (c *cell) add(a *agent) {
+	c.agents = append(c.agents, a)
+	slices.SortFunc(c.agents, func(a, b *agent) int { return strings.Compare(a.info.Name, b.info.Name) })
 }
 
 // agentOf returns a machine with the given number of cores and GiB of memory.

@@ -20,10 +20,7 @@ func TestDrainPreempts(t *testing.T) {
 		c := newCell()
 		machines := rapid.IntRange(3, 4).Draw(t, "machines")
 		for i := range machines {
-			name := fmt.Sprintf("m%d", i)
-			c.join(name, 4, 8)
-			c.agent(name).info.Attributes = map[string]string{"rack": fmt.Sprintf("r%d", i%2)}
-			c.join(name, 4, 8)
+			c.joinRack(fmt.Sprintf("m%d", i), fmt.Sprintf("r%d", i%2), 4, 8)
 		}
 		objects := fullCell(t)
 		c.commit(compiled("c1", good(pkg(".", objects...))))

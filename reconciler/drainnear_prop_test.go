@@ -19,10 +19,7 @@ func TestDrainNear(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCell()
 		for i := range 6 {
-			name := fmt.Sprintf("m%d", i)
-			c.join(name, 4, 8)
-			c.agent(name).info.Attributes = map[string]string{"rack": fmt.Sprintf("r%d", i%2)}
-			c.join(name, 4, 8)
+			c.joinRack(fmt.Sprintf("m%d", i), fmt.Sprintf("r%d", i%2), 4, 8)
 		}
 		objects := nearCell(t)
 		c.commit(compiled("c1", good(pkg(".", objects...))))
@@ -94,10 +91,7 @@ func TestDrainNearIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCell()
 	for i := range 4 {
-		name := fmt.Sprintf("m%d", i)
-		c.join(name, 16, 64)
-		c.agent(name).info.Attributes = map[string]string{"rack": fmt.Sprintf("r%d", i/2)}
-		c.join(name, 16, 64)
+		c.joinRack(fmt.Sprintf("m%d", i), fmt.Sprintf("r%d", i/2), 16, 64)
 	}
 	j := service("u", "g", 49, "v")
 	j.Task.Resources.CPUMilli, j.Task.Resources.Ports = 100, nil

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
 	"github.com/musterhq/muster/schema/scaffold"
 )
@@ -141,10 +140,8 @@ func TestBelowLibrary(t *testing.T) {
 		}
 		ruled(t, out)
 		var b strings.Builder
-		for _, d := range compile.Diagnostics(out) {
-			if d.Severity == schema.Error {
-				fmt.Fprintf(&b, "%s: %s\n\t%s\n\twant %s\n\thint: %s\n", d.Position, d.Rule, d.Field+": "+d.Message, d.Expected, d.Hint)
-			}
+		for _, d := range errorsOf(out) {
+			fmt.Fprintf(&b, "%s: %s\n\t%s\n\twant %s\n\thint: %s\n", d.Position, d.Rule, d.Field+": "+d.Message, d.Expected, d.Hint)
 		}
 		return b.String()
 	}

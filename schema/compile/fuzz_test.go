@@ -3,6 +3,7 @@ package compile_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,11 @@ func FuzzCompile(f *testing.F) {
 			}
 		}
 	})
+}
+
+// errorsOf returns what Compile reports that is more than a warning.
+func errorsOf(out schema.Compiled) []schema.Diagnostic {
+	return slices.DeleteFunc(compile.Diagnostics(out), func(d schema.Diagnostic) bool { return d.Severity != schema.Error })
 }
 
 func hasError(diags []schema.Diagnostic) bool {

@@ -29,12 +29,7 @@ func TestHeavyPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var errs []schema.Diagnostic
-	for _, d := range compile.Diagnostics(out) {
-		if d.Severity == schema.Error {
-			errs = append(errs, d)
-		}
-	}
+	errs := errorsOf(out)
 	if len(errs) != 1 || errs[0].Path != "cells/policy/policy.cue" || errs[0].Line != 6 || errs[0].Rule != schema.RuleLimit || !strings.Contains(errs[0].Message, "3 other packages do not compile") {
 		t.Errorf("got %v, want one error at the policy", errs)
 	}
@@ -49,10 +44,8 @@ func TestHeavyPolicy(t *testing.T) {
 	if out, err = c.Compile(t.Context(), tree(in)); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range compile.Diagnostics(out) {
-		if d.Severity == schema.Error {
-			t.Errorf("once the policy is light: %v", d)
-		}
+	if errs := errorsOf(out); len(errs) > 0 {
+		t.Errorf("once the policy is light: %v", errs)
 	}
 }
 
@@ -88,12 +81,7 @@ func TestHeavyWithJobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var errs []schema.Diagnostic
-		for _, d := range compile.Diagnostics(out) {
-			if d.Severity == schema.Error {
-				errs = append(errs, d)
-			}
-		}
+		errs := errorsOf(out)
 		if len(errs) != 1 || errs[0].Path != "cells/policy/policy.cue" || errs[0].Line != 6 || errs[0].Field != "_policy.heavy" || errs[0].Rule != schema.RuleLimit || !strings.Contains(errs[0].Message, "6 other packages do not compile") {
 			t.Errorf("got %v, want one error at the policy", errs)
 		}

@@ -8,7 +8,6 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/cuecontext"
 
-	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
 )
 
@@ -59,10 +58,8 @@ func TestNumbersBeyond(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := ""
-			for _, d := range compile.Diagnostics(out) {
-				if d.Severity == schema.Error {
-					got += fmt.Sprintf("%s: %s\n", d.Position, d.Message)
-				}
+			for _, d := range errorsOf(out) {
+				got += fmt.Sprintf("%s: %s\n", d.Position, d.Message)
 			}
 			if tt.want == "" && got != "" || !strings.HasPrefix(got, tt.want) || strings.Count(got, "\n") > 1 {
 				t.Errorf("got %q, want %q", got, tt.want)
