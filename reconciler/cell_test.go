@@ -324,7 +324,7 @@ func (c *cell) obey(a *agent, view []schema.Assignment) {
 		}
 	}
 	maps.DeleteFunc(a.tasks, func(g uint64, s *schema.TaskStatus) bool {
-		return !assigned[g] && (s.End == nil || s.End.Kind != schema.CausePortInUse)
+		return !assigned[g] && (s.End == nil && !a.hangs || s.End != nil && s.End.Kind != schema.CausePortInUse)
 	})
 }
 

@@ -338,38 +338,28 @@ func (o *Observed) Status(machine string, name schema.TaskName, generation uint6
 // are tried first. A port that was released must come back.
 const refusedFor = 12 * time.Second
 
-// BusyPorts returns the ports of a machine that the cell shall not choose:
-// those that its agent saw in use, those of all that is alive there, superseded
-// generations included, and those of generations that were refused recently for
-// one that is in use. It also returns when the first of these may be tried
-// again, zero if there are none.
+// BusyPorts returns the ports of a machine that the cell shall not choose although none of its tasks has them:
+// those that its agent saw in use, and those of generations that were refused recently for one that is in use.
+// It also returns when the first of these may be tried again, zero if there are none.
 func (o *Observed) BusyPorts(machine string, now time.Time) (busy []int, until time.Time) {
 	h := o.machines[machine]
 	if h == nil {
 		return nil, time.Time{}
 	}
-	ports := 0
-	for i := range h.Report.Tasks {
-		ports += len(h.Report.Tasks[i].Ports)
-	}
-	if busy = h.Report.BusyPorts; ports > 0 {
-		busy = slices.Grow(slices.Clip(busy), ports) // of its own: it is not the report's
-	}
+	busy = slices.Clip(h.Report.BusyPorts) // what is appended is not the report's
 	for i := range h.Report.Tasks {
 		t := &h.Report.Tasks[i]
-		if t.End != nil {
-			again := h.Task(t.Generation).Since.Add(refusedFor)
-			if t.End.Kind != schema.CausePortInUse || !now.Before(again) {
-				continue
-			}
-			if until.IsZero() || again.Before(until) {
-				until = again
-			}
+		if t.End == nil || t.End.Kind != schema.CausePortInUse || t.Own != nil {
+			continue // with a network of its own they are none of the machine's
+		}
+		again := h.Task(t.Generation).Since.Add(refusedFor)
+		if !now.Before(again) {
+			continue
+		}
+		if until.IsZero() || again.Before(until) {
+			until = again
 		}
 		for _, p := range t.Ports {
-			if t.Own != nil { // they are none of the machine's
-				break
-			}
 			busy = append(busy, p.Port)
 		}
 	}

@@ -105,6 +105,8 @@ type seenMachine struct {
 	up      bool
 	again   time.Time // when a port of it may be tried again, zero if never
 	machine placement.Machine
+	// superseded says that generations are alive there which are assigned to it no more.
+	superseded bool
 }
 
 // Snapshot returns the cell as placement sees it, with what is about to be stored. A task
@@ -292,7 +294,7 @@ func (c *Cell) PreemptNone() { c.Snapshot().Configure(c.options(false)) }
 // keepMachine remembers what a machine was made of.
 func (m *Kept) keepMachine(name string, seen seenMachine) {
 	m.machines[name] = seen
-	if len(seen.machine.BusyDevices) > 0 || !seen.again.IsZero() {
+	if seen.superseded || !seen.again.IsZero() {
 		m.restless[name] = true
 	} else {
 		delete(m.restless, name)
@@ -321,7 +323,7 @@ func (c *Cell) updateMachine(name string) {
 		return
 	}
 	if was.record == c.facts.Base.Machines[name] && was.report == c.reportOf(name) && was.content == c.contentOf(name) && was.up == c.facts.IsUp(name) &&
-		len(was.machine.BusyDevices) == 0 && // which are free, or a task's, by what becomes of records
+		!was.superseded && // else its ports and devices are free, or a task's, by what becomes of records
 		was.desired == c.facts.Desired && (was.again.IsZero() || c.facts.Now.Before(was.again)) {
 		c.until = c.until.Or(c.facts.At(was.again))
 		return
@@ -389,7 +391,9 @@ func (c *Cell) seen(name string) seenMachine {
 	out := seenMachine{
 		record: c.facts.Base.Machines[name], report: c.reportOf(name), content: c.contentOf(name), desired: c.facts.Desired, up: c.facts.IsUp(name),
 	}
-	out.machine, out.again = c.machineOf(name)
+	superseded := c.superseded(name)
+	out.machine, out.again = c.machineOf(name, superseded)
+	out.superseded = len(superseded) > 0
 	return out
 }
 
@@ -407,9 +411,9 @@ func (c *Cell) contentOf(name string) uint64 {
 	return number
 }
 
-// machineOf returns a machine as placement sees it, and when a port of it may be
-// tried again.
-func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
+// machineOf returns a machine as placement sees it, on which superseded generations are alive, and when
+// a port of it may be tried again.
+func (c *Cell) machineOf(name string, superseded []*schema.TaskStatus) (m placement.Machine, again time.Time) {
 	info := c.facts.Base.Machines[name].MachineInfo
 	declared := c.facts.MachineSpec(name)
 	m = placement.Machine{
@@ -436,7 +440,15 @@ func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
 	m.Packages, _ = c.facts.Observed.Content(name)
 	m.BusyPorts, again = c.facts.Observed.BusyPorts(name, c.facts.Now)
 	c.until = c.until.Or(c.facts.At(again))
-	m.BusyDevices = c.busyDevices(name)
+	for _, t := range superseded {
+		m.BusyDevices = append(m.BusyDevices, usesOf(c.facts.Base.Machines[name], t.Devices)...)
+		if t.Own != nil { // its ports are none of the machine's
+			continue
+		}
+		for _, p := range t.Ports {
+			m.BusyPorts = append(slices.Clip(m.BusyPorts), p.Port)
+		}
+	}
 	return m, again
 }
 
@@ -520,6 +532,8 @@ func (c *Cell) Changes() int { return c.changes }
 func (c *Cell) change(job schema.JobName, was, is *schema.TaskRecord) {
 	if was != nil && was.Machine != "" && (is == nil || is.Machine != was.Machine) {
 		c.kept.snapshot.RemoveTask(job.Task(was.Index), was.Machine, 0)
+	}
+	if was != nil && was.Machine != "" && (is == nil || is.Machine != was.Machine || is.Generation != was.Generation) {
 		c.left(was)
 	}
 	if is != nil && is.Machine != "" && (was == nil || !model.SameAssignment(was, is)) {
@@ -527,11 +541,11 @@ func (c *Cell) change(job schema.JobName, was, is *schema.TaskRecord) {
 	}
 }
 
-// left has a machine looked at again that a task with devices has left, as soon as the record
-// says so: in its last report the task may go on, and hold them. That is so of one that was
+// left has a machine looked at again on which a generation with ports or devices is assigned no more, as soon
+// as the record says so: in its last report it may go on, and hold them. That is so of one that was
 // given up, and of one whose task goes on elsewhere since it was adopted there.
 func (c *Cell) left(t *schema.TaskRecord) {
-	if seen, ok := c.kept.machines[t.Machine]; ok && len(t.Devices) > 0 {
+	if seen, ok := c.kept.machines[t.Machine]; ok && len(t.Devices)+len(t.Ports) > 0 {
 		seen.report = 0
 		c.kept.machines[t.Machine], c.kept.restless[t.Machine] = seen, true
 		c.vacated = append(c.vacated, t.Machine)

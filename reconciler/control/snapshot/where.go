@@ -171,22 +171,21 @@ func (c *Cell) DevicesOf(machine string, uses []placement.DeviceUse) []schema.De
 	return out
 }
 
-// busyDevices returns what generations hold that are alive on a machine and are
-// not assigned to it any more: a machine that was given up and has returned
-// stops them, and until it has, nobody else gets their devices.
-func (c *Cell) busyDevices(machine string) []placement.DeviceUse {
+// superseded returns the generations that are alive on a machine and are not assigned to it any more: a machine
+// that was given up and has returned stops them, and until it has, nobody else gets their ports and devices.
+// What is assigned there has its own, which are free for it, and for those that it makes way for, once it stops.
+func (c *Cell) superseded(machine string) (out []*schema.TaskStatus) {
 	h := c.facts.Observed.Last(machine)
 	if h == nil {
 		return nil
 	}
-	var out []placement.DeviceUse
 	for i := range h.Report.Tasks {
 		t := &h.Report.Tasks[i]
-		if t.State == schema.Dead || len(t.Devices) == 0 {
+		if t.State == schema.Dead || len(t.Devices)+len(t.Ports) == 0 {
 			continue
 		}
 		if r := c.facts.Task(t.Task); r == nil || r.Generation != t.Generation || r.Machine != machine {
-			out = append(out, usesOf(c.facts.Base.Machines[machine], t.Devices)...)
+			out = append(out, t)
 		}
 	}
 	return out

@@ -24,9 +24,9 @@ func WorkloadOf(f *facts.Facts) Workload {
 	var out Workload
 	c := New(f, nil)
 	for _, name := range f.Machines() {
-		m, _ := c.machineOf(name)
+		m, _ := c.machineOf(name, nil)
 		m.Up, m.Cordoned, m.Draining, m.Conditions = true, false, false, nil
-		m.BusyPorts, m.BusyDevices, m.Packages = nil, nil, nil
+		m.BusyPorts, m.Packages = nil, nil
 		out.Machines = append(out.Machines, m)
 	}
 	empty := placement.NewSnapshot(out.Machines, nil)
