@@ -111,6 +111,9 @@ func (g *gathering) hold(decisions []Decision) bool {
 		x := p.parts[slot]
 		c := *x.c
 		c.kin = x.kin // what others have in the way of this is not known, see suffices
+		if p.all.room.IsZero() {
+			x.at.spare = s.spareWhoeverGoes(&c, slot)
+		}
 		s.addHold(hold{slot: slot, c: &c, room: p.all.room, spare: x.at.spare, strict: strict, gang: true, task: g.asks[0].Name, holder: holderOf(&g.asks[0])})
 	}
 	return true

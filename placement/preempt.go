@@ -457,6 +457,11 @@ func (s *Snapshot) mayGo(c *class, id int32) bool {
 	return true
 }
 
+// mayMakeRoom reports whether a task of a machine goes as soon as that makes room for a class.
+func (s *Snapshot) mayMakeRoom(c *class, id int32) bool {
+	return s.options.Preempt && s.mayEvict(c, s.tasks.At(id)) && s.mayGo(c, id)
+}
+
 // compareVictims orders tasks by priority, and those of a job by who came last.
 func (s *Snapshot) compareVictims(a, b int32) int {
 	t, u := s.tasks.At(a), s.tasks.At(b)
