@@ -33,7 +33,7 @@ type hold struct {
 	// because it should have gone by then.
 	strict bool
 	spare  backfill.Leftover // what the ask will leave of the room
-	gang   bool // it is held for tasks that go together
+	gang   bool              // it is held for tasks that go together
 }
 
 // holding is what machines are held by, and what says until when.

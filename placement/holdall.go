@@ -114,7 +114,7 @@ func (g *gathering) hold(decisions []Decision) bool {
 		if p.all.room.IsZero() {
 			x.at.spare = s.spareWhoeverGoes(&c, slot)
 		}
-		s.addHold(hold{slot: slot, c: &c, room: p.all.room, spare: x.at.spare, strict: strict, gang: true, task: g.asks[0].Name, holder: holderOf(&g.asks[0])})
+		s.addHold(hold{slot: slot, c: &c, room: p.all.room, spare: x.at.spare, strict: strict, gang: true, task: g.asks[0].Name, holder: g.holder})
 	}
 	return true
 }

@@ -10,12 +10,14 @@ import (
 // gathering is asks that get places together, or none.
 type gathering struct {
 	*pass
-	who   crowd
-	must  []GangJob
-	gang  string // its name, "" for the tasks of one job
-	asks  []Ask  // as each asks for itself
-	asked map[schema.TaskName]*Ask
-	kinds []kind
+	who crowd
+	// holder names them where machines are held for them, see holderOf.
+	holder string
+	must   []GangJob
+	gang   string // its name, "" for the tasks of one job
+	asks   []Ask  // as each asks for itself
+	asked  map[schema.TaskName]*Ask
+	kinds  []kind
 	// kindOf says of which kind an ask is.
 	kindOf map[schema.TaskName]int
 	key    string // of all that makes a difference to the search for places
@@ -54,7 +56,7 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 // gather takes the asks that are decided with one; nil if they have been.
 func (p *pass) gather(a *Ask) *gathering {
 	s := p.snapshot
-	g := &gathering{pass: p, who: crowdOf(a), must: a.musts()}
+	g := &gathering{pass: p, who: crowdOf(a), holder: holderOf(a), must: a.musts()}
 	g.asks = p.gangs[g.who]
 	if len(g.asks) == 0 {
 		return nil
