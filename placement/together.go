@@ -226,6 +226,7 @@ func (g *gathering) explain(roll *roll, decisions []Decision) []Why {
 	s := g.snapshot
 	whole := Why{Machines: s.slots.Len()}
 	whole.Places, whole.Together = roll.places()
+	whole.TooMany = g.tooMany()
 	if g.gang != "" {
 		whole.Gang, whole.Lacks = g.gang, roll.lacks()
 	}
@@ -237,7 +238,7 @@ func (g *gathering) explain(roll *roll, decisions []Decision) []Why {
 			continue
 		}
 		w := g.reasonOf(d, alone)
-		w.Places, w.Together, w.Gang, w.Lacks = whole.Places, whole.Together, whole.Gang, whole.Lacks
+		w.Places, w.Together, w.Gang, w.Lacks, w.TooMany = whole.Places, whole.Together, whole.Gang, whole.Lacks, whole.TooMany
 		own[d.Name] = w
 		if others.Of == "" || others.Alone && !w.Alone { // what has no room at all is the better reason
 			others = w
