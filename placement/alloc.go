@@ -226,24 +226,23 @@ func (s *Snapshot) checkSet(c *class, a *Ask, slot int32) answer {
 	return worst
 }
 
-// explainInSet counts the machines by what their allocs lack. A machine with
-// several allocs of the set counts once, by the one that says it last in the
-// order of the reasons.
+// explainInSet counts the allocs of the set by what they lack, and the machines if there are none.
 func (p *pass) explainInSet(c *class, a *Ask, w *Why) {
-	s := p.snapshot
-	by := map[int32]answer{}
+	s, allocs := p.snapshot, 0
+	var counts [answers]int
 	if set, ok := s.jobIDs.Get(a.AllocSet); ok {
 		for t := s.jobs.At(set).first; t >= 0; t = s.tasks.At(t).nextOfJob {
-			slot := s.tasks.At(t).slot
-			by[slot] = max(by[slot], s.takes(c, a, s.jobID(a.Name.JobName), t))
+			if r := s.takes(c, a, s.jobID(a.Name.JobName), t); r != hasNoAlloc { // else it is on its way
+				counts[r]++
+				allocs++
+			}
 		}
 	}
-	var counts [answers]int
-	for _, r := range by {
-		counts[r]++
+	if w.Machines, w.Allocs = allocs, a.AllocSet.Short(); allocs == 0 {
+		w.Machines, w.Allocs = s.slots.Len(), ""
+		counts[hasNoAlloc] = w.Machines
 	}
-	counts[hasNoAlloc] += s.slots.Len() - len(by)
-	w.Machines, w.Examined, w.Refused = s.slots.Len(), s.slots.Len(), countReasons(&counts, nil)
+	w.Examined, w.Refused = w.Machines, countReasons(&counts, nil)
 }
 
 // decideOn decides an ask that wants one certain machine.

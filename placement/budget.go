@@ -255,11 +255,11 @@ func (s *Snapshot) isProtected(job int32) bool {
 	return s.askProtected(job)
 }
 
-// heldFor is a machine that is held for an ask of a priority, or for what goes together.
+// heldFor is a machine that is held for an ask, or for what goes together.
 type heldFor struct {
-	slot     int32
-	priority int16
-	holder   string
+	slot   int32
+	ask    schema.TaskName
+	holder string // see holderOf
 }
 
 // holderOf names what machines are held for by an ask: itself, or what it goes together with.
@@ -276,15 +276,37 @@ func holderOf(a *Ask) string {
 // noteHeld takes down which machine is held for an ask of the pass.
 func (s *Snapshot) noteHeld(a *Ask) {
 	if slot, ok := s.slots.Get(a.Held); ok {
-		s.heldFor = append(s.heldFor, heldFor{slot, int16(a.Priority), holderOf(a)})
+		s.heldFor = append(s.heldFor, heldFor{slot, a.Name, holderOf(a)})
 	}
 }
 
-// yieldsTo reports whether a task was put on a machine that is held for an ask of a class, on
-// condition that it goes when that has room: what has come to be protected since does. A task that
-// takes others along does not, which may be on other machines.
+// yieldedBy names for what an ask has machines held, if tasks are there that came behind it; "" if none are.
+func (s *Snapshot) yieldedBy(a *Ask) string {
+	own := -1
+	if a.Held != "" {
+		own = slices.IndexFunc(s.heldFor, func(h heldFor) bool { return h.ask == a.Name })
+	}
+	if own < 0 {
+		return ""
+	}
+	holder := s.heldFor[own].holder // of those that it goes together with, as the pass has it
+	for _, h := range s.heldFor {
+		for id := s.nodes.At(h.slot).first; h.holder == holder && id >= 0; id = s.tasks.At(id).nextHere {
+			if s.tasks.At(id).behind == holder {
+				return holder
+			}
+		}
+	}
+	return ""
+}
+
+// yieldsTo reports whether a task was put on a machine that is held for the ask of a class, on
+// condition that it goes when that has room: what has come to be protected since does, or has come to be
+// of the same priority. A task that takes others along does not, which may be on other machines, nor one that would
+// preempt the ask in turn.
 func (s *Snapshot) yieldsTo(c *class, t *task) bool {
-	return t.behind != "" && !t.takesOthers() && slices.Contains(s.heldFor, heldFor{t.slot, c.priority, t.behind})
+	return t.behind != "" && t.behind == c.holder && !t.takesOthers() && c.priority >= int16(schema.Priority(t.priority).PreemptsBelow()) &&
+		slices.ContainsFunc(s.heldFor, func(h heldFor) bool { return h.slot == t.slot && h.holder == t.behind })
 }
 
 // protects reports whether a task is protected from a class. What is only claimed is not, but for a

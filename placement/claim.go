@@ -158,6 +158,23 @@ func (s *Snapshot) release(job int32, index int) {
 	}
 }
 
+// releaseOwn gives up the claim of an ask that is about to be decided. What is known of the class is not
+// void by that where the machine is in no domain which had as many of the job's tasks as it may: of the
+// machine itself the log says so.
+func (p *pass) releaseOwn(e entry) {
+	s := p.snapshot
+	id, has := s.claims.Get(together(e.job, int32(e.ask.Name.Index)))
+	if !has {
+		return
+	}
+	j := s.jobs.At(e.job)
+	c := j.recent
+	stays := c != nil && c.pass == s.passes && c.job == e.job && c.changes == j.changes && !s.filled(c, s.tasks.At(id).slot)
+	if s.release(e.job, e.ask.Name.Index); stays {
+		c.changes = s.jobs.At(e.job).changes
+	}
+}
+
 // stop marks tasks of a machine as stopping.
 func (s *Snapshot) stop(slot int32, tasks []int32) {
 	for _, id := range tasks {

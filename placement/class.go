@@ -24,6 +24,8 @@ type class struct {
 	plain bool
 	// protected says that tasks of the asks are not evicted once they are placed.
 	protected bool
+	// holder names for what machines are held where tasks came behind the ask, see yieldedBy.
+	holder string
 	// ruthless has the class evict also what is protected, to see what comes of it.
 	ruthless bool
 	wants
@@ -121,7 +123,7 @@ type bound struct {
 func (p *pass) classOf(a *Ask, job int32) *class {
 	s := p.snapshot
 	j := s.jobs.At(job)
-	if c := j.recent; c != nil && (c.pass == s.passes || c.foresight.pass == s.passes && p.social(job) == (c.job >= 0)) && alike(a, j.recentAsk) && !s.options.NoClasses && s.options.Policy != Random {
+	if c := j.recent; c != nil && (c.pass == s.passes || c.foresight.pass == s.passes && p.social(job) == (c.job >= 0)) && alike(a, j.recentAsk) && s.yieldedBy(a) == c.holder && !s.options.NoClasses && s.options.Policy != Random {
 		return c
 	}
 	c := p.find(a, job)
@@ -189,6 +191,9 @@ func (s *Snapshot) appendKey(b []byte, a *Ask) []byte {
 	}
 	if len(a.Tolerations) > 0 { // some are for certain users only
 		b = appendStrings(append(b, 'u'), a.Name.User)
+	}
+	if holder := s.yieldedBy(a); holder != "" {
+		b = appendStrings(append(b, 'y'), holder)
 	}
 	return appendRest(b, a)
 }
@@ -293,7 +298,7 @@ func avoidedBy(a *Ask) map[string]bool {
 func (s *Snapshot) newClass(a *Ask, key string) *class {
 	numbers := numbersOf(a)
 	c := &class{
-		key: key, id: layout.Hash(key), scores: scores{epoch: -1},
+		key: key, id: layout.Hash(key), scores: scores{epoch: -1}, holder: s.yieldedBy(a),
 		wants: wants{
 			ask: s.restOf(a), prod: a.Priority.Prod(), lasts: lastsOf(a), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority), below: int16(a.Priority.PreemptsBelow()),
 			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.kinds.needs(a.Devices),

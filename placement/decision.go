@@ -119,6 +119,9 @@ type Victim struct {
 // that was placed, Examined machines were checked, of which Feasible had
 // room, and nothing is counted of the others.
 type Why struct {
+	// Allocs is the set, such as "u/web", of whose allocs Machines and all counts are, instead of
+	// machines; "" for a task that asks for none, or for one that has no allocs.
+	Allocs   string        `json:"allocs,omitempty"`
 	Machines int           `json:"machines"`
 	Examined int           `json:"examined,omitempty"`
 	Feasible int           `json:"feasible"`
@@ -153,6 +156,9 @@ type Why struct {
 	Together int    `json:"together,omitempty"`
 	Of       string `json:"of,omitempty"`
 	Alone    bool   `json:"alone,omitempty"`
+	// TooMany is said where so many tasks of a job that have no place have to go together that there is not
+	// enough room for them even if the cell is empty; nil where there is, or none of them has room.
+	TooMany *TooMany `json:"tooMany,omitempty"`
 	// Gang is the gang of the job, "" for none: Places and Together are then of all its jobs,
 	// and Lacks those that would have too few.
 	Gang  string     `json:"gang,omitempty"`
@@ -173,6 +179,9 @@ func (w Why) String() string {
 		if w.Gang != "" {
 			gang, of = w.ofGang(), "gang"
 		}
+		if w.TooMany != nil {
+			gang += fmt.Sprintf("; this cell has room for %d of %d tasks of %s, even if empty", w.TooMany.Room, w.TooMany.Tasks, w.TooMany.Job)
+		}
 		if w.Places, w.Together = 0, 0; len(w.Refused) == 0 {
 			return gang + "; other tasks of the " + of + " have none yet"
 		}
@@ -183,6 +192,9 @@ func (w Why) String() string {
 		parts = append(parts, r.Reason.Of(r.Machines))
 	}
 	s := schema.Part(w.Feasible, w.Machines, "machine", "fits", "fit")
+	if w.Allocs != "" {
+		s = fmt.Sprintf("%d of %s of %s %s", w.Feasible, schema.Count(w.Machines, "alloc"), w.Allocs, schema.Verb(w.Machines, "fits", "fit"))
+	}
 	if len(parts) > 0 {
 		s += ": " + strings.Join(parts, ", ")
 	}
@@ -233,6 +245,13 @@ func (w Why) beside() string {
 type GangLack struct {
 	Job   string `json:"job"`
 	Tasks int    `json:"tasks"`
+}
+
+// TooMany is for how many of some tasks of a job, such as "u/web", an empty cell has room, at most.
+type TooMany struct {
+	Job   string `json:"job"`
+	Tasks int    `json:"tasks"`
+	Room  int    `json:"room"`
 }
 
 // namedMachines is how many of the machines that are held are named.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/placement/backfill"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -31,8 +32,8 @@ type hold struct {
 	// strict says that this was expected to be before now: nothing is put there any more
 	// because it should have gone by then.
 	strict bool
-	spare  vector // what the ask will leave of the room
-	gang   bool   // it is held for tasks that go together
+	spare  backfill.Leftover // what the ask will leave of the room
+	gang   bool              // it is held for tasks that go together
 }
 
 // holding is what machines are held by, and what says until when.
@@ -100,6 +101,9 @@ func (p *pass) hold(c *class, a *Ask, d *Decision) {
 	if !ok || best.room.IsZero() && !s.reserves(a.Waited) {
 		return
 	}
+	if best.room.IsZero() {
+		best.spare = s.spareWhoeverGoes(c, best.slot)
+	}
 	name := s.nodes.At(best.slot).Name
 	s.addHold(hold{slot: best.slot, c: c, task: a.Name, holder: holderOf(a), room: best.room, spare: best.spare, strict: s.isOverdue(a, name)})
 	d.Why.Held, d.Why.Room, d.RoomUntil = name, best.room, best.next
@@ -136,7 +140,7 @@ type chance struct {
 	short float32 // what it lacks, as a share of the ask
 	room  time.Time
 	next  time.Time // when the first of those should have gone that do later than now; zero for none
-	spare vector
+	spare backfill.Leftover
 }
 
 // findHold finds the machine that is to be held for an ask.
@@ -254,7 +258,7 @@ func (s *Snapshot) expect(c *class, x *chance) {
 			continue
 		}
 		if s.fitsWithout(c, x.slot, gone) {
-			x.room, x.spare = l.at, vector{-lack[0], -lack[1], -lack[2]}
+			x.room, x.spare = l.at, backfill.Of(lack, ports)
 			return
 		}
 	}
@@ -267,7 +271,7 @@ func (s *Snapshot) endings(c *class, slot int32) (list []ending) {
 		t := s.tasks.At(id)
 		switch {
 		case t.claim || t.inAlloc >= 0 || c.staysWith(t):
-		case s.options.Preempt && s.mayEvict(c, t) && s.mayGo(c, id):
+		case s.mayMakeRoom(c, id):
 			list = append(list, ending{id, s.time})
 		case s.ends != nil:
 			if at := s.ends(s.jobs.At(t.job).name.Task(int(t.index))); at.After(s.time) {
@@ -294,7 +298,7 @@ func (s *Snapshot) keptFrom(c *class, slot int32) bool {
 // behind reports whether a task of a class may run on a machine that is held for another
 // one: it has gone when that has room, or is evicted then, or the room is enough for both.
 func (s *Snapshot) behind(c *class, h *hold) bool {
-	return s.clears(c, h) || !h.strict && !h.room.IsZero() && h.suffices(c)
+	return s.clears(c, h) || !h.strict && s.suffices(c, h)
 }
 
 // clears reports whether a task of a class will have gone once the other one has room.
@@ -312,14 +316,18 @@ func (s *Snapshot) goneBy(c *class, h *hold) bool {
 	return !h.strict && c.lasts > 0 && !h.room.IsZero() && !s.time.Add(c.lasts).After(h.room)
 }
 
-// suffices reports whether the room is enough for a task of the class, too. Devices and
-// ports are not counted: where both want some it is not, nor where relations matter.
-func (h *hold) suffices(c *class) bool {
-	ports := func(c *class) bool { return c.ports > 0 || len(c.numbers) > 0 }
-	if c.needs != nil && h.c.needs != nil || ports(c) && ports(h.c) || c.kin != nil || h.c.kin != nil {
+// suffices reports whether the room is enough for a task of the class, too. Devices are not counted:
+// where both want some it is not, nor where relations matter.
+func (s *Snapshot) suffices(c *class, h *hold) bool {
+	if c.needs != nil && h.c.needs != nil || c.kin != nil || h.c.kin != nil || slices.ContainsFunc(c.numbers, func(p uint16) bool { return slices.Contains(h.c.numbers, p) }) {
 		return false
 	}
-	return c.limit[0] <= h.spare[0] && c.limit[1] <= h.spare[1] && c.limit[2] <= h.spare[2]
+	return s.leaves(c, h).Enough()
+}
+
+// leaves returns what a task of a class leaves of what is spare.
+func (s *Snapshot) leaves(c *class, h *hold) backfill.Leftover {
+	return h.spare.Less(c.limit, int(c.portsOn(s.nodes.At(h.slot))))
 }
 
 // holdOn returns what a machine is held for; nil for nothing.
@@ -343,10 +351,8 @@ func (s *Snapshot) goBehind(c *class, slot int32) (behind string) {
 	switch {
 	case h == nil:
 	case !s.clears(c, h):
-		for d := range dims {
-			h.spare[d] -= c.limit[d]
-		}
-	case !s.goneBy(c, h) && (h.strict || h.room.IsZero() || !h.suffices(c)):
+		h.spare = s.leaves(c, h)
+	case !s.goneBy(c, h) && (h.strict || !s.suffices(c, h)):
 		return h.holder
 	}
 	return ""
@@ -406,9 +412,37 @@ func (s *Snapshot) await(c *class, x *chance) {
 		return
 	}
 	x.room = s.time
-	for d, v := range c.free(s.rows.At(x.slot)) {
-		x.spare[d] = v - c.limit[d]
+	x.spare = backfill.Of(s.deficit(c, x.slot))
+}
+
+// spareWhoeverGoes returns what is spare at least beside an ask once it has room on a machine, of
+// whose tasks it is not known which will have gone then: what runs there beside it keeps no room
+// from it that these leave.
+func (s *Snapshot) spareWhoeverGoes(c *class, slot int32) (least backfill.Leftover) {
+	lack, ports := s.deficit(c, slot)
+	var gains [dims][]int64
+	for id := s.nodes.At(slot).first; id >= 0; id = s.tasks.At(id).nextHere {
+		t := s.tasks.At(id)
+		if t.inAlloc >= 0 || c.staysWith(t) {
+			continue
+		}
+		goes := s.mayMakeRoom(c, id)
+		for d, v := range s.gain(c, t) {
+			if goes {
+				lack[d] -= v
+			} else {
+				gains[d] = append(gains[d], v)
+			}
+		}
+		if goes {
+			ports -= s.portGain(t)
+		}
 	}
+	least.Ports = max(-ports, 0)
+	for d := range dims {
+		least.Room[d] = backfill.LeastBeyond(lack[d], gains[d])
+	}
+	return least
 }
 
 // shortOf returns what the machine lacks for the ask, as a share of it.
@@ -459,7 +493,9 @@ func (s *Snapshot) Hold(a *Ask, d *Decision) {
 	if !h.gang {
 		x := chance{slot: slot}
 		s.await(h.c, &x)
-		h.room, h.spare = x.room, x.spare
+		if h.room, h.spare = x.room, x.spare; h.room.IsZero() {
+			h.spare = s.spareWhoeverGoes(h.c, slot)
+		}
 	}
 	s.addHold(h)
 }

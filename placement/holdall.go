@@ -111,7 +111,10 @@ func (g *gathering) hold(decisions []Decision) bool {
 		x := p.parts[slot]
 		c := *x.c
 		c.kin = x.kin // what others have in the way of this is not known, see suffices
-		s.addHold(hold{slot: slot, c: &c, room: p.all.room, spare: x.at.spare, strict: strict, gang: true, task: g.asks[0].Name, holder: holderOf(&g.asks[0])})
+		if p.all.room.IsZero() {
+			x.at.spare = s.spareWhoeverGoes(&c, slot)
+		}
+		s.addHold(hold{slot: slot, c: &c, room: p.all.room, spare: x.at.spare, strict: strict, gang: true, task: g.asks[0].Name, holder: g.holder})
 	}
 	return true
 }
@@ -126,4 +129,28 @@ func (g *gathering) mayHold() bool {
 		}
 	}
 	return len(r.lacks()) == 0
+}
+
+// tooMany returns the first kind of which some have room in the cell when it is empty and all machines are
+// up, but not all have; nil if there is none.
+func (g *gathering) tooMany() *TooMany {
+	s := g.snapshot
+	g.describe()
+	for i := range g.kinds {
+		k := &g.kinds[i]
+		room := 0
+		for slot := int32(0); slot < s.nodes.Len() && room < len(k.asks); slot++ {
+			switch r := s.rows.At(slot); s.allows(k.c, slot, r) {
+			case isTainted, isConstrained, hasNoneOf, hasNoDevice:
+			default:
+				if r.state != stateGone {
+					room += s.fitsHowMany(k.c, slot)
+				}
+			}
+		}
+		if room > 0 && room < len(k.asks) {
+			return &TooMany{g.asks[k.asks[0]].Name.JobName.Short(), len(k.asks), room}
+		}
+	}
+	return nil
 }

@@ -312,7 +312,7 @@ func (p *pass) decide(e entry) {
 		restore := p.liftHolds([]Ask{*a})
 		defer restore()
 	}
-	s.release(e.job, a.Name.Index)
+	p.releaseOwn(e)
 	p.returned(e)
 	p.out = append(p.out, Decision{Name: a.Name, Evicted: e.evicted})
 	d := &p.out[len(p.out)-1]

@@ -133,6 +133,9 @@ func (s *Snapshot) sparing(c *class) (eviction, bool) {
 
 // anyLower reports whether the cell holds any task that the class might evict.
 func (s *Snapshot) anyLower(c *class) bool {
+	if c.holder != "" {
+		return true
+	}
 	for _, n := range s.ofPriority[:bounded(c.below)] {
 		if n > 0 {
 			return true
@@ -376,10 +379,10 @@ func (s *Snapshot) solveCandidate(c *class, k *candidate, sparing bool) {
 }
 
 // mayEvict reports whether a task can be a victim of the class: of a priority that
-// it may preempt, not leaving anyway, and not inside an alloc, which is evicted
+// it may preempt or there on condition that it goes, not leaving anyway, and not inside an alloc, which is evicted
 // whole or not at all. Whether it may go is another question, see mayGo.
 func (s *Snapshot) mayEvict(c *class, t *task) bool {
-	return t.priority < c.below && !t.stopping && t.inAlloc < 0
+	return (t.priority < c.below || s.yieldsTo(c, t)) && !t.stopping && t.inAlloc < 0
 }
 
 // level returns the lowest priority up to which tasks must be evicted.
@@ -448,13 +451,19 @@ func (s *Snapshot) mayGo(c *class, id int32) bool {
 	if !s.tasks.At(id).isAlloc {
 		return true
 	}
+	yields := s.yieldsTo(c, s.tasks.At(id)) // and what runs inside with it
 	for t := s.nodes.At(s.tasks.At(id).slot).first; t >= 0; t = s.tasks.At(t).nextHere {
 		h := s.tasks.At(t)
-		if h.inAlloc == id && (h.priority >= c.below || s.protects(c, h)) {
+		if h.inAlloc == id && (!yields || h.takesOthers()) && (h.priority >= c.below || s.protects(c, h)) {
 			return false
 		}
 	}
 	return true
+}
+
+// mayMakeRoom reports whether a task of a machine goes as soon as that makes room for a class.
+func (s *Snapshot) mayMakeRoom(c *class, id int32) bool {
+	return s.options.Preempt && s.mayEvict(c, s.tasks.At(id)) && s.mayGo(c, id)
 }
 
 // compareVictims orders tasks by priority, and those of a job by who came last.

@@ -66,7 +66,7 @@ func TestProtectedIsAskedOnce(t *testing.T) {
 }
 
 // What runs on a machine that is held for another ask, on condition that it may be evicted, is evicted for that one
-// though it is protected now, and for no other.
+// though it is protected now, or of the same priority, and for no other.
 func TestProtectedBehind(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -81,7 +81,8 @@ func TestProtectedBehind(t *testing.T) {
 		{name: "it was held for another one", change: func(t *placement.Task, _ *placement.Ask) { t.Behind = "u/other/0" }},
 		{name: "others would go with it", change: func(t *placement.Task, _ *placement.Ask) { t.Together = true }},
 		{name: "so of a gang", change: func(t *placement.Task, _ *placement.Ask) { t.Gang = "train" }},
-		{name: "it is of the same priority", change: func(t *placement.Task, _ *placement.Ask) { t.Priority = 200 }},
+		{name: "it is of the same priority", evicts: true, change: func(t *placement.Task, _ *placement.Ask) { t.Priority = 200 }},
+		{name: "it is of a higher band", change: func(t *placement.Task, _ *placement.Ask) { t.Priority = 300 }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -105,8 +106,41 @@ func TestProtectedBehind(t *testing.T) {
 			if got := d.Machine == "m0" && len(d.Victims) == 1; got != tt.evicts {
 				t.Errorf("is on %q in the place of %v, want so: %t", d.Machine, d.Victims, tt.evicts)
 			}
-			if !tt.evicts && tt.name != "it is of the same priority" && d.Why.Protected != 2 {
+			if !tt.evicts && tasks[0].Priority < a.Priority && d.Why.Protected != 2 {
 				t.Errorf("%d protected, want 2", d.Why.Protected)
+			}
+		})
+	}
+}
+
+// An alloc that came behind goes with the protected task inside, but not with one that takes others along.
+func TestAllocBehind(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		change func(alloc, inside *placement.Task)
+		evicts bool
+	}{
+		{"behind", func(_, _ *placement.Task) {}, true},
+		{"it was there before", func(alloc, _ *placement.Task) { alloc.Behind = "" }, false},
+		{"of the same priority inside", func(_, inside *placement.Task) { inside.Priority = 200 }, true},
+		{"others would go with it", func(_, inside *placement.Task) { inside.Together = true }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			machines, tasks := oneEach(1)
+			a := preemptor(0)
+			alloc, inside := &tasks[0], tasks[0]
+			alloc.IsAlloc, alloc.Behind, a.Held = true, a.Name.Short(), "m0"
+			inside.Name = schema.JobName{Cell: "c", User: "u", Job: "inside"}.Task(0)
+			inside.Alloc, inside.Generation, inside.Limit.CPUMilli = alloc.Name, 9, 1000
+			tt.change(alloc, &inside)
+			s := placement.NewSnapshot(machines, []placement.Task{*alloc, inside})
+			s.Configure(placement.Options{Preempt: true})
+			s.SetProtected(1, func(job schema.JobName) bool { return job == inside.Name.JobName })
+			d := placement.Place(s, []placement.Ask{a}, 1)[0]
+			if got := d.Machine == "m0" && len(d.Victims) == 2; got != tt.evicts {
+				t.Errorf("is on %q in the place of %v, want so: %t", d.Machine, d.Victims, tt.evicts)
 			}
 		})
 	}

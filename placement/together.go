@@ -10,12 +10,14 @@ import (
 // gathering is asks that get places together, or none.
 type gathering struct {
 	*pass
-	who   crowd
-	must  []GangJob
-	gang  string // its name, "" for the tasks of one job
-	asks  []Ask  // as each asks for itself
-	asked map[schema.TaskName]*Ask
-	kinds []kind
+	who crowd
+	// holder names them where machines are held for them, see holderOf.
+	holder string
+	must   []GangJob
+	gang   string // its name, "" for the tasks of one job
+	asks   []Ask  // as each asks for itself
+	asked  map[schema.TaskName]*Ask
+	kinds  []kind
 	// kindOf says of which kind an ask is.
 	kindOf map[schema.TaskName]int
 	key    string // of all that makes a difference to the search for places
@@ -54,7 +56,7 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 // gather takes the asks that are decided with one; nil if they have been.
 func (p *pass) gather(a *Ask) *gathering {
 	s := p.snapshot
-	g := &gathering{pass: p, who: crowdOf(a), must: a.musts()}
+	g := &gathering{pass: p, who: crowdOf(a), holder: holderOf(a), must: a.musts()}
 	g.asks = p.gangs[g.who]
 	if len(g.asks) == 0 {
 		return nil
@@ -224,6 +226,7 @@ func (g *gathering) explain(roll *roll, decisions []Decision) []Why {
 	s := g.snapshot
 	whole := Why{Machines: s.slots.Len()}
 	whole.Places, whole.Together = roll.places()
+	whole.TooMany = g.tooMany()
 	if g.gang != "" {
 		whole.Gang, whole.Lacks = g.gang, roll.lacks()
 	}
@@ -235,7 +238,7 @@ func (g *gathering) explain(roll *roll, decisions []Decision) []Why {
 			continue
 		}
 		w := g.reasonOf(d, alone)
-		w.Places, w.Together, w.Gang, w.Lacks = whole.Places, whole.Together, whole.Gang, whole.Lacks
+		w.Places, w.Together, w.Gang, w.Lacks, w.TooMany = whole.Places, whole.Together, whole.Gang, whole.Lacks, whole.TooMany
 		own[d.Name] = w
 		if others.Of == "" || others.Alone && !w.Alone { // what has no room at all is the better reason
 			others = w

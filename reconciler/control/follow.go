@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/schema"
 )
@@ -80,7 +81,7 @@ func (s *follower) followJob(name schema.JobName) {
 		}
 		switch {
 		case t.Stop == nil:
-		case t.Stop.Kind == schema.CauseUpdate || t.Stop.Kind == schema.CauseRestart:
+		case facts.RunsAgain(t.Stop):
 			s.stops.moving++
 		case t.Stop.Kind == schema.CauseRebalance:
 			if s.stops.rebalancing++; t.Stop.To != "" && t.Stop.By == "" {

@@ -75,11 +75,8 @@ func ranInside(t *schema.TaskRecord) bool {
 	if t == nil || len(t.Causes) == 0 {
 		return false
 	}
-	switch t.Causes[len(t.Causes)-1].Kind {
-	case schema.CauseUpdate, schema.CauseRestart, schema.CauseAllocGone:
-		return true
-	}
-	return false
+	last := &t.Causes[len(t.Causes)-1]
+	return facts.RunsAgain(last) || last.Kind == schema.CauseAllocGone
 }
 
 func hasReason(w placement.Why, reason placement.Reason) bool {

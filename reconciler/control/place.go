@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/schema"
 )
@@ -264,16 +265,17 @@ func (s *scheduler) keepPlace(to snapshot.On) {
 }
 
 // cameFrom returns the machine from which a pending task was last stopped to run again, as a new
-// version or as it was; "" for none, or if others have made room for it.
+// version or as it was; "" for none, if others have made room for it, or if it would take more there than others who
+// wait leave.
 func (s *scheduler) cameFrom(task schema.TaskName) string {
-	t := s.Task(task)
-	if _, waits := s.claims[task]; waits || t == nil || len(t.Causes) == 0 || s.claimed[task] {
+	machine := facts.RanOn(s.Task(task))
+	if _, waits := s.claims[task]; waits || machine == "" || s.claimed[task] {
 		return ""
 	}
-	if last := &t.Causes[len(t.Causes)-1]; last.Kind == schema.CauseUpdate || last.Kind == schema.CauseRestart {
-		return last.Machine
+	if want := s.Admitted(task.JobName); want == nil || !s.cell.LeavesHeld(want, snapshot.On{Task: task, Machine: machine}) {
+		return ""
 	}
-	return ""
+	return machine
 }
 
 // assign makes a decision of placement the task's newest generation.

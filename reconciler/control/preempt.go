@@ -192,6 +192,9 @@ func (s *scheduler) evict(by schema.TaskName, priority schema.Priority, d placem
 		r := s.Task(v.Name)
 		if r != nil && r.Machine == d.Machine && r.Stop == nil {
 			message := fmt.Sprintf("makes room for %s, of priority %d", by.Short(), priority)
+			if want := s.Admitted(v.Name.JobName); want != nil && !priority.Preempts(want.Priority) {
+				message += ", behind which it got its place"
+			}
 			if over := s.budget.overspend(v.Name.JobName, r); over != "" {
 				message += ", and no others could: " + over
 			}

@@ -80,7 +80,7 @@ func (s *repair) repair(name schema.JobName) {
 	if s.book(name, until); why != "" {
 		return
 	}
-	s.moves.move(name, *s.Task(name.Task(u.Index)), schema.Cause{Message: u.String(), To: u.Machine})
+	s.moves.move(name, *s.Task(name.Task(u.Index)), schema.Cause{Message: fmt.Sprintf("moves to %s: %s", u.Machine, &u), To: u.Machine})
 }
 
 // mayBeUneven reports whether the tasks of a job are spread. Those in allocs are

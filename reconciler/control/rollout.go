@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/schema"
@@ -16,8 +17,9 @@ type rollouts struct {
 	pass
 	cell   *snapshot.Cell
 	budget disruption
-	away   func(alloc schema.TaskName) string // see scheduler.away
-	moving int                                // tasks of the cell that are stopping for a new version, or a restart
+	away   func(alloc schema.TaskName) string              // see scheduler.away
+	held   func(schema.TaskName) func(*placement.Snapshot) // see scheduler.holdsFrom
+	moving int                                             // tasks of the cell that are stopping for a new version, or a restart
 	// holds says, for each job whose rollout could go on and does not stop a task that
 	// works, why.
 	holds map[schema.JobName]string
@@ -223,6 +225,7 @@ func (s *rollouts) waitsFor(job schema.JobName, t *schema.TaskRecord, data schem
 	if !grows(s.Data(t.Data), want) && (p.On == "" || p.On == t.Machine) && machines.Fits(own, false) {
 		return "", until
 	}
+	s.held(name)(machines)
 	// It takes room that others on their way count on, too. Each of them takes
 	// one machine at most.
 	switch {

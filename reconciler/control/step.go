@@ -184,7 +184,7 @@ func newStep(p pass, in *Input) *step {
 		preempted: s.follower.stops.preempted, stops: &s.follower.stops, claimed: map[schema.TaskName]bool{},
 	}
 	s.overload.holds, s.drains.waiting = s.scheduler.holdsFrom, s.scheduler
-	s.rollouts = &rollouts{pass: p, cell: cell, budget: budget, away: s.scheduler.away}
+	s.rollouts = &rollouts{pass: p, cell: cell, budget: budget, away: s.scheduler.away, held: s.scheduler.holdsFrom}
 	s.rebalance = &rebalancer{pass: p, cell: cell, activity: activity, budget: budget, away: s.scheduler.away}
 	s.moves = &moves{p, budget, newMoveBounds(p.Facts), s.scheduler.keepPlace}
 	s.holes = &holes{p, holeSearch{Facts: p.Facts, cell: cell}, s.moves, s.scheduler}

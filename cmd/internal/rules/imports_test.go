@@ -134,6 +134,10 @@ var layers = []layer{
 		"which candidate is the best is found out of scores and domains alone",
 	},
 	{
+		"placement/backfill", nil,
+		"what is left of a machine is a sum of amounts",
+	},
+	{
 		"placement/packages",
 		[]string{"placement/layers"},
 		"which machines hold what is asked for by its number",
@@ -145,7 +149,7 @@ var layers = []layer{
 	},
 	{
 		"placement",
-		[]string{"placement/device", "placement/layers", "placement/layout", "placement/mix", "placement/packages", "placement/ports", "placement/tournament", "schema"},
+		[]string{"placement/backfill", "placement/device", "placement/layers", "placement/layout", "placement/mix", "placement/packages", "placement/ports", "placement/tournament", "schema"},
 		"placement decides from a snapshot; who took it and who acts on it is not its business",
 	},
 	{

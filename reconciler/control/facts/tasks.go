@@ -97,6 +97,20 @@ func (f *Facts) Serves(job schema.JobName, t *schema.TaskRecord) bool {
 	return !f.IsUp(t.Machine) || Works(f.Said(job, t).TaskStatus)
 }
 
+// RunsAgain reports whether a task is stopped for its next process alone: of another version, or as it was.
+func RunsAgain(c *schema.Cause) bool {
+	return c.Kind == schema.CauseUpdate || c.Kind == schema.CauseRestart
+}
+
+// RanOn returns the machine on which a task was until it was last stopped to run again, see RunsAgain; ""
+// if it was not, or ended in another way since. t may be nil.
+func RanOn(t *schema.TaskRecord) string {
+	if t == nil || len(t.Causes) == 0 || !RunsAgain(&t.Causes[len(t.Causes)-1]) {
+		return ""
+	}
+	return t.Causes[len(t.Causes)-1].Machine
+}
+
 // HoldsUp reports whether a task without a machine counts as on its way from
 // old data to new: always when the rollout itself, or the new version, is why.
 func (f *Facts) HoldsUp(t *schema.TaskRecord, digest schema.Digest) (bool, Until) {
@@ -104,7 +118,7 @@ func (f *Facts) HoldsUp(t *schema.TaskRecord, digest schema.Digest) (bool, Until
 		return false, Until{} // it never ran
 	}
 	last := t.Causes[len(t.Causes)-1]
-	if last.Kind == schema.CauseUpdate || last.Kind == schema.CauseRestart || t.Data == digest && t.Failures > 0 {
+	if RunsAgain(&last) || t.Data == digest && t.Failures > 0 {
 		return true, Until{}
 	}
 	return f.Waits(last.At.Add(comesBackWithin), comesBackWithin)

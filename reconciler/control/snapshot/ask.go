@@ -89,10 +89,8 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 	if p.On = c.facts.Stays(a.Job, t); p.On != "" {
 		return p, until
 	}
-	if n := len(t.Causes); n > 0 && (t.Causes[n-1].Kind == schema.CauseUpdate || t.Causes[n-1].Kind == schema.CauseRestart) {
-		if p.Last = t.Causes[n-1].Machine; a.Job.Task.Sticky.Has() { // its directory is there
-			p.Prefer = p.Last
-		}
+	if p.Last = facts.RanOn(t); p.Last != "" && a.Job.Task.Sticky.Has() { // its directory is there
+		p.Prefer = p.Last
 	}
 	if n := len(t.Causes); n > 0 && t.Causes[n-1].To != "" && t.Machine == "" {
 		p.Prefer = t.Causes[n-1].To // it moves there

@@ -59,6 +59,8 @@ type Cell struct {
 	away map[schema.TaskName]bool
 	// inside is what runs in allocs, see insideOf; nil until it is asked for.
 	inside map[On][]On
+	// holders are those for which machines are held, see holdersOf; nil until it is asked for.
+	holders map[string][]schema.TaskName
 	// occupied is the memory of occupancyOf, which is asked for many jobs.
 	occupied occupancy
 }

@@ -61,11 +61,58 @@ func (c *Cell) InPlace(digest schema.Digest, want *schema.Job, at On) bool {
 		return false // it may do better with more
 	case does(intent.Resize) && !c.Snapshot().HasRoom(at.Task, at.Machine, want.Task.Resources.Resources):
 		return false
+	case does(intent.Resize) && !c.LeavesHeld(want, at):
+		return false
 	case does(intent.Move) && at.Machine != "":
 		_, ok := slices.BinarySearch(c.MayStay(want), at.Machine)
 		return ok
 	}
 	return true
+}
+
+// LeavesHeld reports whether a task that runs on a machine, or ran there last, may have there what its
+// job wants now: it takes no more than it has, or what it takes is not in the way of those for which the
+// machine is held, as the records say.
+func (c *Cell) LeavesHeld(want *schema.Job, at On) bool {
+	t := c.facts.Task(at.Task)
+	if t == nil || want.AllocSet != "" || want.Task.Resources.Resources.Fits(c.facts.Data(t.Data).Task.Resources.Resources) {
+		return true
+	}
+	holders := c.holdersOf(at.Machine)
+	if len(holders) == 0 {
+		return true
+	}
+	c.Snapshot().SetTimes(c.facts.Now, c.runs.ends)
+	fork := c.Without(at)
+	defer fork.Release()
+	p, _ := c.Placement(Ask{at.Task, want, c.facts.Job(at.Task.JobName).Admitted})
+	p.On, p.Waited, p.Held = at.Machine, 0, ""
+	fits := func() bool { return fork.Fits(p, false) }
+	if !fits() {
+		return true // whatever is held
+	}
+	for _, name := range holders {
+		a, _ := c.Placement(Ask{name, c.facts.Admitted(name.JobName), c.facts.Job(name.JobName).Admitted})
+		d := placement.Decision{Why: placement.Why{Held: at.Machine}}
+		fork.Hold(&a, &d)
+	}
+	return fits()
+}
+
+// holdersOf returns the tasks for which a machine is held, in order.
+func (c *Cell) holdersOf(machine string) []schema.TaskName {
+	if c.holders == nil {
+		c.holders = map[string][]schema.TaskName{}
+		for _, key := range c.facts.ChunkNames() {
+			tasks := c.facts.Chunk(key).Tasks
+			for i := range tasks {
+				if t := &tasks[i]; t.Machine == "" && t.Held != nil && c.facts.Admitted(key.Job) != nil {
+					c.holders[t.Held.Machine] = append(c.holders[t.Held.Machine], key.Job.Task(t.Index))
+				}
+			}
+		}
+	}
+	return c.holders[machine]
 }
 
 // NoPlace says why no machine other than its own would take a task now, "" if one would. hold has
