@@ -81,7 +81,7 @@ func (s *Snapshot) allows(c *class, slot int32, r *row) answer {
 	if c.anyOf != nil && !anyHolds(c.anyOf, slot) {
 		return hasNoneOf
 	}
-	if c.needs != nil && !device.Exist(s.nodes.At(slot).devices, c.needs) {
+	if c.needs != nil && c.needs.Exist(s.nodes.At(slot).devices) < 0 {
 		return hasNoDevice
 	}
 	if c.bounds != nil && !s.withinBounds(c, slot) {
@@ -154,7 +154,7 @@ func (s *Snapshot) withinBounds(c *class, slot int32) bool {
 
 func (s *Snapshot) hasDevices(c *class, slot int32) bool {
 	var room [16]device.Use
-	_, ok := device.Pick(s.nodes.At(slot).devices, c.needs, room[:0])
+	_, ok := c.needs.Pick(s.nodes.At(slot).devices, room[:0])
 	return ok
 }
 

@@ -112,7 +112,7 @@ func (s *Snapshot) devicesWithout(c *class, slot int32, leaving []int32) ([]devi
 	for _, id := range leaving {
 		device.Give(after, s.tasks.At(id).devices)
 	}
-	return device.Pick(after, c.needs, nil)
+	return c.needs.Pick(after, nil)
 }
 
 // claim holds what a class needs beyond what the leaving tasks still have. Whose claim it

@@ -52,7 +52,7 @@ type wants struct {
 	ports    int32    // that may have any number
 	numbers  []uint16 // of ports that ask for one; nil if none does
 	shared   []uint16 // Ask.AllocNumbers
-	needs    []device.Need
+	needs    device.Choice
 	apart    []int32 // jobs, see Ask.Apart
 	with     []int32 // jobs whose tasks stay where a machine is held for the class, see gathering.describe
 	rules    []rule
@@ -136,7 +136,7 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 // Where they are but it says no, only time is lost.
 func alike(a, b *Ask) bool {
 	return a.Limit == b.Limit && a.Priority == b.Priority && a.Lasts == b.Lasts && a.Spread == b.Spread && a.Then == b.Then && same(a.Targets, b.Targets) && a.IsAlloc == b.IsAlloc &&
-		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) && same(a.AnyOf, b.AnyOf) && same(a.Tolerations, b.Tolerations) &&
+		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && slices.Equal(a.AllocNumbers, b.AllocNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.FirstOf, b.FirstOf) && same(a.Constraints, b.Constraints) && same(a.AnyOf, b.AnyOf) && same(a.Tolerations, b.Tolerations) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.MaxSkew, b.MaxSkew) && same(a.Avoid, b.Avoid) &&
 		same(a.Packages, b.Packages) && slices.Equal(a.Apart, b.Apart) && a.Relations == b.Relations
 }
@@ -227,15 +227,13 @@ func appendRest(b []byte, a *Ask) []byte {
 	// asks again under those of its class when it is evicted.
 	b = appendStrings(b, a.Ports...)
 	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc)|boolByte(a.Everywhere)<<1)
-	if len(a.Devices)+len(a.Constraints)+len(a.AnyOf)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.Apart)+len(a.PortNumbers)+len(a.Tolerations)+len(a.Then)+len(a.Targets) == 0 &&
+	if len(a.Devices)+len(a.FirstOf)+len(a.Constraints)+len(a.AnyOf)+len(a.Preferences)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid)+len(a.Packages)+len(a.Apart)+len(a.PortNumbers)+len(a.Tolerations)+len(a.Then)+len(a.Targets) == 0 &&
 		a.AllocSet == (schema.JobName{}) {
 		return b
 	}
-	for _, d := range a.Devices {
-		b = appendStrings(append(b, 'd'), append([]string{d.Kind}, d.Models...)...)
-		b = binary.AppendVarint(binary.AppendVarint(b, int64(d.Count)), int64(d.Milli))
-		b = binary.AppendVarint(appendStrings(b, d.Same), int64(len(d.Constraints)))
-		b = appendConstraints(b, d.Constraints)
+	b = appendDevices(b, a.Devices)
+	for _, all := range a.FirstOf {
+		b = appendDevices(append(b, 'h'), all)
 	}
 	b = appendConstraints(b, a.Constraints)
 	for _, all := range a.AnyOf {
@@ -276,6 +274,16 @@ func appendRest(b []byte, a *Ask) []byte {
 	return b
 }
 
+func appendDevices(b []byte, list []DeviceAsk) []byte {
+	for _, d := range list {
+		b = appendStrings(append(b, 'd'), append([]string{d.Kind}, d.Models...)...)
+		b = binary.AppendVarint(binary.AppendVarint(b, int64(d.Count)), int64(d.Milli))
+		b = binary.AppendVarint(appendStrings(b, d.Same), int64(len(d.Constraints)))
+		b = appendConstraints(b, d.Constraints)
+	}
+	return b
+}
+
 func appendConstraints(b []byte, list []Constraint) []byte {
 	for _, c := range list {
 		b = appendStrings(append(b, 'c'), append([]string{c.Attribute, string(c.Op)}, c.Values...)...)
@@ -301,7 +309,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 		key: key, id: layout.Hash(key), scores: scores{epoch: -1}, holder: s.yieldedBy(a),
 		wants: wants{
 			ask: s.restOf(a), prod: a.Priority.Prod(), lasts: lastsOf(a), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority), below: int16(a.Priority.PreemptsBelow()),
-			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.kinds.needs(a.Devices),
+			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.kinds.choice(a),
 			user: a.Name.User, tolerant: a.AllocSet != (schema.JobName{}), kin: s.kindred.kinOf(s.profileOf(s.jobID(a.Name.JobName), a.Relations)), avoid: avoidedBy(a), packages: s.packages.NumbersOf(a.Packages), shared: narrow(a.AllocNumbers),
 		},
 	}
@@ -323,9 +331,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 	for d := range dims {
 		c.shape[d] = float32(c.limit[d]) * s.typical.Scale[d]
 	}
-	for _, n := range c.needs {
-		c.shape[dims] += float32(int(n.Milli)*n.Count) * s.typical.Scale[dims]
-	}
+	c.shape[dims] += float32(c.needs.Milli(0)) * s.typical.Scale[dims]
 	normalise(&c.shape)
 	c.plain = s.isPlain(c)
 	c.beyond = s.beyond(c)

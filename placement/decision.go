@@ -339,10 +339,14 @@ type Terms struct {
 	Packages float32 `json:"packages,omitzero"`
 	Noise    float32 `json:"noise,omitzero"`
 	Wish     float32 `json:"wish,omitzero"`
+	Devices  float32 `json:"devices,omitzero"`
 	Affinity float32 `json:"affinity,omitzero"`
 	// Fit is the only term of the policies other than Hybrid.
 	Fit float32 `json:"fit,omitzero"`
 }
+
+// unmet is what an ask wishes and does not have there, with the sign turned.
+func (t *Terms) unmet() float32 { return t.Packages + t.Wish + t.Devices + t.Affinity }
 
 // Verdict is what one machine says to an ask: a Reason, or "" and its Score.
 type Verdict struct {

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -76,7 +77,7 @@ func (k *deviceKinds) list(out []device.Device, groups []Device) []device.Device
 	return out
 }
 
-// needs makes asks for devices ready to be asked of many machines, by one goroutine at a time.
+// needs makes asks for devices ready to be asked of many machines, as of choice.
 func (k *deviceKinds) needs(asks []DeviceAsk) []device.Need {
 	var out []device.Need
 	for _, a := range asks {
@@ -97,6 +98,22 @@ func (k *deviceKinds) needs(asks []DeviceAsk) []device.Need {
 			n.Near = []func(device.Device) int32{k.valuesOf(schema.DeviceLink), k.valuesOf(schema.DeviceNUMA)}
 		}
 		out = append(out, n)
+	}
+	return out
+}
+
+// choice makes what an ask wants of devices ready to be asked of many machines, by one goroutine at
+// a time.
+func (k *deviceKinds) choice(a *Ask) device.Choice {
+	if !a.wantsDevices() {
+		return nil
+	}
+	if len(a.FirstOf) == 0 {
+		return device.Choice{k.needs(a.Devices)}
+	}
+	out := make(device.Choice, 0, len(a.FirstOf))
+	for _, all := range a.FirstOf {
+		out = append(out, k.needs(slices.Concat(a.Devices, all)))
 	}
 	return out
 }
@@ -151,12 +168,48 @@ func (d DeviceAsk) milli() int16 {
 	return int16(d.Milli)
 }
 
-// devices returns how much of devices is asked for, in thousandths of one.
+// wantsDevices reports whether an ask is for devices, of one alternative at least.
+func (a *Ask) wantsDevices() bool { return len(a.Devices)+len(a.FirstOf) > 0 }
+
+// preferred returns the devices that are asked for by the first alternative.
+func (a *Ask) preferred() []DeviceAsk {
+	if len(a.FirstOf) == 0 {
+		return a.Devices
+	}
+	return slices.Concat(a.Devices, a.FirstOf[0])
+}
+
+// firstDevice is the first of preferred, nil for none.
+func (a *Ask) firstDevice() *DeviceAsk {
+	switch {
+	case len(a.Devices) > 0:
+		return &a.Devices[0]
+	case len(a.FirstOf) > 0 && len(a.FirstOf[0]) > 0:
+		return &a.FirstOf[0][0]
+	}
+	return nil
+}
+
+// devices returns how much of devices is asked for, in thousandths of one: by the first
+// alternative.
 func (a *Ask) devices() (milli int64) {
-	for i := range a.Devices {
-		milli += int64(a.Devices[i].milli()) * int64(max(a.Devices[i].Count, 1))
+	for _, d := range a.preferred() {
+		milli += int64(d.milli()) * int64(max(d.Count, 1))
 	}
 	return milli
+}
+
+// Chosen returns which of the alternatives of devices a task has got on a machine with such
+// devices, counted from 0; -1 if there are none, or if the devices have become others.
+func Chosen(a *Ask, groups []Device, uses []DeviceUse) int {
+	if len(a.FirstOf) == 0 {
+		return -1
+	}
+	k, held := newDeviceKinds(), make([]device.Use, 0, len(uses))
+	for _, u := range uses {
+		held = append(held, device.Use{Index: int16(u.Index), Milli: int16(u.Milli)})
+	}
+	return k.choice(a).Chosen(k.list(nil, groups), held)
 }
 
 // usesOf returns the devices that a task gets of groups of them.
@@ -203,9 +256,42 @@ func (d DeviceAsk) conditions() string {
 	return strings.Join(words, " and ")
 }
 
+// Alternative returns what an ask wants of devices by an alternative, in words: "1 gpu of A100", or
+// "no devices".
+func Alternative(a *Ask, which int) string {
+	return cmp.Or(listOf(slices.Concat(a.Devices, a.FirstOf[which])), "no devices")
+}
+
+// listOf returns device asks in words: "1 gpu of A100 and 1 nic".
+func listOf(asks []DeviceAsk) string {
+	words := make([]string, 0, len(asks))
+	for _, d := range asks {
+		words = append(words, d.String())
+	}
+	return strings.Join(words, " and ")
+}
+
 // lackOf says what of the devices that are asked for a machine does not have, free or not: "" if it
 // is the kind itself.
-func lackOf(devices []device.Device, needs []device.Need, asks []DeviceAsk) string {
+func lackOf(devices []device.Device, needs device.Choice, a *Ask) string {
+	if len(a.FirstOf) == 0 {
+		return lackOfOne(devices, needs[0], a.Devices)
+	}
+	var all []string
+	for i, alternative := range a.FirstOf {
+		asks := slices.Concat(a.Devices, alternative)
+		if lack := strings.TrimPrefix(cmp.Or(lackOfOne(devices, needs[i], asks), "none"), "have "); !slices.Contains(all, lack) {
+			all = append(all, lack)
+		}
+	}
+	if len(all) == 1 && all[0] == "none" {
+		return ""
+	}
+	return "lack the devices of each alternative (" + strings.Join(all, "; ") + ")"
+}
+
+// lackOfOne is lackOf for one alternative.
+func lackOfOne(devices []device.Device, needs []device.Need, asks []DeviceAsk) string {
 	for i := range needs {
 		n, d := &needs[i], &asks[i]
 		named, match, together := n.Tally(devices)

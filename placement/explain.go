@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -238,11 +237,7 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 		w.skews = slices.Delete(slices.Clone(c.skews), i, i+1)
 		try(k.String(), w)
 	}
-	for i, d := range c.ask.Devices {
-		w := *c
-		w.needs = slices.Delete(slices.Clone(c.needs), i, i+1)
-		try(d.String(), w)
-	}
+	s.withoutDevices(c, try)
 	if c.numbers != nil {
 		w := *c
 		w.numbers, w.ports = nil, int32(len(c.ask.Ports))
@@ -285,6 +280,25 @@ func (s *Snapshot) withoutAlternative(c *class, try func(what string, without cl
 		w := *c
 		w.anyOf = nil
 		try("anyOf", w)
+	}
+}
+
+// withoutDevices tries to do without each of the devices that are asked for whatever the
+// alternative, and without the alternatives.
+func (s *Snapshot) withoutDevices(c *class, try func(what string, without class)) {
+	for i, d := range c.ask.Devices {
+		less := *c.ask
+		less.Devices = slices.Delete(slices.Clone(less.Devices), i, i+1)
+		w := *c
+		w.needs = s.kinds.choice(&less)
+		try(d.String(), w)
+	}
+	if len(c.ask.FirstOf) > 0 {
+		less := *c.ask
+		less.FirstOf = nil
+		w := *c
+		w.needs = s.kinds.choice(&less)
+		try("firstOf", w)
 	}
 }
 
@@ -369,7 +383,7 @@ func (s *Snapshot) suits(c *class, slot int32) bool {
 	if s.taintOf(c, slot) != nil {
 		return false
 	}
-	return c.needs == nil || device.Exist(s.nodes.At(slot).devices, c.needs)
+	return c.needs == nil || c.needs.Exist(s.nodes.At(slot).devices) >= 0
 }
 
 // followRefusal takes over what relations have become otherwise for what machines have
@@ -426,7 +440,7 @@ func taintReason(t *Taint, user string) Reason {
 
 // deviceReason says what a class lacks of the devices of a machine, free or not.
 func (s *Snapshot) deviceReason(c *class, slot int32) Reason {
-	return cmp.Or(Reason(lackOf(s.nodes.At(slot).devices, c.needs, c.ask.Devices)), ReasonNoDevice)
+	return cmp.Or(Reason(lackOf(s.nodes.At(slot).devices, c.needs, c.ask)), ReasonNoDevice)
 }
 
 // countDevices counts machines by what their devices lack, and takes them from the sum of all.

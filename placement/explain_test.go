@@ -140,6 +140,11 @@ func without(a placement.Ask) map[string]relaxed {
 		b.Avoid = nil
 		out["avoiding machines on which it crashed"] = relaxed{Ask: b}
 	}
+	if a.FirstOf != nil {
+		b := a
+		b.FirstOf = nil
+		out["firstOf"] = relaxed{Ask: b}
+	}
 	return out
 }
 

@@ -111,7 +111,14 @@ func (m *mover) suitsAsWell(to int32) bool {
 	var before, after Terms
 	s.rate(m.class, t.slot, &before)
 	s.rate(m.class, to, &after)
-	if after.Noise < before.Noise || after.Packages+after.Wish+after.Affinity < before.Packages+before.Wish+before.Affinity || s.isNeeded(t.profile, m.id, t.slot, to) {
+	if len(m.class.needs) > 1 { // what it has, not what it would get beside that
+		which := m.class.needs.Chosen(s.nodes.At(t.slot).devices, t.devices)
+		if which < 0 {
+			which = len(m.class.needs)
+		}
+		before.Devices = -s.weights.Wish * float32(which)
+	}
+	if after.Noise < before.Noise || after.unmet() < before.unmet() || s.isNeeded(t.profile, m.id, t.slot, to) {
 		return false
 	}
 	if m.without == nil {

@@ -319,7 +319,7 @@ const favouredMost = 1 << 20
 func (f *favours) forget() { *f = favours{} }
 
 // favoured returns the machines that meet more of what a class wishes for than others do: of
-// preferences, packages, and relations together. Those that meet the most come first, and
+// preferences, packages, alternatives of devices, and relations together. Those that meet the most come first, and
 // equal ones in the order of the ring. Those that meet the least are left out: a search finds
 // them anyway.
 func (s *Snapshot) favoured(c *class) favourites {
@@ -356,7 +356,7 @@ func (s *Snapshot) favouredNear(c *class) favourites {
 
 // wishful reports whether some machines may meet more of what a class wishes for than others.
 func (c *class) wishful() bool {
-	return len(c.wishes)+len(c.packages) > 0 || c.kin != nil && c.kin.gathers()
+	return len(c.wishes)+len(c.packages) > 0 || len(c.needs) > 1 || c.kin != nil && c.kin.gathers()
 }
 
 // wishKey appends all on which the order of machines depends that a class favours, but for relations.
@@ -369,6 +369,12 @@ func (c *class) wishKey(b []byte) []byte {
 	}
 	for _, p := range c.packages {
 		b = binary.AppendVarint(append(b, 'p'), int64(p))
+	}
+	if len(c.needs) > 1 {
+		b = appendDevices(append(b, 'd'), c.ask.Devices)
+		for _, all := range c.ask.FirstOf {
+			b = appendDevices(append(b, 'h'), all)
+		}
 	}
 	return b
 }
@@ -386,6 +392,13 @@ func (s *Snapshot) byMerit(c *class, far []estrangement) favourites {
 		sum := s.weights.Wish * c.missed(slot)
 		if len(c.packages) > 0 {
 			sum += s.weights.Packages * packages.Lacking(s.nodes.At(slot).holds, c.packages)
+		}
+		if len(c.needs) > 1 { // free or not
+			if which := c.needs.Exist(s.nodes.At(slot).devices); which >= 0 {
+				sum += s.weights.Wish * float32(which)
+			} else {
+				sum += s.weights.Wish * float32(len(c.needs))
+			}
 		}
 		for k := range far {
 			sum += s.weights.Wish * far[k].missing[far[k].column.At[slot]]

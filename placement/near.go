@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -145,7 +144,7 @@ func Move(s *Snapshot, a Ask, from, to string) bool {
 		d.Ports = a.choosePorts(&n.ports, n.Ports, 0)
 	}
 	if c.needs != nil {
-		devices, _ := device.Pick(n.devices, c.needs, nil)
+		devices, _ := c.needs.Pick(n.devices, nil)
 		d.Devices = usesOf(n.Devices, devices)
 	}
 	s.drop(id)

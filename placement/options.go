@@ -132,7 +132,8 @@ type Weights struct {
 	// than any number of tasks of the job itself, and better than a broken wish of 100.
 	Noise float32
 	// Wish: preferences that do not hold, by their weights in percent, those among
-	// Ask.Relations included.
+	// Ask.Relations included, and the alternatives of devices before the first for which the machine
+	// has enough (Ask.FirstOf), each as one of 100.
 	Wish float32
 }
 

@@ -152,46 +152,7 @@ func (o *oracle) hasRoom(m placement.Machine, held []placement.Task, a placement
 			ports++ // it takes none of the range
 		}
 	}
-	for _, d := range a.Devices {
-		if d.Same != "" { // so many that are free and have one value
-			if !mostOfOne(m, d, func(i int) bool { return devices[i] == placement.DeviceMilli }) {
-				return false
-			}
-			continue
-		}
-		for range d.Count {
-			milli := d.Milli
-			if milli == 0 {
-				milli = placement.DeviceMilli
-			}
-			best := -1
-			for i, f := range devices {
-				if f >= milli && wanted(m, d, i) && (best < 0 || f < devices[best]) {
-					best = i
-				}
-			}
-			if best < 0 {
-				return false
-			}
-			devices[best] -= milli
-		}
-	}
-	return a.Limit.Fits(free) && len(a.Ports) <= ports
-}
-
-func (o *oracle) freeDevices(m placement.Machine, held []placement.Task) []int {
-	var free []int
-	for _, d := range m.Devices {
-		for range d.Count {
-			free = append(free, placement.DeviceMilli)
-		}
-	}
-	for _, t := range held {
-		for _, u := range t.Devices {
-			free[u.Index] -= u.Milli
-		}
-	}
-	return free
+	return o.first(m, devices, a) >= 0 && a.Limit.Fits(free) && len(a.Ports) <= ports
 }
 
 // admits reports whether nothing but room could be in the way.
@@ -228,55 +189,6 @@ func (o *oracle) withinSkew(m placement.Machine, a placement.Ask) bool {
 		}
 	}
 	return true
-}
-
-// has reports whether a machine has all devices of an ask, free or not.
-func has(m placement.Machine, a placement.Ask) bool {
-	return !slices.ContainsFunc(a.Devices, func(d placement.DeviceAsk) bool {
-		if d.Same != "" {
-			return !mostOfOne(m, d, func(int) bool { return true })
-		}
-		n := 0
-		for i := range flat(m) {
-			if wanted(m, d, i) {
-				n++
-			}
-		}
-		return n < d.Count
-	})
-}
-
-// flat returns the devices of a machine one by one.
-func flat(m placement.Machine) (all []placement.Device) {
-	for _, g := range m.Devices {
-		for range g.Count {
-			all = append(all, g)
-		}
-	}
-	return all
-}
-
-// wanted reports whether a device of a machine is one that is asked for. Constraints of its
-// memory are lower bounds.
-func wanted(m placement.Machine, d placement.DeviceAsk, i int) bool {
-	g := flat(m)[i]
-	sizes := map[string]int{"": 0, "8Gi": 8, "16Gi": 16}
-	return g.Kind == d.Kind && (d.Models == nil || slices.Contains(d.Models, g.Model)) &&
-		!slices.ContainsFunc(d.Constraints, func(c placement.Constraint) bool { return sizes[g.Attributes["memory"]] < sizes[c.Values[0]] })
-}
-
-// mostOfOne reports whether enough of the devices that are asked for have one value of the
-// attribute that must be the same.
-func mostOfOne(m placement.Machine, d placement.DeviceAsk, of func(i int) bool) bool {
-	count := map[string]int{}
-	for i, g := range flat(m) {
-		if v := g.Attributes[d.Same]; v != "" && wanted(m, d, i) && of(i) {
-			if count[v]++; count[v] >= d.Count {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // welcomes reports whether a machine takes tasks like an ask, whatever it holds.
@@ -424,6 +336,9 @@ func (o *oracle) unmet(m placement.Machine, left []placement.Task, a placement.A
 	if m.Overloaded || slices.ContainsFunc(left, func(t placement.Task) bool { return !t.Stopping && slices.Contains(a.Apart, t.Name.JobName) }) {
 		w := placement.DefaultWeights()
 		sum += int(100 * w.Noise / w.Wish)
+	}
+	if a.FirstOf != nil {
+		sum += 100 * o.first(m, o.freeDevices(m, left), a)
 	}
 	if a.Relations == nil {
 		return sum

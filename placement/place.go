@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/placement/mix"
 	"github.com/musterhq/muster/placement/tournament"
 	"github.com/musterhq/muster/schema"
@@ -107,7 +106,7 @@ func (p *pass) enter(asks []Ask) {
 		if a.gathers() {
 			p.gangs[crowdOf(a)] = append(p.gangs[crowdOf(a)], *a)
 		}
-		if i > 0 && a.Limit == asks[i-1].Limit && len(a.Devices)+len(asks[i-1].Devices) == 0 {
+		if i > 0 && a.Limit == asks[i-1].Limit && !a.wantsDevices() && !asks[i-1].wantsDevices() {
 			same++
 			continue
 		}
@@ -190,7 +189,7 @@ func (p *pass) decideAsTheyCome(level []entry) bool {
 func wantDevices(asks []Ask) bool {
 	wanting := 0
 	for i := range asks {
-		if len(asks[i].Devices) > 0 {
+		if asks[i].wantsDevices() {
 			wanting++
 		}
 	}
@@ -220,7 +219,7 @@ func (p *pass) ample(level []entry) bool {
 	var asked, free [dims]float64
 	for _, e := range level {
 		a := e.ask
-		if len(a.Devices)+len(a.Constraints)+len(a.AnyOf)+len(a.Tolerations)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid) > 0 || a.AllocSet != (schema.JobName{}) || s.kindred.binds(s.profileOf(e.job, a.Relations)) {
+		if a.wantsDevices() || len(a.Constraints)+len(a.AnyOf)+len(a.Tolerations)+len(a.PerDomain)+len(a.MaxSkew)+len(a.Avoid) > 0 || a.AllocSet != (schema.JobName{}) || s.kindred.binds(s.profileOf(e.job, a.Relations)) {
 			return false
 		}
 		for d, v := range vectorOf(a.Limit) {
@@ -554,7 +553,7 @@ func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 		d.Ports = a.choosePorts(&n.ports, n.Ports, p.seed)
 	}
 	if c.needs != nil {
-		devices, _ := device.Pick(n.devices, c.needs, nil)
+		devices, _ := c.needs.Pick(n.devices, nil)
 		d.Devices = usesOf(n.Devices, devices)
 	}
 	stale := c.bounds != nil && s.stale(c, c.epoch, c.position)

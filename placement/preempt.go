@@ -398,7 +398,7 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 	var gone []int32
 	for level := int16(-1); ; {
 		if lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && s.numbersWithout(c, slot, gone) && s.unrepelled(c, slot, gone) {
-			if _, ok := device.Pick(after, c.needs, nil); ok {
+			if _, ok := c.needs.Pick(after, nil); ok {
 				return max(level, 0)
 			}
 		}

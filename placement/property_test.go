@@ -163,8 +163,19 @@ func drawRelations(t *rapid.T) *placement.Relations {
 	return r
 }
 
+func drawDevice(t *rapid.T) placement.DeviceAsk {
+	d := placement.DeviceAsk{Kind: "gpu", Count: rapid.IntRange(1, 3).Draw(t, "count")}
+	if rapid.Bool().Draw(t, "of memory") {
+		d.Constraints = []placement.Constraint{{Attribute: "memory", Op: placement.OpAtLeast, Values: []string{rapid.SampledFrom([]string{"8Gi", "16Gi"}).Draw(t, "at least")}}}
+	}
+	if d.Count > 1 && rapid.Bool().Draw(t, "near") {
+		d.Same = "link"
+	}
+	return d
+}
+
 func drawExtra(t *rapid.T, a *placement.Ask) {
-	switch rapid.IntRange(0, 9).Draw(t, "extra") {
+	switch rapid.IntRange(0, 10).Draw(t, "extra") {
 	case 0:
 		a.Ports, a.PortNumbers = []string{"http"}, nil
 		if rapid.Bool().Draw(t, "number") {
@@ -172,16 +183,17 @@ func drawExtra(t *rapid.T, a *placement.Ask) {
 			a.PortNumbers = map[string]int{"sql": rapid.SampledFrom([]int{1000, 1001, 80}).Draw(t, "sql")}
 		}
 	case 8:
-		d := placement.DeviceAsk{Kind: "gpu", Count: rapid.IntRange(1, 3).Draw(t, "count")}
-		if rapid.Bool().Draw(t, "of memory") {
-			d.Constraints = []placement.Constraint{{Attribute: "memory", Op: placement.OpAtLeast, Values: []string{rapid.SampledFrom([]string{"8Gi", "16Gi"}).Draw(t, "at least")}}}
+		a.Devices, a.FirstOf = []placement.DeviceAsk{drawDevice(t)}, nil // the oracle is exact for one
+	case 10:
+		a.Devices, a.FirstOf = nil, nil
+		for range rapid.IntRange(1, 3).Draw(t, "alternatives of devices") {
+			a.FirstOf = append(a.FirstOf, []placement.DeviceAsk{drawDevice(t)})
 		}
-		if d.Count > 1 && rapid.Bool().Draw(t, "near") {
-			d.Same = "link"
+		if rapid.Bool().Draw(t, "or none") {
+			a.FirstOf = append(a.FirstOf, nil)
 		}
-		a.Devices = []placement.DeviceAsk{d} // the oracle is exact for one
 	case 1, 2:
-		if a.Devices != nil && (a.Devices[0].Count > 1 || a.Devices[0].Constraints != nil) {
+		if a.FirstOf != nil || a.Devices != nil && (a.Devices[0].Count > 1 || a.Devices[0].Constraints != nil) {
 			break
 		}
 		a.Devices = append(a.Devices, placement.DeviceAsk{Kind: "gpu", Count: 1, Milli: rapid.SampledFrom([]int{0, 300, 500}).Draw(t, "milli")})
@@ -298,6 +310,11 @@ func (f *follower) follow(t *rapid.T, decisions []placement.Decision) {
 		m := f.machines[d.Machine]
 		if !f.admits(m, a) || !f.fits(m, f.on(d.Machine), a) {
 			t.Fatalf("%v does not fit on %s", d.Name, d.Machine)
+		}
+		if a.FirstOf != nil {
+			if is, want := placement.Chosen(&a, m.Devices, d.Devices), f.first(m, f.freeDevices(m, f.on(d.Machine)), a); is != want {
+				t.Fatalf("%v gets %v of %s, alternative %d of %v: want %d, the first that there is", d.Name, d.Devices, d.Machine, is, a.FirstOf, want)
+			}
 		}
 		for _, v := range gone {
 			if f.fits(m, append(f.on(d.Machine), v), a) {

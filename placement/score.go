@@ -2,6 +2,7 @@ package placement
 
 import (
 	"math"
+	"slices"
 
 	"github.com/musterhq/muster/placement/device"
 	"github.com/musterhq/muster/placement/layout"
@@ -55,6 +56,12 @@ func (s *Snapshot) lessUnmet(c *class, slot int32, gone []int32, total float32, 
 			t.Wish = wish
 		}
 	}
+	if len(c.needs) > 1 {
+		devices := -w.Wish * s.passedOver(c, slot, gone)
+		if total += devices; t != nil {
+			t.Devices = devices
+		}
+	}
 	if c.kin.hasPreferred() {
 		affinity := -w.Wish * s.kindred.estranged(c.kin, slot, s.profilesOf(gone))
 		if total += affinity; t != nil {
@@ -62,6 +69,35 @@ func (s *Snapshot) lessUnmet(c *class, slot int32, gone []int32, total float32, 
 		}
 	}
 	return total
+}
+
+// passedOver returns how many alternatives of devices come before the first for which a machine
+// has enough when some of its tasks have gone: each is as bad as a broken wish of 100. Where there are
+// not enough for any, others would have to go first, and those count that it does not have at all.
+func (s *Snapshot) passedOver(c *class, slot int32, gone []int32) float32 {
+	devices := s.nodes.At(slot).devices
+	if len(gone) > 0 {
+		devices = slices.Clone(devices)
+		for _, id := range gone {
+			device.Give(devices, s.tasks.At(id).devices)
+		}
+	}
+	which := c.needs.Free(devices)
+	if which < 0 {
+		which = c.needs.Exist(devices)
+	}
+	if which < 0 {
+		which = len(c.needs)
+	}
+	return float32(which)
+}
+
+// milliOn returns how much of devices a class would get on a machine, in thousandths of one.
+func (s *Snapshot) milliOn(c *class, slot int32) int {
+	if len(c.needs) < 2 {
+		return c.needs.Milli(0)
+	}
+	return c.needs.Milli(max(c.needs.Free(s.nodes.At(slot).devices), 0))
 }
 
 // noisy reports whether tasks wait for processors of a machine, or a job holds some of it beside
@@ -167,7 +203,7 @@ func (s *Snapshot) lessWorth(c *class, n *node, r *row) float32 {
 	var after [16]device.Device
 	if c.needs != nil && len(devices) <= len(after) {
 		var room [16]device.Use
-		chosen, _ := device.Pick(devices, c.needs, room[:0])
+		chosen, _ := c.needs.Pick(devices, room[:0])
 		devices = after[:copy(after[:], devices)]
 		for _, u := range chosen {
 			devices[u.Index].Free -= u.Milli
@@ -201,10 +237,7 @@ func (s *Snapshot) leftover(c *class, slot int32) float32 {
 		}
 	}
 	if s.largest[dims] > 0 {
-		whole := s.rows.At(slot).devices
-		for _, n := range c.needs {
-			whole -= int32(n.Milli) * int32(n.Count)
-		}
+		whole := s.rows.At(slot).devices - int32(s.milliOn(c, slot))
 		left += float32(whole) / float32(s.largest[dims])
 	}
 	return left
@@ -224,11 +257,7 @@ func (s *Snapshot) alignment(c *class, slot int32) float32 {
 	for d := range dims {
 		add(d, float64(c.limit[d]), float64(r.byReserv[d]))
 	}
-	var devices int
-	for _, n := range c.needs {
-		devices += int(n.Milli) * n.Count
-	}
-	add(dims, float64(devices), float64(r.devices))
+	add(dims, float64(s.milliOn(c, slot)), float64(r.devices))
 	if s.options.Policy == DotProduct {
 		return -float32(product)
 	}
@@ -252,11 +281,7 @@ func (s *Snapshot) marginalCost(c *class, slot int32) float32 {
 	for d := range dims {
 		add(float64(s.rows.At(slot).byReserv[d]), float64(c.limit[d]), float64(capacity[d]))
 	}
-	var ask int
-	for _, n := range c.needs {
-		ask += int(n.Milli) * n.Count
-	}
-	add(float64(s.rows.At(slot).devices), float64(ask), float64(DeviceMilli*len(s.nodes.At(slot).devices)))
+	add(float64(s.rows.At(slot).devices), float64(s.milliOn(c, slot)), float64(DeviceMilli*len(s.nodes.At(slot).devices)))
 	return float32(cost)
 }
 

@@ -301,6 +301,31 @@ func (s *story) tasks(f []string) error {
 	return nil
 }
 
+// gpuAsk reads 2, or 300m, or 1:T4|A10, or 2::memory~>=~40Gi:same=link.
+func gpuAsk(v string) placement.DeviceAsk {
+	amount, rest, _ := strings.Cut(v, ":")
+	parts := strings.Split(rest, ":")
+	models := parts[0]
+	g := placement.DeviceAsk{Kind: "gpu", Count: 1}
+	if milli, ok := strings.CutSuffix(amount, "m"); ok {
+		g.Milli = number(milli)
+	} else {
+		g.Count = number(amount)
+	}
+	if models != "" {
+		g.Models = strings.Split(models, "|")
+	}
+	for _, p := range parts[1:] {
+		if same, ok := strings.CutPrefix(p, "same="); ok {
+			g.Same = same
+			continue
+		}
+		words := strings.SplitN(p, "~", 3)
+		g.Constraints = append(g.Constraints, placement.Constraint{Attribute: words[0], Op: placement.Op(words[1]), Values: words[2:]})
+	}
+	return g
+}
+
 func option(a *placement.Ask, h *placement.Task, o string) error {
 	k, v, _ := strings.Cut(o, "=")
 	switch k {
@@ -339,28 +364,14 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 				a.PortNumbers[name] = number(digits)
 			}
 		}
-	case "gpu": // 2, or 300m, or 1:T4|A10, or 2::memory~>=~40Gi:same=link
-		amount, rest, _ := strings.Cut(v, ":")
-		parts := strings.Split(rest, ":")
-		models := parts[0]
-		g := placement.DeviceAsk{Kind: "gpu", Count: 1}
-		if milli, ok := strings.CutSuffix(amount, "m"); ok {
-			g.Milli = number(milli)
-		} else {
-			g.Count = number(amount)
+	case "gpu":
+		a.Devices = append(a.Devices, gpuAsk(v))
+	case "first": // once for each alternative: first=1:A100, or first=- for none
+		var all []placement.DeviceAsk
+		if v != "-" {
+			all = append(all, gpuAsk(v))
 		}
-		if models != "" {
-			g.Models = strings.Split(models, "|")
-		}
-		for _, p := range parts[1:] {
-			if same, ok := strings.CutPrefix(p, "same="); ok {
-				g.Same = same
-				continue
-			}
-			words := strings.SplitN(p, "~", 3)
-			g.Constraints = append(g.Constraints, placement.Constraint{Attribute: words[0], Op: placement.Op(words[1]), Values: words[2:]})
-		}
-		a.Devices = append(a.Devices, g)
+		a.FirstOf = append(a.FirstOf, all)
 	case "returns":
 		a.Returns = true
 	case "together":

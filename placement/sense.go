@@ -97,7 +97,7 @@ func (s *Snapshot) learn(asks map[mix.Shape]int, n int) {
 
 // shapeOf returns the shape of a held task.
 func (s *Snapshot) shapeOf(t *task) mix.Shape {
-	if t.ask != nil {
+	if t.ask != nil && len(t.ask.FirstOf) == 0 { // else by what it got
 		sh := shapeOfAsk(t.ask)
 		if t.placed {
 			sh.Limit = t.limit
@@ -113,10 +113,10 @@ func (s *Snapshot) shapeOf(t *task) mix.Shape {
 
 func shapeOfAsk(a *Ask) mix.Shape {
 	sh := mix.Shape{Limit: vectorOf(a.Limit)}
-	if len(a.Devices) == 0 {
+	d := a.firstDevice()
+	if d == nil {
 		return sh
 	}
-	d := &a.Devices[0]
 	sh.Kind, sh.Milli, sh.Count = d.Kind, d.milli(), int16(min(max(d.Count, 1), math.MaxInt16))
 	if len(d.Models) > 0 {
 		sorted := slices.Sorted(slices.Values(d.Models))

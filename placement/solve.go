@@ -184,7 +184,7 @@ func (f *search) devicesFit(without []int32) bool {
 	for _, id := range without {
 		device.Give(f.devices, f.s.tasks.At(id).devices)
 	}
-	_, ok := device.Pick(f.devices, f.c.needs, nil)
+	_, ok := f.c.needs.Pick(f.devices, nil)
 	return ok
 }
 
@@ -242,7 +242,7 @@ func (f *search) among(victims []int32, party int32) (n int) {
 func (f *search) costOf(victims []int32) evictionCost {
 	s := f.s
 	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims, f.parties), unmet: f.unmet}
-	if len(f.c.apart) > 0 || f.c.kin.hasPreferred() { // victims are no matter to other wishes
+	if len(f.c.apart) > 0 || f.c.kin.hasPreferred() || len(f.c.needs) > 1 { // victims are no matter to other wishes
 		cost.unmet = s.unmet(f.c, f.slot, victims)
 	}
 	lack, _ := s.deficit(f.c, f.slot)

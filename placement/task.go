@@ -172,6 +172,11 @@ type Where struct {
 	// AnyOf are lists of constraints: those of one of them at least must all hold of the
 	// machine, if there are any.
 	AnyOf [][]Constraint
+	// FirstOf are alternatives of devices, in the order in which they are preferred: the task gets
+	// Ask.Devices and, on whatever machine, those of the first for which there are enough there.
+	// One may be empty. Of machines that are equal otherwise those that have enough for an earlier
+	// one come first, see Weights.Wish.
+	FirstOf [][]DeviceAsk
 	// Tolerations are the taints of machines that the task does not mind.
 	Tolerations []Toleration
 	// PerDomain bounds the job's tasks in any one domain; {MachineAttribute,

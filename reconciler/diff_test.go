@@ -76,6 +76,7 @@ func TestDiff(t *testing.T) {
 		{"the preemption that is the default", func(j *schema.Job) { yes := true; j.Preemptible = &yes }, intent.Unchanged, nil},
 		{"a secret", func(j *schema.Job) { j.Task.Secrets = map[string]schema.TaskSecret{"key": {}} }, intent.Restart, []string{"task.secrets.key: restart"}},
 		{"devices", func(j *schema.Job) { j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}} }, intent.Restart, []string{"task.resources.devices: restart"}},
+		{"alternatives", func(j *schema.Job) { j.Task.Resources.FirstOf = []schema.ResourceAlternative{{}} }, intent.Restart, []string{"task.resources.firstOf: restart"}},
 		{
 			"the greatest counts, and all are listed",
 			func(j *schema.Job) { j.Tasks, j.Task.Process.Command, j.Priority = 9, []string{"other"}, 3 },
@@ -152,6 +153,7 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.AntiAffinity = j.Affinity
 		j.Tolerations = []schema.Toleration{{Key: "dedicated", Value: "ml"}}
 		j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}}
+		j.Task.Resources.FirstOf = []schema.ResourceAlternative{{Devices: j.Task.Resources.Devices}}
 		j.Task.Exceed = &schema.Exceed{CPU: true}
 		j.Prune = new(bool)
 		j.Task.Isolation = &schema.Isolation{Network: schema.HostNetwork}

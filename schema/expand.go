@@ -83,7 +83,7 @@ func (a *Assignment) variables() map[string]string {
 			vars[AddressVariable6] = at.String()
 		}
 	}
-	maps.Copy(vars, deviceVariables(a.Devices))
+	maps.Copy(vars, deviceVariables(a.Devices, a.Job.Task.Resources.FirstOf))
 	for _, p := range a.Ports {
 		vars[PortVariable(p.Name)] = strconv.Itoa(p.Port)
 	}

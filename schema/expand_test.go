@@ -65,9 +65,10 @@ func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	a := schema.Assignment{
 		Task:  schema.JobName{Cell: "local", User: "search", Job: "web"}.Task(2),
-		Ports: schema.PortsOf(map[string]int{"http": 20001, "my-admin": 20002}),
+		Ports: schema.PortsOf(map[string]int{"http": 20001, "my-admin": 20002}), Devices: []schema.DeviceUse{{Kind: "gpu", Index: 3, Milli: schema.DeviceMilli}, {Kind: "gpu", Index: 1, Milli: schema.DeviceMilli}},
 		Job: &schema.Job{Task: schema.TaskSpec{
-			Process: schema.Process{Command: []string{"/bin/web", "--port=$(MUSTER_PORT_HTTP)", "$(GREETING)", "$(NONE)", "$$(A)"}},
+			Resources: schema.TaskResources{FirstOf: []schema.ResourceAlternative{{Devices: map[string]schema.DeviceAsk{"tpu": {Count: 1}}}, {Devices: map[string]schema.DeviceAsk{"gpu": {Count: 2}}}}},
+			Process:   schema.Process{Command: []string{"/bin/web", "--port=$(MUSTER_PORT_HTTP)", "$(GREETING)", "$(NONE)", "$$(A)"}},
 			Env: map[string]string{
 				"GREETING":   "hello $(MUSTER_USER) on $(MUSTER_PORT_MY_ADMIN)",
 				"OTHER":      "$(GREETING)",
@@ -83,6 +84,8 @@ func TestEnvironment(t *testing.T) {
 		"MUSTER_USER":          "search",
 		"MUSTER_JOB":           "web",
 		"MUSTER_TASK_INDEX":    "2",
+		"MUSTER_DEVICE_GPU":    "1,3",
+		"MUSTER_DEVICE_TPU":    "", // of the alternative that it did not get
 		"MUSTER_PORT_HTTP":     "20001",
 		"MUSTER_PORT_MY_ADMIN": "20002",
 	}

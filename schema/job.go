@@ -232,6 +232,9 @@ type TaskResources struct {
 	// Devices are countable things, by kind; the task finds the indices of
 	// those that it got in MUSTER_DEVICE_<KIND>.
 	Devices map[string]DeviceAsk `json:"devices,omitempty"`
+	// FirstOf are alternatives, in the order in which they are preferred: beside Devices, the task
+	// gets on a machine what the first of them asks for of which there is enough there. nil for none.
+	FirstOf []ResourceAlternative `json:"firstOf,omitempty"`
 	// WholeCores gives the task cores of its own, CPUMilli of them, which is
 	// then a multiple of CoreMilli.
 	WholeCores bool `json:"wholeCores,omitempty"`

@@ -155,6 +155,42 @@ type DeviceAsk struct {
 	Same string `json:"same,omitempty"`
 }
 
+// ResourceAlternative is one of several things that a task may get instead of each other.
+type ResourceAlternative struct {
+	// Devices are as in TaskResources, of other kinds than there; none is the last alternative only.
+	Devices map[string]DeviceAsk `json:"devices,omitempty"`
+}
+
+// Each calls f with each ask for devices, by the number of its alternative, -1 for what is asked for
+// whatever the alternative, and by kind.
+func (r *TaskResources) Each(f func(alternative int, kind string, ask DeviceAsk)) {
+	each := func(alternative int, devices map[string]DeviceAsk) {
+		for _, kind := range slices.Sorted(maps.Keys(devices)) {
+			f(alternative, kind, devices[kind])
+		}
+	}
+	each(-1, r.Devices)
+	for i := range r.FirstOf {
+		each(i, r.FirstOf[i].Devices)
+	}
+}
+
+// Choices returns what the task may get of devices: by each alternative, in order, if there are
+// some.
+func (r *TaskResources) Choices() []map[string]DeviceAsk {
+	if len(r.FirstOf) == 0 {
+		return []map[string]DeviceAsk{r.Devices}
+	}
+	out := make([]map[string]DeviceAsk, 0, len(r.FirstOf))
+	for i := range r.FirstOf {
+		all := map[string]DeviceAsk{}
+		maps.Copy(all, r.Devices)
+		maps.Copy(all, r.FirstOf[i].Devices)
+		out = append(out, all)
+	}
+	return out
+}
+
 // DeviceLink and DeviceNUMA are attributes of devices. Those of a machine with the same value
 // of the first are joined by links of their own, those with the same of the second belong to
 // one part of the machine. Several devices of a task are near each other as far as it is
@@ -254,9 +290,14 @@ func DeviceVariable(kind string) string {
 }
 
 // deviceVariables returns the variables of a task that holds the given devices,
-// such as MUSTER_DEVICE_GPU=0,1.
-func deviceVariables(devices []DeviceUse) map[string]string {
+// such as MUSTER_DEVICE_GPU=0,1. Of a kind that only other alternatives ask for it is empty.
+func deviceVariables(devices []DeviceUse, alternatives []ResourceAlternative) map[string]string {
 	byKind := map[string][]int{}
+	for i := range alternatives {
+		for kind := range alternatives[i].Devices {
+			byKind[kind] = nil
+		}
+	}
 	for _, d := range devices {
 		byKind[d.Kind] = append(byKind[d.Kind], d.Index)
 	}

@@ -40,8 +40,17 @@ func (n *Need) named(d Device) bool {
 	return d.Kind == n.Kind && (n.Models == nil || slices.Contains(n.Models, d.Model))
 }
 
-// Exist reports whether there are such devices, free or not.
-func Exist(devices []Device, needs []Need) bool {
+// Choice is lists of needs, in the order in which they are preferred: a machine gives devices for
+// the first for which it has enough. nil asks for none.
+type Choice [][]Need
+
+// Exist returns the number of the first list for which there are devices, free or not; -1 for
+// none.
+func (c Choice) Exist(devices []Device) int {
+	return slices.IndexFunc(c, func(needs []Need) bool { return exist(devices, needs) })
+}
+
+func exist(devices []Device, needs []Need) bool {
 	for i := range needs {
 		if _, _, together := needs[i].Tally(devices); together < needs[i].Count {
 			return false
@@ -83,10 +92,73 @@ func (n *Need) withValue(devices []Device, value int32) (count int) {
 	return count
 }
 
-// Pick chooses devices for the needs and appends them to out: of those that
-// have room the ones with the least, then the first, and several whole ones near each other.
-// It reports false when there are not enough.
-func Pick(devices []Device, needs []Need, out []Use) ([]Use, bool) {
+// Pick chooses devices for the first list for which there are enough and appends them to out, in
+// the order of its needs: of those that have room the ones with the least, then the first, and
+// several whole ones near each other. It reports false when there are not enough for any.
+func (c Choice) Pick(devices []Device, out []Use) ([]Use, bool) {
+	_, out, ok := c.pick(devices, out)
+	return out, ok || c == nil
+}
+
+// Free returns the number of the list for which Pick chooses devices; -1 for none.
+func (c Choice) Free(devices []Device) int {
+	var room [16]Use
+	if which, _, ok := c.pick(devices, room[:0]); ok {
+		return which
+	}
+	return -1
+}
+
+func (c Choice) pick(devices []Device, out []Use) (which int, uses []Use, ok bool) {
+	before := len(out)
+	for i, needs := range c {
+		if out, ok = pick(devices, needs, out[:before]); ok {
+			return i, out, true
+		}
+	}
+	return -1, out, false
+}
+
+// Chosen returns the number of the first list that uses of devices, as Pick chose them, suffice for;
+// -1 if the devices have become others.
+func (c Choice) Chosen(devices []Device, uses []Use) int {
+	return slices.IndexFunc(c, func(needs []Need) bool {
+		left := uses
+		for i := range needs {
+			n := &needs[i]
+			if len(left) < n.Count || !n.suffice(devices, left[:n.Count]) {
+				return false
+			}
+			left = left[n.Count:]
+		}
+		return len(left) == 0
+	})
+}
+
+// suffice reports whether uses of devices are what is needed.
+func (n *Need) suffice(devices []Device, uses []Use) bool {
+	for _, u := range uses {
+		if int(u.Index) >= len(devices) || u.Milli != n.Milli || !n.Matches(devices[u.Index]) {
+			return false
+		}
+		if of := devices[u.Index]; n.Same && n.Count > 1 && (n.Near[0](of) == 0 || n.Near[0](of) != n.Near[0](devices[uses[0].Index])) {
+			return false
+		}
+	}
+	return true
+}
+
+// Milli is how much of devices is asked for, in thousandths of one: by the list with a number.
+func (c Choice) Milli(which int) (milli int) {
+	if which >= 0 && which < len(c) {
+		for _, n := range c[which] {
+			milli += int(n.Milli) * n.Count
+		}
+	}
+	return milli
+}
+
+func pick(devices []Device, needs []Need, out []Use) ([]Use, bool) {
 	for i := range needs {
 		n := &needs[i]
 		had := len(out)

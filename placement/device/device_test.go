@@ -26,15 +26,15 @@ func TestPick(t *testing.T) {
 		"two kinds":                    {[]Need{{Kind: gpu, Count: 1, Milli: Whole}, {Kind: disk, Count: 1, Milli: Whole}}, []Use{{0, Whole}, {3, Whole}}, true},
 		"several models, in any order": {[]Need{{Kind: gpu, Models: []int16{old, new}, Count: 2, Milli: Whole}}, []Use{{0, Whole}, {2, Whole}}, true},
 	} {
-		got, ok := Pick(machine, c.needs, nil)
+		got, ok := Choice{c.needs}.Pick(machine, nil)
 		if ok != c.ok || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, %t, want %v, %t", name, got, ok, c.want, c.ok)
 		}
 	}
-	if needs := []Need{{Kind: gpu, Models: []int16{old}, Count: 2, Milli: Whole}}; !Exist(machine, needs) {
+	if needs := []Need{{Kind: gpu, Models: []int16{old}, Count: 2, Milli: Whole}}; (Choice{needs}).Exist(machine) < 0 {
 		t.Error("a device of which a share is taken counts as not there")
 	}
-	if needs := []Need{{Kind: disk, Count: 2, Milli: Whole}}; Exist(machine, needs) {
+	if needs := []Need{{Kind: disk, Count: 2, Milli: Whole}}; (Choice{needs}).Exist(machine) >= 0 {
 		t.Error("there is one disk only")
 	}
 }
@@ -83,7 +83,7 @@ func TestNear(t *testing.T) {
 		"too few of what suits of one link": {machine(Whole, 1, 2, 3), Need{Count: 2, Near: near[:1], Same: true, Suits: func(set int32) bool { return set != 2 }}, nil, false},
 	} {
 		c.need.Kind, c.need.Milli = 1, Whole
-		got, ok := Pick(c.devices, []Need{c.need}, nil)
+		got, ok := Choice{{c.need}}.Pick(c.devices, nil)
 		var indices []int16
 		for _, u := range got {
 			indices = append(indices, u.Index)
@@ -91,8 +91,57 @@ func TestNear(t *testing.T) {
 		if !slices.Equal(indices, c.want) || ok != (len(c.want) == c.need.Count) {
 			t.Errorf("%s: %v, %t, want %v", name, indices, ok, c.want)
 		}
-		if Exist(c.devices, []Need{c.need}) != c.exist {
+		if (Choice{{c.need}}.Exist(c.devices) >= 0) != c.exist {
 			t.Errorf("%s: exist says %t", name, !c.exist)
 		}
+	}
+}
+
+// TestChoice: of alternatives the first is taken for which enough is free, and what was taken says
+// which it was.
+func TestChoice(t *testing.T) {
+	t.Parallel()
+	large := Need{Kind: 1, Count: 1, Milli: Whole, Suits: func(set int32) bool { return set == 2 }}
+	two, share := Need{Kind: 1, Count: 2, Milli: Whole}, Need{Kind: 1, Count: 1, Milli: 300}
+	other := Need{Kind: 2, Count: 1, Milli: Whole}
+	machine := func(free ...int16) (list []Device) { // the first is large
+		for i, f := range free {
+			list = append(list, Device{Kind: 1, Free: f, Set: []int32{2, 1, 1}[i]})
+		}
+		return list
+	}
+	for name, c := range map[string]struct {
+		choice      Choice
+		devices     []Device
+		free, exist int
+		want        []Use
+	}{
+		"the first":                       {Choice{{large}, {two}, {share}}, machine(Whole, Whole, Whole), 0, 0, []Use{{0, Whole}}},
+		"the first that is free":          {Choice{{large}, {two}, {share}}, machine(500, Whole, Whole), 1, 0, []Use{{1, Whole}, {2, Whole}}},
+		"the last":                        {Choice{{large}, {two}, {share}}, machine(500, 100, Whole), 2, 0, []Use{{0, 300}}},
+		"none is free":                    {Choice{{large}, {two}, {share}}, machine(100, 100, 100), -1, 0, nil},
+		"none is there":                   {Choice{{other}}, machine(Whole), -1, -1, nil},
+		"what another kind lacks":         {Choice{{large, other}, {share}}, machine(Whole, Whole), 1, 1, []Use{{0, 300}}},
+		"nothing, as the last":            {Choice{{other}, nil}, machine(Whole), 1, 1, nil},
+		"nothing, where there is another": {Choice{{large}, nil}, machine(Whole), 0, 0, []Use{{0, Whole}}},
+	} {
+		before := []Use{{9, 1}}
+		got, ok := c.choice.Pick(c.devices, before)
+		if ok != (c.free >= 0) || ok && !slices.Equal(got[1:], c.want) {
+			t.Errorf("%s: %v, %t, want %v", name, got, ok, c.want)
+		}
+		if free, exist := c.choice.Free(c.devices), c.choice.Exist(c.devices); free != c.free || exist != c.exist {
+			t.Errorf("%s: alternative %d is free and %d is there, want %d and %d", name, free, exist, c.free, c.exist)
+		}
+		if chosen := c.choice.Chosen(c.devices, c.want); ok && chosen != c.free {
+			t.Errorf("%s: %v are of alternative %d, want %d", name, c.want, chosen, c.free)
+		}
+	}
+	if chosen := (Choice{{large}, {share}}).Chosen(machine(0, 0), []Use{{1, Whole}}); chosen != -1 {
+		t.Errorf("a device that suffices for none is of alternative %d", chosen)
+	}
+	linked := Need{Kind: 1, Count: 2, Milli: Whole, Same: true, Near: []func(Device) int32{func(d Device) int32 { return d.Set }}}
+	if chosen := (Choice{{linked}, {two}}).Chosen(machine(0, 0, 0), []Use{{0, Whole}, {1, Whole}}); chosen != 1 {
+		t.Errorf("two that are not near each other are of alternative %d, want 1", chosen)
 	}
 }

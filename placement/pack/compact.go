@@ -182,7 +182,7 @@ func largerThanHalf(c *Cell) map[schema.JobName]bool {
 		for _, d := range schema.Dimensions() {
 			of[string(d)] += a.Limit.Of(d)
 		}
-		for _, d := range a.Devices {
+		for _, d := range slices.Concat(append([][]placement.DeviceAsk{a.Devices}, a.FirstOf[:min(len(a.FirstOf), 1)]...)...) {
 			of["device "+d.Kind] += int64(d.Count) * int64(orElse(d.Milli, placement.DeviceMilli))
 		}
 	}

@@ -30,7 +30,7 @@ func LoadOf(nodes []Node, tasksFile string, tasks []Task) (*workload.Workload, e
 			class = workload.Service
 		}
 		out.Jobs = append(out.Jobs, workload.Job{
-			Name: a.Name.JobName, Class: class, Priority: a.Priority, Tasks: 1, Limit: a.Limit, Usage: t.Used, Steady: t.Measured, Devices: a.Devices,
+			Name: a.Name.JobName, Class: class, Priority: a.Priority, Tasks: 1, Limit: a.Limit, Usage: t.Used, Steady: t.Measured, Devices: a.Devices, FirstOf: a.FirstOf,
 			Arrives: t.Arrives - first, Lasts: max(t.Lasts, time.Second),
 		})
 	}
@@ -40,7 +40,7 @@ func LoadOf(nodes []Node, tasksFile string, tasks []Task) (*workload.Workload, e
 
 // LoadOfCell returns the work of a cell as a workload: all of it is there from the beginning, and runs
 // without end. What system jobs take of each machine is taken off its capacity. A workload knows
-// nothing of ports and task networks, preferences, alternatives, taints, of what tasks want of each
+// nothing of ports and task networks, preferences, alternatives of constraints, taints, of what tasks want of each
 // other and of domains: that is left out.
 func LoadOfCell(c Cell) (*workload.Workload, error) {
 	if len(c.Machines) == 0 || len(c.Asks) == 0 {
@@ -67,7 +67,7 @@ func LoadOfCell(c Cell) (*workload.Workload, error) {
 			class = workload.Service
 		}
 		out.Jobs = append(out.Jobs, workload.Job{
-			Name: a.Name.JobName, Class: class, Priority: a.Priority, Tasks: 1, Limit: a.Limit, Constraints: withoutNetwork(a.Constraints), Devices: a.Devices,
+			Name: a.Name.JobName, Class: class, Priority: a.Priority, Tasks: 1, Limit: a.Limit, Constraints: withoutNetwork(a.Constraints), Devices: a.Devices, FirstOf: a.FirstOf,
 		})
 	}
 	return out, nil

@@ -59,8 +59,10 @@ type Job struct {
 	Steady bool
 	// Constraints are on attributes that machines of a Workload have.
 	Constraints []placement.Constraint
-	// Devices are asked for by traces and by the jobs of a cell alone.
+	// Devices are asked for by traces and by the jobs of a cell alone; FirstOf, their alternatives, by
+	// the latter.
 	Devices []placement.DeviceAsk
+	FirstOf [][]placement.DeviceAsk
 	Arrives time.Duration // since the beginning, 0 of what was there before
 	Lasts   time.Duration // from its start; 0 is without end
 }

@@ -40,11 +40,19 @@ func jobOf(j *workload.Job) schema.Job {
 		}
 		out.Constraints = append(out.Constraints, is)
 	}
-	for _, d := range j.Devices {
-		if out.Task.Resources.Devices == nil {
-			out.Task.Resources.Devices = map[string]schema.DeviceAsk{}
+	out.Task.Resources.Devices = devicesOf(j.Devices)
+	for _, all := range j.FirstOf {
+		out.Task.Resources.FirstOf = append(out.Task.Resources.FirstOf, schema.ResourceAlternative{Devices: devicesOf(all)})
+	}
+	return out
+}
+
+func devicesOf(asks []placement.DeviceAsk) (out map[string]schema.DeviceAsk) {
+	for _, d := range asks {
+		if out == nil {
+			out = map[string]schema.DeviceAsk{}
 		}
-		out.Task.Resources.Devices[d.Kind] = schema.DeviceAsk{Count: d.Count, Milli: d.Milli, Models: d.Models}
+		out[d.Kind] = schema.DeviceAsk{Count: d.Count, Milli: d.Milli, Models: d.Models}
 	}
 	return out
 }

@@ -12,7 +12,7 @@ import (
 
 // asks reports whether a job asks for anything that its tenant must allow.
 func asks(j *schema.Job) bool {
-	return j.Task.Capabilities != nil || len(j.Task.Resources.Devices) > 0 || len(j.Task.Volumes) > 0
+	return j.Task.Capabilities != nil || len(j.Task.Resources.Devices)+len(j.Task.Resources.FirstOf) > 0 || len(j.Task.Volumes) > 0
 }
 
 // allows finds what a job of p asks of machines that the tenant may not have.
@@ -31,14 +31,17 @@ func (t *tenant) allows(p *schema.Package, j *schema.Job, found *Findings) {
 			})
 		}
 	}
-	for _, kind := range slices.Sorted(maps.Keys(j.Task.Resources.Devices)) {
-		if allow.Devices != nil && !slices.Contains(allow.Devices, kind) {
-			t.disallow(p, key, found, refusal{
-				field: "task.resources.devices." + kind, place: "task.resources.devices." + kind, what: "devices of kind " + kind,
-				has: allow.Devices, list: "devices", name: kind,
-			})
+	j.Task.Resources.Each(func(alternative int, kind string, _ schema.DeviceAsk) {
+		if allow.Devices == nil || slices.Contains(allow.Devices, kind) {
+			return
 		}
-	}
+		field, place := "task.resources.devices."+kind, "task.resources.devices."+kind
+		if alternative >= 0 {
+			field = fmt.Sprintf("task.resources.firstOf[%d].devices.%s", alternative, kind)
+			place = fmt.Sprintf("task.resources.firstOf.%d.devices.%s", alternative, kind)
+		}
+		t.disallow(p, key, found, refusal{field: field, place: place, what: "devices of kind " + kind, has: allow.Devices, list: "devices", name: kind})
+	})
 	for _, name := range slices.Sorted(maps.Keys(j.Task.Volumes)) {
 		shared := j.Task.Volumes[name].Shared
 		if shared != "" && allow.Volumes != nil && !slices.Contains(allow.Volumes, shared) {

@@ -206,6 +206,7 @@ func (d *differences) resources(kind schema.JobKind, o, n *schema.TaskResources)
 	d.field(!slices.Equal(o.Ports, n.Ports), path+"ports", Restart)
 	d.field(!maps.Equal(o.PortNumbers, n.PortNumbers), path+"portNumbers", Restart)
 	d.field(Differ(o.Devices, n.Devices), path+"devices", Restart)
+	d.field(Differ(o.FirstOf, n.FirstOf), path+"firstOf", Restart)
 	d.field(o.WholeCores != n.WholeCores, path+"wholeCores", Restart)
 }
 

@@ -172,9 +172,11 @@ func (d *describer) task(job schema.JobName, r reportedRecord, record *schema.Jo
 		t.History = append(t.History, fmt.Sprintf("%s generation %d on %s: %s", c.At.UTC().Format(time.RFC3339), c.Generation, c.Machine, c))
 	}
 	if r.Machine != "" {
-		if m := d.in.State.Machines[r.Machine]; m != nil && !r.OwnNetwork {
+		m := d.in.State.Machines[r.Machine]
+		if m != nil && !r.OwnNetwork {
 			t.Address = m.Address
 		}
+		t.Alternative = snapshot.AlternativeOf(d.data(r.Data), m, r.Devices)
 		uses := schema.Resources{}
 		if r.Alloc != nil {
 			t.Alloc = r.Alloc.Of(job).Short()

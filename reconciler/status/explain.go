@@ -297,6 +297,7 @@ func (l *lines) task(t *TaskStatus, avoided []Avoided) {
 	}
 	l.say("task %s is %s%s", t.Name, t.State, where)
 	l.sayIf("  in alloc %s", t.Alloc)
+	l.sayIf("  got alternative %s", t.Alternative)
 	l.sayIf("  inside run: %s", strings.Join(t.Inside, ", "))
 	l.sayIf("  because: %s", t.Reason)
 	l.sayIf("  its machine is draining, and it waits: %s", t.Drain)

@@ -247,6 +247,9 @@ type TaskStatus struct {
 	Restarts  int                `json:"restarts"` // incarnations beyond the first, and generations that failed
 	Ports     schema.Ports       `json:"ports"`
 	Devices   []schema.DeviceUse `json:"devices,omitempty"`
+	// Alternative says which alternative of its resources it got on its machine, such as "2 of 3:
+	// 2 gpu"; "" if it has none (firstOf).
+	Alternative string `json:"alternative,omitempty"`
 	// Alloc is the alloc that the task runs in, as user/set/index; it then uses
 	// nothing of its machine's beyond what the alloc reserves.
 	Alloc string `json:"alloc,omitempty"`

@@ -59,6 +59,7 @@ var allocResourcesRule = &Rule{
 	Never: map[string]string{
 		"ports":   "an alloc has no ports: each task inside has its own",
 		"devices": "an alloc has no devices: each task inside has its own",
+		"firstOf": "an alloc has no devices: each task inside has its own",
 	},
 	Alias: map[string]string{
 		"cpu": "cpuMilli", "cpus": "cpuMilli", "memory": "ramBytes", "mem": "ramBytes", "ram": "ramBytes", "disk": "diskBytes", "storage": "diskBytes",

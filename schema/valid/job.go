@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/schema"
@@ -29,7 +30,7 @@ func (c *check) job(given any, job map[string]any) {
 	c.isolation(task, ports)
 	c.all(policyProblems(job, task))
 	env, _ := task["env"].(map[string]any)
-	v := variables{ports: ports, devices: devicesOf(task), env: env}
+	v := variables{ports: ports, devices: kindsOf(task), env: env}
 	sticky, _ := task["sticky"].(bool)
 	v.sticky = sticky || task["sticky"] == string(schema.StickyStay)
 	c.health(task, v)
@@ -119,11 +120,31 @@ type variables struct {
 	within  string         // the variable whose value the string is; "" for the command
 }
 
-// devicesOf returns the kinds of devices that a task asks for, sorted.
-func devicesOf(task map[string]any) []string {
+// devicesOf returns where a task asks for devices, of each alternative; what comes last is the kind.
+func devicesOf(task map[string]any) (paths [][]string) {
 	resources, _ := task["resources"].(map[string]any)
-	devices, _ := resources["devices"].(map[string]any)
-	return slices.Sorted(maps.Keys(devices))
+	add := func(v any, at ...string) {
+		devices, _ := v.(map[string]any)
+		for _, kind := range slices.Sorted(maps.Keys(devices)) {
+			paths = append(paths, append(append([]string{"task", "resources"}, at...), "devices", kind))
+		}
+	}
+	add(resources["devices"])
+	list, _ := resources["firstOf"].([]any)
+	for i := range list {
+		alternative, _ := list[i].(map[string]any)
+		add(alternative["devices"], "firstOf", strconv.Itoa(i))
+	}
+	return paths
+}
+
+// kindsOf returns the kinds of devices that a task asks for, sorted.
+func kindsOf(task map[string]any) (kinds []string) {
+	for _, path := range devicesOf(task) {
+		kinds = append(kinds, path[len(path)-1])
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
 }
 
 // names returns the variables that the cell sets.

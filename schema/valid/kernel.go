@@ -14,8 +14,8 @@ import (
 const minKernelProcesses = 128
 
 // kernelProblems says what a task asks for that runsc does not have: its containers have a kernel
-// of their own, which is given none of it by the machine. devices are the kinds that the task has.
-func kernelProblems(job, task map[string]any, devices []string) (found problems) {
+// of their own, which is given none of it by the machine. devices are where the task asks for some.
+func kernelProblems(job, task map[string]any, devices [][]string) (found problems) {
 	of, ok := kernelOf(task)
 	if !ok {
 		return nil
@@ -26,8 +26,8 @@ func kernelProblems(job, task map[string]any, devices []string) (found problems)
 	if _, inside := job["allocset"].(string); inside {
 		unsupported([]string{"allocset"}, true, "shares no memory with the other tasks of an alloc", "no allocset")
 	}
-	for _, kind := range devices {
-		unsupported([]string{"task", "resources", "devices", kind}, true, "has no devices of the machine", "no devices")
+	for _, path := range devices {
+		unsupported(path, true, "has no devices of the machine", "no devices")
 	}
 	if list, _ := addedOf(task); len(list) > 0 && !rootOfKernel(task) {
 		unsupported([]string{"task", "capabilities", "add"}, false, "has capabilities added for its user 0 alone", `container.user: "0"`)

@@ -82,8 +82,8 @@ func Placed(kind schema.Kind, data map[string]any) []string {
 		out = append(out, "task.capabilities.add."+strconv.Itoa(i))
 	}
 	out = append(out, placedAmounts(data, task)...)
-	for _, kind := range devicesOf(task) {
-		out = append(out, "task.resources.devices."+kind)
+	for _, path := range devicesOf(task) {
+		out = append(out, strings.Join(path, "."))
 	}
 	volumes, _ := task["volumes"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(volumes)) {

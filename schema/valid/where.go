@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -17,6 +18,7 @@ const (
 	maxValues     = 100
 	maxAsked      = 64 // devices of one kind in one task
 	maxKinds      = 8  // of devices in one task
+	maxChoices    = 8  // alternatives of devices in one task
 )
 
 func matchAttribute(s string) string {
@@ -143,7 +145,16 @@ var devicesRule = &Rule{Type: Map, Max: maxKinds, Key: matchName, Elem: &Rule{
 	Alias: map[string]string{
 		"model": "models", "number": "count", "gpuMilli": "milli", "share": "milli", "constraint": "constraints", "where": "constraints",
 		"selectors": "constraints", "selector": "constraints", "affinity": "constraints", "matchAttribute": "same", "memory": "constraints", "numa": "same", "link": "same",
+		"firstAvailable": "resources.firstOf", "firstOf": "resources.firstOf", "anyOf": "resources.firstOf", "alternatives": "resources.firstOf",
 	},
+}}
+
+// firstOfRule is for alternatives of devices: what else a task has it has whatever the alternative.
+var firstOfRule = &Rule{Type: List, Min: 1, Max: maxChoices, Elem: &Rule{
+	Type:   Struct,
+	Fields: []Field{{Name: "devices", Rule: devicesRule}},
+	Later:  []string{"cpuMilli", "ramBytes", "diskBytes", "wholeCores", "ports", "portNumbers"},
+	Alias:  map[string]string{"gpu": "devices.gpu", "gpus": "devices.gpu", "device": "devices", "cpu": "cpuMilli", "memory": "ramBytes"},
 }}
 
 // where checks what ties together the fields that say where tasks may run.
@@ -172,10 +183,16 @@ func (c *check) where(job map[string]any) {
 	}
 	task, _ := job["task"].(map[string]any)
 	resources, _ := task["resources"].(map[string]any)
-	devices, _ := resources["devices"].(map[string]any)
+	c.devices([]string{"task", "resources", "devices"}, resources["devices"])
+	c.firstOf(resources)
+}
+
+// devices checks what is asked of devices.
+func (c *check) devices(at []string, v any) {
+	devices, _ := v.(map[string]any)
 	for _, kind := range slices.Sorted(maps.Keys(devices)) {
 		d, _ := devices[kind].(map[string]any)
-		path := []string{"task", "resources", "devices", kind}
+		path := append(slices.Clone(at), kind)
 		c.deviceConstraints(append(path, "constraints"), d["constraints"])
 		count, milli := intOf(d["count"]), intOf(d["milli"])
 		if _, same := d["same"]; same && count == 1 {
@@ -190,6 +207,35 @@ func (c *check) where(job map[string]any) {
 				Message: fmt.Sprintf("%d thousandths of each of %d devices", milli, count), Expected: "a share of one device, or whole devices",
 				Hint: "remove milli, or use count: 1",
 			})
+		}
+	}
+}
+
+// firstOf checks alternatives of devices: that each may be chosen.
+func (c *check) firstOf(resources map[string]any) {
+	always, _ := resources["devices"].(map[string]any)
+	list, _ := resources["firstOf"].([]any)
+	for i, v := range list {
+		alternative, _ := v.(map[string]any)
+		path := []string{"task", "resources", "firstOf", strconv.Itoa(i)}
+		c.devices(append(slices.Clone(path), "devices"), alternative["devices"])
+		devices, _ := alternative["devices"].(map[string]any)
+		for _, kind := range slices.Sorted(maps.Keys(devices)) {
+			if _, ok := always[kind]; ok {
+				c.add(Problem{
+					Rule: schema.RuleNoEffect, Path: append(slices.Clone(path), "devices", kind), Key: true, Message: fmt.Sprintf("%q is in resources.devices, too, which every task gets", short(kind)),
+					Expected: "each kind in one of them", Hint: "move what resources.devices says of it into each alternative",
+				})
+			}
+		}
+		if len(devices) == 0 && alternative != nil && i+1 < len(list) {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: path, Message: "every machine has enough for an alternative without devices, so those after it would have no effect",
+				Expected: "it as the last one",
+			})
+		}
+		if first := slices.IndexFunc(list[:i], func(before any) bool { return reflect.DeepEqual(before, v) }); first >= 0 && len(devices) > 0 {
+			c.add(Problem{Rule: schema.RuleNoEffect, Path: path, Message: fmt.Sprintf("is the same as firstOf[%d], so it would have no effect", first), Hint: "remove it"})
 		}
 	}
 }

@@ -93,7 +93,7 @@ func (w *World) stayOn(machine string, coming bool) (out stay) {
 			}
 			out.tasks++
 			out.Resources = out.Add(data.Task.Resources.Resources)
-			for _, a := range data.Task.Resources.Devices {
+			for _, a := range data.Task.Resources.Choices()[0] {
 				out.devices += a.Count * a.Milli
 			}
 			if r.Stop == nil && (data.Kind != schema.Service || data.NeverTwice() || !data.Moved() || data.Task.Sticky.Has()) {

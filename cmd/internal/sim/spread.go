@@ -200,7 +200,11 @@ func (w *World) takes(m *machine, want *schema.Job) bool {
 // devicesFor reports whether a machine, of whose devices so much is held, has those
 // that a task needs.
 func (m *machine) devicesFor(want *schema.Job, held map[string]int) bool {
-	for kind, a := range want.Task.Resources.Devices {
+	return slices.ContainsFunc(want.Task.Resources.Choices(), func(all map[string]schema.DeviceAsk) bool { return m.hasFree(all, held) })
+}
+
+func (m *machine) hasFree(all map[string]schema.DeviceAsk, held map[string]int) bool {
+	for kind, a := range all {
 		whole := 0
 		for _, g := range m.info().Devices {
 			for i := range g.Count {

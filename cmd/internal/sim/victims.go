@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/musterhq/muster/schema"
+import (
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
 
 // checkVictims: who has stopped others to make room on a machine waits for them,
 // and does not take a second machine's tasks down meanwhile: as long as that
@@ -151,12 +155,15 @@ func (w *World) roomLeft(machine string, by schema.TaskName, want *schema.Job) b
 		}
 	}
 	m := w.named(machine).info()
-	for kind, ask := range want.Task.Resources.Devices {
-		if freeDevices(m.Devices, kind, devices, ask.Milli) < ask.Count {
-			return false
+	enough := slices.ContainsFunc(want.Task.Resources.Choices(), func(all map[string]schema.DeviceAsk) bool {
+		for kind, ask := range all {
+			if freeDevices(m.Devices, kind, devices, ask.Milli) < ask.Count {
+				return false
+			}
 		}
-	}
-	return used.Fits(m.Capacity)
+		return true
+	})
+	return enough && used.Fits(m.Capacity)
 }
 
 // freeDevices returns how many devices of a kind have so much left, of which used

@@ -148,6 +148,7 @@ func scoreText(s *placement.Score) string {
 		{"packages", s.Terms.Packages},
 		{"noise", s.Terms.Noise},
 		{"wish", s.Terms.Wish},
+		{"devices", s.Terms.Devices},
 		{"affinity", s.Terms.Affinity},
 		{"fit", s.Terms.Fit},
 	} {

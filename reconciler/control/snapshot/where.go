@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -75,15 +76,46 @@ func where(a *placement.Ask, job *schema.Job) {
 	for _, name := range job.Task.Brings() {
 		a.Packages = append(a.Packages, string(schema.Content(name)))
 	}
-	devices := job.Task.Resources.Devices
-	for _, kind := range slices.Sorted(maps.Keys(devices)) {
-		d := devices[kind]
+	a.Devices, a.FirstOf = devicesAsked(&job.Task.Resources)
+}
+
+// devicesAsked returns what a task asks of devices, whatever the alternative and by alternative.
+func devicesAsked(r *schema.TaskResources) (always []placement.DeviceAsk, alternatives [][]placement.DeviceAsk) {
+	if len(r.FirstOf) > 0 {
+		alternatives = make([][]placement.DeviceAsk, len(r.FirstOf))
+	}
+	r.Each(func(alternative int, kind string, d schema.DeviceAsk) {
 		ask := placement.DeviceAsk{Kind: kind, Models: d.Models, Count: d.Count, Milli: d.Milli, Same: d.Same}
 		for i := range d.Constraints {
 			ask.Constraints = append(ask.Constraints, constraintOf(&d.Constraints[i]))
 		}
-		a.Devices = append(a.Devices, ask)
+		if alternative < 0 {
+			always = append(always, ask)
+		} else {
+			alternatives[alternative] = append(alternatives[alternative], ask)
+		}
+	})
+	return always, alternatives
+}
+
+// AlternativeOf says which of its alternatives of devices a task has got that holds some on a machine,
+// such as "2 of 3: 2 gpu"; "" if the job has none, or if the machine's devices have become others.
+func AlternativeOf(job *schema.Job, m *schema.MachineRecord, devices []schema.DeviceUse) string {
+	r := &job.Task.Resources
+	if len(r.FirstOf) == 0 || m == nil {
+		return ""
 	}
+	var a placement.Ask
+	a.Devices, a.FirstOf = devicesAsked(r)
+	groups := make([]placement.Device, len(m.Devices))
+	for i, g := range m.Devices {
+		groups[i] = placement.Device(g)
+	}
+	which := placement.Chosen(&a, groups, usesOf(m, devices))
+	if which < 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d: %s", which+1, len(r.FirstOf), placement.Alternative(&a, which))
 }
 
 // relationsOf returns what a job says of other tasks, and what others pick it by. A
