@@ -207,6 +207,11 @@ func (d *differences) resources(kind schema.JobKind, o, n *schema.TaskResources)
 	d.field(!maps.Equal(o.PortNumbers, n.PortNumbers), path+"portNumbers", Restart)
 	d.field(Differ(o.Devices, n.Devices), path+"devices", Restart)
 	d.field(o.WholeCores != n.WholeCores, path+"wholeCores", Restart)
+	change := InPlace
+	if o.NUMA == schema.NUMARequire || n.NUMA == schema.NUMARequire {
+		change = Restart
+	}
+	d.field(o.NUMA != n.NUMA, path+"numa", change)
 }
 
 // Differ compares by what is stored. What is the same in memory, as it is nearly
