@@ -162,7 +162,8 @@ func TestCoresOfNodes(t *testing.T) {
 		{"eight nodes", 8, 2, false, []use{{Whole: 1, Set: []int{9}}, {Whole: 1}}, "8"},
 		{"required", 2, 4, false, []use{{Whole: 1, Set: []int{7}}, {Whole: 4, Require: true}}, "0,1,2,3"},
 		{
-			"required, and not there", 2, 4, false, []use{{Whole: 1, Set: []int{7}}, {Whole: 1, Set: []int{0}}, {Whole: 4, Require: true}},
+			"required, and not there", 2, 4, false,
+			[]use{{Whole: 1, Set: []int{7}}, {Whole: 1, Set: []int{0}}, {Whole: 4, Require: true}},
 			"4 cores of its own, all of one NUMA node (numa: require): 6 of the machine's 8 are left, at most 3 of one node",
 		},
 		{"spread", 2, 4, false, []use{{Near: true, Milli: 500, Set: []int{4, 5, 6, 7}}, {Near: true, Milli: 100}}, "0,1,2,3"},
