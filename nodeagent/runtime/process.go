@@ -189,13 +189,15 @@ func (p *Process) Usage() (schema.Usage, bool) {
 	return p.meter.Usage()
 }
 
-// CPU returns what the running task has used of processors, and how long it has
-// waited for them.
+// CPU returns what the running task has used of processors, how long it has waited for
+// them, and to which it is bound.
 func (p *Process) CPU() nodeagent.CPUTime {
 	if p.alloc != nil {
 		return nodeagent.CPUTime{} // what runs inside is measured for itself
 	}
-	return p.meter.CPU()
+	used := p.meter.CPU()
+	used.Nodes = p.runtime.host.Cgroups().Nodes(p.group)
+	return used
 }
 
 // Processes returns the processes of the task, those of commands beside it included,
