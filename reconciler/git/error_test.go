@@ -1,6 +1,9 @@
 package git_test
 
 import (
+	"bytes"
+	"compress/zlib"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -99,6 +102,15 @@ func TestDamage(t *testing.T) {
 		"flipped": func(t *testing.T, path string) {
 			rewrite(t, path, func(b []byte) []byte { b[len(b)/2] ^= 0x10; return b })
 		},
+		"longer": func(t *testing.T, path string) {
+			rewrite(t, path, func(b []byte) []byte { return deflated(append(inflated(b), "more"...)) })
+		},
+		"of another kind": func(t *testing.T, path string) {
+			rewrite(t, path, func(b []byte) []byte { return deflated(append([]byte("tag 4\x00"), "text"...)) })
+		},
+		"of no size": func(t *testing.T, path string) {
+			rewrite(t, path, func(b []byte) []byte { return deflated([]byte("blob -4\x00text")) })
+		},
 		"removed": func(t *testing.T, path string) {
 			if err := os.Remove(path); err != nil {
 				t.Fatal(err)
@@ -133,6 +145,31 @@ func TestDamage(t *testing.T) {
 			})
 		}
 	}
+}
+
+// inflated and deflated are an object as it is, and as it is stored.
+func inflated(data []byte) []byte {
+	r, err := zlib.NewReader(bytes.NewReader(data))
+	if err != nil {
+		panic(err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+func deflated(text []byte) []byte {
+	var b bytes.Buffer
+	w := zlib.NewWriter(&b)
+	if _, err := w.Write(text); err != nil {
+		panic(err)
+	}
+	if err := w.Close(); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
 }
 
 func rewrite(t *testing.T, path string, change func([]byte) []byte) {

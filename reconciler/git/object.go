@@ -4,8 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/format/objfile"
 	"github.com/go-git/go-git/v5/plumbing/object"
 
 	"github.com/musterhq/muster/schema"
@@ -16,6 +20,9 @@ const maxObject = 64 << 20
 
 // errTooLarge says that a blob is over the limit it was to be read with.
 var errTooLarge = errors.New("too large")
+
+// errOtherHash says that an object is damaged.
+var errOtherHash = errors.New("its content does not match its hash")
 
 // read returns an object's content, held against its hash. r.mu is held.
 func (r *Repo) read(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) (data []byte, err error) {
@@ -29,15 +36,14 @@ func (r *Repo) read(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) (
 		}
 	}()
 	defer func() { err = recovered(recover(), err) }()
-	// The size comes first: an object is read into memory whole. It is not
-	// known of what lies in an alternate.
-	size, err := r.repo.Storer.EncodedObjectSize(hash)
-	if err != nil && !missing(err) {
-		return nil, err
+	if r.local != nil {
+		data, err := r.local.loose(hash, kind, limit)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return data, err
+		}
 	}
-	if size > limit {
-		return nil, fmt.Errorf("%d bytes, at most %d: %w", size, limit, errTooLarge)
-	}
+	// Of what lies in a pack the size is known before it is read. What lies in an alternate is read
+	// into memory whole.
 	obj, err := r.repo.Storer.EncodedObject(kind, hash)
 	if err != nil {
 		return nil, err
@@ -54,7 +60,48 @@ func (r *Repo) read(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) (
 		return nil, err
 	}
 	if plumbing.ComputeHash(kind, data) != hash {
-		return nil, errors.New("its content does not match its hash")
+		return nil, errOtherHash
+	}
+	return data, nil
+}
+
+// loose reads an object that has a file of its own, which is most of what is new in a repository. go-git
+// would read it twice, for its size and its content, and hash it three times. The error is
+// fs.ErrNotExist if there is no such file.
+func (l *layout) loose(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) (data []byte, err error) {
+	name := hash.String()
+	f, err := os.Open(filepath.Join(l.commonDir, "objects", name[:2], name[2:]))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	in, err := objfile.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	is, size, err := in.Header()
+	switch {
+	case err != nil:
+		return nil, err
+	case is != kind || size < 0:
+		return nil, fmt.Errorf("it is a %s of %d bytes", is, size)
+	case size > limit:
+		return nil, fmt.Errorf("%d bytes, at most %d: %w", size, limit, errTooLarge)
+	}
+	data = make([]byte, size)
+	if _, err := io.ReadFull(in, data); err != nil {
+		return nil, err
+	}
+	// The hash is of all that was read: what follows the content makes it another one.
+	switch _, err := io.CopyN(io.Discard, in, 1); {
+	case err == nil:
+		return nil, errOtherHash
+	case !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	if in.Hash() != hash {
+		return nil, errOtherHash
 	}
 	return data, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -32,9 +33,16 @@ type etcdBackend struct {
 	dir    *dataDir
 	quota  int64
 	failed <-chan struct{} // closed when the server has given up
-	looked int64           // the revision when it was last looked whether to compact; 0 if never
-	used   int64           // bytes of the file that were in use then
-	kept   int64           // and that were needed when it was last compacted; 0 if it never was
+	looked look            // when it was last looked whether to compact; zero if never
+	kept   int64           // bytes of the file that were needed when it was last compacted; 0 if it never was
+	scans  atomic.Int64    // how many are under way
+}
+
+// scan keeps old revisions from being forgotten while it reads at one.
+func (b *etcdBackend) scan(ctx context.Context, prefix string, yield func(string, []byte) error) error {
+	b.scans.Add(1)
+	defer b.scans.Add(-1)
+	return b.etcdClient.scan(ctx, prefix, yield)
 }
 
 // request returns the context of one request.

@@ -35,6 +35,7 @@ const (
 	// and more than this, is worth a pause of a second for each 100 MB.
 	fragmented = 64 << 20
 	healTime   = time.Minute
+	early      = time.Second // by so much less than lookEvery may be between two ticks, as they come late
 )
 
 // Maintain takes snapshots when they are due, and gives free space of the
@@ -58,7 +59,7 @@ func (s *Store) Maintain(ctx context.Context, u Upkeep) {
 			}
 		}
 		if m, ok := s.be.(maintained); ok {
-			if message, err := m.defragment(ctx); ctx.Err() == nil && (err != nil || message != "") {
+			if message, err := m.defragment(ctx, time.Now()); ctx.Err() == nil && (err != nil || message != "") {
 				u.Note(NoteDefrag, message, err)
 			}
 		}
@@ -83,8 +84,8 @@ func newestSnapshot(dir, cell string, now time.Time) time.Time {
 // maintained is a backend whose disk is ours to look after.
 type maintained interface {
 	// defragment forgets what is not needed any more if that is much, gives free space back if there is enough, and
-	// says how much. One goroutine calls it.
-	defragment(ctx context.Context) (message string, err error)
+	// says how much. One goroutine calls it, with a time that only grows.
+	defragment(ctx context.Context, now time.Time) (message string, err error)
 }
 
 // size returns how large etcd's file is, and how much of it is in use.
@@ -93,9 +94,22 @@ func (b *etcdBackend) size() (bytes, used int64) {
 	return file.Size(), file.SizeInUse()
 }
 
+// look is what was seen when it was looked whether to compact.
+type look struct {
+	at   time.Time
+	rev  int64
+	used int64 // bytes of the file that were in use
+}
+
 // compact forgets old revisions once they are much: etcd itself counts them, of which the thousand that it keeps may be a
-// gigabyte. Those since the last look are kept: who reads one has begun since.
-func (b *etcdBackend) compact(ctx context.Context) error {
+// gigabyte. What a scan reads is kept: none is compacted while one of this process is under way, and those of other members
+// have the time between two looks, of which none counts that follows the one before sooner. One that begins meanwhile reads
+// what is kept.
+func (b *etcdBackend) compact(ctx context.Context, at time.Time) error {
+	last := b.looked
+	if !last.at.IsZero() && at.Sub(last.at) < lookEvery-early {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, healTime)
 	defer cancel()
 	now, err := b.client.Get(ctx, root, clientv3.WithLimit(1), clientv3.WithKeysOnly())
@@ -103,25 +117,26 @@ func (b *etcdBackend) compact(ctx context.Context) error {
 		return b.down(err)
 	}
 	_, used := b.size()
-	last, before := b.looked, b.used
-	b.looked, b.used = now.Header.Revision, used
-	if last == 0 || before-b.kept < max(fragmented, b.kept/2) {
-		return nil
+	if !last.at.IsZero() && last.used-b.kept >= max(fragmented, b.kept/2) {
+		if b.scans.Load() > 0 {
+			return nil // the look before is still to be compacted to
+		}
+		_, err = b.client.Compact(ctx, last.rev, clientv3.WithCompactPhysical())
+		if err != nil && !strings.Contains(err.Error(), alreadyCompacted) {
+			return b.down(err)
+		}
+		_, after := b.size()
+		b.kept = max(0, after-(used-last.used)) // what has come since is still to be looked at
 	}
-	_, err = b.client.Compact(ctx, last, clientv3.WithCompactPhysical())
-	if err != nil && !strings.Contains(err.Error(), alreadyCompacted) {
-		return b.down(err)
-	}
-	_, after := b.size()
-	b.kept = max(0, after-(used-before)) // what has come since is still to be looked at
+	b.looked = look{at, now.Header.Revision, used}
 	return nil
 }
 
 // alreadyCompacted is what etcd says when it has forgotten a revision before.
 const alreadyCompacted = "has been compacted"
 
-func (b *etcdBackend) defragment(ctx context.Context) (string, error) {
-	if err := b.compact(ctx); err != nil {
+func (b *etcdBackend) defragment(ctx context.Context, now time.Time) (string, error) {
+	if err := b.compact(ctx, now); err != nil {
 		return "", err
 	}
 	bytes, used := b.size()

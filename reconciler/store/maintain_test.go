@@ -18,7 +18,7 @@ type tended struct {
 	looks *atomic.Int64
 }
 
-func (t tended) defragment(context.Context) (string, error) {
+func (t tended) defragment(context.Context, time.Time) (string, error) {
 	t.looks.Add(1)
 	return "", nil
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/musterhq/muster/reconciler/model"
 )
@@ -200,18 +202,36 @@ func TestQuotaUsedUp(t *testing.T) {
 	}
 }
 
-// Old revisions are forgotten when they are much, and free space of the file is given back when there is much of it.
-func TestDefragment(t *testing.T) {
-	t.Parallel()
+// leadEmbedded returns a store within this process, which leads, and what is beneath it.
+func leadEmbedded(t *testing.T) (*Store, *etcdBackend) {
+	t.Helper()
 	s, err := openEmbedded(t, t.TempDir(), "c")
 	if err != nil {
 		t.Fatal(err)
 	}
 	lead(t, s, "one")
-	be := s.be.(*etcdBackend)
+	return s, s.be.(*etcdBackend)
+}
+
+// hasty is a backend for which there is a look's time between two.
+type hasty struct {
+	*etcdBackend
+	at time.Time
+}
+
+func (h *hasty) defragment(ctx context.Context, _ time.Time) (string, error) {
+	h.at = h.at.Add(lookEvery)
+	return h.etcdBackend.defragment(ctx, h.at)
+}
+
+// Old revisions are forgotten when they are much, and free space of the file is given back when there is much of it.
+func TestDefragment(t *testing.T) {
+	t.Parallel()
+	s, be := leadEmbedded(t)
 	for i := range 100 {
 		commit(t, s, model.Write{Key: "big", Value: noise(uint64(i), 1000<<10)})
 	}
+	s.be = &hasty{be, noon}
 	notes := make(chan string, 10)
 	go s.Maintain(t.Context(), Upkeep{Every: time.Second, Keep: 1, Dir: t.TempDir(), Note: func(what, message string, err error) {
 		if err != nil {
@@ -240,4 +260,55 @@ func TestDefragment(t *testing.T) {
 		t.Errorf("the file has %d MiB", bytes>>20)
 	}
 	wantLarge(t, s, map[string][]byte{"a": []byte("1"), "big": noise(99, 1000<<10)})
+}
+
+// What a scan still reads is not forgotten: not while it is one of this process, however long it takes, and not
+// within the time of a look if it is another member's.
+func TestCompactDuringScan(t *testing.T) {
+	t.Parallel()
+	s, be := leadEmbedded(t)
+	for i := range pageSize/maxOps + 1 { // more than a page
+		var writes []model.Write
+		for n := range maxOps {
+			writes = append(writes, put(fmt.Sprintf("small/%d/%d", i, n), "1"))
+		}
+		commit(t, s, writes...)
+	}
+	for i := range 70 {
+		commit(t, s, model.Write{Key: "big", Value: noise(uint64(i), 1000<<10)})
+	}
+	look := func(at time.Duration) {
+		t.Helper()
+		commit(t, s, put("a", at.String()))
+		if _, err := be.defragment(t.Context(), noon.Add(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forgot := func() bool {
+		_, err := be.client.Get(t.Context(), root, clientv3.WithRev(2))
+		return err != nil
+	}
+	during := func(scan func(context.Context, string, func(string, []byte) error) error, at ...time.Duration) {
+		t.Helper()
+		n := 0
+		err := scan(t.Context(), s.docPrefix()+"small/", func(string, []byte) error {
+			if n++; n == 1 {
+				for _, at := range at {
+					look(at)
+				}
+			}
+			return nil
+		})
+		if err != nil || n <= pageSize {
+			t.Errorf("a scan of %d documents: %v", n, err)
+		}
+	}
+	during(be.etcdClient.scan, 0, time.Second, lookEvery/2) // another member's, which this one does not know of
+	during(be.scan, lookEvery, 2*lookEvery, 3*lookEvery)
+	if forgot() {
+		t.Error("what a scan reads was forgotten")
+	}
+	if look(4 * lookEvery); !forgot() {
+		t.Error("old revisions are kept after the scan")
+	}
 }

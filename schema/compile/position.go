@@ -71,6 +71,7 @@ func (p *positions) index() map[schema.Position]*ast.Field {
 			return true
 		}, nil)
 	}
+	delete(p.fields, schema.Position{}) // what an alias of YAML repeats has no place
 	return p.fields
 }
 
@@ -107,7 +108,7 @@ func (p *positions) labelled(at []string) (out []schema.Position) {
 		if !ok || lax.Label(f) != name {
 			continue
 		}
-		if label := position(f.Label.Pos()); !p.schema(label.Path) && !slices.Contains(out, label) {
+		if label := edge(f, true); label.Path != "" && !p.schema(label.Path) && !slices.Contains(out, label) {
 			out = append(out, label)
 		}
 	}

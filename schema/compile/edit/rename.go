@@ -61,6 +61,7 @@ func renameLabel(name string, src []byte, at schema.Position, names []Name) ([]b
 		return nil, err
 	}
 	from, ok := offset(src, at)
+	shared := false
 	for _, n := range names {
 		for _, quote := range []string{"", `"`, "'"} {
 			old := quote + n.From + quote
@@ -68,29 +69,38 @@ func renameLabel(name string, src []byte, at schema.Position, names []Name) ([]b
 				continue
 			}
 			out := span{from, from + len(old)}.replace(src, quote+n.To+quote)
-			if after, err := leaves(name, out); err == nil && oneLabel(before, after, n) {
+			after, err := leaves(name, out)
+			if err != nil {
+				continue
+			}
+			switch n, only := labels(before, after, n); {
+			case only && n == 1:
 				return out, nil
+			case only && n > 1:
+				shared = true
 			}
 		}
+	}
+	if shared {
+		return nil, schema.Hintf("change it there", "%s: an alias of YAML has this label elsewhere, too", at)
 	}
 	return nil, schema.Hintf("change it there", "%s: no label stands there that can be changed alone", at)
 }
 
-// oneLabel reports whether two files say the same but for the name of one field.
-func oneLabel(before, after []leaf, n Name) bool {
+// labels returns how many fields of two files have another name, and whether they say the same else.
+func labels(before, after []leaf, n Name) (changed int, only bool) {
 	if len(before) != len(after) {
-		return false
+		return 0, false
 	}
-	changed := 0
 	for i, b := range before {
 		if b == after[i] {
 			continue
 		}
 		if changed++; b != (leaf{kind: "label", value: n.From}) || after[i] != (leaf{kind: "label", value: n.To}) {
-			return false
+			return changed, false
 		}
 	}
-	return changed == 1
+	return changed, true
 }
 
 type change struct {
