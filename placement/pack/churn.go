@@ -11,11 +11,7 @@ import (
 	"github.com/musterhq/muster/placement"
 )
 
-// How the tasks of churn come and go. The mean is that of the tasks of Google's
-// cells; what is short is common, and what is long holds most of the room.
 const (
-	churnMean   = 82 * time.Minute
-	churnSigma  = 1.0 // of the logarithm of the durations
 	churnPass   = 10 * time.Second
 	churnWarm   = 2 * time.Hour // not measured
 	churnArrive = 6 * time.Hour // what arrives until then is measured
@@ -73,8 +69,10 @@ type cell struct {
 	dim      int
 	capacity float64
 	every    time.Duration // mean time between two arrivals
-	large    float64       // the least share of a machine, see share
-	perNode  amounts       // mean of the machines
+	life     Life
+	failing  *failing
+	large    float64 // the least share of a machine, see share
+	perNode  amounts // mean of the machines
 
 	pending []guest
 	leaving map[int][]guest // by pass
@@ -85,6 +83,7 @@ type cell struct {
 // guest is a task in the cell.
 type guest struct {
 	ask     placement.Ask
+	of      int // of the tasks of the trace
 	machine string
 	amount  float64 // of the dimension that is asked for most
 	large   bool
@@ -116,8 +115,10 @@ func churn(c Config) (Result, error) {
 
 // newCell returns an empty cell, with the tasks of the trace that it can hold.
 func newCell(c *Config, random *rand.Rand) (*cell, error) {
-	x := &cell{config: c, random: random, leaving: map[int][]guest{}}
-	x.snapshot = placement.NewSnapshot(machines(c.Nodes, c.GPUs), nil)
+	x := &cell{config: c, random: random, leaving: map[int][]guest{}, life: c.Life.orUsual()}
+	all := machines(c.Nodes, c.GPUs)
+	x.failing = newFailing(all, x.life, c.FirstSeed)
+	x.snapshot = placement.NewSnapshot(all, nil)
 	x.snapshot.Configure(c.Options)
 	for i, a := range asks(c.Tasks, c.GPUs) {
 		if x.snapshot.Fits(a, false) {
@@ -149,7 +150,7 @@ func newCell(c *Config, random *rand.Rand) (*cell, error) {
 		return nil, errNothingFits
 	}
 	there := c.Load * x.capacity / (asked[x.dim] / float64(len(x.tasks))) // tasks in the mean
-	x.every = time.Duration(float64(churnMean) / there)
+	x.every = time.Duration(float64(x.life.Mean) * float64(x.life.Burst) / there)
 	if x.every <= 0 || there > mostInflated {
 		return nil, fmt.Errorf("a load of %g takes %.0f tasks like these at a time: want at most %d", c.Load, there, mostInflated)
 	}
@@ -183,7 +184,7 @@ func (x *cell) setLarge() {
 // that stays long is there more often than it comes.
 func (x *cell) fill(n int) {
 	for range n {
-		g := x.guest(0, churnSigma*churnSigma)
+		g := x.guest(0, x.life.Sigma*x.life.Sigma)
 		g.stays = time.Duration(x.random.Float64() * float64(g.stays))
 		x.pending = append(x.pending, g)
 	}
@@ -192,13 +193,18 @@ func (x *cell) fill(n int) {
 // guest draws a task that comes at a time. Its duration is log-normal, longer by a
 // factor of e to the power of more.
 func (x *cell) guest(now time.Duration, more float64) guest {
-	i := x.random.IntN(len(x.tasks))
+	return x.guestLike(x.random.IntN(len(x.tasks)), now, more)
+}
+
+// guestLike is guest of a task of the trace.
+func (x *cell) guestLike(i int, now time.Duration, more float64) guest {
 	t := &x.tasks[i]
-	g := guest{ask: x.asks[i], came: now, amount: t.amounts(x.config.GPUs)[x.dim], large: x.share(t) >= x.large}
+	g := guest{ask: x.asks[i], of: i, came: now, amount: t.amounts(x.config.GPUs)[x.dim], large: x.share(t) >= x.large}
 	g.ask.Name.Job = fmt.Sprintf("t%09d", x.next)
 	x.next++
-	median := float64(churnMean) * math.Exp(-churnSigma*churnSigma/2)
-	g.stays = time.Duration(median * math.Exp(churnSigma*x.random.NormFloat64()+more))
+	sigma := x.life.Sigma
+	median := float64(x.life.Mean) * math.Exp(-sigma*sigma/2)
+	g.stays = time.Duration(median * math.Exp(sigma*x.random.NormFloat64()+more))
 	return g
 }
 
@@ -242,8 +248,9 @@ func (x *cell) run() counts {
 			x.used -= g.amount
 		}
 		delete(x.leaving, pass)
+		x.fail(pass, now)
 		for ; arrival < now; arrival += time.Duration(x.random.ExpFloat64() * float64(x.every)) {
-			x.pending = append(x.pending, x.guest(arrival, 0))
+			x.arrive(arrival)
 		}
 		if pass == 0 && (x.config.Fill != "" || x.config.FillOneByOne) {
 			x.fillFirst(&out)

@@ -54,6 +54,8 @@ type Config struct {
 	// was drawn counts, see placement.Options.OneByOne.
 	Fill         placement.Policy
 	FillOneByOne bool
+	// Life is how the tasks of churn come and go; the zero value is the usual.
+	Life Life
 	// FirstSeed is the first of the seeds of churn; the others follow it.
 	FirstSeed uint64
 	// Schedulers is how many share the tasks, each planning on a fork; 0 means 1.

@@ -51,11 +51,16 @@ func (w *World) checkHold(h *heldFor, before snap, now time.Time) {
 	for name, c := range s.Chunks {
 		for i := range c.Tasks {
 			t, task, data := &c.Tasks[i], name.Job.Task(c.Tasks[i].Index), s.Data[c.Tasks[i].Data]
-			if t.Machine != h.machine || t.Alloc != nil || mayTake(want.Priority, data.Priority) {
+			if t.Machine != h.machine || t.Alloc != nil {
 				continue
 			}
 			old := before.record(task)
 			switch isNew := old == nil || old.Generation != t.Generation; {
+			case mayTake(want.Priority, data.Priority):
+				if isNew {
+					w.checkBehind(h, t, task, before)
+				}
+				continue
 			case isNew && (data.Priority > want.Priority || data.Priority == want.Priority && w.waitsLonger(task, h.waiter, before)):
 				// It had its turn before, also where it may not evict.
 			case isNew && w.goesBehind(h, data, task, before, now):
@@ -71,16 +76,35 @@ func (w *World) checkHold(h *heldFor, before snap, now time.Time) {
 	}
 }
 
+// checkBehind: where nobody knows when the waiting task has room, a task that was just put on the machine
+// is there only since it may be evicted, and its record says for whom: what protects it later does not
+// protect it from that one.
+func (w *World) checkBehind(h *heldFor, t *schema.TaskRecord, task schema.TaskName, before snap) {
+	s := w.master.state
+	waits, data := s.Data[s.Jobs[h.waiter.JobName].Admitted], s.Data[s.Jobs[task.JobName].Admitted]
+	if data == nil || data.NeverPreempted() || !w.mayCome(data, task, h.machine, before) {
+		return // it has room beside what waits, or is there in any case
+	}
+	if h.room.IsZero() && !waits.Gathers() && s.Restored == nil && t.Behind != h.waiter.Short() {
+		w.violate("task %s is put on %s, which is held for %s, and its record says that it is behind %q", task, h.machine, h.waiter, t.Behind)
+	}
+}
+
 // mayTake reports whether tasks of a priority may evict those of another one.
 func mayTake(is, of schema.Priority) bool {
 	return is > of && (is.Band() != of.Band() || !is.Prod())
 }
 
+// mayCome reports whether a task comes to a machine that is held only if what it is held for
+// lets it: those of system jobs, and those that have made room for themselves or move, are there in any case.
+func (w *World) mayCome(data *schema.Job, task schema.TaskName, machine string, before snap) bool {
+	return data.Kind != schema.System && w.oracle.claimed[task] != machine && !movesTo(before.record(task), machine)
+}
+
 // goesBehind reports whether a task that was just put on a machine that is held runs there
-// for longer than until room is expected. Those of system jobs, and those that have made
-// room for themselves or move, are there in any case.
+// for longer than until room is expected.
 func (w *World) goesBehind(h *heldFor, data *schema.Job, task schema.TaskName, before snap, now time.Time) bool {
-	if data.Kind == schema.System || w.oracle.claimed[task] == h.machine || movesTo(before.record(task), h.machine) {
+	if !w.mayCome(data, task, h.machine, before) {
 		return false
 	}
 	if h.room.IsZero() || !h.since.IsZero() && now.After(h.since) {
@@ -95,7 +119,7 @@ func (w *World) goesBehind(h *heldFor, data *schema.Job, task schema.TaskName, b
 func (w *World) waitsLonger(task, than schema.TaskName, before snap) bool {
 	since := func(task schema.TaskName) (t time.Time) {
 		if r := w.master.state.Jobs[task.JobName]; r != nil {
-			t = r.Since
+			t = r.AskedSince(task.Index)
 		}
 		if r := before.record(task); r != nil {
 			if n := len(r.Causes); n > 0 {

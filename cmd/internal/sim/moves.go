@@ -102,7 +102,7 @@ func (w *World) checkMovesFor(m *move, by schema.TaskName, now time.Time) {
 	if r != nil && r.Machine != "" {
 		w.violate("task %s moves for %s, which has a place on %s", m.task, by, r.Machine)
 	}
-	since := j.Since
+	since := j.AskedSince(by.Index)
 	if r != nil && len(r.Causes) > 0 {
 		since = later(since, r.Causes[len(r.Causes)-1].At)
 	}

@@ -55,6 +55,7 @@ var promises = map[string][]promise{
 		{sentence: "Its number is unique in the cell, and never reused.", oracles: []string{"checkState", "checkTwice"}, mutants: []string{"generation-reused", "counter-last", "restore-floor"}},
 		{sentence: "No task of band production preempts another of that band", oracles: []string{"checkPreempted"}, mutants: []string{"prod-by-prod"}},
 		{sentence: "A job with `preemptible: false` has its running tasks preempted by none", oracles: []string{"checkProtected"}, mutants: []string{"preemptible-ignored"}},
+		{sentence: "may still be preempted there by the task for which the machine is held", oracles: []string{"checkBehind"}, mutants: []string{"behind-forgotten"}},
 		{sentence: "When the bound is lowered, what is admitted stays and is still not preempted", oracles: []string{"checkProtected", "checkPrefixes"}, mutants: []string{"preemptible-bound"}},
 		{sentence: "The machine is assigned to the preemptor only when all of them are known to be dead", oracles: []string{"checkState"}, mutants: []string{"room-of-stopping", "stop-not-awaited"}},
 		{sentence: "Where a service has come to be spread worse than it could be, as when a rack was lost and has returned, or machines joined later, a running task is moved", oracles: []string{"DrainHalf"}, mutants: []string{"spread-repair", "spread-update"}},
