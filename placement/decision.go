@@ -37,7 +37,7 @@ const (
 	ReasonAntiAffinity Reason = "have a task that anti-affinity excludes"
 	ReasonRepelled     Reason = "have a task whose anti-affinity excludes this one"
 
-	ReasonHeld      Reason = "are held for a task that has waited longer" // answers say for which, if these are few
+	ReasonHeld      Reason = "are held for a task that is ahead in the queue" // answers say for which, if these are few
 	ReasonCPU       Reason = "lack CPU"
 	ReasonRAM       Reason = "lack memory"
 	ReasonDisk      Reason = "lack disk"

@@ -517,7 +517,7 @@ func (s *Snapshot) countHeld(c *class, counts *[answers]int) []ReasonCount {
 		if h == nil {
 			return "", false
 		}
-		return Reason("are held for " + h.task.Short() + ", which has waited longer"), true
+		return Reason("are held for " + h.task.Short() + ", which is ahead in the queue"), true
 	})
 	if len(out) > namedHolds {
 		return nil

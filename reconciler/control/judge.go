@@ -118,10 +118,13 @@ func (s *judge) passCanary(name schema.JobName, r *schema.JobRecord, want *schem
 		return false
 	}
 	well, tasks := s.CanaryTasks(name, want, p)
-	switch {
-	case tasks == 0 || well < tasks || p.Failing != "":
+	if tasks == 0 || well < tasks || p.Failing != "" {
+		if !r.Rollout.Canary.IsZero() { // it has to be healthy for all of the time: that begins anew
+			r.Rollout.Canary, r.Rollout.Progress = time.Time{}, s.Now
+		}
 		return false
-	case r.Rollout.Canary.IsZero():
+	}
+	if r.Rollout.Canary.IsZero() {
 		r.Rollout.Canary = s.Now
 		next := "promoted already"
 		if !r.Rollout.Promoted {
@@ -142,6 +145,23 @@ func (s *judge) passCanary(name schema.JobName, r *schema.JobRecord, want *schem
 		return p.Old > 0
 	}
 	return true
+}
+
+// lookAgain has another step follow this one where it has stopped a task of a canary that was healthy:
+// the wait of that begins anew.
+func (s *judge) lookAgain() {
+	for _, chunk := range s.ChangedChunks() {
+		r := s.Job(chunk.Job)
+		if r == nil || r.Rollout == nil || r.Rollout.Canary.IsZero() || r.Admitted == "" || s.Frozen(chunk.Job) {
+			continue
+		}
+		want := s.Admitted(chunk.Job)
+		p, _ := s.Progress(chunk.Job, r, want)
+		if well, tasks := s.CanaryTasks(chunk.Job, want, &p); well < tasks {
+			s.another()
+			return
+		}
+	}
 }
 
 // WaitsFor says what a canary that is healthy waits for.

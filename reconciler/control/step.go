@@ -223,6 +223,7 @@ func (s *step) run() {
 	// What was decided may be news to those that were asked before it.
 	s.lost.lookAgain()
 	s.restarts.lookAgain()
+	s.judge.lookAgain()
 	s.markIdle()
 	machines{s.pass}.forgetMachines() // nothing is on them any more
 }

@@ -171,7 +171,8 @@ func (f *Facts) UpdateCause(job schema.JobName, t *schema.TaskRecord) schema.Cau
 	record := f.Job(job)
 	was, is := f.Data(t.Data), f.Data(record.Admitted)
 	message := "restarts with the new version"
-	change, _ := f.Diff(was, is)
+	change, fields := f.Diff(was, is)
+	resizes := slices.ContainsFunc(fields, func(c intent.FieldChange) bool { return c.Change == intent.Resize })
 	switch {
 	case was.Kind == schema.Allocs:
 		message = "replaced by an alloc of the new version"
@@ -181,6 +182,8 @@ func (f *Facts) UpdateCause(job schema.JobName, t *schema.TaskRecord) schema.Cau
 		message = intent.EarlierVersion
 	case change == intent.Resize:
 		message = "its machine has no room for its new limits"
+	case change == intent.Move && resizes:
+		message = "its machine does not meet the job's new constraints, or has no room for its new limits"
 	case change == intent.Move:
 		message = "its machine does not meet the job's new constraints"
 	}
