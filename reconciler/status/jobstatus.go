@@ -112,15 +112,7 @@ func (d *describer) describe(name schema.JobName) *jobPart {
 	}
 	j.Rollout = d.rollout(name, j.Desired)
 	j.Reason = d.jobReason(r, &j, d.job.Tasks)
-	switch {
-	case j.Reason == "" && j.Updating == 0 && r.Rollout != nil && r.Rollout.Returned == "" && r.Rollout.Failed == "" && (j.Rollout == nil || j.Rollout.State == RolloutGoing):
-		j.Reason = "its tasks have not been healthy for minHealthySeconds yet"
-	case j.Rollout == nil || j.Rollout.State == RolloutGoing:
-	case j.Reason == "" || j.Rollout.Failed():
-		j.Reason = j.Rollout.Message
-	default:
-		j.Reason += "; " + j.Rollout.Message
-	}
+	d.addRollout(name, r, &j)
 	for _, x := range d.restartsOf(name) {
 		j.Restarting = append(j.Restarting, x)
 		if j.Suspended == "" { // else its suspension says so
@@ -136,6 +128,21 @@ func (d *describer) describe(name schema.JobName) *jobPart {
 	}
 	d.job.Job = &j
 	return d.job
+}
+
+// addRollout adds what the newest version waits for to the reason that a job is not as desired.
+func (d *describer) addRollout(name schema.JobName, r *schema.JobRecord, j *JobStatus) {
+	switch {
+	case j.Reason == "" && j.Updating == 0 && r.Rollout != nil && r.Rollout.Returned == "" && r.Rollout.Failed == "" && (j.Rollout == nil || j.Rollout.State == RolloutGoing):
+		j.Reason = "its tasks have not been healthy for minHealthySeconds yet"
+	case j.Rollout == nil && j.Updating > 0 && j.Suspended == "" && d.in.Last.Holds[name] != "": // of an alloc set, or kind batch
+		j.Reason += "; held: " + d.in.Last.Holds[name]
+	case j.Rollout == nil || j.Rollout.State == RolloutGoing:
+	case j.Reason == "" || j.Rollout.Failed():
+		j.Reason = j.Rollout.Message
+	default:
+		j.Reason += "; " + j.Rollout.Message
+	}
 }
 
 // indexedTasks adds the tasks of a job that has a count, and returns the records

@@ -77,8 +77,11 @@ func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
 	case canary != nil:
 		healthy, tasks := d.facts().CanaryTasks(name, want, &p)
 		out.State, out.Message = RolloutCanary, fmt.Sprintf("canary %d of %d healthy", healthy, tasks)
-		if healthy == tasks && !r.Rollout.Canary.IsZero() {
+		switch held := d.in.Last.Holds[name]; {
+		case healthy == tasks && !r.Rollout.Canary.IsZero():
 			out.passes(name, r.Rollout, canary, d.in.Now)
+		case held != "":
+			out.Message += "; held: " + held
 		}
 	case d.in.Last.Holds[name] != "":
 		out.State = RolloutHeld
