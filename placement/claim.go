@@ -31,19 +31,44 @@ func (s *Snapshot) ClaimMove(a Ask, machine string, leaving []Victim) bool {
 
 // ClaimBack is Claim for tasks that were stopped to run again, as another version or as they were, on
 // the machines that from says: what could not have evicted a task before does not evict its claim
-// either. Of asks that go together all have claims or none.
+// either. Of asks that go together all have claims or none. Tasks that have to be near each other have claims
+// beside each other.
 func (s *Snapshot) ClaimBack(asks []Ask, from func(schema.TaskName) string) {
 	failed := map[crowd]bool{}
+	var related []*Ask
 	for i := range asks {
 		a := &asks[i]
 		machine := from(a.Name)
-		if machine != "" && !a.Claims && a.AllocSet == (schema.JobName{}) && !failed[crowdOf(a)] && !s.claimAs(task{back: true}, a, machine, nil) {
+		if machine == "" || a.Claims || a.AllocSet != (schema.JobName{}) || failed[crowdOf(a)] {
+			continue
+		}
+		if !s.claimAs(task{back: true}, a, machine, nil) {
 			failed[crowdOf(a)] = a.gathers()
+		} else if a.Relations != nil {
+			related = append(related, a)
 		}
 	}
+	s.releaseAlone(related, failed)
 	for i := range asks {
 		if a := &asks[i]; failed[crowdOf(a)] && !a.Claims && from(a.Name) != "" {
 			s.release(s.jobID(a.Name.JobName), a.Name.Index)
+		}
+	}
+}
+
+// releaseAlone gives up those of the asks' claims back that are not near what their asks require: others with
+// claims back count, until these are given up as well.
+func (s *Snapshot) releaseAlone(asks []*Ask, failed map[crowd]bool) {
+	for again := true; again; {
+		again = false
+		for _, a := range asks {
+			c := s.single(a)
+			id, has := s.claims.Get(together(c.job, int32(a.Name.Index)))
+			if has && !s.near(c, s.tasks.At(id).slot, []int32{id}) {
+				s.release(c.job, a.Name.Index)
+				failed[crowdOf(a)] = failed[crowdOf(a)] || a.gathers()
+				again = true
+			}
 		}
 	}
 }
@@ -63,7 +88,7 @@ func (s *Snapshot) claimAs(h task, a *Ask, machine string, leaving []Victim) boo
 			ids = append(ids, id)
 		}
 	}
-	if !s.fitsWithout(c, slot, ids) {
+	if !s.hasRoomWithout(c, slot, ids) || !h.back && !s.near(c, slot, ids) {
 		return false
 	}
 	h.taskKey, h.profile = taskKey{c.job, int32(a.Name.Index), slot, a.Generation}, s.profileOf(c.job, a.Relations)
@@ -88,7 +113,12 @@ func (s *Snapshot) ClearClaims() {
 
 // fitsWithout reports whether the class fits where the given tasks have gone.
 func (s *Snapshot) fitsWithout(c *class, slot int32, leaving []int32) bool {
-	if s.allows(c, slot, s.rows.At(slot)) != fine || !s.near(c, slot, leaving) || !s.unrepelled(c, slot, leaving) {
+	return s.near(c, slot, leaving) && s.hasRoomWithout(c, slot, leaving)
+}
+
+// hasRoomWithout is fitsWithout for a class that need not be near others.
+func (s *Snapshot) hasRoomWithout(c *class, slot int32, leaving []int32) bool {
+	if s.allows(c, slot, s.rows.At(slot)) != fine || !s.unrepelled(c, slot, leaving) {
 		return false
 	}
 	lack, ports := s.deficit(c, slot)
@@ -138,6 +168,11 @@ func (s *Snapshot) claim(c *class, h task, leaving []int32) {
 	}
 	for d := range dims {
 		h.limit[d], h.reserv[d] = max(0, h.limit[d]), max(0, h.reserv[d])
+	}
+	for _, p := range c.numbers {
+		if !s.nodes.At(h.slot).ports.Has(p) { // else one that leaves has it
+			h.ports = append(h.ports, p)
+		}
 	}
 	s.holdClaim(h)
 }

@@ -160,8 +160,8 @@ func (s *scheduler) prepare(asks []placement.Ask) (open []placement.Ask) {
 	open = s.claim(asks)
 	s.keepPlaces()
 	// One that waits for room on a machine, and may not preempt a task there, does not get it because
-	// that task gets a new version or process.
-	if slices.ContainsFunc(open, func(a placement.Ask) bool { return s.cameFrom(a.Name) == "" }) {
+	// that task gets a new version or process. Those that have to be near each other come back together.
+	if slices.ContainsFunc(open, func(a placement.Ask) bool { return s.cameFrom(a.Name) == "" || bound(s.Admitted(a.Name.JobName)) }) {
 		s.cell.Snapshot().ClaimBack(open, s.cameFrom)
 	}
 	s.cell.Expect(open)
