@@ -283,10 +283,6 @@ func (d *decider) limit(it item, c *Incarnation) {
 		return
 	}
 	want := it.limits(d.slack)
-	if until := it.held.Binding.Until; want.Near && until.After(d.in.Now) {
-		want.Loose = true
-		d.wake(until)
-	}
 	if c.Limits == want {
 		return
 	}

@@ -24,10 +24,6 @@ type Held struct {
 	// IOBound bounds what it reads and writes for now, in bytes a second; 0 does
 	// not. See IOThrottle.Next.
 	IOBound int64
-	// Binding is how it gets on with the cores of one NUMA node, and Nodes are those to
-	// which it is bound. See CPUTime.Nodes.
-	Binding Binding
-	Nodes   string
 	// End is on disk, if that takes it: nothing of the generation runs, or ever will.
 	End *schema.Cause
 	// Clearing says that its work directory is being removed.

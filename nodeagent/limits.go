@@ -18,14 +18,6 @@ type TaskLimits struct {
 	// Cores is how many cores it has for itself; with 0 it runs on those that
 	// nobody has for himself.
 	Cores int
-	// Require says that cores of its own must be of one NUMA node.
-	Require bool
-	// Near says of a task without cores of its own that it shall run on those of one
-	// NUMA node, on a machine that has several.
-	Near bool
-	// Loose says that it runs on all shared cores for now, although Near: it had to wait on
-	// those of one node.
-	Loose bool
 	// Processes is the most processes and threads that it has; 0 is no bound.
 	Processes int64
 	// RAMBytes is the most memory that it gets; 0 is no bound.
@@ -48,9 +40,6 @@ func LimitsOf(job *schema.Job) TaskLimits {
 	l := TaskLimits{Class: job.Class(), CPUMilli: ask.CPUMilli, RAMBytes: ask.RAMBytes, DiskBytes: ask.DiskBytes}
 	if ask.WholeCores {
 		l.Cores = int(ask.CPUMilli / schema.CoreMilli)
-		l.Require = ask.NUMA == schema.NUMARequire
-	} else if job.Kind != schema.Allocs {
-		l.Near = job.NUMA() == schema.NUMAPrefer
 	}
 	if job.Kind != schema.Allocs { // the tasks inside have their own
 		l.Processes = job.Task.Bounds().Processes
@@ -112,16 +101,16 @@ func (it item) limits(slack int64) TaskLimits {
 	return want
 }
 
-// notes joins what is to be said of how an incarnation of h is held.
-func (h *Held) notes(c *Incarnation) string {
+// notes joins what is to be said of how an incarnation is held.
+func (c *Incarnation) notes(throttle, io int64) string {
 	note := joined(c.Note, c.LimitsNote)
-	if h.Throttle > 0 {
+	if throttle > 0 {
 		note = joined(note, ThrottleNote)
 	}
-	if h.IOBound > 0 {
+	if io > 0 {
 		note = joined(note, IOThrottleNote)
 	}
-	return joined(note, h.nodesNote(c))
+	return note
 }
 
 // joined joins two notes, of which either may be empty.

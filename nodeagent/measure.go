@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -424,7 +423,7 @@ func (a *Agent) throttle(now time.Time) ([]CPUUse, time.Time) {
 }
 
 // sharers returns the running tasks whose limits can be set; nil unless one may
-// have to give way to another, or may be bound to a NUMA node.
+// have to give way to another.
 func (a *Agent) sharers() []CPUUse {
 	var tasks []CPUUse
 	ranks := map[Rank]bool{}
@@ -437,16 +436,10 @@ func (a *Agent) sharers() []CPUUse {
 		tasks = append(tasks, CPUUse{Running: Running{g.ref(), c.Number}, limits: c.Limits, free: free})
 		ranks[(&CPUSample{Class: c.Limits.Class, Free: free}).Rank()] = true
 	}
-	if len(ranks) < 2 && !a.severalNodes() {
+	if len(ranks) < 2 {
 		return nil
 	}
 	return tasks
-}
-
-// severalNodes reports whether the machine has more than one NUMA node.
-func (a *Agent) severalNodes() bool {
-	n, _ := strconv.Atoi(a.cfg.Machine.Attributes[schema.AttributeNUMANodes]) // not known: one
-	return n > 1
 }
 
 // unthrottle lifts all bounds; false if there cannot be any.
@@ -477,14 +470,14 @@ func (a *Agent) Measured(at time.Time, tasks []CPUUse) {
 	t.measuring, t.lastAt, t.last = false, at, make(map[Running]CPUTime, len(tasks))
 	machine := a.cfg.Machine.Capacity.CPUMilli
 	var samples []CPUSample
-	var of []CPUUse
+	var of []Running
 	for _, task := range tasks {
 		t.last[task.Running] = task.Used
 		machine -= int64(task.limits.Cores) * schema.CoreMilli
 		if before, ok := last[task.Running]; ok && since > 0 {
 			sample := task.limits.Sample(task.Used.Sub(before), since)
 			sample.Free = task.free
-			samples, of = append(samples, sample), append(of, task)
+			samples, of = append(samples, sample), append(of, task.Running)
 		}
 	}
 	was, wasIO := a.Bounds()
@@ -500,8 +493,6 @@ func (a *Agent) Measured(at time.Time, tasks []CPUUse) {
 	for i, r := range of {
 		if g := a.find(r.TaskRef); g != nil && g.Alive() && g.last().Number == r.Incarnation {
 			g.Throttle, g.IOBound = cpu[i], io[i]
-			g.Nodes = of[i].Used.Nodes
-			g.Binding = g.Binding.Next(at, of[i].limits.Near && !of[i].limits.Loose && g.Nodes != "" && samples[i].WaitedMilli >= SuffersAt)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func (d *decider) report(it item, newest uint64) {
 		if len(h.Assignment.Job.Task.Before) > 0 {
 			s.Attempt = c.Attempt
 		}
-		s.Incarnation, s.Note = c.Number, cmp.Or(s.Note, h.notes(c))
+		s.Incarnation, s.Note = c.Number, cmp.Or(s.Note, c.notes(h.Throttle, h.IOBound))
 		if h.Alive() && c.Boot == d.in.Boot {
 			still, until := d.in.Life.unconfirmed(c, d.in.Now)
 			s.Unconfirmed = still

@@ -183,14 +183,11 @@ type CPUTime struct {
 	Waited, Throttled time.Duration
 	// IOWaited is how long one of its threads or more waited for a disk.
 	IOWaited time.Duration
-	// Nodes are the NUMA nodes to whose cores it is bound now, as a list such as 0,1; "" if
-	// to none, or on a machine that has not several.
-	Nodes string
 }
 
-// Sub returns t - o, where t is now. Counts that went back, as threads ended, count as nothing.
+// Sub returns t - o. Counts that went back, as threads ended, count as nothing.
 func (t CPUTime) Sub(o CPUTime) CPUTime {
-	return CPUTime{max(0, t.Used-o.Used), max(0, t.Waited-o.Waited), max(0, t.Throttled-o.Throttled), max(0, t.IOWaited-o.IOWaited), t.Nodes}
+	return CPUTime{max(0, t.Used-o.Used), max(0, t.Waited-o.Waited), max(0, t.Throttled-o.Throttled), max(0, t.IOWaited-o.IOWaited)}
 }
 
 // Sample returns the sample of a task that has such limits and has done what

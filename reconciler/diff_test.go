@@ -59,8 +59,6 @@ func TestDiff(t *testing.T) {
 			[]string{"task.resources.cpuMilli: resize", "task.resources.diskBytes: in place"},
 		},
 		{"whole cores", func(j *schema.Job) { j.Task.Resources.WholeCores = true }, intent.Restart, []string{"task.resources.wholeCores: restart"}},
-		{"NUMA nodes", func(j *schema.Job) { j.Task.Resources.NUMA = schema.NUMANone }, intent.InPlace, []string{"task.resources.numa: in place"}},
-		{"one NUMA node", func(j *schema.Job) { j.Task.Resources.NUMA = schema.NUMARequire }, intent.Restart, []string{"task.resources.numa: restart"}},
 		{"class", func(j *schema.Job) { j.AppClass = schema.ClassBatch }, intent.InPlace, []string{"appclass: in place"}},
 		{"the class that it had anyway", func(j *schema.Job) { j.AppClass = schema.ClassLatencySensitive }, intent.Unchanged, nil},
 		{"exceed", func(j *schema.Job) { j.Task.Exceed = &schema.Exceed{RAM: true} }, intent.InPlace, []string{"task.exceed: in place"}},

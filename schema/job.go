@@ -238,28 +238,6 @@ type TaskResources struct {
 	// WholeCores gives the task cores of its own, CPUMilli of them, which is
 	// then a multiple of CoreMilli.
 	WholeCores bool `json:"wholeCores,omitempty"`
-	// NUMA says whether the task's cores are to be of one NUMA node: NUMANone, NUMAPrefer or
-	// NUMARequire; "" is the default of its class, see Job.NUMA.
-	NUMA string `json:"numa,omitempty"`
-}
-
-// What a task may say of the NUMA nodes of its cores.
-const (
-	NUMANone    = "none"    // any cores
-	NUMAPrefer  = "prefer"  // of one node where that has room, else of several
-	NUMARequire = "require" // of one node, or the task does not run there; with WholeCores
-)
-
-// NUMA returns what a task of the job says of the NUMA nodes of its cores: what it sets,
-// else NUMAPrefer for one that has cores of its own, or is latency-sensitive, else NUMANone.
-func (j *Job) NUMA() string {
-	switch r := &j.Task.Resources; {
-	case r.NUMA != "":
-		return r.NUMA
-	case r.WholeCores || j.Class() == ClassLatencySensitive:
-		return NUMAPrefer
-	}
-	return NUMANone
 }
 
 // Grace is the time from the beginning of a stop to SIGKILL.
@@ -274,9 +252,6 @@ const CoreMilli = 1000
 func (s *TaskSpec) RunDigest() Digest {
 	resources := s.Resources
 	resources.Resources = Resources{}
-	if resources.NUMA != NUMARequire { // the others apply in place
-		resources.NUMA = ""
-	}
 	return DigestOf(struct {
 		Process   Process               `json:"process"`
 		Container *Container            `json:"container,omitempty"`

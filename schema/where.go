@@ -132,13 +132,6 @@ const AttributeMachine = "machine"
 // tasks cores of their own.
 const AttributeCPUSet = "isolation.cpuset"
 
-// AttributeNUMANodes says how many NUMA nodes of a machine have cores, and AttributeNUMACores
-// how many cores (hardware threads) that one has which has most.
-const (
-	AttributeNUMANodes = "numa.nodes"
-	AttributeNUMACores = "numa.cores"
-)
-
 // NoSpread as Spread.By says that it does not matter how a job is spread.
 const NoSpread = "none"
 

@@ -73,26 +73,3 @@ func (f *flags) deviceFiles(found *machine.Facts) (map[string]host.DeviceFiles, 
 	}
 	return files, nil
 }
-
-// nodesOfDevices returns the NUMA nodes of what this machine offers, by kind and index: those
-// that were typed, or found.
-func (f *flags) nodesOfDevices(found *machine.Facts) (map[string]map[int]int, error) {
-	offered, err := f.offered(found.Devices)
-	if err != nil {
-		return nil, err
-	}
-	count, nodes := map[string]int{}, map[string]map[int]int{}
-	for _, g := range offered {
-		node, err := strconv.Atoi(g.Attributes[schema.DeviceNUMA])
-		for range g.Count {
-			if nodes[g.Kind] == nil {
-				nodes[g.Kind] = map[int]int{}
-			}
-			if err == nil { // else it is not known, or a name of the operator's own
-				nodes[g.Kind][count[g.Kind]] = node
-			}
-			count[g.Kind]++
-		}
-	}
-	return nodes, nil
-}

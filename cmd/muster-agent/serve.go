@@ -151,15 +151,11 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := f.nodesOfDevices(&facts)
-	if err != nil {
-		return nil, err
-	}
 	if err := a.openNet(ctx, f, dir, &cfg); err != nil {
 		return nil, err
 	}
 	if a.tasks, err = openRuntimes(host.Config{
-		Dir: dir, CgroupParent: f.cgroupParent, ClosedPorts: f.closed(), Devices: files, CDIDirs: host.CDIDirs, Topology: facts.Topology, DeviceNodes: nodes,
+		Dir: dir, CgroupParent: f.cgroupParent, ClosedPorts: f.closed(), Devices: files, CDIDirs: host.CDIDirs,
 		Damaged: cfg.Damages.Report, Discard: func(path string) error { return a.loop.Discard(path) },
 	}, runtime.Config{
 		Keeper: keeper, Hide: f.hidden(), Writable: f.writable, Volumes: f.volumes, Capabilities: f.capabilities, Images: a.images, Spare: true, Log: cfg.Log,

@@ -29,8 +29,6 @@ type Cgroups struct {
 	cores  cores
 	disk   string // the numbers of the state directory's disk, "" for none
 	closed []int  // ports
-	// deviceNodes are the NUMA nodes of devices, by kind and index.
-	deviceNodes map[string]map[int]int
 	// noPorts are the rules for those of tasks that have no ports: the kernel checks them once.
 	noPorts []*ebpf.Program
 
@@ -107,9 +105,7 @@ func (c *Cgroups) Make(name string, a *schema.Assignment, devices []Device) erro
 		return nil
 	}
 	first := FirstLimits(a)
-	want := coreUse(&first)
-	want.Nodes = c.nodesOf(a.Devices)
-	own, err := c.cores.take(name, want)
+	own, err := c.cores.take(name, first.Cores)
 	if err != nil {
 		return fmt.Errorf("%w: it wants %w", ErrCores, err)
 	}
@@ -123,21 +119,6 @@ func (c *Cgroups) Make(name string, a *schema.Assignment, devices []Device) erro
 	}
 	return nil
 }
-
-// nodesOf returns the NUMA nodes of devices.
-func (c *Cgroups) nodesOf(devices []schema.DeviceUse) []int {
-	var of []int
-	for _, u := range devices {
-		if node, ok := c.deviceNodes[u.Kind][u.Index]; ok && !slices.Contains(of, node) {
-			of = append(of, node)
-		}
-	}
-	return of
-}
-
-// Nodes returns the NUMA nodes to whose cores the task of the cgroup name is bound, as a list
-// such as 0,1; "" if it is bound to none, or if the machine has not several.
-func (c *Cgroups) Nodes(name string) string { return c.cores.nodes(name) }
 
 // MakeAlloc makes the cgroup name for the alloc of a, below which its tasks have
 // theirs.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -17,8 +18,7 @@ import (
 // tasks off these. What each task has stands in its cgroup, where an agent that
 // comes after finds it.
 type cores struct {
-	groups   groups // nil: tasks run where the kernel puts them
-	topology nodeagent.Topology
+	groups groups // nil: tasks run where the kernel puts them
 
 	mu   sync.Mutex // guards what follows
 	uses map[string]nodeagent.CoreUse
@@ -39,37 +39,31 @@ func (c *cores) find(name string, whole bool) {
 	if whole {
 		u.Whole = len(u.Set)
 	}
-	u.Near = !whole && len(c.topology.Of(u.Set)) == 1 // what it asks for comes with its limits
 	c.uses[name] = u
 }
 
-// coreUse returns what limits say of cores.
-func coreUse(l *nodeagent.TaskLimits) nodeagent.CoreUse {
-	return nodeagent.CoreUse{Whole: l.Cores, Require: l.Require, Near: l.Near, Loose: l.Loose, Milli: l.CPUMilli}
-}
-
-// take gives the cgroup name, which is about to be made, the cores that it wants. It
-// returns them as the kernel writes them, "" where it has no cpusets. Other tasks are
+// take gives the cgroup name, which is about to be made, its cores. It returns
+// them as the kernel writes them, "" where it has no cpusets. Other tasks are
 // off them when it returns.
-func (c *cores) take(name string, want nodeagent.CoreUse) (string, error) {
+func (c *cores) take(name string, whole int) (string, error) {
 	if c.groups == nil {
 		return "", nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.uses[name] = want
+	c.uses[name] = nodeagent.CoreUse{Whole: whole}
 	if err := c.assign(name); err != nil {
 		delete(c.uses, name)
 		return "", err
 	}
-	return nodeagent.FormatCores(c.uses[name].Set), nil
+	return formatCores(c.uses[name].Set), nil
 }
 
-// change gives a task that runs the cores that it wants now. It keeps those that it
+// change gives a task another number of cores of its own. It keeps those that it
 // has when there are not enough.
-func (c *cores) change(name string, want nodeagent.CoreUse) error {
+func (c *cores) change(name string, whole int) error {
 	if c.groups == nil {
-		if want.Whole > 0 {
+		if whole > 0 {
 			return errNoCpuset
 		}
 		return nil
@@ -80,11 +74,7 @@ func (c *cores) change(name string, want nodeagent.CoreUse) error {
 	if !ok {
 		return nil // it has just ended
 	}
-	want.Set, want.Nodes, want.Left = was.Set, was.Nodes, was.Left
-	if of := c.topology.Of(was.Set); want.Loose && !was.Loose && len(of) == 1 {
-		want.Left = &of[0]
-	}
-	c.uses[name] = want
+	c.uses[name] = nodeagent.CoreUse{Whole: whole, Set: was.Set}
 	err := c.assign("")
 	if err != nil {
 		c.uses[name] = was
@@ -106,19 +96,6 @@ func (c *cores) drop(name string) error {
 	return c.assign("")
 }
 
-// nodes returns the NUMA nodes to whose cores the task of the cgroup name is bound, as
-// the kernel writes a list of numbers; "" if to none.
-func (c *cores) nodes(name string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	u := c.uses[name]
-	of := c.topology.Of(u.Set)
-	if u.Whole == 0 && len(of) > 1 {
-		return ""
-	}
-	return nodeagent.FormatCores(of)
-}
-
 // assign divides the machine's cores among the tasks that there are. The cgroup
 // unmade is not there yet.
 func (c *cores) assign(unmade string) error {
@@ -135,7 +112,7 @@ func (c *cores) assign(unmade string) error {
 	for i, name := range names {
 		uses[i] = c.uses[name]
 	}
-	sets, _, err := nodeagent.DivideCores(&c.topology, all, uses)
+	sets, _, err := nodeagent.DivideCores(all, uses)
 	if err != nil {
 		return err
 	}
@@ -147,7 +124,7 @@ func (c *cores) assign(unmade string) error {
 				continue
 			}
 			if name != unmade {
-				err := os.WriteFile(c.file(name, cpusetFile), []byte(nodeagent.FormatCores(sets[i])), 0)
+				err := os.WriteFile(c.file(name, cpusetFile), []byte(formatCores(sets[i])), 0)
 				if err != nil && !errors.Is(err, os.ErrNotExist) { // not there: it has ended
 					errs = append(errs, err)
 					continue
@@ -186,5 +163,35 @@ func readCores(file string) ([]int, error) {
 	if text == "" && filepath.Base(file) == cpusetFile {
 		return nil, nil
 	}
-	return nodeagent.ParseCores(text)
+	return ParseCores(text)
+}
+
+// ParseCores reads a list of cores as the kernel writes it, such as 0-2,5.
+func ParseCores(text string) ([]int, error) {
+	var list []int
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
+		}
+		a, errA := strconv.Atoi(from)
+		b, errB := strconv.Atoi(to)
+		if errA != nil || errB != nil || a < 0 || b < a || b-a > 1<<16 {
+			return nil, fmt.Errorf("list of cores %q", text)
+		}
+		for core := a; core <= b; core++ {
+			list = append(list, core)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+// formatCores writes a list of cores as the kernel reads it.
+func formatCores(list []int) string {
+	words := make([]string, len(list))
+	for i, core := range list {
+		words[i] = strconv.Itoa(core)
+	}
+	return strings.Join(words, ",")
 }

@@ -17,8 +17,8 @@ import (
 func (h *Host) Limit(group, dir string, has, l nodeagent.TaskLimits) (nodeagent.TaskLimits, error) {
 	now, c := l, h.cgroups
 	var errs []error
-	if err := c.cores.change(group, coreUse(&l)); err != nil {
-		now.Cores, now.Near, now.Loose, now.Require = has.Cores, has.Near, has.Loose, has.Require
+	if err := c.cores.change(group, l.Cores); err != nil {
+		now.Cores = has.Cores
 		errs = append(errs, fmt.Errorf("it keeps the cores that it has: it wants %w", err))
 	}
 	if err := h.holdDisk(dir, l.DiskBytes); err != nil {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema"
 )
@@ -31,10 +30,6 @@ type Config struct {
 	Users UserRange
 	// Devices are, by kind, the files of what tasks are given of that kind.
 	Devices map[string]DeviceFiles
-	// Topology is how the cores of the machine hang together, and DeviceNodes has the NUMA
-	// nodes of its devices, by kind and index, those that are known.
-	Topology    nodeagent.Topology
-	DeviceNodes map[string]map[int]int
 	// CDIDirs are directories with CDI files about devices; none: what they say is left out.
 	CDIDirs []string
 	// Damaged, if set, is called with each file of Dir that was damaged, from any
@@ -83,7 +78,6 @@ func New(cfg Config) (*Host, error) {
 		return nil, fmt.Errorf("find out whether there are quotas: %w", err)
 	}
 	h.cgroups = findCgroups(cfg.Dir, cfg.CgroupParent, cfg.ClosedPorts, &h.lacks) // after what is refused: it makes some
-	h.cgroups.cores.topology, h.cgroups.deviceNodes = cfg.Topology, cfg.DeviceNodes
 	if h.users != nil {
 		h.users.learn(h.cgroups.owners())
 	}

@@ -3,11 +3,26 @@ package host
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 )
+
+func TestParseCores(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]int{"0": {0}, "0-2,5": {0, 1, 2, 5}, "3,1-2,2": {1, 2, 3}} {
+		if got, err := ParseCores(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "a", "1-", "-1", "2-1", "0-99999999", "1,,2"} {
+		if got, err := ParseCores(text); err == nil {
+			t.Errorf("%q: %v, want an error", text, got)
+		}
+	}
+}
 
 // TestDiskShares: what is written to cgroups v2, also where there is no disk.
 func TestDiskShares(t *testing.T) {

@@ -21,7 +21,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/strike"
 
@@ -138,13 +137,12 @@ type hogs struct {
 	generation uint64
 }
 
-// newHogs makes one, on a machine with the given NUMA nodes; none: with one.
-func newHogs(t *testing.T, nodes ...nodeagent.NUMANode) *hogs {
+func newHogs(t *testing.T) *hogs {
 	t.Helper()
 	bin, dir := installBinaries(t), t.TempDir()
 	openToAll(t, dir)
 	log := slog.New(slog.DiscardHandler)
-	tasks, err := openProcesses(host.Config{Dir: dir, Topology: nodeagent.Topology{Nodes: nodes}}, runtime.Config{Keeper: filepath.Join(bin, "muster-keeper"), Log: log})
+	tasks, err := openProcesses(host.Config{Dir: dir}, runtime.Config{Keeper: filepath.Join(bin, "muster-keeper"), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,10 +156,7 @@ func newHogs(t *testing.T, nodes ...nodeagent.NUMANode) *hogs {
 	}
 	l, err := loop.New(t.Context(), loop.Config{
 		Cell: "local", Dir: dir, Runtime: tasks, Log: log, Metrics: prometheus.NewRegistry(),
-		Machine: schema.MachineInfo{
-			Name: "m1", Boot: tasks.Boot(), Ports: schema.PortRange{First: 1}, Capacity: tasks.Capacity(),
-			Attributes: map[string]string{schema.AttributeNUMANodes: strconv.Itoa(len(nodes))},
-		},
+		Machine: schema.MachineInfo{Name: "m1", Boot: tasks.Boot(), Ports: schema.PortRange{First: 1}, Capacity: tasks.Capacity()},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 	"golang.org/x/sys/unix"
 )
@@ -17,8 +16,8 @@ import (
 // Facts are what is found of a machine.
 type Facts struct {
 	// Attributes are arch, os, kernel and hostname, and, if the kernel shows them,
-	// cpu.model, cpu.cores, cpu.threads, numa.nodes, numa.cores, numa.ID of each node,
-	// memory.bytes, disk.kind and disk.NAME, gpu.count and gpu.model.
+	// cpu.model, cpu.cores, cpu.threads, memory.bytes, disk.kind and disk.NAME, gpu.count
+	// and gpu.model.
 	Attributes map[string]string
 	// Devices are the GPUs that tasks can use, by the order of their PCI
 	// addresses.
@@ -28,8 +27,6 @@ type Facts struct {
 	Files  [][]string
 	Shared []string
 	Notes  []string
-	// Topology is how the cores that are on line hang together.
-	Topology nodeagent.Topology
 	// Hardware is the identity that the firmware gives the machine. It distinguishes
 	// machines that were made from the same image, with the same /etc/machine-id. "" where
 	// there is none, or only root may read it.
@@ -53,8 +50,6 @@ func Find(root, state string) Facts {
 			}
 		}
 	}
-	f.Topology = r.topology()
-	f.describeNodes()
 	f.gpus(r)
 	f.Hardware = r.hardware()
 	return f

@@ -176,13 +176,21 @@ func TestWholeCores(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	m.needGroups(t, "cpuset")
-	shared, sharedDir := m.begin(assignment(0, "sleep", "1000"))
+	begin := func(a *schema.Assignment) (*runtime.Process, string) {
+		dir := place(t, m.dir, a, 1)
+		p, err := m.Start(t.Context(), dir, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p, dir
+	}
+	shared, sharedDir := begin(assignment(0, "sleep", "1000"))
 	all := runsOn(t, shared)
 	if all == "0" {
 		end(t, shared)
 		t.Skip("NOT TESTED: needs two cores")
 	}
-	own, dir := m.begin(whole(1, 1))
+	own, dir := begin(whole(1, 1))
 	core := runsOn(t, own)
 	if strings.ContainsAny(core, ",-") || runsOn(t, shared) == all || overlap(runsOn(t, shared), core) {
 		t.Errorf("the cores of one: %s; of all others: %s, and before %s", core, runsOn(t, shared), all)
@@ -246,100 +254,10 @@ func TestSharedCores(t *testing.T) {
 	}
 }
 
-// TestNodes: tasks without cores of their own are spread over NUMA nodes, and stay there, also
-// for the next agent, but for one that had to wait or does not want to.
-func TestNodes(t *testing.T) {
-	t.Parallel()
-	two := func(c *config) {
-		c.host.Topology = nodeagent.Topology{Nodes: []nodeagent.NUMANode{{ID: 0, Cores: []int{0}, Memory: 1}, {ID: 1, Cores: []int{1}, Memory: 1}}}
-	}
-	m := newMachine(t, two)
-	m.needGroups(t, "cpuset")
-	free := assignment(0, "sleep", "1000")
-	free.Job.Task.Resources.NUMA = schema.NUMANone
-	loose, looseDir := m.begin(free)
-	if all := runsOn(t, loose); all != "0-1" {
-		end(t, loose)
-		t.Skipf("NOT TESTED: needs a machine of two cores: there are %s", all)
-	}
-	first, firstDir := m.begin(assignment(1, "sleep", "1000"))
-	second, secondDir := m.begin(assignment(2, "sleep", "1000"))
-	on := func(what string, first, second string, p ...*runtime.Process) {
-		t.Helper()
-		if a, b, all := runsOn(t, p[0]), runsOn(t, p[1]), runsOn(t, p[2]); a != first || b != second || all != "0-1" {
-			t.Errorf("%s: they run on %s, %s and %s; want %s, %s and all", what, a, b, all, first, second)
-		}
-		if a, all := p[0].CPU().Nodes, p[2].CPU().Nodes; first != "0-1" && a != first || all != "" {
-			t.Errorf("%s: it says that they are bound to %q and %q", what, a, all)
-		}
-	}
-	on("spread", "1", "0", first, second, loose)
-	l := nodeagent.LimitsOf(assignment(1).Job)
-	l.Loose = true
-	if err := first.Limit(l); err != nil {
-		t.Fatal(err)
-	}
-	on("one had to wait", "0-1", "0", first, second, loose)
-	l.Loose = false
-	if err := first.Limit(l); err != nil {
-		t.Fatal(err)
-	}
-	on("bound again, away from there", "0", "0", first, second, loose)
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
-	m.open(two)
-	var again []*runtime.Process
-	for _, dir := range []string{firstDir, secondDir, looseDir} {
-		p, err := m.Adopt(t.Context(), dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { end(t, p) })
-		again = append(again, p)
-	}
-	on("the next agent", "0", "0", again...)
-	later, _ := m.start(assignment(3, "sleep", "1000"))
-	on("one more", "0", "0", again...)
-	if got := runsOn(t, later); got != "1" {
-		t.Errorf("one more runs on %s", got)
-	}
-	if err := again[0].Limit(nodeagent.LimitsOf(assignment(1).Job)); err != nil {
-		t.Fatal(err)
-	}
-	on("its limits are set", "0", "0", again...)
-	own, _ := m.start(whole(4, 1))
-	if got, shared := runsOn(t, own), runsOn(t, again[2]); got != "1" || shared != "0" || runsOn(t, later) != "0" {
-		t.Errorf("one with a core of its own runs on %s, others on %s and %s", got, shared, runsOn(t, later))
-	}
-	if got := own.CPU().Nodes; got != "1" {
-		t.Errorf("it says that it is bound to %q", got)
-	}
-}
-
-// TestCoresOfDevices: cores of its own are near the devices that a task was given.
-func TestCoresOfDevices(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t, func(c *config) {
-		c.host.Topology = nodeagent.Topology{Nodes: []nodeagent.NUMANode{{ID: 0, Cores: []int{0}, Memory: 1}, {ID: 1, Cores: []int{1}, Memory: 1}}}
-		c.host.DeviceNodes = map[string]map[int]int{"gpu": {0: 1, 1: 0}}
-	})
-	m.needGroups(t, "cpuset")
-	for index, want := range []string{"1", "0"} {
-		a := whole(index, 1)
-		a.Devices = []schema.DeviceUse{{Kind: "gpu", Index: index, Milli: schema.DeviceMilli}}
-		p, _ := m.start(a)
-		if got := runsOn(t, p); got != want {
-			t.Errorf("the task with device %d runs on %s, want %s", index, got, want)
-		}
-		end(t, p)
-	}
-}
-
 // coresOf expands the kernel's list of cores.
 func coresOf(t *testing.T, list string) []int {
 	t.Helper()
-	cores, err := nodeagent.ParseCores(list)
+	cores, err := host.ParseCores(list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,8 +265,8 @@ func coresOf(t *testing.T, list string) []int {
 }
 
 func overlap(a, b string) bool {
-	one, errA := nodeagent.ParseCores(a)
-	two, errB := nodeagent.ParseCores(b)
+	one, errA := host.ParseCores(a)
+	two, errB := host.ParseCores(b)
 	return errA != nil || errB != nil || slices.ContainsFunc(one, func(c int) bool { return slices.Contains(two, c) })
 }
 

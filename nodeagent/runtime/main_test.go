@@ -284,19 +284,12 @@ func place(t testing.TB, root string, a *schema.Assignment, n int) string {
 // start starts a as incarnation 1 and sees to its end when the test ends.
 func (m *machine) start(a *schema.Assignment) (*runtime.Process, string) {
 	m.t.Helper()
-	p, dir := m.begin(a)
-	m.t.Cleanup(func() { end(m.t, p) })
-	return p, dir
-}
-
-// begin starts a as incarnation 1, and leaves its end to whoever calls it.
-func (m *machine) begin(a *schema.Assignment) (*runtime.Process, string) {
-	m.t.Helper()
 	dir := place(m.t, m.dir, a, 1)
 	p, err := m.Start(m.t.Context(), dir, a)
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	m.t.Cleanup(func() { end(m.t, p) })
 	return p, dir
 }
 

@@ -189,15 +189,13 @@ func (p *Process) Usage() (schema.Usage, bool) {
 	return p.meter.Usage()
 }
 
-// CPU returns what the running task has used of processors, how long it has waited for
-// them, and to which it is bound.
+// CPU returns what the running task has used of processors, and how long it has
+// waited for them.
 func (p *Process) CPU() nodeagent.CPUTime {
 	if p.alloc != nil {
 		return nodeagent.CPUTime{} // what runs inside is measured for itself
 	}
-	used := p.meter.CPU()
-	used.Nodes = p.runtime.host.Cgroups().Nodes(p.group)
-	return used
+	return p.meter.CPU()
 }
 
 // Processes returns the processes of the task, those of commands beside it included,

@@ -208,11 +208,6 @@ func (d *differences) resources(kind schema.JobKind, o, n *schema.TaskResources)
 	d.field(Differ(o.Devices, n.Devices), path+"devices", Restart)
 	d.field(Differ(o.FirstOf, n.FirstOf), path+"firstOf", Restart)
 	d.field(o.WholeCores != n.WholeCores, path+"wholeCores", Restart)
-	change := InPlace
-	if o.NUMA == schema.NUMARequire || n.NUMA == schema.NUMARequire {
-		change = Restart
-	}
-	d.field(o.NUMA != n.NUMA, path+"numa", change)
 }
 
 // Differ compares by what is stored. What is the same in memory, as it is nearly

@@ -228,9 +228,6 @@ func (p *jsonProbe) ask(path []string, v any) {
 	if path[len(path)-1] == "wholeCores" { // it bears on cpuMilli
 		at["cpuMilli"] = json.Number("1000")
 	}
-	if path[len(path)-1] == "numa" { // to require it bears on wholeCores
-		at["cpuMilli"], at["wholeCores"] = json.Number("1000"), true
-	}
 	_, problems := valid.Object(p.kind, "x", object)
 	object["name"] = "x"
 	lists := []string{"cells", "machines", "priorities", "tenants", "quotas", "secrets", "services", "allocsets", "jobs"}

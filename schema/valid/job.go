@@ -19,7 +19,6 @@ func (c *check) job(given any, job map[string]any) {
 		return
 	}
 	c.wholeCores(task)
-	c.numa(task)
 	c.runs(given, task)
 	c.mounts(task)
 	c.all(kernelProblems(job, task, devicesOf(task)))
@@ -108,20 +107,6 @@ func (c *check) wholeCores(task map[string]any) {
 		Rule: schema.RuleNoEffect, Path: []string{"task", "resources", "cpuMilli"},
 		Message:  fmt.Sprintf("%d thousandths of a core are not whole cores", n),
 		Expected: fmt.Sprintf("a multiple of %d, since wholeCores is true", schema.CoreMilli), Hint: hint,
-	})
-}
-
-// numa checks that what requires the cores of one node has cores of its own.
-func (c *check) numa(task map[string]any) {
-	resources, _ := task["resources"].(map[string]any)
-	if whole, _ := resources["wholeCores"].(bool); resources["numa"] != schema.NUMARequire || whole {
-		return
-	}
-	c.add(Problem{
-		Rule: schema.RuleNoEffect, Path: []string{"task", "resources", "numa"},
-		Message:  "only cores of its own can be required to be of one NUMA node, and the task has none",
-		Expected: schema.NUMANone + " or " + schema.NUMAPrefer + ", since wholeCores is not true",
-		Hint:     `numa: "prefer", or add wholeCores: true`,
 	})
 }
 

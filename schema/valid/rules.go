@@ -92,11 +92,6 @@ var bandRule = aliased(words(schema.Bands()...), bandAlias)
 
 var appClassRule = aliased(words(schema.ClassLatencySensitive, schema.ClassBatch), appClassAlias)
 
-// numaRule knows the words of Kubernetes' topology manager.
-var numaRule = aliased(words(schema.NUMANone, schema.NUMAPrefer, schema.NUMARequire), map[string]string{
-	"best-effort": schema.NUMAPrefer, "preferred": schema.NUMAPrefer, "restricted": schema.NUMARequire, "required": schema.NUMARequire, "single-numa-node": schema.NUMARequire,
-})
-
 var kindRule = aliased(words(schema.Service, schema.Batch, schema.System), jobKindAlias)
 
 // NameRule returns the rule of the names of objects.
@@ -505,12 +500,10 @@ var resourcesRule = &Rule{
 		{Name: "devices", Rule: devicesRule},
 		{Name: "firstOf", Rule: firstOfRule},
 		{Name: "wholeCores", Rule: &Rule{Type: Bool}},
-		{Name: "numa", Rule: numaRule},
 	},
 	Later: []string{"network"},
 	Alias: map[string]string{
 		"cores": "wholeCores", "cpuset": "wholeCores", "cpuset_cpus": "wholeCores", "reserved_cores": "wholeCores", "exclusive": "wholeCores",
-		"affinity": "numa", "topologyPolicy": "numa", "numaNode": "numa", "cpuset_mems": "numa", "socket": "numa", "sockets": "numa",
 		"cpu": "cpuMilli", "cpus": "cpuMilli", "memory": "ramBytes", "mem": "ramBytes", "ram": "ramBytes",
 		"gpu": "devices.gpu", "gpus": "devices.gpu", "gpuMilli": "devices.gpu.milli", "device": "devices", "firstAvailable": "firstOf", "first_available": "firstOf", "oneOf": "firstOf", "anyOf": "firstOf", "alternatives": "firstOf", "prioritizedList": "firstOf",
 		"disk": "diskBytes", "storage": "diskBytes", "limits": "cpuMilli, ramBytes, diskBytes directly",

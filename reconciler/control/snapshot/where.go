@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/schema"
@@ -53,10 +52,6 @@ func where(a *placement.Ask, job *schema.Job) {
 	}
 	for _, attribute := range schema.IsolationOf(&job.Task) {
 		a.Constraints = append(a.Constraints, placement.Constraint{Attribute: attribute, Op: placement.OpIn, Values: []string{"true"}})
-	}
-	if job.Task.Resources.NUMA == schema.NUMARequire {
-		cores := strconv.FormatInt(job.Task.Resources.CPUMilli/schema.CoreMilli, 10)
-		a.Constraints = append(a.Constraints, placement.Constraint{Attribute: schema.AttributeNUMACores, Op: placement.OpAtLeast, Values: []string{cores}})
 	}
 	for i := range job.Preferences {
 		p := &job.Preferences[i]
