@@ -305,7 +305,7 @@ func (s *Snapshot) yieldedBy(a *Ask) string {
 // of the same priority. A task that takes others along does not, which may be on other machines, nor one that would
 // preempt the ask in turn.
 func (s *Snapshot) yieldsTo(c *class, t *task) bool {
-	return t.behind != "" && t.behind == c.holder && !t.takesOthers() && c.priority >= int16(schema.Priority(t.priority).PreemptsBelow()) &&
+	return t.behind != "" && t.behind == c.holder && !t.takesOthers() && t.priority <= c.priority && c.priority >= int16(schema.Priority(t.priority).PreemptsBelow()) &&
 		slices.ContainsFunc(s.heldFor, func(h heldFor) bool { return h.slot == t.slot && h.holder == t.behind })
 }
 

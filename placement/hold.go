@@ -352,7 +352,7 @@ func (s *Snapshot) goBehind(c *class, slot int32) (behind string) {
 	case h == nil:
 	case !s.clears(c, h):
 		h.spare = s.leaves(c, h)
-	case !s.goneBy(c, h) && (h.strict || !s.suffices(c, h)):
+	case !s.goneBy(c, h): // it counts as one that goes, whether or not there is room for both
 		return h.holder
 	}
 	return ""

@@ -141,7 +141,7 @@ func Move(s *Snapshot, a Ask, from, to string) bool {
 	n := s.nodes.At(slot)
 	d := Decision{Name: a.Name, Machine: to}
 	if len(a.Ports) > 0 {
-		d.Ports = a.choosePorts(&n.ports, n.Ports, 0)
+		d.Ports = s.choosePorts(c, &a, slot, 0)
 	}
 	if c.needs != nil {
 		devices, _ := c.needs.Pick(n.devices, nil)

@@ -550,7 +550,7 @@ func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 	n := s.nodes.At(slot)
 	d.Machine = n.Name
 	if len(a.Ports) > 0 {
-		d.Ports = a.choosePorts(&n.ports, n.Ports, p.seed)
+		d.Ports = s.choosePorts(c, a, slot, p.seed)
 	}
 	if c.needs != nil {
 		devices, _ := c.needs.Pick(n.devices, nil)

@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -226,6 +227,10 @@ func (s *rollouts) waitsFor(job schema.JobName, t *schema.TaskRecord, data schem
 		return "", until
 	}
 	s.held(name)(machines)
+	if change, _ := s.Diff(s.Data(t.Data), want); change != intent.Restart && data != t.Data && machines.Fits(own, false) {
+		s.another() // what it waited for on its machine has gone in this step: it need not be stopped
+		return name.Short() + " gets its new limits where it runs", until
+	}
 	// It takes room that others on their way count on, too. Each of them takes
 	// one machine at most.
 	switch {

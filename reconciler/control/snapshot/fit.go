@@ -92,6 +92,10 @@ func (c *Cell) LeavesHeld(want *schema.Job, at On) bool {
 		return true // whatever is held
 	}
 	for _, name := range holders {
+		h := c.facts.Task(name)
+		if c.facts.Admitted(name.JobName) == nil || h == nil || h.Machine != "" || h.Held == nil || name.JobName == at.Task.JobName {
+			continue // it has gone, or has a place, since; or the room is its own job's
+		}
 		a, _ := c.Placement(Ask{name, c.facts.Admitted(name.JobName), c.facts.Job(name.JobName).Admitted})
 		d := placement.Decision{Why: placement.Why{Held: at.Machine}}
 		fork.Hold(&a, &d)
@@ -99,7 +103,7 @@ func (c *Cell) LeavesHeld(want *schema.Job, at On) bool {
 	return fits()
 }
 
-// holdersOf returns the tasks for which a machine is held, in order.
+// holdersOf returns the tasks for which a machine was held when it was asked first, in order.
 func (c *Cell) holdersOf(machine string) []schema.TaskName {
 	if c.holders == nil {
 		c.holders = map[string][]schema.TaskName{}
