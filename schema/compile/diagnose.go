@@ -253,6 +253,9 @@ var undecidedText = lazyregexp.New(`undefined as |incomplete |non-concrete value
 // emptyDisjunction is what CUE says before it says what is wrong with each of several alternatives.
 var emptyDisjunction = lazyregexp.New(`^[0-9]+ errors in empty disjunction:?$`)
 
+// ofAnything is what CUE says of an index of which nothing is known, as it may be anything.
+var ofAnything = lazyregexp.New(`^invalid index (_|.* \(invalid type _\)$)`)
+
 // notThereText is what CUE says of a part of a value that the value does not have.
 var notThereText = lazyregexp.New(`index out of range`)
 
@@ -279,7 +282,7 @@ func withoutUndecided(wide, strict []errors.Error) []errors.Error {
 	}
 	return slices.DeleteFunc(slices.Clone(wide), func(e errors.Error) bool {
 		text := errorText(e)
-		return strings.HasPrefix(text, "invalid index _") || (undecidedText.MatchString(text) || notThereText.MatchString(text)) && !known[fieldPath(e.Path())]
+		return ofAnything.MatchString(text) || (undecidedText.MatchString(text) || notThereText.MatchString(text)) && !known[fieldPath(e.Path())]
 	})
 }
 

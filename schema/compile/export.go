@@ -119,7 +119,7 @@ func twoDefaults(conjuncts []cue.Value) (a, b string) {
 func defaultsOf(conjuncts []cue.Value) (first, other cue.Value, ok bool) {
 	for _, c := range conjuncts {
 		d, ok := c.Default()
-		if !ok || !d.IsConcrete() {
+		if !ok || !d.IsConcrete() || isOpenList(c) {
 			continue
 		}
 		switch {
