@@ -328,6 +328,7 @@ func sameAgain(l *loaded, found []mistake) (out []mistake) {
 		toLiteral(l, &d)
 		toQuoted(l, &d)
 		toReferred(l, &d)
+		toFactor(l, &d)
 		again := func(o mistake) bool {
 			return d.Rule == schema.RuleConflict && o.Rule == d.Rule && d.Field != o.Field && lastOf(o.Field) == lastOf(d.Field) &&
 				!(ofObject(d.Field) && ofObject(o.Field) && objectOf(d.Field) != objectOf(o.Field)) &&
@@ -405,6 +406,37 @@ func toQuoted(l *loaded, d *mistake) {
 	if at := l.where.literal(other); at.Path != "" {
 		d.Position, d.Message, d.Expected = at, "is the string "+other, "a number"
 		d.Hint = "it is compared with " + number
+	}
+}
+
+// toFactor moves a mistake of a text that is the product of a number and a text, which CUE repeats, to that text.
+func toFactor(l *loaded, d *mistake) {
+	if d.Rule != schema.RuleWrongType || !l.where.mine(d.Path) {
+		return
+	}
+	parts := []cue.Value{l.where.value(l.labels(d.Field))}
+	if op, args := parts[0].Expr(); op == cue.AndOp {
+		parts = args
+	}
+	for _, v := range parts {
+		op, args := v.Expr()
+		if op != cue.MultiplyOp {
+			continue
+		}
+		for _, factor := range args {
+			text, err := factor.String()
+			if err != nil {
+				continue
+			}
+			d.value = strconv.Quote(text)
+			d.Message, d.Expected, d.Hint = "is the string "+d.value, "a number", "it is multiplied: write it without quotes"
+			for _, o := range trace.Origins(factor) {
+				if at := valueAt(o.Value); l.where.mine(at.Path) {
+					d.Position = at
+				}
+			}
+			d.Position = cmp.Or(l.where.literal(d.value), d.Position)
+		}
 	}
 }
 
