@@ -389,7 +389,7 @@ func (m mistake) explains(d mistake, at string, o trace.Origin, places []schema.
 // placesOf returns where what a value is joined from is written.
 func placesOf(v cue.Value) (out []schema.Position) {
 	out = append(out, valueAt(v))
-	if op, args := v.Expr(); op == cue.AndOp {
+	if op, args := trace.Expr(v); op == cue.AndOp {
 		for _, a := range args {
 			out = append(out, valueAt(a))
 		}
@@ -475,7 +475,7 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 	if o.Value.Path().String() != "" && len(labels) > 0 && !strings.HasPrefix(labels[0], "_") && !strings.HasPrefix(labels[0], "#") && valid.Of(schema.Kind(labels[0])) == nil {
 		labels = slices.Concat(labelsOf(cue.ParsePath(object)), labels)
 	}
-	if op, conjuncts := o.Value.Expr(); op == cue.AndOp {
+	if op, conjuncts := trace.Expr(o.Value); op == cue.AndOp {
 		if d, ok := sayTwoDefaults(l, labels, conjuncts); ok {
 			return d
 		}

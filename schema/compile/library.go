@@ -87,7 +87,7 @@ func unspaced(s string) string { return strings.ReplaceAll(s, " ", "") }
 // whether there are such.
 func (l *loaded) sayAmong(d *mistake) bool {
 	v := l.value.LookupPath(cue.MakePath(selectors(l, d.Field)...))
-	op, parts := v.Expr()
+	op, parts := trace.Expr(v)
 	if op != cue.AndOp {
 		return false
 	}
