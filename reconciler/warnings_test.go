@@ -1,6 +1,7 @@
 package reconciler_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -98,6 +99,36 @@ func TestWarningsBesideErrors(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestMisspelledPath: what is in a directory of nobody is reported at the path that was to be that directory, in the place
+// of the warning about the path; not so if the path is there, or is another word.
+func TestMisspelledPath(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string][]string{
+		"teams/serach": {`x.cue:2:1: directory teams/search belongs to no tenant, so no job may be declared in it: did you mean "teams/search"?`},
+		"teams/video": {
+			`teams/search/x.cue:1:1: directory teams/search belongs to no tenant, so no job may be declared in it: add "teams/search" to the paths of tenant "a" (x.cue:2:1), which has the user "a", or move the file`,
+			"x.cue:2:1: directory teams/video has no packages: correct the path, or remove it",
+		},
+		"teams/seerch": {
+			`teams/search/x.cue:1:1: directory teams/search belongs to no tenant, so no job may be declared in it: add "teams/search" to the paths of tenant "a" (x.cue:2:1), which has the user "a", or move the file`,
+		},
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			_, ds := reconciler.Take(compiled("1", good(pkg(".", schema.Cell{Name: "c"}, tenant("a", path))),
+				good(pkg("teams/search", service("a", "web", 1, "v"))), good(pkg("teams/seerch"))))
+			var got []string
+			for _, d := range ds {
+				got = append(got, fmt.Sprintf("%s: %s: %s", d.Position, d.Message, d.Hint))
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
 		})

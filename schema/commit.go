@@ -156,7 +156,7 @@ func (c *Compiled) Mistakes() []Diagnostic {
 		p := &c.Packages[i]
 		for _, d := range p.Diagnostics {
 			elsewhere := path.Dir(d.Path) != p.Dir
-			at := mistake{d.Position, d.Message}
+			at := mistake{d.Position, said(d, elsewhere)}
 			if elsewhere && ofPolicy(d) {
 				at = mistake{text: d.Field}
 			}
@@ -182,6 +182,15 @@ func (c *Compiled) Mistakes() []Diagnostic {
 	all = c.withAwaited(all, own, stops)
 	countStopped(all, stops)
 	return all
+}
+
+// said returns the text by which mistakes at one place are the same. The message of what a library is not given names the
+// number of objects of a package, so two packages have different ones: the field and the hint are compared.
+func said(d Diagnostic, elsewhere bool) string {
+	if elsewhere && (d.Rule == RuleNotSet || d.Rule == RuleMissingField) && d.Hint != "" {
+		return d.Field[strings.LastIndexByte(d.Field, '.')+1:] + d.Hint
+	}
+	return d.Message
 }
 
 // ofPolicy reports whether a policy itself is wrong: that is one mistake, whatever objects show it.

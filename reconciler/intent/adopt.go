@@ -161,7 +161,7 @@ func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
 	found := false
 	for _, dir := range fresh {
 		p := a.packages[dir]
-		if ds := slices.Concat(t.violations(p), unknownCells(p, cells), volumes.violations(p), l.violations(p), sharedNames(p)); len(ds) > 0 {
+		if ds := slices.Concat(t.violations(p, volumes), unknownCells(p, cells), volumes.violations(p), l.violations(p), sharedNames(p)); len(ds) > 0 {
 			a.reject(dir, ds)
 			found = true
 		}

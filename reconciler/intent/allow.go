@@ -16,7 +16,7 @@ func asks(j *schema.Job) bool {
 }
 
 // allows finds what a job of p asks of machines that the tenant may not have.
-func (t *tenant) allows(p *schema.Package, j *schema.Job, found *Findings) {
+func (t *tenant) allows(p *schema.Package, j *schema.Job, declared volumes, found *Findings) {
 	var allow schema.Allow
 	if t.Allow != nil {
 		allow = *t.Allow
@@ -44,6 +44,9 @@ func (t *tenant) allows(p *schema.Package, j *schema.Job, found *Findings) {
 	})
 	for _, name := range slices.Sorted(maps.Keys(j.Task.Volumes)) {
 		shared := j.Task.Volumes[name].Shared
+		if declared.lack(j.Cell, shared) {
+			continue // which is said of it
+		}
 		if shared != "" && allow.Volumes != nil && !slices.Contains(allow.Volumes, shared) {
 			field := "task.volumes." + name + ".shared"
 			t.disallow(p, key, found, refusal{field: field, place: field, what: "the shared volume " + shared, has: allow.Volumes, list: "volumes", name: shared})

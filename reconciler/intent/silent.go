@@ -89,7 +89,7 @@ func silent(packages []*schema.Package, c schema.Compiled, judged bool) []schema
 	there := func(dir string) bool { return dirs[dir] || unread(c, dir) }
 	for _, p := range packages {
 		for _, d := range pathless(p, there) {
-			warn(d)
+			warn(d.Diagnostic)
 		}
 		for i := range p.Objects.Quotas {
 			if d := unusable(p, &p.Objects.Quotas[i], users); judged && d != nil {
@@ -104,21 +104,58 @@ func silent(packages []*schema.Package, c schema.Compiled, judged bool) []schema
 	return out
 }
 
-// pathless warns of the paths of a package's tenants that are not there.
-func pathless(p *schema.Package, there func(dir string) bool) (out []schema.Diagnostic) {
+// pathless are the paths of a package's tenants that are not there, each with the warning about it.
+func pathless(p *schema.Package, there func(dir string) bool) (out []pathlessTenant) {
 	for i := range p.Objects.Tenants {
 		t := &p.Objects.Tenants[i]
 		key := schema.ObjectKey{Kind: schema.KindTenant, Name: t.Name}
 		for n, dir := range t.Paths {
 			if !there(dir) {
-				out = append(out, schema.Diagnostic{
+				out = append(out, pathlessTenant{dir: dir, Diagnostic: schema.Diagnostic{
 					Rule: schema.RuleNoEffect, Position: p.Place(key, fmt.Sprintf("paths.%d", n)), Field: key.Field() + ".paths",
 					Message: fmt.Sprintf("directory %s has no packages", dir), Hint: "correct the path, or remove it",
-				})
+				}})
 			}
 		}
 	}
 	return out
+}
+
+type pathlessTenant struct {
+	schema.Diagnostic
+	dir string
+}
+
+// atPaths moves what is wrong with packages since no tenant has them to the path of a tenant that is probably a
+// misspelling of their directory, in the place of the warning about it.
+func (a *adoption) atPaths(ds []schema.Diagnostic, packages []*schema.Package, c schema.Compiled) []schema.Diagnostic {
+	owners := TenantsOf(a.packages)
+	var nobodys []string
+	for dir := range a.stale {
+		if o, _ := owners.owner(dir); o == nil {
+			nobodys = append(nobodys, dir)
+		}
+	}
+	slices.Sort(nobodys)
+	there := func(dir string) bool {
+		return unread(c, dir) || slices.ContainsFunc(c.Packages, func(p schema.CompiledPackage) bool { return covers(dir, p.Dir) })
+	}
+	for _, p := range packages {
+		for _, w := range pathless(p, there) {
+			near := valid.Nearest(w.dir, nobodys)
+			i := slices.IndexFunc(ds, func(d schema.Diagnostic) bool {
+				return near != "" && d.Severity == schema.Error && d.Rule == schema.RuleOwnership && path.Dir(d.Path) == near
+			})
+			if i < 0 {
+				continue
+			}
+			ds[i].Position, ds[i].Field, ds[i].Hint = w.Position, w.Field, fmt.Sprintf("did you mean %q?", near)
+			ds = slices.DeleteFunc(ds, func(d schema.Diagnostic) bool {
+				return d.Severity == schema.Warning && d.Position == w.Position && d.Message == w.Message
+			})
+		}
+	}
+	return ds
 }
 
 // unread reports whether a directory lies below one of a commit of which nothing was read.

@@ -51,7 +51,7 @@ func Take(c schema.Compiled) Taken {
 		ds = append(ds, NoTenants)
 	}
 	if !hasError(c.Diagnostics) {
-		ds = append(ds, silent(t.Packages, c, !t.Headless)...)
+		ds = a.atPaths(append(ds, silent(t.Packages, c, !t.Headless)...), t.Packages, c)
 	}
 	t.Objects, t.Diagnostics = all, ds
 	return t

@@ -98,7 +98,7 @@ func (t Tenants) admin(dir string) bool {
 // diagnostic for one mistake, however many objects show it. With no tenant at
 // all everything is allowed but to declare the first one outside the admin
 // directories: it would count for nobody.
-func (t Tenants) violations(p *schema.Package) []schema.Diagnostic {
+func (t Tenants) violations(p *schema.Package, declared volumes) []schema.Diagnostic {
 	var found Findings
 	admin := t.admin(p.Dir)
 	for key, pos := range p.Origins {
@@ -117,11 +117,11 @@ func (t Tenants) violations(p *schema.Package) []schema.Diagnostic {
 		if len(t) == 0 {
 			break
 		}
-		t.job(p, &p.Objects.Jobs[i], owner, &found)
+		t.job(p, &p.Objects.Jobs[i], owner, declared, &found)
 	}
 	for i := range p.Objects.AllocSets {
 		if len(t) > 0 {
-			t.job(p, p.Objects.AllocSets[i].Job(), owner, &found)
+			t.job(p, p.Objects.AllocSets[i].Job(), owner, declared, &found)
 		}
 	}
 	for i := range p.Objects.Secrets {
@@ -161,7 +161,7 @@ func (t Tenants) contested(p *schema.Package, found *Findings) {
 }
 
 // job finds what a job, or alloc set, of p may not be where it is, below owner's paths.
-func (t Tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *Findings) {
+func (t Tenants) job(p *schema.Package, j *schema.Job, owner *tenant, declared volumes, found *Findings) {
 	if owner != nil && slices.Contains(owner.Users, j.User) && j.Priority.Band() != schema.BandMonitoring && !asks(j) {
 		return // as nearly all do; of many jobs, their names alone take long to make
 	}
@@ -175,7 +175,7 @@ func (t Tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *Fin
 		found.Add("monitoring", key, *d)
 	}
 	if owner != nil {
-		owner.allows(p, j, found)
+		owner.allows(p, j, declared, found)
 	}
 }
 

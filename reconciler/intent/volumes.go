@@ -25,6 +25,13 @@ func volumesOf(packages map[string]*schema.Package) volumes {
 	return out
 }
 
+// lack reports whether a cell declares volumes, and not one of a name.
+func (v volumes) lack(cell, name string) bool {
+	declared, limited := v[cell]
+	_, ok := declared[name]
+	return limited && !ok
+}
+
 // violations returns a diagnostic for each shared directory that jobs of p name and their cell does not declare, or
 // declares to be only read.
 func (v volumes) violations(p *schema.Package) []schema.Diagnostic {

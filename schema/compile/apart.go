@@ -38,7 +38,7 @@ func uncovered(req request, strict *loaded, found []mistake) []mistake {
 		return len(found) < maxDiagnostics && allocated()-req.Began <= uint64(req.Limits.AllocBytes)/apartShare
 	}
 	var t trial
-	found = withImported(req, strict, sameAgain(strict, found), mayLook)
+	found = withImported(req, strict, unknownOnce(strict, sameAgain(strict, found)), mayLook)
 	if len(found) > 1 && mayLook() {
 		t = try(req, found)
 		found = t.causes()

@@ -244,7 +244,7 @@ func (g *gathering) leaf(leaf cue.Value, depth int) {
 	target, ok := standsFor(leaf)
 	if !ok || depth > maxFollowed {
 		g.add(c)
-		if op, args := leaf.Expr(); !g.used && c.Role == Sets && op != cue.NoOp {
+		if op, args := trace.Expr(leaf); !g.used && c.Role == Sets && op != cue.NoOp {
 			g.uses(computedFrom(args), depth)
 		} else if !g.used && c.Role == Sets {
 			g.uses(g.elements(leaf), depth)

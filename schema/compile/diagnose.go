@@ -253,6 +253,9 @@ var undecidedText = lazyregexp.New(`undefined as |incomplete |non-concrete value
 // emptyDisjunction is what CUE says before it says what is wrong with each of several alternatives.
 var emptyDisjunction = lazyregexp.New(`^[0-9]+ errors in empty disjunction:?$`)
 
+// ofAnything is what CUE says of an index of which nothing is known, as it may be anything.
+var ofAnything = lazyregexp.New(`^invalid index (_|.* \(invalid type _\)$)`)
+
 // notThereText is what CUE says of a part of a value that the value does not have.
 var notThereText = lazyregexp.New(`index out of range`)
 
@@ -279,7 +282,7 @@ func withoutUndecided(wide, strict []errors.Error) []errors.Error {
 	}
 	return slices.DeleteFunc(slices.Clone(wide), func(e errors.Error) bool {
 		text := errorText(e)
-		return strings.HasPrefix(text, "invalid index _") || (undecidedText.MatchString(text) || notThereText.MatchString(text)) && !known[fieldPath(e.Path())]
+		return ofAnything.MatchString(text) || (undecidedText.MatchString(text) || notThereText.MatchString(text)) && !known[fieldPath(e.Path())]
 	})
 }
 
@@ -386,7 +389,7 @@ func (m mistake) explains(d mistake, at string, o trace.Origin, places []schema.
 // placesOf returns where what a value is joined from is written.
 func placesOf(v cue.Value) (out []schema.Position) {
 	out = append(out, valueAt(v))
-	if op, args := v.Expr(); op == cue.AndOp {
+	if op, args := trace.Expr(v); op == cue.AndOp {
 		for _, a := range args {
 			out = append(out, valueAt(a))
 		}
@@ -472,7 +475,7 @@ func sayNotGiven(l *loaded, object string, o trace.Origin) mistake {
 	if o.Value.Path().String() != "" && len(labels) > 0 && !strings.HasPrefix(labels[0], "_") && !strings.HasPrefix(labels[0], "#") && valid.Of(schema.Kind(labels[0])) == nil {
 		labels = slices.Concat(labelsOf(cue.ParsePath(object)), labels)
 	}
-	if op, conjuncts := o.Value.Expr(); op == cue.AndOp {
+	if op, conjuncts := trace.Expr(o.Value); op == cue.AndOp {
 		if d, ok := sayTwoDefaults(l, labels, conjuncts); ok {
 			return d
 		}

@@ -91,7 +91,7 @@ func undecided(v cue.Value) (b valid.Broken, ok bool) {
 	if kind == cue.BottomKind || kind == cue.StructKind {
 		return valid.Broken{}, false
 	}
-	op, conjuncts := v.Expr()
+	op, conjuncts := trace.Expr(v)
 	if op == cue.OrOp {
 		return valid.Broken{Why: "has several possible values", Hint: "choose one, or mark one as the default with *: *A | B"}, true
 	}
@@ -119,7 +119,7 @@ func twoDefaults(conjuncts []cue.Value) (a, b string) {
 func defaultsOf(conjuncts []cue.Value) (first, other cue.Value, ok bool) {
 	for _, c := range conjuncts {
 		d, ok := c.Default()
-		if !ok || !d.IsConcrete() {
+		if !ok || !d.IsConcrete() || isOpenList(c) {
 			continue
 		}
 		switch {
@@ -438,7 +438,7 @@ func toSet(l *loaded, d *mistake, value string) {
 	}
 	for _, leaf := range trace.Leaves(l.where.value(l.labels(d.Field))) {
 		at := valueAt(leaf)
-		if op, _ := leaf.Expr(); at == d.Position || !l.where.mine(at.Path) || op == cue.OrOp || trace.Text(leaf) != value {
+		if op, _ := trace.Expr(leaf); at == d.Position || !l.where.mine(at.Path) || op == cue.OrOp || trace.Text(leaf) != value {
 			continue
 		}
 		if f, ok := l.where.index()[at]; ok {

@@ -87,7 +87,7 @@ func unspaced(s string) string { return strings.ReplaceAll(s, " ", "") }
 // whether there are such.
 func (l *loaded) sayAmong(d *mistake) bool {
 	v := l.value.LookupPath(cue.MakePath(selectors(l, d.Field)...))
-	op, parts := v.Expr()
+	op, parts := trace.Expr(v)
 	if op != cue.AndOp {
 		return false
 	}
@@ -502,6 +502,9 @@ func (l *loaded) checkedHidden(d *mistake, at []string, e errors.Error) bool {
 	}
 	of := unquoted(at)
 	last := len(of) - 1
+	if last > 1 && strings.Trim(of[last], "0123456789") == "" && strings.HasPrefix(of[last-1], "_") {
+		of, last = of[:last], last-1 // an element of a list of checks
+	}
 	places := append([]token.Pos{e.Position()}, errors.Positions(e)...)
 	for i, pos := range places {
 		c, ok := terms.CheckAt(l.where.fileAt(pos), pos)
@@ -565,7 +568,11 @@ func (l *loaded) sayLooked(d *mistake, at []string, c terms.Check) {
 		}
 	}
 	d.looks = append(d.looks, l.fromParameters(look.Object(), c.Looks)...)
-	if full, pos, ok := l.where.gives(all); ok {
+	full, pos, ok := l.where.gives(all)
+	for i := 0; i < len(all) && !ok; i, ok = i+1, pos.Path != "" { // or a file that a library embeds
+		full, pos = all[i], inFile(l.where.value(all[i]))
+	}
+	if ok {
 		d.Position, d.Field = pos, fieldPath(full)
 		sayRepeated(l, d, full, c)
 	}

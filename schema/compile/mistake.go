@@ -574,3 +574,20 @@ func namedIn(n ast.Node, names []string) schema.Position {
 	}, nil)
 	return found
 }
+
+// madeText returns the text that a mistake is of, "" if it is none, or is written where the mistake is: text is what is at its
+// data path.
+func (m mistake) madeText(text string, written func(text string) bool) string {
+	switch given, err := strconv.Unquote(m.value); {
+	case m.failure != "":
+		return m.failure
+	case err == nil:
+		text = given
+	case m.value != "" || m.ofParameter():
+		return ""
+	}
+	if written(text) {
+		return ""
+	}
+	return text
+}

@@ -57,6 +57,9 @@ func whole(req request, also func(request, *loaded, []mistake) []mistake) (resp 
 			d := firstOf(ownFiles(req)[0], schema.RuleInternal, fmt.Sprintf("the CUE evaluator failed on this package: %v", p))
 			d.Hint = "this is a bug in the evaluator; undo or simplify the last change"
 			resp = response{Diagnostics: []schema.Diagnostic{d}}
+			if found := inWordsOfCUE(req); also != nil && len(found) > 0 { // what a trial fails on proves nothing
+				resp.Diagnostics = found
+			}
 		}
 	}()
 	strict := loadPackage(req, req.Dir, nil)
@@ -75,6 +78,18 @@ func whole(req request, also func(request, *loaded, []mistake) []mistake) (resp 
 		resp = judge(req, strict, resp)
 	}
 	return resp
+}
+
+// inWordsOfCUE returns the errors that CUE finds in a package, without looking for what these come from; none if it fails on
+// the package itself.
+func inWordsOfCUE(req request) (found []schema.Diagnostic) {
+	defer func() {
+		if recover() != nil {
+			found = nil
+		}
+	}()
+	l := loadPackage(req, req.Dir, nil)
+	return tidy(diagnose(l, l.errs))
 }
 
 // conceal leaves out secrets that messages and texts quote: they are printed, stored and shown to others.

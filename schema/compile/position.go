@@ -149,7 +149,7 @@ func (p *positions) row(f *ast.Field, at []string, key bool) (schema.Position, b
 		return schema.Position{}, false
 	}
 	leaves := []cue.Value{v}
-	if op, all := v.Expr(); op == cue.AndOp {
+	if op, all := trace.Expr(v); op == cue.AndOp {
 		leaves = all
 	}
 	for _, leaf := range leaves {

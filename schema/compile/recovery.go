@@ -523,18 +523,15 @@ func isAside(l *loaded, field string) bool {
 // ofFailure is what CUE says of a function that fails.
 var ofFailure = lazyregexp.New(`^error in call to (?s:.*)`)
 
-// withoutResults returns mistakes without those of what is computed with a value that is wrong itself: what a function
-// cannot make of it, and a text of an object that it is a part of.
+// withoutResults returns mistakes without those of what is computed with a value that is wrong itself.
 func withoutResults(l *loaded, found []mistake) []mistake {
 	return slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
-		made := d.failure
-		if v := l.where.value(l.labels(d.Field)); made == "" && d.value == "" && !d.ofParameter() && v.Exists() {
-			made, _ = v.String()
+		text := ""
+		if v := l.where.value(l.labels(d.Field)); v.Exists() {
+			text, _ = v.String()
 		}
-		return made != "" && slices.ContainsFunc(found, func(m mistake) bool {
-			given, err := strconv.Unquote(m.value)
-			return err == nil && len(given) > 1 && m.Field != d.Field && strings.Contains(made, given) && made != given
-		})
+		made := d.madeText(text, func(text string) bool { return l.writes(d.Position, strconv.Quote(text)) })
+		return slices.ContainsFunc(found, func(m mistake) bool { return isMadeOf(d, m, made) })
 	})
 }
 

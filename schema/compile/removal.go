@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"cuelang.org/go/cue/ast"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/cut"
 )
 
 // mostLeftOut bounds how many structs are left out, each in an evaluation of its own.
@@ -37,7 +37,7 @@ func withoutRows(req request, l *loaded, found []mistake) []mistake {
 		tried++
 		of := req
 		of.Files = maps.Clone(req.Files)
-		of.Files[d.Path] = blanked(req.Files[d.Path], row.Pos().Offset(), row.End().Offset())
+		of.Files[d.Path] = cut.Blanked(req.Files[d.Path], row.Pos().Offset(), row.End().Offset())
 		left, ok := mistakesOf(of)
 		isNew := func(o mistake) bool { // what refers to the row has lost it
 			return (o.isCertain() || o.Rule == schema.RuleUndefined) &&
@@ -90,19 +90,4 @@ func valueOf(f *ast.Field) *ast.StructLit {
 	}
 	s, _ := f.Value.(*ast.StructLit)
 	return s
-}
-
-// blanked returns the text of a file with spaces in the place of what is between two offsets, and of a comma behind it.
-func blanked(data []byte, from, to int) []byte {
-	out := bytes.Clone(data)
-	rest := bytes.TrimLeft(out[to:], " \t")
-	if bytes.HasPrefix(rest, []byte(",")) {
-		to = len(out) - len(rest) + 1
-	}
-	for i := from; i < to; i++ {
-		if out[i] != '\n' {
-			out[i] = ' '
-		}
-	}
-	return out
 }

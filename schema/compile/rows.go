@@ -3,7 +3,6 @@ package compile
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/cut"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/compile/trace"
 	"github.com/musterhq/muster/schema/compile/walk"
@@ -27,6 +27,8 @@ const (
 	// mostBlamed bounds of how many mistakes of a package the row is looked for, and mostTrials how often the package is
 	// evaluated for each.
 	mostBlamed, mostTrials = 2, 10
+	// leastNarrowed is of how many rows those are left out first that a mistake is not of.
+	leastNarrowed = 8
 )
 
 // blaming looks for the data that mistakes of a package are of.
@@ -35,7 +37,8 @@ type blaming struct {
 	l        *loaded
 	found    []schema.Diagnostic
 	evaluate func(request) []schema.Diagnostic
-	left     int // of the trials
+	left     int  // of the trials
+	narrowed bool // some rows were left out for those of a mistake
 	// control is what an evaluation says that looks for no more beside the first mistakes, as the trials do.
 	control []schema.Diagnostic
 }
@@ -55,7 +58,9 @@ func toRows(req request, l *loaded, found []schema.Diagnostic, evaluate func(req
 	})
 	blamed := 0
 	for i := 0; i < len(b.found) && blamed < mostBlamed; i++ {
-		if d := b.found[i]; b.vague(d) {
+		d := b.found[i]
+		inLibrary := d.Rule == schema.RuleMissingField && d.Severity == schema.Error && !l.where.mine(d.Path) && !l.where.schema(d.Path)
+		if inLibrary || b.vague(d) {
 			blamed++
 			i = b.blame(i)
 		}
@@ -66,8 +71,15 @@ func toRows(req request, l *loaded, found []schema.Diagnostic, evaluate func(req
 // blame moves one mistake, if what it is of can be found, and returns where in the list it is then.
 func (b *blaming) blame(i int) int {
 	d := b.found[i]
-	if m, ok := b.notGiven(d); ok {
+	m, ok := b.notGiven(d)
+	if !ok {
+		m, ok = b.inCall(d)
+	}
+	if ok {
 		b.found[i] = m
+		return i
+	}
+	if !b.vague(d) {
 		return i
 	}
 	if d.Rule == schema.RuleNotSet || d.Rule == schema.RuleUndefined {
@@ -82,7 +94,7 @@ func (b *blaming) blame(i int) int {
 	if !in(b.control, d) {
 		return i // that it is gone in a trial would say nothing
 	}
-	b.left = mostTrials
+	b.left, b.narrowed = mostTrials, false
 	var row *row
 	var after []schema.Diagnostic
 	for _, rows := range b.roots(d) {
@@ -113,6 +125,9 @@ func (b *blaming) vague(d schema.Diagnostic) bool {
 		return false
 	}
 	where := b.l.where
+	if d.Severity == schema.Error && d.Rule == schema.RulePolicy && !where.mine(d.Path) && !where.schema(d.Path) {
+		return true // where a library makes the object
+	}
 	if d.Severity != schema.Error || !where.mine(d.Path) || !strings.HasSuffix(d.Path, ".cue") {
 		return false
 	}
@@ -141,27 +156,40 @@ func (b *blaming) notGiven(d schema.Diagnostic) (schema.Diagnostic, bool) {
 	if d.Rule == schema.RuleCheck || d.Rule == schema.RulePolicy || !b.l.built {
 		return d, false
 	}
-	var found []mistake
 	words := wordsOf(d.Field)
-	for _, o := range trace.NotGiven(b.l.value) {
+	all := slices.DeleteFunc(trace.NotGiven(b.l.value), func(o trace.Origin) bool {
 		labels := labelsOf(o.Path)
-		inHidden := strings.HasPrefix(labels[0], "_") && slices.ContainsFunc(labels[1:], func(s string) bool { return slices.Contains(words, s) })
-		if !inHidden && !(ofObject(d.Field) && within(fieldPath(labels), objectOf(d.Field))) {
+		inHidden := len(labels) > 0 && strings.HasPrefix(labels[0], "_") && slices.ContainsFunc(labels[1:], func(s string) bool { return slices.Contains(words, s) })
+		return !inHidden && !(ofObject(d.Field) && within(fieldPath(labels), objectOf(d.Field)))
+	})
+	return b.lacks(d, b.l, all)
+}
+
+// lacks returns a mistake of what has no value as one of the required field that is not given, if there is one such field in
+// the package's own files among some.
+func (b *blaming) lacks(d schema.Diagnostic, l *loaded, all []trace.Origin) (schema.Diagnostic, bool) {
+	var found []mistake
+	for _, o := range all {
+		labels := labelsOf(o.Path)
+		if len(labels) == 0 {
 			continue
 		}
-		m := sayNotGiven(b.l, fieldPath(labels[:min(2, len(labels))]), o)
+		m := sayNotGiven(l, fieldPath(labels[:min(2, len(labels))]), o)
 		sels, name := o.Path.Selectors(), labels[len(labels)-1]
-		if s, ok := writtenStruct(b.l, b.l.value.LookupPath(cue.MakePath(sels[:len(sels)-1]...)), name); ok && s.near == "" {
+		if s, ok := writtenStruct(l, l.value.LookupPath(cue.MakePath(sels[:len(sels)-1]...)), name); ok && s.near == "" {
 			m.Position, m.Field, m.Message = s.label, fieldPath(labels), fmt.Sprintf("the parameter %s is not set", name)
 		}
 		if b.l.where.mine(m.Path) && !slices.ContainsFunc(found, func(o mistake) bool { return o.Position == m.Position }) {
 			found = append(found, m)
 		}
 	}
-	if len(found) != 1 || b.vague(found[0].Diagnostic) {
+	if len(found) != 1 || b.vague(found[0].Diagnostic) || b.isMade(found[0].Position) {
 		return d, false
 	}
 	m := found[0].Diagnostic
+	if object := objectOf(d.Field); strings.HasPrefix(m.Field, probePrefix) && object != "" {
+		m.Field = object
+	}
 	if lastOf(m.Field) == lastOf(d.Field) { // which is said in the words of the schema
 		at := m.Position
 		m = d
@@ -169,6 +197,27 @@ func (b *blaming) notGiven(d schema.Diagnostic) (schema.Diagnostic, bool) {
 	}
 	m.Path = b.l.where.data.whole(m.Path)
 	return m, true
+}
+
+// isMade reports whether a position is in what a comprehension of the package makes, or in a field that is only there to look
+// at an expression: it is that of no row.
+func (b *blaming) isMade(at schema.Position) bool {
+	if !strings.HasSuffix(at.Path, ".cue") {
+		return false
+	}
+	f := b.l.where.fileOf(at)
+	if end := position(f.End()); end.Compare(at) < 0 {
+		return true
+	}
+	made := false
+	ast.Walk(f, func(n ast.Node) bool {
+		if c, ok := n.(*ast.Comprehension); ok && c.Value != nil {
+			from, to := position(c.Value.Pos()), position(c.Value.End())
+			made = made || from.Compare(at) <= 0 && at.Compare(to) < 0
+		}
+		return !made
+	}, nil)
+	return made
 }
 
 // wordsOf returns the words in a text.
@@ -186,14 +235,20 @@ type row struct {
 	node  ast.Node
 	// named is set if the mistake names it, or what it is in.
 	named bool
+	// put is set of one that is put off.
+	put bool
 }
 
-// rank says which rows are tried first.
-func (r *row) rank() int {
-	if r.named {
+// byRank sorts rows: those that the mistake names are tried first.
+func byRank(rows []*row) []*row {
+	rank := func(r *row) int {
+		if r.named {
+			return 0
+		}
 		return 1
 	}
-	return 0
+	slices.SortStableFunc(rows, func(x, y *row) int { return cmp.Compare(rank(x), rank(y)) })
+	return rows
 }
 
 func (r *row) place() schema.Position {
@@ -266,36 +321,92 @@ func rowsIn(file *ast.File, e ast.Node) (out []*row) {
 // one, and what is wrong then; nil if there is none, or it takes too long to find.
 func (b *blaming) search(d schema.Diagnostic, rows []*row) (best *row, after []schema.Diagnostic) {
 	words := wordsOf(d.Field + " " + d.Message)
-	rank := func(of []*row, in *row) []*row {
-		for _, r := range of {
+	rank := func(all []*row, in *row) []*row {
+		for _, r := range all {
 			r.named = in != nil && in.named || r.label != "" && (slices.Contains(words, r.label) || strings.Contains(d.Field, r.label))
 		}
-		slices.SortStableFunc(of, func(x, y *row) int { return cmp.Compare(y.rank(), x.rank()) })
-		return of
+		return byRank(all)
 	}
-	rows = rank(rows, nil)
-	for len(rows) > 0 && b.left > 0 {
+	of, rows := b.narrow(d, b.req, rank(rows, nil))
+	var values []*row
+	for b.left > 0 {
+		if len(rows) == 0 && best == nil && !b.l.where.mine(d.Path) {
+			rows, values = byRank(values), nil // the object is one that a library makes: a policy may be of what is there
+		}
+		if len(rows) == 0 {
+			break
+		}
 		r := rows[0]
 		rows = rows[1:]
-		if f, ok := r.node.(*ast.Field); ok && d.Rule != schema.RuleCheck && structOf(f.Value) == nil && len(b.within(r)) == 0 {
+		if d.Rule != schema.RuleCheck && b.isValue(r) && !r.put {
+			r.put = true
+			values = append(values, r)
 			continue // what is missing is not missing for what is there
 		}
-		left, ok := b.without(d, r)
+		left, ok := b.without(d, of, r)
 		switch {
 		case ok:
-			best, after, rows = r, left, rank(b.within(r), r)
+			best, after = r, left
+			of, rows = b.narrow(d, of, rank(b.within(r), r))
 		case best == nil:
-			rows = append(rows, rank(b.within(r), r)...)
-			slices.SortStableFunc(rows, func(x, y *row) int { return cmp.Compare(y.rank(), x.rank()) })
+			rows = byRank(append(rows, rank(b.within(r), r)...))
 		}
 	}
 	if best == nil {
 		return nil, nil
 	}
+	if b.narrowed { // the trials were of some of the rows
+		b.left = max(b.left, 1)
+		left, ok := b.without(d, b.req, best)
+		if !ok {
+			return nil, nil
+		}
+		after = left
+	}
 	if in := b.within(best); len(in) == 1 && in[0].label == "" { // of a list of one
 		best = in[0]
 	}
 	return best, after
+}
+
+// isValue reports whether a row is a field with a value in which there are no other ones.
+func (b *blaming) isValue(r *row) bool {
+	f, ok := r.node.(*ast.Field)
+	return ok && structOf(f.Value) == nil && len(b.within(r)) == 0
+}
+
+// narrow leaves out rows as long as the mistake stays and there is no other one, half of them at a time, and returns the
+// package with what is left of them: the trials that follow take less then. Those that the mistake names are the first.
+func (b *blaming) narrow(d schema.Diagnostic, of request, rows []*row) (request, []*row) {
+	for len(rows) >= leastNarrowed {
+		half := len(rows) / 2
+		if named := slices.IndexFunc(rows, func(r *row) bool { return !r.named }); named > 0 && named < half {
+			half = named
+		}
+		switch first, rest := rows[:half], rows[half:]; {
+		case b.shows(d, &of, rest):
+			rows = first
+		case b.shows(d, &of, first):
+			rows = rest
+		default:
+			return of, rows
+		}
+	}
+	return of, rows
+}
+
+// shows leaves rows out of a package, and reports whether it has a mistake then, and no other one: else it stays as it is.
+func (b *blaming) shows(d schema.Diagnostic, of *request, without []*row) bool {
+	part := leftOut(*of, without)
+	if part.Files == nil || !b.mayTry() {
+		return false
+	}
+	after := b.evaluate(part)
+	if slices.ContainsFunc(after, b.isNew) || !slices.ContainsFunc(after, func(o schema.Diagnostic) bool { return same(d, o) && o.Field == d.Field }) {
+		return false
+	}
+	*of, b.narrowed = part, true
+	return true
 }
 
 // within returns the rows in another one.
@@ -306,71 +417,69 @@ func (b *blaming) within(r *row) []*row {
 	return rowsIn(r.file, r.node)
 }
 
-// without returns what is wrong with the package without a row, and reports whether a mistake is gone then, and there is
-// no other one.
-func (b *blaming) without(d schema.Diagnostic, r *row) ([]schema.Diagnostic, bool) {
-	if b.left--; b.left < 0 || allocated()-b.req.Began > uint64(b.req.Limits.AllocBytes)/apartShare {
+// mayTry reports whether the package may be evaluated once more.
+func (b *blaming) mayTry() bool {
+	return allocated()-b.req.Began <= uint64(b.req.Limits.AllocBytes)/apartShare
+}
+
+// isNew reports whether an error is none of the package as it is.
+func (b *blaming) isNew(o schema.Diagnostic) bool {
+	return o.Severity == schema.Error && !slices.ContainsFunc(b.found, func(d schema.Diagnostic) bool { return same(d, o) })
+}
+
+// without returns what is wrong with a package without a row, and reports whether a mistake is gone then, of this object and
+// of others that come from other rows, and there is no other one.
+func (b *blaming) without(d schema.Diagnostic, of request, r *row) ([]schema.Diagnostic, bool) {
+	if b.left--; b.left < 0 || !b.mayTry() {
 		return nil, false
 	}
-	name := fileNamed(b.req, nameOf(r.file))
-	req := b.req
-	req.Files = maps.Clone(req.Files)
-	if strings.HasSuffix(name, ".cue") {
-		req.Files[name] = blanked(req.Files[name], r.node.Pos().Offset(), r.node.End().Offset())
-	} else {
-		req.Files[name] = withoutData(req.Files[name], position(r.node.Pos()), strings.HasSuffix(name, ".json"))
+	of = leftOut(of, []*row{r})
+	if of.Files == nil {
+		return nil, false
 	}
-	after := b.evaluate(req)
-	known := func(o schema.Diagnostic) bool {
-		return o.Severity != schema.Error || slices.ContainsFunc(b.found, func(d schema.Diagnostic) bool { return same(d, o) })
+	after := b.evaluate(of)
+	return after, !slices.ContainsFunc(after, func(o schema.Diagnostic) bool { return same(d, o) || b.isNew(o) })
+}
+
+// leftOut returns a package without some rows; without files if it is not known how to leave them out.
+func leftOut(of request, rows []*row) request {
+	byFile := map[string][]*row{}
+	for _, r := range rows {
+		name := fileNamed(of, nameOf(r.file))
+		byFile[name] = append(byFile[name], r)
 	}
-	again := func(o schema.Diagnostic) bool { return same(d, o) } // of this object, or of one that comes from another row
-	return after, !slices.ContainsFunc(after, again) && !slices.ContainsFunc(after, func(o schema.Diagnostic) bool { return !known(o) })
+	of.Files = maps.Clone(of.Files)
+	for name, rows := range byFile {
+		if strings.HasSuffix(name, ".cue") {
+			data := bytes.Clone(of.Files[name])
+			for _, r := range rows {
+				cut.Blank(data, r.node.Pos().Offset(), r.node.End().Offset())
+			}
+			of.Files[name] = data
+			continue
+		}
+		var fields, elements []cut.Place
+		for _, r := range rows {
+			at := position(r.node.Pos())
+			if _, ok := r.node.(*ast.Field); ok {
+				fields = append(fields, cut.Place{Line: at.Line, Column: at.Column})
+			} else {
+				elements = append(elements, cut.Place{Line: at.Line, Column: at.Column})
+			}
+		}
+		data, ok := cut.Data(of.Files[name], fields, elements)
+		if !ok {
+			of.Files = nil
+			return of
+		}
+		of.Files[name] = data
+	}
+	return of
 }
 
 // same reports whether two mistakes of two evaluations are one.
 func same(a, b schema.Diagnostic) bool {
 	return a.Rule == b.Rule && a.Message == b.Message && (a.Field == b.Field || a.Position == b.Position)
-}
-
-// withoutData returns the text of a file of YAML or JSON without the field or element that begins at a position: with
-// spaces in its place.
-func withoutData(data []byte, at schema.Position, isJSON bool) []byte {
-	lines := bytes.SplitAfter(bytes.Clone(data), []byte("\n"))
-	if at.Line < 1 || at.Line > len(lines) || at.Column < 1 || at.Column > len(lines[at.Line-1]) {
-		return data
-	}
-	if isJSON {
-		return withoutJSON(data, len(bytes.Join(lines[:at.Line-1], nil))+at.Column-1)
-	}
-	indent := func(line []byte) int { return len(line) - len(bytes.TrimLeft(line, " ")) }
-	end := at.Line
-	for end < len(lines) && (indent(lines[end]) >= at.Column || len(bytes.TrimSpace(lines[end])) == 0) {
-		end++
-	}
-	from := len(bytes.Join(lines[:at.Line-1], nil))
-	return blanked(data, from, from+len(bytes.Join(lines[at.Line-1:end], nil)))
-}
-
-// withoutJSON is withoutData for JSON.
-func withoutJSON(data []byte, from int) []byte {
-	value := func(from int) int { // returns its end
-		d := json.NewDecoder(bytes.NewReader(data[from:]))
-		if err := d.Decode(new(json.RawMessage)); err != nil {
-			return from
-		}
-		return from + int(d.InputOffset())
-	}
-	space := func(data []byte) int { return len(data) - len(bytes.TrimLeft(data, " \t\r\n")) }
-	to := value(from)
-	if to += space(data[to:]); bytes.HasPrefix(data[to:], []byte(":")) {
-		to = value(to + 1)
-		to += space(data[to:])
-	}
-	if before := bytes.TrimRight(data[:from], " \t\r\n"); !bytes.HasPrefix(data[to:], []byte(",")) && bytes.HasSuffix(before, []byte(",")) {
-		from = len(before) - 1
-	}
-	return blanked(data, from, to)
 }
 
 // structOf returns what an expression has of a struct, nil if it is none.

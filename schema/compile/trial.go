@@ -269,7 +269,7 @@ func (m mistake) stands(written string, inCUE bool) mistake {
 	}
 	if m.form != closedField {
 		value, isDefault = terms.Example(m.takes, strings.Trim(written, `"'`))
-		value = cmp.Or(nearestNumber(m.takes, written), value)
+		value = cmp.Or(terms.NearDay(written), nearestNumber(m.takes, written), terms.NearText(m.takes, written, fits), value)
 		if !inCUE && !json.Valid([]byte(value)) {
 			value = terms.Number(value)
 		}
@@ -318,6 +318,32 @@ func withImported(req request, strict *loaded, found []mistake, mayLook func() b
 	return append(kept, theirs...)
 }
 
+// unknownOnce returns mistakes without those of fields that a library passes on to a definition which has none of the name,
+// where the package itself, or a file that it embeds, has the same one: that is said in the words of the other one.
+func unknownOnce(l *loaded, found []mistake) (out []mistake) {
+	said, gone := map[int]mistake{}, map[int]bool{}
+	for n, d := range found {
+		if d.Rule != schema.RuleUnknownField || l.where.mine(d.Path) || !l.where.computes(d.Position) {
+			continue
+		}
+		i := slices.IndexFunc(found, func(o mistake) bool {
+			return o.Rule == d.Rule && l.where.mine(o.Path) && lastOf(o.Field) == lastOf(d.Field) && objectOf(o.Field) == objectOf(d.Field)
+		})
+		if i >= 0 {
+			said[i], gone[n] = d, true
+		}
+	}
+	for n, d := range found {
+		if other, ok := said[n]; ok && d.Expected == "" {
+			d.Field, d.Message, d.Expected, d.Hint = other.Field, other.Message, other.Expected, other.Hint
+		}
+		if !gone[n] {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
 // sameAgain returns mistakes with those at the name of a value moved to where the package writes the value, and without
 // conflicts of the same two values of what is only another name for a field.
 func sameAgain(l *loaded, found []mistake) (out []mistake) {
@@ -328,6 +354,8 @@ func sameAgain(l *loaded, found []mistake) (out []mistake) {
 		toLiteral(l, &d)
 		toQuoted(l, &d)
 		toReferred(l, &d)
+		toFactor(l, &d)
+		toWrittenText(l, &d)
 		again := func(o mistake) bool {
 			return d.Rule == schema.RuleConflict && o.Rule == d.Rule && d.Field != o.Field && lastOf(o.Field) == lastOf(d.Field) &&
 				!(ofObject(d.Field) && ofObject(o.Field) && objectOf(d.Field) != objectOf(o.Field)) &&
@@ -408,6 +436,37 @@ func toQuoted(l *loaded, d *mistake) {
 	}
 }
 
+// toFactor moves a mistake of a text that is the product of a number and a text, which CUE repeats, to that text.
+func toFactor(l *loaded, d *mistake) {
+	if d.Rule != schema.RuleWrongType || !l.where.mine(d.Path) {
+		return
+	}
+	parts := []cue.Value{l.where.value(l.labels(d.Field))}
+	if op, args := parts[0].Expr(); op == cue.AndOp {
+		parts = args
+	}
+	for _, v := range parts {
+		op, args := v.Expr()
+		if op != cue.MultiplyOp {
+			continue
+		}
+		for _, factor := range args {
+			text, err := factor.String()
+			if err != nil {
+				continue
+			}
+			d.value = strconv.Quote(text)
+			d.Message, d.Expected, d.Hint = "is the string "+d.value, "a number", "it is multiplied: write it without quotes"
+			for _, o := range trace.Origins(factor) {
+				if at := valueAt(o.Value); l.where.mine(at.Path) {
+					d.Position = at
+				}
+			}
+			d.Position = cmp.Or(l.where.literal(d.value), d.Position)
+		}
+	}
+}
+
 // toReferred moves a mistake of a value from a reference to the value that it stands for, in the package or a file that it
 // embeds, or else in the library that has the reference, if that is at one place.
 func toReferred(l *loaded, d *mistake) {
@@ -431,6 +490,33 @@ func toReferred(l *loaded, d *mistake) {
 	}
 	if len(places) == 1 {
 		d.Position = slices.Collect(maps.Keys(places))[0]
+	}
+}
+
+// toWrittenText moves a mistake of a text that a library does not take to where the package itself writes that text, if that
+// is at one place, and the library does not write it.
+func toWrittenText(l *loaded, d *mistake) {
+	if d.Rule != schema.RuleOutOfRange && d.Rule != schema.RuleInvalidValue || l.where.mine(d.Path) || l.where.schema(d.Path) {
+		return
+	}
+	text := d.value
+	if _, err := strconv.Unquote(text); err != nil {
+		text = strconv.Quote(d.is)
+	}
+	if said := strings.TrimPrefix(d.Message, "is "); d.is == "" && text == `""` {
+		text = said
+	}
+	if len(text) < len(`"xy"`) {
+		return
+	}
+	written := false // by the library, too: it may be that one
+	ast.Walk(l.where.fileOf(d.Position), func(n ast.Node) bool {
+		lit, ok := n.(*ast.BasicLit)
+		written = written || ok && lit.Value == text
+		return !written
+	}, nil)
+	if !written {
+		d.Position = cmp.Or(l.where.literal(text), d.Position)
 	}
 }
 

@@ -70,6 +70,13 @@ func isOpen(e ast.Expr) bool {
 	return ok
 }
 
+// isOpenList reports whether a value is a list that may have more elements. Its default is no more than what it has
+// without these: another list may well have some.
+func isOpenList(v cue.Value) bool {
+	op, _ := v.Eval().Expr()
+	return v.IncompleteKind() == cue.ListKind && op != cue.OrOp
+}
+
 // valueAtPlace returns what a field or a let clause has its value of, if what is said is at that; nil if it is not.
 func valueAtPlace(n ast.Node, isAt func(token.Pos) bool) ast.Expr {
 	switch n := n.(type) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -108,6 +110,16 @@ func valueAt(v cue.Value) schema.Position {
 		return position(f.Value.Pos())
 	}
 	return position(v.Pos())
+}
+
+// inFile returns where a file of YAML or JSON has a value, the zero Position if none has.
+func inFile(v cue.Value) schema.Position {
+	for _, leaf := range trace.Leaves(v) {
+		if pos := beginning(leaf); pos.Path != "" && !strings.HasSuffix(pos.Path, ".cue") {
+			return pos
+		}
+	}
+	return schema.Position{}
 }
 
 // beginning is valueAt, and of what a file has as a whole, which has no place, that of its first field.
@@ -248,3 +260,26 @@ func sameBeginning(name string, names []string) (found string) {
 
 // leastSame is how many bytes two names have in common at the least that begin alike.
 const leastSame = 3
+
+// saysOf reports whether CUE says in a message what is wrong with the value at a data path.
+func saysOf(message, field string) bool {
+	at := strings.NewReplacer("[", ".", "]", "").Replace(field)
+	return strings.Contains(at, ".") && strings.Contains(" "+message, " "+at+": ")
+}
+
+// hasWord reports whether a text has another one, with no letter or digit beside it.
+func hasWord(text, word string) bool {
+	beside := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+	for from := 0; ; {
+		i := strings.Index(text[from:], word)
+		if i < 0 {
+			return false
+		}
+		before, _ := utf8.DecodeLastRuneInString(text[:from+i])
+		after, _ := utf8.DecodeRuneInString(text[from+i+len(word):])
+		if !beside(before) && !beside(after) {
+			return true
+		}
+		from += i + 1
+	}
+}

@@ -186,7 +186,7 @@ func numberHint(r *Rule, s string) string {
 	}
 	m := amountForm.FindStringSubmatch(s)
 	switch {
-	case m == nil:
+	case m == nil || len(m[1]) > maxHinted:
 		return ""
 	case m[2] == "" && !strings.Contains(m[1], "."):
 		return "write it without quotes: " + cmp.Or(strings.TrimLeft(m[1], "0"), "0") // 007 is no number of CUE
@@ -201,6 +201,9 @@ func numberHint(r *Rule, s string) string {
 	}
 	return ""
 }
+
+// maxHinted is how many digits a number has at most that a hint repeats.
+const maxHinted = 40
 
 // multiplier is what CUE's suffixes of numbers stand for.
 var multiplier = map[string]int64{

@@ -19,7 +19,7 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/policytext", "schema/compile/stage", "schema/compile/syntax", "schema/compile/terms", "schema/compile/trace", "schema/compile/walk", "schema/lazyregexp", "schema/vendored"},
+		[]string{"schema", "schema/cue", "schema/valid", "schema/compile/cases", "schema/compile/cut", "schema/compile/edit", "schema/compile/lax", "schema/compile/policytext", "schema/compile/stage", "schema/compile/syntax", "schema/compile/terms", "schema/compile/trace", "schema/compile/walk", "schema/lazyregexp", "schema/vendored"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
 	},
 	{

@@ -20,7 +20,7 @@ var anywhere = []string{"..."}
 var owners = []owner{
 	{
 		"cuelang.org/go",
-		[]string{"schema/compile", "schema/compile/cases", "schema/compile/edit", "schema/compile/lax", "schema/compile/policytext", "schema/compile/stage", "schema/compile/syntax", "schema/compile/terms", "schema/compile/trace", "schema/compile/walk"},
+		[]string{"schema/compile", "schema/compile/cases", "schema/compile/cut", "schema/compile/edit", "schema/compile/lax", "schema/compile/policytext", "schema/compile/stage", "schema/compile/syntax", "schema/compile/terms", "schema/compile/trace", "schema/compile/walk"},
 		[]string{"schema/..."},
 		"CUE is evaluated in one place, in a child process; all that follows is plain data",
 	},
@@ -195,9 +195,9 @@ var owners = []owner{
 	},
 	{
 		"go.yaml.in/yaml/v3",
-		[]string{"schema/sops"},
+		[]string{"schema/sops", "schema/compile/cut"},
 		nil,
-		"config repositories are CUE; only files of SOPS are YAML",
+		"config repositories are CUE, which reads the YAML that they embed; files of SOPS are YAML, and rows are cut out of its text",
 	},
 	{
 		"github.com/go-json-experiment/json",

@@ -95,23 +95,22 @@ func widened(e ast.Expr, depth int) ast.Expr {
 }
 
 // widenedList makes of [...string] what may be anything, and is the empty list unless it is something
-// else. What is said of elements that are structs stays: it has their defaults.
+// else. What is said of elements that are structs stays: it has their defaults. Of [first, ...] it makes what may be
+// anything, and is [first] unless it is something else.
 func widenedList(x *ast.ListLit, depth int) ast.Expr {
 	if !constrains(x) {
 		return x
 	}
-	if len(x.Elts) != 1 {
+	last := len(x.Elts) - 1
+	of, open := x.Elts[last].(*ast.Ellipsis)
+	if !open || slices.ContainsFunc(x.Elts[:last], constrains) {
 		return anything(x)
 	}
-	of, open := x.Elts[0].(*ast.Ellipsis)
-	if !open {
-		return anything(x)
-	}
-	if of.Type != nil && !constrains(of.Type) {
+	if last == 0 && of.Type != nil && !constrains(of.Type) {
 		of.Type = widened(of.Type, depth+1)
 		return x
 	}
-	none := &ast.UnaryExpr{OpPos: x.Pos(), Op: token.MUL, X: &ast.ListLit{Lbrack: x.Lbrack, Rbrack: x.Rbrack}}
+	none := &ast.UnaryExpr{OpPos: x.Pos(), Op: token.MUL, X: &ast.ListLit{Lbrack: x.Lbrack, Elts: x.Elts[:last], Rbrack: x.Rbrack}}
 	return &ast.ParenExpr{Lparen: x.Pos(), X: &ast.BinaryExpr{X: none, OpPos: x.Pos(), Op: token.OR, Y: anything(x)}, Rparen: x.Rbrack}
 }
 

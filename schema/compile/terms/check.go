@@ -273,15 +273,20 @@ func (w *walk) decls(decls []ast.Decl, depth int) {
 		case *ast.EmbedDecl:
 			w.expr(d.Expr, depth+1)
 		case *ast.Comprehension:
-			w.clauses = append(w.clauses, d.Clauses...)
-			for _, c := range d.Clauses {
-				if g, ok := c.(*ast.IfClause); ok {
-					w.guards = append(w.guards, g.Condition)
-				}
-			}
-			w.expr(d.Value, depth+1)
+			w.comprehension(d, depth)
 		}
 	}
+}
+
+// comprehension notes the clauses of a comprehension, and goes on in its value.
+func (w *walk) comprehension(c *ast.Comprehension, depth int) {
+	w.clauses = append(w.clauses, c.Clauses...)
+	for _, c := range c.Clauses {
+		if g, ok := c.(*ast.IfClause); ok {
+			w.guards = append(w.guards, g.Condition)
+		}
+	}
+	w.expr(c.Value, depth+1)
 }
 
 func (w *walk) expr(e ast.Expr, depth int) {
@@ -301,7 +306,9 @@ func (w *walk) expr(e ast.Expr, depth int) {
 	case *ast.ListLit:
 		for _, e := range x.Elts {
 			if c, ok := e.(*ast.Comprehension); ok {
-				w.expr(c.Value, depth+1)
+				if w.contains(c) {
+					w.comprehension(c, depth)
+				}
 				continue
 			}
 			w.expr(e, depth+1)

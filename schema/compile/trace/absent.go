@@ -101,7 +101,10 @@ func absent(v cue.Value, w *walk) []Origin {
 	w.left = maxWalked
 	w.fields(v, nil)
 	w.found = slices.DeleteFunc(slices.Clone(w.found), func(o Origin) bool { return w.copied(v, o) })
-	ofObjects := func(o Origin) bool { return o.Path.Selectors()[0].LabelType() == cue.StringLabel }
+	ofObjects := func(o Origin) bool {
+		sels := o.Path.Selectors()
+		return len(sels) > 0 && sels[0].LabelType() == cue.StringLabel
+	}
 	if slices.ContainsFunc(w.found, ofObjects) {
 		return slices.DeleteFunc(w.found, func(o Origin) bool { return !ofObjects(o) })
 	}
@@ -111,17 +114,29 @@ func absent(v cue.Value, w *walk) []Origin {
 // NotGiven returns all required fields that are not given, in what Required looks for one in.
 func NotGiven(v cue.Value) []Origin { return absent(v, &walk{}) }
 
+// NotGivenIn returns the required fields that are not given in the hidden fields of a package whose names have a prefix.
+func NotGivenIn(v cue.Value, prefix string) []Origin {
+	w := &walk{left: maxWalked}
+	it, err := v.Fields(cue.Hidden(true))
+	for err == nil && it.Next() {
+		if sel := it.Selector(); sel.LabelType() == cue.HiddenLabel && strings.HasPrefix(nameOf(sel), prefix) {
+			w.value(it.Value(), []cue.Selector{sel})
+		}
+	}
+	return w.found
+}
+
 // inCalls returns the required fields of a name that are not given to templates that are written as functions, in the
 // hidden fields of a package: (#Make & {in: …}).out.
 func inCalls(v cue.Value, name string) []Origin {
 	w := &walk{name: name, left: maxWalked}
 	it, err := v.Fields(cue.Hidden(true))
 	for err == nil && it.Next() {
-		op, args := it.Value().Expr()
+		op, args := Expr(it.Value())
 		if it.Selector().LabelType() != cue.HiddenLabel || op != cue.SelectorOp {
 			continue
 		}
-		if inner, _ := args[0].Expr(); inner == cue.AndOp {
+		if inner, _ := Expr(args[0]); inner == cue.AndOp {
 			w.fields(args[0], []cue.Selector{it.Selector()})
 		}
 	}
@@ -156,7 +171,7 @@ func (w *walk) copied(v cue.Value, o Origin) bool {
 		return cue.MakePath(sels[:len(sels)-1]...)
 	}
 	parts := []cue.Value{v.LookupPath(holder(o))}
-	if op, args := parts[0].Expr(); op == cue.AndOp {
+	if op, args := Expr(parts[0]); op == cue.AndOp {
 		parts = args
 	}
 	return slices.ContainsFunc(parts, func(p cue.Value) bool {

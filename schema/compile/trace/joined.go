@@ -35,7 +35,7 @@ func (p places) known(v cue.Value, depth int) bool {
 }
 
 func leaves(v cue.Value, depth int, seen places) (out []cue.Value) {
-	op, all := v.Expr()
+	op, all := Expr(v)
 	if op != cue.AndOp || depth > maxJoined {
 		return []cue.Value{v}
 	}

@@ -15,7 +15,7 @@ func SelectedFrom(v cue.Value, name string) (from cue.Value, indexed bool) {
 		if left--; left < 0 || from.Exists() {
 			return
 		}
-		op, args := v.Expr()
+		op, args := Expr(v)
 		if op == cue.SelectorOp || op == cue.IndexOp {
 			if label, err := args[1].String(); err == nil && label == name {
 				from, indexed = args[0], op == cue.IndexOp
@@ -52,7 +52,7 @@ func Parts(v cue.Value) (out []cue.Value) {
 			note(to)
 			return
 		}
-		if op, args := v.Expr(); op == cue.AndOp {
+		if op, args := Expr(v); op == cue.AndOp {
 			for _, a := range args {
 				note(a)
 			}

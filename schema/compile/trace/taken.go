@@ -40,14 +40,14 @@ func (t *taking) follow(v cue.Value, depth int) {
 	if t.left--; t.left < 0 || depth == 0 || ofOthers(v.Source()) {
 		return
 	}
-	op, args := v.Expr()
+	op, args := Expr(v)
 	switch op {
 	case cue.AndOp:
 		for _, a := range args {
 			t.follow(a, depth-1)
 		}
 	case cue.SelectorOp, cue.IndexOp:
-		if inner, _ := args[0].Expr(); inner != cue.AndOp { // else it is a call of a template: see Arguments
+		if inner, _ := Expr(args[0]); inner != cue.AndOp { // else it is a call of a template: see Arguments
 			t.note(args[0])
 			t.follow(args[0], depth-1)
 		}

@@ -55,7 +55,7 @@ func origins(v cue.Value, left *int, out *[]Origin) {
 		origins(to, left, out)
 		return
 	}
-	op, args := v.Expr()
+	op, args := Expr(v)
 	if op != cue.NoOp {
 		for _, a := range args {
 			origins(a, left, out)
@@ -72,12 +72,12 @@ func origins(v cue.Value, left *int, out *[]Origin) {
 
 // given follows the arguments of a template that is written as a function: (#Make & {in: …}).out.
 func given(v cue.Value, left *int, out *[]Origin) {
-	op, parts := v.Expr()
+	op, parts := Expr(v)
 	if op != cue.AndOp {
 		return
 	}
 	for _, p := range parts {
-		if inner, _ := p.Expr(); inner != cue.NoOp {
+		if inner, _ := Expr(p); inner != cue.NoOp {
 			continue // the template itself
 		}
 		it, err := p.Fields(cue.Definitions(true), cue.Hidden(true))
@@ -97,7 +97,7 @@ func Indexed(v cue.Value, at token.Pos) (of, by cue.Value, ok bool) {
 		if left--; left < 0 || ok {
 			return
 		}
-		op, args := v.Expr()
+		op, args := Expr(v)
 		if op == cue.IndexOp && args[1].Pos() == at {
 			of, by, ok = args[0], args[1], true
 			return
@@ -172,7 +172,7 @@ func Referred(v cue.Value) (o Origin, ok bool) {
 	if o, ok := referred(v); ok && usable(o.Value) {
 		return o, true
 	}
-	op, args := v.Expr()
+	op, args := Expr(v)
 	if op != cue.SelectorOp {
 		return Origin{}, false
 	}
@@ -198,7 +198,7 @@ func dereferenced(v cue.Value) (to cue.Value, ok bool) {
 // selected returns the data path of what a value stands for: of x.y that of x, and y, since x
 // may be one with a definition, whose path is its own. There is none of what is computed.
 func selected(v, to cue.Value) cue.Path {
-	op, args := v.Expr()
+	op, args := Expr(v)
 	switch op {
 	case cue.NoOp:
 		return to.Path()
@@ -260,7 +260,7 @@ func (f *finder) find(v cue.Value, at []cue.Selector) {
 		f.find(to.Value, at)
 		return
 	}
-	switch op, args := v.Expr(); {
+	switch op, args := Expr(v); {
 	case op == cue.AndOp || op == cue.OrOp:
 		for _, a := range args {
 			f.find(a, at)
@@ -288,7 +288,7 @@ func (f *finder) find(v cue.Value, at []cue.Selector) {
 
 // given reports whether one of the structs that a value is joined from has the field.
 func (f *finder) given(v cue.Value, depth int) bool {
-	op, args := v.Expr()
+	op, args := Expr(v)
 	if op == cue.AndOp && depth > 0 {
 		return slices.ContainsFunc(args, func(a cue.Value) bool { return f.given(a, depth-1) })
 	}
@@ -346,7 +346,7 @@ func arguments(v cue.Value, depth int, out *[]errors.Error) {
 	if _, p := v.ReferencePath(); p.Err() == nil && len(p.Selectors()) > 0 {
 		return // what it refers to is looked at where it is
 	}
-	op, args := v.Expr()
+	op, args := Expr(v)
 	switch op {
 	case cue.AndOp:
 		for _, a := range args {

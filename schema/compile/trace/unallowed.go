@@ -48,7 +48,7 @@ func (u *unallowed) walk(v cue.Value, depth int) {
 func (u *unallowed) fields(v cue.Value) {
 	var given, closed []cue.Value
 	for _, part := range Leaves(v) {
-		switch op, _ := part.Expr(); {
+		switch op, _ := Expr(part); {
 		case op == cue.CallOp:
 		case part.IncompleteKind() != cue.StructKind:
 			return

@@ -45,9 +45,9 @@ func parts(u *Union, v cue.Value, left *int) {
 	if to, ok := dereferenced(v); ok {
 		at = to
 	}
-	op, args := at.Expr()
+	op, args := Expr(at)
 	if op == cue.NoOp && len(args) == 1 { // one of which or(LIST) is a part is computed already
-		if inner, all := args[0].Expr(); inner == cue.OrOp {
+		if inner, all := Expr(args[0]); inner == cue.OrOp {
 			op, args = inner, all
 		}
 	}
@@ -74,7 +74,7 @@ func alternatives(u *Union, v cue.Value, left *int) {
 	if to, ok := dereferenced(v); ok {
 		at = to
 	}
-	op, args := at.Expr()
+	op, args := Expr(at)
 	if op == cue.CallOp && len(args) == 2 && fmt.Sprint(args[0]) == "or" {
 		op, args = cue.OrOp, elements(args[1])
 	}
@@ -234,7 +234,7 @@ func Has(v cue.Value, name string) bool {
 // scalar returns a field of a struct that is one text, number or boolean, and not only by default.
 func scalar(v cue.Value, name string) (cue.Value, bool) {
 	field := v.LookupPath(cue.MakePath(cue.Str(name)))
-	if op, _ := field.Expr(); op == cue.OrOp {
+	if op, _ := Expr(field); op == cue.OrOp {
 		return field, false
 	}
 	const kinds = cue.StringKind | cue.NumberKind | cue.BoolKind

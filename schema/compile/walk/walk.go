@@ -12,7 +12,7 @@ import (
 // maxDepth bounds the walk through nested expressions.
 const maxDepth = 100
 
-// Find returns the fields that declarations write at a data path, which has a label at the least.
+// Find returns the fields that declarations write at a data path; none at an empty one, as of an error that has none.
 func Find(decls []ast.Decl, at []string) (found []*ast.Field) {
 	finder{found: &found}.decls(decls, at, 0)
 	return found
@@ -37,7 +37,7 @@ type finder struct {
 }
 
 func (s finder) decls(decls []ast.Decl, at []string, depth int) {
-	if depth > maxDepth {
+	if len(at) == 0 || depth > maxDepth {
 		return
 	}
 	for _, d := range decls {
