@@ -358,6 +358,26 @@ func (s *Snapshot) goBehind(c *class, slot int32) (behind string) {
 	return ""
 }
 
+// choosePorts gives the ask's ports numbers on a machine: those that it asks for, else free ones that are none of
+// those for which the machine is held.
+func (s *Snapshot) choosePorts(c *class, a *Ask, slot int32, seed uint64) schema.Ports {
+	n := s.nodes.At(slot)
+	book := &n.ports
+	if s.rows.At(slot).heldAt >= 0 {
+		if h := s.holdOn(slot); h != nil && h.c != c && len(h.c.numbers) > 0 {
+			with := n.ports
+			with.Detach()
+			for _, p := range h.c.numbers {
+				with.Take(int(p))
+			}
+			if with.Free(n.Ports.First, n.Ports.Last) >= c.ports {
+				book = &with
+			}
+		}
+	}
+	return a.choosePorts(book, n.Ports, seed)
+}
+
 // staysWith reports whether a task that a machine holds goes together with the class, and stays: what is held
 // there for the class could not have its room.
 func (c *class) staysWith(t *task) bool { return !t.stopping && slices.Contains(c.with, t.job) }

@@ -28,26 +28,6 @@ func narrow(numbers []int) (list []uint16) {
 	return list
 }
 
-// choosePorts gives the ask's ports numbers on a machine: those that it asks for, else free ones that are none of
-// those for which the machine is held.
-func (s *Snapshot) choosePorts(c *class, a *Ask, slot int32, seed uint64) schema.Ports {
-	n := s.nodes.At(slot)
-	book := &n.ports
-	if s.rows.At(slot).heldAt >= 0 {
-		if h := s.holdOn(slot); h != nil && h.c != c && len(h.c.numbers) > 0 {
-			with := n.ports
-			with.Detach()
-			for _, p := range h.c.numbers {
-				with.Take(int(p))
-			}
-			if with.Free(n.Ports.First, n.Ports.Last) >= c.ports {
-				book = &with
-			}
-		}
-	}
-	return a.choosePorts(book, n.Ports, seed)
-}
-
 // choosePorts gives each name the number that it asks for, or a free port of the machine.
 func (a *Ask) choosePorts(on *ports.Book, of schema.PortRange, seed uint64) schema.Ports {
 	numbers := make([]int, 0, len(a.Ports))
