@@ -108,6 +108,13 @@ func TestDamage(t *testing.T) {
 		"of another kind": func(t *testing.T, path string) {
 			rewrite(t, path, func(b []byte) []byte { return deflated(append([]byte("tag 4\x00"), "text"...)) })
 		},
+		"of other content": func(t *testing.T, path string) {
+			rewrite(t, path, func(b []byte) []byte {
+				whole := inflated(b)
+				whole[len(whole)-2] ^= 1
+				return deflated(whole)
+			})
+		},
 		"of no size": func(t *testing.T, path string) {
 			rewrite(t, path, func(b []byte) []byte { return deflated([]byte("blob -4\x00text")) })
 		},
@@ -188,6 +195,30 @@ func rewrite(t *testing.T, path string, change func([]byte) []byte) {
 	}
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestDamagedCopy: an object whose own file is damaged is read from a pack that has it, too.
+func TestDamagedCopy(t *testing.T) {
+	t.Parallel()
+	dir, _ := newRepo(t)
+	head := commit(t, dir, "teams/b.cue", "package b\n"+strings.Repeat("// some text to compress\n", 100))
+	hash := run(t, dir, "rev-parse", "HEAD:teams/b.cue")
+	path := filepath.Join(dir, ".git", "objects", hash[:2], hash[2:])
+	loose, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, "repack", "-a", "-d", "-q")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	loose[len(loose)/2] ^= 0x10
+	if err := os.WriteFile(path, loose, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t, git.Config{URL: dir}).Tree(t.Context(), head); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -36,12 +36,24 @@ func (r *Repo) read(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) (
 		}
 	}()
 	defer func() { err = recovered(recover(), err) }()
+	var damaged error
 	if r.local != nil {
 		data, err := r.local.loose(hash, kind, limit)
-		if !errors.Is(err, fs.ErrNotExist) {
+		if err == nil || errors.Is(err, errTooLarge) {
 			return data, err
 		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			damaged = err // there may be a good one in a pack, or an alternate
+		}
 	}
+	if data, err = r.stored(hash, kind, limit); err != nil && damaged != nil {
+		err = damaged
+	}
+	return data, err
+}
+
+// stored returns an object's content as go-git finds it, held against its hash.
+func (r *Repo) stored(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) (data []byte, err error) {
 	// Of what lies in a pack the size is known before it is read. What lies in an alternate is read
 	// into memory whole.
 	obj, err := r.repo.Storer.EncodedObject(kind, hash)

@@ -102,9 +102,9 @@ type look struct {
 }
 
 // compact forgets old revisions once they are much: etcd itself counts them, of which the thousand that it keeps may be a
-// gigabyte. What a scan reads is kept: none is compacted while one of this process is under way, and those of other members
+// gigabyte. What a scan reads is kept by this: it compacts none while one of this process is under way, and those of other members
 // have the time between two looks, of which none counts that follows the one before sooner. One that begins meanwhile reads
-// what is kept.
+// what is kept. etcd itself, which goes by revisions, and heal do not ask for scans.
 func (b *etcdBackend) compact(ctx context.Context, at time.Time) error {
 	last := b.looked
 	if !last.at.IsZero() && at.Sub(last.at) < lookEvery-early {
