@@ -7,7 +7,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -585,14 +584,4 @@ func tooMany(req request, n int) schema.Diagnostic {
 	d := firstOf(ownFiles(req)[0], schema.RuleLimit, fmt.Sprintf("the package declares %d objects, more than %d", n, req.Limits.Objects))
 	d.Hint = "split it into directories"
 	return d
-}
-
-// isMadeOf reports whether a mistake follows from the value of another one: a text that it is a part of (a word of, if CUE
-// says of it what is wrong), a label that it is in, and what CUE says of an expression that has it. made is of madeText.
-func isMadeOf(m, o mistake, made string) bool {
-	given, err := strconv.Unquote(o.value)
-	isPart := err == nil && len(given) > 1 && o.Field != m.Field && made != given &&
-		(hasWord(made, given) || m.value == "" && strings.Contains(made, given))
-	isLabel := o.Rule == schema.RuleInvalidName && m.Rule != o.Rule && o.Position != m.Position && made != "" && made == lastOf(o.Field)
-	return isPart || isLabel || o.Field != m.Field && o.Position != m.Position && saysOf(m.Message, o.Field)
 }

@@ -525,13 +525,14 @@ var ofFailure = lazyregexp.New(`^error in call to (?s:.*)`)
 
 // withoutResults returns mistakes without those of what is computed with a value that is wrong itself.
 func withoutResults(l *loaded, found []mistake) []mistake {
+	wrong := inputsOf(found)
 	return slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
 		text := ""
 		if v := l.where.value(l.labels(d.Field)); v.Exists() {
 			text, _ = v.String()
 		}
 		made := d.madeText(text, func(text string) bool { return l.writes(d.Position, strconv.Quote(text)) })
-		return slices.ContainsFunc(found, func(m mistake) bool { return isMadeOf(d, m, made) })
+		return wrong.make(d, made)
 	})
 }
 

@@ -261,12 +261,6 @@ func sameBeginning(name string, names []string) (found string) {
 // leastSame is how many bytes two names have in common at the least that begin alike.
 const leastSame = 3
 
-// saysOf reports whether CUE says in a message what is wrong with the value at a data path.
-func saysOf(message, field string) bool {
-	at := strings.NewReplacer("[", ".", "]", "").Replace(field)
-	return strings.Contains(at, ".") && strings.Contains(" "+message, " "+at+": ")
-}
-
 // hasWord reports whether a text has another one, with no letter or digit beside it.
 func hasWord(text, word string) bool {
 	beside := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
