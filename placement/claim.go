@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/musterhq/muster/placement/device"
@@ -32,14 +33,20 @@ func (s *Snapshot) ClaimMove(a Ask, machine string, leaving []Victim) bool {
 // ClaimBack is Claim for tasks that were stopped to run again, as another version or as they were, on
 // the machines that from says: what could not have evicted a task before does not evict its claim
 // either. Of asks that go together all have claims or none. Tasks that have to be near each other have claims
-// beside each other.
+// beside each other. What runs in an alloc has a claim on what it has of the machine itself: the rest is the alloc's.
 func (s *Snapshot) ClaimBack(asks []Ask, from func(schema.TaskName) string) {
 	failed := map[crowd]bool{}
 	var related []*Ask
 	for i := range asks {
 		a := &asks[i]
 		machine := from(a.Name)
-		if machine == "" || a.Claims || a.AllocSet != (schema.JobName{}) || failed[crowdOf(a)] {
+		if machine == "" || a.Claims || failed[crowdOf(a)] {
+			continue
+		}
+		if a.AllocSet != (schema.JobName{}) {
+			if own := a.besideAlloc(); len(own.Ports) > 0 || own.wantsDevices() {
+				s.claimAs(task{back: true}, own, machine, nil)
+			}
 			continue
 		}
 		if !s.claimAs(task{back: true}, a, machine, nil) {
@@ -54,6 +61,14 @@ func (s *Snapshot) ClaimBack(asks []Ask, from func(schema.TaskName) string) {
 			s.release(s.jobID(a.Name.JobName), a.Name.Index)
 		}
 	}
+}
+
+// besideAlloc returns what an ask that runs in an alloc has of the machine itself: the numbers of its ports, and devices.
+func (a *Ask) besideAlloc() *Ask {
+	own := &Ask{Name: a.Name, Generation: a.Generation, Priority: a.Priority, PortNumbers: a.PortNumbers, Devices: a.Devices}
+	own.FirstOf, own.Had = a.FirstOf, a.Had
+	own.Ports = slices.Sorted(maps.Keys(a.PortNumbers))
+	return own
 }
 
 // releaseAlone gives up those of the asks' claims back that are not near what their asks require: others with
@@ -92,7 +107,7 @@ func (s *Snapshot) claimAs(h task, a *Ask, machine string, leaving []Victim) boo
 		return false
 	}
 	h.taskKey, h.profile = taskKey{c.job, int32(a.Name.Index), slot, a.Generation}, s.profileOf(c.job, a.Relations)
-	s.claim(c, h, ids)
+	s.claim(c, a, h, ids)
 	return true
 }
 
@@ -132,24 +147,34 @@ func (s *Snapshot) hasRoomWithout(c *class, slot int32, leaving []int32) bool {
 		}
 		ports -= s.portGain(t)
 	}
-	_, ok := s.devicesWithout(c, slot, leaving)
-	return ok && s.numbersWithout(c, slot, leaving) && lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0
+	if c.needs != nil {
+		if _, ok := c.needs.Pick(s.devicesAfter(slot, leaving), nil); !ok {
+			return false
+		}
+	}
+	return s.numbersWithout(c, slot, leaving) && lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0
 }
 
-// devicesWithout picks the class's devices where the given tasks have gone.
-func (s *Snapshot) devicesWithout(c *class, slot int32, leaving []int32) ([]device.Use, bool) {
+// devicesAfter returns the devices of a machine as they are once the given tasks have gone.
+func (s *Snapshot) devicesAfter(slot int32, leaving []int32) []device.Device {
 	after := slices.Clone(s.nodes.At(slot).devices)
 	for _, id := range leaving {
 		device.Give(after, s.tasks.At(id).devices)
 	}
-	return c.needs.Pick(after, nil)
+	return after
 }
 
 // claim holds what a class needs beyond what the leaving tasks still have. Whose claim it
 // is, h says.
-func (s *Snapshot) claim(c *class, h task, leaving []int32) {
+func (s *Snapshot) claim(c *class, a *Ask, h task, leaving []int32) {
 	h.priority, h.limit, h.reserv, h.inAlloc, h.claim = c.priority, c.limit, c.limit, -1, true
-	h.devices, _ = s.devicesWithout(c, h.slot, leaving)
+	if c.needs != nil {
+		needs := c.needs
+		if !h.back { // what one has preempted others for may be the least that it does with
+			needs = needs.Least()
+		}
+		h.devices, _ = a.pick(needs, s.nodes.At(h.slot), s.devicesAfter(h.slot, leaving))
+	}
 	for _, id := range leaving {
 		t := s.tasks.At(id)
 		for d := range dims {
@@ -247,7 +272,7 @@ func (p *pass) evictLater(c *class, a *Ask, job int32, plan eviction, d *Decisio
 		return
 	}
 	d.Machine, d.Later = s.nodes.At(plan.slot).Name, true
-	s.claim(c, task{taskKey: taskKey{job, int32(a.Name.Index), plan.slot, a.Generation}, profile: s.profileOf(job, a.Relations)}, leaving)
+	s.claim(c, a, task{taskKey: taskKey{job, int32(a.Name.Index), plan.slot, a.Generation}, profile: s.profileOf(job, a.Relations)}, leaving)
 }
 
 // victimsOf returns those of a decision's victims that a machine holds.
@@ -277,7 +302,7 @@ func (s *Snapshot) carryOut(a *Ask, d *Decision) {
 	}
 	if d.Later {
 		s.stop(slot, leaving)
-		s.claim(c, task{taskKey: taskKey{c.job, int32(a.Name.Index), slot, a.Generation}, profile: s.profileOf(c.job, a.Relations)}, leaving)
+		s.claim(c, a, task{taskKey: taskKey{c.job, int32(a.Name.Index), slot, a.Generation}, profile: s.profileOf(c.job, a.Relations)}, leaving)
 		return
 	}
 	s.put(c, a, c.job, slot, d)

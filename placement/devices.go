@@ -168,6 +168,26 @@ func (d DeviceAsk) milli() int16 {
 	return int16(d.Milli)
 }
 
+// withLeastDevices returns asks of which the alternatives that want the least of devices come first, and whether
+// that changes any.
+func withLeastDevices(asks []Ask) (out []Ask, changed bool) {
+	much := func(alternative []DeviceAsk) (milli int) {
+		for i := range alternative {
+			milli += int(alternative[i].milli()) * max(alternative[i].Count, 1)
+		}
+		return milli
+	}
+	byMuch := func(a, b []DeviceAsk) int { return cmp.Compare(much(a), much(b)) }
+	out = slices.Clone(asks)
+	for i := range out {
+		if a := &out[i]; !slices.IsSortedFunc(a.FirstOf, byMuch) {
+			a.FirstOf, changed = slices.Clone(a.FirstOf), true
+			slices.SortStableFunc(a.FirstOf, byMuch)
+		}
+	}
+	return out, changed
+}
+
 // wantsDevices reports whether an ask is for devices, of one alternative at least.
 func (a *Ask) wantsDevices() bool { return len(a.Devices)+len(a.FirstOf) > 0 }
 
@@ -205,11 +225,28 @@ func Chosen(a *Ask, groups []Device, uses []DeviceUse) int {
 	if len(a.FirstOf) == 0 {
 		return -1
 	}
-	k, held := newDeviceKinds(), make([]device.Use, 0, len(uses))
-	for _, u := range uses {
-		held = append(held, device.Use{Index: int16(u.Index), Milli: int16(u.Milli)})
+	k := newDeviceKinds()
+	return k.choice(a).Chosen(k.list(nil, groups), devicesOf(uses))
+}
+
+// pick chooses devices for an ask on a machine of which some are free: those that it had there, or else as Choice.Pick does.
+func (a *Ask) pick(needs device.Choice, n *node, devices []device.Device) ([]device.Use, bool) {
+	if a.Had.On == n.Name {
+		uses := devicesOf(a.Had.Devices)
+		if needs.Chosen(devices, uses) >= 0 && device.HasFree(devices, uses) {
+			return uses, true
+		}
 	}
-	return k.choice(a).Chosen(k.list(nil, groups), held)
+	return needs.Pick(devices, nil)
+}
+
+// devicesOf returns what a task has of devices as the snapshot holds it.
+func devicesOf(uses []DeviceUse) []device.Use {
+	out := make([]device.Use, 0, len(uses))
+	for _, u := range uses {
+		out = append(out, device.Use{Index: int16(u.Index), Milli: int16(u.Milli)})
+	}
+	return out
 }
 
 // usesOf returns the devices that a task gets of groups of them.

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -25,10 +26,34 @@ const (
 )
 
 // search searches for places. It returns what was decided, nil if there are none, and whether it
-// came to its end: not if others have used up what a pass may cost.
-func (g *gathering) search() (_ []Decision, searched bool) {
+// came to its end: not if others have used up what a pass may cost. Where asks have alternatives of devices,
+// it is made once more with those first that want the least: what one task prefers may be all that there is.
+func (g *gathering) search() (found []Decision, searched bool) {
 	s := g.snapshot
 	s.searches++
+	for i := range g.asks { // what one has a claim on another one may need more
+		s.release(s.jobID(g.asks[i].Name.JobName), g.asks[i].Name.Index)
+	}
+	found, searched = g.searchFor()
+	if asks, fewer := withLeastDevices(g.asks); found == nil && searched && fewer {
+		asks, g.asks = g.asks, asks
+		g.forget()
+		found, searched = g.searchFor()
+		g.asks = asks
+		g.forget()
+	}
+	return found, searched
+}
+
+// forget has the kinds be described anew.
+func (g *gathering) forget() {
+	for i := range g.kinds {
+		g.kinds[i].c = nil
+	}
+}
+
+// searchFor is search for the asks as they are.
+func (g *gathering) searchFor() (_ []Decision, searched bool) {
 	g.describe()
 	if !g.measure() {
 		return nil, true
@@ -90,12 +115,18 @@ func (g *gathering) measure() bool {
 	s := g.snapshot
 	for i := range g.kinds {
 		k := &g.kinds[i]
-		k.fits = make([]uint16, s.nodes.Len())
+		k.fits, k.total, k.machines, k.devices = make([]uint16, s.nodes.Len()), 0, 0, math.MaxInt
+		if k.c.needs != nil {
+			k.devices = 0
+		}
 		for slot := range s.nodes.Len() {
 			if n := s.roomFor(k.c, slot); n > 0 {
 				k.fits[slot] = n
 				k.total += int(n)
 				k.machines++
+				if k.c.needs != nil {
+					k.devices += k.c.needs.Match(s.nodes.At(slot).devices)
+				}
 			}
 		}
 	}
@@ -149,10 +180,10 @@ func (g *gathering) picks(t *tie, k *kind) bool {
 }
 
 // order returns the asks, the most constrained first: of those of a rank those that the fewest
-// machines take, then the largest.
+// machines take, then those for which the fewest devices will do, then the largest.
 func (g *gathering) order() []int {
 	return g.ordered(func(a, b *kind) int {
-		return cmp.Or(cmp.Compare(a.machines, b.machines), cmp.Compare(b.size, a.size))
+		return cmp.Or(cmp.Compare(a.machines, b.machines), cmp.Compare(a.devices, b.devices), cmp.Compare(b.size, a.size))
 	})
 }
 

@@ -167,8 +167,8 @@ func (t *task) take(ports schema.Ports, devices []DeviceUse) {
 	for _, p := range ports {
 		t.ports = append(t.ports, uint16(p.Port))
 	}
-	for _, d := range devices {
-		t.devices = append(t.devices, device.Use{Index: int16(d.Index), Milli: int16(d.Milli)})
+	if len(devices) > 0 {
+		t.devices = devicesOf(devices)
 	}
 }
 

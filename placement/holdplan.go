@@ -271,7 +271,7 @@ func (p *holdPlan) partOn(k *kind, l *chances, slot int32) (part, bool) {
 		}
 		both.ports += held.ports
 		both.numbers = slices.Concat(both.numbers, held.numbers)
-		both.needs = slices.Concat(both.needs, held.needs)
+		both.needs = both.needs.With(held.needs)
 		o.c, o.may = &both, !repeats(both.numbers)
 	}
 	if o.may = o.may && s.mayHold(o.c, slot); o.may {

@@ -553,7 +553,7 @@ func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 		d.Ports = s.choosePorts(c, a, slot, p.seed)
 	}
 	if c.needs != nil {
-		devices, _ := c.needs.Pick(n.devices, nil)
+		devices, _ := a.pick(c.needs, n, n.devices)
 		d.Devices = usesOf(n.Devices, devices)
 	}
 	stale := c.bounds != nil && s.stale(c, c.epoch, c.position)

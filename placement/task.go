@@ -130,11 +130,19 @@ type Past struct {
 	// Last is the machine that the task ran on before, or "": taken if it is
 	// feasible and as good for the spread of the job as the best there is.
 	Last string
+	Had  Had
 	// Avoid lists machines on which the task crashed recently: not taken.
 	Avoid []string
 	// Apart lists jobs, sorted, of which one task or more recently made a task of this job wait
 	// for processors, or the other way round: machines that hold tasks of them are worse.
 	Apart []schema.JobName
+}
+
+// Had is what a task that comes back held of the devices of a machine, none if Devices is empty: it gets them again
+// there if they are free, also where it would prefer others. Nothing is known if On is "".
+type Had struct {
+	On      string
+	Devices []DeviceUse
 }
 
 // gathers reports whether the ask is decided with others, of its job or of its gang.

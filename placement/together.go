@@ -33,6 +33,7 @@ type kind struct {
 	fits     []uint16 // how many of them have room on each machine, at most
 	total    int      // on all machines
 	machines int      // how many take one at least
+	devices  int      // how many devices of these will do for what one needs; math.MaxInt if it needs none
 	rank     int      // it has to be near what has a lower one
 	size     float32
 	bit      uint64 // of the kind, see alikeRoom

@@ -215,6 +215,10 @@ type TaskRecord struct {
 	// nothing was, or it has room for both.
 	Behind string `json:"behind,omitempty"`
 
+	// Had are the devices of its machine that the task held when it was last stopped to run again: it comes back to
+	// them. Empty if it was not, or held none.
+	Had []DeviceUse `json:"had,omitempty"`
+
 	// Done is the exit of a batch task that finished; it is never run again.
 	Done *Exit `json:"done,omitempty"`
 	// Failures counts the generations that failed since one last ran well.

@@ -89,8 +89,10 @@ type Rollout struct {
 	// Progress is when it last grew; kept of a policy with a ProgressDeadline.
 	Healthy  int       `json:"healthy,omitempty"`
 	Progress time.Time `json:"progress,omitzero"`
-	// Canary is when all tasks of the canary first were healthy.
-	Canary time.Time `json:"canary,omitzero"`
+	// Canary is from when on all tasks of the canary have been healthy, less the time for which the cell kept
+	// one from running; CanaryStopped is since when one is kept so, zero if none is.
+	Canary        time.Time `json:"canary,omitzero"`
+	CanaryStopped time.Time `json:"canaryStopped,omitzero"`
 	// Promoted is set by a commit's PromoteTrailer for this very data.
 	Promoted bool `json:"promoted,omitempty"`
 	// Passed is that the rollout has gone on beyond its canary, or needs none.

@@ -1,6 +1,9 @@
 package device
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Device is one device of a machine, and how much of it is free.
 type Device struct {
@@ -81,6 +84,16 @@ func (n *Need) Tally(devices []Device) (named, match, together int) {
 	return named, match, together
 }
 
+// Match counts the devices, free or not, that will do for any need.
+func (c Choice) Match(devices []Device) (count int) {
+	for _, d := range devices {
+		if slices.ContainsFunc(c, func(needs []Need) bool { return slices.ContainsFunc(needs, func(n Need) bool { return n.Matches(d) }) }) {
+			count++
+		}
+	}
+	return count
+}
+
 // withValue counts the devices that match and have a value of the first attribute in which
 // they should be near.
 func (n *Need) withValue(devices []Device, value int32) (count int) {
@@ -117,6 +130,24 @@ func (c Choice) pick(devices []Device, out []Use) (which int, uses []Use, ok boo
 		}
 	}
 	return -1, out, false
+}
+
+// Least returns the lists with those first that want the least.
+func (c Choice) Least() Choice {
+	if len(c) < 2 {
+		return c
+	}
+	out := slices.Clone(c)
+	slices.SortStableFunc(out, func(a, b []Need) int { return cmp.Compare(Choice{a}.Milli(0), Choice{b}.Milli(0)) })
+	return out
+}
+
+// With returns what both want together: of each the list that wants the least.
+func (c Choice) With(other Choice) Choice {
+	if len(c) == 0 || len(other) == 0 {
+		return slices.Concat(c, other)
+	}
+	return Choice{slices.Concat(c.Least()[0], other.Least()[0])}
 }
 
 // Chosen returns the number of the first list that uses of devices, as Pick chose them, suffice for;
@@ -253,6 +284,16 @@ func chosenOf(chosen []Use, device int) (milli int16) {
 		}
 	}
 	return milli
+}
+
+// HasFree reports whether so much of devices is free.
+func HasFree(devices []Device, uses []Use) bool {
+	for i, u := range uses {
+		if devices[u.Index].Free < u.Milli+chosenOf(uses[:i], int(u.Index)) {
+			return false
+		}
+	}
+	return true
 }
 
 // Give gives back what is used of devices.

@@ -145,3 +145,33 @@ func TestChoice(t *testing.T) {
 		t.Errorf("two that are not near each other are of alternative %d, want 1", chosen)
 	}
 }
+
+func TestLeast(t *testing.T) {
+	t.Parallel()
+	two, one, none := []Need{{Count: 2, Milli: Whole}}, []Need{{Count: 1, Milli: Whole}}, []Need{}
+	counts := func(c Choice) (out []int) {
+		for _, needs := range c {
+			n := 0
+			for i := range needs {
+				n += needs[i].Count
+			}
+			out = append(out, n)
+		}
+		return out
+	}
+	if got := counts(Choice{two, none, one}.Least()); !slices.Equal(got, []int{0, 1, 2}) {
+		t.Errorf("least first: %v", got)
+	}
+	for name, c := range map[string]struct {
+		a, b Choice
+		want []int
+	}{
+		"one and one":      {Choice{one}, Choice{one}, []int{2}},
+		"of one the least": {Choice{two, one}, Choice{one}, []int{2}},
+		"nothing and some": {nil, Choice{two, one}, []int{2, 1}},
+	} {
+		if got := counts(c.a.With(c.b)); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

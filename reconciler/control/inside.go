@@ -69,6 +69,21 @@ func (s *scheduler) placeInside(asks []snapshot.Ask) {
 	}
 }
 
+// keepInside keeps what tasks that come back into their allocs had of the machine itself, numbers of ports and devices, from those
+// that run in none and are decided before.
+func (s *scheduler) keepInside() {
+	var asks []placement.Ask
+	from := map[schema.TaskName]string{}
+	for _, a := range s.open(true) {
+		r := &a.Job.Task.Resources
+		if t := s.Task(a.Task); len(r.PortNumbers)+len(r.Devices)+len(r.FirstOf) > 0 && ranInside(t) {
+			from[a.Task] = t.Causes[len(t.Causes)-1].Machine
+			asks = append(asks, s.placement(a))
+		}
+	}
+	s.cell.Snapshot().ClaimBack(asks, func(task schema.TaskName) string { return from[task] })
+}
+
 // ranInside reports whether a task, which may be nil, ran in an alloc until it, or that, was stopped to
 // run again.
 func ranInside(t *schema.TaskRecord) bool {

@@ -119,10 +119,11 @@ func (s *judge) passCanary(name schema.JobName, r *schema.JobRecord, want *schem
 	}
 	well, tasks := s.CanaryTasks(name, want, p)
 	if tasks == 0 || well < tasks || p.Failing != "" {
-		if !r.Rollout.Canary.IsZero() { // it has to be healthy for all of the time: that begins anew
-			r.Rollout.Canary, r.Rollout.Progress = time.Time{}, s.Now
-		}
+		s.stopCanary(name, r, want, p)
 		return false
+	}
+	if stopped := r.Rollout.CanaryStopped; !stopped.IsZero() {
+		r.Rollout.Canary, r.Rollout.CanaryStopped, r.Rollout.Progress = r.Rollout.Canary.Add(s.Now.Sub(stopped)), time.Time{}, s.Now
 	}
 	if r.Rollout.Canary.IsZero() {
 		r.Rollout.Canary = s.Now
@@ -147,8 +148,20 @@ func (s *judge) passCanary(name schema.JobName, r *schema.JobRecord, want *schem
 	return true
 }
 
+// stopCanary takes down that not all tasks of a canary are healthy, which have to be for all of its wait: that begins anew
+// with what fails by itself, and stands still while the cell keeps a task from running, or does not know of it yet.
+func (s *judge) stopCanary(name schema.JobName, r *schema.JobRecord, want *schema.Job, p *facts.Progress) {
+	switch {
+	case r.Rollout.Canary.IsZero():
+	case s.CanaryIsIll(name, want, p):
+		r.Rollout.Canary, r.Rollout.CanaryStopped, r.Rollout.Progress = time.Time{}, time.Time{}, s.Now
+	case r.Rollout.CanaryStopped.IsZero():
+		r.Rollout.CanaryStopped, r.Rollout.Progress = s.Now, s.Now
+	}
+}
+
 // lookAgain has another step follow this one where it has stopped a task of a canary that was healthy:
-// the wait of that begins anew.
+// the wait of that stands still.
 func (s *judge) lookAgain() {
 	for _, chunk := range s.ChangedChunks() {
 		r := s.Job(chunk.Job)
@@ -184,7 +197,7 @@ func passedBy(r *schema.Rollout) string {
 // that for the hour of a disruption budget.
 func (s *judge) keepPace(name schema.JobName, r *schema.JobRecord, want *schema.Job, p *facts.Progress) {
 	within := time.Duration(want.Update.ProgressDeadline()) * time.Second
-	if within == 0 || s.Canary(r, want) != nil && !r.Rollout.Canary.IsZero() {
+	if within == 0 || s.Canary(r, want) != nil && !r.Rollout.Canary.IsZero() && r.Rollout.CanaryStopped.IsZero() {
 		return
 	}
 	since := r.Rollout.Since

@@ -88,6 +88,9 @@ func (s pass) end(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
 	if data := s.Data(t.Data); data.Kind != schema.System && data.Task.Sticky.Has() && ran(cause.Kind) {
 		t.On = t.Machine
 	}
+	if t.Had = nil; facts.RunsAgain(&cause) {
+		t.Had = t.Devices
+	}
 	causes := append(slices.Clone(t.Causes), cause)
 	t.Causes = causes[max(0, len(causes)-schema.MaxCauses):]
 	t.Machine, t.Ports, t.OwnNetwork, t.Devices, t.Alloc, t.Stop, t.Bring = "", nil, false, nil, nil, nil, nil

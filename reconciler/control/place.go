@@ -63,6 +63,7 @@ func (s *scheduler) place(inside bool) {
 		s.keepPlaces()
 		return
 	}
+	s.keepInside()
 	s.decide(list)
 	s.takeBack(list)
 }
@@ -289,7 +290,7 @@ func (s *scheduler) assign(a snapshot.Ask, d placement.Decision) {
 		t.Ports = a.Job.OwnPorts(s.portsInside(d.Alloc, a.Task))
 	}
 	t.Devices, t.Alloc, t.Behind = s.cell.DevicesOf(d.Machine, d.Devices), s.useOf(d.Alloc), d.Behind
-	t.NotBefore, t.Held = time.Time{}, nil
+	t.NotBefore, t.Held, t.Had = time.Time{}, nil, nil
 	if a.Job.Kind != schema.System && t.On != d.Machine {
 		t.On = ""
 	}

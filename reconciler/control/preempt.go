@@ -202,12 +202,14 @@ func (s *scheduler) evict(by schema.TaskName, priority schema.Priority, d placem
 			heirs = append(heirs, snapshot.On{Task: v.Name, Machine: d.Machine})
 			continue
 		}
+		if r != nil && r.Machine == d.Machine && r.Stop.Kind == schema.CausePreempted && r.Stop.By != by.Short() {
+			// It goes since it is together with one that goes elsewhere, whose preemptor has the room there.
+			s.leavesFor(v.Name, by)
+			heirs = append(heirs, snapshot.On{Task: v.Name, Machine: d.Machine})
+			continue
+		}
 		for _, left := range s.leaving(v.Name, d.Machine) {
-			t := *s.Task(left.Name)
-			stop := *t.Stop
-			stop.By = by.Short()
-			t.Stop = &stop
-			s.Set(left.Name.JobName, t)
+			s.leavesFor(left.Name, by)
 			heirs = append(heirs, snapshot.On{Task: left.Name, Machine: d.Machine})
 		}
 	}
@@ -215,6 +217,15 @@ func (s *scheduler) evict(by schema.TaskName, priority schema.Priority, d placem
 	for _, v := range d.Victims {
 		s.stopTogether(v.Name, by, priority)
 	}
+}
+
+// leavesFor has a task that is stopping make room for another one than before.
+func (s *scheduler) leavesFor(victim, by schema.TaskName) {
+	t := *s.Task(victim)
+	stop := *t.Stop
+	stop.By = by.Short()
+	t.Stop = &stop
+	s.Set(victim.JobName, t)
 }
 
 // stopTogether stops the other tasks of a job, or of its gang, whose tasks have places together

@@ -38,7 +38,7 @@ func waitsFrom(was *schema.JobRecord, of func(time.Time) time.Time) *schema.JobR
 	}
 	if was.Rollout != nil {
 		rollout := *was.Rollout
-		rollout.Since, rollout.Progress, rollout.Canary = of(rollout.Since), of(rollout.Progress), of(rollout.Canary)
+		rollout.Since, rollout.Progress, rollout.Canary, rollout.CanaryStopped = of(rollout.Since), of(rollout.Progress), of(rollout.Canary), of(rollout.CanaryStopped)
 		r.Rollout = &rollout
 	}
 	return &r
@@ -69,6 +69,7 @@ func lastOf(r *schema.JobRecord) time.Time {
 		later(r.Rollout.Since)
 		later(r.Rollout.Progress)
 		later(r.Rollout.Canary)
+		later(r.Rollout.CanaryStopped)
 	}
 	return last
 }

@@ -25,6 +25,7 @@ type Progress struct {
 	Failing string // says which task has failed with it and why, "" if none has
 
 	well []int // the healthy ones, sorted
+	ill  []int // those that are not for a reason of their own: they crashed, or are unhealthy
 }
 
 // Progress looks at the tasks of a job, whose record may be about to change.
@@ -49,6 +50,9 @@ func (f *Facts) Progress(name schema.JobName, r *schema.JobRecord, want *schema.
 			if is, changes = f.HoldsUp(t, r.Admitted); is {
 				p.Waited++
 			}
+			if newest && isIll(t, nil) {
+				p.ill = append(p.ill, t.Index)
+			}
 		case !newest:
 			p.Old++
 		case t.Stop != nil || !f.IsUp(t.Machine):
@@ -57,8 +61,8 @@ func (f *Facts) Progress(name schema.JobName, r *schema.JobRecord, want *schema.
 			if is, changes = f.Healthy(said, want); is {
 				p.Healthy++
 				p.well = append(p.well, t.Index)
-			} else {
-				p.Waited++
+			} else if p.Waited++; isIll(t, said.TaskStatus) {
+				p.ill = append(p.ill, t.Index)
 			}
 		}
 		until = until.Or(changes)
@@ -69,6 +73,16 @@ func (f *Facts) Progress(name schema.JobName, r *schema.JobRecord, want *schema.
 		}
 	}
 	return p, until
+}
+
+// isIll reports whether a task that is not healthy has itself to blame, and not the cell: said is what its machine
+// reports of it, nil if it has not yet.
+func isIll(t *schema.TaskRecord, said *schema.TaskStatus) bool {
+	if t.Machine == "" {
+		n := len(t.Causes)
+		return n > 0 && (t.Causes[n-1].Kind == schema.CauseFailed || t.Causes[n-1].Kind == schema.CauseStartFailed)
+	}
+	return said != nil && (said.Health == schema.Unhealthy || said.Incarnation > 1)
 }
 
 // failure says how a generation shows that its data does not work, "" if it does
@@ -213,6 +227,12 @@ func (f *Facts) CanaryTasks(name schema.JobName, want *schema.Job, p *Progress) 
 		}
 	}
 	return well, len(scope.Only)
+}
+
+// CanaryIsIll reports whether a task of a job's canary is not healthy for a reason of its own.
+func (f *Facts) CanaryIsIll(name schema.JobName, want *schema.Job, p *Progress) bool {
+	only := f.Scope(name, want).Only
+	return slices.ContainsFunc(p.ill, func(index int) bool { return only[index] })
 }
 
 // Protects reports whether anything is to be kept from data that fails: older

@@ -78,6 +78,7 @@ func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
 	if t == nil {
 		return p, until
 	}
+	p.Had = c.had(t, a.Job)
 	if t.Held != nil {
 		p.Held, p.HeldSince, p.HeldUntil = t.Held.Machine, t.Held.Since, t.Held.Until
 		until = until.Or(c.facts.At(p.HeldUntil))

@@ -97,6 +97,9 @@ func (c *Cell) LeavesHeld(want *schema.Job, at On) bool {
 			continue // it has gone, or has a place, since; or the room is its own job's
 		}
 		a, _ := c.Placement(Ask{name, c.facts.Admitted(name.JobName), c.facts.Job(name.JobName).Admitted})
+		if a.With(at.Task.JobName) && !facts.HadPlace(h) {
+			continue // the room is its own gang's
+		}
 		d := placement.Decision{Why: placement.Why{Held: at.Machine}}
 		fork.Hold(&a, &d)
 	}

@@ -3,9 +3,11 @@ package snapshot
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -116,6 +118,16 @@ func AlternativeOf(job *schema.Job, m *schema.MachineRecord, devices []schema.De
 		return ""
 	}
 	return fmt.Sprintf("%d of %d: %s", which+1, len(r.FirstOf), placement.Alternative(&a, which))
+}
+
+// had returns the machine on which a task was before it was stopped to run again, and the devices that it held there; none
+// unless its job has the same alternatives now: what it would have more is for those that wait for it.
+func (c *Cell) had(t *schema.TaskRecord, want *schema.Job) placement.Had {
+	machine, alternatives := facts.RanOn(t), want.Task.Resources.FirstOf
+	if machine == "" || t.Machine != "" || len(t.Had)+len(alternatives) == 0 || !reflect.DeepEqual(c.facts.Data(t.Data).Task.Resources.FirstOf, alternatives) {
+		return placement.Had{}
+	}
+	return placement.Had{On: machine, Devices: usesOf(c.facts.Base.Machines[machine], t.Had)}
 }
 
 // relationsOf returns what a job says of other tasks, and what others pick it by. A
