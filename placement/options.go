@@ -79,7 +79,8 @@ type Weights struct {
 	// are equal in all that stands above it.
 	Packing float32
 	// Room: the typical asks of the cell that do not fit any more on the machine, each
-	// as often as it did, weighted by its share and its size.
+	// as often as it did, weighted by its share and its size, of what is scarce more than of
+	// what is not.
 	Room float32
 	// SteadyTight is Tight in a steady cell: what is left of the machine, as a share of
 	// the mean one, of what is scarce more than of what is not.
