@@ -42,6 +42,8 @@ type Options struct {
 	// OneByOne says that the asks of a pass come one by one: large ones are not decided
 	// first, however many there are. For measures of what comes in an order.
 	OneByOne bool
+	// steady says that the cell counts as steady, see Weights, whatever is used of it.
+	steady bool
 
 	// The techniques that make placement fast; each can be switched off so
 	// that its worth can be measured.
