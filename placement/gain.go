@@ -11,7 +11,8 @@ type Gain struct {
 	To string
 	// Worth is what there is more room for then: of the typical asks of the cell those that fit,
 	// each as often as it does and by its share of all. Weights.Room weighs the same when a task
-	// is placed. The mean ask has about the number of dimensions that are asked for.
+	// is placed. The mean ask has 1 for the dimension of which all asks want most of what there is, and
+	// less for the others, by how scarce they are.
 	Worth float32
 }
 

@@ -42,6 +42,8 @@ type Options struct {
 	// OneByOne says that the asks of a pass come one by one: large ones are not decided
 	// first, however many there are. For measures of what comes in an order.
 	OneByOne bool
+	// steady says that the cell counts as steady, see Weights, whatever is used of it.
+	steady bool
 
 	// The techniques that make placement fast; each can be switched off so
 	// that its worth can be measured.
@@ -79,7 +81,8 @@ type Weights struct {
 	// are equal in all that stands above it.
 	Packing float32
 	// Room: the typical asks of the cell that do not fit any more on the machine, each
-	// as often as it did, weighted by its share and its size.
+	// as often as it did, weighted by its share and its size, of what is scarce more than of
+	// what is not.
 	Room float32
 	// SteadyTight is Tight in a steady cell: what is left of the machine, as a share of
 	// the mean one, of what is scarce more than of what is not.

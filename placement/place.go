@@ -139,10 +139,12 @@ func (p *pass) decideLevel(level []entry) {
 	p.decideInTurn(turnsOf(users, ample, len(level)))
 }
 
-// decideAsTheyCome decides a level of which an eighth at least want devices in the order in which
-// they come, if all find room so, and reports whether. Largest first, what wants a few devices takes
+// decideAsTheyCome decides a level of which an eighth at least want devices, or that wants an eighth of
+// those that are free, in the order in which they come, if all find room so, and reports whether. Largest first, what wants a few devices takes
 // the machines that have no more, and what wants one or a part of one is left on machines for many.
-// Those stay in pieces for as long as it runs, and what wants many later waits. It is seen on a fork
+// Those stay in pieces for as long as it runs, and what wants many later waits. Where all find room by
+// the rules of a steady cell, that is how they are decided: these leave room in one piece, the others
+// find some for more asks. It is seen on forks
 // first, up to the first that finds no room: a fork has no scores, so in a cell with a backlog the
 // rest would cost more than the pass.
 func (p *pass) decideAsTheyCome(level []entry) bool {
@@ -158,9 +160,16 @@ func (p *pass) decideAsTheyCome(level []entry) bool {
 			wanting++
 		}
 	}
-	if wanting == 0 || 8*wanting < len(level) || milli > s.devicesFree {
+	if wanting == 0 || 8*wanting < len(level) && 8*milli < s.devicesFree || milli > s.devicesFree {
 		return false
 	}
+	return !s.typical.Steady && p.decideOnFork(level, true) || p.decideOnFork(level, false)
+}
+
+// decideOnFork decides a level in the order in which it comes, if all find room so, and reports
+// whether: with steady by the rules of a steady cell.
+func (p *pass) decideOnFork(level []entry, steady bool) bool {
+	s := p.snapshot
 	asks := make([]Ask, 0, len(level))
 	asked := make(map[schema.TaskName]*Ask, len(level))
 	for _, e := range level {
@@ -168,7 +177,7 @@ func (p *pass) decideAsTheyCome(level []entry) bool {
 		asked[e.ask.Name] = e.ask
 	}
 	fork := s.Fork()
-	fork.options.OneByOne, fork.options.Preempt = true, false
+	fork.options.OneByOne, fork.options.Preempt, fork.options.steady = true, false, steady
 	trial := newPass(fork, p.seed)
 	trial.allOrNone = true
 	decisions := trial.place(asks)

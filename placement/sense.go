@@ -13,7 +13,7 @@ import (
 // is placed then comes for room that others left, and what counts is that what is left
 // stays of use. Below, it counts how evenly the dimensions are used up.
 func (s *Snapshot) sense() {
-	steady := 2*s.devicesFree <= s.devices && s.devices > 0
+	steady := s.options.steady || 2*s.devicesFree <= s.devices && s.devices > 0
 	for d := range dims {
 		steady = steady || 2*s.used[d] >= s.capacity[d] && s.capacity[d] > 0
 	}

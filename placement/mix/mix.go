@@ -37,7 +37,7 @@ type Typical struct {
 	// the mean machine, times the square of how much of it all asks want, relative to
 	// the dimension of which they want most. What is not scarce may lie about.
 	Tight  [Dims + 1]float32
-	counts int // number of asks it was made of
+	counts int // number of asks it was made of; 0 makes it due to learn
 	stale  int // number of changes since
 	// Steady says that the cell is filled by half at least.
 	Steady bool
@@ -68,6 +68,11 @@ type Stock struct {
 	Devices  int64 // thousandths
 }
 
+// amounts are what there is by dimension, devices last.
+func (k *Stock) amounts() [Dims + 1]float32 {
+	return [Dims + 1]float32{float32(k.Capacity[0]), float32(k.Capacity[1]), float32(k.Capacity[2]), float32(k.Devices)}
+}
+
 // IsPlain reports whether an ask that wants no devices wants nothing that more than one of
 // ten machines lack.
 func (k *Stock) IsPlain(limit *[Dims]int64) bool {
@@ -94,8 +99,28 @@ func (t *Typical) Learn(counts map[Shape]int, total int, has Stock, needOf func(
 	}
 	t.counts, t.stale = total, 0
 	next := Typical{Scale: meanOf(counts, total)}
-	next.Tight = tightness(&next.Scale, total, has)
-	most, sum := mostOf(counts, &next.Scale)
+	scarce := scarcity(&next.Scale, total, &has)
+	next.Tight = tightness(&scarce, &has)
+	weights, c := next.Scale, whileFilling
+	if t.Steady { // room is of use for what is scarce: what is not is free in any case
+		c = whenSteady
+		for d, share := range scarce {
+			weights[d] *= share * share
+		}
+	}
+	next.asks = typicalOf(counts, &weights, &has, c, needOf)
+	if t.resembles(&next) {
+		return false
+	}
+	t.asks, t.Scale, t.Tight = next.asks, next.Scale, next.Tight
+	return true
+}
+
+// typicalOf returns the asks that stand for all, if amounts have weights by dimension, devices
+// last.
+func typicalOf(counts map[Shape]int, weights *[Dims + 1]float32, has *Stock, c cover, needOf func(kind, models string, count, milli int) device.Need) []typicalAsk {
+	most, sum := mostOf(counts, weights, c)
+	asks := make([]typicalAsk, 0, len(most))
 	for _, sh := range most {
 		a := typicalAsk{Shape: sh.Shape, share: float32(float64(sh.n) / float64(sum))}
 		if sh.Kind != "" {
@@ -106,30 +131,36 @@ func (t *Typical) Learn(counts map[Shape]int, total int, has Stock, needOf func(
 				a.inverse[d] = 1 / float32(v)
 			}
 		}
-		a.strand = a.share * bulk(&sh.Shape, &has)
-		a.worth = a.share * float32(sh.weight(&next.Scale)) / 100
-		next.asks = append(next.asks, a)
+		a.strand = a.share * bulk(&sh.Shape, has)
+		a.worth = a.share * float32(sh.weight(weights)) / 100
+		asks = append(asks, a)
 	}
-	if t.resembles(&next) {
-		return false
-	}
-	t.asks, t.Scale, t.Tight = next.asks, next.Scale, next.Tight
-	return true
+	return asks
 }
 
-// tightness returns Typical.Tight for so many asks with the inverse of their mean.
-func tightness(scale *[Dims + 1]float32, total int, cell Stock) (tight [Dims + 1]float32) {
-	has := [Dims + 1]float32{float32(cell.Capacity[0]), float32(cell.Capacity[1]), float32(cell.Capacity[2]), float32(cell.Devices)}
-	var wanted [Dims + 1]float32 // share of the cell
-	for d := range tight {
+// scarcity returns how much of what a cell has so many asks want, with the inverse of their mean,
+// by dimension, devices last, relative to the dimension of which they want most.
+func scarcity(scale *[Dims + 1]float32, total int, cell *Stock) (scarce [Dims + 1]float32) {
+	has := cell.amounts()
+	for d := range scarce {
 		if has[d] > 0 && scale[d] > 0 {
-			wanted[d] = float32(total) / scale[d] / has[d]
+			scarce[d] = float32(total) / scale[d] / has[d]
 		}
 	}
-	most := slices.Max(wanted[:])
-	for d, share := range wanted {
+	if most := slices.Max(scarce[:]); most > 0 {
+		for d := range scarce {
+			scarce[d] /= most
+		}
+	}
+	return scarce
+}
+
+// tightness returns Typical.Tight.
+func tightness(scarce *[Dims + 1]float32, cell *Stock) (tight [Dims + 1]float32) {
+	has := cell.amounts()
+	for d, share := range scarce {
 		if share > 0 {
-			tight[d] = share / most * share / most * float32(cell.Machines) / has[d]
+			tight[d] = share * share * float32(cell.Machines) / has[d]
 		}
 	}
 	return tight
@@ -172,11 +203,14 @@ func (t *Typical) Size(limit *[Dims]int64, milli int64) (sum float32) {
 	return sum + float32(milli)*t.Tight[Dims]
 }
 
-// SetSteady says whether the cell is filled by half at least, and reports whether that is new.
+// SetSteady says whether the cell is filled by half at least, and reports whether that is new. Then
+// it is due to learn.
 func (t *Typical) SetSteady(steady bool) bool {
-	was := t.Steady
-	t.Steady = steady
-	return was != steady
+	if t.Steady == steady {
+		return false
+	}
+	t.Steady, t.counts = steady, 0
+	return true
 }
 
 // resembles reports whether what was learnt now is so much like what is known
@@ -230,43 +264,61 @@ type shapeCount struct {
 	n int64
 }
 
-// weight is what an ask counts among all: its amount, in multiples of the mean
-// ask and summed over the dimensions. So large asks, which are few and for
+// weight is what an ask counts among all: its amount, with weights by dimension, and
+// summed over these. So large asks, which are few and for
 // which room in one piece is hard to find, stand for as much as the many small
 // ones that need as much together.
-func (sh *Shape) weight(scale *[Dims + 1]float32) int64 {
-	amount := float64(sh.Milli) * float64(sh.Count) * float64(scale[Dims])
+func (sh *Shape) weight(weights *[Dims + 1]float32) int64 {
+	amount := float64(sh.Milli) * float64(sh.Count) * float64(weights[Dims])
 	for d, v := range sh.Limit {
-		amount += float64(v) * float64(scale[d])
+		amount += float64(v) * float64(weights[d])
 	}
 	return 1 + int64(100*amount)
 }
 
-// mostOf returns the shapes that weigh most, and the weight of all. Where
-// these are too few of all, like shapes are taken together first, so that they
-// stand for more.
-func mostOf(counts map[Shape]int, scale *[Dims + 1]float32) (most []shapeCount, sum int64) {
+// cover says how much of all the asks that stand for them are to be, as one of so many parts. Where
+// they are less, shapes are joined whose amounts round up to the same powers of two to the power of the
+// first of some numbers, then of the next, until they are that much.
+type cover struct {
+	parts   int64
+	numbers []int
+}
+
+// A cell with devices has hundreds of kinds of asks, by devices, CPU and RAM. What wants all devices of a
+// machine is spread over many of them, in what else it wants: in a steady cell nothing kept room for it
+// where the eight that weigh most, by single powers of two, stood for all.
+var (
+	whileFilling = cover{4, []int{1}}
+	whenSteady   = cover{2, []int{1, 2, 4}}
+)
+
+// mostOf returns the shapes that weigh most, and the weight of all, joined as far as a cover says.
+func mostOf(counts map[Shape]int, weights *[Dims + 1]float32, c cover) (most []shapeCount, sum int64) {
 	all := make([]shapeCount, 0, len(counts))
 	for sh, n := range counts {
-		w := int64(n) * sh.weight(scale)
+		w := int64(n) * sh.weight(weights)
 		all = append(all, shapeCount{sh, w})
 		sum += w
 	}
 	most = heaviest(all)
-	var covered int64
-	for _, sh := range most {
-		covered += sh.n
+	for _, number := range c.numbers {
+		var covered int64
+		for _, sh := range most {
+			covered += sh.n
+		}
+		if c.parts*covered >= sum {
+			break
+		}
+		all = joined(all, number)
+		most = heaviest(all)
 	}
-	if 4*covered >= sum {
-		return most, sum
-	}
-	return heaviest(joined(all)), sum
+	return most, sum
 }
 
-// joined joins shapes whose amounts round up to the same powers of two; the
-// amounts of each group are their means. Integers are summed, so that the
+// joined joins shapes whose amounts round up to the same powers of two to the power of a
+// number; the amounts of each group are their means. Integers are summed, so that the
 // order of the shapes is no matter.
-func joined(all []shapeCount) []shapeCount {
+func joined(all []shapeCount, number int) []shapeCount {
 	type group struct {
 		n     int64
 		share [Dims]int64 // of the power of two, in 65536ths
@@ -277,8 +329,8 @@ func joined(all []shapeCount) []shapeCount {
 		var share [Dims]int64
 		for d, v := range key.Limit {
 			if v > 0 {
-				k := bits.Len64(uint64(v - 1))
-				key.Limit[d] = 1 << k
+				k := (bits.Len64(uint64(v-1)) + number - 1) / number * number
+				key.Limit[d] = 1 << min(k, 62)
 				share[d] = int64(float64(v) / float64(key.Limit[d]) * 65536)
 			}
 		}

@@ -128,6 +128,52 @@ func TestLearn(t *testing.T) {
 	}
 }
 
+// In a steady cell asks stand for all by what they want of what is scarce, and those that differ in what is
+// not are one; while it fills they stand for all by all that they want.
+func TestScarce(t *testing.T) {
+	t.Parallel()
+	counts := map[Shape]int{}
+	total := 0
+	add := func(sh Shape, n int) {
+		counts[sh] += n
+		total += n
+	}
+	for i := range 40 { // what wants two devices differs in CPU and RAM, of which there is plenty
+		cpu, ram := int64(1)<<(i%8), int64(1)<<(i/8)
+		add(Shape{Limit: [Dims]int64{10 + cpu, 10 + ram, 0}, Kind: "gpu", Milli: device.Whole, Count: 2}, 1)
+	}
+	for i := range int64(10) {
+		add(Shape{Limit: [Dims]int64{1200 + 100*i, 300, 0}}, 1)
+	}
+	stock := Stock{Machines: 10, Having: [Dims]int64{10, 10, 10}, Capacity: [Dims]int64{100_000, 100_000, 100_000}, Devices: 100_000}
+	x := &Typical{}
+	shareOfDevices := func(steady bool) (share float32, most float32) {
+		if x.SetSteady(steady) && !x.IsDue(0) {
+			t.Fatal("it is not due to learn in a cell that is steady now, or not any more")
+		}
+		kinds := map[Shape]int{}
+		for sh, n := range counts {
+			kinds[sh] = n
+		}
+		x.Learn(kinds, total, stock, needOf)
+		var worth float32
+		for _, a := range x.asks {
+			if a.Kind != "" {
+				share += a.share
+				most = max(most, a.worth)
+			}
+			worth = max(worth, a.worth)
+		}
+		return share, most / worth
+	}
+	if share, most := shareOfDevices(false); share > 0.5 || most > 0.1 {
+		t.Errorf("while the cell fills those that want devices are %v of all, and worth %v of what the largest is", share, most)
+	}
+	if share, most := shareOfDevices(true); share < 0.8 || most < 1 {
+		t.Errorf("in a steady cell those that want devices, of which most is wanted, are %v of all, and worth %v of what the largest is", share, most)
+	}
+}
+
 // The direction of what is free has length 1, and what is scarce weighs most.
 func TestUnitAndSize(t *testing.T) {
 	t.Parallel()
