@@ -260,6 +260,7 @@ type heldFor struct {
 	slot   int32
 	ask    schema.TaskName
 	holder string // see holderOf
+	since  int64  // when the ask began to wait, see sinceOf: what came before did not come behind it
 }
 
 // holderOf names what machines are held for by an ask: itself, or what it goes together with.
@@ -276,7 +277,11 @@ func holderOf(a *Ask) string {
 // noteHeld takes down which machine is held for an ask of the pass.
 func (s *Snapshot) noteHeld(a *Ask) {
 	if slot, ok := s.slots.Get(a.Held); ok {
-		s.heldFor = append(s.heldFor, heldFor{slot, a.Name, holderOf(a)})
+		h := heldFor{slot: slot, ask: a.Name, holder: holderOf(a)}
+		if !s.time.IsZero() {
+			h.since = sinceOf(s.time.Add(-a.Waited))
+		}
+		s.heldFor = append(s.heldFor, h)
 	}
 }
 
@@ -292,7 +297,7 @@ func (s *Snapshot) yieldedBy(a *Ask) string {
 	holder := s.heldFor[own].holder // of those that it goes together with, as the pass has it
 	for _, h := range s.heldFor {
 		for id := s.nodes.At(h.slot).first; h.holder == holder && id >= 0; id = s.tasks.At(id).nextHere {
-			if s.tasks.At(id).behind == holder {
+			if t := s.tasks.At(id); t.behind == holder && t.since >= h.since {
 				return holder
 			}
 		}
@@ -306,7 +311,7 @@ func (s *Snapshot) yieldedBy(a *Ask) string {
 // preempt the ask in turn.
 func (s *Snapshot) yieldsTo(c *class, t *task) bool {
 	return t.behind != "" && t.behind == c.holder && !t.takesOthers() && t.priority <= c.priority && c.priority >= int16(schema.Priority(t.priority).PreemptsBelow()) &&
-		slices.ContainsFunc(s.heldFor, func(h heldFor) bool { return h.slot == t.slot && h.holder == t.behind })
+		slices.ContainsFunc(s.heldFor, func(h heldFor) bool { return h.slot == t.slot && h.holder == t.behind && t.since >= h.since })
 }
 
 // protects reports whether a task is protected from a class. What is only claimed is not, but for a

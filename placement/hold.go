@@ -502,7 +502,7 @@ func (s *Snapshot) addHold(h hold) {
 }
 
 // Hold has a machine held for an ask as a decision says that it is, for questions to the snapshot and
-// until the next pass ends. Behind tasks that go together only those are let that may be preempted.
+// until the next pass ends. What goes together has it held for all that are to be there.
 func (s *Snapshot) Hold(a *Ask, d *Decision) {
 	s.merge()
 	slot, ok := s.slots.Get(d.Why.Held)
@@ -510,12 +510,18 @@ func (s *Snapshot) Hold(a *Ask, d *Decision) {
 		return
 	}
 	h := hold{slot: slot, c: s.single(a), task: a.Name, holder: holderOf(a), gang: a.gathers(), strict: s.isOverdue(a, d.Why.Held)}
-	if !h.gang {
-		x := chance{slot: slot}
-		s.await(h.c, &x)
-		if h.room, h.spare = x.room, x.spare; h.room.IsZero() {
-			h.spare = s.spareWhoeverGoes(h.c, slot)
-		}
+	if i := slices.IndexFunc(s.holds, func(o hold) bool { return o.slot == slot && o.gang && o.holder == h.holder }); i >= 0 {
+		was := s.holds[i]
+		s.holds = slices.Concat(s.holds[:i], s.holds[i+1:]) // forks may have these
+		h.c, h.task, h.strict = h.c.beside(was.c), was.task, h.strict || was.strict
+	}
+	x := chance{slot: slot}
+	s.await(h.c, &x)
+	if h.room, h.spare = x.room, x.spare; h.room.IsZero() {
+		h.spare = s.spareWhoeverGoes(h.c, slot)
+	}
+	if h.gang {
+		h.room = d.Why.Room // when all have
 	}
 	s.addHold(h)
 }

@@ -265,14 +265,8 @@ func (p *holdPlan) partOn(k *kind, l *chances, slot int32) (part, bool) {
 	}
 	o := offer{beside: held, part: part{k.c, cmp.Or(p.parts[slot].kin, k.kin), chance{slot: slot}}, may: true}
 	if held != nil {
-		both := *k.c
-		for d := range dims {
-			both.limit[d] += held.limit[d]
-		}
-		both.ports += held.ports
-		both.numbers = slices.Concat(both.numbers, held.numbers)
-		both.needs = both.needs.With(held.needs)
-		o.c, o.may = &both, !repeats(both.numbers)
+		o.c = k.c.beside(held)
+		o.may = !repeats(o.c.numbers)
 	}
 	if o.may = o.may && s.mayHold(o.c, slot); o.may {
 		o.at.short = s.shortOf(o.c, slot)
@@ -280,6 +274,21 @@ func (p *holdPlan) partOn(k *kind, l *chances, slot int32) (part, bool) {
 	}
 	l.shared[slot] = o
 	return o.part, o.may
+}
+
+// beside returns what asks of two classes want of a machine together.
+func (c *class) beside(other *class) *class {
+	both := *c
+	for d := range dims {
+		both.limit[d] += other.limit[d]
+	}
+	both.ports += other.ports
+	both.numbers = slices.Concat(both.numbers, other.numbers)
+	both.needs = both.needs.With(other.needs)
+	if both.kin == nil {
+		both.kin = other.kin
+	}
+	return &both
 }
 
 // repeats reports whether a number of a port is wanted twice.

@@ -211,8 +211,8 @@ type TaskRecord struct {
 	Bring []string  `json:"bring,omitempty"`
 	At    time.Time `json:"at,omitzero"` // when Generation was decided
 	// Behind names the task, job or gang for which Machine was held when Generation got it, which it
-	// did on condition that it is preempted once that has room: whatever its job says since. "" if
-	// nothing was, or it has room for both.
+	// did on condition that it is preempted once that has room: whatever its job says since, as long as that
+	// one waits. "" if nothing was, or it could not be preempted and there is room for both.
 	Behind string `json:"behind,omitempty"`
 
 	// Had are the devices of its machine that the task held when it was last stopped to run again: it comes back to
