@@ -46,7 +46,7 @@ func (s *Snapshot) Fork() *Snapshot {
 			attributes: maps.Clone(s.attributes), layouts: maps.Clone(s.layouts), typical: s.typical,
 			classes: map[string]*class{}, rests: map[string]*Ask{},
 		},
-		spare: slices.Clone(s.spare), holding: holding{slices.Clone(s.holds), s.time, s.ends}, disruption: s.disruption.fork(), parallel: s.parallel, largest: s.largest,
+		spare: slices.Clone(s.spare), holding: holding{holds: slices.Clone(s.holds), time: s.time, ends: s.ends}, disruption: s.disruption.fork(), parallel: s.parallel, largest: s.largest,
 		forked: true, trimmed: s.now(), epoch: s.epoch, ofPriority: s.ofPriority, removals: s.removals, passes: s.passes, fill: s.fill, burden: s.burden,
 	}
 	f.kindred = s.kindred.fork(f.column)

@@ -38,7 +38,8 @@ type hold struct {
 
 // holding is what machines are held by, and what says until when.
 type holding struct {
-	holds []hold // of this pass
+	holds  []hold // of this pass
+	putOff bool   // it has put off a search, see PutsOff
 	// time and ends are what SetTimes said.
 	time time.Time
 	ends func(schema.TaskName) time.Time
@@ -69,6 +70,10 @@ type stuck struct {
 func (s *Snapshot) SetTimes(now time.Time, ends func(schema.TaskName) time.Time) {
 	s.time, s.ends = now, ends
 }
+
+// PutsOff reports whether the last pass has put off the search for places for asks that go together: one of the passes
+// that follow makes it, even if nothing else changes.
+func (s *Snapshot) PutsOff() bool { return s.putOff }
 
 func (s *Snapshot) reserveAfter() time.Duration {
 	if s.options.ReserveAfter == 0 {

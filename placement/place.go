@@ -53,6 +53,7 @@ func (p *pass) place(asks []Ask) []Decision {
 	p.out = make([]Decision, 0, len(asks))
 	s.merge()
 	s.passes++
+	s.putOff = false
 	s.disruption.begin()
 	pairs := len(asks) * s.slots.Len()
 	s.small = s.slots.Len() <= smallCell && (pairs <= smallPass || pairs <= devicePass && wantDevices(asks))

@@ -139,6 +139,7 @@ func (p *pass) decideTogether(e entry) {
 	others := slices.Clone(s.holds)
 	g.refuse(whys)
 	g.remember(known, whys, others, outcome)
+	s.putOff = s.putOff || outcome.open
 }
 
 // outcome is what became of the searches for places for a gang.

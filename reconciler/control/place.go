@@ -146,6 +146,9 @@ func (s *scheduler) decide(asks []placement.Ask) (refused []*placement.Ask) {
 		}
 		delete(s.why, d.Name)
 	}
+	if s.cell.Snapshot().PutsOff() {
+		s.bookCell(s.In(searchAgain))
+	}
 	if gaveUp && len(refused) > 0 {
 		s.another() // one may have been refused the room that was kept
 	}
@@ -183,6 +186,10 @@ func (s *scheduler) stays(a snapshot.Ask, d *placement.Decision, ask *placement.
 		s.another() // others could not have the room that it could not take
 	}
 }
+
+// searchAgain is after how long another pass is made, if nothing happens, where the search for places for tasks that go
+// together was put off: at most half of the time goes into searches then.
+const searchAgain = time.Second
 
 // bound reports whether the tasks of a job have to be where certain others are.
 func bound(job *schema.Job) bool {

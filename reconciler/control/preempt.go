@@ -202,14 +202,13 @@ func (s *scheduler) evict(by schema.TaskName, priority schema.Priority, d placem
 			heirs = append(heirs, snapshot.On{Task: v.Name, Machine: d.Machine})
 			continue
 		}
-		if r != nil && r.Machine == d.Machine && r.Stop.Kind == schema.CausePreempted && r.Stop.By != by.Short() {
-			// It goes since it is together with one that goes elsewhere, whose preemptor has the room there.
-			s.leavesFor(v.Name, by)
+		if r != nil && r.Machine == d.Machine && s.goesWith(r) {
+			s.leaveFor(v.Name, by)
 			heirs = append(heirs, snapshot.On{Task: v.Name, Machine: d.Machine})
 			continue
 		}
 		for _, left := range s.leaving(v.Name, d.Machine) {
-			s.leavesFor(left.Name, by)
+			s.leaveFor(left.Name, by)
 			heirs = append(heirs, snapshot.On{Task: left.Name, Machine: d.Machine})
 		}
 	}
@@ -219,13 +218,19 @@ func (s *scheduler) evict(by schema.TaskName, priority schema.Priority, d placem
 	}
 }
 
-// leavesFor has a task that is stopping make room for another one than before.
-func (s *scheduler) leavesFor(victim, by schema.TaskName) {
-	t := *s.Task(victim)
+// goesWith reports whether a task was stopped in this step because another one was that it goes together with, so
+// that nobody has counted on its room.
+func (s *scheduler) goesWith(r *schema.TaskRecord) bool {
+	return r.Stop != nil && r.Stop.Kind == schema.CausePreempted && r.Stop.At.Equal(s.Now)
+}
+
+// leaveFor has a task that is preempted leave for another one than so far.
+func (s *scheduler) leaveFor(task, by schema.TaskName) {
+	t := *s.Task(task)
 	stop := *t.Stop
 	stop.By = by.Short()
 	t.Stop = &stop
-	s.Set(victim.JobName, t)
+	s.Set(task.JobName, t)
 }
 
 // stopTogether stops the other tasks of a job, or of its gang, whose tasks have places together

@@ -17,7 +17,7 @@ type within struct {
 
 // checkBeside: alloc sets hold together whenever the cell says that it has converged.
 func (w *World) checkBeside() {
-	if w.master == nil {
+	if w.master == nil || !w.hasAllocs() {
 		return
 	}
 	if s := w.Status(); s == nil || !s.Converged {
@@ -26,6 +26,16 @@ func (w *World) checkBeside() {
 	if err := w.beside(); err != nil {
 		w.violate("%v", err)
 	}
+}
+
+// hasAllocs reports whether any alloc set is wanted.
+func (w *World) hasAllocs() bool {
+	for _, r := range w.master.state.Jobs {
+		if data := w.master.state.Data[r.Admitted]; data != nil && data.Kind == schema.Allocs {
+			return true
+		}
+	}
+	return false
 }
 
 // beside errs when a cell that has converged has alloc sets that have come apart. A

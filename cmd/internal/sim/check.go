@@ -46,6 +46,7 @@ func (w *World) check() {
 	if w.turns%convergedEveryTurns == 0 {
 		w.checkBeside()
 	}
+	w.checkWaiting()
 	for _, m := range w.machines {
 		if m.moved {
 			m.moved = false

@@ -54,7 +54,7 @@ func (w *World) resize(user string, tasks func(*template) int) error {
 // machine with one large task is above.
 func Emptied(seed uint64, steps int) Script {
 	s := Seeded(seed, steps)
-	s.World.Machines, s.World.EmptyBelow, s.World.EmptySome, s.World.Jobs = 10+int(seed%5), emptyPercent-10*int(seed%2), true, "a/bulk,b/bulk,c/bulk,d/api,e/low"
+	s.World.Machines, s.World.EmptyBelow, s.World.EmptySome, s.World.Picky, s.World.Jobs = 10+int(seed%5), emptyPercent-10*int(seed%2), true, false, "a/bulk,b/bulk,c/bulk,d/api,e/low"
 	return s
 }
 

@@ -6,7 +6,7 @@ import "math/rand/v2"
 func Seeded(seed uint64, steps int) Script {
 	p := profileOf(seed)
 	s := Script{
-		World: Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0, Late: seed%3 == 1, Jobs: p.catalogue()},
+		World: Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0, Late: seed%3 == 1, Jobs: p.catalogue(), Picky: picky(seed)},
 		Calm:  true,
 	}
 	if p.users > 0 {

@@ -65,8 +65,8 @@ func (w *World) checkHold(h *heldFor, before snap, now time.Time) {
 				// It had its turn before, also where it may not evict.
 			case isNew && w.goesBehind(h, data, task, before, now):
 				came = append(came, task)
-			case isNew || t.Stop != nil || data.Kind == schema.Batch:
-				continue
+			case isNew || t.Stop != nil || data.Kind == schema.Batch || h.room.IsZero():
+				continue // where it is not known who goes, there is room for both at last whoever does
 			}
 			needs = needs.Add(data.Task.Resources.Resources)
 		}
@@ -102,12 +102,12 @@ func (w *World) mayCome(data *schema.Job, task schema.TaskName, machine string, 
 }
 
 // goesBehind reports whether a task that was just put on a machine that is held runs there
-// for longer than until room is expected.
+// for longer than until room is expected, which may be not known.
 func (w *World) goesBehind(h *heldFor, data *schema.Job, task schema.TaskName, before snap, now time.Time) bool {
 	if !w.mayCome(data, task, h.machine, before) {
 		return false
 	}
-	if h.room.IsZero() || !h.since.IsZero() && now.After(h.since) {
+	if !h.since.IsZero() && now.After(h.since) {
 		w.violate("task %s is put on %s at %s, which is held for %s, where room was expected by %s", task, h.machine, now.Format(time.TimeOnly), h.waiter, h.since.Format(time.TimeOnly))
 	}
 	lasts := w.lasts(task.JobName, data, before)

@@ -209,7 +209,7 @@ func (w *World) hangUp(machine *machine) {
 
 // checkAsleep looks now and then whether a master that sleeps has something to do.
 func (w *World) checkAsleep() {
-	if w.turns%auditEvery != 0 {
+	if w.turns%auditEvery != 0 || !w.master.wake.IsZero() && w.master.wake.Sub(w.now) <= searchAgain && w.gathers() {
 		return
 	}
 	in := w.master.Input(w.clock.read(w.now))
@@ -337,6 +337,7 @@ func (w *World) decides(ready *reconciler.Ready) error {
 	w.checkSets(before)
 	w.checkInside(before)
 	w.checkConstraints(before)
+	w.checkPlaced(before)
 	w.checkSkew(before)
 	w.checkHolds(before, in.Now)
 	w.checkGangs(before)

@@ -53,6 +53,7 @@ type oracle struct {
 	data     map[schema.Digest]*schema.Job     // of jobs, as they were ever committed
 	waits    map[schema.TaskName]placement.Why // what the last step has said of tasks that wait
 	claimed  map[schema.TaskName]string        // and for which machines some of them do
+	inVain   map[schema.TaskName]inVain        // those that wait though they could have a place
 }
 
 // failure is the newest failed generation of a task.
@@ -318,7 +319,8 @@ func (w *World) checkCauses(before snap) {
 }
 
 // checkPreempted: a task is preempted for one of higher priority only, and within
-// production and monitoring never; once it has stopped it wants a machine again at once.
+// production and monitoring never, but where it came behind that one, and has come to be of the same priority since;
+// once it has stopped it wants a machine again at once.
 func (w *World) checkPreempted(task schema.TaskName, stopped bool, before snap) {
 	r, s := w.oracle.record(task), w.master.state
 	j := s.Jobs[task.JobName]
@@ -338,7 +340,7 @@ func (w *World) checkPreempted(task schema.TaskName, stopped bool, before snap) 
 			return
 		}
 		high, low := s.Data[s.Jobs[by.JobName].Admitted].Priority, s.Data[r.Data].Priority
-		if !mayTake(high, low) {
+		if !mayTake(high, low) && (mayTake(low, high) || low > high || !w.cameBehind(task, by, before)) {
 			w.violate("task %s of priority %d is preempted for %s of priority %d", task, low, by, high)
 		}
 		w.checkProtected(task, by, before)

@@ -30,7 +30,7 @@ func protect(p *schema.Package, n int, d declared) {
 }
 
 // checkProtected: no task is preempted whose job says that it may not be, by what is admitted, and each job of
-// its gang; but one that came to a machine which was held by then for the task that it makes room for.
+// its gang; but one that has its place behind the task that it makes room for.
 func (w *World) checkProtected(task, by schema.TaskName, before snap) {
 	s := w.master.state
 	data := func(name schema.JobName) *schema.Job {
@@ -48,11 +48,26 @@ func (w *World) checkProtected(task, by schema.TaskName, before snap) {
 			return
 		}
 	}
-	r, held := before.record(task), before.record(by)
-	if r != nil && held != nil && held.Held != nil && held.Held.Machine == r.Machine && r.At.After(held.Held.Since) && !is.Gathers() {
+	if w.cameBehind(task, by, before) && !is.Gathers() {
 		return
 	}
 	w.violate("task %s may not be preempted, and is preempted for %s", task, by)
+}
+
+// cameBehind reports whether a task has its place on a machine that is held for another one since that may
+// evict it there: as its record says, which names what goes together as a whole.
+func (w *World) cameBehind(task, by schema.TaskName, before snap) bool {
+	r, waits := before.record(task), before.record(by)
+	if r == nil || r.Behind == "" || waits == nil || waits.Held == nil {
+		return false
+	}
+	switch is := w.master.state.Data[w.master.state.Jobs[by.JobName].Admitted]; {
+	case is.Gang != "":
+		return r.Behind == "gang "+by.User+"/"+is.Gang
+	case is.Together:
+		return r.Behind == by.JobName.Short()
+	}
+	return r.Behind == by.Short() && waits.Held.Machine == r.Machine
 }
 
 // withinProtected errs when more tasks of a user may not be preempted than the tenant may have, and more

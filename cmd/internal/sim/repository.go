@@ -133,7 +133,9 @@ type repository struct {
 	packages  map[string]*schema.Package // as committed last; nil: does not compile
 	// movesPerHour is what the cell bounds moves to; 0: it says nothing.
 	movesPerHour int
-	emptyBelow   int // machines of which less is used are emptied, in percent; 0: none
+	emptyBelow   int                   // machines of which less is used are emptied, in percent; 0: none
+	picky        bool                  // some jobs say more of where their tasks may be
+	first        func(job string) bool // reports whether a job, as user/job, is there at first
 }
 
 // newRepository returns one that holds the jobs of a world, or all of the catalogue for
@@ -141,13 +143,14 @@ type repository struct {
 func newRepository(of *Config) *repository {
 	r := &repository{
 		catalogue: of.catalogue(), jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, quotas: map[string]int{}, machines: map[string]schema.Machine{},
-		packages: map[string]*schema.Package{}, movesPerHour: of.MovesPerHour, emptyBelow: of.EmptyBelow,
+		packages: map[string]*schema.Package{}, movesPerHour: of.MovesPerHour, emptyBelow: of.EmptyBelow, picky: of.Picky,
 	}
+	names := strings.Split(of.Jobs, ",")
+	r.first = func(job string) bool { return of.Jobs == "" || slices.Contains(names, job) }
 	r.packages["."] = r.root()
 	for _, u := range users {
 		for _, t := range r.catalogue {
-			there := of.Jobs == "" || slices.Contains(strings.Split(of.Jobs, ","), u+"/"+t.name)
-			r.jobs[u] = append(r.jobs[u], declared{there: there, tasks: t.tasks})
+			r.jobs[u] = append(r.jobs[u], declared{there: r.first(u + "/" + t.name), tasks: t.tasks})
 		}
 		r.write(u)
 	}
@@ -229,6 +232,9 @@ func (r *repository) write(user string) {
 				n := len(p.Objects.Jobs)
 				r.catalogue[i].add(p, d)
 				protect(p, n, d)
+				if r.picky {
+					specify(p, n, d, r.first)
+				}
 			}
 		}
 		if i := slices.Index(users, user); i < 2 {

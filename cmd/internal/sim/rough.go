@@ -43,7 +43,7 @@ var roughly = []share{
 func Rough(seed uint64, actions int) Script {
 	rng, p := rand.New(rand.NewPCG(seed, 2)), roughProfileOf(seed) //nolint:gosec // a simulation wants what can be repeated
 	s := Script{
-		World: Config{Seed: seed, Machines: 10 + int(seed%5), Cut: int(seed % 4), Slow: seed%3 == 0, Jobs: p.catalogue(), Mixed: p.rng != nil},
+		World: Config{Seed: seed, Machines: 10 + int(seed%5), Cut: int(seed % 4), Slow: seed%3 == 0, Jobs: p.catalogue(), Mixed: p.rng != nil, Picky: picky(seed)},
 		Calm:  true,
 	}
 	roughly := p.skew(roughly, []share{{"revert", 2}, {"priority", 4}, {"back", 6}})

@@ -224,7 +224,7 @@ func (m *machine) hasFree(all map[string]schema.DeviceAsk, held map[string]int) 
 // alone, in a cell that converges often.
 func HalfDrained(seed uint64, steps int) Script {
 	s := Seeded(seed, steps)
-	s.World.Machines, s.World.DrainHalf, s.World.Jobs = 6+int(seed%5), true, strings.Join(spreadJobs, ",")
+	s.World.Machines, s.World.DrainHalf, s.World.Picky, s.World.Jobs = 6+int(seed%5), true, false, strings.Join(spreadJobs, ",")
 	s.World.MovesPerHour = int(seed % 3) // 1 or 2 of them, or any
 	return s
 }

@@ -88,7 +88,7 @@ var tightly = []share{
 // actions, of which each takes up to 50 s.
 func Tight(seed uint64, actions int) Script {
 	rng := rand.New(rand.NewPCG(seed, 5)) //nolint:gosec // a simulation wants what can be repeated
-	s := Script{World: Config{Seed: seed, Machines: 5 + int(seed%4), Cut: int(seed % 4), Slow: seed%3 == 0, Tight: true, Gangs: seed%2 == 1}, Calm: true}
+	s := Script{World: Config{Seed: seed, Machines: 5 + int(seed%4), Cut: int(seed % 4), Slow: seed%3 == 0, Tight: true, Gangs: seed%2 == 1, Picky: picky(seed)}, Calm: true}
 	jobs := len(users) * len(tightJobs)
 	for job := range jobs { // all want much at once
 		s.Actions = append(s.Actions, Action{Do: "scale", Job: job, N: rng.IntN(1 << 20)})

@@ -28,7 +28,7 @@ func (w *World) checkVictims(victim, by schema.TaskName, before snap) {
 			if waits := w.oracle.record(by); waits != nil && !waits.Avoid[r.Machine].IsZero() {
 				continue // it made room there while every other machine was to be avoided, too
 			}
-			if w.inOrder(r.Machine) && w.roomLeft(r.Machine, by, want) && w.evenWith(r.Machine, by.JobName, want, before) {
+			if w.inOrder(r.Machine) && w.roomLeft(r.Machine, by, want) && w.evenWith(r.Machine, by.JobName, want, before) && w.suits(by, want, r.Machine, func(t *schema.TaskRecord) bool { return t.Stop != nil && t.Stop.By == by.Short() }) {
 				w.violate("task %s makes room on %s for %s, which waits for %s to leave %s", victim, now, by, name.Job.Task(r.Index), r.Machine)
 			}
 		}

@@ -16,6 +16,9 @@ const (
 	wakeEvery = 8
 	// everLater stands for the time of a master that wants no step without news.
 	everLater = time.Hour
+	// searchAgain is after how long a master searches for places for tasks that go together, where it has put that
+	// off: a step without a memo does not know of searches before.
+	searchAgain = time.Second
 	// longestBackoff is how long a task may have to wait for its next attempt,
 	// however the clock was set: twice the longest back-off, five minutes.
 	longestBackoff = 10 * time.Minute
@@ -34,8 +37,8 @@ func (w *World) checkWake(in control.Input) {
 	if !m.last.Wake.IsZero() {
 		sleeps = m.last.Wake.Sub(in.Now) - time.Millisecond
 	}
-	if sleeps <= 0 {
-		return // it goes on at once
+	if sleeps <= 0 || sleeps < searchAgain && w.gathers() {
+		return // it goes on at once, or searches again
 	}
 	in.State, in.Memo, in.Now = m.state, nil, w.clock.read(w.now.Add(sleeps))
 	if out := control.Step(in); w.overdue(&out) {
@@ -44,6 +47,16 @@ func (w *World) checkWake(in control.Input) {
 	} else if len(m.last.Writes) == 0 && verdictOf(&out) != verdictOf(m.last) {
 		w.violate("the master says of admission: %s: want %s", verdictOf(m.last), verdictOf(&out))
 	}
+}
+
+// gathers reports whether tasks that go together wait for places.
+func (w *World) gathers() bool {
+	for task := range w.master.last.Why {
+		if j := w.master.state.Jobs[task.JobName]; j != nil && j.Admitted != "" && w.master.state.Data[j.Admitted].Gathers() {
+			return true
+		}
+	}
+	return false
 }
 
 // overdue reports whether a step without a memo, for which there was no news, decides what the

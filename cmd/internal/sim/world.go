@@ -50,6 +50,8 @@ type Config struct {
 	Tight bool
 	// Gangs has some jobs of such a cell get the places of their tasks together: see gangJobs.
 	Gangs bool
+	// Picky has some jobs say more of where their tasks may be: see picks.
+	Picky bool
 	// MovesPerHour is the cell's bound for moves of running tasks, 0: what it has by itself.
 	MovesPerHour int
 	// EmptyBelow is the share of machines, in percent, below which they are emptied, 0: never.
