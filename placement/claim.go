@@ -173,7 +173,7 @@ func (s *Snapshot) claim(c *class, a *Ask, h task, leaving []int32) {
 		if !h.back { // what one has preempted others for may be the least that it does with
 			needs = needs.Least()
 		}
-		h.devices, _ = a.pick(needs, s.nodes.At(h.slot), s.devicesAfter(h.slot, leaving))
+		h.devices = a.pick(needs, s.nodes.At(h.slot).Name, s.devicesAfter(h.slot, leaving))
 	}
 	for _, id := range leaving {
 		t := s.tasks.At(id)

@@ -230,14 +230,15 @@ func Chosen(a *Ask, groups []Device, uses []DeviceUse) int {
 }
 
 // pick chooses devices for an ask on a machine of which some are free: those that it had there, or else as Choice.Pick does.
-func (a *Ask) pick(needs device.Choice, n *node, devices []device.Device) ([]device.Use, bool) {
-	if a.Had.On == n.Name {
+func (a *Ask) pick(needs device.Choice, machine string, devices []device.Device) []device.Use {
+	if a.Had.On == machine {
 		uses := devicesOf(a.Had.Devices)
 		if needs.Chosen(devices, uses) >= 0 && device.HasFree(devices, uses) {
-			return uses, true
+			return uses
 		}
 	}
-	return needs.Pick(devices, nil)
+	uses, _ := needs.Pick(devices, nil)
+	return uses
 }
 
 // devicesOf returns what a task has of devices as the snapshot holds it.

@@ -563,7 +563,7 @@ func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 		d.Ports = s.choosePorts(c, a, slot, p.seed)
 	}
 	if c.needs != nil {
-		devices, _ := a.pick(c.needs, n, n.devices)
+		devices := a.pick(c.needs, n.Name, n.devices)
 		d.Devices = usesOf(n.Devices, devices)
 	}
 	stale := c.bounds != nil && s.stale(c, c.epoch, c.position)

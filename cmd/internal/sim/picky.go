@@ -24,16 +24,16 @@ const (
 // be near other tasks or apart from them, and devices by alternatives. Affinity that must hold goes one way, since
 // jobs that need each other never start, as in Kubernetes. All of them have places when the cell is left alone.
 var picks = map[string]func(j *schema.Job, d declared){
-	"a/web":   onNumber("http", sharedNumber),
-	"b/web":   onNumber("http", sharedNumber),
+	"a/web":   onNumber(sharedNumber),
+	"b/web":   onNumber(sharedNumber),
 	"c/web":   apart("bulk", "machine"),
-	"c/api":   onNumber("http", apiNumber),
-	"d/api":   onNumber("http", apiNumber),
+	"c/api":   onNumber(apiNumber),
+	"d/api":   onNumber(apiNumber),
 	"e/api":   apart("low", "machine"),
-	"b/once":  onNumber("http", apiNumber),
-	"a/logs":  onNumber("http", logsNumber),
-	"c/saver": onNumber("http", saverNumber),
-	"d/saver": onNumber("http", saverNumber+1),
+	"b/once":  onNumber(apiNumber),
+	"a/logs":  onNumber(logsNumber),
+	"c/saver": onNumber(saverNumber),
+	"d/saver": onNumber(saverNumber+1),
 	"a/low":   near("web", "rack"),
 	"b/low":   near("low", "rack"),
 	"d/low":   apart("low", "machine"),
@@ -44,9 +44,9 @@ var picks = map[string]func(j *schema.Job, d declared){
 	"c/bulk":  firstOf(ask(1, schema.DeviceMilli), ask(1, 400), nil),
 	"d/main":  firstOf(ask(1, schema.DeviceMilli), ask(1, 600)),
 	// Those of a world in which room is scarce. Services leave machines without their number.
-	"a/even":  onNumber("http", evenNumber),
-	"b/short": onNumber("http", shortNumber),
-	"c/short": onNumber("http", shortNumber),
+	"a/even":  onNumber(evenNumber),
+	"b/short": onNumber(shortNumber),
+	"c/short": onNumber(shortNumber),
 	"d/long":  near("even", "machine"),
 	"e/short": apart("long", "rack"),
 	"e/huge":  firstOf(ask(2, schema.DeviceMilli), ask(1, 500), nil),
@@ -73,7 +73,8 @@ func specify(p *schema.Package, n int, d declared, first func(job string) bool) 
 // jobWord is what a selector begins with that picks the tasks of one job.
 const jobWord = schema.LabelJob + "="
 
-func onNumber(port string, number int) func(*schema.Job, declared) {
+func onNumber(number int) func(*schema.Job, declared) {
+	const port = "http"
 	return func(j *schema.Job, _ declared) {
 		j.Task.Resources.Ports, j.Task.Resources.PortNumbers = []string{port}, map[string]int{port: number}
 	}

@@ -50,9 +50,6 @@ func (f *Facts) Progress(name schema.JobName, r *schema.JobRecord, want *schema.
 			if is, changes = f.HoldsUp(t, r.Admitted); is {
 				p.Waited++
 			}
-			if newest && isIll(t, nil) {
-				p.ill = append(p.ill, t.Index)
-			}
 		case !newest:
 			p.Old++
 		case t.Stop != nil || !f.IsUp(t.Machine):
@@ -61,9 +58,12 @@ func (f *Facts) Progress(name schema.JobName, r *schema.JobRecord, want *schema.
 			if is, changes = f.Healthy(said, want); is {
 				p.Healthy++
 				p.well = append(p.well, t.Index)
-			} else if p.Waited++; isIll(t, said.TaskStatus) {
-				p.ill = append(p.ill, t.Index)
+			} else {
+				p.Waited++
 			}
+		}
+		if newest && !p.isWell(t.Index) && isIll(t, said.TaskStatus) {
+			p.ill = append(p.ill, t.Index)
 		}
 		until = until.Or(changes)
 		if newest && p.Failing == "" && r.Rollout != nil && t.Generation > r.Rollout.After {
@@ -73,6 +73,11 @@ func (f *Facts) Progress(name schema.JobName, r *schema.JobRecord, want *schema.
 		}
 	}
 	return p, until
+}
+
+func (p *Progress) isWell(index int) bool {
+	_, is := slices.BinarySearch(p.well, index)
+	return is
 }
 
 // isIll reports whether a task that is not healthy has itself to blame, and not the cell: said is what its machine
@@ -222,7 +227,7 @@ func (f *Facts) CanaryTasks(name schema.JobName, want *schema.Job, p *Progress) 
 	}
 	scope := f.Scope(name, want)
 	for index := range scope.Only {
-		if _, is := slices.BinarySearch(p.well, index); is {
+		if p.isWell(index) {
 			well++
 		}
 	}
