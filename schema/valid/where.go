@@ -228,7 +228,13 @@ func (c *check) firstOf(resources map[string]any) {
 				})
 			}
 		}
-		if len(devices) == 0 && alternative != nil && i+1 < len(list) {
+		switch none := len(devices) == 0 && alternative != nil; {
+		case none && len(list) == 1:
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: path, Message: "every machine has enough for an alternative without devices, so firstOf would have no effect",
+				Expected: "alternatives with devices before it", Hint: "add them, or remove firstOf",
+			})
+		case none && i+1 < len(list):
 			c.add(Problem{
 				Rule: schema.RuleNoEffect, Path: path, Message: "every machine has enough for an alternative without devices, so those after it would have no effect",
 				Expected: "it as the last one",
