@@ -532,7 +532,7 @@ func withoutResults(l *loaded, found []mistake) []mistake {
 			text, _ = v.String()
 		}
 		made := d.madeText(text, func(text string) bool { return l.writes(d.Position, strconv.Quote(text)) })
-		return wrong.make(d, made)
+		return wrong.make(d, made, func() func(mistake) bool { return sourcesOf(l, d) })
 	})
 }
 

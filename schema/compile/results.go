@@ -5,7 +5,10 @@ import (
 	"strconv"
 	"strings"
 
+	"cuelang.org/go/cue/errors"
+
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/trace"
 )
 
 // inputs are mistakes by what may be made of the values that are wrong: of thousands in one package, each is
@@ -34,15 +37,20 @@ func inputsOf(found []mistake) inputs {
 }
 
 // make reports whether a mistake follows from the value of one of them: a text that it is a part of (a word of, if CUE
-// says of it what is wrong), a label that it is in, and what CUE says of an expression that has it. made is of madeText.
-func (in inputs) make(m mistake, made string) bool {
+// says of it what is wrong) and that it is computed from, a label that it is in, and what CUE says of an expression that has it.
+// made is of madeText.
+func (in inputs) make(m mistake, made string, sources func() func(mistake) bool) bool {
 	elsewhere := func(o mistake) bool { return o.Field != m.Field }
 	apart := func(o mistake) bool { return o.Position != m.Position }
 	if made != "" {
+		var parts []mistake
 		for given, of := range in.texts {
-			if made != given && slices.ContainsFunc(of, elsewhere) && (hasWord(made, given) || m.value == "" && strings.Contains(made, given)) {
-				return true
+			if made != given && (hasWord(made, given) || m.value == "" && strings.Contains(made, given)) {
+				parts = append(parts, of...)
 			}
+		}
+		if parts = slices.DeleteFunc(parts, func(o mistake) bool { return !elsewhere(o) }); len(parts) > 0 && slices.ContainsFunc(parts, sources()) {
+			return true
 		}
 		if m.Rule != schema.RuleInvalidName && slices.ContainsFunc(in.labels[made], apart) {
 			return true
@@ -54,4 +62,19 @@ func (in inputs) make(m mistake, made string) bool {
 		}
 	}
 	return false
+}
+
+// sourcesOf returns a function that reports whether the value at the data path of a mistake is computed from the one that
+// another mistake is of.
+func sourcesOf(l *loaded, m mistake) func(o mistake) bool {
+	places, paths := map[schema.Position]bool{}, map[string]bool{}
+	for _, leaf := range trace.Leaves(l.where.value(l.labels(m.Field))) {
+		for _, o := range trace.Origins(leaf) {
+			places[valueAt(o.Value)], paths[fieldPath(labelsOf(o.Path))] = true, true
+			for _, at := range errors.Positions(o.Value.Err()) { // CUE keeps only the bound of a text that is out of it
+				places[position(at)] = true
+			}
+		}
+	}
+	return func(o mistake) bool { return places[o.Position] || o.Field != "" && paths[o.Field] }
 }
