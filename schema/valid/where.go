@@ -228,7 +228,8 @@ func (c *check) firstOf(resources map[string]any) {
 				})
 			}
 		}
-		switch none := len(devices) == 0 && alternative != nil; {
+		wrong := func(p Problem) bool { return len(p.Path) > len(path) && slices.Equal(p.Path[:len(path)], path) } // perhaps that is its devices
+		switch none := len(devices) == 0 && alternative != nil && !slices.ContainsFunc(c.problems, wrong); {
 		case none && len(list) == 1:
 			c.add(Problem{
 				Rule: schema.RuleNoEffect, Path: path, Message: "every machine has enough for an alternative without devices, so firstOf would have no effect",
@@ -242,8 +243,33 @@ func (c *check) firstOf(resources map[string]any) {
 		}
 		if first := slices.IndexFunc(list[:i], func(before any) bool { return reflect.DeepEqual(before, v) }); first >= 0 && len(devices) > 0 {
 			c.add(Problem{Rule: schema.RuleNoEffect, Path: path, Message: fmt.Sprintf("is the same as firstOf[%d], so it would have no effect", first), Hint: "remove it"})
+		} else if first := slices.IndexFunc(list[:i], func(before any) bool { return asksLess(before, devices) }); first >= 0 {
+			c.add(Problem{
+				Rule: schema.RuleNoEffect, Path: path, Message: fmt.Sprintf("every machine that has enough for it has enough for firstOf[%d], so it would have no effect", first),
+				Hint: fmt.Sprintf("write it before firstOf[%d], or remove it", first),
+			})
 		}
 	}
+}
+
+// asksLess reports whether an alternative wants no device that others do not have: fewer of each kind, perhaps, and of what
+// else is asked of them some.
+func asksLess(alternative any, than map[string]any) bool {
+	a, _ := alternative.(map[string]any)
+	devices, _ := a["devices"].(map[string]any)
+	for kind := range devices {
+		d, known := devices[kind].(map[string]any)
+		o, asked := than[kind].(map[string]any)
+		if !known || !asked || max(1, intOf(d["count"])) > max(1, intOf(o["count"])) || !reflect.DeepEqual(d["milli"], o["milli"]) {
+			return false // of devices with shares, none is said to be less
+		}
+		for name, v := range d {
+			if name != "count" && !reflect.DeepEqual(v, o[name]) {
+				return false
+			}
+		}
+	}
+	return len(devices) > 0
 }
 
 // deviceConstraints checks the constraints of devices.
