@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"bytes"
 	"cmp"
 	"maps"
 	"path"
@@ -11,6 +12,7 @@ import (
 	"cuelang.org/go/cue/parser"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile/cut"
 	"github.com/musterhq/muster/schema/compile/lax"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -269,24 +271,28 @@ func (s *separation) declares() bool {
 	return slices.ContainsFunc(s.pieces, func(u *piece) bool { return !u.gone && (u.top == "" || valid.Of(schema.Kind(u.top)) != nil) })
 }
 
-// rest returns the request for what is left.
+// rest returns the request for what is left, which stays where it is.
 func (s *separation) rest() request {
 	req := s.req
 	req.Files = maps.Clone(req.Files)
 	for _, f := range s.files {
-		var cut []written
+		var gone []written
 		kept, lost := map[string]bool{}, map[string]bool{}
 		for _, u := range s.pieces {
 			switch {
 			case u.file != f:
 			case u.gone:
-				cut = append(cut, u.written)
+				gone = append(gone, u.written)
 				maps.Copy(lost, u.uses)
 			default:
 				maps.Copy(kept, u.uses)
 			}
 		}
-		req.Files[f.name] = f.without(cut, kept, lost)
+		data := bytes.Clone(f.data)
+		for _, w := range f.withImports(gone, kept, lost) {
+			cut.Blank(data, w.from, w.to)
+		}
+		req.Files[f.name] = data
 	}
 	return req
 }

@@ -412,16 +412,21 @@ func (f *splitFile) keep(job func(name string) bool) []byte {
 	return f.without(cut, kept, lost)
 }
 
-// without returns the file without some of it, and without the imports that nothing else uses: kept
-// are the identifiers of what stays, and lost those of what goes.
+// without returns the file without some of it, and without the imports that nothing else uses: see withImports.
 func (f *splitFile) without(cut []written, kept, lost map[string]bool) []byte {
+	return blank(f.data, f.withImports(cut, kept, lost))
+}
+
+// withImports adds the imports that nothing else uses to what goes of a file, in the order of the file: kept are the
+// identifiers of what stays, and lost those of what goes.
+func (f *splitFile) withImports(cut []written, kept, lost map[string]bool) []written {
 	for _, w := range f.imports {
 		if lost[w.name] && !kept[w.name] {
 			cut = append(cut, w)
 		}
 	}
 	slices.SortFunc(cut, func(a, b written) int { return cmp.Compare(a.from, b.from) })
-	return blank(f.data, cut)
+	return cut
 }
 
 // blank returns a text without some of it: what stays has its lines and columns.

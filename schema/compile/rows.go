@@ -39,7 +39,9 @@ type blaming struct {
 	evaluate func(request) []schema.Diagnostic
 	left     int  // of the trials
 	narrowed bool // some rows were left out for those of a mistake
-	// control is what an evaluation says that looks for no more beside the first mistakes, as the trials do.
+	// of is the package, or what the trials of a mistake are of. control is what an evaluation of it says that looks for
+	// no more beside the first mistakes, as the trials do.
+	of      request
 	control []schema.Diagnostic
 }
 
@@ -85,11 +87,14 @@ func (b *blaming) blame(i int) int {
 	if d.Rule == schema.RuleNotSet || d.Rule == schema.RuleUndefined {
 		return i // without any row of a table there is nothing of it, whichever lacks what
 	}
-	if b.control == nil {
-		b.control = b.evaluate(b.req)
-	}
 	in := func(list []schema.Diagnostic, o schema.Diagnostic) bool {
 		return slices.ContainsFunc(list, func(a schema.Diagnostic) bool { return same(a, o) })
+	}
+	b.of, b.control = b.req, b.evaluate(b.req)
+	if alone, ok := b.beside(d); ok {
+		if control := b.evaluate(alone); in(control, d) && !slices.ContainsFunc(control, b.isNew) {
+			b.of, b.control = alone, control
+		}
 	}
 	if !in(b.control, d) {
 		return i // that it is gone in a trial would say nothing
@@ -115,6 +120,22 @@ func (b *blaming) blame(i int) int {
 		b.found[i].Hint = fmt.Sprintf("it shows at %s", at)
 	}
 	return i
+}
+
+// beside returns the package without what its other mistakes are in, false if that is not known: beside them it is not
+// looked for what is not given, so that any row seems to be the one without which the mistake is gone.
+func (b *blaming) beside(d schema.Diagnostic) (request, bool) {
+	var others []mistake
+	for _, o := range b.found {
+		if o != d && o.Severity == schema.Error {
+			others = append(others, mistake{Diagnostic: o})
+		}
+	}
+	s := separate(b.req)
+	if len(others) == 0 || s == nil || !s.cut(others) || !s.declares() || !b.mayTry() {
+		return b.req, false
+	}
+	return s.rest(), true
 }
 
 // vague reports whether a mistake is where the package computes an object, and not where it writes the data of it.
@@ -327,7 +348,7 @@ func (b *blaming) search(d schema.Diagnostic, rows []*row) (best *row, after []s
 		}
 		return byRank(all)
 	}
-	of, rows := b.narrow(d, b.req, rank(rows, nil))
+	of, rows := b.narrow(d, b.of, rank(rows, nil))
 	var values []*row
 	for b.left > 0 {
 		if len(rows) == 0 && best == nil && !b.l.where.mine(d.Path) {
@@ -357,7 +378,7 @@ func (b *blaming) search(d schema.Diagnostic, rows []*row) (best *row, after []s
 	}
 	if b.narrowed { // the trials were of some of the rows
 		b.left = max(b.left, 1)
-		left, ok := b.without(d, b.req, best)
+		left, ok := b.without(d, b.of, best)
 		if !ok {
 			return nil, nil
 		}
