@@ -104,10 +104,11 @@ func mistakesOf(req request) (found []mistake, ok bool) {
 	}()
 	l := loadPackage(req, req.Dir, nil)
 	if len(l.errs) > 0 {
-		return mistakes(req, unconditional(req, l)), true
+		l = unconditional(req, l)
+		return withoutResults(l, withMisfits(l, mistakes(req, l))), true
 	}
 	c := collect(req, l, nil)
-	return with(intent(l), append(c.diags, c.missing...)), true
+	return slices.Concat(with(intent(l), append(c.diags, c.missing...)), misfits(l)), true
 }
 
 // separation is a package whose declarations can be left out one by one.
