@@ -570,3 +570,18 @@ func (p *pass) prune() {
 		clear(s.classes)
 	}
 }
+
+// beside returns what asks of two classes want of a machine together.
+func (c *class) beside(other *class) *class {
+	both := *c
+	for d := range dims {
+		both.limit[d] += other.limit[d]
+	}
+	both.ports += other.ports
+	both.numbers = slices.Concat(both.numbers, other.numbers)
+	both.needs = both.needs.With(other.needs)
+	if both.kin == nil {
+		both.kin = other.kin
+	}
+	return &both
+}

@@ -276,21 +276,6 @@ func (p *holdPlan) partOn(k *kind, l *chances, slot int32) (part, bool) {
 	return o.part, o.may
 }
 
-// beside returns what asks of two classes want of a machine together.
-func (c *class) beside(other *class) *class {
-	both := *c
-	for d := range dims {
-		both.limit[d] += other.limit[d]
-	}
-	both.ports += other.ports
-	both.numbers = slices.Concat(both.numbers, other.numbers)
-	both.needs = both.needs.With(other.needs)
-	if both.kin == nil {
-		both.kin = other.kin
-	}
-	return &both
-}
-
 // repeats reports whether a number of a port is wanted twice.
 func repeats(numbers []uint16) bool {
 	sorted := slices.Sorted(slices.Values(numbers))

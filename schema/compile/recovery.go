@@ -528,11 +528,14 @@ func withoutResults(l *loaded, found []mistake) []mistake {
 	wrong := inputsOf(found)
 	return slices.DeleteFunc(slices.Clone(found), func(d mistake) bool {
 		text := ""
-		if v := l.where.value(l.labels(d.Field)); v.Exists() {
+		v := l.where.value(l.labels(d.Field))
+		if v.Exists() {
 			text, _ = v.String()
 		}
 		made := d.madeText(text, func(text string) bool { return l.writes(d.Position, strconv.Quote(text)) })
-		return wrong.make(d, made, func() func(mistake) bool { return sourcesOf(l, d) })
+		return wrong.make(d, made, func() func(mistake) bool {
+			return sourcesOf(v, func(p cue.Path) string { return fieldPath(labelsOf(p)) })
+		})
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/errors"
 
 	"github.com/musterhq/muster/schema"
@@ -64,13 +65,13 @@ func (in inputs) make(m mistake, made string, sources func() func(mistake) bool)
 	return false
 }
 
-// sourcesOf returns a function that reports whether the value at the data path of a mistake is computed from the one that
-// another mistake is of.
-func sourcesOf(l *loaded, m mistake) func(o mistake) bool {
+// sourcesOf returns a function that reports whether a value is computed from the one that a mistake is of; pathOf
+// writes a path as mistakes have it.
+func sourcesOf(v cue.Value, pathOf func(cue.Path) string) func(o mistake) bool {
 	places, paths := map[schema.Position]bool{}, map[string]bool{}
-	for _, leaf := range trace.Leaves(l.where.value(l.labels(m.Field))) {
+	for _, leaf := range trace.Leaves(v) {
 		for _, o := range trace.Origins(leaf) {
-			places[valueAt(o.Value)], paths[fieldPath(labelsOf(o.Path))] = true, true
+			places[valueAt(o.Value)], paths[pathOf(o.Path)] = true, true
 			for _, at := range errors.Positions(o.Value.Err()) { // CUE keeps only the bound of a text that is out of it
 				places[position(at)] = true
 			}

@@ -33,7 +33,7 @@ var picks = map[string]func(j *schema.Job, d declared){
 	"b/once":  onNumber(apiNumber),
 	"a/logs":  onNumber(logsNumber),
 	"c/saver": onNumber(saverNumber),
-	"d/saver": onNumber(saverNumber+1),
+	"d/saver": onNumber(saverNumber + 1),
 	"a/low":   near("web", "rack"),
 	"b/low":   near("low", "rack"),
 	"d/low":   apart("low", "machine"),
