@@ -135,7 +135,25 @@ func (w *World) isNear(t *assigned, a schema.Affinity, all map[string][]assigned
 			alone = alone && !(o.before && o.after)
 		}
 	}
-	return alone
+	return alone || w.isAwaited(t, a, objects)
+}
+
+// isAwaited reports whether a task that an affinity picks has ended, and has a place kept for it where another task is.
+func (w *World) isAwaited(t *assigned, a schema.Affinity, objects []schema.Machine) bool {
+	for name, c := range w.master.state.Chunks {
+		for i := range c.Tasks {
+			r := &c.Tasks[i]
+			o := assigned{task: name.Job.Task(r.Index), data: w.master.state.Data[r.Data], record: r}
+			to := o.movesTo()
+			if n := len(r.Causes); to == "" && r.Machine == "" && n > 0 {
+				to = r.Causes[n-1].To
+			}
+			if to != "" && o.data != nil && o.isPicked(t, a) && w.together(t.record.Machine, to, a.By, objects) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // comesTo reports whether a task has a place kept for it where a machine is.
@@ -174,6 +192,16 @@ func (w *World) together(a, b, by string, objects []schema.Machine) bool {
 	return value != "" && value == w.attribute(objects, b, by)
 }
 
+// cameBack reports whether a task is where it was before it was stopped for another version or process.
+func (t *assigned) cameBack() bool {
+	n := len(t.record.Causes)
+	if n == 0 {
+		return false
+	}
+	last := t.record.Causes[n-1]
+	return (last.Kind == schema.CauseUpdate || last.Kind == schema.CauseRestart) && last.Machine == t.record.Machine
+}
+
 // checkAlternative: a task that may have devices by alternatives has those of one; and those of an earlier one were not
 // free there, also if all had still what they have left in the step, or have got in it.
 func (w *World) checkAlternative(t *assigned, there []assigned) {
@@ -186,8 +214,8 @@ func (w *World) checkAlternative(t *assigned, there []assigned) {
 		w.violate("task %s has the devices %v on %s, which none of its alternatives asks for", t.task, t.record.Devices, t.record.Machine)
 		return
 	}
-	if w.isClaimed(t.record.Machine) {
-		return // what is kept for others is not free
+	if w.isClaimed(t.record.Machine) || t.data.Gathers() || t.cameBack() {
+		return // what is kept for others is not free; a gang may need less; and what comes back has what it had
 	}
 	used := map[schema.DeviceUse]int{}
 	take := func(list []schema.DeviceUse) {
@@ -202,6 +230,13 @@ func (w *World) checkAlternative(t *assigned, there []assigned) {
 	}
 	for _, r := range w.named(t.record.Machine).alive { // what is superseded has them until it has stopped
 		take(r.of.assignment.Devices)
+	}
+	if last := w.master.Input(w.now).Observed.Last(t.record.Machine); last != nil { // nor is what has not been reported to have stopped
+		for i := range last.Report.Tasks {
+			if r := &last.Report.Tasks[i]; r.State != schema.Dead && !slices.ContainsFunc(there, func(o assigned) bool { return o.task == r.Task && o.record.Generation == r.Generation }) {
+				take(r.Devices)
+			}
+		}
 	}
 	for i, all := range choices[:which] {
 		free := true
