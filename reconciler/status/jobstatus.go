@@ -138,8 +138,10 @@ func (d *describer) addRollout(name schema.JobName, r *schema.JobRecord, j *JobS
 	case j.Rollout == nil && j.Updating > 0 && j.Suspended == "" && d.in.Last.Holds[name] != "": // of an alloc set, or kind batch
 		j.Reason += "; held: " + d.in.Last.Holds[name]
 	case j.Rollout == nil || j.Rollout.State == RolloutGoing:
-	case j.Reason == "" || j.Rollout.Failed():
+	case j.Reason == "" || j.Rollout.Failed() && j.Running+j.Done == j.Desired: // that some run another version is known
 		j.Reason = j.Rollout.Message
+	case j.Rollout.Failed():
+		j.Reason = j.Rollout.Message + "; " + j.Reason
 	default:
 		j.Reason += "; " + j.Rollout.Message
 	}

@@ -67,10 +67,7 @@ func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
 	switch {
 	case r.Rollout.Returned != "":
 		out.State, out.Next = RolloutReturned, nextOfRollout(name, RolloutReturned)
-		out.Message = "returned to the last healthy version, since the newest has failed: " + r.Rollout.Failed
-		if r.Admitted == r.Rollout.Returned {
-			out.Message = "returns to the last healthy version when that is admitted, since the newest has failed: " + r.Rollout.Failed
-		}
+		out.Message = d.returned(name, r, &p)
 	case r.Rollout.Failed != "":
 		out.State, out.Next = RolloutPaused, nextOfRollout(name, RolloutPaused)
 		out.Message = fmt.Sprintf("paused: %s; %s", r.Rollout.Failed, out.Message)
@@ -88,6 +85,21 @@ func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
 		out.Message = fmt.Sprintf("held: %s; %s", d.in.Last.Holds[name], out.Message)
 	}
 	return out
+}
+
+// returned says how far a job has come back to its last healthy version.
+func (d *describer) returned(name schema.JobName, r *schema.JobRecord, p *facts.Progress) string {
+	since := ", since the newest has failed: " + r.Rollout.Failed
+	held := d.in.Last.Holds[name]
+	switch {
+	case r.Admitted == r.Rollout.Returned:
+		return "returns to the last healthy version when that is admitted" + since
+	case p.Old > 0 && held != "":
+		return "returns to the last healthy version" + since + "; held: " + held
+	case p.Old > 0:
+		return "returns to the last healthy version" + since
+	}
+	return "returned to the last healthy version" + since
 }
 
 // passes says what a rollout waits for whose canary is healthy.
