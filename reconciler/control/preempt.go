@@ -192,7 +192,7 @@ func (s *scheduler) evict(by schema.TaskName, priority schema.Priority, d placem
 		r := s.Task(v.Name)
 		if r != nil && r.Machine == d.Machine && r.Stop == nil {
 			message := fmt.Sprintf("makes room for %s, of priority %d", by.Short(), priority)
-			if want := s.Admitted(v.Name.JobName); want != nil && !priority.Preempts(want.Priority) {
+			if want := s.Admitted(v.Name.JobName); r.Behind != "" && want != nil && (!priority.Preempts(want.Priority) || want.NeverPreempted()) {
 				message += ", behind which it got its place"
 			}
 			if over := s.budget.overspend(v.Name.JobName, r); over != "" {

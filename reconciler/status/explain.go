@@ -33,7 +33,7 @@ type Explanation struct {
 	Origin    schema.Position      `json:"origin"`
 	Updated   []intent.FieldChange `json:"updated,omitempty"`   // by the newest version, where tasks run older
 	Avoid     map[string][]Avoided `json:"avoid,omitempty"`     // by task
-	Behind    []string             `json:"behind,omitempty"`    // tasks that may be preempted where they are, though the job says that they may not
+	Behind    []MakesWay           `json:"behind,omitempty"`    // those of its tasks that make way for others
 	Apart     []schema.Apart       `json:"apart,omitempty"`     // jobs that its tasks are kept apart from for a while
 	Placement *snapshot.Placing    `json:"placement,omitempty"` // of one task
 	Spread    string               `json:"spread,omitempty"`    // what is wrong with it
@@ -152,9 +152,7 @@ func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index in
 			if t.Machine != "" && r.Admitted != "" && t.Data != r.Admitted && e.Updated == nil {
 				_, e.Updated = intent.Diff(in.State.Data[t.Data], in.State.Data[r.Admitted])
 			}
-			if data := in.State.Data[r.Admitted]; t.Behind != "" && t.Machine != "" && data != nil && data.NeverPreempted() && !data.Gathers() {
-				e.Behind = append(e.Behind, r.Name.Task(t.Index).Short())
-			}
+			e.addBehind(in, r.Name.Task(t.Index), t, in.State.Data[r.Admitted])
 			e.addAvoided(in.Now, r.Name.Task(t.Index).Short(), t)
 		}
 	}
@@ -213,8 +211,10 @@ func (e *Explanation) Lines() []string {
 	}
 	for i := range e.Tasks {
 		l.task(&e.Tasks[i], e.Avoid[e.Tasks[i].Name])
-		if slices.Contains(e.Behind, e.Tasks[i].Name) {
-			l.say("  may be preempted here all the same: it got its place on a machine that was held for another task, which may still need the room")
+		for _, b := range e.Behind {
+			if b.Task == e.Tasks[i].Name {
+				l.say("  may be preempted for %s: it got its place on a machine that was held for that one, which still waits", b.For)
+			}
 		}
 	}
 	if e.Placement != nil {
