@@ -104,7 +104,7 @@ func (s *admission) admitJob(name schema.JobName, d intent.DesiredJob, desired s
 	if same {
 		r.Since, r.Commit = was.Since, was.Commit // only its place in the repository changed, or its count
 	} else {
-		s.beginRollout(r, d.Job, d.Digest != desired)
+		s.beginRollout(r, was, d.Job, d.Digest != desired)
 	}
 	r.Whole, r.Asked = s.wholeSince(was, r, d.Job), askedSince(s.pass, was, r, d.Job)
 	s.SetJob(name, r)
@@ -168,10 +168,18 @@ func (s *admission) remember() {
 	}
 }
 
-// beginRollout begins the rollout of data that a job has got just now. Where it
-// is that to which the job returns, what has failed stays in the record.
-func (s *admission) beginRollout(r *schema.JobRecord, data *schema.Job, returns bool) {
+// beginRollout begins the rollout of data that a job has got just now, in place of before's; nil for none. Where it
+// is that to which the job returns, what has failed stays in the record. Where its tasks run what they did, the rollout
+// goes on: what changes in place, as a count, says nothing of whether they are well.
+func (s *admission) beginRollout(r, before *schema.JobRecord, data *schema.Job, returns bool) {
 	was := r.Rollout
+	promoted := slices.Contains(s.Base.Head.Promote, r.Name.Short())
+	if !returns && was != nil && was.Failed == "" && s.runsTheSame(before, data) {
+		rollout := *was
+		rollout.Promoted = rollout.Promoted || promoted
+		r.Rollout = &rollout
+		return
+	}
 	if r.Rollout = nil; !facts.Rolls(data) {
 		r.Good = ""
 		return
@@ -185,5 +193,11 @@ func (s *admission) beginRollout(r *schema.JobRecord, data *schema.Job, returns 
 		return
 	}
 	r.Rollout.Passed = slices.Contains(r.Proven, data.Task.RunDigest())
-	r.Rollout.Promoted = slices.Contains(s.Base.Head.Promote, r.Name.Short())
+	r.Rollout.Promoted = promoted
+}
+
+// runsTheSame reports whether the tasks of a job run with other data what they do with that of its record.
+func (s *admission) runsTheSame(r *schema.JobRecord, data *schema.Job) bool {
+	is := s.Data(r.Admitted)
+	return is != nil && is.Kind == data.Kind && is.AllocSet == data.AllocSet && is.Task.RunDigest() == data.Task.RunDigest()
 }
