@@ -230,6 +230,9 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 	case r.Admitted == "" && unknown > 0:
 		return fmt.Sprintf("removed; %s %s unknown", schema.Count(unknown, "task"), schema.Verb(unknown, "is", "are")) + example.unknown()
 	case r.Admitted == "":
+		if task := d.occupant(r.Name); task != "" && stopping == 0 {
+			return fmt.Sprintf("removed; its allocs stop when nothing runs in them any more: %s does", task)
+		}
 		return fmt.Sprintf("removed; %s %s stopping", schema.Count(stopping, "task"), schema.Verb(stopping, "is", "are"))
 	case j.Running+j.Done+j.Unknown < j.Desired:
 		missing := schema.Part(j.Desired-j.Running-j.Done-j.Unknown, j.Desired, "task", "does not run", "do not run")
@@ -247,6 +250,19 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 		return example.example()[2:]
 	}
 	return ""
+}
+
+// occupant names the first task that runs in an alloc of a set, "" if none does.
+func (d *describer) occupant(set schema.JobName) (first string) {
+	for name, c := range d.in.State.Chunks {
+		for i := range c.Tasks {
+			t := &c.Tasks[i]
+			if task := name.Job.Task(t.Index).Short(); t.Machine != "" && t.Alloc != nil && t.Alloc.Of(name.Job).JobName == set && (first == "" || task < first) {
+				first = task
+			}
+		}
+	}
+	return first
 }
 
 // crashes adds where the tasks of a job crash.
